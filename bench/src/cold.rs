@@ -1,9 +1,9 @@
-//! What it takes an agent to begin: with an empty kernel, and with a kernel in which everything is right already.
+//! Agent start benchmark: with an empty kernel, and with a kernel that is already up to date.
 //!
 //! ```text
-//!   cold:    no journal, no rules ─▶ start ─▶ feed ─▶ kernel ─▶ read back ─▶ control knows that all is verified
+//!   cold:    no journal, no rules ─▶ start ─▶ feed ─▶ kernel ─▶ read-back ─▶ reported to control as verified
 //!   restart: killed, rules in place ─▶ start ─▶ journal ─▶ read the kernel ─▶ nothing to write
-//!   bound:   what the agent had put into the kernel, saved as text, loaded into an empty network by the kernel's own tool
+//!   bound:   the same kernel state, saved as text and loaded into an empty network by the kernel's own tool
 //! ```
 
 mod bound;
@@ -24,20 +24,20 @@ use crate::{
     usage::Usage,
 };
 
-/// The modes; `ipvs` where the kernel has it, such as in the guest of `lab/guest.sh`.
+/// Proxy modes; `ipvs` only if the kernel supports it, such as in the guest of `lab/guest.sh`.
 pub const MODES: [&str; 4] = ["nftables", "iptables", "userspace", "ipvs"];
 const NODE: &str = "node1";
 
-/// What to measure.
+/// Benchmark parameters.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Starts of each kind at each size.
+    /// Number of starts of each kind per size.
     pub rounds: u16,
     /// Numbers of Services, ascending.
     pub sizes: Vec<u32>,
-    /// Endpoints of each Service, one after the other.
+    /// Numbers of endpoints per Service, measured one after another.
     pub endpoints: Vec<u8>,
-    /// Endpoints of all Services together: what is larger is left out.
+    /// Maximum total number of endpoints; larger combinations are skipped.
     pub most: u32,
     /// Proxy modes.
     pub modes: Vec<&'static str>,
@@ -46,7 +46,7 @@ pub struct Options {
 /// Measures all modes at all sizes.
 ///
 /// # Errors
-/// Not root, something is not built, or an agent never has everything.
+/// Returns an error if the process is not root, a binary is not built, or an agent never converges.
 pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     let versions = vec![
         format!("tidegate {}", env!("CARGO_PKG_VERSION")),
@@ -58,7 +58,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     for &mode in &options.modes {
         ensure!(
             mode != "ipvs" || host::has_ipvs(),
-            "this kernel has no IPVS; run it in the guest of `lab/guest.sh`"
+            "this kernel has no IPVS; run the benchmark in the guest of `lab/guest.sh`"
         );
         for &endpoints in &options.endpoints {
             let mut estate = Estate::start(Size { mode, services: 0, endpoints, live: 0 })
@@ -77,7 +77,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
 fn measure(estate: &mut Estate, rounds: u16, say: Say<'_>) -> Result<Point> {
     let mut point = Point::new(estate.size());
     for round in 0..rounds {
-        // Whoever begins differs from round to round.
+        // The order alternates between rounds.
         if round % 2 == 0 {
             point.bound_ms.extend(bound::load(estate)?);
         }
@@ -91,7 +91,7 @@ fn measure(estate: &mut Estate, rounds: u16, say: Say<'_>) -> Result<Point> {
     Ok(point)
 }
 
-/// A start with no journal and an empty kernel.
+/// Measures a start without journal and with an empty kernel.
 fn cold(estate: &mut Estate, point: &mut Point) -> Result<()> {
     let expected = verified(estate)?;
     agent(estate)?.kill();
@@ -109,7 +109,7 @@ fn cold(estate: &mut Estate, point: &mut Point) -> Result<()> {
     Ok(())
 }
 
-/// A start with everything in place: nothing may be written.
+/// Measures a start with everything in place, which must not write anything.
 fn restart(estate: &mut Estate, point: &mut Point) -> Result<()> {
     let expected = verified(estate)?;
     agent(estate)?.kill();
@@ -127,26 +127,26 @@ fn restart(estate: &mut Estate, point: &mut Point) -> Result<()> {
 }
 
 fn agent(estate: &mut Estate) -> Result<&mut Process> {
-    estate.cluster.agents.get_mut(NODE).context("the estate has one node")
+    estate.cluster.agents.get_mut(NODE).context("the fixture cluster has one node")
 }
 
-/// Removes everything of ours from the node, kernel and saved state, as an operator would.
+/// Removes all our kernel state and saved state from the node, like an operator.
 fn clean(estate: &Estate) -> Result<()> {
     let program = lab::processes::binaries::find("tidegate-agent")?;
     let state = format!("--state-dir={}", estate.cluster.state_directory(NODE).display());
-    let program = program.to_str().context("the path of the agent is text")?;
+    let program = program.to_str().context("the path of the agent is valid UTF-8")?;
     estate.cluster.place(NODE)?.run(program, &["cleanup", &state])?;
     Ok(())
 }
 
-/// How far the agent says that it has verified.
+/// Returns the position that the agent reports as verified.
 fn verified(estate: &Estate) -> Result<String> {
     string(&estate.cluster.agent_state(NODE)?, "/verified")
 }
 
-/// Waits until the agent that runs now says that it has verified what the one before it had.
+/// Waits until the restarted agent has verified the position of its predecessor.
 fn wait_verified(estate: &Estate, expected: &str) -> Result<()> {
-    wait::until_within(PATIENCE, "the agent to have verified everything", || {
+    wait::until_within(PATIENCE, "the agent to verify everything", || {
         let verified = verified(estate)?;
         ensure!(verified == expected, "verified {verified}, not {expected}");
         Ok(())

@@ -1,7 +1,7 @@
-//! A cluster that already serves much: any number of Services, each with endpoints of its own.
+//! Fixture cluster for benchmarks: one node with any number of Services, each with its own endpoints.
 //!
-//! The endpoints of the filling answer nobody; they are there so that tables, maps and memory are as large as they would be.
-//! A few Services in between are *live*: their endpoints are addresses of a workload that answers.
+//! The endpoints of the filling receive no traffic; they bring tables, maps and memory to realistic sizes. A
+//! few additional Services are *live*: their endpoints are addresses of a workload that responds.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -18,63 +18,67 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// The Service port of all Services.
+/// Service port of all Services.
 pub const PORT: u16 = 80;
-/// The port of all endpoints.
+/// Target port of all endpoints.
 pub const TARGET_PORT: u16 = 8080;
-/// The workload that asks.
+/// Name of the client workload.
 pub const CLIENT: &str = "asking";
-/// The workload that answers for the live Services.
+/// Name of the workload that serves the live Services.
 pub const BACKEND: &str = "answering";
-/// Most endpoints of a Service: the live ones are addresses of one workload's network, from `.101` on.
+/// Maximum endpoints per Service: the live ones are addresses in the network of one workload, from `.101` on.
 pub const ENDPOINTS_MAX: u8 = 100;
-/// Most Services: their addresses are in one /16.
+/// Maximum number of Services: their addresses are in one /16.
 pub const SERVICES_MAX: u32 = 60_000;
 
-/// Where the virtual addresses of all Services are, as the control server of a [`Cluster`] gives them.
+/// Service address range of the control server of a [`Cluster`].
 const SERVICE_CIDR: &str = "10.96.0.0/16";
-/// The first address of the filling's endpoints: `10.128.0.0/9` is used by nobody else.
+/// First endpoint address of the filling: nothing else uses `10.128.0.0/9`.
 const FILLING: u32 = u32::from_be_bytes([10, 128, 0, 0]);
-/// The last part of the first live endpoint's address.
+/// Last octet of the first live endpoint address.
 const LIVE_HOST: u8 = 101;
-/// Objects in one request; the server takes 5,000 and 8 MiB.
+/// Objects per request; the server accepts 5,000 and 8 MiB.
 const BATCH: usize = 1_000;
-/// How long a node may take to have all of it: iptables takes minutes for tens of thousands.
+/// Timeout for a node to converge: iptables needs minutes for tens of thousands of Services.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1_800);
 
-/// How much there is.
+/// Size of a fixture cluster.
 #[derive(Debug, Clone)]
 pub struct Size {
-    /// The proxy mode of the node.
+    /// Proxy mode of the node.
     pub mode: &'static str,
-    /// Services of the filling.
+    /// Number of filling Services.
     pub services: u32,
-    /// Endpoints of each Service.
+    /// Endpoints per Service.
     pub endpoints: u8,
-    /// Live Services beside the filling.
+    /// Number of live Services in addition to the filling.
     pub live: u32,
 }
 
-/// One node, full of Services.
+/// A cluster of one node with many Services.
 #[derive(Debug)]
 pub struct Estate {
     /// The cluster; its only node is `node1`.
     pub cluster: Cluster,
-    /// When it was there.
+    /// Start time.
     pub begun: Instant,
     size: Size,
     filled: u32,
-    /// The node that the endpoints of the filling are on; none of them says it otherwise.
+    /// Node of the filling's endpoints; none if unspecified.
     filling_node: Option<&'static str>,
 }
 
 impl Estate {
-    /// Brings up a node with a workload that asks and one that answers, and the live Services, without endpoints.
+    /// Starts a node with a client and a backend workload, and the live Services without endpoints.
     ///
     /// # Errors
-    /// The size is too large, a binary is not built, or something is refused.
+    /// Returns an error if the size is too large, a binary is not built, or the server rejects an object.
     pub fn start(size: Size) -> Result<Self> {
-        ensure!(size.services + size.live <= SERVICES_MAX, "there are addresses for {SERVICES_MAX} Services");
+        ensure!(
+            size.services + size.live <= SERVICES_MAX,
+            "there are addresses for at most \
+                                                            {SERVICES_MAX} Services"
+        );
         ensure!(size.endpoints <= ENDPOINTS_MAX, "a live Service has at most {ENDPOINTS_MAX} endpoints");
         let options = Options { nodes: 1, modes: vec![size.mode], ..Options::default() };
         let mut cluster = Cluster::start(&options)?;
@@ -87,7 +91,7 @@ impl Estate {
             backend.ip(&[format!("addr add {address}/32 dev eth0")])?;
         }
         cluster.topology.serve(BACKEND, TARGET_PORT)?;
-        // Whoever asks for a Service that is not there is told so at once, every time, and need not guess from silence.
+        // Connections to a missing Service fail at once, every time, instead of by silence.
         node.run("sysctl", &["-qw", "net.ipv4.icmp_ratelimit=0"])?;
         node.ip(&[format!("route add unreachable {SERVICE_CIDR}")])?;
         let mut estate = Self { cluster, begun: Instant::now(), size, filled: 0, filling_node: None };
@@ -96,18 +100,18 @@ impl Estate {
         Ok(estate)
     }
 
-    /// Says which node the endpoints of the filling are on, of what comes from now on. An endpoint that is on no known node could
-    /// be on any, and costs each of them one element more.
+    /// Sets the node of the filling's endpoints created from now on. An endpoint without a known node could
+    /// be on any node, and costs one more element on each of them.
     #[must_use]
     pub fn filling_on(mut self, node: &'static str) -> Self {
         self.filling_node = Some(node);
         self
     }
 
-    /// Makes the filling larger, up to so many Services, and waits until the node has verified everything.
+    /// Extends the filling to this number of Services and waits until the node has verified everything.
     ///
     /// # Errors
-    /// Something is refused, or the node never has it.
+    /// Returns an error if the server rejects an object or the node does not converge.
     pub fn fill(&mut self, services: u32) -> Result<()> {
         let (endpoints, node) = (self.size.endpoints, self.filling_node);
         let objects = (self.filled..services).flat_map(|number| filling_objects(number, endpoints, node));
@@ -117,7 +121,7 @@ impl Estate {
         self.wait_converged()
     }
 
-    /// How much there is now.
+    /// Returns the current size.
     #[must_use]
     pub fn size(&self) -> &Size {
         &self.size
@@ -126,7 +130,7 @@ impl Estate {
     /// Waits until the node has verified everything.
     ///
     /// # Errors
-    /// It never has.
+    /// Returns an error on timeout.
     pub fn wait_converged(&self) -> Result<()> {
         wait::until_within(PATIENCE, "the node to converge", || {
             let status = self.cluster.api.get_json("/v1/status")?;
@@ -135,24 +139,24 @@ impl Estate {
         })
     }
 
-    /// Where a live Service is reached.
+    /// Returns the frontend of a live Service.
     ///
     /// # Errors
-    /// There is no such Service.
+    /// Returns an error if there is no such Service.
     pub fn live_frontend(&self, number: u32) -> Result<SocketAddr> {
         Ok(SocketAddr::new(self.cluster.cluster_ip(&format!("default/{}", live_name(number)), 0)?, PORT))
     }
 
-    /// The path of the Services of the namespace in which all of them are.
+    /// API path of the Services.
     pub const SERVICES: &str = "/v1/namespaces/default/services";
 
-    /// The path of a live Service.
+    /// Returns the API path of a live Service.
     #[must_use]
     pub fn live_service_path(number: u32) -> String {
         format!("{}/{}", Self::SERVICES, live_name(number))
     }
 
-    /// A live Service that asks for an address.
+    /// Builds a live Service with a requested address.
     #[must_use]
     pub fn live_service(number: u32, address: IpAddr) -> Value {
         let mut service = service_object(&live_name(number));
@@ -160,13 +164,13 @@ impl Estate {
         service
     }
 
-    /// The path of the endpoints of a live Service.
+    /// Returns the API path of the endpoints of a live Service.
     #[must_use]
     pub fn live_path(number: u32) -> String {
         format!("/v1/namespaces/default/endpointsets/{}", live_name(number))
     }
 
-    /// The body of a merge patch that gives a live Service so many endpoints that answer.
+    /// Builds a merge patch that sets the number of endpoints of a live Service.
     #[must_use]
     pub fn live_patch(endpoints: u8) -> Value {
         json!({"spec": {"endpoints": live_endpoints(endpoints)}})
@@ -205,7 +209,7 @@ fn filling_objects(number: u32, endpoints: u8, node: Option<&str>) -> [Value; 2]
     )
 }
 
-/// An endpoint in an EndpointSet.
+/// Builds an endpoint of an EndpointSet.
 pub(crate) fn endpoint_object(address: Ipv4Addr, node: Option<&str>) -> Value {
     node.map_or_else(|| json!({"address": address}), |node| json!({"address": address, "node": node}))
 }

@@ -1,4 +1,4 @@
-//! A benchmark on the second kernel (`lab/guest.sh`), for what this one does not have.
+//! Benchmark runs on the second kernel (`lab/guest.sh`), for features that this kernel does not support.
 
 use std::{
     fs::File,
@@ -12,37 +12,37 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::progress::Say;
 
-/// How the guest is started.
+/// Start parameters of the guest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Guest {
-    /// Its memory, for the control server, the agent and the kernel.
+    /// Memory for the control server, the agent and the kernel.
     pub(crate) memory: &'static str,
-    /// When it is ended.
+    /// Timeout in seconds.
     pub(crate) timeout_secs: u32,
 }
 
-/// What a benchmark wrote there: its machine, and its list of `P`, by whichever name.
+/// Results of a benchmark in the guest: its machine and its list of `P` under either field name.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Written<P> {
     /// The guest.
     pub(crate) host: Machine,
-    /// What was measured.
+    /// The results.
     #[serde(alias = "series")]
     pub(crate) points: Vec<P>,
 }
 
-/// As far as a page says it.
+/// The part of the host description that pages use.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Machine {
-    /// The version of its kernel.
+    /// Kernel version.
     pub(crate) kernel: String,
 }
 
 impl Guest {
-    /// Runs a benchmark of this program there; lines of it that are progress are told.
+    /// Runs a benchmark of this program in the guest and forwards its progress lines.
     ///
     /// # Errors
-    /// The guest or this program is not installed, or the benchmark fails there.
+    /// Returns an error if the guest or this program is not installed, or the benchmark fails there.
     pub(crate) fn measure<P: DeserializeOwned>(
         self,
         benchmark: &str,
@@ -50,7 +50,7 @@ impl Guest {
         is_progress: &dyn Fn(&str) -> bool,
         say: Say<'_>,
     ) -> Result<Written<P>> {
-        ensure!(!lab::host::guest::is_inside(), "the second kernel has no IPVS either: see `lab/setup.sh`");
+        ensure!(!lab::host::guest::is_inside(), "the second kernel has no IPVS either; see `lab/setup.sh`");
         let directory = Scratch::new("bench")?;
         let mut command = lab::host::guest::command(&lab::processes::binaries::find("bench")?);
         command
@@ -61,14 +61,14 @@ impl Guest {
             .env("GUEST_MEMORY", self.memory)
             .env("GUEST_TIMEOUT", self.timeout_secs.to_string());
         let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start the guest")?;
-        let told = child.stdout.take().context("its words are piped")?;
+        let told = child.stdout.take().context("stdout was configured as a pipe")?;
         let mut others = String::new();
         for line in BufReader::new(told).lines() {
-            let line = line.context("what the guest says")?;
+            let line = line.context("reading the output of the guest")?;
             if is_progress(&line) {
                 say(&format!("guest: {line}"))?;
             } else {
-                // Its page, which is a part of ours, or why there is none.
+                // The guest's page, which is part of ours, or an error message.
                 others = others + &line + "\n";
             }
         }
@@ -76,6 +76,6 @@ impl Guest {
         ensure!(status.success(), "the benchmark failed in the guest: {status}\n{others}");
         let path = directory.path().join(format!("{benchmark}.json"));
         let file = File::open(&path).with_context(|| format!("the guest wrote no {}", path.display()))?;
-        serde_json::from_reader(BufReader::new(file)).context("what it wrote")
+        serde_json::from_reader(BufReader::new(file)).context("parsing the results of the guest")
     }
 }

@@ -1,4 +1,4 @@
-//! The machine that measures: what it is, and how busy it was meanwhile.
+//! The measuring machine and its load during a run.
 
 use std::{
     fs,
@@ -11,83 +11,86 @@ use anyhow::{Context, Result};
 use nix::sys::utsname::uname;
 use serde::{Deserialize, Serialize};
 
-/// What has to be known of a machine to read figures measured on it.
+/// Machine properties needed to interpret the results.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Host {
-    /// The kernel's release.
+    /// Kernel release.
     pub kernel: String,
-    /// The processor's name.
+    /// CPU model name.
     pub processor: String,
-    /// Logical processors.
+    /// Number of logical CPUs.
     pub processors: usize,
     /// Memory in MiB.
     pub memory_mib: u64,
 }
 
 impl Host {
-    /// Asks the kernel.
+    /// Reads the properties from the kernel.
     ///
     /// # Errors
-    /// `/proc` cannot be read.
+    /// Returns an error if `/proc` cannot be read.
     pub fn ask() -> Result<Self> {
         let kernel =
-            uname().context("the kernel does not say its release")?.release().to_string_lossy().into_owned();
+            uname().context("cannot read the kernel release")?.release().to_string_lossy().into_owned();
         let processor = value_of(&read("/proc/cpuinfo")?, "model name").unwrap_or("unknown").to_owned();
         let memory = value_of(&read("/proc/meminfo")?, "MemTotal").and_then(|text| first_number(text).ok());
-        let processors = std::thread::available_parallelism().context("the number of processors")?.get();
+        let processors =
+            std::thread::available_parallelism().context("cannot read the number of CPUs")?.get();
         Ok(Self { kernel, processor, processors, memory_mib: memory.unwrap_or(0) / 1024 })
     }
 }
 
-/// Whether this kernel has IPVS, or has it after it was asked for.
+/// True if this kernel supports IPVS, after an attempt to load the module.
 #[must_use]
 pub fn has_ipvs() -> bool {
-    // A kernel without modules, or without this one, says so; the file tells either way.
+    // `modprobe` fails on a kernel without modules or without this one; the file decides in either case.
     let _not_there = lab::host::shell::run("modprobe", &["-q", "ip_vs"]);
     Path::new("/proc/net/ip_vs").exists()
 }
 
-/// How busy the machine was during a run.
+/// Machine load during a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Load {
-    /// The share of the processors' time that others used just before the run, and in its pauses if it had any, 0–1; none when nobody
-    /// looked, as before there was this figure.
+    /// CPU share used by other processes just before the run and in its pauses, 0–1; none in results from
+    /// before this field existed.
     pub others: Option<f64>,
-    /// The load average of the last minute before the run.
+    /// Load average of the last minute before the run.
     pub average_before: f64,
-    /// The same after it.
+    /// Load average of the last minute at the end of the run.
     pub average_after: f64,
-    /// The share of the processors' time that was not idle, 0–1, the benchmark included.
+    /// Non-idle share of CPU time, 0–1, including the benchmark.
     pub busy: f64,
-    /// The share of the time in which somebody waited for a processor, 0–1 (pressure stall information, `some`); none when
-    /// the kernel does not tell.
+    /// Share of time in which a task waited for a CPU, 0–1 (pressure stall information, `some`); none if the
+    /// kernel does not report it.
     pub pressure: Option<f64>,
 }
 
-/// Clock ticks in a second of `/proc`, on every machine on which this builds.
+/// Clock ticks per second in `/proc`, on every supported platform.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// How long it is watched before a run what others do.
+/// Observation time of other load before a run.
 const OTHERS_WATCHED: Duration = Duration::from_secs(2);
-/// The same in a pause: with a few dozen of them, as long as a run of minutes deserves.
+/// Observation time of other load in a pause: a few dozen pauses sum up to a time adequate for a run of
+/// minutes.
 const PAUSE_WATCHED: Duration = Duration::from_millis(250);
-/// Others may use so much of the processors' time while something is measured.
+/// Maximum CPU share of other processes for valid results.
 const OTHERS_MAX: f64 = 0.15;
 
 impl Load {
-    /// Why figures of this run say little; none when the machine had been quiet.
+    /// Returns the reason why results of this run are unreliable, or `None` if the machine was idle enough.
     #[must_use]
     pub fn too_busy(&self) -> Option<String> {
         let others = self.others.filter(|others| *others > OTHERS_MAX)?;
         let (percent, allowed) = (others * 100.0, OTHERS_MAX * 100.0);
         Some(format!(
-            "others used {percent:.0} % of the processors' time while the benchmark did nothing, more than {allowed:.0} %"
+            "other processes used {percent:.0} % of the CPU time while the benchmark was idle, more than \
+             {allowed:.0} %"
         ))
     }
 }
 
-/// The counters from which a [`Load`] is the difference.
+/// Counters at the start of a [`Load`] measurement.
 #[derive(Debug)]
 pub struct LoadMeter {
     others: Others,
@@ -97,7 +100,7 @@ pub struct LoadMeter {
     waited_us: Option<u64>,
 }
 
-/// Seconds of processors, all and those in use, of the times in which the benchmark did nothing.
+/// CPU seconds, total and in use, of the periods in which the benchmark was idle.
 #[derive(Debug, Default)]
 struct Others {
     all: f64,
@@ -116,10 +119,10 @@ impl Others {
 }
 
 impl LoadMeter {
-    /// Watches for two seconds what others do, and begins to measure.
+    /// Observes other load for two seconds and starts the measurement.
     ///
     /// # Errors
-    /// `/proc` cannot be read.
+    /// Returns an error if `/proc` cannot be read.
     pub fn start() -> Result<Self> {
         let mut others = Others::default();
         others.watch(OTHERS_WATCHED)?;
@@ -132,19 +135,19 @@ impl LoadMeter {
         })
     }
 
-    /// Watches for a moment what others do, in a pause of the benchmark: one that uses all processors cannot be told from
-    /// others otherwise.
+    /// Observes other load in a short pause of the benchmark; during the benchmark it cannot be
+    /// distinguished.
     ///
     /// # Errors
-    /// `/proc` cannot be read.
+    /// Returns an error if `/proc` cannot be read.
     pub fn pause(&mut self) -> Result<()> {
         self.others.watch(PAUSE_WATCHED)
     }
 
-    /// The load since the start.
+    /// Returns the load since the start.
     ///
     /// # Errors
-    /// `/proc` cannot be read.
+    /// Returns an error if `/proc` cannot be read.
     pub fn load(&self) -> Result<Load> {
         let times = ProcessorTimes::read()?;
         let elapsed_us = self.begun.elapsed().as_secs_f64() * 1e6;
@@ -159,7 +162,7 @@ impl LoadMeter {
     }
 }
 
-/// Clock ticks of all processors since the machine's start.
+/// Clock ticks of all CPUs since boot.
 #[derive(Debug)]
 pub(crate) struct ProcessorTimes {
     all: u64,
@@ -167,26 +170,29 @@ pub(crate) struct ProcessorTimes {
 }
 
 impl ProcessorTimes {
-    /// What the kernel says.
+    /// Reads the current values.
     pub(crate) fn read() -> Result<Self> {
         Self::parse(&read("/proc/stat")?)
     }
 
-    /// Seconds of all processors together in which they were not idle.
+    /// Returns the non-idle seconds of all CPUs since `before`.
     pub(crate) fn busy_seconds_since(&self, before: &Self) -> f64 {
         self.busy_since(before) * self.seconds_since(before)
     }
 
-    /// Seconds of all processors together.
+    /// Returns the total seconds of all CPUs since `before`.
     fn seconds_since(&self, before: &Self) -> f64 {
         self.all.saturating_sub(before.all) as f64 / TICKS_PER_SECOND
     }
 
-    /// Reads the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.
+    /// Parses the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.
     fn parse(stat: &str) -> Result<Self> {
         let line = stat.lines().next().context("/proc/stat is empty")?;
         let ticks = line.split_whitespace().skip(1).take(8).map(str::parse::<u64>);
-        let ticks: Vec<u64> = ticks.collect::<Result<_, _>>().context("/proc/stat begins with no numbers")?;
+        let ticks: Vec<u64> = ticks.collect::<Result<_, _>>().context(
+            "/proc/stat does not begin with \
+                                                                       numbers",
+        )?;
         let idle = ticks.iter().skip(3).take(2).sum();
         Ok(Self { all: ticks.iter().sum(), idle })
     }
@@ -201,10 +207,10 @@ impl ProcessorTimes {
 fn load_average() -> Result<f64> {
     let text = read("/proc/loadavg")?;
     let first = text.split_whitespace().next().context("/proc/loadavg is empty")?;
-    first.parse().context("/proc/loadavg begins with no number")
+    first.parse().context("/proc/loadavg does not begin with a number")
 }
 
-/// Microseconds in which somebody waited for a processor.
+/// Returns the microseconds in which a task waited for a CPU.
 fn waited_us() -> Option<u64> {
     let text = fs::read_to_string("/proc/pressure/cpu").ok()?;
     let some = text.lines().find(|line| line.starts_with("some "))?;
@@ -218,7 +224,7 @@ fn value_of<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 fn first_number(text: &str) -> Result<u64> {
     let word = text.split_whitespace().next().context("no word")?;
-    word.parse().with_context(|| format!("`{word}` is no number"))
+    word.parse().with_context(|| format!("`{word}` is not a number"))
 }
 
 fn read(path: impl AsRef<Path>) -> Result<String> {

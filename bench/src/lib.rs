@@ -1,8 +1,10 @@
-//! Benchmarks against ourselves and against peers: they measure, write a page with a table and a plot, and assert nothing.
+//! Benchmarks of Tidegate and comparable software. They measure and write a page with tables and a plot, and
+//! assert nothing.
 //!
-//! Contestants run in the same network, with the same dataplane task, in the same run, by turns, so that what the machine
-//! does besides hits all of them alike. A page says on what machine it was measured and how busy that was; on a machine
-//! that was too busy it has figures and no verdict. Times are never asserted, also not by the tests of this crate.
+//! Contestants are measured in the same network, with the same dataplane task, in the same run, in turn, so
+//! that other load on the machine affects all of them equally. Each page names its machine and the load; on a
+//! machine that was too busy the page has results but no verdict. Times are never asserted, not even by the
+//! tests of this crate.
 
 pub mod bgp;
 pub mod change;

@@ -1,4 +1,5 @@
-//! `cargo run --release -p bench -- change`, as root, after `cargo build --release --workspace`; `make bench` does all.
+//! Benchmark runner: `cargo run --release -p bench -- change`, as root, after `cargo build --release
+//! --workspace`; `make bench` runs all.
 
 use std::{
     fs, io,
@@ -17,14 +18,14 @@ use bench::{
 use clap::{Args, Parser, Subcommand, builder::PossibleValuesParser};
 use lab::load::feed_load::{self as fleet, Position, Role};
 
-/// Measures Tidegate beside others on this machine, in network namespaces of its own.
+/// Measures Tidegate and comparable software on this machine, in separate network namespaces.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// The directory of what is written: for each benchmark the figures (.json), a page (.md) and a plot (.svg).
+    /// Output directory: for each benchmark the results (.json), a page (.md) and a plot (.svg).
     #[arg(long, global = true, default_value = "docs/benchmarks")]
     out: PathBuf,
-    /// Write also what was measured while others used much of the machine.
+    /// Write results even if other processes used much of the machine.
     #[arg(long, global = true)]
     busy_anyway: bool,
     #[command(subcommand)]
@@ -33,146 +34,155 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Benchmark {
-    /// Measures nothing: makes all pages and plots again of the figures that benchmarks wrote, and README.md, every target beside them.
+    /// Regenerates all pages and plots from existing results, and README.md with every target, without
+    /// measuring.
     Pages,
-    /// How long the traffic of a load balancer address is interrupted when the node that announces it fails.
+    /// Traffic interruption of a load balancer address when the node that announces it fails.
     Failover {
-        /// Failures of each kind for each contestant.
+        /// Failures of each kind per contestant.
         #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=10_000))]
         rounds: u16,
         /// Only contestants and failures whose names contain one of these, such as `keepalived,link-cut`.
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
     },
-    /// How long it takes until routers have learned, and lost, a route by BGP, and what many routes cost.
+    /// Time until routers learn and lose a route by BGP, and the cost of many routes.
     Bgp {
-        /// Prefixes that are announced and withdrawn one by one.
+        /// Prefixes announced and withdrawn one by one.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
         rounds: u16,
-        /// Times that the announcing node is cut off.
+        /// Number of times the announcing node is disconnected.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(0..=1000))]
         failures: u16,
-        /// Prefixes that are announced at once; 0 leaves that out.
+        /// Prefixes announced at once; 0 skips this part.
         #[arg(long, default_value_t = bgp::BULK, value_parser = clap::value_parser!(u32).range(0..=60_000))]
         bulk: u32,
     },
-    /// How long a change of endpoints takes until traffic follows it, and what it costs, with few and many Services.
+    /// Latency of an endpoint change until traffic follows it, and its cost, with few and many Services.
     Change {
-        /// Changes whose latency is measured, at each size in each mode.
+        /// Changes whose latency is measured, per size and mode.
         #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=10_000))]
         rounds: u16,
-        /// Groups of changes whose cost is measured, at each size in each mode.
+        /// Groups of changes whose cost is measured, per size and mode.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1_000))]
         groups: u16,
-        /// Changes in each of these groups.
+        /// Changes per group.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(4..=10_000))]
         changes: u16,
         /// Numbers of Services, ascending.
         #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 10_000, 50_000],
             value_parser = clap::value_parser!(u32).range(0..=50_000))]
         sizes: Vec<u32>,
-        /// Endpoints of each Service.
+        /// Endpoints per Service.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
         endpoints: u8,
-        /// Proxy modes; ipvs is measured on a second kernel, with fewer endpoints, where this one does not have it.
+        /// Proxy modes; ipvs is measured on a second kernel, with fewer endpoints, if this one does not
+        /// support it.
         #[arg(long, value_delimiter = ',', default_value = "nftables,userspace,ipvs",
             value_parser = PossibleValuesParser::new(change::MODES))]
         modes: Vec<String>,
     },
-    /// How long a change takes until the last of many agents, and of many watchers, has it, and what that costs the control server.
+    /// Time until the last of many agents, and of many watchers, has a change, and the cost for the control
+    /// server.
     Fanout(FanoutArguments),
-    /// Those who are told in `fanout`; takes its orders from stdin.
+    /// Receiver process of `fanout`; reads its orders from stdin.
     #[command(hide = true)]
     Fleet(FleetArguments),
-    /// How many endpoint writes per second a control server makes durable, on SQLite and on three members of etcd.
+    /// Durable endpoint writes per second of a control server, on SQLite and on three members of etcd.
     Writes {
-        /// Turns of each store.
+        /// Turns per store.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
         rounds: u16,
-        /// How long a turn takes, in milliseconds.
+        /// Duration of a turn in milliseconds.
         #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(100..=600_000))]
         slice_ms: u64,
-        /// Clients at once, one number after the other.
+        /// Numbers of concurrent clients, measured one after another.
         #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 16, 64],
             value_parser = clap::value_parser!(u16).range(1..=1_000))]
         clients: Vec<u16>,
     },
-    /// How long an agent takes from its start until everything is programmed and verified, and how much memory it has then.
+    /// Time from the start of an agent until everything is programmed and verified, and its memory then.
     Cold {
-        /// Starts of each kind at each size.
+        /// Starts of each kind per size.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
         rounds: u16,
         /// Numbers of Services, ascending.
         #[arg(long, value_delimiter = ',', default_values_t = [1_000, 5_000, 10_000, 50_000],
             value_parser = clap::value_parser!(u32).range(1..=60_000))]
         sizes: Vec<u32>,
-        /// Endpoints of each Service, one after the other.
+        /// Numbers of endpoints per Service, measured one after another.
         #[arg(long, value_delimiter = ',', default_values_t = [2, 10],
             value_parser = clap::value_parser!(u8).range(1..=100))]
         endpoints: Vec<u8>,
-        /// Endpoints of all Services together; what is larger is left out.
+        /// Maximum total number of endpoints; larger combinations are skipped.
         #[arg(long, default_value_t = 100_000)]
         most: u32,
-        /// Proxy modes; ipvs where the kernel has it, such as in the guest of `lab/guest.sh`.
+        /// Proxy modes; ipvs only if the kernel supports it, such as in the guest of `lab/guest.sh`.
         #[arg(long, value_delimiter = ',', default_value = "nftables",
             value_parser = PossibleValuesParser::new(cold::MODES))]
         modes: Vec<String>,
     },
-    /// What our nftables ruleset costs beside one with a chain for every Service: to load, to change, to connect through.
+    /// Cost of our nftables ruleset compared to one with a chain per Service: to load, to change, to connect
+    /// through.
     Layout {
-        /// Loads of the whole at each size, in each layout.
+        /// Full loads per size and layout.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
         loads: u16,
-        /// Times that a Service is added, changed and removed, at each size in each layout.
+        /// Number of times a Service is added, changed and removed, per size and layout.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
         changes: u16,
-        /// Turns with connections.
+        /// Connection turns.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=10_000))]
         rounds: u16,
-        /// Milliseconds of each of the four parts of such a turn: first, middle and last Service, and many clients.
+        /// Duration of each of the four parts of such a turn in milliseconds: first, middle and last Service,
+        /// and many clients.
         #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(50..=60_000))]
         slice_ms: u64,
-        /// Clients at once where connections per second are measured.
+        /// Concurrent clients in the rate measurement.
         #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
         clients: u16,
         /// Numbers of Services, ascending.
         #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 5_000, 10_000],
             value_parser = clap::value_parser!(u32).range(1..=50_000))]
         sizes: Vec<u32>,
-        /// Endpoints of each Service.
+        /// Endpoints per Service.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
         endpoints: u8,
-        /// What is compared with ours.
+        /// Layouts to compare with.
         #[arg(long, value_delimiter = ',', default_value = "service-chains,endpoint-chains",
             value_parser = PossibleValuesParser::new(["service-chains", "endpoint-chains"]))]
         peers: Vec<String>,
     },
-    /// What a new connection through a virtual address costs in every proxy mode, with few and many Services, beside relays.
+    /// Cost of a new connection through a virtual address in every proxy mode, with few and many Services,
+    /// compared to proxies.
     Connections {
-        /// Turns of every contestant.
+        /// Turns per contestant.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=10_000))]
         rounds: u16,
-        /// Milliseconds of each of the three parts of a turn: one client, many clients, one long flow.
+        /// Duration of each of the three parts of a turn in milliseconds: one client, many clients, one long
+        /// stream.
         #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(50..=60_000))]
         slice_ms: u64,
         /// Numbers of Services, ascending.
         #[arg(long, value_delimiter = ',', default_values_t = [10, 10_000],
             value_parser = clap::value_parser!(u32).range(1..=50_000))]
         sizes: Vec<u32>,
-        /// Proxy modes; ipvs is measured on a second kernel, beside the same peers, where this one does not have it.
+        /// Proxy modes; ipvs is measured on a second kernel, together with the same peers, if this one does
+        /// not support it.
         #[arg(long, value_delimiter = ',', default_value = "nftables,iptables,userspace,ipvs",
             value_parser = PossibleValuesParser::new(connections::MODES))]
         modes: Vec<String>,
-        /// Clients at once where connections per second are measured.
+        /// Concurrent clients in the rate measurement.
         #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
         clients: u16,
     },
-    /// A cluster that is changed 50 times a second while things go wrong at random, and what is left of it; fails when anything is wrong.
+    /// Soak test: a cluster with 50 changes per second and random faults, and a check for leaks at the end;
+    /// fails if any problem is found.
     Soak {
-        /// How long there are changes and faults.
+        /// Duration of changes and faults in minutes.
         #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         minutes: u32,
-        /// Where control keeps its objects.
+        /// Store of the control server.
         #[arg(long, default_value = "sqlite")]
         store: soak::Store,
     },
@@ -180,7 +190,7 @@ enum Benchmark {
 
 #[derive(Debug, Args)]
 struct FanoutArguments {
-    /// Turns of each size.
+    /// Turns per size.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     rounds: u16,
     /// Numbers of agents.
@@ -191,19 +201,19 @@ struct FanoutArguments {
     #[arg(long, value_delimiter = ',', num_args = 0.., default_values_t = [100, 1_000],
         value_parser = clap::value_parser!(u16).range(1..=1_000))]
     watchers: Vec<u16>,
-    /// Services.
+    /// Number of Services.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     services: u32,
-    /// Endpoints of each.
+    /// Endpoints per Service.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=64))]
     endpoints: u8,
-    /// Changes a second.
+    /// Changes per second.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     per_second: u32,
-    /// Changes in a turn.
+    /// Changes per turn.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     changes: u32,
-    /// Times in a turn that all are cut off and come back at once.
+    /// Mass reconnects per turn.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=1_000))]
     herds: u16,
 }
@@ -227,12 +237,12 @@ struct FleetArguments {
 /// Writes the files of a benchmark into a directory.
 type Write = Box<dyn FnOnce(&Path) -> Result<()>>;
 
-/// What a benchmark has to say at its end.
+/// Final result of a benchmark.
 struct Outcome {
     page: String,
     too_busy: Option<String>,
     write: Write,
-    /// What makes the run a failure; only a soak has it.
+    /// Problems that make the run fail; only a soak test has any.
     wrong: Vec<String>,
 }
 
@@ -255,7 +265,10 @@ fn main() -> Result<()> {
     };
     let outcome = run(arguments.benchmark, &arguments.out, &mut say)?;
     if let Some(why) = outcome.too_busy.filter(|_| !arguments.busy_anyway) {
-        bail!("nothing was written: {why}. Run it again on a quiet machine, or with --busy-anyway");
+        bail!(
+            "no files were written: {why}. Run the benchmark again on an idle machine, or with \
+               --busy-anyway"
+        );
     }
     (outcome.write)(&arguments.out)?;
     say(&outcome.page)?;
@@ -305,7 +318,7 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::progress::Say<'_>) -> Resul
                 soak::Store::Sqlite => Outcome::of(record),
                 soak::Store::Etcd => Outcome::of(soak::WithEtcd(record)),
             };
-            // It measures no time, and says what it says on a busy machine too.
+            // The soak test measures no time, so its results are valid on a busy machine.
             Outcome { too_busy: None, wrong, ..outcome }
         }
         Benchmark::Layout { loads, changes, rounds, slice_ms, clients, sizes, endpoints, peers } => {
@@ -316,7 +329,7 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::progress::Say<'_>) -> Resul
             Outcome::of(layout::run(&options, say)?)
         }
         Benchmark::Fanout(arguments) => Outcome::of(fanout::run(&arguments.options()?, say)?),
-        Benchmark::Fleet(_) => bail!("`{}` is no benchmark", fleet::SUBCOMMAND),
+        Benchmark::Fleet(_) => bail!("`{}` is not a benchmark", fleet::SUBCOMMAND),
         Benchmark::Connections { rounds, slice_ms, sizes, modes, clients } => {
             let (slice, modes) = (Duration::from_millis(slice_ms), chosen(&connections::MODES, &modes));
             let options = connections::Options { rounds, slice, sizes, modes, clients };
@@ -325,7 +338,7 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::progress::Say<'_>) -> Resul
     })
 }
 
-/// The pages and plots of what was measured before.
+/// Regenerates the pages and plots of earlier results.
 fn again(out: &Path) -> Result<Outcome> {
     let files = targets::pages(out)?;
     let page = files.last().map_or_else(String::new, |(_, first)| first.clone());
@@ -340,7 +353,7 @@ fn again(out: &Path) -> Result<Outcome> {
 impl FanoutArguments {
     fn options(self) -> Result<fanout::Options> {
         let Self { rounds, agents, watchers, services, endpoints, per_second, changes, herds } = self;
-        let program = std::env::current_exe().context("this binary has no path")?;
+        let program = std::env::current_exe().context("cannot determine the path of this binary")?;
         Ok(fanout::Options {
             program,
             rounds,

@@ -1,6 +1,6 @@
-//! How a benchmark tells how far it is.
+//! Progress reporting of benchmarks.
 
 use anyhow::Result;
 
-/// Where progress is told, line by line.
+/// Receiver of progress messages, line by line.
 pub type Say<'a> = &'a mut dyn FnMut(&str) -> Result<()>;

@@ -1,4 +1,4 @@
-//! What a process has used so far: processor time, memory, context switches.
+//! Resource usage of a process: CPU time and memory.
 
 use std::{
     fs, thread,
@@ -13,32 +13,33 @@ use nix::{
 };
 use serde::Serialize;
 
-/// Memory is at rest when it has not fallen for so long; an allocator gives back what was freed within about a second.
+/// Memory counts as at rest when it has not fallen for this time; an allocator returns freed memory within
+/// about a second.
 const REST: Duration = Duration::from_secs(2);
-/// How long that is waited for: what still falls then is taken as it is.
+/// Timeout for memory to come to rest; after it, the current value is used.
 const REST_PATIENCE: Duration = Duration::from_secs(15);
-/// Time between two looks.
+/// Poll interval.
 const REST_POLL: Duration = Duration::from_millis(100);
 
-/// Counters and gauges of a process, of all its threads.
+/// Counters and gauges of a process over all its threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
-    /// Time on a processor, in nanoseconds, of the threads that live and of those that have ended.
+    /// CPU time in nanoseconds, including threads that have ended.
     pub processor_ns: u64,
-    /// Resident memory, in KiB.
+    /// Resident memory in KiB.
     pub resident_kib: u64,
-    /// The most that was resident ever, in KiB.
+    /// Peak resident memory in KiB.
     pub resident_peak_kib: u64,
 }
 
 impl Usage {
-    /// Asks the kernel.
+    /// Reads the values from the kernel.
     ///
     /// # Errors
-    /// The process does not run.
+    /// Returns an error if the process does not run.
     pub fn of(process: &Process) -> Result<Self> {
-        let pid = process.pid().context("the process does not run")?;
+        let pid = process.pid().context("the process is not running")?;
         let status = read(format!("/proc/{pid}/status"))?;
         let field = |name: &str| {
             let line = status
@@ -46,7 +47,7 @@ impl Usage {
                 .find_map(|line| line.strip_prefix(name))
                 .with_context(|| format!("no {name}"))?;
             let word = line.split_whitespace().next().with_context(|| format!("{name} is empty"))?;
-            word.parse::<u64>().with_context(|| format!("{name} is no number: {word}"))
+            word.parse::<u64>().with_context(|| format!("{name} is not a number: {word}"))
         };
         Ok(Self {
             processor_ns: processor_ns(pid)?,
@@ -55,10 +56,10 @@ impl Usage {
         })
     }
 
-    /// Waits until the resident memory of a process falls no more; answers it, in KiB.
+    /// Waits until the resident memory of a process no longer falls, and returns it in KiB.
     ///
     /// # Errors
-    /// The process does not run.
+    /// Returns an error if the process does not run.
     pub fn resident_kib_at_rest(process: &Process) -> Result<u64> {
         let begun = Instant::now();
         let (mut least, mut since) = (Self::of(process)?.resident_kib, begun);
@@ -73,12 +74,13 @@ impl Usage {
     }
 }
 
-/// The clock of the process: nanoseconds, where `stat` has hundredths of a second, and those of threads that have ended are in it.
+/// Reads the CPU clock of the process: nanoseconds, where `stat` has hundredths of a second, including
+/// threads that have ended.
 fn processor_ns(pid: u32) -> Result<u64> {
     let pid = Pid::from_raw(i32::try_from(pid).context("a process id")?);
     let clock = clock_getcpuclockid(pid).context("the process has no clock")?;
-    let time = Duration::from(clock_gettime(clock).context("the clock of the process")?);
-    u64::try_from(time.as_nanos()).context("a time of some centuries")
+    let time = Duration::from(clock_gettime(clock).context("cannot read the CPU clock of the process")?);
+    u64::try_from(time.as_nanos()).context("the CPU time exceeds the range of u64 nanoseconds")
 }
 
 fn read(path: String) -> Result<String> {

@@ -1,4 +1,5 @@
-//! The benchmark announces to real routers beside GoBGP, cuts nodes off, and writes its page. No time is asserted.
+//! Small run of the BGP benchmark with real routers and GoBGP, including node failures and the page. No time
+//! is asserted.
 
 use bench::{
     bgp::{self, Options},
@@ -23,7 +24,7 @@ fn routes_come_and_go_in_both_routers_and_the_page_says_how_fast() {
         let bulk = series.bulk_ms.unwrap();
         assert!(bulk.frr > 0.0 && bulk.bird > 0.0 && series.bulk_memory_kib > Some(0), "{series:?}");
     }
-    // How each is set, two prefixes, a failure, and many prefixes.
+    // Per contestant: its settings, two prefixes, a failure, and the bulk run.
     assert_eq!(told.len(), contestants.len() * 5, "{told:#?}");
 
     let directory = tempfile::tempdir().unwrap();

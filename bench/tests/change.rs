@@ -1,4 +1,5 @@
-//! The benchmark changes real endpoints and Services under a real client, and writes its page. No time is asserted.
+//! Small run of the change benchmark with real endpoints, Services and a client, and its page. No time is
+//! asserted.
 
 #![allow(
     clippy::print_stdout,
@@ -22,11 +23,11 @@ fn every_change_reaches_the_client_and_the_page_says_what_it_cost() {
         sizes: vec![2, 20],
         endpoints: 3,
         quiet: Duration::from_millis(500),
-        // Counts are looked at, and no times: nobody has to be idle, which others on this machine would keep them from.
+        // Only counts are checked, not times, so the machine need not be idle.
         quiet_share: 2.0,
         modes: vec!["nftables", "userspace"],
     };
-    // The second kernel is slow, and one size and one group say there what two say.
+    // The second kernel is slow, and one size and one group suffice there.
     let elsewhere = Options { groups: 1, sizes: vec![20], modes: vec!["ipvs"], ..options.clone() };
     let mut say = |line: &str| {
         println!("{line}");

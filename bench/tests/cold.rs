@@ -1,4 +1,5 @@
-//! The benchmark starts real agents, and hears whether they write where there is nothing to do. No time is asserted.
+//! Small run of the cold start benchmark with real agents; a restart without changes writes nothing. No time
+//! is asserted.
 
 use bench::{
     cold::{self, Options},
@@ -17,7 +18,7 @@ fn an_agent_that_starts_again_writes_nothing_and_the_page_says_so() {
     let measured = cold::run(&options, &mut |_| Ok(())).unwrap();
     assert_eq!(measured.points.len(), 6, "300 Services have more endpoints than are asked for");
     for point in &measured.points {
-        // No tool saves and loads a relay.
+        // There is no tool to save and load the state of a relay.
         let bounds = if point.mode == "userspace" { 0 } else { 2 };
         assert_eq!(
             (point.cold_ms.len(), point.restart_ms.len(), point.bound_ms.len()),

@@ -1,4 +1,4 @@
-//! The benchmark of connections runs with real relays and real Services, and writes its page. No time is asserted.
+//! Small run of the connection benchmark with real relays and Services, and its page. No time is asserted.
 
 use std::time::Duration;
 

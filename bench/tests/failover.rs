@@ -1,4 +1,4 @@
-//! The benchmark runs, fails real nodes over, and writes its page. No time is asserted.
+//! Small run of the failover benchmark with real node failures, and its page. No time is asserted.
 
 use bench::{
     failover::{self, Options, contestant::Failure},
@@ -22,11 +22,12 @@ fn every_failure_moves_the_traffic_and_the_page_says_so() {
         for failure in Failure::ALL {
             let series = measured.find(contestant, failure).unwrap();
             assert_eq!(series.runs.len(), 2, "{contestant}, {}", failure.name());
-            // Only a reply through another node ends a run.
+            // A run ends only with a reply through another node.
             assert!(series.runs.iter().all(|run| run.moved_ms > 0.0), "{series:?}");
         }
     }
-    // While the owner's link is cut it answers no probe; but where others use the machine, another node may own the address already.
+    // While the owner's link is cut it answers no probe; on a busy machine another node may already own the
+    // address.
     let cut = measured.series.iter().filter(|series| series.failure != Failure::AgentKilled);
     let unanswered: usize = cut.flat_map(|series| &series.runs).map(|run| run.unanswered).sum();
     assert!(unanswered > 0, "{:?}", measured.series);

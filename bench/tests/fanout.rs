@@ -1,4 +1,5 @@
-//! The benchmark tells real followers, in processes of their own, of real changes, and writes its page. No time is asserted.
+//! Small run of the fan-out benchmark with real followers in separate processes, and its page. No time is
+//! asserted.
 
 use bench::{
     fanout::{self, Options, Told},

@@ -1,4 +1,5 @@
-//! The benchmark of layouts loads real rulesets of both kinds, changes them and connects through them. No time is asserted.
+//! Small run of the layout benchmark: loads real rulesets of all layouts, changes them and connects through
+//! them. No time is asserted.
 
 use std::{fs, net::Ipv4Addr, path::Path, time::Duration};
 
@@ -33,7 +34,7 @@ fn every_layout_is_loaded_and_changed_and_carries_connections_and_the_page_says_
         assert!(point.connect_us.iter().all(|rounds| rounds.len() == 1), "{point:?}");
         assert!(point.failed == 0 && point.per_second[0] > 0.0, "{point:?}");
     }
-    // What a change of a Service says does not depend on how many others there are.
+    // The size of a change does not depend on the number of other Services.
     for layout in Layout::ALL {
         let said: Vec<_> = measured.points.iter().filter(|point| point.layout == layout).collect();
         assert_eq!(said[0].add.messages, said[1].add.messages, "{layout:?}");

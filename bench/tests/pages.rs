@@ -1,4 +1,4 @@
-//! The pages of the benchmarks say what the figures beside them say.
+//! The benchmark pages in the repository match their stored results.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -18,7 +18,7 @@ fn directory() -> PathBuf {
 fn every_page_and_plot_is_made_of_the_figures_beside_it() {
     let directory = directory();
     let files = targets::pages(&directory).unwrap();
-    // Of each benchmark a page and a plot, and the first page.
+    // A page and a plot per benchmark, and the index page.
     assert_eq!(files.len(), 2 * targets::BENCHMARKS.len() + 1);
     for (name, made) in files {
         let path = directory.join(&name);
@@ -29,7 +29,7 @@ fn every_page_and_plot_is_made_of_the_figures_beside_it() {
     }
 }
 
-/// The row of the soak on the first page of such figures.
+/// Renders the index page from modified soak results and returns the row of the soak test.
 fn row_of(soak: &Value) -> String {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("soak.json"), soak.to_string()).unwrap();

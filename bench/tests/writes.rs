@@ -1,4 +1,4 @@
-//! The benchmark writes to real stores from many clients, and writes its page. No time is asserted.
+//! Small run of the write benchmark with real stores and many clients, and its page. No time is asserted.
 
 use std::time::Duration;
 

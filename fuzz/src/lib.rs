@@ -1,4 +1,5 @@
-//! What has to hold for any bytes. Each function is a target: it panics when something does not hold.
+//! Properties that must hold for any input bytes. Each public function is a fuzz target and panics if its
+//! property is violated.
 
 use bgp::{
     Capability, Family, Message, Notification, Update,
@@ -11,7 +12,7 @@ use bgp::{
 use model::admission::decode::{Expect, decode as decode_object};
 use translate::{Format, Source};
 
-// The module alone: the agent with all that it needs takes minutes to instrument.
+// Only this module: instrumenting the whole agent takes minutes.
 #[path = "../../node-agent/src/health/probe/grpc/wire.rs"]
 mod grpc;
 
@@ -19,14 +20,14 @@ const OPEN: u8 = 1;
 const UPDATE: u8 = 2;
 const NOTIFICATION: u8 = 3;
 
-/// A message with a right header.
+/// Builds a message with a valid header.
 fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     let body = &body[..body.len().min(EXTENDED_MESSAGE_BYTES_MAX - HEADER_BYTES)];
     let length = u16::try_from(HEADER_BYTES + body.len()).expect("bounded above");
     [&[0xff; 16], length.to_be_bytes().as_slice(), &[kind], body].concat()
 }
 
-/// What was agreed on, by the bits of a byte.
+/// Builds the negotiated session parameters from the bits of a byte.
 fn context(bits: u8) -> Context {
     let is_set = |bit: u8| bits & (1 << bit) != 0;
     Context {
@@ -38,13 +39,13 @@ fn context(bits: u8) -> Context {
     }
 }
 
-/// Whatever is answered can be sent and shown.
+/// Checks that a NOTIFICATION can be encoded and displayed.
 fn check_answer(notification: &Notification, context: &Context) {
     assert!(encode(&Message::Notification(notification.clone()), context).is_ok());
     assert!(!notification.to_string().is_empty());
 }
 
-/// Bytes as the body of an OPEN: what is understood is understood the same when it is said again.
+/// Decodes bytes as the body of an OPEN; a decoded message is the same after encoding and decoding again.
 pub fn open(bytes: &[u8]) {
     let context = Context::default();
     match decode(&frame(OPEN, bytes), &context) {
@@ -53,7 +54,7 @@ pub fn open(bytes: &[u8]) {
             assert!(!matches!(open.hold_time, 1 | 2));
             let has_names =
                 open.capabilities.iter().any(|capability| matches!(capability, Capability::HostName { .. }));
-            // One parameter takes a few bytes more than many, at most.
+            // A single parameter encodes at most a few bytes longer than several.
             if let (Ok(bytes), false) = (encode(&Message::Open(open.clone()), &context), has_names) {
                 assert_eq!(decode(&bytes, &context).map(|decoded| decoded.message), Ok(Message::Open(open)));
             }
@@ -63,7 +64,7 @@ pub fn open(bytes: &[u8]) {
     }
 }
 
-/// Bytes as a context and the body of an UPDATE.
+/// Decodes bytes as a context and the body of an UPDATE.
 pub fn update(bytes: &[u8]) {
     let Some((bits, body)) = bytes.split_first() else { return };
     let context = context(*bits);
@@ -89,7 +90,7 @@ fn check_update(update: &Update, bytes: usize, context: &Context) {
     assert!(withdrawn.len() + announced.len() + foreign.values().sum::<usize>() <= bytes);
     assert!(withdrawn.iter().chain(announced).all(|prefix| *prefix == prefix.trunc()));
     assert!(end_of_rib.is_none() || withdrawn.is_empty() && announced.is_empty() && foreign.is_empty());
-    // With two octets, segments of confederations behind large AS numbers cannot be said.
+    // With two-octet AS numbers, confederation segments behind large AS numbers cannot be encoded.
     let Some(attributes) = attributes.as_ref().filter(|_| context.four_octet_as) else { return };
     for family in Family::ALL {
         let announced: Vec<_> =
@@ -110,7 +111,7 @@ fn check_update(update: &Update, bytes: usize, context: &Context) {
     }
 }
 
-/// Bytes as the body of a NOTIFICATION: any is read, shown, and sent again as it came.
+/// Decodes bytes as the body of a NOTIFICATION: any is accepted, displayed, and encoded to the same bytes.
 pub fn notification(bytes: &[u8]) {
     let context = Context { extended_messages: true, ..Context::default() };
     let frame = frame(NOTIFICATION, bytes);
@@ -127,30 +128,30 @@ pub fn notification(bytes: &[u8]) {
     }
 }
 
-/// Bytes as capabilities.
+/// Decodes bytes as capabilities.
 pub fn capabilities(bytes: &[u8]) {
     let Some(capabilities) = decode_capabilities(bytes) else { return };
     assert!(capabilities.len() <= bytes.len() / 2);
-    let again = encode_capabilities(&capabilities).expect("no value is longer than it was");
-    let again = decode_capabilities(&again).expect("what is written is whole");
-    // What was replaced in a name may be longer than what it replaces.
+    let again = encode_capabilities(&capabilities).expect("no value is longer than before");
+    let again = decode_capabilities(&again).expect("the encoding is complete");
+    // A replacement character in a name may be longer than the bytes it replaces.
     if !again.iter().any(|capability| matches!(capability, Capability::HostName { .. })) {
         assert_eq!(again, capabilities);
     }
 }
 
-/// Bytes as a control packet of BFD.
+/// Parses bytes as a BFD control packet.
 pub fn bfd(bytes: &[u8]) {
     let Ok(received) = bfd::wire::parse(bytes) else { return };
     let rendered = bfd::wire::render(&received.packet, None);
-    let again = bfd::wire::parse(&rendered).expect("what is written is read");
+    let again = bfd::wire::parse(&rendered).expect("a rendered packet can be parsed");
     assert_eq!((again.packet, again.section), (received.packet, None));
 }
 
-/// Bytes as the answer of a gRPC health check, and as the name of what is asked about.
+/// Parses bytes as the response to a gRPC health check, and renders a request with them as the service name.
 pub fn grpc_health(bytes: &[u8]) {
     let name = String::from_utf8_lossy(bytes);
-    // A request read as a response has no number in field 1.
+    // A request parsed as a response has no number in field 1.
     assert_eq!(grpc::parse_response(&grpc::render_request(&name)), Ok(grpc::ServingStatus::Unknown));
     let status = match grpc::parse_response(bytes) {
         Ok(status) => status,
@@ -163,33 +164,34 @@ pub fn grpc_health(bytes: &[u8]) {
     assert!(!message.is_empty() || status == grpc::ServingStatus::Unknown);
 }
 
-/// Bytes as an input of a format: whatever is made is valid, is reported, and is what it was when it is made again.
+/// Imports bytes in a format: every created object is valid and reported, and a second import gives the same
+/// result.
 fn import(bytes: &[u8], from: Format) {
     let source = Source { name: "input".to_owned(), bytes: bytes.to_owned() };
     let Ok(imported) = translate::import(std::slice::from_ref(&source), Some(from)) else { return };
     assert!(imported.objects.iter().all(|object| decode_object(object, &Expect::default()).is_ok()));
     let report = imported.report.text();
     assert!(!report.is_empty() && !report.chars().any(|c| c.is_control() && c != '\n'));
-    let again = translate::import(&[source], Some(from)).expect("it was read before");
+    let again = translate::import(&[source], Some(from)).expect("the input was accepted before");
     assert_eq!((again.objects, again.report.text()), (imported.objects, report));
 }
 
-/// Bytes as what `ipvsadm -S` writes.
+/// Imports bytes as output of `ipvsadm -S`.
 pub fn import_ipvsadm(bytes: &[u8]) {
     import(bytes, Format::Ipvsadm);
 }
 
-/// Bytes as `keepalived.conf`.
+/// Imports bytes as `keepalived.conf`.
 pub fn import_keepalived(bytes: &[u8]) {
     import(bytes, Format::Keepalived);
 }
 
-/// Bytes as `KubeProxyConfiguration`.
+/// Imports bytes as `KubeProxyConfiguration`.
 pub fn import_kube_proxy(bytes: &[u8]) {
     import(bytes, Format::KubeProxy);
 }
 
-/// Bytes as objects of Kubernetes.
+/// Imports bytes as Kubernetes objects.
 pub fn import_kubernetes(bytes: &[u8]) {
     import(bytes, Format::Kubernetes);
 }

@@ -1,4 +1,4 @@
-//! Fuzzes the reading of capabilities.
+//! Fuzzes the decoder of BGP capabilities.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz::capabilities(bytes));

@@ -1,4 +1,4 @@
-//! Fuzzes the reading of NOTIFICATION messages.
+//! Fuzzes the decoder of NOTIFICATION messages.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz::notification(bytes));

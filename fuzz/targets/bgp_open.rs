@@ -1,4 +1,4 @@
-//! Fuzzes the reading of OPEN messages.
+//! Fuzzes the decoder of OPEN messages.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz::open(bytes));

@@ -1,4 +1,4 @@
-//! Fuzzes the reading of what servers answer to gRPC health checks.
+//! Fuzzes the parser of gRPC health check responses.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz::grpc_health(bytes));

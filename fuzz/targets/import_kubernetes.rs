@@ -1,4 +1,4 @@
-//! Fuzzes the import of kubernetes configurations.
+//! Fuzzes the import of Kubernetes configurations.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz::import_kubernetes(bytes));

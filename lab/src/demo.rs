@@ -1,4 +1,4 @@
-//! What the lab shows, in order. A step that sees something else than it should ends the story with an error.
+//! Script of the lab demonstration. A step with an unexpected observation ends it with an error.
 
 mod addresses;
 
@@ -20,7 +20,8 @@ use lab::{
     processes::binaries,
 };
 
-/// Requests per row of the table of replies; with two or three backends the chance of missing one is below 1e-3.
+/// Requests per row of the reply table; with two or three backends the probability of missing one is below
+/// 1e-3.
 const REQUESTS: usize = 24;
 const EXTERNAL: IpAddr = IpAddr::V4(topology::EXTERNAL_V4);
 const NODE_PORT: u16 = 30080;
@@ -194,7 +195,7 @@ fn write(directory: &Path, name: &str, text: &str) -> Result<String> {
     Ok(path.to_str().context("temporary paths are text")?.to_owned())
 }
 
-/// Runs the CLI on the host, as a person would, and shows what it prints.
+/// Runs the CLI on the host like a user and prints its output.
 fn cli(out: &mut Teller, cluster: &Cluster, host: &str, arguments: &[&str]) -> Result<()> {
     let program = binaries::find("tidegate")?;
     let shown: Vec<_> = arguments.iter().map(|word| shown_name(word)).collect();
@@ -221,7 +222,7 @@ fn cli(out: &mut Teller, cluster: &Cluster, host: &str, arguments: &[&str]) -> R
     )
 }
 
-/// A word of a command without the directory of a temporary file.
+/// Strips the directory of a temporary file from a command word.
 fn shown_name(word: &str) -> &str {
     if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word) } else { word }
 }

@@ -1,11 +1,12 @@
-//! Clusters made of network namespaces: what `make lab` shows, what end-to-end tests run against, what benchmarks load.
+//! Test clusters built from network namespaces, used by `make lab`, end-to-end tests and benchmarks.
 //!
-//! Everything here is real: kernels' namespaces, veth pairs and routes, the built binaries as processes, TCP and UDP sockets
-//! opened inside the namespaces. Nothing here is part of the product, and the product never needs anything from here.
+//! The environment is real: network namespaces, veth pairs and routes, the built binaries as processes, and
+//! TCP and UDP sockets opened inside the namespaces. The lab is not part of the product, and the product
+//! never depends on it.
 //!
-//! Every namespace is named `tg-PID-…`. It goes when its owner is dropped (also by a panic), when the process is
-//! interrupted ([`registry`]), and at the latest when the next run finds that PID dead. No link, address or rule is ever
-//! made in the namespace the process started in.
+//! Every namespace is named `tg-PID-…`. It is removed when its owner is dropped (also by a panic), when the
+//! process is interrupted ([`registry`]), and at the latest by the next run after that PID has ended. No
+//! link, address or rule is ever created in the namespace of the process itself.
 
 pub mod chaos;
 pub mod cluster;

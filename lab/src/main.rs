@@ -1,7 +1,8 @@
-//! `make lab`: a cluster on one machine, from the first REST call to real packets, told line by line.
+//! `make lab`: a scripted demonstration of a cluster on one machine, from the first REST call to real
+//! packets.
 //!
-//! Every line that claims something shows what was really seen: requests go out of sockets in the namespaces, through the
-//! kernel's rules, to servers in other namespaces.
+//! Every claim is backed by an observation: requests leave sockets in the namespaces and pass the kernel
+//! rules to servers in other namespaces.
 
 mod demo;
 
@@ -16,17 +17,17 @@ use lab::{
     network::{forward, topology},
 };
 
-/// The port on the host at which the control server is reached, if it is free.
+/// Preferred port of the control server on the host.
 const HOST_PORT: u16 = 7440;
 
-/// Brings up a Tidegate cluster in network namespaces of this machine and shows that it works.
+/// Runs a Tidegate cluster in network namespaces of this machine and demonstrates its features.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// End after the demonstration, with status 0 only if everything was seen as it should be.
+    /// Exit after the demonstration, with status 0 only if all checks passed
     #[arg(long, env = "ONCE", num_args = 0..=1, default_missing_value = "1", default_value = "")]
     once: String,
-    /// Machines with agents.
+    /// Number of nodes with an agent
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9))]
     nodes: u8,
 }
@@ -69,7 +70,7 @@ fn show(arguments: &Arguments) -> Result<()> {
         return Ok(());
     }
     if cluster.topology.nodes.len() >= teams::NODES_MIN {
-        out.chapter("Somebody's cluster, for the page")?;
+        out.chapter("A demo cluster for the web page")?;
         teams::add(&mut cluster)?;
         teams::fall_ill(&mut cluster)?;
         let (namespace, name, machine) = teams::ILL;
@@ -79,13 +80,13 @@ fn show(arguments: &Arguments) -> Result<()> {
     wait_forever()
 }
 
-/// Waits for Ctrl-C: the registry's watcher removes everything and ends the process.
+/// Waits for Ctrl-C: the signal watcher of the registry removes everything and ends the process.
 fn wait_forever() -> Result<()> {
     let (_never, nothing) = mpsc::channel::<()>();
     nothing.recv().context("nothing is ever sent")
 }
 
-/// Says what is on the host that was not there before; answers the exit status.
+/// Prints the objects left on the host and returns the exit status.
 fn report_leftovers(before: &std::collections::BTreeSet<String>) -> i32 {
     let mut out = std::io::stdout().lock();
     let left: Vec<String> = match kernel::host() {

@@ -75,8 +75,10 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
             run_agent(configure(options)?, log_arguments)
         }
         Command::Relay { mark, successor } => run_relay(options, mark, successor),
-        Command::Manual { share } => man_pages::write(Cli::command(), man_pages::Section::Administration, &share)
-            .context("the manual was not written"),
+        Command::Manual { share } => {
+            man_pages::write(Cli::command(), man_pages::Section::Administration, &share)
+                .context("the manual was not written")
+        }
         Command::Cleanup { force } => cleanup(&configure(options)?, force),
         Command::Confirm { epoch } => confirm_state(&configure(options)?, Epoch(epoch)),
         Command::Healthcheck => {
@@ -309,7 +311,7 @@ fn clean_all(dir: &Path, proxy: &ProxyDefaults) -> anyhow::Result<Vec<String>> {
     if objects > 0 {
         lines.push(format!("removed {objects} objects from the kernel (userspace)"));
     }
-    for mode in ProxyMode::ALL {
+    for mode in ProxyMode::ALL.iter().copied() {
         let configured =
             if mode == configured.mode { &configured.options } else { &BackendOptions::default() };
         let asked = [proxy.naming, Naming::Tidegate];

@@ -270,7 +270,7 @@ fn every_check_is_explained_in_the_documentation() {
     use node_agent::{doctor::checks::Check, preflight::needs};
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/doctor.md");
     let page = fs::read_to_string(page).unwrap();
-    let needs = ProxyMode::ALL.into_iter().flat_map(needs::of).map(|need| need.name);
+    let needs = ProxyMode::ALL.iter().copied().flat_map(needs::of).map(|need| need.name);
     let announcing = ["CAP_NET_RAW", "networks", "net.ipv4.conf.*.rp_filter", CLOCK];
     for word in needs.chain(Check::ALL.map(Check::as_str)).chain(announcing) {
         let has_row = page.lines().any(|line| {

@@ -190,7 +190,7 @@ impl Transfer {
 /// Modes that are built and that this machine has. The modes of the guest are tested there.
 fn modes() -> Vec<ProxyMode> {
     let mut modes = Vec::new();
-    for mode in ProxyMode::ALL {
+    for mode in ProxyMode::ALL.iter().copied() {
         match dataplane::open(mode, &BackendOptions::default()) {
             Ok(_) => modes.push(mode),
             Err(error) => println!("{} is not to be had here: {error:?}", mode.as_str()),

@@ -112,7 +112,7 @@ fn stopped_containers_take_no_connections_before_they_end(engine: &Engine, api: 
         assert!(!stop.is_finished(), "it is not ended yet");
         stop.join().unwrap();
     });
-    eventually("it has ended", || workload(api, "two"), is_phase("Failed", false));
+    eventually("the process has ended", || workload(api, "two"), is_phase("Failed", false));
 }
 
 fn health_decides_about_readiness(engine: &Engine, api: &Api) {

@@ -1,4 +1,4 @@
-//! `GoBGP` as it comes with the distribution: an address is announced by a command of its shell.
+//! `GoBGP` from the distribution: an address is announced with a `gobgp` command.
 
 use std::{fs, path::PathBuf};
 
@@ -17,7 +17,7 @@ use super::{
 };
 
 const NODE: &str = "node1";
-/// See [`Gobgp::prepare`].
+/// Number of repeated routes, see [`Gobgp::prepare`].
 const REPEATED: usize = 1000;
 
 /// `GoBGP` on one machine.
@@ -29,7 +29,7 @@ pub(super) struct Gobgp {
 }
 
 impl Gobgp {
-    /// Starts it and waits for its sessions.
+    /// Starts `GoBGP` and waits for its sessions.
     pub(super) fn start() -> Result<Self> {
         let topology = Topology::new(1)?;
         let own = node_addresses(1)[0];
@@ -99,7 +99,7 @@ impl Announcer for Gobgp {
             self.gobgp(&["neighbor", &router.to_string(), "disable"])?;
         }
         let file = self.directory.path().join("bulk.mrt");
-        // The command ends before the last routes of a file were taken: they are repeated.
+        // The command exits before the last routes of the file are processed, so these are repeated.
         let last = std::iter::repeat_n(0, REPEATED);
         fs::write(&file, mrt::table((0..count).chain(last).map(address), ASN))?;
         self.gobgp(&["mrt", "inject", "global", &file.display().to_string()])?;
@@ -120,7 +120,7 @@ impl Announcer for Gobgp {
     }
 
     fn memory_kib(&self) -> Result<u64> {
-        resident_kib(self.daemon.pid().context("gobgpd does not run")?)
+        resident_kib(self.daemon.pid().context("gobgpd is not running")?)
     }
 }
 

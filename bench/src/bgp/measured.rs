@@ -1,4 +1,4 @@
-//! The results of a run.
+//! Results of a run.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,45 +8,45 @@ use crate::{
     pages::record::Report,
 };
 
-/// What was measured of one contestant; times in milliseconds, from the beginning of the write.
+/// Measurements of one contestant; times in milliseconds from the start of the write.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Series {
-    /// The contestant.
+    /// Name of the contestant.
     pub contestant: String,
-    /// How it is set.
+    /// Description of its configuration.
     pub settings: String,
-    /// Resident memory before anything is announced.
+    /// Resident memory before any announcement.
     pub memory_kib: u64,
-    /// How long the write took.
+    /// Duration of the write.
     pub command_ms: Vec<f64>,
-    /// Until the router's kernel had the route.
+    /// Time until the kernel of the router had the route.
     pub announced_ms: Vec<Both<f64>>,
-    /// Until it had lost it.
+    /// Time until the kernel of the router had removed it.
     pub withdrawn_ms: Vec<Both<f64>>,
-    /// From the cut of the node's cable until the route was lost.
+    /// Time from the link failure of the node until the route was removed.
     pub failed_ms: Vec<Both<f64>>,
-    /// From the opening of the sessions until all prefixes of the bulk run were there.
+    /// Time from the opening of the sessions until all prefixes of the bulk run were installed.
     pub bulk_ms: Option<Both<f64>>,
-    /// Resident memory then.
+    /// Resident memory after the bulk run.
     pub bulk_memory_kib: Option<u64>,
 }
 
-/// Everything that a run of the benchmark has found.
+/// All results of a run.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Measured {
     /// The machine.
     pub host: Host,
-    /// What was measured, with versions.
+    /// Versions of the tested software.
     pub versions: Vec<String>,
-    /// Prefixes announced one by one.
+    /// Number of prefixes announced one by one.
     pub rounds: u16,
-    /// Prefixes announced at once.
+    /// Number of prefixes announced at once.
     pub bulk: u32,
-    /// Set at the end.
+    /// Machine load, set at the end.
     pub load: Option<Load>,
-    /// By contestant.
+    /// Measurements by contestant.
     pub series: Vec<Series>,
 }
 

@@ -1,11 +1,11 @@
-//! How long it takes until routers have a route, and until they have lost it, and what that costs.
+//! BGP benchmark: time until routers install and remove a route, and the memory cost.
 //!
 //! ```text
-//!   write ─▶ contestant ─▶ UPDATE ─▶ FRR ──▶ its kernel ──▶ route seen
-//!                              └───▶ BIRD ─▶ its kernel ──▶ route seen
+//!   write ─▶ contestant ─▶ UPDATE ─▶ FRR ──▶ its kernel ──▶ route observed
+//!                              └───▶ BIRD ─▶ its kernel ──▶ route observed
 //! ```
-//! A route counts from the moment in which the router's kernel has it: the router could forward by it then. Both
-//! contestants speak with routers of their own that are set alike.
+//! A route counts from the moment the kernel of the router has it and could forward by it. Each contestant
+//! has its own routers, with the same configuration.
 
 mod announcer;
 mod gobgp;
@@ -31,29 +31,29 @@ use crate::{
     progress::Say,
 };
 
-/// Prefixes of the bulk run.
+/// Number of prefixes in the bulk run.
 pub const BULK: u32 = 20_000;
-/// Patience for one prefix; that for all of them.
+/// Timeouts for one prefix and for all of them.
 const ONE_TIME_MAX: Duration = Duration::from_secs(60);
 const BULK_TIME_MAX: Duration = Duration::from_secs(600);
-/// The number of the prefix that fails over.
+/// Number of the prefix for the failure test.
 const FAILING: u32 = 65_000;
 
-/// What to measure.
+/// Benchmark parameters.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Prefixes that are announced and withdrawn one by one.
+    /// Number of prefixes announced and withdrawn one by one.
     pub rounds: u16,
-    /// Failures of the node.
+    /// Number of node failures.
     pub failures: u16,
-    /// Prefixes of the bulk run; none: it is left out.
+    /// Number of prefixes in the bulk run; 0 skips it.
     pub bulk: u32,
 }
 
-/// Measures everything, the contestants by turns.
+/// Measures all contestants in turn.
 ///
 /// # Errors
-/// Not root, something is not installed or built, or a route does not arrive at all.
+/// Returns an error if the process is not root, software is missing, or a route never arrives.
 pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
     let host = Host::ask()?;
     let mut contestants: Vec<Box<dyn Announcer>> =
@@ -113,10 +113,10 @@ fn one_prefix(contestant: &mut dyn Announcer, round: u32, measured: &mut Measure
         series.announced_ms.push(there.map(milliseconds));
         series.withdrawn_ms.push(gone.map(milliseconds));
     });
-    Ok(format!("there after {there:.1?}, gone after {gone:.1?}; the write took {command:.1?}"))
+    Ok(format!("installed after {there:.1?}, removed after {gone:.1?}; the write took {command:.1?}"))
 }
 
-/// Cuts the node off and lets it come back.
+/// Disconnects the node and reconnects it.
 fn failure(contestant: &mut dyn Announcer, measured: &mut Measured) -> Result<String> {
     let prefix = prefix(FAILING);
     let begun = Instant::now();
@@ -134,10 +134,10 @@ fn failure(contestant: &mut dyn Announcer, measured: &mut Measured) -> Result<St
     contestant.withdraw(FAILING)?;
     contestant.routers().wait(&prefix, Seen::Gone, begun, ONE_TIME_MAX)?;
     measured.enter(contestant.name(), |series| series.failed_ms.push(gone.map(milliseconds)));
-    Ok(format!("gone after {gone:.1?}"))
+    Ok(format!("removed after {gone:.1?}"))
 }
 
-/// Has many prefixes ready, lets the routers in, and waits until they have them all.
+/// Prepares many prefixes, opens the sessions, and waits until the routers have all of them.
 fn bulk(contestant: &mut dyn Announcer, count: u32, measured: &mut Measured) -> Result<String> {
     contestant.prepare(count)?;
     let before = contestant.memory_kib()?;
@@ -150,7 +150,8 @@ fn bulk(contestant: &mut dyn Announcer, count: u32, measured: &mut Measured) -> 
         series.bulk_memory_kib = Some(after);
     });
     Ok(format!(
-        "all there after {all:.1?}; memory {before} KiB with all of them, {after} KiB when they are announced"
+        "all installed after {all:.1?}; memory {before} KiB with all prepared, {after} KiB with all \
+         announced"
     ))
 }
 

@@ -1,4 +1,4 @@
-//! A table of routes as a file in MRT format (RFC 6396 §4.3), for daemons that take many routes at once only that way.
+//! Route table in MRT format (RFC 6396 §4.3), the bulk import format of some daemons.
 
 use std::net::Ipv4Addr;
 
@@ -6,11 +6,11 @@ const TABLE_DUMP_V2: u16 = 13;
 const PEER_INDEX_TABLE: u16 = 1;
 const RIB_IPV4_UNICAST: u16 = 2;
 
-/// Host routes that an AS originates itself.
+/// Builds a table of host routes originated by the AS itself.
 pub(super) fn table(addresses: impl Iterator<Item = Ipv4Addr>, asn: u32) -> Vec<u8> {
     let mut file = Vec::new();
     let collector = [192, 0, 2, 254];
-    // The collector, no view name, one peer: type "4-octet AS, IPv4", identifier, address, AS.
+    // The collector, no view name, and one peer: type "4-octet AS, IPv4", identifier, address, AS.
     let peers = [&collector[..], &[0, 0, 0, 1, 2], &collector, &collector, &asn.to_be_bytes()].concat();
     record(&mut file, PEER_INDEX_TABLE, &peers);
     let attributes = [
@@ -18,7 +18,7 @@ pub(super) fn table(addresses: impl Iterator<Item = Ipv4Addr>, asn: u32) -> Vec<
         &[0x40, 1, 1, 0][..],
         // AS_PATH: empty.
         &[0x40, 2, 0],
-        // NEXT_HOP: itself.
+        // NEXT_HOP: self.
         &[0x40, 3, 4, 0, 0, 0, 0],
     ]
     .concat();
@@ -28,7 +28,7 @@ pub(super) fn table(addresses: impl Iterator<Item = Ipv4Addr>, asn: u32) -> Vec<
             &sequence.to_be_bytes()[..],
             &[32],
             &address.octets(),
-            // One entry, of the first peer, at no time.
+            // One entry, of the first peer, with timestamp 0.
             &[0, 1, 0, 0, 0, 0, 0, 0],
             &length,
             &attributes,

@@ -1,4 +1,4 @@
-//! FRR and BIRD, and what their kernels learn, the moment they learn it.
+//! FRR and BIRD with a live view of the routes in their kernels.
 
 use std::{
     collections::BTreeMap,
@@ -20,26 +20,26 @@ use lab::{
 
 use super::announcer::{ASN, HOLD_TIME};
 
-/// The AS of both routers.
+/// AS number of both routers.
 pub(super) const ROUTER_ASN: u32 = 64_600;
-/// BFD between announcer and routers: the default of FRR and of Tidegate.
+/// BFD interval and multiplier: the default of FRR and of Tidegate.
 pub(super) const BFD: (u32, u8) = (300, 3);
 const FRR_HOST: u8 = 1;
 const BIRD_HOST: u8 = 2;
 
-/// What a kernel says of a prefix.
+/// State of a prefix in a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Seen {
     There,
     Gone,
 }
 
-/// A figure for each of the routers.
+/// A value for each of the two routers.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Both<T> {
-    /// FRR's.
+    /// Value of FRR.
     pub frr: T,
-    /// BIRD's.
+    /// Value of BIRD.
     pub bird: T,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Routers {
 }
 
 impl Routers {
-    /// Starts both on the fabric, with the announcer as neighbour.
+    /// Starts both on the fabric, with the announcer as neighbor.
     pub(super) fn start(topology: &Topology, announcer: IpAddr) -> Result<Self> {
         let place = |role: &str, host| topology.add_place(role, host);
         let (frr, bird) = (place("frr", FRR_HOST)?, place("bird", BIRD_HOST)?);
@@ -83,7 +83,7 @@ impl Routers {
         })
     }
 
-    /// Their addresses.
+    /// Returns the addresses of the routers.
     pub(super) fn addresses() -> [IpAddr; 2] {
         [FRR_HOST, BIRD_HOST].map(|host| fabric_addresses(host)[0])
     }
@@ -97,9 +97,9 @@ impl Routers {
         })
     }
 
-    /// Waits until both have BFD sessions that are up.
+    /// Waits until both routers have a BFD session that is up.
     pub(super) fn wait_watched(&self) -> Result<()> {
-        wait::until("both routers to watch the announcer by BFD", || {
+        wait::until("both routers to have a BFD session with the announcer", || {
             let frr = self.frr.show("bfd peers")?;
             let is_up = frr.as_array().is_some_and(|peers| peers.iter().any(|peer| peer["status"] == "up"));
             ensure!(is_up, "FRR: {frr:#}");
@@ -109,7 +109,7 @@ impl Routers {
         })
     }
 
-    /// Waits until both kernels say so of a prefix; since a moment.
+    /// Waits until both kernels report a state of a prefix after `since`.
     pub(super) fn wait(
         &self,
         prefix: &str,
@@ -125,7 +125,7 @@ impl Routers {
         Ok(Both { frr: one(&self.frr_kernel, "FRR")?, bird: one(&self.bird_kernel, "BIRD")? })
     }
 
-    /// Waits until both kernels have this many prefixes.
+    /// Waits until both kernels have this number of prefixes.
     pub(super) fn wait_count(
         &self,
         count: usize,
@@ -135,7 +135,7 @@ impl Routers {
         let one = |monitor: &Monitor, who: &str| {
             wait::until_within(patience, &format!("{count} prefixes in the kernel of {who}"), || {
                 let (there, last) = monitor.count();
-                ensure!(there >= count, "{there} are there");
+                ensure!(there >= count, "{there} are installed");
                 Ok(last.context("none")?.saturating_duration_since(since))
             })
         };
@@ -143,7 +143,7 @@ impl Routers {
     }
 }
 
-/// What `ip monitor route` says, with the time of each line.
+/// Parser of `ip monitor route` with a timestamp per line.
 struct Monitor {
     child: Child,
     routes: Arc<Mutex<Routes>>,
@@ -151,7 +151,7 @@ struct Monitor {
 
 #[derive(Default)]
 struct Routes {
-    /// The last word on each prefix.
+    /// Last reported state of each prefix.
     last: BTreeMap<String, (Seen, Instant)>,
     there: usize,
     grown: Option<Instant>,
@@ -166,7 +166,7 @@ impl Monitor {
             .stderr(Stdio::null())
             .spawn()
             .context("cannot start `ip monitor`")?;
-        let lines = BufReader::new(child.stdout.take().context("stdout was asked to be a pipe")?).lines();
+        let lines = BufReader::new(child.stdout.take().context("stdout was configured as a pipe")?).lines();
         let routes = Arc::new(Mutex::new(Routes::default()));
         let shared = Arc::clone(&routes);
         thread::Builder::new().name("monitor".to_owned()).spawn(move || {
@@ -177,7 +177,7 @@ impl Monitor {
         Ok(Self { child, routes })
     }
 
-    /// When the kernel said so last, if that is what it said last and not before `since`.
+    /// Returns the time of the last report of a prefix, if it matches `seen` and is not older than `since`.
     fn at(&self, prefix: &str, seen: Seen, since: Instant) -> Option<Instant> {
         let (said, at) = *lock(&self.routes).last.get(prefix)?;
         (said == seen && at >= since).then_some(at)
@@ -197,7 +197,7 @@ impl Drop for Monitor {
 }
 
 impl Routes {
-    /// Lines are `PREFIX via …` and `Deleted PREFIX via …`; lines of further next hops begin with a tab.
+    /// Parses `PREFIX via …` and `Deleted PREFIX via …`; lines of further next hops begin with a tab.
     fn take(&mut self, line: &str, now: Instant) {
         let (seen, rest) = match line.strip_prefix("Deleted ") {
             Some(rest) => (Seen::Gone, rest),

@@ -1,4 +1,5 @@
-//! Tidegate: a control server, one agent, two `BgpPeer`s; an address is announced by writing a Service.
+//! Tidegate with a control server, one agent and two `BgpPeer`s: an address is announced by creating a
+//! Service.
 
 use anyhow::{Context, Result, ensure};
 use lab::{
@@ -18,7 +19,7 @@ use super::{
 
 const NODE: &str = "node1";
 const PEERS: [&str; 2] = ["frr", "bird"];
-/// Services in one request of the bulk run.
+/// Services per request in the bulk run.
 const BATCH: u32 = 500;
 
 /// Tidegate on one node.
@@ -28,7 +29,7 @@ pub(super) struct Tidegate {
 }
 
 impl Tidegate {
-    /// Starts it and waits for its sessions.
+    /// Starts Tidegate and waits for its sessions.
     pub(super) fn start() -> Result<Self> {
         let cluster = Cluster::start(&Options { nodes: 1, ..Options::default() })?;
         let routers = Routers::start(&cluster.topology, node_addresses(1)[0])?;
@@ -107,7 +108,7 @@ impl Announcer for Tidegate {
             let batch: Vec<_> = (first..(first + BATCH).min(count)).flat_map(objects).collect();
             self.apply(&batch)?;
         }
-        wait::until_within(10 * wait::PATIENCE, "the node to have verified everything", || {
+        wait::until_within(10 * wait::PATIENCE, "the node to verify everything", || {
             let status = self.cluster.api.get_json("/v1/status")?;
             ensure!(number(&status, "/nodes/converged")? == 1, "{status:#}");
             Ok(())
@@ -120,17 +121,17 @@ impl Announcer for Tidegate {
 
     fn memory_kib(&self) -> Result<u64> {
         let agent = self.cluster.agents.get(NODE).and_then(lab::processes::process::Process::pid);
-        resident_kib(agent.context("the agent does not run")?)
+        resident_kib(agent.context("the agent is not running")?)
     }
 }
 
-/// A Service with an endpoint.
+/// Builds a Service with an endpoint.
 fn objects(number: u32) -> [Value; 2] {
     let name = format!("b{number}");
     [
         json!({ "kind": "Service", "metadata": { "name": name }, "spec": {
             "type": "LoadBalancer",
-            // There are more of them than node ports.
+            // There are more Services than node ports.
             "allocateLoadBalancerNodePorts": false,
             "ports": [{ "port": 80, "targetPort": 8080 }],
             "loadBalancer": { "addresses": [address(number)] },

@@ -1,4 +1,4 @@
-//! A client that connects again and again until it is answered.
+//! Client that connects in a loop until a backend replies.
 
 use std::{
     io::Read,
@@ -11,19 +11,19 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use lab::host::netns::Namespace;
 
-/// Time between two attempts: nothing is measured finer.
+/// Interval between attempts, the resolution of the measurement.
 const INTERVAL: Duration = Duration::from_micros(200);
-/// How long an attempt may wait to be connected. A refusal is told at once, but the address of a Service that is still to come is
-/// silent, and what was sent to it before then is lost: nothing that begins so is measured finer.
+/// Connect timeout of an attempt. A refusal is immediate, but the address of a Service that does not exist
+/// yet is silent, and a SYN sent to it before is lost; such measurements have this resolution.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(2);
-/// How long an address is silent that counts as silent.
+/// Silence after which an address counts as not responding.
 const SILENCE: Duration = Duration::from_millis(25);
-/// How long whoever took a connection may be silent.
+/// Read timeout on an established connection.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(250);
-/// When a change counts as lost.
+/// Timeout after which a change counts as lost.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A client at work.
+/// A running client.
 #[derive(Debug)]
 pub(super) struct Asking {
     answered: Receiver<Result<Instant>>,
@@ -31,18 +31,18 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// When the first answer was there.
+    /// Returns the time of the first reply.
     ///
     /// # Errors
-    /// None ever was.
+    /// Returns an error if there was no reply in time.
     pub(super) fn answered(self) -> Result<Instant> {
-        let answered = self.answered.recv().context("the client has ended without a word")?;
-        self.thread.join().map_err(|_| anyhow!("the client has panicked"))?;
+        let answered = self.answered.recv().context("the client ended without a result")?;
+        self.thread.join().map_err(|_| anyhow!("the client panicked"))?;
         answered
     }
 }
 
-/// Starts to ask. It returns after the first attempt was refused, so that the asking is under way.
+/// Starts a client. Returns after its first attempt has failed, so that it is certainly running.
 pub(super) fn until_answered(from: &Namespace, to: SocketAddr) -> Result<Asking> {
     let (tell, answered) = mpsc::channel();
     let (tell_begun, begun) = mpsc::channel();
@@ -53,28 +53,29 @@ pub(super) fn until_answered(from: &Namespace, to: SocketAddr) -> Result<Asking>
             match attempt(to, CONNECT_TIMEOUT) {
                 Ok(()) => break Ok(Instant::now()),
                 Err(error) if Instant::now() > deadline => {
-                    break Err(error.context(format!("no answer of {to} in {PATIENCE:?}")));
+                    break Err(error.context(format!("no reply of {to} within {PATIENCE:?}")));
                 }
                 Err(_) => thread::sleep(INTERVAL),
             }
             if let Some(begun) = begun.take() {
-                // Nobody waits for it only when the benchmark has failed.
+                // The receiver is gone only if the benchmark has failed.
                 let _ = begun.send(());
             }
         };
         let _ = tell.send(result);
     })?;
-    // When the first attempt is answered, the channel closes: the latency will say so.
+    // If the first attempt succeeds, the channel closes; the latency then shows it.
     let _ = begun.recv();
     Ok(Asking { answered, thread })
 }
 
-/// Whether nobody answers.
+/// True if an address does not reply.
 pub(super) fn is_refused(from: &Namespace, to: SocketAddr) -> bool {
     from.inside(|| attempt(to, SILENCE).is_err())
 }
 
-/// Connects and reads the beginning of the answer: of a relay, the connection alone proves nothing.
+/// Connects and reads the beginning of the reply; with a relay, an established connection alone proves
+/// nothing.
 fn attempt(to: SocketAddr, patience: Duration) -> Result<()> {
     let mut stream = TcpStream::connect_timeout(&to, patience)?;
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;

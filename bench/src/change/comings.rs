@@ -1,4 +1,4 @@
-//! Services that come and go, each with an address and endpoints that it always has.
+//! Creation and deletion of Services with fixed addresses and endpoints.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -8,31 +8,32 @@ use lab::{host::wait, load::keep_alive::KeepAlive};
 use super::{LIVE, ask, milliseconds};
 use crate::fixture_cluster::{CLIENT, Estate};
 
-/// The addresses of the live Services: each comes back with its own.
+/// Addresses of the live Services, reused at each creation.
 #[derive(Debug)]
 pub(super) struct Comings {
     frontends: Vec<SocketAddr>,
 }
 
 impl Comings {
-    /// Asks what addresses the live Services have.
+    /// Reads the addresses of the live Services.
     ///
     /// # Errors
-    /// One has none.
+    /// Returns an error if a Service has no address.
     pub(super) fn begin(estate: &Estate) -> Result<Self> {
         let frontends = (0..LIVE).map(|number| estate.live_frontend(number));
         Ok(Self { frontends: frontends.collect::<Result<_>>()? })
     }
 
-    /// A live Service goes, and comes again while it is asked: the milliseconds from the write to its first answer.
+    /// Deletes a live Service and creates it again, and returns the milliseconds from the write to the first
+    /// reply.
     ///
     /// # Errors
-    /// It is refused, or never answers.
+    /// Returns an error if a write is rejected or there is no reply.
     pub(super) fn latency(&self, estate: &Estate, client: &KeepAlive, number: u32) -> Result<f64> {
         let frontend = self.frontend(number)?;
         client.delete(&Estate::live_service_path(number))?;
         let place = estate.cluster.place(CLIENT)?;
-        wait::until_true("the Service that has gone to be silent", || ask::is_refused(place, frontend))?;
+        wait::until_true("the deleted Service to be silent", || ask::is_refused(place, frontend))?;
         let asking = ask::until_answered(place, frontend)?;
         let timed = client.create(Estate::SERVICES, &Estate::live_service(number, frontend.ip()))?;
         let answered = asking.answered()?;
@@ -40,10 +41,10 @@ impl Comings {
         Ok(milliseconds(taken))
     }
 
-    /// With an even number a live Service goes, with the next one it comes again.
+    /// Deletes a live Service if `change` is even, and creates it again otherwise.
     ///
     /// # Errors
-    /// It is refused.
+    /// Returns an error if the write is rejected.
     pub(super) fn come_or_go(&self, client: &KeepAlive, change: u32) -> Result<()> {
         let number = (change / 2) % LIVE;
         let _when = if change.is_multiple_of(2) {

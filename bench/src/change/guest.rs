@@ -1,4 +1,4 @@
-//! The same benchmark on the second kernel, for what is counted there: its times mean little.
+//! Run of this benchmark on the second kernel for its counters; times measured there mean little.
 
 use anyhow::Result;
 
@@ -8,23 +8,24 @@ use crate::{
     progress::Say,
 };
 
-/// The mode that is measured there.
+/// The mode measured there.
 pub(super) const MODE: &str = "ipvs";
-/// What is counted is the same each time, and everything is slow there.
+/// Limits for the slow guest: counters are the same in every run.
 const ROUNDS_MAX: u16 = 3;
 const GROUPS_MAX: u16 = 3;
 const CHANGES_MAX: u16 = 40;
-/// Endpoints of each Service: a hundred thousand of them are programmed in minutes, half a million are not.
+/// Maximum number of endpoints per Service: programming a hundred thousand takes minutes; half a million is
+/// not feasible.
 const ENDPOINTS_MAX: u8 = 2;
-/// Memory of the guest, for the control server, the agent and the kernel with the most Services.
+/// Guest memory, sufficient for the control server, the agent and the kernel with the most Services.
 const MEMORY: &str = "6144M";
-/// When the guest is ended, in seconds.
+/// Timeout of the guest in seconds.
 const TIMEOUT_SECS: u32 = 3_000;
 
-/// Runs this benchmark there.
+/// Runs this benchmark on the second kernel.
 ///
 /// # Errors
-/// The guest or this program is not installed, or the benchmark fails there.
+/// Returns an error if the guest or this program is not installed, or the benchmark fails there.
 pub(super) fn measure(options: &Options, say: Say<'_>) -> Result<Written<Point>> {
     let sizes: Vec<_> = options.sizes.iter().map(u32::to_string).collect();
     let arguments = [

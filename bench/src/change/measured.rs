@@ -1,4 +1,4 @@
-//! The figures of a run.
+//! Results of a run.
 
 use std::{fmt, time::Duration};
 
@@ -11,56 +11,56 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// A mode at a size.
+/// Results of a mode at a size.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Point {
-    /// The proxy mode.
+    /// Proxy mode.
     pub mode: String,
-    /// Services of the filling.
+    /// Number of filling Services.
     pub services: u32,
-    /// Endpoints of each.
+    /// Endpoints per Service.
     pub endpoints: u8,
-    /// Whether it was measured on the second kernel, where times mean little.
+    /// True if measured on the second kernel, where times mean little.
     pub is_guest: bool,
-    /// From the write of endpoints to its answer, in milliseconds.
+    /// Milliseconds from an endpoint write to its response.
     pub write_ms: Vec<f64>,
-    /// From the write of endpoints to the first answer through the virtual address, in milliseconds.
+    /// Milliseconds from an endpoint write to the first reply through the virtual address.
     pub first_ms: Vec<f64>,
-    /// From the write of a new Service to the first answer through its virtual address, in milliseconds.
+    /// Milliseconds from the creation of a Service to the first reply through its virtual address.
     pub service_first_ms: Vec<f64>,
-    /// What a change of endpoints costs, by group of changes.
+    /// Cost of an endpoint change, by group of changes.
     pub costs: Vec<Cost>,
-    /// What a Service costs that is added and removed again, by group of them.
+    /// Cost of deleting and recreating a Service, by group.
     pub service_costs: Vec<Cost>,
-    /// Resident memory of the control server, in KiB.
+    /// Resident memory of the control server in KiB.
     pub control_kib: u64,
-    /// Resident memory of the agent, in KiB.
+    /// Resident memory of the agent in KiB.
     pub agent_kib: u64,
 }
 
-/// The mean costs of a change in a group of changes, less what the time costs without changes.
+/// Mean cost per change in a group, net of the idle cost over the same time.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cost {
-    /// Processor time of the control server, in microseconds.
+    /// CPU time of the control server in microseconds.
     pub control_us: f64,
-    /// Processor time of the agent, in microseconds; the kernel's work for it included.
+    /// CPU time of the agent in microseconds, including kernel work on its behalf.
     pub agent_us: f64,
-    /// Bytes that the agent received.
+    /// Bytes received by the agent.
     pub feed_bytes: f64,
     /// Messages to the kernel, or lines to `iptables-restore`.
     pub kernel_messages: f64,
-    /// Bytes of these.
+    /// Size of these messages in bytes.
     pub kernel_bytes: f64,
-    /// Transactions with the kernel.
+    /// Kernel transactions.
     pub kernel_transactions: f64,
 }
 
-/// Counters at a moment, or their difference.
+/// Counter values at one time, or a difference of two.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spent {
-    /// Since some beginning.
+    /// Time since some start.
     pub(super) time: Duration,
     pub(super) control_ns: u64,
     pub(super) agent_ns: u64,
@@ -74,7 +74,7 @@ impl Spent {
     pub(super) fn since(&self, before: &Self) -> Self {
         Self {
             time: self.time.saturating_sub(before.time),
-            // A thread that ended takes its time with it.
+            // A thread that ends takes its CPU time with it.
             control_ns: self.control_ns.saturating_sub(before.control_ns),
             agent_ns: self.agent_ns.saturating_sub(before.agent_ns),
             feed_bytes: self.feed_bytes.saturating_sub(before.feed_bytes),
@@ -84,7 +84,7 @@ impl Spent {
         }
     }
 
-    /// What each of some changes cost, less what the same time costs without them.
+    /// Returns the cost per change, net of the idle cost over the same time.
     pub(super) fn less(&self, idle: &Self, changes: f64) -> Cost {
         let longer = self.time.as_secs_f64() / idle.time.as_secs_f64().max(1e-3);
         let each = |busy: u64, idle: u64, unit: f64| (busy as f64 - idle as f64 * longer) / unit / changes;
@@ -103,7 +103,8 @@ impl fmt::Display for Cost {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             out,
-            "control {:.0} µs, agent {:.0} µs, {:.0} bytes of the feed, {:.1} messages of {:.0} bytes to the kernel in {:.2} transactions",
+            "control {:.0} µs, agent {:.0} µs, {:.0} feed bytes, {:.1} kernel messages of {:.0} bytes in \
+             {:.2} transactions",
             self.control_us,
             self.agent_us,
             self.feed_bytes,
@@ -131,7 +132,7 @@ impl Point {
         }
     }
 
-    /// The median of the time to the first answer.
+    /// Returns the median time to the first reply.
     pub(super) fn typical_ms(&self) -> Option<f64> {
         Summary::of(self.first_ms.iter().copied()).map(|summary| summary.median)
     }
@@ -145,7 +146,7 @@ impl fmt::Display for Point {
         };
         write!(
             out,
-            "{} Services × {}: write {}, first answer {}, of a new Service {}",
+            "{} Services × {}: write {}, first reply {}, of a new Service {}",
             self.services,
             self.endpoints,
             summary(&self.write_ms),

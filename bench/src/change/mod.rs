@@ -1,14 +1,16 @@
-//! What one change of endpoints, and one Service that comes and goes, take and cost, with few and with many Services.
+//! Latency and cost of one endpoint change, and of one Service created and deleted, with few and with many
+//! Services.
 //!
 //! ```text
 //!   PATCH ─▶ control: admit, commit (fsync), compile ─▶ feed ─▶ agent: plan, commit to the kernel
 //!     │                                                                     │
-//!     └──────────────── from the write to the first answer ─────────────────┘◀─ a client that connects again and again
+//!     └──────────────── from the write to the first reply ──────────────────┘◀─ a client that connects in a loop
 //! ```
-//! Latency is measured change by change. What a change costs is measured over many of them at a steady pace: processor time of
-//! both processes, bytes of the feed, messages to the kernel, each less what the same time costs without changes.
+//! Latency is measured per change. Cost is measured over many changes at a constant rate: CPU time of both
+//! processes, feed bytes and kernel messages, each net of the idle cost over the same time.
 //!
-//! Where the kernel has no IPVS, that mode is measured on the second kernel (`lab/guest.sh`), for what is counted.
+//! If the kernel has no IPVS, that mode is measured on the second kernel (`lab/guest.sh`), for its counters
+//! only.
 
 mod ask;
 mod comings;
@@ -34,39 +36,40 @@ use crate::{
     usage::Usage,
 };
 
-/// The modes that a node can be in; `ipvs` on the second kernel where this one does not have it.
+/// Proxy modes; `ipvs` runs on the second kernel if this one does not support it.
 pub const MODES: [&str; 4] = ["nftables", "iptables", "ipvs", "userspace"];
-/// Services whose endpoints are changed, by turns.
+/// Number of Services whose endpoints change, in rotation.
 const LIVE: u32 = 20;
-/// Where every store begins, however many writes its filling took: the number is in what agents are told, and a longer one is a byte more.
+/// Initial store revision, independent of the number of writes of the filling: revisions appear in the feed,
+/// and a longer one costs another byte.
 const REVISION: u64 = 200;
-/// The least time from change to change while costs are measured, so that changes are not carried out together.
+/// Minimum time between changes while costs are measured, so that changes are not coalesced.
 const PACE_MIN: Duration = Duration::from_millis(20);
-/// How long both processes have to be idle before anything is measured, unless another time is asked for.
+/// Default idle time required of both processes before a measurement.
 pub const QUIET: Duration = Duration::from_millis(1_500);
-/// What share of a processor may be used meanwhile, unless another one is asked for.
+/// Default CPU share allowed during that idle time.
 pub const QUIET_SHARE: f64 = 0.06;
-/// How many times as long the second kernel is watched without changes, for what comes by time.
+/// Duration of the idle measurement on the second kernel, as a multiple of the idle time.
 const IDLE_QUIETS: u32 = 16;
-/// How long they may take to be so.
+/// Timeout for both processes to become idle.
 const QUIET_PATIENCE: Duration = Duration::from_secs(120);
 
-/// What to measure.
+/// Benchmark parameters.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Changes at each size whose latency is measured.
+    /// Number of changes per size for the latency.
     pub rounds: u16,
-    /// Groups of changes whose cost is measured, each a point of the fit.
+    /// Number of groups of changes for the cost; each is a point of the fit.
     pub groups: u16,
-    /// Changes in each group.
+    /// Number of changes per group.
     pub changes: u16,
     /// Numbers of Services, ascending.
     pub sizes: Vec<u32>,
-    /// Endpoints of each Service.
+    /// Endpoints per Service.
     pub endpoints: u8,
-    /// How long both processes have to be idle before anything is measured.
+    /// Idle time required of both processes before a measurement.
     pub quiet: Duration,
-    /// What share of a processor they may use meanwhile, 0–2.
+    /// CPU share allowed during that idle time, 0–2.
     pub quiet_share: f64,
     /// Proxy modes.
     pub modes: Vec<&'static str>,
@@ -81,11 +84,11 @@ impl Options {
 /// Measures all modes at all sizes.
 ///
 /// # Errors
-/// Not root, something is not built, or a change never takes effect.
+/// Returns an error if the process is not root, a binary is not built, or a change never takes effect.
 pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     let mut record = Record::begin(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION"))])?;
     let is_elsewhere = |mode: &&str| **mode == *guest::MODE && !host::has_ipvs();
-    // First, because nobody has to be quiet for what is only counted.
+    // First, because counters need no idle machine.
     let mut counted = Vec::new();
     if options.modes.iter().any(is_elsewhere) {
         let measured = guest::measure(options, say).context("on the second kernel")?;
@@ -104,7 +107,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
             let begun = Instant::now();
             let estate =
                 Served::begin(size, options).with_context(|| format!("{mode} mode, {services} Services"))?;
-            say(&format!("{mode}: {services} Services are there after {:.1?}", begun.elapsed()))?;
+            say(&format!("{mode}: {services} Services created after {:.1?}", begun.elapsed()))?;
             say(&format!("{mode}: {}", estate.point))?;
             served.push(estate);
         }
@@ -125,19 +128,19 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     Ok(record)
 }
 
-/// A node that serves so many Services, and what was measured of it. All sizes are there at once, and have their turns: what the
-/// machine does otherwise, or does slower than before, meets all of them.
+/// A node with a number of Services, and its measurements. The nodes of all sizes run at the same time and
+/// are measured in turn, so that varying machine speed affects all of them.
 struct Served {
     estate: Estate,
     client: KeepAlive,
     comings: comings::Comings,
-    /// What some time without changes costs, on the second kernel.
+    /// Idle cost, on the second kernel.
     idle: Option<measured::Spent>,
     point: Point,
 }
 
 impl Served {
-    /// Brings it up, and measures latencies.
+    /// Starts the node and measures latencies.
     fn begin(size: Size, options: &Options) -> Result<Self> {
         let estate = Estate::start(size)?;
         let client = KeepAlive::new(estate.cluster.place("control")?, estate.cluster.api.url())?;
@@ -147,7 +150,7 @@ impl Served {
         for round in 0..options.rounds {
             latency(&estate, &client, u32::from(round) % LIVE, &mut point)?;
         }
-        // Every live Service has its endpoints from now on, and loses and gets one.
+        // From here on every live Service has its endpoints, and loses and regains one.
         for number in 0..LIVE {
             client.merge_patch(&Estate::live_path(number), &Estate::live_patch(options.endpoints))?;
         }
@@ -169,7 +172,7 @@ impl Served {
         Ok(Self { estate, client, comings, idle, point })
     }
 
-    /// Measures what changes cost, in a group of them.
+    /// Measures the cost of a group of changes.
     fn group(&mut self, group: u16, options: &Options, say: Say<'_>) -> Result<()> {
         let Self { estate, client, comings, idle, point } = self;
         let typical = point.typical_ms().map_or(PACE_MIN, |ms| Duration::from_secs_f64(ms * 1.5 / 1e3));
@@ -180,12 +183,12 @@ impl Served {
             move_endpoint(client, options.endpoints, first + change)
         })?;
         let label = format!("  group {}, {} Services", group + 1, point.services);
-        say(&format!("{label}: a change of endpoints costs {spent}"))?;
+        say(&format!("{label}: an endpoint change costs {spent}"))?;
         point.costs.push(spent);
-        // One of two writes adds, the other one removes.
+        // Writes alternate between adding and removing.
         let pace = Pace { changes: pace.changes / 2 * 2, ..pace };
         let spent = cost(estate, idle.as_ref(), pace, 2, |change| comings.come_or_go(client, change))?;
-        say(&format!("{label}: a Service that comes and goes costs {spent}"))?;
+        say(&format!("{label}: deleting and recreating a Service costs {spent}"))?;
         point.service_costs.push(spent);
         Ok(())
     }
@@ -198,19 +201,19 @@ impl Served {
     }
 }
 
-/// Writes what no agent is told of, until the store is at [`REVISION`].
+/// Sends writes that produce no agent data until the store reaches [`REVISION`].
 fn advance(client: &KeepAlive) -> Result<()> {
     for turn in 0..=REVISION {
         let patch = json!({"metadata": {"labels": {"turn": turn.to_string()}}});
         let timed = client.merge_patch(&Estate::live_path(0), &patch)?;
-        if timed.revision.context("a write says its revision")? >= REVISION {
+        if timed.revision.context("a write returns its revision")? >= REVISION {
             return Ok(());
         }
     }
-    bail!("no write brought the store to revision {REVISION}")
+    bail!("the writes did not bring the store to revision {REVISION}")
 }
 
-/// One live Service gets its endpoints, is asked until it answers, and loses them again.
+/// Gives a live Service its endpoints, waits for the first reply, and removes them again.
 fn latency(estate: &Estate, client: &KeepAlive, number: u32, point: &mut Point) -> Result<()> {
     let frontend = estate.live_frontend(number)?;
     let asking = ask::until_answered(estate.cluster.place(CLIENT)?, frontend)?;
@@ -224,22 +227,22 @@ fn latency(estate: &Estate, client: &KeepAlive, number: u32, point: &mut Point) 
     wait::until_true("the Service without endpoints to refuse", || ask::is_refused(place, frontend))
 }
 
-/// Takes an endpoint away from live Services and gives it back, by turns.
+/// Removes an endpoint from live Services and restores it, in rotation.
 fn move_endpoint(client: &KeepAlive, endpoints: u8, change: u32) -> Result<()> {
     let endpoints = endpoints - u8::from((change / LIVE).is_multiple_of(2));
     client.merge_patch(&Estate::live_path(change % LIVE), &Estate::live_patch(endpoints)).map(drop)
 }
 
-/// So many changes, and the time from one to the next.
+/// A number of changes at a constant rate.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     each: Duration,
     changes: u32,
-    /// How long it has to be quiet before.
+    /// Required idle state before the changes.
     quiet: Quiet,
 }
 
-/// What counts as quiet: for how long, and what share of a processor.
+/// Definition of idle: duration and CPU share.
 #[derive(Debug, Clone, Copy)]
 struct Quiet {
     time: Duration,
@@ -258,10 +261,10 @@ impl Pace {
     }
 }
 
-/// What one of equal things costs that take so many writes each and are done at a pace, less what the same time costs with a single
-/// one: work that comes by time when anything has changed, such as a look at everything, is in both.
+/// Returns the cost per item of `writes` writes at a constant rate, net of the cost of the same time with a
+/// single item: periodic work that runs after any change, such as a full check, is in both.
 ///
-/// On the second kernel everything is waited for, which takes long: `idle` is what a time without changes costs there.
+/// On the second kernel every change is waited for, which takes long; `idle` is the cost of idle time there.
 fn cost(
     estate: &Estate,
     idle: Option<&measured::Spent>,
@@ -273,7 +276,7 @@ fn cost(
     wait_quiet(estate, pace.quiet)?;
     let things = f64::from(pace.changes / writes);
     if let Some(idle) = idle {
-        // What is counted there must be complete, and no two changes in one; time does not matter.
+        // There, counters must be complete and no two changes coalesced; time does not matter.
         let busy = spend(estate, || {
             pace.keep(|number| write(number).and_then(|()| estate.wait_converged()))?;
             wait_quiet(estate, pace.quiet)
@@ -285,7 +288,7 @@ fn cost(
     Ok(busy.less(&single, things - 1.0))
 }
 
-/// What the processes spend while something is done.
+/// Returns the resources used by an operation.
 fn spend(estate: &Estate, what: impl FnOnce() -> Result<()>) -> Result<measured::Spent> {
     let before = spent(estate)?;
     what()?;
@@ -293,7 +296,7 @@ fn spend(estate: &Estate, what: impl FnOnce() -> Result<()>) -> Result<measured:
 }
 
 fn spent(estate: &Estate) -> Result<measured::Spent> {
-    // The counters first: asking for them costs processor time, at both ends alike.
+    // Counters first: reading them costs CPU time, equally before and after.
     let counter = |name| estate.cluster.agent_counter("node1", name);
     let (feed_bytes, kernel_messages) = (counter("feedBytes")?, counter("kernelMessages")?);
     let (kernel_bytes, kernel_transactions) = (counter("kernelBytes")?, counter("kernelTransactions")?);
@@ -309,28 +312,28 @@ fn spent(estate: &Estate) -> Result<measured::Spent> {
 }
 
 fn agent(estate: &Estate) -> Result<&lab::processes::process::Process> {
-    estate.cluster.agents.get("node1").context("the estate has one node")
+    estate.cluster.agents.get("node1").context("the fixture cluster has one node")
 }
 
-/// Waits until control and agent have done what follows from earlier changes.
+/// Waits until control and agent have finished the work of earlier changes.
 fn wait_quiet(estate: &Estate, quiet: Quiet) -> Result<()> {
     wait::until_within(QUIET_PATIENCE, "control and agent to be idle", || {
         let before = spent(estate)?;
         thread::sleep(quiet.time);
         let since = spent(estate)?.since(&before);
-        // On the second kernel time is not what is measured, and idling costs much of it.
+        // On the second kernel times are not measured, and waiting for idle takes too long.
         let share = (since.control_ns + since.agent_ns) as f64 / quiet.time.as_nanos() as f64;
         ensure!(
             share < quiet.share || lab::host::guest::is_inside(),
-            "they use {:.0} % of a processor",
+            "CPU utilization is {:.0} %",
             share * 100.0
         );
-        ensure!(since.kernel_messages == 0, "the agent writes to the kernel");
+        ensure!(since.kernel_messages == 0, "the agent still writes to the kernel");
         Ok(())
     })
 }
 
 fn milliseconds(duration: Duration) -> f64 {
-    // Microseconds are finer than anything that was measured.
+    // Microseconds are finer than any measurement here.
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }

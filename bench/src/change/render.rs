@@ -1,4 +1,4 @@
-//! The page of a run: tables, the fits, and a plot.
+//! Rendering of the page: tables, fits and a plot.
 
 use std::fmt::Write;
 
@@ -12,70 +12,70 @@ use crate::{
     statistics::{figures::Summary, fit::Line},
 };
 
-/// What the design demands of the time from a write to the first answer, at so many Services, in nftables mode.
+/// Design target for the time from a write to the first reply, with this number of Services in nftables mode.
 const TARGET_MS: f64 = 20.0;
 const TARGET_SERVICES: u32 = 10_000;
-/// What it allows a change at 10,000 Services to cost over one at 100.
+/// Design target for the cost of a change at 10,000 Services relative to 100.
 const TARGET_RATIO: f64 = 1.2;
 
-/// A quantity of a cost.
+/// A cost component.
 struct Quantity {
     name: &'static str,
     unit: &'static str,
-    /// Whether it is a time, which says little on the second kernel.
+    /// True for times, which mean little on the second kernel.
     is_time: bool,
     of: fn(&Cost) -> f64,
 }
 
 const QUANTITIES: [Quantity; 6] = [
-    Quantity { name: "processor time of control", unit: "µs", is_time: true, of: |cost| cost.control_us },
-    Quantity { name: "processor time of the agent", unit: "µs", is_time: true, of: |cost| cost.agent_us },
-    Quantity { name: "bytes of the feed", unit: "bytes", is_time: false, of: |cost| cost.feed_bytes },
-    Quantity {
-        name: "messages to the kernel",
-        unit: "messages",
-        is_time: false,
-        of: |cost| cost.kernel_messages,
-    },
-    Quantity { name: "bytes to the kernel", unit: "bytes", is_time: false, of: |cost| cost.kernel_bytes },
+    Quantity { name: "CPU time of control", unit: "µs", is_time: true, of: |cost| cost.control_us },
+    Quantity { name: "CPU time of the agent", unit: "µs", is_time: true, of: |cost| cost.agent_us },
+    Quantity { name: "feed bytes", unit: "bytes", is_time: false, of: |cost| cost.feed_bytes },
+    Quantity { name: "kernel messages", unit: "messages", is_time: false, of: |cost| cost.kernel_messages },
+    Quantity { name: "kernel message bytes", unit: "bytes", is_time: false, of: |cost| cost.kernel_bytes },
     Quantity { name: "transactions", unit: "", is_time: false, of: |cost| cost.kernel_transactions },
 ];
 
-/// What is changed.
+/// Kind of change.
 struct Sort {
-    /// As a sentence begins.
+    /// Name as in the middle of a sentence.
     name: &'static str,
     costs: fn(&Point) -> &[Cost],
 }
 
 const SORTS: [Sort; 2] = [
-    Sort { name: "a change of endpoints", costs: |point| &point.costs },
-    Sort { name: "a Service that comes and goes", costs: |point| &point.service_costs },
+    Sort { name: "an endpoint change", costs: |point| &point.costs },
+    Sort { name: "deleting and recreating a Service", costs: |point| &point.service_costs },
 ];
 
-const METHOD: &str = "\
-One control server (SQLite, a commit is on disk before it is answered) and one node, in network namespaces of one machine. All Services have
-one port and the stated number of endpoints, each with an address of its own. *First answer*: a Service without endpoints gets all of its
-endpoints by one PATCH; a workload behind the node connects to its virtual address every 0.2 ms and is refused until it reads an answer. The
-clock starts before the PATCH is sent. *Of a new Service*: its endpoints are there, and it is created by one POST. That is measured while
-nodes with fewer Services are there and idle.
+const METHOD: &str = "One control server (SQLite; commits are on disk before the response) and one node \
+                      run in network namespaces of one machine. Each Service has one port and the stated \
+                      number of endpoints with unique addresses. *First reply*: a Service without \
+                      endpoints gets all of its endpoints in one PATCH; a workload behind the node \
+                      connects to its virtual address every 0.2 ms and is refused until it receives a \
+                      reply. The clock starts before the PATCH is sent. *New Service*: the endpoints \
+                      exist, and the Service is created with one POST; nodes with fewer Services run \
+                      idle meanwhile.\n\n*Costs*: endpoints are removed and restored, or a Service is \
+                      deleted and recreated, at a constant rate, in groups. The value of a group is its \
+                      mean (for a Service, of both writes together), net of the resources both processes \
+                      use over the same time with a single change; periodic work after any change, such \
+                      as the check of all Services every ten seconds ([notes](notes.md)), is therefore \
+                      not included. CPU time of the agent includes kernel work on its behalf. A node and \
+                      a control server per number of Services run at the same time and are measured in \
+                      turn, one group each, so that varying machine speed affects all of them. *Slope*: \
+                      slope of a straight line through all groups of all sizes, with its 95 % interval \
+                      (Student's t). If the cost depends only on the change, the slope is \
+                      indistinguishable from zero.\n\n*Guest*: if the kernel of the machine has no IPVS, \
+                      that mode is measured on User Mode Linux, with one CPU, slow system calls and \
+                      fewer endpoints. Every change is waited for, so that no two are coalesced and all \
+                      subsequent work is counted. Messages, bytes and transactions are the same there as \
+                      elsewhere; times are not, and are omitted. Idle feed traffic is subtracted in \
+                      proportion to time, although the feed sends less of it while changes arrive, so \
+                      the longer a change takes there, the fewer bytes are attributed to it.\n";
 
-*Costs*: one endpoint of a Service is taken away or given back, or a Service is deleted and created again, at a steady pace, in groups; the
-figure of a group is its mean (of the two writes together, of a Service), less what both processes use in the same time with a single one:
-what comes by time when anything has changed, such as the look at all Services every ten seconds ([notes](notes.md)), is no part of it. The
-time of the agent has in it what the kernel does for it. A node and a control server for each number of Services are there at the same time,
-and have a group each by turns, so that a machine that is slower for a while is so for all. *Slope*: of a straight line through all groups of all sizes, with its 95 % interval
-(Student's t): a cost that follows the change has a slope that cannot be told from zero.
-
-*In the guest*: on a machine whose kernel has no IPVS, that mode is measured on User Mode Linux, with one processor, slow system calls and
-fewer endpoints. Every change is waited for, so that no two are carried out as one and all that follows is counted. Messages, bytes and
-transactions are the same there as anywhere; times are not, and are left out. What the feed says when nothing happens is taken off by time,
-although it says less while something happens: the longer a change takes there, the fewer bytes it seems to have.
-";
-
-/// The page.
+/// Renders the page.
 pub(super) fn page(record: &Record<Point>) -> String {
-    page::head("What a change takes and costs", "change", "Every change as a dot")
+    page::head("Latency and cost of a change", "change", "One dot per change")
         + &latencies(record)
         + &costs(record)
         + &slopes(record)
@@ -85,7 +85,7 @@ pub(super) fn page(record: &Record<Point>) -> String {
         + METHOD
 }
 
-/// Every change as a dot.
+/// Plots one dot per change.
 pub(super) fn plot(record: &Record<Point>) -> String {
     let row = |point: &Point| Row {
         label: format!("{}, {} Services", point.mode, point.services),
@@ -94,16 +94,17 @@ pub(super) fn plot(record: &Record<Point>) -> String {
         median: point.typical_ms(),
     };
     let rows: Vec<_> = record.points.iter().filter(|point| !point.is_guest).map(row).collect();
-    plot::dots("From the write of endpoints to the first answer through the virtual address", "ms", &rows)
+    plot::dots("Time from an endpoint write to the first reply through the virtual address", "ms", &rows)
 }
 
 fn latencies(record: &Record<Point>) -> String {
     let mut table = String::from(
-        "\n## Latency\n\n| mode | Services | endpoints of each | changes | write: median | p99 | first answer: median | p99 \
-         | of a new Service: median | p99 |\n|---|---|---|---|---|---|---|---|---|---|\n",
+        "\n## Latency\n\n| mode | Services | endpoints per Service | changes | write: median | p99 | \
+         first reply: median | p99 | new Service: median | p99 \
+         |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for point in record.points.iter().filter(|point| !point.is_guest) {
-        // Writing to a String cannot fail; so everywhere here.
+        // Writing to a String cannot fail; the same applies below.
         let _ = writeln!(
             table,
             "| {} | {} | {} | {} | {} | {} | {} |",
@@ -124,11 +125,12 @@ fn costs(record: &Record<Point>) -> String {
     for Sort { name, costs } in SORTS {
         let _ = writeln!(
             text,
-            "\n## Cost of {name}\n\n| mode | Services × endpoints | control | agent | feed | messages to the kernel | bytes | transactions \
-             | memory of control | of the agent |\n|---|---|---|---|---|---|---|---|---|---|"
+            "\n## Cost of {name}\n\n| mode | Services × endpoints | control | agent | feed | kernel \
+             messages | bytes | transactions | memory of control | of the agent \
+             |\n|---|---|---|---|---|---|---|---|---|---|"
         );
         for point in &record.points {
-            let place = if point.is_guest { ", in the guest" } else { "" };
+            let place = if point.is_guest { ", guest" } else { "" };
             let _ = write!(text, "| {}{place} | {} × {} |", point.mode, point.services, point.endpoints);
             for Quantity { unit, is_time, of, .. } in QUANTITIES {
                 let shown = median(costs(point), of).filter(|_| !(is_time && point.is_guest));
@@ -149,7 +151,8 @@ fn costs(record: &Record<Point>) -> String {
 
 fn slopes(record: &Record<Point>) -> String {
     let mut table = String::from(
-        "\n## Does it grow with the Services?\n\n| mode | what | cost | per 1,000 Services more | 95 % interval | \n|---|---|---|---|---|\n",
+        "\n## Growth with the number of Services\n\n| mode | component | cost | per additional 1,000 \
+         Services | 95 % interval | \n|---|---|---|---|---|\n",
     );
     for mode in modes(record) {
         for sort in &SORTS {
@@ -182,7 +185,7 @@ fn verdict(record: &Record<Point>) -> String {
         let judged = if first.p99 <= TARGET_MS { "met" } else { "missed" };
         let _ = writeln!(
             text,
-            "- first answer at {TARGET_SERVICES} Services within {TARGET_MS} ms: {judged} (p99 {:.1} ms)",
+            "- first reply at {TARGET_SERVICES} Services within {TARGET_MS} ms: {judged} (p99 {:.1} ms)",
             first.p99
         );
     }
@@ -197,7 +200,8 @@ fn verdict(record: &Record<Point>) -> String {
                 let judged = if many / few <= TARGET_RATIO { "met" } else { "missed" };
                 let _ = writeln!(
                     text,
-                    "- {mode}, {}: {name} at {TARGET_SERVICES} over that at 100 Services at most {TARGET_RATIO}: {judged} ({:.2})",
+                    "- {mode}, {}: {name} at {TARGET_SERVICES} Services at most {TARGET_RATIO} times \
+                     that at 100: {judged} ({:.2})",
                     sort.name,
                     many / few
                 );
@@ -217,7 +221,7 @@ fn median(costs: &[Cost], of: fn(&Cost) -> f64) -> Option<f64> {
     Summary::of(costs.iter().map(of)).map(|summary| summary.median)
 }
 
-/// Whether a quantity of a point says something about a mode.
+/// True if a cost component of a point is meaningful for a mode.
 fn counts(point: &Point, mode: &str, is_time: bool) -> bool {
     point.mode == mode && !(is_time && point.is_guest)
 }

@@ -1,4 +1,4 @@
-//! What is compared with, and what listens: tools that know nothing of us.
+//! Baseline and observer built from standard tools, independent of Tidegate.
 
 use std::{
     fs::File,
@@ -14,11 +14,11 @@ use lab::host::netns::Namespace;
 use super::NODE;
 use crate::fixture_cluster::Estate;
 
-/// How long `nft monitor` gets to say what happened last.
+/// Time for `nft monitor` to print its last events.
 const MONITOR_PAUSE: Duration = Duration::from_millis(500);
 
-/// Saves what is in the node's kernel, and loads it into an empty network by the tool of the mode; gives the milliseconds of the
-/// loading, or nothing where no tool does that. Nothing is read back.
+/// Saves the kernel state of the node and loads it into an empty network with the tool of the mode. Returns
+/// the load time in milliseconds, or `None` if the mode has no such tool. Nothing is read back.
 pub(super) fn load(estate: &Estate) -> Result<Option<f64>> {
     let node = estate.cluster.place(NODE)?;
     let (program, arguments, text): (_, &[&str], _) = match estate.size().mode {
@@ -32,16 +32,16 @@ pub(super) fn load(estate: &Estate) -> Result<Option<f64>> {
     Ok(Some(begun.elapsed().as_secs_f64() * 1e3))
 }
 
-/// Somebody who hears of every change of rules in a namespace.
+/// An observer of all rule changes in a namespace.
 #[derive(Debug)]
 pub(super) struct Listening {
     child: Child,
     heard: File,
 }
 
-/// Begins to listen on the node.
+/// Starts to observe the node.
 pub(super) fn listen(estate: &Estate) -> Result<Listening> {
-    let heard = tempfile::tempfile().context("no temporary file")?;
+    let heard = tempfile::tempfile().context("cannot create a temporary file")?;
     let child = Command::new("ip")
         .args(["netns", "exec", estate.cluster.place(NODE)?.name(), "nft", "monitor"])
         .stdin(Stdio::null())
@@ -54,14 +54,14 @@ pub(super) fn listen(estate: &Estate) -> Result<Listening> {
 }
 
 impl Listening {
-    /// The changes that were heard of.
+    /// Returns the number of observed changes.
     pub(super) fn events(mut self) -> Result<u64> {
         thread::sleep(MONITOR_PAUSE);
         self.child.kill().context("nft monitor")?;
         self.child.wait().context("nft monitor")?;
         let mut text = String::new();
         std::io::Seek::rewind(&mut self.heard)?;
-        self.heard.read_to_string(&mut text).context("what nft monitor said")?;
+        self.heard.read_to_string(&mut text).context("reading the output of nft monitor")?;
         let changes = text.lines().filter(|line| line.starts_with("add ") || line.starts_with("delete "));
         Ok(changes.count() as u64)
     }
@@ -69,7 +69,7 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // It has ended already when `events` was asked.
+        // Already ended if `events` was called.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

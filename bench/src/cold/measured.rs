@@ -1,4 +1,4 @@
-//! The figures of a run.
+//! Results of a run.
 
 use std::fmt;
 
@@ -11,37 +11,37 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// A mode at a size; times in milliseconds, a figure a round.
+/// Results of a mode at a size; times in milliseconds, one value per round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Point {
-    /// The proxy mode.
+    /// Proxy mode.
     pub mode: String,
-    /// Services.
+    /// Number of Services.
     pub services: u32,
-    /// Endpoints of each.
+    /// Endpoints per Service.
     pub endpoints: u8,
-    /// From a start with nothing to everything verified.
+    /// Time from a cold start to everything verified.
     pub cold_ms: Vec<f64>,
-    /// Processor time of the agent for that.
+    /// CPU time of the agent for it.
     pub cold_processor_ms: Vec<f64>,
-    /// Messages to the kernel, and transactions, of the last such start.
+    /// Kernel messages and transactions of the last cold start.
     pub messages: u64,
-    /// See [`Self::messages`].
+    /// Same as [`Self::messages`], for transactions.
     pub transactions: u64,
-    /// From a start with everything in place to everything verified.
+    /// Time from a restart with everything in place to everything verified.
     pub restart_ms: Vec<f64>,
-    /// Processor time of the agent for that.
+    /// CPU time of the agent for it.
     pub restart_processor_ms: Vec<f64>,
-    /// Changes of rules that were heard of then, and transactions that the agent counted.
+    /// Observed rule changes plus transactions counted by the agent during a restart.
     pub restart_writes: Vec<u64>,
-    /// Loading the same rules by the kernel's own tool.
+    /// Load time of the same rules with the kernel's own tool.
     pub bound_ms: Vec<f64>,
-    /// Resident memory of the agent after a start with nothing, when it is at rest.
+    /// Resident memory of the agent at rest after a cold start.
     pub resident_kib: Vec<u64>,
-    /// The most that it had then.
+    /// Peak memory during the cold start.
     pub peak_kib: Vec<u64>,
-    /// Resident memory after a start with everything in place, when it is at rest.
+    /// Resident memory at rest after a restart.
     pub restart_resident_kib: Vec<u64>,
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for Point {
         let kib = self.resident_kib.last().copied().unwrap_or(0);
         write!(
             out,
-            "{} Services × {}: from nothing {}, restart {}, {} writes; the tool alone {}; {} MiB",
+            "{} Services × {}: cold start {}, restart {}, {} writes; the tool alone {}; {} MiB",
             self.services,
             self.endpoints,
             last(&self.cold_ms),
@@ -96,7 +96,7 @@ impl Measure for Point {
     }
 }
 
-/// The median of figures in KiB, in MiB.
+/// Returns the median of values in KiB, converted to MiB.
 pub(super) fn mebibytes(kib: &[u64]) -> f64 {
     Summary::of(kib.iter().map(|&kib| kib as f64 / 1024.0)).map_or(0.0, |summary| summary.median)
 }

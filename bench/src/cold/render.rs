@@ -1,4 +1,4 @@
-//! The page of a run.
+//! Rendering of the page.
 
 use std::fmt::Write;
 
@@ -12,27 +12,31 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// What the design demands: of a start with nothing at 10,000 Services with two endpoints in nftables mode, in milliseconds.
+/// Design target in milliseconds for a cold start at 10,000 Services with two endpoints in nftables mode.
 const COLD_TARGET_MS: f64 = 2_000.0;
 const COLD_SERVICES: u32 = 10_000;
 const COLD_ENDPOINTS: u8 = 2;
-/// And of memory at 10,000 Services with ten endpoints.
+/// Design target for memory at 10,000 Services with ten endpoints.
 const MEMORY_TARGET_MIB: f64 = 64.0;
 const MEMORY_ENDPOINTS: u8 = 10;
 
-const METHOD: &str = "\
-One control server and one node, in network namespaces of one machine. *From nothing*: the agent is killed, `tidegate-agent cleanup` empties
-the kernel, and its saved state is removed; the clock runs from its start until it says that everything is verified: fetched from control,
-programmed, and read back from the kernel. *Restart*: the agent is killed and started with its saved state and all rules in place, until it
-has read them back. *Writes* are the changes of rules that `nft monitor` hears of meanwhile, and the transactions that the agent counts. *The
-tool alone*: what was in the kernel, saved as text before, is loaded by `nft -f` or `iptables-restore` into an empty network; it computes
-nothing, fetches nothing and reads nothing back. *Memory* is what is resident, pages of the program included, once that has not fallen for two
-seconds after the clock has stopped; *peak* is the most that it was until then. Agent and tool have their turns in the same run. Times are looked at every 20 ms.
-";
+const METHOD: &str = "One control server and one node run in network namespaces of one machine. *Cold \
+                      start*: the agent is killed, `tidegate-agent cleanup` empties the kernel, and its \
+                      saved state is removed. The clock runs from its start until it reports everything \
+                      as verified: fetched from control, programmed and read back from the kernel. \
+                      *Restart*: the agent is killed and started with its saved state and all rules in \
+                      place; the clock runs until it has read them back. *Writes* are the rule changes \
+                      observed by `nft monitor` during the restart plus the transactions counted by the \
+                      agent. *Tool alone*: the same kernel state, saved as text before, is loaded with \
+                      `nft -f` or `iptables-restore` into an empty network; the tool computes nothing, \
+                      fetches nothing and reads nothing back. *Memory* is resident memory including \
+                      program pages, once it has not fallen for two seconds after the clock has stopped; \
+                      *peak* is its maximum up to then. Agent and tool are measured in turn in the same \
+                      run. Times have a resolution of 20 ms.\n";
 
-/// The page.
+/// Renders the page.
 pub(super) fn page(record: &Record<Point>) -> String {
-    page::head("Starting an agent", "cold", "Every start as a dot")
+    page::head("Starting an agent", "cold", "One dot per start")
         + &table(record)
         + &verdict(record)
         + &page::place(&record.host, &record.versions, record.load.as_ref())
@@ -40,7 +44,7 @@ pub(super) fn page(record: &Record<Point>) -> String {
         + METHOD
 }
 
-/// Every start as a dot.
+/// Plots one dot per start.
 pub(super) fn plot(record: &Record<Point>) -> String {
     let mut rows = Vec::new();
     for point in &record.points {
@@ -54,21 +58,21 @@ pub(super) fn plot(record: &Record<Point>) -> String {
         };
         row("from nothing", "#0b6e99", &point.cold_ms);
         row("restart", "#0b6e99", &point.restart_ms);
-        row("the tool alone", "#b3541e", &point.bound_ms);
+        row("tool alone", "#b3541e", &point.bound_ms);
     }
-    plot::dots("From the start of the agent to everything verified", "ms", &rows)
+    plot::dots("Time from the start of the agent to everything verified", "ms", &rows)
 }
 
 fn table(record: &Record<Point>) -> String {
     let mut table = String::from(
-        "\n| mode | Services × endpoints | from nothing | processor time | the tool alone | ratio | restart | processor time | writes | memory | peak |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|\n",
+        "\n| mode | Services × endpoints | cold start | CPU time | tool alone | ratio | restart | CPU \
+         time | writes | memory | peak |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for point in &record.points {
         let shown =
             |figures: &[f64]| median(figures).map_or("–".to_owned(), |ms| format!("{} ms", short(ms)));
         let writes = point.restart_writes.iter().max().copied().unwrap_or(0);
-        // Writing to a String cannot fail; so everywhere here.
+        // Writing to a String cannot fail; the same applies below.
         let _ = writeln!(
             table,
             "| {} | {} × {} | {} | {} | {} | {} | {} | {} | {writes} | {:.1} MiB | {:.1} MiB |",
@@ -104,18 +108,20 @@ fn verdict(record: &Record<Point>) -> String {
         let judged = word(cold <= COLD_TARGET_MS);
         let _ = writeln!(
             text,
-            "- a start with nothing, {COLD_SERVICES} Services × {COLD_ENDPOINTS}, within {COLD_TARGET_MS} ms: {judged} ({cold:.0} ms, {} times the tool alone)",
+            "- cold start with {COLD_SERVICES} Services × {COLD_ENDPOINTS} within {COLD_TARGET_MS} ms: \
+             {judged} ({cold:.0} ms, {} times the tool alone)",
             ratio(point).map_or("–".to_owned(), short)
         );
         let writes = point.restart_writes.iter().max().copied().unwrap_or(0);
         let _ =
-            writeln!(text, "- a restart with nothing to do writes nothing: {} ({writes})", word(writes == 0));
+            writeln!(text, "- a restart without changes writes nothing: {} ({writes})", word(writes == 0));
     }
     if let Some(point) = at(MEMORY_ENDPOINTS) {
         let memory = mebibytes(&point.resident_kib).max(mebibytes(&point.restart_resident_kib));
         let _ = writeln!(
             text,
-            "- memory of the agent at {COLD_SERVICES} Services × {MEMORY_ENDPOINTS} at most {MEMORY_TARGET_MIB} MiB: {} ({memory:.1} MiB)",
+            "- memory of the agent at {COLD_SERVICES} Services × {MEMORY_ENDPOINTS} at most \
+             {MEMORY_TARGET_MIB} MiB: {} ({memory:.1} MiB)",
             word(memory <= MEMORY_TARGET_MIB)
         );
     }

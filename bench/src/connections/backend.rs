@@ -1,4 +1,4 @@
-//! The server at the end of every way: it answers a byte with a byte and closes, or sends zeros for as long as it is read.
+//! Backend server: echoes one byte and closes, or sends zeros until the client closes.
 
 use std::{
     io::{Read, Write},
@@ -14,21 +14,21 @@ use std::{
 use anyhow::{Context, Result};
 use lab::host::netns::Namespace;
 
-/// What a client sends to be answered with one byte.
+/// Request byte for a one-byte reply.
 pub(super) const ASK: u8 = b'a';
-/// What a client sends to get bytes until it closes.
+/// Request byte for an endless stream.
 pub(super) const FLOW: u8 = b'f';
 
-/// Threads that accept: enough that one which waits for a client's byte holds up nobody.
+/// Number of accepting threads: enough that one waiting for the request byte does not block others.
 const THREADS: usize = 4;
-/// How long a client may take to say what it wants, and to read what it is sent.
+/// Timeout for the request byte and for writes to the client.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a thread sleeps in the kernel when nobody connects, before it looks whether it is to end.
+/// Interval at which an idle thread checks for the stop flag.
 const IDLE: Duration = Duration::from_millis(200);
-/// Bytes of one write of a flow.
+/// Write size of a stream in bytes.
 const CHUNK: usize = 256 * 1024;
 
-/// A running server; it ends with its guard.
+/// A running server that ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Backend {
     stop: Arc<AtomicBool>,
@@ -85,7 +85,7 @@ fn answer(connection: &mut TcpStream, stop: &Arc<AtomicBool>) -> std::io::Result
         return connection.shutdown(Shutdown::Write);
     }
     let (mut flow, stop) = (connection.try_clone()?, Arc::clone(stop));
-    // It ends when the client closes.
+    // The thread ends when the client closes.
     thread::Builder::new().name("flow".to_owned()).spawn(move || {
         let zeros = vec![0; CHUNK];
         while !stop.load(Ordering::Relaxed) && flow.write_all(&zeros).is_ok() {}

@@ -1,4 +1,4 @@
-//! Clients that connect as fast as they are served, and one that reads as fast as it is sent.
+//! Closed-loop connection clients, and a bulk reader.
 
 use std::{
     io::{Read, Write},
@@ -12,28 +12,29 @@ use lab::host::netns::Namespace;
 
 use super::backend::{ASK, FLOW};
 
-/// After this a connection has failed; a segment that is lost is sent again after one second.
+/// Timeout of a connection; a lost segment is retransmitted after one second.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Bytes of one read of a flow.
+/// Read size of a stream in bytes.
 const CHUNK: usize = 256 * 1024;
 
-/// What clients saw in a span of time.
+/// Client results over a period.
 #[derive(Debug, Default)]
 pub(crate) struct Slice {
-    /// From the call that connects to the answer of the backend, in microseconds, for every connection that was answered.
+    /// Time from the connect call to the reply of the backend in microseconds, for each successful
+    /// connection.
     pub(crate) latencies_us: Vec<f64>,
-    /// Connections that were not.
+    /// Number of failed connections.
     pub(crate) failed: u64,
-    /// Why the first of them was not.
+    /// Cause of the first failure.
     pub(crate) first_failure: Option<String>,
-    /// How long it took: the last connection of each client ends after the span does.
+    /// Actual duration: the last connection of each client ends after the period.
     pub(crate) elapsed: Duration,
 }
 
-/// Connects from a namespace again and again, so many clients at once.
+/// Connects from a namespace in a closed loop with this number of concurrent clients.
 ///
 /// # Errors
-/// A thread cannot be started.
+/// Returns an error if a thread cannot be started.
 pub(crate) fn connect(from: &Namespace, to: SocketAddr, clients: u16, span: Duration) -> Result<Slice> {
     from.inside(|| {
         let begun = Instant::now();
@@ -72,7 +73,8 @@ fn connect_until(to: SocketAddr, end: Instant) -> Slice {
     }
 }
 
-/// One connection: a byte, its answer, the end of the other side, and the end of ours. Gives when the answer was there.
+/// Performs one connection: a byte, its reply, then close by the backend and the client. Returns the time of
+/// the reply.
 fn ask(to: SocketAddr) -> std::io::Result<Instant> {
     let mut stream = TcpStream::connect_timeout(&to, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
@@ -80,12 +82,12 @@ fn ask(to: SocketAddr) -> std::io::Result<Instant> {
     stream.write_all(&[ASK])?;
     stream.read_exact(&mut answer)?;
     let answered = Instant::now();
-    // Whoever closes first keeps the port for a minute; that is the backend, not the client.
+    // The side that closes first keeps the port for a minute; this is the backend, not the client.
     let _nothing_more = stream.read(&mut answer)?;
     Ok(answered)
 }
 
-/// Bytes that came in a span of time.
+/// Bytes received over a period.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Received {
     bytes: u64,
@@ -93,26 +95,26 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Bytes per second.
+    /// Returns the rate in bytes per second.
     pub(super) fn per_second(self) -> f64 {
         self.bytes as f64 / self.elapsed.as_secs_f64()
     }
 }
 
-/// Reads one flow for a span of time.
+/// Reads one stream for a period.
 ///
 /// # Errors
-/// It breaks off.
+/// Returns an error if the stream breaks.
 pub(super) fn receive(from: &Namespace, to: SocketAddr, span: Duration) -> Result<Received> {
     from.inside(|| {
-        let mut stream = TcpStream::connect_timeout(&to, TIMEOUT).context("the long flow")?;
+        let mut stream = TcpStream::connect_timeout(&to, TIMEOUT).context("connecting the long stream")?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.write_all(&[FLOW])?;
         let mut chunk = vec![0; CHUNK];
         let (begun, mut bytes) = (Instant::now(), 0);
         while begun.elapsed() < span {
-            let read = stream.read(&mut chunk).context("the long flow broke off")?;
-            anyhow::ensure!(read > 0, "the long flow was ended");
+            let read = stream.read(&mut chunk).context("the long stream broke off")?;
+            anyhow::ensure!(read > 0, "the backend closed the long stream");
             bytes += read as u64;
         }
         Ok(Received { bytes, elapsed: begun.elapsed() })

@@ -1,4 +1,4 @@
-//! What takes part: a way from a machine that asks, over a node, to one that answers.
+//! Contestants: paths from a client machine over a node to a backend machine.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -15,37 +15,38 @@ use lab::{
 use super::backend::Backend;
 use crate::fixture_cluster::{BACKEND, CLIENT, Estate, PORT, Size, TARGET_PORT};
 
-/// The node of every contestant.
+/// Name of each contestant's node.
 const NODE: &str = "node1";
-/// Where relays listen: an address of the range in which the Services of the estate have theirs.
+/// Listening address of relays, in the Service range of the fixture cluster.
 const RELAY: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
-/// Endpoints of each Service of the filling.
+/// Endpoints of each filling Service.
 const ENDPOINTS: u8 = 2;
-/// Ports that one address can connect from; the default leaves out half of them.
+/// Source port range; the default omits half of the ports.
 const LOCAL_PORTS: &str = "1024 65535";
-/// How long a finished connection is remembered by the node, so that no table is full of the contestant's own past.
+/// Conntrack timeout of finished connections on the node, so that no table fills up with the past connections
+/// of the contestant.
 const REMEMBERED_SECS: &str = "1";
 
-/// A way that carries connections for as long as this lives.
+/// A path that carries connections while this lives.
 #[derive(Debug)]
 pub(super) struct Contestant {
-    /// What the results call it.
+    /// Name in the results.
     pub(super) name: &'static str,
-    /// What it is and how it is set, in words.
+    /// Description of its configuration.
     pub(super) settings: String,
-    /// Services on the node; none where there is no such thing.
+    /// Number of Services on the node; 0 if not applicable.
     pub(super) services: u32,
-    /// Where clients are.
+    /// Namespace of the clients.
     pub(super) client: Namespace,
-    /// Where they connect to.
+    /// Address to connect to.
     pub(super) target: SocketAddr,
     _backend: Backend,
     _way: Way,
 }
 
-/// What has to go on.
+/// Resources that the path depends on.
 #[derive(Debug)]
-#[expect(dead_code, reason = "they are kept for what ends with them")]
+#[expect(dead_code, reason = "kept for their destructors")]
 enum Way {
     Estate(Box<Estate>),
     Routes(Topology),
@@ -53,7 +54,7 @@ enum Way {
     Nginx(Nginx, Topology),
 }
 
-/// A process between client and backend.
+/// A proxy process between client and backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Relay {
     /// HAProxy in TCP mode.
@@ -62,7 +63,7 @@ pub(super) enum Relay {
     Nginx,
 }
 
-/// Tidegate with so many Services, one of which leads to the backend.
+/// Starts Tidegate with a number of Services, one of which leads to the backend.
 pub(super) fn tidegate(mode: &'static str, services: u32) -> Result<Contestant> {
     let size = Size { mode, services: services - 1, endpoints: ENDPOINTS, live: 1 };
     let mut estate = Estate::start(size)?;
@@ -93,16 +94,16 @@ fn named(mode: &str) -> (&'static str, String) {
         "userspace" => "tidegate-userspace",
         _ => "tidegate-ipvs",
     };
-    let last = "the Service that is measured has the last name of all";
-    (name, format!("Tidegate, {mode} mode, {ENDPOINTS} endpoints for each other Service; {last}"))
+    let last = "the measured Service is the last one by name";
+    (name, format!("Tidegate, {mode} mode, {ENDPOINTS} endpoints per filling Service; {last}"))
 }
 
-/// The same machines with routes only.
+/// Starts the same machines with routes only.
 pub(super) fn direct() -> Result<Contestant> {
     let (topology, backend, client, answering) = machines()?;
     Ok(Contestant {
         name: "direct",
-        settings: "the backend's own address, routed by the node, without rules and connection tracking"
+        settings: "address of the backend, routed by the node, without rules and connection tracking"
             .to_owned(),
         services: 0,
         client,
@@ -112,7 +113,7 @@ pub(super) fn direct() -> Result<Contestant> {
     })
 }
 
-/// The same machines with a relay on the node.
+/// Starts the same machines with a relay on the node.
 pub(super) fn relay(relay: Relay) -> Result<Contestant> {
     let (topology, backend, client, answering) = machines()?;
     let node = topology.place(NODE)?.clone();
@@ -121,11 +122,11 @@ pub(super) fn relay(relay: Relay) -> Result<Contestant> {
     let (name, settings, way) = match relay {
         Relay::Haproxy => {
             let running = Haproxy::start(&node, &haproxy(answering))?;
-            ("haproxy", "HAProxy, TCP mode, a thread for each processor", Way::Haproxy(running, topology))
+            ("haproxy", "HAProxy, TCP mode, one thread per CPU", Way::Haproxy(running, topology))
         }
         Relay::Nginx => {
             let running = Nginx::start(&node, "the relay", &Serves::Connections(nginx(answering)))?;
-            ("nginx", "nginx, stream module, a worker for each processor", Way::Nginx(running, topology))
+            ("nginx", "nginx, stream module, one worker per CPU", Way::Nginx(running, topology))
         }
     };
     let target = SocketAddr::new(RELAY.into(), PORT);
@@ -140,20 +141,20 @@ pub(super) fn relay(relay: Relay) -> Result<Contestant> {
     })
 }
 
-/// Two workloads behind a node, and a server in one of them.
+/// Starts two workloads behind a node, one of them with a server.
 fn machines() -> Result<(Topology, Backend, Namespace, IpAddr)> {
     let mut topology = Topology::new(1)?;
     topology.add_workload(CLIENT, NODE, 2)?;
     topology.add_workload(BACKEND, NODE, 3)?;
     prepare(&topology)?;
-    let answering = topology.workloads.get(BACKEND).context("it was just added")?;
+    let answering = topology.workloads.get(BACKEND).context("the workload was just added")?;
     let [address, _] = answering.addresses;
     let backend = Backend::start(&answering.namespace, TARGET_PORT)?;
     let client = topology.place(CLIENT)?.clone();
     Ok((topology, backend, client, address))
 }
 
-/// Settings that are the same for everybody.
+/// Applies settings common to all contestants.
 pub(crate) fn prepare(topology: &Topology) -> Result<()> {
     let node = topology.place(NODE)?;
     for place in [node, topology.place(CLIENT)?] {
@@ -176,7 +177,7 @@ fn nginx(to: SocketAddr) -> String {
     format!("server {{ listen {RELAY}:{PORT}; proxy_connect_timeout 3s; proxy_pass {to}; }}")
 }
 
-/// What was measured, in which versions.
+/// Returns the versions of the tested software.
 pub(super) fn versions() -> Result<Vec<String>> {
     Ok(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION")), Haproxy::version()?, Nginx::version()?])
 }

@@ -1,4 +1,5 @@
-//! The same benchmark on the second kernel, for a mode that this one does not have, beside the same peers.
+//! Run of this benchmark on the second kernel, for a mode that this kernel does not support, together with
+//! the same peers.
 
 use anyhow::Result;
 
@@ -8,15 +9,15 @@ use crate::{
     progress::Say,
 };
 
-/// The mode that is measured there.
+/// The mode measured there.
 pub(super) const MODE: &str = "ipvs";
-/// For two nodes of it with their control servers, and the peers.
+/// Guest size for two nodes in that mode with their control servers, and the peers.
 const GUEST: Guest = Guest { memory: "4096M", timeout_secs: 3_600 };
 
-/// Runs this benchmark there.
+/// Runs this benchmark on the second kernel.
 ///
 /// # Errors
-/// The guest or this program is not installed, or the benchmark fails there.
+/// Returns an error if the guest or this program is not installed, or the benchmark fails there.
 pub(super) fn measure(options: &Options, say: Say<'_>) -> Result<Written<Series>> {
     let sizes: Vec<_> = options.sizes.iter().map(u32::to_string).collect();
     let arguments = [

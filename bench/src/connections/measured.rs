@@ -1,4 +1,4 @@
-//! The results of a run.
+//! Results of a run.
 
 use std::fmt;
 
@@ -12,21 +12,21 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// One turn of a contestant; latencies in microseconds, from the call that connects to the backend's answer.
+/// One turn of a contestant; latencies in microseconds from the connect call to the reply of the backend.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Round {
-    /// Of one client that makes one connection after the other.
+    /// Latency of a single client in a closed loop.
     pub latency_us: Summary,
-    /// Connections per second of many clients at once.
+    /// Connections per second of many concurrent clients.
     pub per_second: f64,
-    /// Their latency.
+    /// Latency of the concurrent clients.
     pub crowd_latency_us: Summary,
-    /// Time of all processors, of clients, node and backend together, for one of their connections.
+    /// Total CPU time of clients, node and backend per connection.
     pub processor_us: f64,
-    /// Connections that failed.
+    /// Number of failed connections.
     pub failed: u64,
-    /// What one long flow carried, in Gbit/s.
+    /// Throughput of one long stream in Gbit/s.
     pub flow_gbit_per_second: f64,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Round {
             self;
         write!(
             f,
-            "{:>7.0} µs alone; {per_second:>7.0} connections/s, {processor_us:>4.0} µs of processor each; \
+            "{:>7.0} µs alone; {per_second:>7.0} connections/s, {processor_us:>4.0} µs CPU each; \
              {flow_gbit_per_second:>5.1} Gbit/s; {failed} failed",
             latency_us.median
         )
@@ -47,51 +47,51 @@ impl fmt::Display for Round {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Series {
-    /// The contestant.
+    /// Name of the contestant.
     pub contestant: String,
-    /// Whether it was measured on the second kernel, where ratios mean something, and rates little.
+    /// True if measured on the second kernel, where ratios are meaningful but rates are not.
     pub is_guest: bool,
-    /// Services on the node; 0 where there is no such thing.
+    /// Number of Services on the node; 0 if not applicable.
     pub services: u32,
-    /// How it is set.
+    /// Description of its configuration.
     pub settings: String,
-    /// In the order in which they were run.
+    /// Turns in the order of execution.
     pub rounds: Vec<Round>,
-    /// Latency of one client, over all connections of all rounds; set at the end.
+    /// Latency of a single client over all connections of all rounds; set at the end.
     pub latency_us: Option<Summary>,
     #[serde(skip)]
     latencies_us: Vec<f64>,
 }
 
 impl Series {
-    /// A figure of every round.
+    /// Returns a value of every round.
     #[must_use]
     pub fn figures(&self, of: fn(&Round) -> f64) -> Vec<f64> {
         self.rounds.iter().map(of).collect()
     }
 
-    /// The median of a figure over the rounds; none when there are no rounds.
+    /// Returns the median of a value over the rounds, or `None` without rounds.
     #[must_use]
     pub fn median(&self, of: fn(&Round) -> f64) -> Option<f64> {
         Summary::of(self.figures(of)).map(|summary| summary.median)
     }
 }
 
-/// Everything that a run of the benchmark has found.
+/// All results of a run.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Measured {
     /// The machine.
     pub host: Host,
-    /// What was measured, with versions.
+    /// Versions of the tested software.
     pub versions: Vec<String>,
-    /// Length of each of the three parts of a turn, in milliseconds.
+    /// Duration of each of the three parts of a turn in milliseconds.
     pub slice_ms: u64,
-    /// Clients at once where the rate is measured.
+    /// Number of concurrent clients in the rate measurement.
     pub clients: u16,
-    /// Set at the end.
+    /// Machine load, set at the end.
     pub load: Option<Load>,
-    /// By contestant and number of Services.
+    /// Results by contestant and number of Services.
     pub series: Vec<Series>,
 }
 
@@ -130,14 +130,14 @@ impl Measured {
         }
     }
 
-    /// The series of a contestant with so many Services, if it was measured on this kernel.
+    /// Returns the series of a contestant with a number of Services, if measured on this kernel.
     #[must_use]
     pub fn find(&self, contestant: &str, services: u32) -> Option<&Series> {
         let mut all = self.series.iter().filter(|series| series.is_guest == guest::is_inside());
         all.find(|series| (&*series.contestant, series.services) == (contestant, services))
     }
 
-    /// The series of a peer on the kernel on which another was measured.
+    /// Returns the series of a peer measured on the same kernel as `own`.
     #[must_use]
     pub fn beside(&self, own: &Series, peer: &str) -> Option<&Series> {
         let mut all = self.series.iter().filter(|series| series.is_guest == own.is_guest);

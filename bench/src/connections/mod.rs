@@ -1,16 +1,17 @@
-//! What a new connection through a virtual address costs, and how fast a long one is, in every proxy mode, with few and many
-//! Services, beside the same way without any, and beside relays.
+//! Connection benchmark: cost of a new connection through a virtual address and throughput of a long one, in
+//! every proxy mode, with few and many Services, compared to the same path without rules and to proxies.
 //!
 //! ```text
-//!   asking ──▶ node1 ──▶ answering      the same three machines for every contestant, each in a network of its own
+//!   asking ──▶ node1 ──▶ answering      the same three machines for each contestant, each in its own network
 //!               │
-//!               ├─ tidegate: Services of the estate, one of which leads to `answering`
-//!               ├─ direct: nothing but routes
+//!               ├─ tidegate: Services of the fixture cluster, one of which leads to `answering`
+//!               ├─ direct: routes only
 //!               └─ haproxy, nginx: a process that accepts, connects and copies
 //!   in a round, every contestant in turn:
-//!     one client, one connection after the other (latency) ─▶ many clients (rate, processor time) ─▶ one long flow (bytes)
+//!     one client in a closed loop (latency) ─▶ many clients (rate, CPU time) ─▶ one long stream (bytes)
 //! ```
-//! Where the kernel has no IPVS, that mode and the same peers are measured on the second kernel (`lab/guest.sh`), for ratios.
+//! If the kernel has no IPVS, that mode and the same peers are measured on the second kernel
+//! (`lab/guest.sh`), for ratios.
 
 pub(crate) mod backend;
 pub(crate) mod client;
@@ -33,30 +34,30 @@ use crate::{
     progress::Say,
 };
 
-/// The proxy modes, of which ipvs needs what not every kernel has.
+/// Proxy modes; ipvs is not supported by every kernel.
 pub const MODES: [&str; 4] = ["nftables", "iptables", "userspace", "ipvs"];
-/// What is compared with them.
+/// Contestants used for comparison.
 pub const PEERS: [&str; 3] = ["direct", "haproxy", "nginx"];
 
-/// What to measure.
+/// Benchmark parameters.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Turns of every contestant.
+    /// Number of turns per contestant.
     pub rounds: u16,
-    /// How long each of the three parts of a turn takes.
+    /// Duration of each of the three parts of a turn.
     pub slice: Duration,
     /// Numbers of Services, ascending.
     pub sizes: Vec<u32>,
-    /// Proxy modes; ipvs is measured on the second kernel where this one does not have it.
+    /// Proxy modes; ipvs is measured on the second kernel if this one does not support it.
     pub modes: Vec<&'static str>,
-    /// Clients that connect at once where the rate is measured.
+    /// Number of concurrent clients in the rate measurement.
     pub clients: u16,
 }
 
-/// Measures all contestants by turns.
+/// Measures all contestants in turn.
 ///
 /// # Errors
-/// Not root, something is not installed or built, or a contestant does not carry a connection at all.
+/// Returns an error if the process is not root, software is missing, or a contestant carries no connection.
 pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
     let mut measured = Measured::new(Host::ask()?, options.clone(), contestant::versions()?);
     let mut contestants = start(options, &mut measured, say)?;
@@ -75,7 +76,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
             ))?;
             measured.enter(contestant.name, contestant.services, turn);
         }
-        // Whoever begins differs from round to round.
+        // The first contestant differs from round to round.
         contestants.rotate_left(1);
     }
     measured.finish(meter.load()?);
@@ -93,7 +94,11 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
 }
 
 fn start(options: &Options, measured: &mut Measured, say: Say<'_>) -> Result<Vec<Contestant>> {
-    ensure!(options.sizes.iter().all(|&size| size > 0), "a size is a number of Services from 1 on");
+    ensure!(
+        options.sizes.iter().all(|&size| size > 0),
+        "a size is a number of Services and must be at \
+                                                         least 1"
+    );
     let mut contestants =
         vec![contestant::direct()?, contestant::relay(Relay::Haproxy)?, contestant::relay(Relay::Nginx)?];
     for &mode in &options.modes {
@@ -109,22 +114,22 @@ fn start(options: &Options, measured: &mut Measured, say: Say<'_>) -> Result<Vec
     for contestant in &contestants {
         say(&format!("{}, {} Services: {}", contestant.name, contestant.services, contestant.settings))?;
         measured.add_series(contestant.name, contestant.services, contestant.settings.clone());
-        // Caches of routes and neighbours are filled, and it is known that the way is there.
+        // Fills route and neighbor caches and checks that the path works.
         let warm = client::connect(&contestant.client, contestant.target, 1, options.slice.min(WARM_UP))?;
         ensure!(!warm.latencies_us.is_empty(), "{}: {:?}", contestant.name, warm.first_failure);
     }
     Ok(contestants)
 }
 
-/// Whether a mode is asked for that needs another kernel.
+/// True if a requested mode requires another kernel.
 fn is_for_guest(options: &Options) -> bool {
     options.modes.contains(&guest::MODE) && !host::has_ipvs()
 }
 
-/// How long a contestant is used before anything is measured.
+/// Warm-up time of a contestant before the measurements.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// One turn of a contestant, and every latency that was seen in it.
+/// Runs one turn of a contestant and returns the result with every measured latency.
 fn turn(contestant: &Contestant, options: &Options) -> Result<(Round, Vec<f64>)> {
     let Contestant { client: from, target, .. } = contestant;
     let alone = client::connect(from, *target, 1, options.slice)?;
@@ -133,7 +138,7 @@ fn turn(contestant: &Contestant, options: &Options) -> Result<(Round, Vec<f64>)>
     let processor = ProcessorTimes::read()?.busy_seconds_since(&before);
     let bytes = client::receive(from, *target, options.slice)?;
     for slice in [&alone, &crowd] {
-        ensure!(!slice.latencies_us.is_empty(), "no connection at all: {:?}", slice.first_failure);
+        ensure!(!slice.latencies_us.is_empty(), "no connection succeeded: {:?}", slice.first_failure);
     }
     let made = crowd.latencies_us.len() as f64;
     let round = Round {
@@ -149,5 +154,5 @@ fn turn(contestant: &Contestant, options: &Options) -> Result<(Round, Vec<f64>)>
 
 fn summary(slice: &Slice) -> Result<crate::statistics::figures::Summary> {
     crate::statistics::figures::Summary::of(slice.latencies_us.iter().copied())
-        .context("no connection was made")
+        .context("no connection succeeded")
 }

@@ -1,4 +1,4 @@
-//! The page and the plot of the connections benchmark, from its figures alone.
+//! Rendering of the connection benchmark's page and plot from the recorded results.
 
 use std::{collections::BTreeSet, fmt::Write};
 
@@ -12,43 +12,43 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// What the design demands of connections per second with many Services over those with few, in these modes.
+/// Design target for connections per second with many Services relative to few, in these modes.
 const TARGET_RATIO: f64 = 0.95;
 const TARGETED: [&str; 2] = ["tidegate-nftables", "tidegate-ipvs"];
-/// Whom each mode is compared with.
+/// Contestants that each mode is compared with.
 const RIVALS: [&str; 3] = ["direct", "haproxy", "nginx"];
 
-const METHOD: &str = "\
-A machine that asks and one that answers hang on a node by links of their own, in network namespaces of one machine; every contestant has
-such a network of its own. They have turns: in a round each of them has one, and whoever begins differs from round to round. A turn has
-three parts of the same length.
+const METHOD: &str = "A client machine and a backend machine are connected to a node by separate links, \
+                      in network namespaces of one machine; each contestant has its own network. \
+                      Contestants are measured in turn; the first one differs from round to round. A \
+                      turn has three parts of equal length.\n\nA connection is opened, sends a byte, \
+                      receives one from the backend, and waits for the close of the backend before it \
+                      closes. *Latency* is the time from the connect call to that byte, for a single \
+                      client in a closed loop, over all connections of all rounds. *Connections per \
+                      second* are those of many concurrent clients; medians are over the rounds. *CPU \
+                      time* is the total of clients, node and backend per connection: as they share the \
+                      same CPUs, it bounds the rate. *Long stream* is the throughput of one connection \
+                      on which the backend sends continuously.\n\nThe measured Service has one endpoint; \
+                      the endpoints of all others receive no traffic. The client is a workload behind \
+                      the node, so its traffic is not masqueraded; relays connect from the address of \
+                      the node. Nodes forget finished connections after a second, and clients and relays \
+                      use all source ports above 1023, so that no table is full from earlier turns. \
+                      `direct` has no rules, so its node does not track connections.\n\n*Guest*: if the \
+                      kernel of the machine has no IPVS, that mode is measured on User Mode Linux, \
+                      together with the same peers. The guest has one CPU and slow system calls, so its \
+                      ratios are meaningful and its rates are not.\n";
 
-A connection is made, sends a byte, gets one from the backend, and sees the backend's end before it closes. *Latency* is from the call
-that connects to that byte, of one client that makes one connection after the other: over all connections of all rounds. *Connections per
-second* are those of many clients at once; medians are over the rounds. *Processor time* is that of all processors, of clients, node and
-backend together, for one of those connections: with clients, node and backend on the same processors, the rate is bounded by it. *Long
-flow* is what one connection carries when the backend sends all the time.
-
-The Service that is measured has one endpoint; all others have endpoints that nobody asks. The client is a workload behind the node, so
-nobody masquerades it; relays connect from the node's address. Nodes forget finished connections after a second, and clients and relays
-connect from all ports above 1023, so that no table is full of what a contestant did before. `direct` has no rules, so its node does not
-track connections.
-
-*In the guest*: on a machine whose kernel has no IPVS, that mode is measured on User Mode Linux, beside the same peers there. It has one
-processor and slow system calls, so that its ratios say something and its rates do not.
-";
-
-/// The page.
+/// Renders the page.
 pub(super) fn page(measured: &Measured) -> String {
     let mut text = page::head(
         "Connections through a virtual address",
         "connections",
-        "Connections per second, every round as a dot",
+        "Connections per second, one dot per round",
     );
     let _ = write!(text, "\n{}\n## Verdict\n\n{}\n", table(measured), verdict(measured));
     text += &page::place(&measured.host, &measured.versions, measured.load.as_ref());
-    // Writing to a String cannot fail; so everywhere here.
-    let _ = writeln!(text, "- {} clients at once; parts of {} ms", measured.clients, measured.slice_ms);
+    // Writing to a String cannot fail; the same applies below.
+    let _ = writeln!(text, "- {} concurrent clients; parts of {} ms", measured.clients, measured.slice_ms);
     let mut told = BTreeSet::new();
     for series in &measured.series {
         if told.insert(&series.contestant) {
@@ -58,7 +58,7 @@ pub(super) fn page(measured: &Measured) -> String {
     text + "\n## How\n\n" + METHOD
 }
 
-/// The rate of every round as a dot.
+/// Plots the rate of each round as a dot.
 pub(super) fn plot(measured: &Measured) -> String {
     let row = |series: &Series| Row {
         label: label(series),
@@ -71,7 +71,7 @@ pub(super) fn plot(measured: &Measured) -> String {
 }
 
 fn label(series: &Series) -> String {
-    let place = if series.is_guest { ", in the guest" } else { "" };
+    let place = if series.is_guest { ", guest" } else { "" };
     match series.services {
         0 => format!("{}{place}", series.contestant),
         services => format!("{}, {services} Services{place}", series.contestant),
@@ -80,8 +80,8 @@ fn label(series: &Series) -> String {
 
 fn table(measured: &Measured) -> String {
     let mut table = String::from(
-        "| contestant | rounds | latency: median | p99 | connections/s: median | processor time each | long flow | failed |\n\
-         |---|---|---|---|---|---|---|---|\n",
+        "| contestant | rounds | latency: median | p99 | connections/s: median | CPU time each | long \
+         stream | failed |\n|---|---|---|---|---|---|---|---|\n",
     );
     for series in &measured.series {
         let failed: u64 = series.rounds.iter().map(|round| round.failed).sum();
@@ -120,27 +120,31 @@ fn verdict(measured: &Measured) -> String {
             let target = if !TARGETED.contains(&&*few.contestant) {
                 ""
             } else if ratio >= TARGET_RATIO {
-                " (at least 0.95 is demanded: met)"
+                "(target at least 0.95: met)"
             } else {
-                " (at least 0.95 is demanded: missed)"
+                "(target at least 0.95: missed)"
             };
             let _ = writeln!(
                 lines,
-                "- {}: with {} Services {ratio:.2} times as many connections per second as with {}{target}",
+                "- {}: {ratio:.2} times the connections per second with {} Services as with {}{target}",
                 few.contestant, many.services, few.services
             );
         }
         for rival in RIVALS.iter().filter_map(|rival| measured.beside(many, rival)) {
             if let Some(ratio) = ratio(many, rival) {
                 let name = &rival.contestant;
-                let _ = writeln!(lines, "- {}: {ratio:.2} times as many as {name}", label(many));
+                let _ = writeln!(
+                    lines,
+                    "- {}: {ratio:.2} times the connections per second of {name}",
+                    label(many)
+                );
             }
         }
     }
     if lines.is_empty() { "None: no mode was measured.\n".to_owned() } else { lines }
 }
 
-/// The median, over the rounds, of one's rate over another's in the same round.
+/// Returns the median over the rounds of the rate ratio within the same round.
 fn ratio(one: &Series, other: &Series) -> Option<f64> {
     let pairs = one.rounds.iter().zip(&other.rounds);
     Summary::of(pairs.map(|(one, other)| one.per_second / other.per_second)).map(|summary| summary.median)

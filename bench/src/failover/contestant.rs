@@ -1,4 +1,5 @@
-//! What takes part: something that makes one of three nodes carry the traffic of an address, and how its nodes fail.
+//! Contestants: systems that let one of three nodes carry the traffic of an address, and the failures of
+//! their nodes.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
@@ -6,60 +7,60 @@ use anyhow::{Context, Result};
 use lab::network::topology::{self, Topology};
 use serde::{Deserialize, Serialize};
 
-/// Machines that could own the address.
+/// Number of nodes that can own the address.
 pub const NODES: u8 = 3;
-/// The address that the client asks: one of the nodes' network that none of them has.
+/// Address that the client sends to: in the network of the nodes, but assigned to none of them.
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(172, 17, 8, 240);
-/// Its UDP port.
+/// UDP port of the address.
 pub const PORT: u16 = 53;
-/// The port on which the backend answers; it is on the fabric, where the control server is too, and never fails.
+/// Port of the backend, which is on the fabric next to the control server and never fails.
 pub const BACKEND_PORT: u16 = 8080;
 
-/// Where the client sends its datagrams.
+/// Destination of the client's datagrams.
 pub const TARGET: SocketAddr = SocketAddr::V4(SocketAddrV4::new(ADDRESS, PORT));
 
-/// A way to make nodes fail over, running in a network of its own.
+/// A failover system running in its own network.
 pub trait Contestant {
-    /// What the results call it.
+    /// Name in the results.
     fn name(&self) -> &'static str;
-    /// What it is and how it is set, in words.
+    /// Describes the configuration.
     fn settings(&self) -> String;
-    /// Its network.
+    /// Returns its network.
     fn topology(&self) -> &Topology;
-    /// Waits until every node would take over, or owns, as after a long time without any failure.
+    /// Waits until every node is owner or ready to take over, as in long-term operation without failures.
     ///
     /// # Errors
-    /// That does not happen.
+    /// Returns an error on timeout.
     fn wait_settled(&mut self) -> Result<()>;
-    /// Kills what announces the address on a node, without any warning.
+    /// Kills the announcing process of a node without warning.
     ///
     /// # Errors
-    /// It does not run.
+    /// Returns an error if it does not run.
     fn kill_agent(&mut self, node: &str) -> Result<()>;
-    /// Starts it again.
+    /// Restarts the announcing process.
     ///
     /// # Errors
-    /// It does not start.
+    /// Returns an error if it does not start.
     fn start_agent(&mut self, node: &str) -> Result<()>;
 }
 
-/// How the node that owns the address fails.
+/// Failure of the node that owns the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Failure {
-    /// Everything at once, as when it loses power: what announces is killed and the link is cut.
+    /// Power loss: the announcing process is killed and the link is cut.
     NodeVanishes,
-    /// The cable is cut: both ends lose the carrier, and what announces goes on.
+    /// Link failure: both ends lose the carrier, and the announcing process keeps running.
     LinkCut,
-    /// What announces is killed; the node's kernel and its links go on.
+    /// The announcing process is killed; the kernel and the links of the node keep working.
     AgentKilled,
 }
 
 impl Failure {
-    /// All, in the order of the results.
+    /// All failures in the order of the results.
     pub const ALL: [Self; 3] = [Self::NodeVanishes, Self::LinkCut, Self::AgentKilled];
 
-    /// What the results call it.
+    /// Name in the results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -80,9 +81,9 @@ impl Failure {
     /// Makes a node fail.
     ///
     /// # Errors
-    /// It is failed already.
+    /// Returns an error if it has failed already.
     pub fn strike(self, contestant: &mut dyn Contestant, node: &str) -> Result<()> {
-        // In this order nothing that announces can react to the loss of the link.
+        // In this order the announcing process cannot react to the loss of the link.
         if self.kills() {
             contestant.kill_agent(node)?;
         }
@@ -92,10 +93,10 @@ impl Failure {
         Ok(())
     }
 
-    /// Undoes it; what comes back needs its time.
+    /// Reverts the failure; recovery takes some time.
     ///
     /// # Errors
-    /// What was killed does not start.
+    /// Returns an error if a killed process does not start.
     pub fn repair(self, contestant: &mut dyn Contestant, node: &str) -> Result<()> {
         if self.cuts() {
             set_link(contestant.topology(), node, "up")?;
@@ -107,9 +108,9 @@ impl Failure {
     }
 }
 
-/// Sets the switch's port of a node up or down; the node sees its carrier come and go.
+/// Sets the switch port of a node up or down, which changes the carrier of the node.
 fn set_link(topology: &Topology, node: &str, state: &str) -> Result<()> {
-    let machine = topology.nodes.get(node).with_context(|| format!("there is no {node}"))?;
+    let machine = topology.nodes.get(node).with_context(|| format!("there is no node {node}"))?;
     let port = topology::fabric_port(machine.index);
     topology.place("fabric")?.ip(&[format!("link set {port} {state}")])
 }

@@ -1,7 +1,7 @@
-//! keepalived as it comes with the distribution: VRRP moves the address, static rules of nftables forward the traffic.
+//! keepalived from the distribution: VRRP moves the address, static nftables rules forward the traffic.
 //!
-//! The rules do what a Service does: to the same backend, masqueraded. So both contestants' datagrams take the same way, and
-//! what differs is who notices the failure, when, and how the client hears of it.
+//! The rules match those of a Service: to the same backend, masqueraded. So the datagrams of both contestants
+//! take the same path, and only failure detection and the takeover differ.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -21,18 +21,19 @@ use nix::{
 
 use super::contestant::{ADDRESS, BACKEND_PORT, Contestant, NODES, PORT};
 
-/// Of the nodes in their order, as keepalived's manual recommends: all different, far apart.
+/// Priorities of the nodes in order, all different and far apart as recommended by keepalived's manual.
 const PRIORITIES: [u8; NODES as usize] = [200, 150, 100];
 
-/// The ends of the names of parent's and child's process id files.
+/// Suffixes of the process id files of parent and child.
 const PID_FILES: [&str; 2] = ["pid", "vrrp.pid"];
 
-/// How often the owner says that it lives.
+/// VRRP advertisement interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// VRRPv2, every second: what keepalived does unless told otherwise.
+    /// VRRPv2, every second: the default of keepalived.
     Default,
-    /// VRRPv3 (RFC 9568), every 50 ms: as often as Tidegate's tuned setting. Three lost ones and the skew are a failure.
+    /// VRRPv3 (RFC 9568), every 50 ms, like Tidegate's tuned setting. Three missed advertisements plus the
+    /// skew time are a failure.
     Fast,
 }
 
@@ -41,7 +42,7 @@ pub enum Pace {
 pub struct Keepalived {
     pace: Pace,
     daemons: BTreeMap<String, Process>,
-    /// Bytes of each log that earlier starts have written.
+    /// Size of each log in bytes before the current start.
     log_before_start: BTreeMap<String, usize>,
     _backend: EchoServer,
     topology: Topology,
@@ -49,10 +50,10 @@ pub struct Keepalived {
 }
 
 impl Keepalived {
-    /// Starts it.
+    /// Starts keepalived.
     ///
     /// # Errors
-    /// It is not installed, or does not start.
+    /// Returns an error if it is not installed or does not start.
     pub fn start(pace: Pace) -> Result<Self> {
         let directory = Scratch::new("bench")?;
         let topology = Topology::new(NODES)?;
@@ -84,24 +85,24 @@ impl Keepalived {
         Ok(Self { pace, daemons, log_before_start: BTreeMap::new(), _backend: backend, topology, directory })
     }
 
-    /// The version that is installed.
+    /// Returns the installed version.
     ///
     /// # Errors
-    /// None is.
+    /// Returns an error if keepalived is not installed.
     pub fn version() -> Result<String> {
-        // It writes its version to stderr.
+        // The version is printed to stderr.
         let text = shell::run("sh", &["-c", "keepalived --version 2>&1"])?;
         Ok(text.lines().next().unwrap_or("keepalived of unknown version").to_owned())
     }
 
-    /// The state that a node's daemon has entered last since it was started.
+    /// Returns the last state that the daemon of a node has entered since its start.
     fn state(&self, node: &str, daemon: &Process) -> Option<String> {
         let log = daemon.log();
         last_state(log.get(self.log_before_start.get(node).copied().unwrap_or(0)..)?)
     }
 
     fn daemon(&mut self, node: &str) -> Result<&mut Process> {
-        self.daemons.get_mut(node).with_context(|| format!("there is no {node}"))
+        self.daemons.get_mut(node).with_context(|| format!("there is no node {node}"))
     }
 }
 
@@ -115,8 +116,8 @@ impl Contestant for Keepalived {
 
     fn settings(&self) -> String {
         let pace = match self.pace {
-            Pace::Default => "VRRPv2, an advertisement every second (its default)",
-            Pace::Fast => "VRRPv3, an advertisement every 50 ms",
+            Pace::Default => "VRRPv2, one advertisement per second (default)",
+            Pace::Fast => "VRRPv3, one advertisement per 50 ms",
         };
         format!("keepalived, {pace}, no preemption, priorities 200, 150 and 100")
     }
@@ -126,7 +127,7 @@ impl Contestant for Keepalived {
     }
 
     fn wait_settled(&mut self) -> Result<()> {
-        wait::until("one keepalived to be master and all others to be backups", || {
+        wait::until("one keepalived to be master and all others backups", || {
             let state = |(node, daemon): (&String, &Process)| {
                 let none = || format!("{node} has no state yet; its log ends:\n{}", daemon.log_tail());
                 self.state(node, daemon).with_context(none)
@@ -134,23 +135,23 @@ impl Contestant for Keepalived {
             let mut states = self.daemons.iter().map(state).collect::<Result<Vec<_>>>()?;
             states.sort();
             let expected = ["BACKUP", "BACKUP", "MASTER"];
-            ensure!(states == expected, "{states:?} instead of {expected:?}");
+            ensure!(states == expected, "{states:?}, expected {expected:?}");
             Ok(())
         })
     }
 
     fn kill_agent(&mut self, node: &str) -> Result<()> {
         let daemon = self.daemon(node)?;
-        let pid = daemon.pid().with_context(|| format!("{node} has no keepalived"))?;
-        // Parent and child at once: the child would say goodbye when it saw its parent die.
+        let pid = daemon.pid().with_context(|| format!("keepalived is not running on {node}"))?;
+        // Parent and child together: the child would send a resignation when its parent dies.
         killpg(Pid::from_raw(i32::try_from(pid)?), Signal::SIGKILL).context("cannot kill keepalived")?;
         daemon.kill();
         Ok(())
     }
 
     fn start_agent(&mut self, node: &str) -> Result<()> {
-        // Whoever is killed leaves them, and the killed child may wait for somebody to reap it: then its process id still looks
-        // like that of a running daemon.
+        // A killed daemon leaves its process id files. If the killed child is not reaped yet, its process id
+        // still looks like that of a running daemon.
         for suffix in PID_FILES {
             let _never_written = fs::remove_file(self.directory.path().join(format!("{node}.{suffix}")));
         }
@@ -162,7 +163,7 @@ impl Contestant for Keepalived {
     }
 }
 
-/// What a Service would do, as rules that never change.
+/// Static rules equivalent to those of a Service.
 fn rules() -> String {
     format!(
         "table inet forward {{
@@ -204,7 +205,7 @@ fn configuration(node: &str, index: u8, pace: Pace) -> String {
     )
 }
 
-/// The state of the last `Entering … STATE` in a log.
+/// Returns the state of the last `Entering … STATE` in a log.
 fn last_state(log: &str) -> Option<String> {
     let (_, entered) = log.rsplit_once(" Entering ")?;
     let (state, _) = entered.split_once(" STATE")?;

@@ -1,4 +1,4 @@
-//! The results of a run: every figure, their summaries, and whether the machine was quiet enough to judge by them.
+//! Results of a run: all values, their summaries, and a check that the machine was idle enough.
 
 use std::{fmt, time::Duration};
 
@@ -11,25 +11,26 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Probes are late by more than this, in the 99th percentile, only where the machine has no time for them: then silence may
-/// be the client's own.
+/// Maximum lateness of probes in the 99th percentile; beyond it the machine was overloaded, and silence may
+/// be caused by the client.
 const LATENESS_P99_MS_MAX: f64 = 5.0;
-/// Above this share of the time in which somebody waits for a processor, what is late may be late for want of one.
+/// Maximum CPU pressure (share of time with a task waiting for a CPU); beyond it, delays may be caused by the
+/// machine.
 const PRESSURE_MAX: f64 = 0.25;
-/// The same for the share of processor time in use.
+/// Maximum CPU utilization, likewise.
 const BUSY_MAX: f64 = 0.7;
 
 /// One failure of one contestant; times in milliseconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
-    /// The longest time between two replies around the failure.
+    /// Longest time between two replies around the failure.
     pub silence_ms: f64,
-    /// From the failure to the first reply through another node.
+    /// Time from the failure to the first reply through another node.
     pub moved_ms: f64,
-    /// Datagrams without an answer.
+    /// Number of datagrams without a reply.
     pub unanswered: usize,
-    /// The longest time between two replies while the node came back.
+    /// Longest time between two replies while the node recovered.
     pub return_silence_ms: f64,
 }
 
@@ -38,7 +39,8 @@ impl fmt::Display for Run {
         let Self { silence_ms, moved_ms, unanswered, return_silence_ms: _ } = self;
         write!(
             f,
-            "{silence_ms:>8.1} ms without replies, {unanswered} unanswered; moved after {moved_ms:.1} ms"
+            "{silence_ms:>8.1} ms without replies, {unanswered} datagrams lost; moved after \
+             {moved_ms:.1} ms"
         )
     }
 }
@@ -47,39 +49,39 @@ impl fmt::Display for Run {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Series {
-    /// The contestant.
+    /// Name of the contestant.
     pub contestant: String,
-    /// How it is set.
+    /// Description of its configuration.
     pub settings: String,
     /// The failure.
     pub failure: Failure,
-    /// In the order in which they were run.
+    /// Runs in the order of execution.
     pub runs: Vec<Run>,
 }
 
 impl Series {
-    /// Summarises a figure of all runs; none when there are no runs.
+    /// Summarizes a value over all runs; `None` without runs.
     #[must_use]
     pub fn summary(&self, figure: impl Fn(&Run) -> f64) -> Option<Summary> {
         Summary::of(self.runs.iter().map(figure))
     }
 }
 
-/// Everything that a run of the benchmark has found.
+/// All results of a run.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Measured {
     /// The machine.
     pub host: Host,
-    /// What was measured, with versions.
+    /// Versions of the tested software.
     pub versions: Vec<String>,
-    /// Failures of each kind for each contestant.
+    /// Number of failures of each kind per contestant.
     pub rounds: u16,
-    /// Set at the end.
+    /// Machine load, set at the end.
     pub load: Option<Load>,
-    /// How late probes were sent, in milliseconds.
+    /// Lateness of sent probes in milliseconds.
     pub lateness_ms: Option<Summary>,
-    /// By contestant and failure.
+    /// Results by contestant and failure.
     pub series: Vec<Series>,
     #[serde(skip)]
     lateness: Vec<Duration>,
@@ -115,7 +117,7 @@ impl Measured {
         self.lateness_ms = Summary::of(self.lateness.iter().copied().map(milliseconds));
     }
 
-    /// The series of a contestant and a failure, if it was measured.
+    /// Returns the series of a contestant and a failure, if measured.
     #[must_use]
     pub fn find(&self, contestant: &str, failure: Failure) -> Option<&Series> {
         self.series.iter().find(|series| series.contestant == contestant && series.failure == failure)
@@ -137,21 +139,20 @@ impl Report for Measured {
         self.load.as_ref()
     }
 
-    /// Why these figures say too little about the contestants; none when the machine was quiet.
+    /// Returns the reason why the results are unreliable, or `None` if the machine was idle enough.
     fn too_busy(&self) -> Option<String> {
         let (load, lateness) = (self.load.as_ref()?, self.lateness_ms?);
         if lateness.p99 > LATENESS_P99_MS_MAX {
             return Some(format!(
-                "the 99th percentile of the probes' lateness was {:.1} ms, more than {LATENESS_P99_MS_MAX} ms",
+                "the 99th percentile of the probe lateness was {:.1} ms, more than {LATENESS_P99_MS_MAX} ms",
                 lateness.p99
             ));
         }
         if load.pressure.is_some_and(|pressure| pressure > PRESSURE_MAX) {
             let percent = PRESSURE_MAX * 100.0;
-            return Some(format!("somebody waited for a processor in more than {percent:.0} % of the time"));
+            return Some(format!("tasks waited for a CPU during more than {percent:.0} % of the time"));
         }
         let percent = BUSY_MAX * 100.0;
-        (load.busy > BUSY_MAX)
-            .then(|| format!("the processors were busy for more than {percent:.0} % of the time"))
+        (load.busy > BUSY_MAX).then(|| format!("CPU utilization was above {percent:.0} %"))
     }
 }

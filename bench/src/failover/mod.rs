@@ -1,12 +1,12 @@
-//! How long the traffic of one address is interrupted when the node that announces it fails.
+//! Failover benchmark: traffic interruption of an address when the node that announces it fails.
 //!
 //! ```text
 //!   for each round, failure, contestant:
-//!   settled ─▶ probe ─▶ owner fails ─▶ replies through another node, steadily ─▶ owner repaired ─▶ (settled) end of the probe
-//!                         └──────── time without replies ────────┘                    └─ time without replies ─┘
+//!   settled ─▶ probe ─▶ owner fails ─▶ steady replies through another node ─▶ owner repaired ─▶ (settled) end of the probe
+//!                         └──────── time without replies ────────┘                  └─ time without replies ─┘
 //! ```
-//! While a contestant recovers, the others have their turn: what is measured of the return of a node is seen by the probe
-//! that goes on meanwhile.
+//! While one contestant recovers, the others are measured; the probe of the first keeps running to observe
+//! the return of the node.
 
 pub mod contestant;
 pub mod keepalived;
@@ -37,30 +37,31 @@ use crate::{
 
 pub use self::measured::{Measured, Run, Series};
 
-/// Replies in a row through the same node after which it counts as the owner: half a second without any loss.
+/// Number of consecutive replies through the same node after which it counts as the owner: half a second
+/// without loss.
 const STEADY_REPLIES: usize = 100;
-/// How long the probe runs before the failure, so that the failure does not meet a cold neighbour cache.
+/// Duration of the probe before the failure, so that the neighbor caches are warm.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// Failures come at any point of the time between two signs of life, not always at the same: a part of a second by turns.
+/// Failures are staggered over the interval between keepalives.
 const STAGGER: Duration = Duration::from_millis(37);
 const STAGGER_STEPS: u32 = 29;
 
-/// What to measure.
+/// Benchmark parameters.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Failures of each kind for each contestant.
+    /// Number of failures of each kind per contestant.
     pub rounds: u16,
-    /// Only contestants and failures whose names contain one of these; all when it names none of a sort.
+    /// Name filter for contestants and failures; without a match for one of the two, all of its kind run.
     pub only: Vec<String>,
 }
 
-/// A contestant with what goes on in its network.
+/// A contestant with its pending run.
 struct Lane {
     contestant: Box<dyn Contestant>,
     open: Option<Open>,
 }
 
-/// A run whose failure is repaired and whose node is coming back.
+/// A run whose failure is repaired while the node recovers.
 struct Open {
     run: Run,
     failure: Failure,
@@ -68,17 +69,18 @@ struct Open {
     repaired: Instant,
 }
 
-/// Measures everything that is asked for, by turns.
+/// Measures all selected contestants in turn.
 ///
 /// # Errors
-/// Not root, something is not installed or built, or a contestant does not fail over or does not recover at all.
+/// Returns an error if the process is not root, software is missing, or a contestant does not fail over or
+/// recover.
 pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
     let host = Host::ask()?;
     let failures: Vec<_> = chosen(&options.only, Failure::ALL.map(|failure| (failure.name(), failure)));
     let mut lanes = Vec::new();
     for start in chosen(&options.only, STARTS) {
         let mut contestant = start()?;
-        contestant.wait_settled().with_context(|| format!("{} at its start", contestant.name()))?;
+        contestant.wait_settled().with_context(|| format!("starting {}", contestant.name()))?;
         say(&format!("{}: {}", contestant.name(), contestant.settings()))?;
         lanes.push(Lane { contestant, open: None });
     }
@@ -91,7 +93,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
     let meter = LoadMeter::start()?;
     for round in 0..options.rounds {
         for &failure in &failures {
-            // Whoever begins differs from round to round.
+            // The first contestant differs from round to round.
             let lanes_count = lanes.len();
             lanes.rotate_left(lanes_count.min(1));
             for lane in &mut lanes {
@@ -125,7 +127,7 @@ const STARTS: [(&str, Start); 4] = [
     ("keepalived-fast", || Ok(Box::new(Keepalived::start(keepalived::Pace::Fast)?))),
 ];
 
-/// Those whose names contain one of the words; all, when no word is about any of them.
+/// Selects the items whose names contain one of the words, or all if no word matches any name.
 fn chosen<T: Copy, const N: usize>(only: &[String], all: [(&str, T); N]) -> Vec<T> {
     let is_chosen = |name: &str| only.iter().any(|word| name.contains(word.as_str()));
     let any = all.iter().any(|(name, _)| is_chosen(name));
@@ -136,7 +138,8 @@ fn versions() -> Result<Vec<String>> {
     Ok(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION")), Keepalived::version()?])
 }
 
-/// One failure, from steady traffic through the owner to steady traffic through another node, and its repair.
+/// Runs one failure, from steady traffic through the owner to steady traffic through another node, and
+/// repairs it.
 fn fail_over(contestant: &mut dyn Contestant, failure: Failure, round: u16) -> Result<Open> {
     let probe = Probe::start(&contestant.topology().client, TARGET)?;
     let begun = Instant::now();
@@ -149,7 +152,7 @@ fn fail_over(contestant: &mut dyn Contestant, failure: Failure, round: u16) -> R
     steady_owner(&probe, struck, |now| now != owner).context("after the failure")?;
     let seen = probe.seen();
     let moved =
-        seen.moved_after(struck, owner).context("the traffic has moved, so some reply was the first")?;
+        seen.moved_after(struck, owner).context("the traffic has moved, so there is a first reply")?;
     let steady = Instant::now();
     let run = Run {
         silence_ms: milliseconds(seen.silence(struck, steady)),
@@ -162,26 +165,31 @@ fn fail_over(contestant: &mut dyn Contestant, failure: Failure, round: u16) -> R
     Ok(Open { run, failure, probe, repaired })
 }
 
-/// Waits until the node is back and the contestant is as before, and enters the run.
+/// Waits until the node and the contestant have recovered, and records the run.
 fn close(lane: &mut Lane, measured: &mut Measured) -> Result<()> {
     let Some(Open { mut run, failure, probe, repaired }) = lane.open.take() else { return Ok(()) };
     let name = lane.contestant.name();
     lane.contestant.wait_settled().with_context(|| format!("{name} after {}", failure.name()))?;
-    // The traffic has to be steady before its silence is over and can be measured.
-    steady_owner(&probe, Instant::now(), |_| true).with_context(|| format!("{name}: the node is back"))?;
+    // The traffic must be steady before the end of its silence can be measured.
+    steady_owner(&probe, Instant::now(), |_| true).with_context(|| {
+        format!(
+            "{name}: after the return of \
+                                                                            the node"
+        )
+    })?;
     let seen = probe.seen();
     run.return_silence_ms = milliseconds(seen.silence(repaired, Instant::now()));
     measured.enter(name, failure, run, &seen.lateness);
     Ok(())
 }
 
-/// Waits until the newest replies all come through one node that is a right one, none of them from before `since`.
+/// Waits until the newest replies after `since` all come through one acceptable node.
 fn steady_owner(probe: &Probe, since: Instant, is_right: impl Fn(IpAddr) -> bool) -> Result<IpAddr> {
     wait::until("steady replies through one node", || {
         let owner = probe.steady_owner(since, STEADY_REPLIES).filter(|&owner| is_right(owner));
         owner.ok_or_else(|| match probe.last_reply() {
             Some(reply) => anyhow!("the last reply came {:?} ago through {}", reply.at.elapsed(), reply.via),
-            None => anyhow!("no reply at all"),
+            None => anyhow!("no reply so far"),
         })
     })
 }
@@ -194,6 +202,6 @@ fn node_of(topology: &Topology, address: IpAddr) -> Result<String> {
 }
 
 fn milliseconds(duration: Duration) -> f64 {
-    // Microseconds are finer than anything that was measured.
+    // Microseconds are finer than any measurement here.
     (duration.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -1,8 +1,9 @@
-//! A client that asks all the time, and remembers when it was answered and through which node.
+//! Continuous UDP probe that records the time of each reply and the node it came through.
 //!
-//! One UDP socket with one port sends a datagram to the address every [`INTERVAL`]; the node that owns the address sends it
-//! on to a backend elsewhere, masqueraded, and the backend's answer names the address it saw: the node's. So a reply proves
-//! the whole way (the client's neighbour entry, the bridge, the node's rules, the way back) and says who carried it.
+//! One UDP socket with a fixed port sends a datagram to the address every [`INTERVAL`]. The node that owns
+//! the address forwards it, masqueraded, to a backend elsewhere, and the reply contains the address observed
+//! by the backend: that of the node. So a reply proves the whole path (the client's neighbor entry, the
+//! bridge, the node's rules, the return path) and identifies the node.
 
 use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
@@ -19,12 +20,12 @@ use anyhow::{Context, Result};
 use lab::{host::netns::Namespace, network::client::Reply as Answer};
 use nix::sys::socket::{MsgFlags, send};
 
-/// Time between two probes; no silence is measured finer.
+/// Interval between probes, the resolution of the measured silence.
 pub const INTERVAL: Duration = Duration::from_millis(5);
-/// How long the receiver waits before it looks whether it shall end.
+/// Interval at which the receiver checks for the stop flag.
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// A running probe; it ends when it is dropped.
+/// A running probe that ends when dropped.
 #[derive(Debug)]
 pub struct Probe {
     stop: Arc<AtomicBool>,
@@ -32,31 +33,31 @@ pub struct Probe {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What a probe has seen so far.
+/// Observations of a probe.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// When datagrams were sent.
+    /// Send times of the datagrams.
     pub sent: Vec<Instant>,
-    /// The replies in the order of their arrival.
+    /// Replies in the order of arrival.
     pub replies: Vec<Reply>,
-    /// How much later than planned each datagram was sent: what the machine's other work costs the measurement.
+    /// Delay of each datagram behind its schedule: the effect of other load on the machine.
     pub lateness: Vec<Duration>,
 }
 
-/// An answered datagram.
+/// A received reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply {
-    /// When the answer arrived.
+    /// Time of arrival.
     pub at: Instant,
-    /// The node that carried it, by its address.
+    /// Address of the node that carried the traffic.
     pub via: IpAddr,
 }
 
 impl Probe {
-    /// Starts to ask `to` from a namespace.
+    /// Starts to probe `to` from a namespace.
     ///
     /// # Errors
-    /// There is no way to the address, or no thread can be started.
+    /// Returns an error if there is no route to the address or no thread can be started.
     pub fn start(client: &Namespace, to: SocketAddr) -> Result<Self> {
         let socket = client.inside(|| {
             let socket = UdpSocket::bind("0.0.0.0:0")?;
@@ -74,19 +75,19 @@ impl Probe {
         Ok(probe)
     }
 
-    /// What has been seen up to here.
+    /// Returns the observations so far.
     #[must_use]
     pub fn seen(&self) -> Seen {
         lock(&self.seen).clone()
     }
 
-    /// The newest reply.
+    /// Returns the newest reply.
     #[must_use]
     pub fn last_reply(&self) -> Option<Reply> {
         lock(&self.seen).replies.last().copied()
     }
 
-    /// The node that carries the traffic, if the newest `replies` all came through the same one, after `since`.
+    /// Returns the node that carries the traffic, if the newest `replies` all came through it after `since`.
     #[must_use]
     pub fn steady_owner(&self, since: Instant, replies: usize) -> Option<IpAddr> {
         let seen = lock(&self.seen);
@@ -110,8 +111,8 @@ fn ask(socket: &UdpSocket, stop: &AtomicBool, seen: &Mutex<Seen>) {
     while !stop.load(Ordering::Relaxed) {
         thread::sleep(planned.saturating_duration_since(Instant::now()));
         let now = Instant::now();
-        // While the address has no owner, datagrams queue at the neighbour entry until the socket's buffer is full: waiting
-        // for room would stop the probe, and a datagram that finds none is one without a reply.
+        // While the address has no owner, datagrams queue at the neighbor entry until the socket buffer is
+        // full. Blocking would stop the probe; a datagram that does not fit counts as one without a reply.
         let _no_owner = send(socket.as_raw_fd(), b"who?\n", MsgFlags::MSG_DONTWAIT);
         let mut seen = lock(seen);
         seen.sent.push(now);
@@ -126,7 +127,7 @@ fn ask(socket: &UdpSocket, stop: &AtomicBool, seen: &Mutex<Seen>) {
 fn receive(socket: &UdpSocket, stop: &AtomicBool, seen: &Mutex<Seen>) {
     let mut datagram = [0; 1500];
     while !stop.load(Ordering::Relaxed) {
-        // An error is a timeout, or an ICMP message that says that nobody answered: there is no reply.
+        // An error is a timeout, or an ICMP error without a reply.
         let Ok(bytes) = socket.recv(&mut datagram) else { continue };
         let at = Instant::now();
         if let Ok(answer) = Answer::parse(&String::from_utf8_lossy(&datagram[..bytes])) {
@@ -136,26 +137,26 @@ fn receive(socket: &UdpSocket, stop: &AtomicBool, seen: &Mutex<Seen>) {
 }
 
 fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    // Lists of times stay usable whatever another thread was doing when it panicked.
+    // Lists of times stay consistent if another thread panicked while holding the lock.
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Seen {
-    /// The longest time between two replies, of those that overlap the time from `from` to `to`.
+    /// Returns the longest time between two replies that overlaps the period from `from` to `to`.
     #[must_use]
     pub fn silence(&self, from: Instant, to: Instant) -> Duration {
         let pairs = self.replies.windows(2).filter(|pair| pair[1].at >= from && pair[0].at <= to);
         pairs.map(|pair| pair[1].at - pair[0].at).max().unwrap_or_default()
     }
 
-    /// The time from `from` to the first later reply that another node than `owner` carried.
+    /// Returns the time from `from` to the first later reply through another node than `owner`.
     #[must_use]
     pub fn moved_after(&self, from: Instant, owner: IpAddr) -> Option<Duration> {
         let reply = self.replies.iter().find(|reply| reply.at >= from && reply.via != owner)?;
         Some(reply.at - from)
     }
 
-    /// How many datagrams sent from `from` to `to` were not answered.
+    /// Returns the number of datagrams sent from `from` to `to` without a reply.
     #[must_use]
     pub fn unanswered(&self, from: Instant, to: Instant) -> usize {
         let within = |at: Instant| at >= from && at <= to;
@@ -170,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// A probe every 10 ms; from 30 ms to 80 ms nobody answers, then another node does.
+    /// A probe every 10 ms; no replies from 30 ms to 80 ms, then replies through another node.
     #[test]
     fn silence_is_what_lies_between_the_last_reply_and_the_next() {
         let begun = Instant::now();

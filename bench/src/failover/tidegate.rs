@@ -1,4 +1,5 @@
-//! Tidegate: a control server, three agents that watch each other, one load balancer Service with one address.
+//! Tidegate: a control server, three agents with mutual failure detection, and one load balancer Service with
+//! one address.
 
 use anyhow::{Context, Result, ensure};
 use lab::{
@@ -16,12 +17,12 @@ use serde_json::{Value, json};
 
 use super::contestant::{ADDRESS, BACKEND_PORT, Contestant, NODES, PORT};
 
-/// How often the candidates tell each other that they live.
+/// Keepalive interval between the candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// What agents do unless told otherwise.
+    /// The agents' default.
     Default,
-    /// Every 50 ms; three that do not come are a failure.
+    /// Every 50 ms; three missed packets are a failure.
     Tuned,
 }
 
@@ -34,10 +35,11 @@ pub struct Tidegate {
 }
 
 impl Tidegate {
-    /// Starts it with a Service whose address is [`ADDRESS`].
+    /// Starts Tidegate with a Service whose address is [`ADDRESS`].
     ///
     /// # Errors
-    /// A binary is not built or does not become ready, or an object is refused.
+    /// Returns an error if a binary is not built or does not become ready, or if the server rejects an
+    /// object.
     pub fn start(pace: Pace) -> Result<Self> {
         let agent_arguments = match pace {
             Pace::Default => Vec::new(),
@@ -61,10 +63,10 @@ impl Contestant for Tidegate {
 
     fn settings(&self) -> String {
         let pace = match self.pace {
-            Pace::Default => "every 250 ms, three lost ones are a failure (the default)",
-            Pace::Tuned => "every 50 ms, three lost ones are a failure",
+            Pace::Default => "every 250 ms, three missed packets are a failure (default)",
+            Pace::Tuned => "every 50 ms, three missed packets are a failure",
         };
-        format!("Tidegate, nftables mode, L2; the candidates watch each other by BFD {pace}")
+        format!("Tidegate, nftables mode, L2; the candidates monitor each other by BFD {pace}")
     }
 
     fn topology(&self) -> &Topology {
@@ -81,12 +83,12 @@ impl Contestant for Tidegate {
     }
 
     fn kill_agent(&mut self, node: &str) -> Result<()> {
-        self.cluster.agents.get_mut(node).with_context(|| format!("there is no {node}"))?.kill();
+        self.cluster.agents.get_mut(node).with_context(|| format!("there is no node {node}"))?.kill();
         Ok(())
     }
 
     fn start_agent(&mut self, node: &str) -> Result<()> {
-        self.cluster.agents.get_mut(node).with_context(|| format!("there is no {node}"))?.start_again()
+        self.cluster.agents.get_mut(node).with_context(|| format!("there is no node {node}"))?.start_again()
     }
 }
 
@@ -105,11 +107,11 @@ fn objects() -> [Value; 4] {
     ]
 }
 
-/// Whether the newest order has all nodes as candidates and all of them follow it.
+/// Checks that the newest announcement has all nodes as candidates and all of them follow it.
 fn roles_are_settled(address: &Value) -> Result<()> {
     let epoch = number(address, "/spec/announcement/epoch")?;
     let candidates = address["spec"]["announcement"]["candidates"].as_array().map_or(0, Vec::len);
-    let nodes = address["status"]["nodes"].as_object().context("no node says anything")?;
+    let nodes = address["status"]["nodes"].as_object().context("no node has reported a status")?;
     let following = nodes.values().filter(|node| node["epoch"] == epoch);
     let mut roles: Vec<_> = following.filter_map(|node| node["role"].as_str()).collect();
     roles.sort_unstable();
@@ -117,9 +119,9 @@ fn roles_are_settled(address: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Whether an agent sees all others.
+/// Checks that an agent has all peers up.
 fn peers_are_up(state: &Value) -> Result<()> {
-    let peers = state["peers"].as_array().context("the agent watches nobody")?;
+    let peers = state["peers"].as_array().context("the agent has no peers")?;
     let up = peers.iter().filter(|peer| peer["state"] == "Up").count();
     ensure!(up + 1 == usize::from(NODES), "{peers:?}");
     Ok(())

@@ -1,4 +1,4 @@
-//! One who only sends: the same bytes to the same number of sockets at the same pace, and knows nothing of what is in them.
+//! Baseline sender: the same bytes to the same number of sockets at the same rate, without any processing.
 
 use std::{
     io::{self, Write},
@@ -22,13 +22,14 @@ use nix::sys::{
 
 use super::{Options, measured::Measured};
 
-/// Where it listens, inside its namespace.
+/// Listening address inside its namespace.
 const SENDER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7441);
 
-/// How long the next socket may take to connect, in seconds: a connection request that was lost is sent again after one, three and seven.
+/// Timeout in seconds for the next socket to connect: a lost connection request is retransmitted after one,
+/// three and seven.
 const PATIENCE_SECS: i64 = 60;
 
-/// Sends to so many.
+/// Sends to this number of sockets.
 pub(super) fn measure(options: &Options, count: u16, bytes: usize) -> Result<Measured> {
     let namespace = Namespace::new("bound")?;
     let listener = namespace.inside(listen).context("the sender cannot listen")?;
@@ -45,23 +46,23 @@ pub(super) fn measure(options: &Options, count: u16, bytes: usize) -> Result<Mea
         message[end..].copy_from_slice(&u64::from(number).to_be_bytes());
         let sent_ns = now_ns();
         for stream in &mut streams {
-            stream.write_all(&message).context("a socket takes nothing")?;
+            stream.write_all(&message).context("a socket does not accept data")?;
         }
         written.push(Written { sent_ns, answered_ns: now_ns(), revision: number.into() });
     }
     fleet.wait(options.changes.into())?;
     let seen = fleet.take()?;
-    // Before the sockets, or each of them complains that the sender has ended.
+    // Dropped before the sockets; otherwise each of them would report the end of the sender.
     drop(fleet);
     Ok(Measured::of(&written, &seen))
 }
 
 fn listen() -> io::Result<TcpListener> {
     let listener = TcpListener::bind(SENDER)?;
-    // All come at once. Who finds the queue of the standard library full is connected as far as it knows, waits for the first
-    // byte, and is forgotten here.
+    // All sockets connect at once. With the default backlog of the standard library, a client beyond it
+    // considers itself connected, waits for the first byte, and is forgotten here.
     nix::sys::socket::listen(&listener, Backlog::MAXALLOWABLE)?;
-    // The time is that of a wait in `accept` too.
+    // The timeout applies to `accept` too.
     setsockopt(&listener, ReceiveTimeout, &TimeVal::seconds(PATIENCE_SECS))?;
     Ok(listener)
 }
@@ -69,6 +70,6 @@ fn listen() -> io::Result<TcpListener> {
 fn accept(listener: &TcpListener, bytes: usize) -> Result<TcpStream> {
     let (mut stream, _) = listener.accept().context("nobody connects")?;
     stream.set_nodelay(true).context("TCP_NODELAY")?;
-    stream.write_all(&(bytes as u64).to_be_bytes()).context("a socket takes nothing")?;
+    stream.write_all(&(bytes as u64).to_be_bytes()).context("a socket does not accept data")?;
     Ok(stream)
 }

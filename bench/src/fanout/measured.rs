@@ -1,4 +1,4 @@
-//! The figures of a run.
+//! Results of a run.
 
 use std::collections::BTreeMap;
 
@@ -14,69 +14,69 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Who is told of changes.
+/// Kind of receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Told {
-    /// Agents of nodes, who report that they have them.
+    /// Agents of nodes, which report each change back.
     Agents,
     /// Clients of `GET /v1/watch`.
     Watchers,
-    /// Sockets of a sender that only sends.
+    /// Sockets of the baseline sender.
     Sockets,
 }
 
 impl Told {
-    /// The word in tables.
+    /// Returns the name in tables.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Agents => "agents",
             Self::Watchers => "watchers",
-            Self::Sockets => "sockets, the sender alone",
+            Self::Sockets => "sockets, baseline sender",
         }
     }
 }
 
-/// So many of a sort; a figure a round where nothing else is said.
+/// Results of one kind and number of receivers; one value per round unless noted otherwise.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Point {
-    /// Who is told.
+    /// Kind of receiver.
     pub told: Told,
-    /// How many.
+    /// Number of receivers.
     pub count: u16,
-    /// Services that there are.
+    /// Number of Services.
     pub services: u32,
-    /// Changes a second.
+    /// Changes per second.
     pub per_second: u32,
-    /// Of each change of all rounds, from its request until the last has it, in milliseconds.
+    /// For each change of all rounds, milliseconds from its request until the last receiver has it.
     pub last_ms: Vec<f64>,
-    /// Of each round, the summary over all changes and all who are told.
+    /// For each round, the summary over all changes and receivers.
     pub each_ms: Vec<Summary>,
-    /// Of each round, the summary of the answers to the requests.
+    /// For each round, the summary of the response times.
     pub answer_ms: Vec<Summary>,
-    /// Changes that somebody never had.
+    /// Number of changes that some receiver never received.
     pub lost: usize,
-    /// Times that somebody said, or noticed, that there was something new: several changes may be told at once.
+    /// Number of deliveries; one may contain several changes.
     pub deliveries: Vec<u64>,
-    /// Processor time of the server for each change, in microseconds.
+    /// CPU time of the server per change in microseconds.
     pub server_us_per_change: Vec<f64>,
-    /// The same for each delivery.
+    /// CPU time of the server per delivery in microseconds.
     pub server_us_per_delivery: Vec<f64>,
-    /// Bytes on the wire for each change to each who is told.
+    /// Bytes on the wire per change and receiver.
     pub bytes_per_change: Vec<f64>,
     /// Resident memory of the server after the changes.
     pub resident_kib: Vec<u64>,
-    /// The most that it had meanwhile.
+    /// Peak memory during the changes.
     pub peak_kib: Vec<u64>,
-    /// All are cut off and come back at once: until the last has what was changed meanwhile, in milliseconds.
+    /// Reconnect of all receivers at once: milliseconds until the last one has the change made meanwhile.
     pub herd_ms: Vec<f64>,
-    /// The most memory that the server had then.
+    /// Peak memory of the server during the reconnect.
     pub herd_peak_kib: Vec<u64>,
 }
 
-/// What a round found of those who are told.
+/// Receiver results of a round.
 #[derive(Debug, Clone)]
 pub(super) struct Measured {
     pub(super) last_ms: Vec<f64>,
@@ -108,7 +108,7 @@ impl Measured {
     }
 }
 
-/// How often somebody had more than before; an agent reports every few seconds also when it has not.
+/// Counts the observations with progress; an agent also reports every few seconds without any.
 fn steps(seen: &[Seen]) -> u64 {
     let mut has: BTreeMap<u16, u64> = BTreeMap::new();
     let is_step = |one: &&Seen| has.insert(one.follower, one.revision) != Some(one.revision);

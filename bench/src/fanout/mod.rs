@@ -1,11 +1,11 @@
-//! From one change to all who are told of it: a thousand agents, a thousand watchers, ten thousand Services, a hundred changes a
-//! second.
+//! Fan-out benchmark: from one change to all of its receivers, with a thousand agents, a thousand watchers,
+//! ten thousand Services and a hundred changes per second.
 //!
 //! ```text
 //!   100 PATCH/s ─▶ tidegate-api ─▶ SQLite (a file)
-//!                       │ ├─▶ feed ─▶ agents, 500 a process ─▶ report ─▶ control has taken it
-//!                       │ └─▶ watch ─▶ watchers, 500 a process
-//!   bound:      a sender of the same bytes ─▶ sockets, 500 a process
+//!                       │ ├─▶ feed ─▶ agents, 500 per process ─▶ report ─▶ accepted by control
+//!                       │ └─▶ watch ─▶ watchers, 500 per process
+//!   bound:      a sender of the same bytes ─▶ sockets, 500 per process
 //! ```
 
 mod bound;
@@ -28,33 +28,33 @@ use self::{
 };
 use crate::{host::LoadMeter, pages::record::Record, progress::Say, usage::Usage};
 
-/// What to measure.
+/// Benchmark parameters.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// This binary, which is also those who are told ([`lab::fleet::SUBCOMMAND`]).
+    /// Path of this binary, which also runs the receivers ([`lab::fleet::SUBCOMMAND`]).
     pub program: PathBuf,
-    /// Turns of each size.
+    /// Number of turns per size.
     pub rounds: u16,
     /// Numbers of agents.
     pub agents: Vec<u16>,
     /// Numbers of watchers.
     pub watchers: Vec<u16>,
-    /// Services.
+    /// Number of Services.
     pub services: u32,
-    /// Endpoints of each.
+    /// Endpoints per Service.
     pub endpoints: u8,
-    /// Changes a second.
+    /// Changes per second.
     pub per_second: u32,
-    /// Changes in a turn.
+    /// Changes per turn.
     pub changes: u32,
-    /// Times in a turn that all are cut off.
+    /// Mass reconnects per turn.
     pub herds: u16,
 }
 
-/// Measures agents, watchers and the bound by turns.
+/// Measures agents, watchers and the baseline in turn.
 ///
 /// # Errors
-/// Not root, something is not built, or something is refused.
+/// Returns an error if the process is not root, a binary is not built, or a write is rejected.
 pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     let mut record = Record::begin(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION"))])?;
     let mut meter = LoadMeter::start()?;
@@ -87,7 +87,7 @@ impl Record<Point> {
     }
 }
 
-/// One server with so many who are told; says how many bytes a change was to each.
+/// Runs one server with this number of receivers and returns the bytes per change and receiver.
 fn turn(options: &Options, told: Told, count: u16, point: &mut Point) -> Result<usize> {
     let (role, nodes) = match told {
         Told::Agents => (Role::Agent, count),
@@ -99,10 +99,12 @@ fn turn(options: &Options, told: Told, count: u16, point: &mut Point) -> Result<
     let mut fleet = Fleet::start(&scene.namespace, &start)?;
     let outcome = changes(options, &scene, &mut fleet, point)
         .and_then(|bytes| herds(options, &scene, &mut fleet, point).map(|()| bytes));
-    outcome.with_context(|| format!("{count} {}; the server said:\n{}", told.word(), scene.server.log_tail()))
+    outcome.with_context(|| {
+        format!("{count} {}; the server log ends:\n{}", told.word(), scene.server.log_tail())
+    })
 }
 
-/// The changes, at their pace.
+/// Sends the changes at their rate.
 fn changes(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut Point) -> Result<usize> {
     fleet.wait(scene.position.revision.0)?;
     fleet.take()?;
@@ -128,7 +130,7 @@ fn changes(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut Poin
     Ok(bytes as usize)
 }
 
-/// All are cut off, miss a change, and come back at once.
+/// Disconnects all receivers, makes a change, and reconnects them at once.
 fn herds(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut Point) -> Result<()> {
     for herd in 0..options.herds {
         fleet.cut()?;
@@ -142,7 +144,7 @@ fn herds(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut Point)
         let revision = last_revision(&missed);
         fleet.wait(revision)?;
         let had = fleet.take()?.into_iter().filter(|seen| seen.revision >= revision).map(|seen| seen.at_ns);
-        let last_ns = had.max().context("nobody came back")?;
+        let last_ns = had.max().context("no receiver reconnected")?;
         point.herd_ms.push(last_ns.saturating_sub(begun_ns) as f64 / 1e6);
         point.herd_peak_kib.push(Usage::of(&scene.server)?.resident_peak_kib);
     }

@@ -1,4 +1,4 @@
-//! The page of a run.
+//! Rendering of the page.
 
 use std::fmt::Write;
 
@@ -12,30 +12,35 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// What the design demands with so many agents and Services and so many changes a second.
+/// Number of agents, Services and changes per second of the design targets.
 const TARGET_AGENTS: u16 = 1_000;
 const TARGET_SERVICES: u32 = 10_000;
 const TARGET_PER_SECOND: u32 = 100;
-/// From a change until the last agent's report is taken, 99 of 100, in milliseconds.
+/// Design target in milliseconds from a change to the accepted report of the last agent, in 99 of 100 cases.
 const TARGET_MS: f64 = 1_000.0;
-/// Memory of the control server.
+/// Design target for the memory of the control server.
 const TARGET_MIB: f64 = 512.0;
 
-const METHOD: &str = "\
-One control server on SQLite (on a disk) and everybody else in one network namespace of one machine, without TLS. Changes are PATCHes of the
-endpoints of one Service after the other, each sent at its time, whether those before it are answered or not; the clock of a change begins with its
-request. *Agents* are simulated, 500 in a process: each has a connection for its feed, which is packed as for real ones, and one for its reports,
-takes what comes as soon as its `synced` is there, reports at once, never two reports at a time, so that a report that was waited for says
-everything since, and every five seconds. They program no kernel, check no endpoints and count no traffic. A change has reached an agent when control has
-answered the report that says so. *Watchers* follow `GET /v1/watch?kinds=EndpointSet`. *Deliveries* are the reports, or events, that brought something new. *The sender alone* writes as many bytes as the feed has for a change to as many
-sockets, for each change, and knows nothing of what is in them; its time ends when the last socket has them. Processor time is that of the server, all its
-threads. *All come back*: all connections are closed at once, a change is made, and all connect again after 100 to 200 ms; until the last has
-the change.
-";
+const METHOD: &str = "One control server on SQLite (on disk) and all clients run in one network \
+                      namespace of one machine, without TLS. Changes are PATCHes of the endpoints of one \
+                      Service after another, each sent at its scheduled time, independent of earlier \
+                      responses; the clock of a change starts with its request. *Agents* are simulated, \
+                      500 per process. Each has a connection for its compressed feed and one for its \
+                      reports, applies a batch as soon as its `synced` arrives, and reports at once, one \
+                      report at a time, so that a delayed report covers everything since; it also \
+                      reports every five seconds. They program no kernel, check no endpoints and count \
+                      no traffic. A change has reached an agent when control has responded to a report \
+                      of it. *Watchers* follow `GET /v1/watch?kinds=EndpointSet`. *Deliveries* are \
+                      reports or events with progress. *The baseline sender* writes, for each change, as \
+                      many bytes as the feed has for it to the same number of sockets, without any \
+                      processing; its time ends when the last socket has received them. CPU time is that \
+                      of the server with all threads. *Mass reconnect*: all connections are closed at \
+                      once, a change is made, and all clients reconnect after 100 to 200 ms; the time \
+                      ends when the last one has the change.\n";
 
-/// The page.
+/// Renders the page.
 pub(super) fn page(record: &Record<Point>) -> String {
-    page::head("From a change to everybody who is told", "fanout", "Every change as a dot")
+    page::head("Fan-out of a change", "fanout", "One dot per change")
         + &times(record)
         + &costs(record)
         + &verdict(record)
@@ -44,7 +49,7 @@ pub(super) fn page(record: &Record<Point>) -> String {
         + METHOD
 }
 
-/// Every change as a dot.
+/// Plots one dot per change.
 pub(super) fn plot(record: &Record<Point>) -> String {
     let row = |point: &Point| Row {
         label: format!("{} {}", point.count, point.told.word()),
@@ -53,18 +58,19 @@ pub(super) fn plot(record: &Record<Point>) -> String {
         median: Summary::of(point.last_ms.iter().copied()).map(|summary| summary.median),
     };
     plot::dots(
-        "From a change until the last has it",
+        "Time from a change until the last receiver has it",
         "ms",
         &record.points.iter().map(row).collect::<Vec<_>>(),
     )
 }
 
-/// What a run says while it goes on.
+/// Formats a progress line.
 pub(super) fn line(point: &Point) -> String {
     let of = |figures: &[f64]| median(figures).map_or("–".to_owned(), short);
     let (last, p99) = summary_of(&point.last_ms);
     format!(
-        "{:>5} {:<26} last {last} ms (p99 {p99}), server {} µs a change and {} µs a delivery, peak {} MiB, all back {} ms",
+        "{:>5} {:<26} last {last} ms (p99 {p99}), server {} µs per change and {} µs per delivery, peak \
+         {} MiB, mass reconnect {} ms",
         point.count,
         point.told.word(),
         of(&point.server_us_per_change),
@@ -76,15 +82,16 @@ pub(super) fn line(point: &Point) -> String {
 
 fn times(record: &Record<Point>) -> String {
     let mut table = String::from(
-        "\n| told | how many | Services | changes/s | changes | until the last has it: median | p99 | until each has it: median | p99 | answer to the request: median |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n",
+        "\n| receivers | count | Services | changes/s | changes | until the last has it: median | p99 | \
+         until each has it: median | p99 | response to the request: median \
+         |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for point in &record.points {
         let each = |of: fn(&Summary) -> f64| {
             median(&point.each_ms.iter().map(of).collect::<Vec<_>>()).map_or("–".to_owned(), short)
         };
         let answer = median(&point.answer_ms.iter().map(|one| one.median).collect::<Vec<_>>());
-        // Writing to a String cannot fail; so everywhere here.
+        // Writing to a String cannot fail; the same applies below.
         let _ = writeln!(
             table,
             "| {} | {} | {} | {} | {} | {} | {} ms | {} ms | {} |",
@@ -106,8 +113,9 @@ fn times(record: &Record<Point>) -> String {
 
 fn costs(record: &Record<Point>) -> String {
     let mut table = String::from(
-        "\n| told | how many | deliveries a second | server: µs a change | µs a delivery | bytes a change to each | memory | peak | all come back | peak then |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n",
+        "\n| receivers | count | deliveries per second | server: µs per change | µs per delivery | bytes \
+         per change and receiver | memory | peak | mass reconnect | peak during it \
+         |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for point in record.points.iter().filter(|point| point.told != Told::Sockets) {
         let of = |figures: &[f64]| median(figures).map_or("–".to_owned(), short);
@@ -144,13 +152,14 @@ fn verdict(record: &Record<Point>) -> String {
                 == (TARGET_AGENTS, TARGET_SERVICES, TARGET_PER_SECOND)
     };
     let Some(point) = record.points.iter().find(is_asked) else {
-        return text + "None: not measured at the size that is asked for.\n\n";
+        return text + "None: not measured at the size of the target.\n\n";
     };
     let judged = |is_met: bool| if is_met { "met" } else { "missed" };
     if let Some(summary) = Summary::of(point.last_ms.iter().copied()) {
         let _ = writeln!(
             text,
-            "- {TARGET_AGENTS} agents, {TARGET_SERVICES} Services, {TARGET_PER_SECOND} changes a second, until the last agent has it: 99 of 100 within {TARGET_MS} ms: {} ({} ms)",
+            "- {TARGET_AGENTS} agents, {TARGET_SERVICES} Services, {TARGET_PER_SECOND} changes per \
+             second, until the last agent has it: 99 of 100 within {TARGET_MS} ms: {} ({} ms)",
             judged(summary.p99 <= TARGET_MS && point.lost == 0),
             short(summary.p99)
         );
@@ -159,7 +168,8 @@ fn verdict(record: &Record<Point>) -> String {
     if let Some(summary) = Summary::of(peaks) {
         let _ = writeln!(
             text,
-            "- memory of the control server, also when all come back: at most {TARGET_MIB} MiB: {} ({} MiB)",
+            "- memory of the control server, including a mass reconnect: at most {TARGET_MIB} MiB: {} \
+             ({} MiB)",
             judged(summary.max <= TARGET_MIB),
             short(summary.max)
         );

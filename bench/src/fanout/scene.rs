@@ -1,4 +1,4 @@
-//! A control server with Services and Nodes, and the changes that are made there.
+//! A control server with Services and Nodes, and the changes to make.
 
 use std::{
     fs,
@@ -21,19 +21,19 @@ use lab::{
 
 use serde_json::{Value, json};
 
-/// Where the control server listens, inside its namespace.
+/// Listening address of the control server in its namespace.
 pub(super) const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7440);
-/// Objects in one request; the server takes 5,000 and 8 MiB.
+/// Objects per request; the server accepts 5,000 and 8 MiB.
 const BATCH: usize = 1_000;
-/// The first address of the endpoints.
+/// First endpoint address.
 const FIRST_ADDRESS: u32 = u32::from_be_bytes([10, 128, 0, 0]);
 
-/// A server that holds everything.
+/// A server with all objects.
 pub(super) struct Scene {
     pub(super) namespace: Namespace,
     pub(super) server: Process,
     pub(super) api: Http,
-    /// Where it was when all was written.
+    /// Position after all objects were written.
     pub(super) position: Position,
     services: u32,
     endpoints: u8,
@@ -42,7 +42,7 @@ pub(super) struct Scene {
 
 impl Scene {
     pub(super) fn start(services: u32, endpoints: u8, nodes: u16) -> Result<Self> {
-        // Where disks are, not memory: every change is durable before anybody is told.
+        // On disk, not in memory: every change is durable before it is delivered.
         let directory = Scratch::new("bench")?;
         let namespace = Namespace::new("fanout")?;
         let mut server = Process::start(Plan {
@@ -72,13 +72,13 @@ impl Scene {
         Ok(Self { namespace, server, api, position, services, endpoints, _directory: directory })
     }
 
-    /// The change of a number: other endpoints of one Service, by turns.
+    /// Returns the change of a number: new endpoints for one Service, in rotation.
     pub(super) fn change(&self, number: u32) -> Sent {
         let first = number.wrapping_mul(u32::from(self.endpoints)) % (1 << 22);
         let endpoints: Vec<Value> = (0..self.endpoints).map(|at| address((1 << 22) + first, at)).collect();
         Sent {
             method: "PATCH",
-            // Neighbours in the order of changes are far from each other in that of names.
+            // Consecutive changes affect Services that are far apart in name order.
             path: format!(
                 "/v1/namespaces/default/endpointsets/{}",
                 name(number.wrapping_mul(7919) % self.services)
@@ -88,7 +88,7 @@ impl Scene {
         }
     }
 
-    /// A counter of the server.
+    /// Returns a counter of the server.
     pub(super) fn counter(&self, name: &str) -> Result<u64> {
         let text = self.api.get("/metrics")?.success()?.text;
         let wanted = format!("tidegate_{name}_total ");
@@ -97,10 +97,10 @@ impl Scene {
         value.trim().parse().with_context(|| format!("{wanted} is {value}"))
     }
 
-    /// Has the kernel forget the most memory that the server ever had.
+    /// Resets the kernel's record of the server's peak memory.
     pub(super) fn forget_peak(&self) -> Result<()> {
-        let pid = self.server.pid().context("the server does not run")?;
-        fs::write(format!("/proc/{pid}/clear_refs"), "5").context("the peak stays")
+        let pid = self.server.pid().context("the server is not running")?;
+        fs::write(format!("/proc/{pid}/clear_refs"), "5").context("cannot reset the peak memory")
     }
 }
 

@@ -1,4 +1,4 @@
-//! What `nft list table` shows, as far as two listings are compared: chains, and the elements of sets and maps.
+//! Parsed `nft list table` output for comparison: chains, and the elements of sets and maps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,12 +11,12 @@ use anyhow::{Context, Result, ensure};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     chains: BTreeSet<String>,
-    /// By set or map: the keys, with what a map answers.
+    /// Keys of each set or map, with the value of map elements.
     sets: BTreeMap<String, BTreeMap<String, Option<String>>>,
 }
 
 impl Listing {
-    /// Reads a listing. Counters of elements are left out.
+    /// Parses a listing. Element counters are omitted.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let mut listing = Self::default();
         let mut set = String::new();
@@ -42,19 +42,19 @@ impl Listing {
         Ok(listing)
     }
 
-    /// Elements of all sets and maps.
+    /// Returns the number of elements in all sets and maps.
     pub(super) fn elements(&self) -> usize {
         self.sets.values().map(BTreeMap::len).sum()
     }
 
-    /// The commands of `nft` that make this table into another one that differs by elements only.
+    /// Returns the `nft` commands that turn this table into one that differs only in elements.
     pub(super) fn changed_into(&self, after: &Self, table: &str) -> Result<String> {
         let names = |listing: &Self| listing.sets.keys().cloned().collect::<Vec<_>>();
-        ensure!(self.chains == after.chains, "a Service of the same kind takes no chain of its own");
-        ensure!(names(self) == names(after), "a Service takes no set of its own");
+        ensure!(self.chains == after.chains, "the chains differ, so the change is not limited to elements");
+        ensure!(names(self) == names(after), "the sets differ, so the change is not limited to elements");
         let mut text = String::new();
         for (set, old) in &self.sets {
-            let new = after.sets.get(set).context("both have the same sets")?;
+            let new = after.sets.get(set).context("both tables have the same sets")?;
             let is_not_in = |other: &BTreeMap<_, _>, key: &String, value| other.get(key) != Some(value);
             let gone = old.iter().filter(|(key, value)| is_not_in(new, key, value));
             let gone: Vec<_> = gone.map(|(key, _)| key.clone()).collect();
@@ -64,7 +64,7 @@ impl Listing {
                     value.as_ref().map_or_else(|| key.clone(), |value| format!("{key} : {value}"))
                 })
                 .collect();
-            // What a map answers is changed by taking the element away and putting another one in its place.
+            // The value of a map element is changed by deleting the element and adding a new one.
             for (verb, elements) in [("delete", gone), ("add", come)] {
                 if !elements.is_empty() {
                     // Writing to a String cannot fail.
@@ -76,7 +76,7 @@ impl Listing {
     }
 }
 
-/// The name of what a line opens.
+/// Returns the name of the block that a line opens.
 fn named(line: &str, kind: &str) -> Option<String> {
     Some(line.strip_prefix(kind)?.strip_suffix(" {")?.to_owned())
 }

@@ -1,4 +1,4 @@
-//! The figures of a run.
+//! Results of a run.
 
 use std::fmt;
 
@@ -13,66 +13,66 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// A layout at a size; a figure a round.
+/// Results of a layout at a size; one value per round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Point {
-    /// How Services are laid out.
+    /// Layout of the Services.
     pub layout: Layout,
-    /// Services.
+    /// Number of Services.
     pub services: u32,
-    /// Endpoints of each.
+    /// Endpoints per Service.
     pub endpoints: u8,
-    /// Bytes of the ruleset as text.
+    /// Size of the ruleset as text in bytes.
     pub text_bytes: usize,
-    /// Loading the whole ruleset into an empty kernel.
+    /// Cost of loading the whole ruleset into an empty kernel.
     pub load: Costs,
-    /// Memory that the kernel has then, in KiB; empty where it cannot be read.
+    /// Kernel memory after the load in KiB; empty if it cannot be read.
     pub kernel_kib: Vec<u64>,
-    /// A run of the tool that is given nothing to do: the least that any change takes.
+    /// Cost of running the tool on an empty input: the minimum of any change.
     pub nothing: Costs,
-    /// A Service comes.
+    /// Cost of adding a Service.
     pub add: Change,
-    /// One of its endpoints becomes another one.
+    /// Cost of replacing one of its endpoints.
     pub replace: Change,
-    /// It goes.
+    /// Cost of removing it.
     pub remove: Change,
-    /// From the call that connects to the backend's answer, in microseconds, by place: the first Service, the one in the middle,
-    /// the last one.
+    /// Microseconds from the connect call to the reply of the backend, for the first, the middle and the last
+    /// Service.
     pub connect_us: [Vec<Summary>; 3],
-    /// Connections per second of many clients at once, to the Service in the middle.
+    /// Connections per second of many concurrent clients to the middle Service.
     pub per_second: Vec<f64>,
-    /// Connections that were not answered.
+    /// Number of failed connections.
     pub failed: u64,
-    /// Why this layout was not measured at larger sizes.
+    /// Reason why this layout was not measured at larger sizes.
     pub gave_up: Option<String>,
 }
 
-/// What runs of the tool took, in milliseconds.
+/// Cost of runs of the tool in milliseconds.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Costs {
-    /// By the clock.
+    /// Wall-clock time.
     pub wall_ms: Vec<f64>,
-    /// On a processor, tool and kernel together.
+    /// CPU time of tool and kernel.
     pub processor_ms: Vec<f64>,
-    /// On a processor, the kernel's part.
+    /// CPU time of the kernel.
     pub system_ms: Vec<f64>,
 }
 
-/// What a transaction takes and sends.
+/// Cost and size of a transaction.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
-    /// What it took.
+    /// Cost.
     pub costs: Costs,
-    /// Netlink messages, first and last of the transaction included.
+    /// Netlink messages, including the first and last of the transaction.
     pub messages: u32,
-    /// Their bytes.
+    /// Total size of the messages in bytes.
     pub bytes: u64,
 }
 
-/// What the changes are called, in the order in which they are made.
+/// Names of the changes in order.
 pub(super) const CHANGES: [&str; 3] = ["add a Service", "replace an endpoint", "remove a Service"];
 
 impl Costs {
@@ -111,12 +111,12 @@ impl Point {
         }
     }
 
-    /// The changes, in the order in which they are made.
+    /// Returns the changes in order, mutable.
     pub(super) fn changes_mut(&mut self) -> [&mut Change; 3] {
         [&mut self.add, &mut self.replace, &mut self.remove]
     }
 
-    /// The same, to read, with their names.
+    /// Returns the changes in order, with their names.
     pub(super) fn changes(&self) -> [(&'static str, &Change); 3] {
         let [add, replace, remove] = CHANGES;
         [(add, &self.add), (replace, &self.replace), (remove, &self.remove)]
@@ -128,7 +128,8 @@ impl fmt::Display for Point {
         let shown = |figures: &[f64]| median(figures).map_or("–".to_owned(), crate::pages::page::short);
         write!(
             out,
-            "{:<15} {:>6} Services: load {} ms ({} ms of processors), add {} ms ({}), replace {} ms ({}), {} connections/s",
+            "{:<15} {:>6} Services: load {} ms ({} ms CPU), add {} ms ({}), replace {} ms ({}), {} \
+             connections/s",
             self.layout.name(),
             self.services,
             shown(&self.load.wall_ms),

@@ -1,13 +1,14 @@
-//! What the layout of a ruleset costs: ours, in which a Service is elements of shared maps, beside one in which it is a chain.
+//! Ruleset layout benchmark: our layout, in which a Service consists of elements in shared maps, compared to
+//! layouts with a chain per Service.
 //!
 //! ```text
-//!   an estate, whose agent programs N Services ─▶ `nft list` ─▶ ours: the whole, and a Service that comes, changes and goes
+//!   a fixture cluster, whose agent programs N Services ─▶ `nft list` ─▶ ours: the full ruleset, and a Service added, changed and removed
 //!                     │
-//!                     └─ the same Services ─▶ service-chains: a chain and a map for each Service
-//!                                          ─▶ endpoint-chains: a chain for each endpoint besides
+//!                     └─ the same Services ─▶ service-chains: a chain and a map per Service
+//!                                          ─▶ endpoint-chains: additionally a chain per endpoint
 //!
-//!   every layout on a node of its own, by turns, by the same tool (`nft -f`):
-//!     load the whole ─▶ add, change, remove a Service ─▶ connect through the first, the middle and the last one
+//!   each layout on a separate node, in turn, with the same tool (`nft -f`):
+//!     load the ruleset ─▶ add, change, remove a Service ─▶ connect through the first, the middle and the last one
 //! ```
 
 mod listing;
@@ -40,31 +41,32 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// A layout whose load took longer at a size is loaded once there, and left out at larger ones: what grows with the square of the
-/// Services would take hours.
+/// Load time above which a layout is loaded only once at a size and skipped at larger ones: costs quadratic
+/// in the number of Services would take hours.
 const LOAD_MAX: Duration = Duration::from_secs(60);
-/// Listings of larger rulesets are not compared after the changes: with chains for Services that takes minutes.
+/// Maximum number of Services for a comparison of listings after the changes; with chains per Service it
+/// takes minutes.
 const COMPARED_SERVICES_MAX: u32 = 1_000;
-/// How long a way is used before anything is measured.
+/// Warm-up time of a path before the measurements.
 const WARM_UP: Duration = Duration::from_millis(100);
 
-/// How Services become rules.
+/// Layout of Services in a ruleset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// Ours: elements of maps that all Services share.
+    /// Ours: elements of maps shared by all Services.
     Tidegate,
-    /// A chain for each Service, with an anonymous map to its endpoints.
+    /// A chain per Service, with an anonymous map to its endpoints.
     ServiceChains,
-    /// A chain for each Service, with an anonymous map to a chain for each endpoint.
+    /// A chain per Service, with an anonymous map to a chain per endpoint.
     EndpointChains,
 }
 
 impl Layout {
-    /// All of them.
+    /// All layouts.
     pub const ALL: [Self; 3] = [Self::Tidegate, Self::ServiceChains, Self::EndpointChains];
 
-    /// What results call it.
+    /// Returns the name in the results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -75,28 +77,28 @@ impl Layout {
     }
 }
 
-/// What to measure.
+/// Benchmark parameters.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Loads of the whole at each size, in each layout.
+    /// Number of full loads per size and layout.
     pub loads: u16,
-    /// Times that a Service comes, changes and goes.
+    /// Number of times a Service is added, changed and removed.
     pub changes: u16,
-    /// Turns with connections.
+    /// Number of connection turns.
     pub rounds: u16,
-    /// How long each of the four parts of such a turn takes.
+    /// Duration of each of the four parts of such a turn.
     pub slice: Duration,
-    /// Clients at once where connections per second are measured.
+    /// Number of concurrent clients in the rate measurement.
     pub clients: u16,
     /// Numbers of Services, ascending.
     pub sizes: Vec<u32>,
-    /// Endpoints of each Service.
+    /// Endpoints per Service.
     pub endpoints: u8,
-    /// What is compared with ours.
+    /// Layouts to compare with.
     pub peers: Vec<Layout>,
 }
 
-/// A layout with the network in which it is used.
+/// A layout with its network.
 struct Contestant {
     layout: Layout,
     way: Way,
@@ -106,10 +108,14 @@ struct Contestant {
 /// Measures all layouts at all sizes.
 ///
 /// # Errors
-/// Not root, something is not built, or a ruleset does not do what it is for.
+/// Returns an error if the process is not root, a binary is not built, or a ruleset does not work.
 pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
-    ensure!(options.sizes.iter().all(|&size| size > 0), "a size is a number of Services from 1 on");
-    ensure!(options.endpoints > 0, "a Service has at least one endpoint here");
+    ensure!(
+        options.sizes.iter().all(|&size| size > 0),
+        "a size is a number of Services and must be at \
+                                                         least 1"
+    );
+    ensure!(options.endpoints > 0, "this benchmark requires at least one endpoint per Service");
     let versions = vec![
         format!("tidegate {}", env!("CARGO_PKG_VERSION")),
         lab::host::shell::run("nft", &["--version"])?.trim().to_owned(),
@@ -127,7 +133,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     let mut meter = LoadMeter::start()?;
     for &services in &options.sizes {
         estate.fill(services)?;
-        say(&format!("{services} Services are there"))?;
+        say(&format!("{services} Services created"))?;
         let size = At { options, tool: &tool, services };
         let points = size.measure(&estate, &mut contestants, &mut meter, say)?;
         record.points.extend(points);
@@ -136,7 +142,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     Ok(record)
 }
 
-/// A size, with what is the same for all layouts.
+/// A size with the parameters common to all layouts.
 struct At<'a> {
     options: &'a Options,
     tool: &'a Tool,
@@ -152,7 +158,7 @@ impl At<'_> {
         say: Say<'_>,
     ) -> Result<Vec<Point>> {
         let served = served::all(estate)?;
-        ensure!(served.len() == self.services as usize, "{} Services are there", served.len());
+        ensure!(served.len() == self.services as usize, "{} Services exist", served.len());
         let (ours, changing) = ruleset::ours(estate)?;
         let targets = [0, served.len() / 2, served.len() - 1].map(|at| way::frontend(&served[at]));
         let added = way::frontend(&changing.before);
@@ -160,7 +166,7 @@ impl At<'_> {
         let mut turns = Vec::new();
         for contestant in contestants.iter_mut().filter(|contestant| contestant.gave_up.is_none()) {
             let ruleset = match contestant.layout {
-                Layout::Tidegate => ours.take().context("we take part once")?,
+                Layout::Tidegate => ours.take().context("our layout takes part once")?,
                 chains @ (Layout::ServiceChains | Layout::EndpointChains) => {
                     ruleset::peer(chains, &served, &changing)
                 }
@@ -194,7 +200,7 @@ impl At<'_> {
         Ok(turns.into_iter().map(|turn| turn.point).collect())
     }
 
-    /// Loads the whole again and again, and leaves it there.
+    /// Loads the full ruleset repeatedly and leaves it in the kernel.
     fn load(&self, turns: &mut Vec<Turn<'_>>, meter: &mut LoadMeter, say: Say<'_>) -> Result<()> {
         for round in 0..self.options.loads {
             meter.pause()?;
@@ -222,7 +228,7 @@ impl At<'_> {
         Ok(())
     }
 
-    /// Counts what the changes send, and makes sure that they do what they are for.
+    /// Counts the messages of the changes, and checks that they have the intended effect.
     fn prove(&self, turn: &mut Turn<'_>, added: SocketAddr) -> Result<()> {
         let Turn { contestant: Contestant { layout, way, .. }, ruleset, point } = turn;
         let compared = self.services <= COMPARED_SERVICES_MAX;
@@ -230,7 +236,7 @@ impl At<'_> {
         for ((step, change), number) in ruleset.steps.iter().zip(point.changes_mut()).zip(1..) {
             change.enter_sent(self.tool.sent(&way.node, &step.text)?);
             self.sweep(way, step)?;
-            // After the third step the Service is gone.
+            // After the third step the Service no longer exists.
             if number < 3 {
                 way.answers(added).with_context(|| format!("{}, step {number}", layout.name()))?;
             }
@@ -238,7 +244,7 @@ impl At<'_> {
         if let Some(before) = before {
             let after = way.listing(ruleset)?;
             let (layout, elements) = (layout.name(), before.elements());
-            ensure!(after == before, "{layout}: changes left something behind ({elements} elements before)");
+            ensure!(after == before, "{layout}: the changes left a difference ({elements} elements before)");
         }
         Ok(())
     }
@@ -253,12 +259,13 @@ impl At<'_> {
         Ok(())
     }
 
-    /// Removes empty chains; older kernels hold on to them for a moment after the last element that led there is gone.
+    /// Deletes empty chains; older kernels still reference them briefly after the last element that led to
+    /// them was deleted.
     fn sweep(&self, way: &Way, step: &ruleset::Step) -> Result<()> {
         if step.sweep.is_empty() {
             return Ok(());
         }
-        wait::until("empty chains to go", || self.tool.load(&way.node, &step.sweep).map(drop))
+        wait::until("empty chains to be deleted", || self.tool.load(&way.node, &step.sweep).map(drop))
     }
 
     fn connect(&self, turn: &mut Turn<'_>, targets: [SocketAddr; 3]) -> Result<()> {

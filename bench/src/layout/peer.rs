@@ -1,23 +1,23 @@
-//! The layout that is compared with: a chain for every Service, as kube-proxy lays out its nftables mode.
+//! The layout compared with: a chain per Service, as in kube-proxy's nftables mode.
 //!
 //! ```text
-//!   service-ips (one map) ─▶ service-… (a chain each) ─▶ numgen into a map of its own ─▶ dnat          service-chains
+//!   service-ips (one map) ─▶ service-… (a chain each) ─▶ numgen into an anonymous map ─▶ dnat          service-chains
 //!                                                                     └─▶ endpoint-… (a chain each)    endpoint-chains
 //! ```
-//! The text is our own. It has the chains through which every packet passes there (checks of the firewall, of Services
-//! without endpoints and of undefined ports, masquerading), and leaves out what would only make it dearer: no Service has a
-//! node port, affinity or source ranges, there is one address family, names carry no hash, and no endpoint is on the node, so
-//! that the set of hairpins is empty.
+//! The text is our own. It has the chains that every packet passes there (checks for the firewall, for
+//! Services without endpoints and for undefined ports, masquerading), and omits everything that would only
+//! add cost: no Service has a node port, affinity or source ranges, there is one address family, names have
+//! no hash, and no endpoint is on the node, so that the hairpin set is empty.
 
 use std::{fmt::Write, net::Ipv4Addr};
 
 use super::{Layout, served::Served};
 use crate::fixture_cluster::{PORT, TARGET_PORT};
 
-/// The name of the table.
+/// Name of the table.
 pub(super) const TABLE: &str = "peer";
 
-/// The chains and maps without which no Service works, with two gaps: virtual addresses, and what leads to Services.
+/// Fixed chains and maps, with two gaps: cluster IPs, and the elements that lead to Services.
 const FRAME: [&str; 3] = [
     "table ip peer {
 	set cluster-ips {
@@ -106,7 +106,7 @@ const FRAME: [&str; 3] = [
 ",
 ];
 
-/// The whole ruleset.
+/// Renders the full ruleset.
 #[must_use]
 pub fn whole(layout: Layout, services: &[Served]) -> String {
     let [head, middle, tail] = FRAME;
@@ -115,7 +115,7 @@ pub fn whole(layout: Layout, services: &[Served]) -> String {
     text += middle;
     write_elements(&mut text, services.iter().map(dispatch));
     text += tail;
-    // Writing to a String cannot fail; so everywhere here.
+    // Writing to a String cannot fail; the same applies below.
     for service in services {
         for endpoint in endpoint_chains(layout, service) {
             let [hairpin, translate] = endpoint_rules(endpoint);
@@ -127,7 +127,7 @@ pub fn whole(layout: Layout, services: &[Served]) -> String {
     text + "}\n"
 }
 
-/// What adds a Service.
+/// Renders the commands that add a Service.
 pub(super) fn added(layout: Layout, service: &Served) -> String {
     let (name, address) = (service_name(service), service.address);
     let mut text = new_endpoints(service, endpoint_chains(layout, service));
@@ -141,7 +141,7 @@ pub(super) fn added(layout: Layout, service: &Served) -> String {
     text
 }
 
-/// What gives a Service other endpoints. Chains of those that are gone are emptied.
+/// Renders the commands that change the endpoints of a Service. Chains of removed endpoints are flushed.
 pub(super) fn changed(layout: Layout, before: &Served, after: &Served) -> String {
     let name = service_name(after);
     let new = endpoint_chains(layout, after).filter(|endpoint| !before.endpoints.contains(endpoint));
@@ -154,13 +154,13 @@ pub(super) fn changed(layout: Layout, before: &Served, after: &Served) -> String
     text
 }
 
-/// What removes the chains that are empty after a change; this is done later, in a transaction of its own.
+/// Renders the commands that delete the chains left empty by a change, in a later transaction.
 pub(super) fn swept_after_change(layout: Layout, before: &Served, after: &Served) -> String {
     let names = gone(layout, before, after).map(|endpoint| endpoint_name(before, endpoint));
     names.map(|name| format!("delete chain ip {TABLE} {name}\n")).collect()
 }
 
-/// What takes a Service away. Its chains are emptied.
+/// Renders the commands that remove a Service. Its chains are flushed.
 pub(super) fn removed(layout: Layout, service: &Served) -> String {
     let (name, address) = (service_name(service), service.address);
     let mut text = format!(
@@ -174,7 +174,7 @@ pub(super) fn removed(layout: Layout, service: &Served) -> String {
     text
 }
 
-/// What removes the chains that are empty after that.
+/// Renders the commands that delete the chains left empty by a removal.
 pub(super) fn swept_after_removal(layout: Layout, service: &Served) -> String {
     let endpoints = endpoint_chains(layout, service).map(|endpoint| endpoint_name(service, endpoint));
     let names = [service_name(service)].into_iter().chain(endpoints);
@@ -205,7 +205,7 @@ fn gone(layout: Layout, before: &Served, after: &Served) -> impl Iterator<Item =
     endpoint_chains(layout, before).filter(|endpoint| !after.endpoints.contains(endpoint))
 }
 
-/// The endpoints that have a chain.
+/// Returns the endpoints with a chain.
 fn endpoint_chains(layout: Layout, service: &Served) -> impl Iterator<Item = Ipv4Addr> {
     let has_chains = match layout {
         Layout::EndpointChains => true,
@@ -229,12 +229,12 @@ fn endpoint_rules(endpoint: Ipv4Addr) -> [String; 2] {
     ]
 }
 
-/// The element that leads to a Service.
+/// Renders the map element that leads to a Service.
 fn dispatch(service: &Served) -> String {
     format!("{} . tcp . {PORT} : goto {}", service.address, service_name(service))
 }
 
-/// The rule that chooses an endpoint.
+/// Renders the rule that chooses an endpoint.
 fn pick(layout: Layout, service: &Served) -> String {
     let numbered = service.endpoints.iter().enumerate();
     let count = service.endpoints.len();

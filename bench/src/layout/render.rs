@@ -15,36 +15,45 @@ use crate::{
     statistics::fit::Line,
 };
 
-const METHOD: &str = "\
-A control server and a node, in network namespaces of this machine, have the Services. What the node's agent has put into the kernel is
-saved by `nft list table`; so is what it makes of a Service that comes, of one endpoint that becomes another one, and of the Service that
-goes: the difference of two listings, as `add element` and `delete element`. *Service-chains* and *endpoint-chains* are written for this
-benchmark, with the same Services, addresses and endpoints, in the layout of kube-proxy's nftables mode: a map from addresses to a chain for
-each Service, in which a random number is looked up in an anonymous map; of endpoints in service-chains, of a chain for each endpoint in
-endpoint-chains, which older versions of kube-proxy have. They have the chains through which every packet passes there, and leave out what
-would only cost more: no second address family, no Service with more than one address, shorter names. No endpoint is on the node, in all of
-them: one that is, or that could be, takes one element more. Ours counts the connections of every endpoint, by a counter in its element;
-theirs counts nothing.
+const METHOD: &str = "A control server and a node, in network namespaces of this machine, have the \
+                      Services. The rules that the agent of the node has put into the kernel are saved \
+                      with `nft list table`, as are those after a Service is added, after one of its \
+                      endpoints is replaced, and after the Service is removed; the changes are the \
+                      differences of two listings as `add element` and `delete element`. \
+                      *Service-chains* and *endpoint-chains* are written for this benchmark, with the \
+                      same Services, addresses and endpoints, in the layout of kube-proxy's nftables \
+                      mode: a map from addresses to a chain per Service, in which a random number is \
+                      looked up in an anonymous map; of endpoints in service-chains, of a chain per \
+                      endpoint in endpoint-chains, as in older versions of kube-proxy. They have the \
+                      chains that every packet passes there, and omit everything that would only add \
+                      cost: no second address family, no Service with more than one address, shorter \
+                      names. No endpoint is on the node in any layout; one that is, or could be, needs \
+                      one more element. Our layout counts the connections of each endpoint with a \
+                      counter in its element; theirs count nothing.\n\nEach layout is loaded on a \
+                      separate node, in turn, always with `nft -f`. The agent itself uses netlink \
+                      directly instead of that tool, so only the kernel share of the CPU time also \
+                      applies to the agent. *Load* is the full ruleset in one transaction into an empty \
+                      kernel; before each load, the previous ruleset is removed and its kernel memory \
+                      has been freed. *CPU time* is that of the process, in the tool and in the kernel; \
+                      asynchronous kernel work such as freeing memory is not included. *Nothing* is a \
+                      run of `nft` with an empty input: the minimum of any change. Before a transaction \
+                      the tool reads the existing chains and sets from the kernel, which is part of the \
+                      cost of a change with that tool. *Messages* and *bytes* are those of the \
+                      transaction. Chains left empty by a change are removed in a later transaction, as \
+                      in kube-proxy, which is not counted. *Memory* is the kernel memory charged to the \
+                      loading process shortly after its end (kernel memory of a control group); \
+                      uncharged memory is not included.\n\nA new connection is opened by a workload \
+                      behind the node, sends a byte, and receives one from the backend, which has the \
+                      addresses of all endpoints. *Latency* is the time from the connect call to that \
+                      byte, in a closed loop: the median of the rounds' medians and of their 99th \
+                      percentiles. *Connections per second* are those of many concurrent clients; \
+                      clients, node and backend share the CPUs. The effect of the changes is checked at \
+                      every size: the added Service responds before and after its change, and at small \
+                      sizes the final listing equals the initial one.\n";
 
-Every layout is loaded on a node of its own, by turns, with `nft -f` for all of them; the agent itself speaks with the kernel directly,
-without that tool, so that only the kernel's part of the processor time is also the agent's. *Load* is the whole ruleset in one transaction
-into an empty kernel; before each load the last one is removed and the kernel has freed it. *Processor time* is that of the process, in the
-tool and in the kernel; what the kernel does afterwards by itself, such as freeing, is not in it. *Nothing* is a run of `nft` with an empty
-text: the least that any change can take. Before a transaction the tool asks the kernel for the chains and sets that there are, which is
-part of what a change takes, as it is for whoever uses that tool. *Messages* and *bytes* are those of the transaction. Chains that a change
-leaves empty are removed in a later transaction, as kube-proxy does; that one is not counted. *Memory* is what the kernel charges to the
-process that loads, a moment after its end (kernel memory of a control group); what the kernel does not charge to anyone is not in it.
-
-A new connection is made by a workload behind the node, sends a byte, and gets one from the backend, which has the addresses of all
-endpoints. *Latency* is from the call that connects to that byte, one connection after the other: the median of the rounds' medians, and of
-their 99th percentiles. *Connections per second* are those of many clients at once; clients, node and backend share the processors. That
-changes do what they are for is proven at every size: the added Service answers before and after its change, and at small sizes the listing
-in the end is the one in the beginning.
-";
-
-/// The page.
+/// Renders the page.
 pub(super) fn page(record: &Record<Point>) -> String {
-    page::head("The layout of the ruleset", "layout", "Every load and every change as a dot")
+    page::head("Layout of the ruleset", "layout", "One dot per load and per change")
         + &loads(record)
         + &changes(record)
         + &slopes(record)
@@ -57,7 +66,7 @@ pub(super) fn page(record: &Record<Point>) -> String {
         + METHOD
 }
 
-/// Processor time of every load and of every Service that was added, as dots.
+/// Plots the CPU time of every load and of every added Service as dots.
 pub(super) fn plot(record: &Record<Point>) -> String {
     let mut rows = Vec::new();
     for point in &record.points {
@@ -75,16 +84,16 @@ pub(super) fn plot(record: &Record<Point>) -> String {
             });
         }
     }
-    plot::dots("Processor time of loading the whole, and of adding a Service", "ms", &rows)
+    plot::dots("CPU time of loading the full ruleset, and of adding a Service", "ms", &rows)
 }
 
 fn loads(record: &Record<Point>) -> String {
     let mut table = String::from(
-        "\n## Loading the whole\n\n| Services × endpoints | layout | loads | time | processor time | of it in the kernel | kernel memory | text |\n\
-         |---|---|---|---|---|---|---|---|\n",
+        "\n## Loading the full ruleset\n\n| Services × endpoints | layout | loads | time | CPU time | of \
+         which kernel | kernel memory | text |\n|---|---|---|---|---|---|---|---|\n",
     );
     for point in &record.points {
-        // Writing to a String cannot fail; so everywhere here.
+        // Writing to a String cannot fail; the same applies below.
         let _ = writeln!(
             table,
             "| {} × {} | {} | {} | {} | {} | {} | {} | {} MiB |",
@@ -104,8 +113,8 @@ fn loads(record: &Record<Point>) -> String {
 
 fn changes(record: &Record<Point>) -> String {
     let mut table = String::from(
-        "\n## Changing a Service\n\n| Services | layout | change | time | p99 | processor time | p99 | messages | bytes |\n\
-         |---|---|---|---|---|---|---|---|---|\n",
+        "\n## Changing a Service\n\n| Services | layout | change | time | p99 | CPU time | p99 | \
+         messages | bytes |\n|---|---|---|---|---|---|---|---|---|\n",
     );
     for point in &record.points {
         let _ = writeln!(
@@ -134,7 +143,8 @@ fn changes(record: &Record<Point>) -> String {
 
 fn slopes(record: &Record<Point>) -> String {
     let mut table = String::from(
-        "\n## Does a change grow with the Services?\n\n| layout | processor time to | per 1,000 Services more | 95 % interval |\n|---|---|---|---|\n",
+        "\n## Growth of a change with the number of Services\n\n| layout | CPU time to | per additional \
+         1,000 Services | 95 % interval |\n|---|---|---|---|\n",
     );
     for layout in Layout::ALL {
         let points: Vec<_> = record.points.iter().filter(|point| point.layout == layout).collect();
@@ -157,8 +167,8 @@ fn slopes(record: &Record<Point>) -> String {
 
 fn connections(record: &Record<Point>) -> String {
     let mut table = String::from(
-        "\n## A new connection\n\n| Services | layout | first Service | p99 | middle | p99 | last | p99 | connections/s | failed |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n",
+        "\n## New connections\n\n| Services | layout | first Service | p99 | middle | p99 | last | p99 | \
+         connections/s | failed |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for point in &record.points {
         let _ = write!(table, "| {} | {} |", point.services, point.layout.name());
@@ -180,7 +190,7 @@ fn connections(record: &Record<Point>) -> String {
     table
 }
 
-/// What is compared: its name, and the figures of a point, by round; less is better in all of them.
+/// A compared quantity: its name and its values by round; less is better for all of them.
 type Quantity = (&'static str, fn(&Point) -> Vec<f64>);
 
 const QUANTITIES: [Quantity; 10] = [
@@ -193,13 +203,14 @@ const QUANTITIES: [Quantity; 10] = [
     ("add, bytes", |point| vec![point.add.bytes as f64]),
     ("replace, processor", |point| point.replace.costs.processor_ms.clone()),
     ("replace, bytes", |point| vec![point.replace.bytes as f64]),
-    ("time for a connection", |point| point.per_second.iter().map(|rate| 1.0 / rate).collect()),
+    ("time per connection", |point| point.per_second.iter().map(|rate| 1.0 / rate).collect()),
 ];
 
 fn ratios(record: &Record<Point>) -> String {
     let names = QUANTITIES.map(|(name, _)| name).join(" | ");
     let mut table = format!(
-        "\n## Ours over theirs\n\nWithin a round, the median of the rounds; below 1 is where ours costs less.\n\n| Services | beside | {names} |\n|---|---|{}\n",
+        "\n## Ratio of our layout to the others\n\nMedian over the rounds of the ratios within a round; \
+         below 1, our layout costs less.\n\n| Services | compared with | {names} |\n|---|---|{}\n",
         "---|".repeat(QUANTITIES.len())
     );
     for (ours, theirs) in pairs(record) {
@@ -229,14 +240,19 @@ fn verdict(record: &Record<Point>) -> String {
             let _ = writeln!(lines, "- {name}, at {services} Services: {ratio:.2} times {peer}");
         }
     }
-    let said = if lines.is_empty() { "Ours costs more nowhere.\n" } else { "Ours costs more in these:\n\n" };
+    let said = if lines.is_empty() {
+        "Our layout costs more in no quantity.\n"
+    } else {
+        "Our layout costs more in \
+                                                                            these quantities:\n\n"
+    };
     text + said + &lines + "\n"
 }
 
-/// Ratios nearer to 1 are no difference.
+/// Minimum ratio that counts as a difference.
 const TOLD_FROM: f64 = 1.05;
 
-/// Ours and another layout at the same size.
+/// Pairs our layout with each other layout at the same size.
 fn pairs(record: &Record<Point>) -> impl Iterator<Item = (&Point, &Point)> {
     let points = &record.points;
     let peers = points.iter().filter(|point| point.layout != Layout::Tidegate);
@@ -246,7 +262,8 @@ fn pairs(record: &Record<Point>) -> impl Iterator<Item = (&Point, &Point)> {
     })
 }
 
-/// The median of the ratios within rounds; of the medians, where one had more rounds than the other.
+/// Returns the median of the ratios within rounds, or the ratio of the medians if the numbers of rounds
+/// differ.
 fn ratio(ours: &[f64], theirs: &[f64]) -> Option<f64> {
     if ours.len() == theirs.len() {
         return median(&ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>());
@@ -258,11 +275,11 @@ fn left_out(record: &Record<Point>) -> String {
     let mut text = String::new();
     for point in &record.points {
         if let Some(why) = &point.gave_up {
-            let _ = writeln!(text, "- {} is left out at larger sizes: {why}", point.layout.name());
+            let _ = writeln!(text, "- {} is not measured at larger sizes: {why}", point.layout.name());
         }
     }
     if record.points.iter().all(|point| point.kernel_kib.is_empty()) {
-        text += "- kernel memory is left out: there is no control group that counts it\n";
+        text += "- kernel memory is not available: no control group accounts for it\n";
     }
     text
 }

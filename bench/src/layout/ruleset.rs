@@ -1,4 +1,4 @@
-//! What each layout loads, and what each of its changes says.
+//! Full ruleset and change transactions of each layout.
 
 use std::net::Ipv4Addr;
 
@@ -11,16 +11,16 @@ use super::{
 use crate::fixture_cluster::Estate;
 use anyhow::{Result, ensure};
 
-/// The name of our table, with its family.
+/// Family and name of our table.
 const TABLE: &str = "inet tidegate";
 const NODE: &str = "node1";
 
-/// A ruleset, and changes that follow one another and end where they began.
+/// A ruleset and a sequence of changes that ends in the initial state.
 #[derive(Debug)]
 pub(super) struct Ruleset {
     pub(super) layout: Layout,
     pub(super) whole: String,
-    /// A Service comes, one of its endpoints becomes another one, it goes.
+    /// Adding a Service, replacing one of its endpoints, and removing it.
     pub(super) steps: [Step; 3],
 }
 
@@ -28,12 +28,12 @@ pub(super) struct Ruleset {
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) text: String,
-    /// What removes chains that the transaction has left empty; none of what is measured.
+    /// Commands that delete the chains left empty by the transaction; not part of the measurement.
     pub(super) sweep: String,
 }
 
 impl Ruleset {
-    /// The name of its table, with its family.
+    /// Returns the family and name of its table.
     pub(super) fn table(&self) -> String {
         match self.layout {
             Layout::Tidegate => TABLE.to_owned(),
@@ -42,17 +42,17 @@ impl Ruleset {
     }
 }
 
-/// What the node of an estate has for its Services, and what the estate's agent makes of changes.
+/// Returns the ruleset of the node of a fixture cluster and the changes derived from its agent.
 pub(super) fn ours(estate: &Estate) -> Result<(Ruleset, Changing)> {
     let [before, after] = served::added_endpoints(estate.size().endpoints);
-    // The first of its kind leaves chains and their numbers to the next.
+    // The first Service of its kind leaves chains and numbers that the next one reuses.
     come(estate, &before)?;
     go(estate)?;
     let whole = saved(estate)?;
     come(estate, &before)?;
     let added = saved(estate)?;
     let std::net::IpAddr::V4(address) = estate.cluster.cluster_ip(&format!("default/{ADDED}"), 0)? else {
-        anyhow::bail!("the first address of a Service of the estate is of IPv4");
+        anyhow::bail!("the primary address of a Service in the fixture cluster is not IPv4");
     };
     come(estate, &after)?;
     let changed = saved(estate)?;
@@ -61,10 +61,10 @@ pub(super) fn ours(estate: &Estate) -> Result<(Ruleset, Changing)> {
     let [whole_listing, added, changed, removed] = listings;
     let (whole_listing, added, changed, removed) = (whole_listing?, added?, changed?, removed?);
     let left = whole_listing.changed_into(&removed, TABLE)?;
-    ensure!(left.is_empty(), "a Service that is gone leaves nothing behind: {left}");
+    ensure!(left.is_empty(), "a removed Service left elements behind: {left}");
     let step = |before: &Listing, after: &Listing| {
         let text = before.changed_into(after, TABLE)?;
-        ensure!(!text.is_empty(), "a change changes something");
+        ensure!(!text.is_empty(), "a change had no effect on the ruleset");
         Ok(Step { text, sweep: String::new() })
     };
     let steps = [step(&whole_listing, &added)?, step(&added, &changed)?, step(&changed, &whole_listing)?];
@@ -73,13 +73,13 @@ pub(super) fn ours(estate: &Estate) -> Result<(Ruleset, Changing)> {
     Ok((Ruleset { layout: Layout::Tidegate, whole, steps }, changing))
 }
 
-/// The Service comes, or has other endpoints.
+/// Creates the Service or changes its endpoints.
 fn come(estate: &Estate, endpoints: &[Ipv4Addr]) -> Result<()> {
     estate.cluster.apply_objects(&served::added_objects(endpoints))?;
     estate.wait_converged()
 }
 
-/// The Service goes.
+/// Deletes the Service.
 fn go(estate: &Estate) -> Result<()> {
     for kind in ["endpointsets", "services"] {
         let path = format!("/v1/namespaces/default/{kind}/{ADDED}");
@@ -88,14 +88,14 @@ fn go(estate: &Estate) -> Result<()> {
     estate.wait_converged()
 }
 
-/// The Service that comes, before and after its change.
+/// The added Service before and after its change.
 #[derive(Debug)]
 pub(super) struct Changing {
     pub(super) before: Served,
     pub(super) after: Served,
 }
 
-/// The same Services and the same changes in another layout.
+/// Returns the same Services and changes in another layout.
 pub(super) fn peer(layout: Layout, services: &[Served], changing: &Changing) -> Ruleset {
     let Changing { before, after } = changing;
     let steps = [
@@ -109,8 +109,8 @@ pub(super) fn peer(layout: Layout, services: &[Served], changing: &Changing) -> 
     Ruleset { layout, whole: peer::whole(layout, services), steps }
 }
 
-/// What the node's agent has put into the kernel, as text. An element does not have its counter spelled out, as the agent does not
-/// do either: it gets the one that its map says.
+/// Returns the rules of the node's agent as text. Element counters are stripped: as with the agent, an
+/// element gets the counter declared by its map.
 fn saved(estate: &Estate) -> Result<String> {
     let words: Vec<_> = ["list", "table"].into_iter().chain(TABLE.split(' ')).collect();
     Ok(estate.cluster.place(NODE)?.run("nft", &words)?.replace(" counter packets 0 bytes 0", ""))

@@ -1,4 +1,4 @@
-//! Services with their addresses and endpoints, as every layout gets them.
+//! Services with addresses and endpoints, the common input of all layouts.
 
 use std::net::Ipv4Addr;
 
@@ -8,31 +8,31 @@ use serde_json::{Value, json};
 
 use crate::fixture_cluster::{Estate, TARGET_PORT, endpoint_object};
 
-/// The Service that is added to all others.
+/// Name of the Service that is added to all others.
 pub(super) const ADDED: &str = "added";
-/// The network in which all endpoints are: those of the filling, and those of [`ADDED`].
+/// Network of all endpoints: those of the filling and those of [`ADDED`].
 pub(super) const ENDPOINTS: &str = "10.128.0.0/9";
-/// The node that they are on: not the one that is measured, as most endpoints of a cluster.
+/// Node of the endpoints: not the measured one, like most endpoints of a cluster.
 pub(super) const ENDPOINTS_NODE: &str = "elsewhere";
-/// The first endpoint of [`ADDED`]: behind those of the largest filling.
+/// First endpoint of [`ADDED`], after those of the largest filling.
 const ADDED_FIRST: u32 = u32::from_be_bytes([10, 255, 0, 1]);
-/// What its last endpoint becomes when it changes.
+/// Replacement of its last endpoint.
 const REPLACED: Ipv4Addr = Ipv4Addr::new(10, 255, 1, 1);
-/// Objects of one page of a listing.
+/// Page size of listings.
 const PAGE: usize = 5_000;
 
-/// A Service on one port.
+/// A Service with one port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
-    /// Its name with its namespace.
+    /// Namespace and name.
     pub name: String,
-    /// Its virtual address.
+    /// Virtual address.
     pub address: Ipv4Addr,
-    /// Where its connections go.
+    /// Endpoint addresses.
     pub endpoints: Vec<Ipv4Addr>,
 }
 
-/// Every Service of an estate, by name.
+/// Returns every Service of a fixture cluster by name.
 pub(super) fn all(estate: &Estate) -> Result<Vec<Served>> {
     let addresses = listed(estate, "services", |object| {
         string(object, "/spec/clusterIPs/0")?.parse().context("a virtual address")
@@ -41,15 +41,15 @@ pub(super) fn all(estate: &Estate) -> Result<Vec<Served>> {
         let endpoints = object["spec"]["endpoints"].as_array().context("an EndpointSet has endpoints")?;
         endpoints.iter().map(|endpoint| Ok(string(endpoint, "/address")?.parse()?)).collect()
     })?;
-    ensure!(addresses.len() == endpoints.len(), "every Service of an estate has one EndpointSet");
+    ensure!(addresses.len() == endpoints.len(), "every Service of the fixture cluster has one EndpointSet");
     let together = addresses.into_iter().zip(endpoints).map(|((name, address), (set, endpoints))| {
-        ensure!(name == set, "an EndpointSet of an estate has the name of its Service");
+        ensure!(name == set, "each EndpointSet of the fixture cluster has the name of its Service");
         Ok(Served { name, address, endpoints })
     });
     together.collect()
 }
 
-/// Something of every object of a kind, by name.
+/// Returns a property of every object of a kind by name.
 fn listed<T>(estate: &Estate, kind: &str, of: impl Fn(&Value) -> Result<T>) -> Result<Vec<(String, T)>> {
     let mut objects = Vec::new();
     let mut more = String::new();
@@ -68,7 +68,7 @@ fn listed<T>(estate: &Estate, kind: &str, of: impl Fn(&Value) -> Result<T>) -> R
     Ok(objects)
 }
 
-/// The endpoints of the Service that is added, and what they become.
+/// Returns the endpoints of the added Service, and those after its change.
 pub(super) fn added_endpoints(count: u8) -> [Vec<Ipv4Addr>; 2] {
     let before: Vec<_> = (ADDED_FIRST..ADDED_FIRST + u32::from(count)).map(Ipv4Addr::from).collect();
     let mut after = before.clone();
@@ -78,7 +78,7 @@ pub(super) fn added_endpoints(count: u8) -> [Vec<Ipv4Addr>; 2] {
     [before, after]
 }
 
-/// The objects of the Service that is added.
+/// Builds the objects of the added Service.
 pub(super) fn added_objects(endpoints: &[Ipv4Addr]) -> [Value; 2] {
     let endpoints: Vec<_> =
         endpoints.iter().map(|address| endpoint_object(*address, Some(ENDPOINTS_NODE))).collect();

@@ -1,4 +1,4 @@
-//! `nft`, run in a namespace: how long it takes, what it and the kernel under it use, what it sends, what stays in the kernel.
+//! Runs `nft` in a namespace and measures time, CPU usage, netlink messages and kernel memory.
 
 use std::{
     fs,
@@ -15,44 +15,44 @@ use nix::sys::{
     time::TimeVal,
 };
 
-/// The first and the last message of a transaction (`NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END`).
+/// First and last message type of a transaction (`NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END`).
 const BEGIN: u32 = 16;
 const END: u32 = 17;
-/// How long the kernel may take to free what was removed, and how much of what it had taken has to be free then: some of it
-/// stays for what is loaded next.
+/// Timeout for the kernel to free a removed ruleset, and the share of its memory that must be free then; some
+/// of it is kept for the next load.
 const FREED_WITHIN: Duration = Duration::from_secs(120);
 const FREED_SHARE: f64 = 0.7;
-/// How long is waited for that where memory cannot be read, and until memory is read after a load.
+/// Waiting time before memory is read after a load, and after a removal if memory cannot be read.
 const SETTLED_AFTER: Duration = Duration::from_millis(300);
 
-/// What the names of our groups of processes begin with; then comes the process id.
+/// Name prefix of our control groups, followed by the process id.
 const GROUP: &str = "tidegate-bench-";
 
-/// What a run of the tool took.
+/// Cost of a run of the tool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Took {
-    /// By the clock.
+    /// Wall-clock time.
     pub(super) wall_ms: f64,
-    /// On a processor, in the tool itself.
+    /// CPU time of the tool itself.
     pub(super) user_ms: f64,
-    /// On a processor, in the kernel.
+    /// CPU time of the kernel.
     pub(super) system_ms: f64,
 }
 
-/// What a transaction sends.
+/// Size of a transaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sent {
-    /// Netlink messages, first and last included.
+    /// Netlink messages, including first and last.
     pub(super) messages: u32,
-    /// Their bytes.
+    /// Total size of the messages in bytes.
     pub(super) bytes: u64,
 }
 
-/// The tool, with files for what it loads.
+/// The tool, with a directory for its input files.
 #[derive(Debug)]
 pub(super) struct Tool {
     directory: Scratch,
-    /// The group of processes for whose sake the kernel's memory is counted; none where there is no such count.
+    /// Control group that accounts for kernel memory, if available.
     group: Option<Group>,
 }
 
@@ -61,7 +61,7 @@ impl Tool {
         Ok(Self { directory: Scratch::new("bench")?, group: Group::make() })
     }
 
-    /// Loads a text.
+    /// Loads a ruleset.
     pub(super) fn load(&self, place: &Namespace, text: &str) -> Result<Took> {
         let path = self.file(text)?;
         let mut command = Command::new("nft");
@@ -69,37 +69,38 @@ impl Tool {
         place.inside(|| timed(&mut command))
     }
 
-    /// Loads a text and counts what is sent for it.
+    /// Loads a ruleset and counts the netlink messages.
     pub(super) fn sent(&self, place: &Namespace, text: &str) -> Result<Sent> {
         let path = self.file(text)?;
-        let path = path.to_str().context("the path of a temporary file is text")?;
+        let path = path.to_str().context("the path of a temporary file is valid UTF-8")?;
         parse_sent(&place.run("nft", &["--debug=mnl", "-f", path])?)
     }
 
-    /// Loads a whole ruleset, and gives the memory, in KiB, that the kernel has taken for it; none where that cannot be read.
+    /// Loads a full ruleset and returns the kernel memory taken for it in KiB, or `None` if it cannot be
+    /// read.
     pub(super) fn load_weighed(&self, place: &Namespace, text: &str) -> Result<(Took, Option<u64>)> {
         let Some(group) = &self.group else { return Ok((self.load(place, text)?, None)) };
         let (path, before) = (self.file(text)?, group.kib()?);
-        // The process has to be in the group before it is the tool.
+        // The process must join the group before it executes the tool.
         let mut command = Command::new("sh");
         command.args(["-c", "echo $$ >\"$0\" && exec nft -f \"$1\""]).arg(group.members()).arg(&path);
         let took = place.inside(|| timed(&mut command))?;
-        // Memory of the process itself is given back a moment after its end.
+        // Memory of the process itself is released shortly after its end.
         thread::sleep(SETTLED_AFTER);
         Ok((took, Some(group.kib()?.saturating_sub(before))))
     }
 
-    /// Removes a table, and waits until the kernel has freed most of the memory that it had taken for it, so that it does not
-    /// work on that while something else is measured.
+    /// Deletes a table and waits until the kernel has freed most of its memory, so that this does not run
+    /// during other measurements.
     pub(super) fn remove(&self, place: &Namespace, table: &str, kib: Option<u64>) -> Result<()> {
         let before = self.group.as_ref().map(Group::kib).transpose()?;
         self.load(place, &format!("delete table {table}\n"))?;
         thread::sleep(SETTLED_AFTER);
         let (Some(group), Some(before), Some(taken)) = (&self.group, before, kib) else { return Ok(()) };
         let least = (taken as f64 * FREED_SHARE) as u64;
-        wait::until_within(FREED_WITHIN, "the kernel to free what was removed", || {
+        wait::until_within(FREED_WITHIN, "the kernel to free the removed ruleset", || {
             let freed = before.saturating_sub(group.kib()?);
-            ensure!(freed >= least, "{freed} KiB of {taken} are free");
+            ensure!(freed >= least, "{freed} KiB of {taken} are freed");
             Ok(())
         })
     }
@@ -111,9 +112,14 @@ impl Tool {
     }
 }
 
-/// Runs a program to its end. Nobody else waits for children of this process meanwhile.
+/// Runs a program to completion. No other code may wait for children of this process meanwhile.
 fn timed(command: &mut Command) -> Result<Took> {
-    let used = || getrusage(UsageWho::RUSAGE_CHILDREN).context("the kernel does not say what children used");
+    let used = || {
+        getrusage(UsageWho::RUSAGE_CHILDREN).context(
+            "cannot read the resource usage of child \
+                                                                processes",
+        )
+    };
     let (before, begun) = (used()?, Instant::now());
     let output =
         command.stdin(Stdio::null()).output().context("cannot start nft (`make setup` installs it)")?;
@@ -128,38 +134,39 @@ fn timed(command: &mut Command) -> Result<Took> {
     })
 }
 
-/// Reads what `nft --debug=mnl` says: of every message, a line with its length and one with its type.
+/// Parses the output of `nft --debug=mnl`: for every message, a line with its length and one with its type.
 fn parse_sent(said: &str) -> Result<Sent> {
     let number = |line: &str| {
-        let word = line.split('|').nth(1).map(str::trim).context("a line without a number")?;
-        word.parse::<u32>().with_context(|| format!("`{word}` is no number"))
+        let word = line.split('|').nth(1).map(str::trim).context("the line has no number")?;
+        word.parse::<u32>().with_context(|| format!("`{word}` is not a number"))
     };
     let (mut sent, mut is_inside) = (Sent::default(), false);
     let mut lines = said.lines();
     while let Some(line) = lines.find(|line| line.contains("| message length |")) {
         let length = number(line)?;
-        let kind = number(lines.next().context("a message without a type")?)?;
+        let kind = number(lines.next().context("the message has no type")?)?;
         is_inside |= kind == BEGIN;
         if is_inside {
             sent = Sent { messages: sent.messages + 1, bytes: sent.bytes + u64::from(length) };
         }
         is_inside &= kind != END;
     }
-    ensure!(sent.messages > 0, "nft told of no transaction");
+    ensure!(sent.messages > 0, "nft reported no transaction");
     Ok(sent)
 }
 
-/// A group of processes of our own.
+/// A control group of our own.
 #[derive(Debug)]
 struct Group {
     directory: PathBuf,
-    /// The file that tells its memory, and the word before the number of bytes, if it tells more.
+    /// File with its memory usage, and the key before the number of bytes if the file has several.
     file: &'static str,
     word: Option<&'static str>,
 }
 
 impl Group {
-    /// Makes one where there are control groups of version 1 with kernel memory, or of version 2 with a controller of memory.
+    /// Creates a group if cgroup v1 with kernel memory accounting, or cgroup v2 with a memory controller, is
+    /// available.
     fn make() -> Option<Self> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         let own = own.lines().find_map(|line| line.split_once(":memory:")).map_or("", |(_, path)| path);
@@ -170,7 +177,7 @@ impl Group {
         candidates.into_iter().find_map(|(directory, file, word)| {
             sweep(directory.parent()?);
             fs::create_dir(&directory).ok()?;
-            // Dropping a group that tells nothing removes it.
+            // Dropping a group without accounting removes it.
             let group = Self { directory, file, word };
             group.kib().is_ok().then_some(group)
         })
@@ -185,25 +192,25 @@ impl Group {
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let word = self.word.unwrap_or_default();
         let number = text.lines().find_map(|line| line.strip_prefix(word)).context("no number")?;
-        Ok(number.trim().parse::<u64>().context("no number of bytes")? / 1_024)
+        Ok(number.trim().parse::<u64>().context("not a number of bytes")? / 1_024)
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // It has no members any more; what is left of it otherwise is an empty directory.
+        // The group has no members left, so it is an empty directory.
         let _ = fs::remove_dir(&self.directory);
     }
 }
 
-/// Removes the groups of runs that were killed.
+/// Removes the groups of killed runs.
 fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(id) = name.to_str().and_then(|name| name.strip_prefix(GROUP)) else { continue };
         if !Path::new("/proc").join(id).exists() {
-            // Whoever is first of several removes it.
+            // With several concurrent runs, one of them removes it.
             let _ = fs::remove_dir(entry.path());
         }
     }

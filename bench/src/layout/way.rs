@@ -1,4 +1,4 @@
-//! A way from a machine that asks, over a node with a ruleset, to one that answers at every endpoint's address.
+//! Path from a client machine over a node with a ruleset to a backend that has every endpoint address.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -20,10 +20,10 @@ use crate::{
 };
 
 const NODE: &str = "node1";
-/// How long a client asks for the sake of an answer.
+/// Duration of a client run that checks for replies.
 const ASKED: Duration = Duration::from_millis(100);
 
-/// A node that forwards, and two workloads behind it.
+/// A forwarding node with two workloads behind it.
 #[derive(Debug)]
 pub(super) struct Way {
     pub(super) node: Namespace,
@@ -38,7 +38,7 @@ impl Way {
         topology.add_workload(CLIENT, NODE, 2)?;
         topology.add_workload(BACKEND, NODE, 3)?;
         contestant::prepare(&topology)?;
-        let answering = topology.workloads.get(BACKEND).context("it was just added")?;
+        let answering = topology.workloads.get(BACKEND).context("the workload was just added")?;
         let [address, _] = answering.addresses;
         let network = served::ENDPOINTS;
         answering.namespace.ip(&[format!("route add local {network} dev lo")])?;
@@ -49,26 +49,26 @@ impl Way {
         Ok(Self { node, client, _backend: backend, _topology: topology })
     }
 
-    /// Removes the ruleset, for which the kernel had taken so much memory, and waits until it is freed.
+    /// Removes the ruleset and waits until its kernel memory is freed.
     pub(super) fn clear(&self, tool: &Tool, ruleset: &Ruleset, kib: Option<u64>) -> Result<()> {
         tool.remove(&self.node, &ruleset.table(), kib)
     }
 
-    /// Makes sure that every connection to an address is answered, and that there are some.
+    /// Checks that every connection to an address succeeds, and that there is at least one.
     pub(super) fn answers(&self, target: SocketAddr) -> Result<()> {
         wait::until("an answer", || {
             let seen = client::connect(&self.client, target, 1, ASKED)?;
-            // On a machine that is very busy, the time can be over before the first attempt.
-            ensure!(seen.failed > 0 || !seen.latencies_us.is_empty(), "nobody has asked yet");
+            // On a very busy machine, the time can be over before the first attempt.
+            ensure!(seen.failed > 0 || !seen.latencies_us.is_empty(), "no connection was attempted yet");
             Ok(seen)
         })
         .and_then(|seen| {
-            ensure!(seen.failed == 0, "{target} did not answer: {:?}", seen.first_failure);
+            ensure!(seen.failed == 0, "{target} did not respond: {:?}", seen.first_failure);
             Ok(())
         })
     }
 
-    /// What is in the kernel.
+    /// Returns the current table in the kernel.
     pub(super) fn listing(&self, ruleset: &Ruleset) -> Result<Listing> {
         let table = ruleset.table();
         let words: Vec<_> = ["list", "table"].into_iter().chain(table.split(' ')).collect();
@@ -76,7 +76,7 @@ impl Way {
     }
 }
 
-/// Where a Service is reached.
+/// Returns the frontend of a Service.
 pub(super) fn frontend(service: &Served) -> SocketAddr {
     SocketAddr::new(service.address.into(), PORT)
 }

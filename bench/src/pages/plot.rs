@@ -1,17 +1,17 @@
-//! A plot of dots on a logarithmic scale, as SVG: one row per series, one dot per figure, a line at the median.
+//! SVG dot plot on a logarithmic scale: one row per series, one dot per value, a line at the median.
 
 use std::{collections::BTreeMap, fmt::Write};
 
-/// Figures that make a row.
+/// A row of a plot.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// What is written beside it.
+    /// Label.
     pub label: String,
-    /// The colour of its dots, as SVG names them.
+    /// Color of the dots as an SVG color.
     pub colour: &'static str,
-    /// Positive figures in any order; others cannot be shown on a logarithmic scale and count as the scale's least.
+    /// Positive values in any order; others do not fit a logarithmic scale and are drawn at its minimum.
     pub figures: Vec<f64>,
-    /// Where the line stands.
+    /// Position of the median line.
     pub median: Option<f64>,
 }
 
@@ -22,12 +22,12 @@ const TOP: f64 = 56.0;
 const ROW_HEIGHT: f64 = 26.0;
 const SCALE_HEIGHT: f64 = 44.0;
 const DOT_RADIUS: f64 = 2.6;
-/// Dots of a row are spread over these heights by turns, so that equal figures stay apart.
+/// Vertical offsets of consecutive dots, so that equal values stay distinguishable.
 const SPREAD: [f64; 5] = [0.0, -5.0, 5.0, -2.5, 2.5];
-/// Dots on one another that are drawn: with more of them nothing looks different.
+/// Maximum number of dots drawn at the same position; more of them look the same.
 const STACK_MAX: usize = 4;
 
-/// Draws rows under a title; `unit` is written beside the scale, which has a line for each power of ten.
+/// Draws rows under a title; `unit` labels the scale, which has a line per power of ten.
 #[must_use]
 pub fn dots(title: &str, unit: &str, rows: &[Row]) -> String {
     let scale = Scale::of(rows);
@@ -41,7 +41,7 @@ pub fn dots(title: &str, unit: &str, rows: &[Row]) -> String {
     );
     for power in scale.first..=scale.last {
         let (x, figure) = (scale.x(10f64.powi(power)), 10f64.powi(power));
-        // Writing to a String cannot fail; so everywhere here.
+        // Writing to a String cannot fail; the same applies below.
         let _ = writeln!(
             svg,
             "<line x1=\"{x:.1}\" y1=\"{:.1}\" x2=\"{x:.1}\" y2=\"{bottom:.1}\" stroke=\"#cccccc\"/>\n\
@@ -83,7 +83,7 @@ fn draw_row(svg: &mut String, scale: &Scale, row: &Row, y: f64) {
     }
 }
 
-/// Powers of ten that enclose all figures.
+/// Powers of ten that enclose all values.
 struct Scale {
     first: i32,
     last: i32,

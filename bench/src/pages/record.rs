@@ -1,4 +1,4 @@
-//! What a run has found: figures, which are written, read again, and shown as a page and a plot.
+//! Results of a run, which are written, read again, and rendered as a page and a plot.
 
 use std::{fs, path::Path};
 
@@ -7,29 +7,29 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::host::{Host, Load};
 
-/// Everything that a run of a benchmark has found. Its page and its plot say what the figures say, and nothing else.
+/// Results of a benchmark. Page and plot are derived from the stored values only.
 pub trait Report: Serialize + DeserializeOwned {
-    /// The benchmark's name: of its command and of its files.
+    /// Name of the benchmark: of its command and of its files.
     const NAME: &'static str;
 
-    /// The page, as it is written.
+    /// Renders the page.
     fn page(&self) -> String;
 
-    /// The plot, as it is written.
+    /// Renders the plot.
     fn plot(&self) -> String;
 
-    /// How busy the machine was; none before the end of the run.
+    /// Returns the machine load, or `None` before the end of the run.
     fn load(&self) -> Option<&Load>;
 
-    /// Why the figures say little; none when the machine was quiet.
+    /// Returns the reason why the results are unreliable, or `None` if the machine was idle enough.
     fn too_busy(&self) -> Option<String> {
         self.load().and_then(Load::too_busy)
     }
 
-    /// Writes `NAME.json` with every figure, `NAME.md` and `NAME.svg`.
+    /// Writes `NAME.json` with all values, `NAME.md` and `NAME.svg`.
     ///
     /// # Errors
-    /// The directory cannot be written.
+    /// Returns an error if the directory cannot be written.
     fn write(&self, directory: &Path) -> Result<()> {
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let json = serde_json::to_string_pretty(self).context("figures serialise")? + "\n";
@@ -42,15 +42,16 @@ pub trait Report: Serialize + DeserializeOwned {
     }
 }
 
-/// The names of the page and of the plot, with what is in them.
+/// Returns the names and contents of the page and of the plot.
 fn files<R: Report>(report: &R) -> [(String, String); 2] {
     [(format!("{}.md", R::NAME), report.page()), (format!("{}.svg", R::NAME), report.plot())]
 }
 
-/// The page and the plot of what a run wrote into a directory, by their names; nothing when none ever did.
+/// Regenerates the page and the plot of the results in a directory, with their file names; empty without
+/// results.
 ///
 /// # Errors
-/// The figures cannot be read, or are of another version of the benchmark.
+/// Returns an error if the results cannot be read or belong to another version of the benchmark.
 pub(crate) fn again<R: Report>(directory: &Path) -> Result<Vec<(String, String)>> {
     let path = directory.join(format!("{}.json", R::NAME));
     if !path.exists() {
@@ -61,37 +62,37 @@ pub(crate) fn again<R: Report>(directory: &Path) -> Result<Vec<(String, String)>
     Ok(files(&report).into())
 }
 
-/// What a benchmark measures at one setting, such as a proxy mode at a number of Services.
+/// Results of a benchmark at one setting, such as a proxy mode at a number of Services.
 pub trait Measure: Serialize + DeserializeOwned {
-    /// The benchmark's name: of its command and of its files.
+    /// Name of the benchmark: of its command and of its files.
     const NAME: &'static str;
 
-    /// The page of a run.
+    /// Renders the page of a run.
     fn page(record: &Record<Self>) -> String;
 
-    /// The plot of a run.
+    /// Renders the plot of a run.
     fn plot(record: &Record<Self>) -> String;
 }
 
-/// Points of one sort, with where and how they were measured.
+/// Results of one type, with the environment.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record<P> {
     /// The machine.
     pub host: Host,
-    /// What was measured, and beside what.
+    /// Versions of the tested software.
     pub versions: Vec<String>,
-    /// Set at the end.
+    /// Machine load, set at the end.
     pub load: Option<Load>,
-    /// In the order in which they were measured.
+    /// Results in the order of measurement.
     pub points: Vec<P>,
 }
 
 impl<P> Record<P> {
-    /// Nothing yet, on this machine.
+    /// Creates an empty record on this machine.
     ///
     /// # Errors
-    /// The kernel does not say what machine it is.
+    /// Returns an error if the machine properties cannot be read.
     pub fn begin(versions: Vec<String>) -> Result<Self> {
         Ok(Self { host: Host::ask()?, versions, load: None, points: Vec::new() })
     }

@@ -1,4 +1,4 @@
-//! Memory over time as lines, as SVG: one for each process, broken where it was started again.
+//! SVG line chart of memory over time: one line per process, broken at restarts.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -11,10 +11,11 @@ const RIGHT: f64 = 170.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 40.0;
 const COLOURS: [&str; 6] = ["#0b6e99", "#b3541e", "#3a7d44", "#7b4fa3", "#a37b00", "#555555"];
-/// Lines across, and along.
+/// Number of grid lines in each direction.
 const MARKS: u32 = 6;
 
-/// Draws what every process had taken from the kernel; a dot is a time at which the estate was the same as at all other dots.
+/// Draws the memory that each process has allocated from the kernel; dots mark the settled times, with the
+/// same objects each time.
 pub(super) fn plot(samples: &[Sample]) -> String {
     let minutes = |sample: &Sample| sample.at.as_secs_f64() / 60.0;
     let last = samples.iter().map(minutes).fold(1.0, f64::max);
@@ -22,14 +23,15 @@ pub(super) fn plot(samples: &[Sample]) -> String {
     let x = |minutes: f64| LEFT + minutes / last * (WIDTH - LEFT - RIGHT);
     let y = |mebibytes: f64| HEIGHT - BOTTOM - mebibytes / most * (HEIGHT - TOP - BOTTOM);
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n\
-         <text x=\"{LEFT}\" y=\"24\" font-size=\"15\">Memory taken from the kernel over the soak, in MiB, by minute</text>\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" \
+         fill=\"white\"/>\n<text x=\"{LEFT}\" y=\"24\" font-size=\"15\">Memory allocated from the kernel \
+         in MiB, by minute</text>\n"
     );
     for mark in 0..=MARKS {
         let share = f64::from(mark) / f64::from(MARKS);
         let (minute, height) = (last * share, most * share);
-        // Writing to a String cannot fail; so everywhere here.
+        // Writing to a String cannot fail; the same applies below.
         let _ = writeln!(
             svg,
             "<line x1=\"{LEFT}\" y1=\"{0:.1}\" x2=\"{1:.1}\" y2=\"{0:.1}\" stroke=\"#dddddd\"/>\n\

@@ -1,4 +1,5 @@
-//! A soak ([`lab::soak`]) and its page: what was changed and broken for many minutes, what that cost clients, and what is left of it.
+//! Soak test ([`lab::soak`]) and its page: changes and faults over many minutes, their cost for clients, and
+//! leftovers.
 
 mod curve;
 mod render;
@@ -17,19 +18,20 @@ use crate::{
     progress::Say,
 };
 
-/// Where control keeps its objects.
+/// Store of the control server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Store {
     /// A file.
     Sqlite,
-    /// Members of etcd on the machine of control, of which one is killed now and then.
+    /// Members of etcd next to the control server; one of them is killed now and then.
     Etcd,
 }
 
-/// Runs a soak of so many minutes, with the seed that `TIDEGATE_SEED` names, if any.
+/// Runs a soak test of `minutes`, with the seed in `TIDEGATE_SEED` if set.
 ///
 /// # Errors
-/// Not root, or something is not built or installed. What is wrong with the product is in the outcome.
+/// Returns an error if the process is not root or software is missing. Defects of the product are part of the
+/// outcome.
 pub fn run(minutes: u32, store: Store, say: Say<'_>) -> Result<Record<Outcome>> {
     let (seed, _) = random::seed()?;
     say(&format!("TIDEGATE_SEED={seed}"))?;
@@ -41,12 +43,12 @@ pub fn run(minutes: u32, store: Store, say: Say<'_>) -> Result<Record<Outcome>> 
     of(outcome)
 }
 
-/// The record of a soak.
+/// Creates the record of a soak test.
 ///
 /// # Errors
-/// The kernel does not say what machine it is.
+/// Returns an error if the machine properties cannot be read.
 pub fn of(outcome: Outcome) -> Result<Record<Outcome>> {
-    // The programs are those that are built beside this one.
+    // The tested programs are of the same build type as this one.
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };
     let mut record = Record::begin(vec![format!("tidegate {} ({build} build)", env!("CARGO_PKG_VERSION"))])?;
     record.points.push(outcome);
@@ -65,7 +67,7 @@ impl Measure for Outcome {
     }
 }
 
-/// A soak with etcd as the store: a page of its own, so that it takes no other's place.
+/// A soak test with an etcd store, which has a separate page.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WithEtcd(pub Record<Outcome>);

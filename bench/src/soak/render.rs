@@ -1,4 +1,4 @@
-//! The page of a soak.
+//! Rendering of the soak test's page.
 
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
@@ -6,39 +6,51 @@ use lab::chaos::soak::{GROWTH_MAX_PERCENT, Harm, KINDS, MODES, Outcome};
 
 use crate::pages::{page, record::Record};
 
-const METHOD: &str = "\
-Network namespaces on one machine: a control server, a node of each of the modes nftables, iptables and userspace (ipvs is left
-out: the kernel here has none), a router (FRR) with BGP, and clients inside the cluster, beside it and behind the router. Writers change
-endpoints, weights, Services of all sorts, pools, Workloads, what is announced, and drain Nodes; every answer is looked at, and what is not
-answered is asked for again. Clients connect all the time, and each connection is answered, or lost to a fault that may cost it (then or
-within 15 seconds after it), or lost without a reason. By UDP they ask again when there is no answer: what is on its way to an endpoint, or
-back, when the endpoint is taken away is lost, in every mode. More than one in a thousand of these is wrong. The agent of one node is never killed, and no process of Tidegate in the second
-half, where they are stopped instead, so that their memory at the end is that of a long life. Where the store is etcd, one of its members
-is killed now and then, to the end.
+const METHOD: &str = "The environment consists of network namespaces on one machine: a control server, a \
+                      node in each of the modes nftables, iptables and userspace (ipvs is omitted, \
+                      because this kernel does not support it), a router (FRR) with BGP, and clients \
+                      inside the cluster, next to it and behind the router. Writers change endpoints, \
+                      weights, Services of all kinds, pools, Workloads and advertisements, and drain \
+                      Nodes; every response is checked, and requests without a response are retried. \
+                      Clients connect continuously. Each connection succeeds, or fails during a fault \
+                      that excuses it (or within 15 seconds after it), or fails without an excuse. UDP \
+                      clients retry once: in every mode, a datagram to or from an endpoint is lost if \
+                      the endpoint is removed meanwhile. More than one retry per thousand connections is \
+                      a problem. The agent of one node is never killed, and in the second half no \
+                      process of Tidegate is killed but suspended instead, so that the final memory is \
+                      that of a long-running process. With an etcd store, one of its members is killed \
+                      now and then, until the end.\n\nAt the end of each part, writes and faults stop; \
+                      every node must verify everything, and every address of every Service must lead to \
+                      the backends given by the API. Then the writers undo their changes, clients pause \
+                      for 40 seconds, so that a relay has no flow left, and memory is sampled eleven \
+                      times in ten seconds, of which the median counts. The objects are then the same \
+                      each time. The judged value is the heap in use, as reported by both servers and by \
+                      an agent for its relay (`…_heap_in_use_bytes` at `/metrics`); memory allocated \
+                      from the kernel (`Anonymous` in `smaps_rollup`) and resident memory are shown for \
+                      comparison. The value in the middle of the soak test is compared with the one at \
+                      its end: by then everything lazy has been allocated, and no process is killed any \
+                      more. Just before both measurements the memories of control are filled with the \
+                      same operations: changes, Services created and deleted, requests and dry \
+                      runs.\n\nAt the very end everything is deleted. Rules, sets, links, addresses, \
+                      routes, translated flows, client entries of session affinity (kept for three hours \
+                      unless removed), listening sockets, the files, threads and children of every \
+                      process and the names of files on disk must be the same as before the first \
+                      object; after `tidegate-agent cleanup`, the rules and the network of each node \
+                      must be the same as before its agent. Four differences are accepted. A process may \
+                      hold less than before: a restarted one has not allocated everything yet that is \
+                      created lazily. It may have up to four more threads in which its runtime waits for \
+                      files: two such threads share periodic work, and neither is idle for long enough \
+                      to end. TCP flows are left to end by themselves (`removalPolicy: Keep`), so the \
+                      nodes' kernels are configured to drop them after ten idle seconds instead of up to \
+                      five days; any flow left after that is a leak. And unreferenced nftables chains \
+                      are kept for the next Service of their shape (number of slots, kind of affinity), \
+                      until they outnumber the others and 64.\n";
 
-At the end of each part nobody writes or strikes; every node has to verify everything, and every address of every Service has to lead where
-the API says. Then the writers undo what they made, clients ask for nothing for 40 seconds, so that a relay has no flow left, and memory is
-looked at, eleven times in ten seconds, of which the middle counts: the estate is then the same each time. What is judged is the heap in use, which both servers tell of themselves and an agent of its relay
-(`…_heap_in_use_bytes` at `/metrics`); what they have taken from the kernel (`Anonymous` in `smaps_rollup`) and what is resident is beside it. It is compared from the
-middle of the soak to its end: by then everything was made once, and no process is killed any more. Just before both looks the same
-is done, as much of it as control remembers: changes, Services that come and go, requests, and requests that only try.
-
-At the very end everything is deleted, and rules, sets, links, addresses, routes, translated flows, what is remembered of clients with affinity
-(for three hours, if nobody removes it), listening sockets, the files, threads and children of every process and the names of files on disk
-have to be what they were before the first object; after `tidegate-agent cleanup` the rules and the network of each node have to be what they
-were before its agent. Four things are let pass, with a reason. A process may hold less than before: one that was started again has not made
-yet what is made when it is needed first. It may have up to four more of the threads in which its runtime waits for files: two that are there
-share the work of every second, and neither is idle for long enough to end. Flows of TCP are left to end by themselves (`removalPolicy:
-Keep`), so the kernels of the nodes are told to forget them after ten silent seconds instead of up to five days; what is there after that,
-somebody keeps. And chains of nftables to which nothing leads stay for the next Service of their shape (how many slots, which affinity),
-until they are more than the others and 64.
-";
-
-/// The page, beside files of this name, of what this command writes.
+/// Renders the page, for the given file name and generating command.
 pub(super) fn page(record: &Record<Outcome>, name: &str, command: &str) -> String {
     let mut page = format!(
-        "# A soak\n\nWritten by `{command}`; every figure is in [{name}.json]({name}.json).\n\n\
-         ![Memory over time]({name}.svg)\n",
+        "# Soak test\n\nGenerated by `{command}`; all values are in \
+         [{name}.json]({name}.json).\n\n![Memory over time]({name}.svg)\n",
     );
     for outcome in &record.points {
         page += &summary(outcome);
@@ -73,17 +85,17 @@ fn summary(outcome: &Outcome) -> String {
     let mut text = String::from("\n## What happened\n\n");
     let wrong = outcome.faults_found();
     let said = if wrong.is_empty() { "nothing".to_owned() } else { format!("{} things", wrong.len()) };
-    // Writing to a String cannot fail; so everywhere here.
+    // Writing to a String cannot fail; the same applies below.
     let _ = writeln!(
         text,
-        "- found wrong: **{said}**\n\
-         - {} with writers and faults (`TIDEGATE_SEED={seed}`), nodes in {}, store: {store}\n\
-         - {requests} requests that change something were answered: {rate:.1} per second, {alive:.1} per second of the time in which control was \
-         neither dead nor stopped; {revisions} revisions; asked for again: {}\n\
-         - {faults} faults; {} connections answered, {} lost to faults that may cost them, {} without a reason; {} by UDP were answered when \
-         they asked again, and had met no fault\n\
-         - every node verified everything, and every address led where the API says, at the end of {} of {} parts ({} addresses)\n\
-         - files of control and agents at the end of the parts: {} MiB",
+        "- found wrong: **{said}**\n- {} with writers and faults (`TIDEGATE_SEED={seed}`), nodes in {}, \
+         store: {store}\n- {requests} successful write requests: {rate:.1} per second, {alive:.1} per \
+         second of the time in which control was neither killed nor suspended; {revisions} revisions; \
+         retried: {}\n- {faults} faults; {} successful connections, {} failed with an excusing fault, {} \
+         failed without an excuse; {} UDP requests succeeded on the second attempt without an excusing \
+         fault\n- at the end of {} of {} parts every node had verified everything, and every address led \
+         to the backends given by the API ({} addresses)\n- files of control and agents at the end of \
+         the parts: {} MiB",
         long(*took),
         MODES.join(", "),
         if again.is_empty() { "none".to_owned() } else { again.join(", ") },
@@ -104,13 +116,14 @@ fn summary(outcome: &Outcome) -> String {
 
 fn growth(outcome: &Outcome) -> String {
     let mut text = format!(
-        "\n## Memory\n\nAt two times at which the estate is the same; what is in use may grow by less than {GROWTH_MAX_PERCENT} %.\n\n\
-         | process | | from | to | what | KiB | KiB then | growth | | resident, KiB |\n|---|---|---|---|---|---|---|---|---|---|\n"
+        "\n## Memory\n\nAt two times with the same objects; the heap in use may grow by less than \
+         {GROWTH_MAX_PERCENT} %.\n\n| process | | from | to | quantity | KiB | KiB then | growth | | \
+         resident, KiB |\n|---|---|---|---|---|---|---|---|---|---|\n"
     );
     for growth in outcome.growth() {
         let ([from, to], [before, after]) = (growth.between.map(long), growth.kib);
         let [resident, then] = growth.resident_kib;
-        let what = if growth.is_in_use { "in use" } else { "taken from the kernel" };
+        let what = if growth.is_in_use { "in use" } else { "allocated from the kernel" };
         let life = if growth.is_one_life { "one life" } else { "not one life" };
         let judged = match growth.is_met() {
             Some(true) => "met",
@@ -129,13 +142,14 @@ fn growth(outcome: &Outcome) -> String {
 
 fn costs(outcome: &Outcome) -> String {
     let mut text = String::from(
-        "\n## Faults\n\n| fault | times | may cost connections of | connections lost |\n|---|---|---|---|\n",
+        "\n## Faults\n\n| fault | count | may affect connections of | connections lost \
+         |\n|---|---|---|---|\n",
     );
     for kind in KINDS {
         let harm = match kind.harm() {
             Harm::Nobody => "nobody",
-            Harm::Announced => "those who come by an announced address",
-            Harm::ThroughNode => "those who go through that node",
+            Harm::Announced => "clients of announced addresses",
+            Harm::ThroughNode => "clients whose traffic passes that node",
             Harm::Everybody => "everybody",
         };
         let times = outcome.faults.get(&kind).copied().unwrap_or(0);
@@ -146,14 +160,14 @@ fn costs(outcome: &Outcome) -> String {
 }
 
 fn changes(outcome: &Outcome) -> String {
-    let mut text = String::from("\n## Changes\n\n| change | times |\n|---|---|\n");
+    let mut text = String::from("\n## Changes\n\n| change | count |\n|---|---|\n");
     for (kind, times) in &outcome.changes {
         let _ = writeln!(text, "| {kind} | {times} |");
     }
     text
 }
 
-/// What every process had at each look.
+/// Renders the samples of every process.
 fn over_time(outcome: &Outcome) -> String {
     let mut processes: Vec<_> = outcome.samples.iter().map(|sample| sample.process.as_str()).collect();
     processes.sort_unstable();
@@ -163,11 +177,12 @@ fn over_time(outcome: &Outcome) -> String {
         let mark = if sample.is_settled { " ●" } else { "" };
         let in_use = sample.in_use_kib.map_or_else(String::new, |kib| format!("{kib} of "));
         let said = format!("{in_use}{} / {} / {}{mark}", sample.anonymous_kib, sample.files, sample.threads);
-        // Those of one look are within the same second.
+        // Samples taken together are within the same second.
         looks.entry(Duration::from_secs(sample.at.as_secs())).or_default().insert(&sample.process, said);
     }
     let mut text = format!(
-        "\n## Over time\n\nKiB (in use, of what was) taken from the kernel / open files / threads; ● marks times at which the estate is the same.\n\n| time | {} |\n|---|{}\n",
+        "\n## Over time\n\nKiB (heap in use, of) allocated from the kernel / open files / threads; ● \
+         marks settled times, with the same objects.\n\n| time | {} |\n|---|{}\n",
         processes.join(" | "),
         "---|".repeat(processes.len())
     );
@@ -218,7 +233,7 @@ mod tests {
             "a rule was left",
             "40.0 per second, 50.0 per second of the time",
             "| control | one life | 10 min 00 s | 20 min 00 s | in use | 1000 | 1100 | +10.0 % | missed | 5000 → 5000 |",
-            "| relay killed | 3 | those who go through that node | 0 |",
+            "| relay killed | 3 | clients whose traffic passes that node | 0 |",
             "| 10 min 00 s | 1000 of 1500 / 30 / 9 ● |",
         ] {
             assert!(page.contains(part), "{part} in\n{page}");

@@ -1,20 +1,20 @@
-//! Order statistics of a few measured figures.
+//! Order statistics of a set of measurements.
 
 use serde::{Deserialize, Serialize};
 
-/// What a column of a table says of a set of figures.
+/// Summary of a set of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Half of the figures are at most this.
+    /// Median.
     pub median: f64,
-    /// 99 of 100 are at most this: with fewer than 100 figures, the largest.
+    /// 99th percentile; with fewer than 100 values, the maximum.
     pub p99: f64,
-    /// The largest.
+    /// Maximum.
     pub max: f64,
 }
 
 impl Summary {
-    /// Summarises figures in any order; none of no figures.
+    /// Summarizes values in any order; `None` without values.
     #[must_use]
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = figures.into_iter().collect();
@@ -24,7 +24,7 @@ impl Summary {
     }
 }
 
-/// The smallest figure that `percent` of all do not exceed (nearest rank).
+/// Returns the percentile by the nearest-rank method.
 fn percentile(sorted: &[f64], percent: usize) -> Option<f64> {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied()

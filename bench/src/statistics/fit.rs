@@ -1,21 +1,21 @@
-//! Whether a cost grows with a size: a straight line through points, and how sure its slope is.
+//! Linear regression of a cost over a size, with the confidence interval of the slope.
 
 use serde::Serialize;
 
-/// A straight line `cost = intercept + slope × size`, by least squares.
+/// A straight line `cost = intercept + slope × size` by least squares.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Line {
-    /// The cost at size 0.
+    /// Cost at size 0.
     pub intercept: f64,
-    /// What one more costs.
+    /// Additional cost per unit of size.
     pub slope: f64,
-    /// Half of the interval in which the slope is with 95 % confidence (Student's t, residuals as the error).
+    /// Half width of the 95 % confidence interval of the slope (Student's t, residuals as the error).
     pub slope_margin: f64,
 }
 
 impl Line {
-    /// Through at least three points of at least two sizes; none otherwise.
+    /// Fits a line to at least three points of at least two sizes; `None` otherwise.
     #[must_use]
     pub fn through(points: &[(f64, f64)]) -> Option<Self> {
         let count = points.len();
@@ -37,7 +37,7 @@ impl Line {
         Some(Self { intercept, slope, slope_margin: student_95(count - 2) * error })
     }
 
-    /// `grows` or `falls` where the slope can be told from zero, which is then outside of its interval; else `flat`.
+    /// Returns `grows` or `falls` if zero is outside the confidence interval of the slope, else `flat`.
     #[must_use]
     pub fn trend(&self) -> &'static str {
         if self.slope - self.slope_margin > 0.0 {
@@ -49,14 +49,14 @@ impl Line {
         }
     }
 
-    /// The cost at a size over that at another.
+    /// Returns the ratio of the costs at two sizes.
     #[must_use]
     pub fn ratio(&self, large: f64, small: f64) -> f64 {
         (self.intercept + self.slope * large) / (self.intercept + self.slope * small)
     }
 }
 
-/// The two-sided 95 % point of Student's t distribution; between the listed ones, the larger.
+/// Returns the two-sided 95 % point of Student's t distribution; between the listed points, the larger one.
 fn student_95(freedom: usize) -> f64 {
     const POINTS: [(usize, f64); 16] = [
         (1, 12.706),

@@ -1,10 +1,10 @@
-//! Figures out of what benchmarks wrote.
+//! Value extraction from the stored results of benchmarks.
 
 use serde_json::Value;
 
 use crate::statistics::figures::Summary;
 
-/// The points, or series, of a benchmark that have all these fields.
+/// Returns the points, or series, of a benchmark that match all these fields.
 pub(super) fn points<'a>(
     written: &'a Value,
     fields: &'a [(&'a str, Value)],
@@ -12,7 +12,7 @@ pub(super) fn points<'a>(
     all(written).filter(move |point| has(point, fields))
 }
 
-/// The first of them.
+/// Returns the first match.
 pub(super) fn point<'a>(written: &'a Value, fields: &[(&str, Value)]) -> Option<&'a Value> {
     all(written).find(|point| has(point, fields))
 }
@@ -26,13 +26,13 @@ fn has(point: &Value, fields: &[(&str, Value)]) -> bool {
     fields.iter().all(|(name, value)| point.get(name) == Some(value))
 }
 
-/// What the figures of a list say; of a list of objects, those at a pointer in each.
+/// Summarizes a list of values; for a list of objects, the value at a pointer in each.
 pub(super) fn summary(point: &Value, list: &str, pointer: &str) -> Option<Summary> {
     let figures = point.get(list)?.as_array()?;
     Summary::of(figures.iter().filter_map(|figure| figure.pointer(pointer)?.as_f64()))
 }
 
-/// The median, over the rounds, of one's figure over another's in the same round.
+/// Returns the median over the rounds of the ratio within the same round.
 pub(super) fn ratio_in_a_round(one: &Value, other: &Value, list: &str, pointer: &str) -> Option<f64> {
     let pairs = one.get(list)?.as_array()?.iter().zip(other.get(list)?.as_array()?);
     let ratios = pairs
@@ -40,7 +40,7 @@ pub(super) fn ratio_in_a_round(one: &Value, other: &Value, list: &str, pointer: 
     Some(Summary::of(ratios)?.median)
 }
 
-/// The sum of the figures of a list.
+/// Returns the sum of a list of values.
 pub(super) fn sum(point: &Value, list: &str) -> Option<f64> {
     let figures = point.get(list)?.as_array()?;
     (!figures.is_empty()).then(|| figures.iter().filter_map(Value::as_f64).sum())

@@ -1,4 +1,4 @@
-//! What was found of each target.
+//! Results for each target.
 
 use lab::chaos::soak::{Growth, Outcome};
 use serde_json::{Value, json};
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use super::figures::{point, points, ratio_in_a_round, sum, summary};
 use crate::pages::page::short;
 
-/// What was found of a target.
+/// Result for a target.
 pub(super) struct Found {
     pub(super) measured: String,
-    /// What it stands beside in the same run, and how many times that it is.
+    /// Comparison value of the same run, and the ratio to it.
     pub(super) beside: String,
     pub(super) is_met: bool,
 }
@@ -25,7 +25,7 @@ pub(super) fn first(written: &Value) -> Option<Found> {
     Some(Found {
         measured: format!("p99 {} ms, median {} ms", short(first.p99), short(first.median)),
         beside: format!(
-            "of that the durable write alone: median {} ms ({} of it)",
+            "durable write alone: median {} ms ({} of it)",
             short(write.median),
             short(write.median / first.median)
         ),
@@ -40,7 +40,7 @@ pub(super) fn cold(written: &Value) -> Option<Found> {
     Some(Found {
         measured: format!("median {} ms, max {} ms", short(cold.median), short(cold.max)),
         beside: format!(
-            "`nft -f` of the same rules {} ms: {} times as long",
+            "`nft -f` of the same rules {} ms: {} times that",
             short(bound.median),
             short(cold.median / bound.median)
         ),
@@ -53,8 +53,8 @@ pub(super) fn restart(written: &Value) -> Option<Found> {
     let writes: Vec<f64> = points.iter().filter_map(|point| sum(point, "restartWrites")).collect();
     let total: f64 = writes.iter().sum();
     (!writes.is_empty()).then(|| Found {
-        measured: format!("{total} at all of {} sizes", writes.len()),
-        beside: "a monitor of the kernel's own events listens".to_owned(),
+        measured: format!("{total} over {} sizes", writes.len()),
+        beside: "observed by a monitor of kernel events".to_owned(),
         is_met: total == 0.0,
     })
 }
@@ -66,7 +66,7 @@ pub(super) fn memory(written: &Value) -> Option<Found> {
         .map(|list| Some(summary(point, list, "")?.max / 1024.0));
     let (after, peak, again) = (after?, peak?, again?);
     Some(Found {
-        measured: format!("{} MiB; started again {} MiB", short(after), short(again)),
+        measured: format!("{} MiB; after a restart {} MiB", short(after), short(again)),
         beside: format!("peak {} MiB", short(peak)),
         is_met: after.max(again) <= 64.0,
     })
@@ -87,7 +87,7 @@ fn costs_ratio(written: &Value, costs: &str) -> Option<Found> {
     let ((control, control_few), (agent, agent_few)) = (of("/controlUs")?, of("/agentUs")?);
     let ratios = [control / control_few, agent / agent_few];
     Some(Found {
-        measured: format!("control {}, agent with its kernel {}", short(ratios[0]), short(ratios[1])),
+        measured: format!("control {}, agent with kernel {}", short(ratios[0]), short(ratios[1])),
         beside: format!(
             "control {} and {} µs, agent {} and {} µs",
             short(control),
@@ -133,7 +133,7 @@ fn connections(written: &Value, own: &str) -> Option<Found> {
     let ratio = |other: &Value| ratio_in_a_round(many, other, "rounds", "/perSecond");
     let beside = ["direct", "haproxy", "nginx"].iter().filter_map(|name| {
         let rival = series(name, 0)?;
-        Some(format!("{name} {} a second: {} times as many", short(rate(rival)?), short(ratio(rival)?)))
+        Some(format!("{name} {} per second: {} times that", short(rate(rival)?), short(ratio(rival)?)))
     });
     let over_few = ratio(series(own, 10)?)?;
     Some(Found {
@@ -160,7 +160,7 @@ pub(super) fn fanout(written: &Value) -> Option<Found> {
         measured: format!("p99 {} ms, median {} ms", short(last.p99), short(last.median)),
         beside: bound.map_or("–".to_owned(), |bound| {
             let ratio = short(last.p99 / bound.p99);
-            format!("a sender that only sends the same: p99 {} ms, {ratio} times as long", short(bound.p99))
+            format!("baseline sender of the same bytes: p99 {} ms, {ratio} times that", short(bound.p99))
         }),
         is_met: last.p99 <= 1_000.0 && agents["lost"] == 0 && agents["services"] == 10_000,
     })
@@ -173,12 +173,12 @@ pub(super) fn fanout_memory(written: &Value) -> Option<Found> {
     let (changes, herd) = (most("peakKib")?, most("herdPeakKib")?);
     Some(Found {
         measured: format!("{} MiB", short(changes.max(herd))),
-        beside: format!("{} MiB while they only follow", short(changes)),
+        beside: format!("{} MiB without a reconnect", short(changes)),
         is_met: changes.max(herd) <= 512.0,
     })
 }
 
-/// How long a soak has to take, and its changes a second.
+/// Minimum duration of a soak test in seconds, and its changes per second.
 const SOAK_SECS: f64 = 30.0 * 60.0;
 const SOAK_PER_SECOND: f64 = 50.0;
 
@@ -190,8 +190,8 @@ pub(super) fn soak(written: &Value) -> Option<Found> {
     let has_kept = outcome.is_growth_judged && growth.iter().all(|growth| growth.is_met() == Some(true));
     Some(Found {
         measured: format!(
-            "{:.0} minutes with {} as the store, {} changes a second, {} faults: {wrong} found wrong, {} connections lost without a reason, what {} processes have in use \
-             {most:+.1} % at most",
+            "{:.0} minutes with {} as the store, {} changes per second, {} faults: {wrong} problems, {} \
+             connections lost without an excuse, heap in use of {} processes {most:+.1} % at most",
             secs / 60.0,
             outcome.store,
             short(per_second),
@@ -200,7 +200,7 @@ pub(super) fn soak(written: &Value) -> Option<Found> {
             growth.len()
         ),
         beside: format!(
-            "{} connections were lost to faults that may cost them, {} answered",
+            "{} connections lost with an excusing fault, {} successful",
             outcome.fates.excused.values().sum::<u64>(),
             outcome.fates.answered
         ),
@@ -216,7 +216,7 @@ pub(super) fn etcd(written: &Value) -> Option<Found> {
     writes(written, "etcd", 2_000.0)
 }
 
-/// The best rate of a store, at the number of clients and objects a request that gives it.
+/// Returns the best rate of a store over all numbers of clients and objects per request.
 fn writes(written: &Value, store: &str, demanded: f64) -> Option<Found> {
     let best = |store: &str| {
         let fields = [("store", json!(store))];
@@ -227,9 +227,9 @@ fn writes(written: &Value, store: &str, demanded: f64) -> Option<Found> {
     };
     let ((rate, clients, objects), (disk, _, _)) = (best(store)?, best("disk")?);
     Some(Found {
-        measured: format!("{} ({clients} clients, {objects} objects a request)", short(rate)),
+        measured: format!("{} ({clients} clients, {objects} objects per request)", short(rate)),
         beside: format!(
-            "`fdatasync` of 4 KiB alone {} a second: {} times as many",
+            "`fdatasync` of 4 KiB alone {} per second: {} times that",
             short(disk),
             short(rate / disk)
         ),
@@ -254,7 +254,7 @@ fn failover(written: &Value, own: &str, rival: &str, demanded_ms: f64) -> Option
     Some(Found {
         measured: format!("p99 {} ms, median {} ms", short(own.p99), short(own.median)),
         beside: format!(
-            "{rival}: median {} ms, {} times as long",
+            "{rival}: median {} ms, {} times that",
             short(other.median),
             short(own.median / other.median)
         ),
@@ -272,7 +272,7 @@ pub(super) fn bgp(written: &Value) -> Option<Found> {
     Some(Found {
         measured: format!("p99 {} ms in FRR, {} ms in BIRD", short(frr.p99), short(bird.p99)),
         beside: format!(
-            "GoBGP without BFD, FRR: median {} ms, {} times as long",
+            "GoBGP without BFD, FRR: median {} ms, {} times that",
             short(rival.median),
             short(frr.median / rival.median)
         ),

@@ -1,5 +1,5 @@
-//! The targets of the design beside what was measured: the first page of `docs/benchmarks`, made of the figures that benchmarks wrote; and
-//! the other pages, made of them again.
+//! Design targets and their results: the index page of `docs/benchmarks`, generated from the stored results,
+//! and regeneration of the other pages.
 
 mod figures;
 mod found;
@@ -17,14 +17,14 @@ use crate::{
     soak, writes,
 };
 
-/// A page of a benchmark.
+/// A benchmark with a page.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
-    /// What its files are called.
+    /// Base name of its files.
     pub name: &'static str,
-    /// What is given to `bench` to measure it.
+    /// Arguments of `bench` that run it.
     pub command: &'static str,
-    /// What it asks.
+    /// Question answered by the benchmark.
     pub question: &'static str,
 }
 
@@ -34,48 +34,42 @@ impl Asked {
     }
 }
 
-/// The benchmarks that have a page, in the order in which the first page names them.
+/// Benchmarks with a page, in the order of the index page.
 pub const BENCHMARKS: [Asked; 10] = [
     Asked::by(
         "change",
-        "what a change of endpoints takes until traffic follows it, and what it costs, with few and many Services",
+        "latency of an endpoint change until traffic follows it, and its cost, with few and many Services",
     ),
     Asked::by(
         "cold",
-        "how long an agent takes from its start until everything is programmed and verified, and how much memory it has then",
+        "time from the start of an agent until everything is programmed and verified, and its memory then",
     ),
-    Asked::by(
-        "layout",
-        "what the rules of nftables mode cost the kernel beside rules in the layout of kube-proxy",
-    ),
+    Asked::by("layout", "kernel cost of the nftables ruleset compared to the layout of kube-proxy"),
     Asked::by(
         "connections",
-        "what a new connection through a virtual address costs in each proxy mode, beside relays",
+        "cost of a new connection through a virtual address in each proxy mode, compared to proxies",
     ),
-    Asked::by("fanout", "how long a change takes until the last of many agents has acknowledged it"),
-    Asked::by(
-        "writes",
-        "how many endpoint writes a second are made durable, on SQLite and on three members of etcd",
-    ),
-    Asked::by("failover", "how long traffic is interrupted when the node that announces an address fails"),
-    Asked::by("bgp", "how long it takes until routers have learned, and lost, a route"),
-    Asked::by("soak", "what is left after half an hour of changes and faults"),
+    Asked::by("fanout", "time until the last of many agents has acknowledged a change"),
+    Asked::by("writes", "durable endpoint writes per second, on SQLite and on three members of etcd"),
+    Asked::by("failover", "traffic interruption when the node that announces an address fails"),
+    Asked::by("bgp", "time until routers have learned, and lost, a route"),
+    Asked::by("soak", "leftovers after half an hour of changes and faults"),
     Asked {
         name: "soak-etcd",
         command: "soak --store etcd",
-        question: "the same with three members of etcd as the store, of which one is killed now and then",
+        question: "the same with three members of etcd as the store, one of which is killed now and then",
     },
 ];
 
-/// The figures that benchmarks wrote, by the benchmark's name.
+/// Stored results by the name of the benchmark.
 #[derive(Debug, Default)]
 pub(crate) struct Written(BTreeMap<&'static str, Value>);
 
 impl Written {
-    /// Reads what there is in a directory; a benchmark that never ran there is missing.
+    /// Reads the results in a directory; benchmarks that were never run are missing.
     ///
     /// # Errors
-    /// A file cannot be read, or is no JSON.
+    /// Returns an error if a file cannot be read or is not JSON.
     pub(crate) fn read(directory: &Path) -> Result<Self> {
         let mut all = BTreeMap::new();
         for Asked { name, .. } in BENCHMARKS {
@@ -88,16 +82,17 @@ impl Written {
         Ok(Self(all))
     }
 
-    /// What a benchmark wrote.
+    /// Returns the results of a benchmark.
     pub(crate) fn of(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
 }
 
-/// Every page and plot that the figures in a directory make, and the first page, by the names of their files.
+/// Regenerates every page and plot from the results in a directory, and the index page, with their file
+/// names.
 ///
 /// # Errors
-/// Figures cannot be read, or are of another version of their benchmark.
+/// Returns an error if results cannot be read or belong to another version of their benchmark.
 pub fn pages(directory: &Path) -> Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     for again in [

@@ -1,4 +1,4 @@
-//! The first page: a row for each target.
+//! Rendering of the index page: a row per target.
 
 use std::fmt::Write;
 
@@ -10,28 +10,24 @@ use super::{
     slope,
 };
 
-/// What is demanded, and what was found.
+/// A target and its result.
 struct Row {
     demanded: &'static str,
     benchmark: &'static str,
     found: Option<Found>,
 }
 
-const HEAD: &str = "\
-# What Tidegate costs, and what it promises
+const HEAD: &str = "# Benchmarks\n\nEvery value below comes from the files in this directory, which \
+                    benchmarks write (`make bench`; a single one with `cargo run --release -p bench -- \
+                    NAME`, as root); `bench pages` regenerates this page and the others from them. Times \
+                    depend on the machine: each page names its machine, the load, and the contestants \
+                    measured in the same run. No test asserts a time: `make test` runs small variants of \
+                    all benchmarks to keep them working, without judging times. [notes.md](notes.md) \
+                    describes the findings of profiling and the resulting changes.\n\n## Targets\n\n| \
+                    target | measured | comparison in the same run | met | measured by \
+                    |\n|---|---|---|---|---|\n";
 
-Every figure below is out of the files beside this page, which benchmarks write (`make bench`; one of them with `cargo run --release -p bench --
-NAME`, as root); `bench pages` makes this page and the others of them. A time says little without the machine that it was taken on: each page names
-its own, how busy it was, and what stood beside Tidegate in the same run. Nothing here is asserted by a test: small variants of all benchmarks run
-in `make test` so that they work, and judge no time. What profiles showed, and what was done about it, is in [notes.md](notes.md).
-
-## Targets
-
-| demanded | measured | beside it, in the same run | met | measured by |
-|---|---|---|---|---|
-";
-
-/// The page, from the figures.
+/// Renders the page from the stored results.
 pub(super) fn page(written: &Written) -> String {
     let mut text = HEAD.to_owned();
     for Row { demanded, benchmark, found } in rows(written) {
@@ -45,7 +41,7 @@ pub(super) fn page(written: &Written) -> String {
             }
             None => ("not yet".to_owned(), "–".to_owned(), "–"),
         };
-        // Writing to a String cannot fail; so everywhere here.
+        // Writing to a String cannot fail; the same applies below.
         let _ = writeln!(text, "| {demanded} | {measured} | {beside} | {met} | {page} |");
     }
     text += "\n## Benchmarks\n\n";
@@ -81,62 +77,64 @@ fn rows(written: &Written) -> Vec<Row> {
             "change",
             found::first,
         ),
-        row("agent from nothing, 10,000 Services × 2 endpoints, nftables: ≤ 2 s", "cold", found::cold),
-        row("agent started again with nothing to do: 0 kernel writes", "cold", found::restart),
-        row("agent's memory at 10,000 Services × 10 endpoints: ≤ 64 MiB", "cold", found::memory),
+        row("cold start of an agent, 10,000 Services × 2 endpoints, nftables: ≤ 2 s", "cold", found::cold),
+        row("restart of an agent without changes: 0 kernel writes", "cold", found::restart),
+        row("memory of the agent at 10,000 Services × 10 endpoints: ≤ 64 MiB", "cold", found::memory),
         row(
-            "processor time of a change of endpoints at 10,000 over that at 100 Services, nftables: ≤ 1.2",
+            "CPU time of an endpoint change at 10,000 Services relative to 100, nftables: ≤ 1.2",
             "change",
             found::ratio,
         ),
-        row("the same of a Service that comes and goes: ≤ 1.2", "change", found::service_ratio),
+        row("the same for deleting and recreating a Service: ≤ 1.2", "change", found::service_ratio),
         row(
-            "messages to the kernel for a change at most over those at fewest Services, ipvs: ≤ 1.2",
+            "kernel messages of a change at the most Services relative to the fewest, ipvs: ≤ 1.2",
             "change",
             found::ipvs_ratio,
         ),
         row(
-            "what 1,000 Services more add to the cost of a change, 100 to 50,000 Services × 10 endpoints, nftables: nothing that can be told from zero",
+            "cost of a change per additional 1,000 Services, 100 to 50,000 Services × 10 endpoints, \
+             nftables: indistinguishable from zero",
             "change",
             slope::nftables,
         ),
-        row("the same in ipvs mode, in a guest, by messages to the kernel", "change", slope::ipvs),
+        row("the same in ipvs mode, in a guest, by kernel messages", "change", slope::ipvs),
         row(
-            "new connections a second at 10,000 over those at 10 Services, nftables: ≥ 0.95",
+            "new connections per second at 10,000 Services relative to 10, nftables: ≥ 0.95",
             "connections",
             found::nftables_rate,
         ),
         row("the same in ipvs mode: ≥ 0.95", "connections", found::ipvs_rate),
         row(
-            "1,000 agents, 10,000 Services, 100 changes a second: p99 until the last agent has it ≤ 1 s",
+            "1,000 agents, 10,000 Services, 100 changes per second: p99 until the last agent has it ≤ 1 s",
             "fanout",
             found::fanout,
         ),
         row(
-            "the control server's memory meanwhile, also when all come back at once: ≤ 512 MiB",
+            "memory of the control server during this, including a mass reconnect: ≤ 512 MiB",
             "fanout",
             found::fanout_memory,
         ),
         row(
-            "durable endpoint writes a second on SQLite, clients that batch: ≥ 5,000",
+            "durable endpoint writes per second on SQLite, batching clients: ≥ 5,000",
             "writes",
             found::sqlite,
         ),
         row("the same on three members of etcd: ≥ 2,000", "writes", found::etcd),
         row(
-            "announcing node vanishes, L2, defaults: traffic back within 1 s (p99)",
+            "announcing node vanishes, L2, defaults: traffic restored within 1 s (p99)",
             "failover",
             found::layer2,
         ),
         row("the same, tuned: within 250 ms (p99)", "failover", found::layer2_tuned),
-        row("announcing node cut off, BGP with BFD: route gone within 1 s (p99)", "bgp", found::bgp),
+        row("announcing node disconnected, BGP with BFD: route removed within 1 s (p99)", "bgp", found::bgp),
         row(
-            "half an hour of 50 changes a second and faults: every node verified, nothing left behind, nothing lost without a reason, memory of each process grows by less than 5 %",
+            "half an hour of 50 changes per second and faults: every node verified, no leftovers, no \
+             connection lost without an excuse, memory of each process grows by less than 5 %",
             "soak",
             found::soak,
         ),
         row(
-            "the same with three members of etcd, of which one is killed now and then",
+            "the same with three members of etcd, one of which is killed now and then",
             "soak-etcd",
             found::soak,
         ),

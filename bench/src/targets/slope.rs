@@ -1,13 +1,14 @@
-//! Whether what a change costs follows the change, and not the number of Services: slopes of straight lines through all that was measured.
+//! Dependence of the cost of a change on the number of Services: slopes of straight lines through all
+//! measurements.
 
 use serde_json::{Value, json};
 
 use super::{figures::points, found::Found};
 use crate::statistics::fit::Line;
 
-/// What is changed: the list of a point that has what it costs, and how a row calls it.
+/// Kinds of change: the field with the costs of a point, and the label in a row.
 const SORTS: [(&str, &str); 2] = [("costs", "endpoints"), ("serviceCosts", "a Service")];
-/// The number of Services up to which it is demanded.
+/// Number of Services up to which the target applies.
 const SERVICES: f64 = 50_000.0;
 
 pub(super) fn nftables(written: &Value) -> Option<Found> {
@@ -16,7 +17,7 @@ pub(super) fn nftables(written: &Value) -> Option<Found> {
     found(written, "nftables", &quantities)
 }
 
-/// Times of a guest say nothing.
+/// Times of a guest are not meaningful.
 pub(super) fn ipvs(written: &Value) -> Option<Found> {
     found(written, "ipvs", &[("/kernelMessages", "kernel", "messages")])
 }
@@ -30,7 +31,7 @@ fn found(written: &Value, mode: &str, quantities: &[(&str, &str, &str)]) -> Opti
         for (pointer, name, unit) in quantities {
             let line = line(written, &fields, list, pointer)?;
             is_met &= line.trend() != "grows";
-            // A negative nought is a nought.
+            // Turns a negative zero into zero.
             let slope = (line.slope * 1e3 * 100.0).round() / 100.0 + 0.0;
             slopes.push(format!("{name} {slope:.2} ± {:.2} {unit}", line.slope_margin * 1e3));
         }
@@ -72,7 +73,11 @@ mod tests {
             found.measured
         );
         assert!(!ipvs(&written(50_000, 1e-4)).unwrap().is_met);
-        assert!(!ipvs(&written(10_000, 0.0)).unwrap().is_met, "it says nothing of as many as are demanded");
+        assert!(
+            !ipvs(&written(10_000, 0.0)).unwrap().is_met,
+            "the largest number of Services is below \
+                                                               that of the target"
+        );
         assert!(nftables(&written(50_000, 0.0)).is_none());
     }
 }

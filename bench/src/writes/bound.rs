@@ -1,4 +1,4 @@
-//! What the disk allows to one who writes alone.
+//! Disk baseline: sequential durable writes by a single writer.
 
 use std::{
     fs::OpenOptions,
@@ -12,12 +12,12 @@ use anyhow::{Context, Result};
 use super::measured::Turn;
 use crate::statistics::figures::Summary;
 
-/// One page of a database.
+/// Size of a database page.
 const PAGE: usize = 4096;
-/// Pages of the file that is written over and over, as a log is.
+/// Number of pages of the file, which is overwritten cyclically like a log.
 const PAGES: u64 = 256;
 
-/// Writes a page and waits until it is on disk, again and again.
+/// Writes a page and syncs it to disk in a loop.
 pub(super) fn synced_per_second(directory: &Path, slice: Duration) -> Result<Turn> {
     let path = directory.join("bound");
     let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);

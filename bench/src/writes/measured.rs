@@ -1,4 +1,4 @@
-//! The figures of a run.
+//! Results of a run.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,20 +8,20 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// Where writes end.
+/// Destination of the writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Store {
-    /// A file of 4 KiB pages, without anything in between: the bound.
+    /// A file of 4 KiB pages without a database: the baseline.
     Disk,
-    /// SQLite, on the same disk.
+    /// SQLite on the same disk.
     Sqlite,
     /// Three members of etcd, all on the same disk.
     Etcd,
 }
 
 impl Store {
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -32,25 +32,25 @@ impl Store {
     }
 }
 
-/// One store, with so many clients that write so much at once.
+/// Results of a store with a number of clients and a request size.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Point {
     /// The store.
     pub store: Store,
-    /// Clients at once.
+    /// Number of concurrent clients.
     pub clients: u16,
-    /// Objects in a request.
+    /// Objects per request.
     pub objects: u32,
     /// Objects written per second, by turn.
     pub per_second: Vec<f64>,
-    /// The median of the time of a request, by turn, in milliseconds.
+    /// Median request time in milliseconds, by turn.
     pub median_ms: Vec<f64>,
-    /// Its 99th percentile, by turn.
+    /// 99th percentile of the request time, by turn.
     pub p99_ms: Vec<f64>,
 }
 
-/// What one turn found.
+/// Result of one turn.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
     pub(super) per_second: f64,
@@ -68,7 +68,7 @@ impl Point {
         self.p99_ms.push(turn.latency_ms.p99);
     }
 
-    /// The median of the turns.
+    /// Returns the median of the turns.
     #[must_use]
     pub fn typical_per_second(&self) -> Option<f64> {
         Summary::of(self.per_second.iter().copied()).map(|summary| summary.median)

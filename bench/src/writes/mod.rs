@@ -1,11 +1,12 @@
-//! Durable writes of endpoints: how many per second, and how long each takes, on every store.
+//! Durable write benchmark: endpoint writes per second and their latency on every store.
 //!
 //! ```text
 //!   1 … 64 clients ─▶ tidegate-api ─▶ SQLite (a file)
 //!   1 … 64 clients ─▶ tidegate-api ─▶ etcd, three members
-//!   bound:            write 4 KiB, fdatasync, again: what the disk allows to one who writes alone
+//!   bound:            write 4 KiB, fdatasync, repeat: the limit of the disk for a single writer
 //! ```
-//! A write is answered when it is on disk (with etcd: on the disks of two members). All stores are on one disk.
+//! The response to a write implies that it is on disk (with etcd: on the disks of two members). All stores
+//! are on one disk.
 
 mod bound;
 mod measured;
@@ -26,29 +27,29 @@ use serde_json::{Value, json};
 pub use self::measured::{Point, Store};
 use crate::{host::LoadMeter, pages::record::Record, progress::Say, statistics::figures::Summary};
 
-/// EndpointSets in one request of a client that writes many.
+/// EndpointSets per request of a batching client.
 pub const BULK: u32 = 100;
-/// Services whose endpoints are written, by turns.
+/// Number of Services whose endpoints are written, in rotation.
 const SERVICES: u32 = 500;
-/// The last parts of addresses on the fabric: the control servers', and the clients'.
+/// Last octets of the fabric addresses of the control servers and of the clients.
 const CONTROL_HOSTS: [u8; 2] = [10, 11];
 const CLIENT_HOST: u8 = 200;
 const CONTROL_PORT: u16 = 7440;
-/// Members of etcd.
+/// Number of etcd members.
 const MEMBERS: u8 = 3;
 
-/// What to measure.
+/// Benchmark parameters.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Turns of each contestant.
+    /// Turns per contestant.
     pub rounds: u16,
-    /// How long a turn takes.
+    /// Duration of a turn.
     pub slice: Duration,
-    /// Clients at once.
+    /// Numbers of concurrent clients.
     pub clients: Vec<u16>,
 }
 
-/// A control server on a store.
+/// A control server with its store.
 struct Contestant {
     store: Store,
     _server: Machine,
@@ -56,10 +57,10 @@ struct Contestant {
     _members: Vec<Machine>,
 }
 
-/// Measures all stores by turns.
+/// Measures all stores in turn.
 ///
 /// # Errors
-/// Not root, something is not built or installed, or a write is refused.
+/// Returns an error if the process is not root, software is missing, or a write is rejected.
 pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     let etcd_version = lab::host::shell::run("etcd", &["--version"])?;
     let etcd_version = etcd_version.lines().next().unwrap_or_default().to_owned();
@@ -74,13 +75,14 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
         contestants.rotate_left(1);
         let alone = bound::synced_per_second(directory.path(), options.slice)?;
         record.enter(Store::Disk, 1, 1, &alone);
-        say(&format!("{:>3} the disk alone: {:.0} writes of 4 KiB per second", round + 1, alone.per_second))?;
+        say(&format!("{:>3} disk alone: {:.0} writes of 4 KiB per second", round + 1, alone.per_second))?;
         for contestant in &contestants {
             for &clients in &options.clients {
                 for objects in [1, BULK] {
                     let turn = turn(contestant, &from, clients, objects, options.slice)?;
                     say(&format!(
-                        "{:>3} {:<7} {clients:>2} clients, {objects:>3} a request: {:>6.0} writes/s, {:.2} ms (p99 {:.2})",
+                        "{:>3} {:<7} {clients:>2} clients, {objects:>3} per request: {:>6.0} writes/s, \
+                         {:.2} ms (p99 {:.2})",
                         round + 1,
                         contestant.store.name(),
                         turn.per_second,
@@ -129,7 +131,7 @@ fn turn(
     })
 }
 
-/// The write of a number: other endpoints of one Service, or of many.
+/// Returns the write of a number: new endpoints for one Service, or for many.
 fn request(number: u32, objects: u32) -> Sent {
     if objects == 1 {
         let patch = json!({"spec": {"endpoints": endpoints(number)}});
@@ -155,7 +157,7 @@ fn name(service: u32) -> String {
     format!("svc-{service:04}")
 }
 
-/// Ten endpoints, others for each number.
+/// Returns ten endpoints, different for each number.
 fn endpoints(number: u32) -> Vec<Value> {
     let address = |at: u32| {
         format!("10.{}.{}.{}", 128 + number / 65_536 % 64, number / 256 % 256, at * 20 + number % 20)

@@ -1,4 +1,4 @@
-//! The page of a run.
+//! Rendering of the page.
 
 use std::fmt::Write;
 
@@ -12,19 +12,20 @@ use crate::{
     statistics::figures::Summary,
 };
 
-/// What the design demands of clients that batch: objects per second.
+/// Design target for batching clients in objects per second.
 const TARGETS: [(Store, f64); 2] = [(Store::Sqlite, 5_000.0), (Store::Etcd, 2_000.0)];
 
-const METHOD: &str = "\
-A control server for each store, on one machine in network namespaces of their own, with 500 Services of ten endpoints; no agents. Clients
-replace the ten endpoints of an EndpointSet by others, each client one request after the other over a connection of its own. Several objects in
-a request are one POST to `/v1/apply`; one is a PATCH. A request is answered when what it wrote is on disk. The disk alone: 4 KiB are
-written and `fdatasync` is called, again and again, by one who does nothing else. Everybody has turns in the same run.
-";
+const METHOD: &str = "A control server per store runs on one machine in separate network namespaces, \
+                      with 500 Services of ten endpoints and no agents. Clients replace the ten \
+                      endpoints of an EndpointSet, each in a closed loop over its own connection. A \
+                      request with several objects is one POST to `/v1/apply`; a single object is a \
+                      PATCH. The response implies that the write is on disk. *Disk alone*: a single \
+                      process writes 4 KiB and calls `fdatasync` in a loop. All contestants are measured \
+                      in turn in the same run.\n";
 
-/// The page.
+/// Renders the page.
 pub(super) fn page(record: &Record<Point>) -> String {
-    page::head("Durable writes of endpoints", "writes", "Every turn as a dot")
+    page::head("Durable endpoint writes", "writes", "One dot per turn")
         + &table(record)
         + &verdict(record)
         + &page::place(&record.host, &record.versions, record.load.as_ref())
@@ -32,7 +33,7 @@ pub(super) fn page(record: &Record<Point>) -> String {
         + METHOD
 }
 
-/// Every turn as a dot.
+/// Plots one dot per turn.
 pub(super) fn plot(record: &Record<Point>) -> String {
     let row = |point: &Point| Row {
         label: format!("{}, {} clients, {} a request", point.store.name(), point.clients, point.objects),
@@ -45,8 +46,8 @@ pub(super) fn plot(record: &Record<Point>) -> String {
 
 fn table(record: &Record<Point>) -> String {
     let mut table = String::from(
-        "\n| store | clients | objects a request | turns | objects per second | over the disk alone | request: median | p99 |\n\
-         |---|---|---|---|---|---|---|---|\n",
+        "\n| store | clients | objects per request | turns | objects per second | relative to the disk \
+         alone | request: median | p99 |\n|---|---|---|---|---|---|---|---|\n",
     );
     let disk = typical(record, Store::Disk);
     for point in &record.points {
@@ -56,7 +57,7 @@ fn table(record: &Record<Point>) -> String {
         };
         let per_second = point.typical_per_second();
         let ratio = per_second.zip(disk).map(|(own, disk)| own / disk);
-        // Writing to a String cannot fail; so everywhere here.
+        // Writing to a String cannot fail; the same applies below.
         let _ = writeln!(
             table,
             "| {} | {} | {} | {} | {} | {} | {} | {} |",
@@ -84,7 +85,7 @@ fn verdict(record: &Record<Point>) -> String {
             let judged = if best >= target { "met" } else { "missed" };
             let _ = writeln!(
                 text,
-                "- {}: at least {target} durable writes of endpoints per second: {judged} ({})",
+                "- {}: at least {target} durable endpoint writes per second: {judged} ({})",
                 store.name(),
                 short(best)
             );
@@ -93,7 +94,7 @@ fn verdict(record: &Record<Point>) -> String {
     text + "\n"
 }
 
-/// The best that a store does with any clients.
+/// Returns the best median rate of a store over all settings.
 fn typical(record: &Record<Point>, store: Store) -> Option<f64> {
     let of_store = record.points.iter().filter(|point| point.store == store);
     of_store.filter_map(Point::typical_per_second).max_by(f64::total_cmp)

@@ -1,27 +1,28 @@
-//! What several clients saw of a store at the same time, and whether one honest store can have shown it to them.
+//! Consistency checker for the store: decides if the concurrent observations of several clients fit one
+//! linearizable history.
 //!
 //! ```text
 //! clients   ── operations, each with begin and end ──┐
-//! watchers  ── events as they arrived ───────────────┼──▶ check ──▶ violations
+//! watchers  ── events in order of arrival ───────────┼──▶ check ──▶ violations
 //! agents    ── states at their `synced` frames ──────┤
-//! the log   ── what the store says happened ─────────┘
+//! the log   ── change log of the store ──────────────┘
 //! ```
-//! Every write carries a value that no other write has, and every answer names revisions, so nothing has to be searched for:
-//! the order of revisions is the one order in which the writes can have happened, and it either fits what was seen or it
-//! does not.
+//! Every write carries a unique value, and every response names revisions, so no search is needed: the order
+//! of revisions is the only possible order of the writes, and the observations either fit it or do not.
 //!
-//! What is promised, and checked:
-//! - **Writes are linearizable.** An accepted write is in the log once, whole, at its revision; on the state before it its
-//!   precondition held; a revision that somebody had seen when a write began is lower than that of the write. A write of
-//!   which nobody knows is there once or not at all, a refused one never, and its refusal rests on a state that the store
-//!   had while it was asked.
-//! - **Reads never go back** on one server: they show a state that the store had, no older than what the same server had
-//!   shown or accepted before, nor than the position that the reader names. Between servers they may.
-//! - **Watches miss nothing**: every event after their beginning, in order, once, whichever servers they went to.
-//! - **Agents never go back**, and at each `synced` have exactly the state of that position.
-//! - **No address is held twice.**
+//! Checked guarantees:
+//! - **Writes are linearizable.** An accepted write is in the log once, completely, at its revision. Its
+//!   precondition held on the state before. A revision observed before a write began is lower than that of
+//!   the write. A write with an unknown outcome is in the log once or not at all, a rejected one never, and
+//!   the rejection is justified by a state that the store had during the request.
+//! - **Reads are monotonic** per server: they return a state that the store had, no older than any state the
+//!   same server returned or accepted before, nor older than the position named by the reader. Reads from
+//!   different servers may go back.
+//! - **Watches are complete**: every event after the start, in order, once, across all servers used.
+//! - **Agents never go back**, and at each `synced` hold exactly the state of that position.
+//! - **No address has two holders.**
 //!
-//! Nothing here has a clock or does I/O; times are those that the recorder noted, of one monotonic clock.
+//! The checker has no clock and does no I/O; times were recorded on one monotonic clock.
 
 use std::collections::BTreeMap;
 
@@ -38,240 +39,240 @@ mod tests;
 
 pub use timeline::Timeline;
 
-/// Everything that was seen of the objects of one run, from a state in which none of them existed.
+/// All observations of one run, which started without any of its objects.
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    /// The revision after which it begins.
+    /// Revision before the first operation.
     pub start: u64,
-    /// What clients asked and were told, in any order.
+    /// Client operations in any order.
     pub operations: Vec<Operation>,
-    /// What the store says happened after `start`, oldest first.
+    /// Change log of the store after `start`, oldest first.
     pub log: Vec<Event>,
-    /// The revision up to which the log reaches.
+    /// Last revision of the log.
     pub head: u64,
-    /// What watchers saw.
+    /// Observations of the watchers.
     pub watches: Vec<Watch>,
-    /// What agents would have been told.
+    /// Observations of the agent feeds.
     pub feeds: Vec<Feed>,
 }
 
-/// One request and what came of it.
+/// A request and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// Who asked.
+    /// Index of the client.
     pub client: usize,
-    /// Which server was asked.
+    /// Index of the server.
     pub server: usize,
-    /// When the request was sent, in nanoseconds.
+    /// Send time of the request in nanoseconds.
     pub begin: u64,
-    /// When the answer was there, or nobody waited for it any longer.
+    /// Time of the response or of the timeout.
     pub end: u64,
-    /// What was asked.
+    /// The request.
     pub asked: Asked,
-    /// What was answered.
+    /// The outcome.
     pub answer: Answer,
 }
 
-/// What a client asks.
+/// A client request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
-    /// To change objects, all or none.
+    /// Changes objects, all or none.
     Write {
-        /// What each becomes; no object twice.
+        /// The new state of each object; no object twice.
         changes: Vec<Change>,
-        /// On which state.
+        /// Precondition.
         demand: Demand,
     },
-    /// One object, from a state no older than a revision if one is named.
+    /// Reads one object, from a state no older than a revision if one is given.
     Read {
-        /// Its name.
+        /// Name of the object.
         key: String,
-        /// The least revision.
+        /// Minimum revision.
         at_least: Option<u64>,
     },
-    /// All objects.
+    /// Lists all objects.
     List {
-        /// The least revision.
+        /// Minimum revision.
         at_least: Option<u64>,
     },
 }
 
-/// What an object is to become.
+/// Change of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Its name.
+    /// Name of the object.
     pub key: String,
-    /// A value that nothing else has; none to delete it.
+    /// A unique value, or none to delete the object.
     pub value: Option<String>,
-    /// The address it asks for.
+    /// Requested address.
     pub address: Option<String>,
 }
 
-/// On which state of its objects a write is to happen.
+/// Precondition of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
-    /// Any.
+    /// No precondition.
     Nothing,
-    /// They must not exist.
+    /// The objects must not exist.
     Absent,
-    /// They must exist.
+    /// The objects must exist.
     Present,
-    /// They must be as a revision left them.
+    /// The objects must have this revision.
     Revision(u64),
 }
 
-/// What a client was told.
+/// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The write happened, at this revision.
+    /// The write was committed at this revision.
     Accepted(u64),
-    /// The write did not happen.
+    /// The write was rejected.
     Refused(Refusal),
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown,
-    /// The object as it is.
+    /// The current object.
     Object(Option<Seen>),
     /// All objects at a revision.
     Listing {
-        /// The revision.
+        /// Revision of the listing.
         at: u64,
-        /// The objects.
+        /// Objects by name.
         objects: BTreeMap<String, Seen>,
     },
-    /// Something that the request cannot be answered with.
+    /// A response that does not fit the request.
     Unexpected(String),
 }
 
-/// Why a write did not happen.
+/// Reason for the rejection of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// The object does not exist.
     Absent,
     /// The object exists.
     Present,
-    /// The object is not as the named revision left it.
+    /// The object has another revision than the named one.
     Changed,
-    /// Another object has the address.
+    /// Another object holds the address.
     Taken,
-    /// For a reason that does not lie in the state.
+    /// A reason unrelated to the state.
     Busy,
 }
 
-/// The state of an object.
+/// State of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// The value of its last write.
+    /// Value of the last write.
     pub value: String,
-    /// The revision of its last write.
+    /// Revision of the last write.
     pub revision: u64,
 }
 
-/// What happened to one object.
+/// Change event of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// The revision at which it happened.
+    /// Revision of the change.
     pub revision: u64,
-    /// The object.
+    /// Name of the object.
     pub key: String,
-    /// What happened.
+    /// Kind of change.
     pub happened: Happened,
-    /// The value; of a deletion, the last one.
+    /// New value; for a deletion, the last one.
     pub value: String,
-    /// The address that the object has, or had.
+    /// Address of the object; for a deletion, the last one.
     pub address: Option<String>,
 }
 
-/// What can happen to an object.
+/// Kind of change event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Happened {
-    /// It came to be.
+    /// The object was created.
     Added,
-    /// It was changed.
+    /// The object was modified.
     Modified,
-    /// It is gone.
+    /// The object was deleted.
     Deleted,
 }
 
-/// What one watcher saw, over all the streams that it followed one after the other.
+/// Observations of one watcher over all its consecutive streams.
 #[derive(Debug, Clone, Default)]
 pub struct Watch {
-    /// What messages call it.
+    /// Name for messages.
     pub name: String,
-    /// The revision after which it began.
+    /// Revision before the first event.
     pub start: u64,
-    /// What it was told, in order.
+    /// Observations in order.
     pub steps: Vec<WatchStep>,
 }
 
-/// One thing that a watcher was told.
+/// An observation of a watcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchStep {
-    /// Something happened.
+    /// A change event.
     Event(Event),
-    /// It has everything up to this revision.
+    /// The watcher holds everything up to this revision.
     Reached(u64),
-    /// It was sent away and listed everything anew, at this revision.
+    /// The watch expired, and the watcher listed all objects at this revision.
     Listed {
-        /// The revision.
+        /// Revision of the listing.
         at: u64,
-        /// The objects.
+        /// Objects by name.
         objects: BTreeMap<String, Seen>,
     },
 }
 
-/// What one agent would have been told, over all the streams that it followed one after the other.
+/// Observations of one agent feed over all its consecutive streams.
 #[derive(Debug, Clone, Default)]
 pub struct Feed {
-    /// What messages call it.
+    /// Name for messages.
     pub name: String,
-    /// Its state at each `synced`, in order.
+    /// State at each `synced`, in order.
     pub steps: Vec<FeedStep>,
 }
 
-/// The state of an agent at a `synced` frame.
+/// State of an agent at a `synced` frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedStep {
-    /// The revision that the frame names.
+    /// Revision of the frame.
     pub at: u64,
-    /// The address of each object that has one.
+    /// Address of each object that has one.
     pub addresses: BTreeMap<String, String>,
 }
 
-/// A promise.
+/// A checked guarantee.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// The log tells a possible story, in order.
+    /// The log is in order and self-consistent.
     Log,
-    /// What was accepted is in the log, once and whole.
+    /// An accepted write is in the log, once and complete.
     Lost,
-    /// What is in the log was asked for, once, and not refused.
+    /// Every log entry was requested, once, and not rejected.
     Unasked,
-    /// On the state before it the precondition of a write held.
+    /// The precondition of a write held on the state before it.
     Precondition,
-    /// The order of revisions is that of real time.
+    /// The order of revisions is consistent with real time.
     RealTime,
-    /// A refusal rests on a state that there was meanwhile.
+    /// A rejection is justified by a state during the request.
     Refusal,
-    /// Reads show a state that there was.
+    /// Reads return an existing state.
     Read,
     /// Reads do not go back.
     ReadOrder,
-    /// Watches see everything once, in order.
+    /// Watches deliver every event once, in order.
     Watch,
-    /// Agents do not go back and have the state of their position.
+    /// Agents do not go back and hold the state of their position.
     Feed,
-    /// No address is held twice.
+    /// No address has two holders.
     Address,
-    /// Answers are such as the API describes.
+    /// Responses conform to the API.
     Answer,
 }
 
-/// A promise that was not kept.
+/// A violation of a guarantee.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which one.
+    /// The violated guarantee.
     pub rule: Rule,
-    /// What was seen, in words.
+    /// Description of the observation.
     pub seen: String,
 }
 
@@ -281,7 +282,7 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// Everything in a history that cannot be.
+/// Checks a history and returns all violations.
 #[must_use]
 pub fn check(history: &History) -> Vec<Violation> {
     let mut found = Found::default();
@@ -296,7 +297,7 @@ pub fn check(history: &History) -> Vec<Violation> {
     found.violations
 }
 
-/// The violations found so far.
+/// Collector of violations.
 #[derive(Debug, Default)]
 struct Found {
     violations: Vec<Violation>,

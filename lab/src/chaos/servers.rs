@@ -1,15 +1,17 @@
-//! Control servers under load while they and their store are killed, paused and cut off, and what everybody saw of it.
+//! Consistency test of control servers under load: servers and store members are killed, suspended and cut
+//! off, and all client observations are recorded.
 //!
 //! ```text
-//! client namespace                    fabric                 a namespace each
+//! client namespace                    fabric                 one namespace each
 //! writers, watchers, an agent's feed ───┬─── control server 1..n ──▶ store (a file, or etcd members in namespaces too)
 //!                                       └─── faults: SIGKILL, SIGSTOP, unplugged, cut off from the store
 //! ```
-//! A [`round::Round`] is one seed: objects of a namespace of its own, faults that follow from the seed, a time without
-//! faults at the end, and a [`crate::histories::History`] of it. Servers go on from round to round.
+//! A [`round::Round`] is one seed: objects in a separate namespace, faults derived from the seed, a final
+//! phase without faults, and the resulting [`crate::histories::History`]. Servers keep running between
+//! rounds.
 //!
-//! What the seed decides is what is asked and which faults come; when each is answered is up to the machine, so that a seed
-//! repeats a storm and not its every drop.
+//! The seed determines the requests and the faults. Response times depend on the machine, so a seed does not
+//! reproduce the exact interleaving.
 
 pub mod faults;
 pub mod feeders;

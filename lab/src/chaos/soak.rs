@@ -1,11 +1,13 @@
-//! A cluster that works for a long time while it is changed all the time and things go wrong at random, and what is left of it.
+//! Soak test: a long-running cluster under continuous change and random faults, and a check for leaks at the
+//! end.
 //!
 //! ```text
 //!   start ─▶ census ─▶ fill ─▶ ┌ writers, clients, faults ─▶ calm: all verified, every address right, tidy, memory ┐ ─▶ remove all
-//!                              └────────────────────────────────────── some times ────────────────────────────────┘    ─▶ census ─▶ clean up
+//!                              └─────────────────────────────────── repeated ──────────────────────────────────────┘    ─▶ census ─▶ clean up
 //! ```
-//! The seed decides what every writer does next and which fault comes when; how far a writer gets before a fault is up to the machine.
-//! Nothing here asserts: [`Outcome::faults_found`] says what was wrong.
+//! The seed determines the actions of every writer and the sequence of faults; the progress of a writer
+//! before a fault depends on the machine. Nothing here asserts: [`Outcome::faults_found`] returns the
+//! problems found.
 
 mod census;
 mod changes;
@@ -47,66 +49,70 @@ use crate::{
     host::{netns::Namespace, random::Random, wait},
 };
 
-/// How often it is looked what is due.
+/// Interval of the check for due actions.
 const TURN: Duration = Duration::from_millis(50);
-/// How long nodes may take to have everything after the faults: their connections may have been cut a moment ago.
+/// Timeout for convergence after the faults; connections may have been cut just before.
 const CALM: Duration = Duration::from_secs(180);
-/// How long memory is given to come to rest while no client asks for anything: threads of finished requests end after ten seconds, and
-/// flows of UDP, which a relay carries, after thirty.
+/// Time for memory to settle without client requests: threads of finished requests end after ten seconds, and
+/// UDP flows of a relay after thirty.
 const REST: Duration = Duration::from_secs(40);
-/// Looks at memory when it is at rest, of which the middle counts, and the time between two.
+/// Number of memory samples at rest, of which the median counts, and the time between two samples.
 const LOOKS: usize = 11;
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
-/// Requests at once that read history, so that what a server keeps for those that come at once is all there when it is counted.
+/// Number of concurrent requests that read the history, so that buffers for concurrent requests are all
+/// allocated when memory is measured.
 const AT_ONCE: usize = 32;
-/// Members of etcd, where that is the store.
+/// Number of etcd members with an etcd store.
 pub const MEMBERS: u8 = 3;
 
-/// As much as control keeps of each thing that it remembers, so that its memory has the size that it keeps, and holds the same, whenever
-/// it is looked at: a server that has just started remembers less, and what writers made at random is now larger, now smaller.
+/// Fill levels for everything that control remembers, up to its own limits, so that its memory has its
+/// steady-state size and comparable content whenever it is measured. A server that just started remembers
+/// less, and random writes vary in size.
 #[derive(Debug, Clone, Copy)]
 pub struct Memories {
-    /// Services that are made and removed.
+    /// Services that are created and removed.
     pub removals: u32,
     /// Requests that change one object, for the audit log.
     pub requests: u32,
-    /// Requests that only try that, of which the audit log keeps fewer.
+    /// Dry-run requests, of which the audit log keeps fewer.
     pub trials: u32,
-    /// Changes of objects, by few requests.
+    /// Object changes, made by few requests.
     pub changes: u32,
 }
 
-/// How long, and how much.
+/// Duration and load of a soak test.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What decides.
+    /// Random seed.
     pub seed: u64,
-    /// The time with writers and faults of each part: after each there is calm. The first is the warm-up.
+    /// Durations with writers and faults of each part; a calm phase follows each. The first part is the
+    /// warm-up.
     pub parts: Vec<Duration>,
-    /// A part goes on until there were so many faults, also when its time is over.
+    /// Minimum number of faults per part; a part is extended until it is reached.
     pub faults_min: usize,
-    /// After so many parts processes are not killed any longer, so that their memory at the end is that of a long life.
+    /// Number of parts after which processes are no longer killed, so that the final memory is that of a
+    /// long-running process.
     pub all_live_after: usize,
-    /// Requests per second.
+    /// Client requests per second.
     pub per_second: u32,
-    /// Members of etcd, where that is the store; none: SQLite.
+    /// Number of etcd members; 0 selects SQLite.
     pub members: u8,
-    /// Writers.
+    /// Number of writers.
     pub writers: u64,
-    /// Services that are there all the time.
+    /// Number of permanent Services.
     pub filling: u32,
-    /// The faults.
+    /// Fault schedule.
     pub rhythm: Rhythm,
-    /// Between two looks at memory.
+    /// Interval between two memory samples.
     pub sample_every: Duration,
-    /// What control is given to remember just before the two looks at memory that are compared.
+    /// Fill levels of control just before the two memory measurements that are compared.
     pub memories: Memories,
-    /// Whether memory is given time to come to rest before it is looked at.
+    /// True if memory gets time to settle before it is measured.
     pub rests: bool,
 }
 
 impl Options {
-    /// A soak of so many minutes: a warm-up of a tenth, and three equal parts.
+    /// A soak test of `minutes`: a warm-up of a tenth and three equal parts.
     #[must_use]
     pub fn long(seed: u64, minutes: u32) -> Self {
         let total = Duration::from_secs(60) * minutes;
@@ -116,20 +122,20 @@ impl Options {
             parts: vec![warm_up, (total - warm_up) / 3, (total - warm_up) / 3, (total - warm_up) / 3],
             faults_min: 0,
             all_live_after: 2,
-            // 50 with the time in which control is dead or stopped, and nothing is caught up.
+            // A net rate of 50, because writes missed while control is killed or suspended are not made up.
             per_second: 55,
             members: 0,
             writers: 8,
             filling: 300,
             rhythm: Rhythm { between_ms: (2_000, 12_000), lasts_ms: (500, 8_000), rest_ms: 8_000 },
             sample_every: Duration::from_secs(60),
-            // The server keeps 10,000; 10,000; 2,000; and 32,768.
+            // The server's limits are 10,000, 10,000, 2,000 and 32,768.
             memories: Memories { removals: 10_500, requests: 10_500, trials: 2_200, changes: 34_000 },
             rests: true,
         }
     }
 
-    /// A few seconds in which every kind of fault comes.
+    /// A run of a few seconds with every kind of fault.
     #[must_use]
     pub fn short(seed: u64) -> Self {
         Self {
@@ -145,7 +151,7 @@ impl Options {
     }
 }
 
-/// A soak that is under way.
+/// A soak test in progress.
 struct Run<'a> {
     options: &'a Options,
     begun: Instant,
@@ -155,10 +161,10 @@ struct Run<'a> {
     say: &'a mut dyn FnMut(&str) -> Result<()>,
 }
 
-/// Runs a soak; `say` is told how it goes.
+/// Runs a soak test; `say` receives progress messages.
 ///
 /// # Errors
-/// Something that a soak needs is not there or cannot be done; what is wrong with the product is in the outcome.
+/// Returns an error if the test environment fails. Defects of the product are part of the outcome.
 pub fn run(options: &Options, say: &mut dyn FnMut(&str) -> Result<()>) -> Result<Outcome> {
     let timeline = Arc::new(Timeline::default());
     let faults = Faults::new(options.seed, &options.rhythm, options.members, &timeline);
@@ -192,7 +198,7 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str) -> Result<()>) -> Result
 }
 
 impl Run<'_> {
-    /// Uses once what agents make when it is needed first and then keep, so that the census knows of it.
+    /// Exercises everything once that agents allocate lazily and keep, so that the census includes it.
     fn prime(&mut self, stage: &mut Stage, before: &mut Census) -> Result<()> {
         stage.fill(0)?;
         stage.cluster.apply_objects(&[stage::first_of_its_kind()])?;
@@ -203,7 +209,7 @@ impl Run<'_> {
         census::look_at_processes(stage, before)
     }
 
-    /// All parts.
+    /// Runs all parts.
     fn work(&mut self, stage: &mut Stage) -> Result<()> {
         let Options { seed, writers, per_second, filling, .. } = *self.options;
         let pace = Pace { seed, writers, per_second, filling };
@@ -245,7 +251,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Faults for a time, while writers write.
+    /// Injects faults for a time while the writers run.
     fn storm(
         &mut self,
         stage: &mut Stage,
@@ -281,7 +287,7 @@ impl Run<'_> {
                 (self.say)(&line)?;
                 for (list, told) in [&fates.told, &fates.again_told].into_iter().zip(&mut told) {
                     for line in list.iter().skip(*told) {
-                        (self.say)(&format!("not answered: {line}"))?;
+                        (self.say)(&format!("no reply: {line}"))?;
                     }
                     *told = list.len();
                 }
@@ -293,7 +299,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Nobody strikes, nobody writes: every node has everything.
+    /// Waits without faults or writes until every node has converged.
     fn calm(&mut self, stage: &mut Stage) -> Result<()> {
         wait::until_within(CALM, "every node to have verified everything", || {
             let status = stage.cluster.api.get_json("/v1/status")?;
@@ -302,13 +308,13 @@ impl Run<'_> {
         })
     }
 
-    /// Memory at rest, in the same state of the estate each time.
+    /// Measures memory at rest, with the same objects each time.
     fn settle(&mut self, stage: &Stage, traffic: &Traffic) -> Result<()> {
         if self.options.rests {
             traffic.pause(true);
             thread::sleep(REST);
         }
-        // All of them are shown as of one time.
+        // All samples carry the same time.
         let at = self.begun.elapsed();
         let mut looks: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
         for _ in 0..LOOKS {
@@ -332,7 +338,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What every process had in use when it was looked at last, or had taken from the kernel.
+    /// Formats the last memory sample of each process: in use, or allocated from the kernel.
     fn memory(&self) -> String {
         let mut last = BTreeMap::new();
         for sample in &self.outcome.samples {
@@ -352,28 +358,28 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Ends the soak when a process has ended although nobody killed it: nothing that comes after it would say anything.
+    /// Fails the soak test if a process has ended without being killed: later results would be meaningless.
     fn look_for_deaths(&self, stage: &mut Stage) -> Result<()> {
         let server = &mut stage.cluster.server;
         if let Some(status) = server.exit_status().filter(|_| !self.faults.is_killed(0)) {
-            bail!("the control server ended by itself ({status}): {}", server.log_tail());
+            bail!("the control server exited unexpectedly ({status}): {}", server.log_tail());
         }
         for (node, agent) in (1..).zip(stage.cluster.agents.values_mut()) {
             if let Some(status) = agent.exit_status().filter(|_| !self.faults.is_killed(node)) {
-                bail!("the agent of node{node} ended by itself ({status}): {}", agent.log_tail());
+                bail!("the agent of node{node} exited unexpectedly ({status}): {}", agent.log_tail());
             }
         }
         Ok(())
     }
 }
 
-/// The kinds of objects, each before what it needs.
+/// Object kinds in deletion order: each before the kinds it depends on.
 const COLLECTIONS: [&str; 6] =
     ["services", "endpointsets", "workloads", "advertisements", "bgppeers", "addresspools"];
-/// Objects of which a listing tells at once.
+/// Page size of listings.
 const PAGE: usize = 500;
 
-/// Deletes every object but the Nodes.
+/// Deletes every object except the Nodes.
 fn remove_all(stage: &Stage) -> Result<()> {
     for collection in COLLECTIONS {
         loop {
@@ -395,7 +401,7 @@ fn remove_all(stage: &Stage) -> Result<()> {
     Ok(())
 }
 
-/// Asks for history many times at once.
+/// Sends many concurrent history requests.
 fn read_at_once(stage: &Stage) -> Result<()> {
     let ask = || stage.cluster.api.get("/v1/history?limit=500")?.success().map(drop);
     thread::scope(|scope| {

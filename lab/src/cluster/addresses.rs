@@ -1,4 +1,5 @@
-//! Words about load balancer addresses on a [`Cluster`]: which a Service has, which node announces it, who answers there.
+//! Load balancer address helpers of a [`Cluster`]: the address of a Service, its announcer and the backends
+//! behind it.
 
 use std::net::IpAddr;
 
@@ -16,10 +17,10 @@ use crate::{
 pub const WEB_PORT: u16 = 80;
 
 impl Cluster {
-    /// Puts up a workload with a web server on [`WEB_PORT`], and its record with the label `app`.
+    /// Adds a workload that serves HTTP on [`WEB_PORT`], and its Workload object with the label `app`.
     ///
     /// # Errors
-    /// The name or address is taken, or the record is refused.
+    /// Returns an error if the name or address is in use, or if the server rejects the object.
     pub fn add_web(&mut self, name: &str, node: &str, host: u8, app: &str) -> Result<()> {
         self.add_place(name, node, host)?;
         self.topology.serve_pages(name, WEB_PORT)?;
@@ -28,10 +29,10 @@ impl Cluster {
         self.apply_objects(&[record]).map(drop)
     }
 
-    /// The first load balancer address of a Service, once it has one.
+    /// Waits for the first load balancer address of a Service and returns it.
     ///
     /// # Errors
-    /// It never gets one; its status is in the error.
+    /// Returns the status of the Service if no address is allocated in time.
     pub fn wait_load_balancer_ip(&self, key: &str) -> Result<IpAddr> {
         wait::until(&format!("Service {key} to have a load balancer address"), || {
             let service = self.service(key)?;
@@ -40,18 +41,19 @@ impl Cluster {
         })
     }
 
-    /// The record of an address.
+    /// Returns the API object of an address.
     ///
     /// # Errors
-    /// Nobody has it.
+    /// Returns an error if the address is not allocated.
     pub fn address(&self, address: IpAddr) -> Result<Value> {
         self.object(&format!("addresses/{}", name_of(address)))
     }
 
-    /// The node that says that it announces an address, once one does and `wanted` holds for its name.
+    /// Waits for a node that reports itself as owner of `address` and satisfies `wanted`, and returns its
+    /// name.
     ///
     /// # Errors
-    /// No such node ever does; the record is in the error.
+    /// Returns the address object if no such node reports in time.
     pub fn wait_owner(&self, address: IpAddr, wanted: impl Fn(&str) -> bool) -> Result<String> {
         wait::until(&format!("a node to announce {address}"), || {
             let record = self.address(address)?;
@@ -61,11 +63,12 @@ impl Cluster {
         })
     }
 
-    /// Waits until a node is the only one that says that it announces an address, and the client outside has learnt that
-    /// node's link-layer address for it. The client has to have asked before.
+    /// Waits until `node` is the only node that reports itself as owner of `address`, and the external client
+    /// has resolved the address to the link-layer address of that node. The client needs a neighbor entry for
+    /// the address, so it must have connected before.
     ///
     /// # Errors
-    /// That never comes about; what was seen is in the error.
+    /// Returns the last observed state if the takeover does not complete in time.
     pub fn wait_moved(&self, address: IpAddr, node: &str) -> Result<()> {
         wait::until(&format!("only {node} to announce {address}"), || {
             let record = self.address(address)?;
@@ -76,17 +79,17 @@ impl Cluster {
             Ok(())
         })?;
         let mac = self.place(node)?.run("cat", &["/sys/class/net/eth0/address"])?;
-        wait::until(&format!("the client to learn that {address} is at {node}"), || {
+        wait::until(&format!("the client to resolve {address} to {node}"), || {
             let learnt = self.topology.client.run("ip", &["neigh", "show", &address.to_string()])?;
             ensure!(learnt.contains(mac.trim()), "{node} has {mac}, the client has {learnt}");
             Ok(())
         })
     }
 
-    /// Asks for a page with `curl` from a place and returns its text.
+    /// Fetches a page with `curl` from a network location and returns its body.
     ///
     /// # Errors
-    /// `curl` fails; what it said is in the error.
+    /// Returns the stderr of `curl` if it fails.
     pub fn curl(&self, from: &str, address: IpAddr) -> Result<String> {
         let url = format!("http://{}/", at(address, WEB_PORT));
         let page = self.place(from)?.run("curl", &["-sS", "--noproxy", "*", "--max-time", "5", &url])?;

@@ -1,4 +1,4 @@
-//! Speaks to the control API from inside its network, as any HTTP client would.
+//! HTTP client of the control API inside its network namespace.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -7,40 +7,40 @@ use serde_json::Value;
 
 use crate::host::netns::Namespace;
 
-/// How long one request may take on a busy machine.
+/// Request timeout on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An HTTP client in a namespace, for one server.
+/// An HTTP client in a namespace for one server.
 #[derive(Debug, Clone)]
 pub struct Http {
     namespace: Namespace,
     base: String,
 }
 
-/// An answer, whatever its status.
+/// An HTTP response with any status.
 #[derive(Debug, Clone)]
 pub struct Answer {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// The `ETag`, if there is one.
+    /// `ETag` header, if present.
     pub etag: Option<String>,
-    /// The revision that the write made, if it was one.
+    /// Revision of the write, if the request was a write.
     pub revision: Option<u64>,
-    /// The body.
+    /// Response body.
     pub text: String,
 }
 
 impl Answer {
-    /// The body as JSON; `null` when it is none.
+    /// Returns the body as JSON, or `null` if it is not JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or(Value::Null)
     }
 
-    /// The answer, if the request succeeded.
+    /// Returns the response if the request succeeded.
     ///
     /// # Errors
-    /// With status and body, when it did not.
+    /// Returns status and body otherwise.
     pub fn success(self) -> Result<Self> {
         if (200..300).contains(&self.status) {
             Ok(self)
@@ -49,10 +49,10 @@ impl Answer {
         }
     }
 
-    /// The answer's JSON, if the status is the expected one.
+    /// Returns the JSON body if the status is the expected one.
     ///
     /// # Errors
-    /// With status and body, when it is not.
+    /// Returns status and body otherwise.
     pub fn expect(self, status: u16) -> Result<Value> {
         if self.status == status {
             Ok(self.json())
@@ -63,30 +63,30 @@ impl Answer {
 }
 
 impl Http {
-    /// A client in `namespace` for the server at `address`.
+    /// Creates a client in `namespace` for the server at `address`.
     #[must_use]
     pub fn new(namespace: &Namespace, address: SocketAddr) -> Self {
         Self { namespace: namespace.clone(), base: format!("http://{address}") }
     }
 
-    /// The server's URL as seen from inside.
+    /// Returns the URL of the server as seen from the namespace.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.base
     }
 
-    /// GET.
+    /// Sends a GET request.
     ///
     /// # Errors
-    /// The server cannot be reached; an error status is an answer.
+    /// Returns an error if the server cannot be reached. An error status is not an error here.
     pub fn get(&self, path: &str) -> Result<Answer> {
         self.send("GET", path, &[], String::new())
     }
 
-    /// GET, as JSON.
+    /// Sends a GET request and returns the JSON body.
     ///
     /// # Errors
-    /// The server cannot be reached or answers with an error status.
+    /// Returns an error if the server cannot be reached or returns an error status.
     pub fn get_json(&self, path: &str) -> Result<Value> {
         Ok(self.get(path)?.success().with_context(|| format!("GET {path}"))?.json())
     }
@@ -94,15 +94,15 @@ impl Http {
     /// Sends a JSON body.
     ///
     /// # Errors
-    /// The server cannot be reached; an error status is an answer.
+    /// Returns an error if the server cannot be reached. An error status is not an error here.
     pub fn send_json(&self, method: &str, path: &str, body: &Value) -> Result<Answer> {
         self.send(method, path, &[("content-type", "application/json")], body.to_string())
     }
 
-    /// Sends anything.
+    /// Sends any request.
     ///
     /// # Errors
-    /// The server cannot be reached; an error status is an answer.
+    /// Returns an error if the server cannot be reached. An error status is not an error here.
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: String) -> Result<Answer> {
         let url = format!("{}{path}", self.base);
         self.namespace.inside(|| {
@@ -112,7 +112,7 @@ impl Http {
     }
 }
 
-/// The laboratory speaks plain HTTP to control; the library wants to know what it would do otherwise.
+/// Returns an empty TLS configuration. The lab uses plain HTTP, but the HTTP library requires one.
 pub(crate) fn no_tls() -> Result<rustls::ClientConfig> {
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider);
@@ -139,7 +139,7 @@ async fn request(method: &str, url: &str, headers: &[(&str, &str)], body: String
 /// Reads an unsigned number at a JSON pointer.
 ///
 /// # Errors
-/// There is none; the document is in the error.
+/// Returns the document if there is no number.
 pub fn number(document: &Value, pointer: &str) -> Result<u64> {
     document
         .pointer(pointer)
@@ -150,7 +150,7 @@ pub fn number(document: &Value, pointer: &str) -> Result<u64> {
 /// Reads a string at a JSON pointer.
 ///
 /// # Errors
-/// There is none; the document is in the error.
+/// Returns the document if there is no string.
 pub fn string(document: &Value, pointer: &str) -> Result<String> {
     let text = document.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     text.ok_or_else(|| anyhow!("no string at {pointer} in {document:#}"))

@@ -1,4 +1,4 @@
-//! A whole cluster on a [`Topology`]: one control server, an agent on every machine, and words for what tests do with it.
+//! A complete cluster on a [`Topology`]: one control server, an agent on each node, and helpers for tests.
 
 use std::{
     collections::BTreeMap,
@@ -40,11 +40,11 @@ pub struct Options {
     pub node_port_range: String,
     /// The proxy modes of the agents, by turns.
     pub modes: Vec<&'static str>,
-    /// Whether machines and the client outside are in the network of the founding documents too.
+    /// True if nodes and the external client also join the LAN of the original requirements document.
     pub lan: bool,
     /// Further arguments of every agent.
     pub agent_arguments: Vec<String>,
-    /// Members of an etcd that is the store, beside the control server; none: SQLite.
+    /// Number of etcd members next to the control server that form its store; 0 selects SQLite.
     pub members: u8,
 }
 
@@ -62,8 +62,8 @@ impl Default for Options {
     }
 }
 
-/// A running cluster. Dropping it ends every process, removes every namespace and deletes all files; when that happens by
-/// a panic, the ends of the logs are written to stderr first.
+/// A running cluster. Dropping it ends every process, removes every namespace and deletes all files. After a
+/// panic, the tails of the logs are written to stderr first.
 #[derive(Debug)]
 pub struct Cluster {
     /// The agents, by node.
@@ -82,10 +82,10 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Brings everything up and waits until every agent has reported that it has everything.
+    /// Starts all processes and waits until every agent has reported convergence.
     ///
     /// # Errors
-    /// A binary is not built or does not become ready.
+    /// Returns an error if a binary is not built or does not become ready.
     pub fn start(options: &Options) -> Result<Self> {
         let mut cluster = Self::start_control(options)?;
         let names: Vec<_> = cluster.topology.nodes.keys().cloned().collect();
@@ -99,10 +99,10 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Brings up the network and the control server only.
+    /// Starts the network and the control server only.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// Same as [`Self::start`].
     pub fn start_control(options: &Options) -> Result<Self> {
         let directory = Scratch::new("lab")?;
         let topology = Topology::new(options.nodes)?;
@@ -148,12 +148,12 @@ impl Cluster {
         })
     }
 
-    /// Starts the agent of a machine.
+    /// Starts the agent of a node.
     ///
     /// # Errors
-    /// The binary is not built.
+    /// Returns an error if the binary is not built.
     pub fn start_agent(&mut self, node: &str) -> Result<()> {
-        let machine = self.topology.nodes.get(node).with_context(|| format!("there is no {node}"))?;
+        let machine = self.topology.nodes.get(node).with_context(|| format!("there is no node {node}"))?;
         let turn = usize::from(machine.index.saturating_sub(1)) % self.modes.len().max(1);
         let mode = self.modes.get(turn).copied().unwrap_or("nftables");
         let addresses = topology::node_addresses(machine.index).map(|address| address.to_string()).join(",");
@@ -185,10 +185,10 @@ impl Cluster {
         self.directory.path().join(format!("{node}.state"))
     }
 
-    /// The names of the files that are not in a directory of an agent or of a member of the store.
+    /// Returns the names of the files outside the directories of agents and store members.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// Returns an error if the directory cannot be read.
     pub fn files(&self) -> Result<Vec<String>> {
         let mut files = Vec::new();
         for entry in std::fs::read_dir(self.directory.path())? {
@@ -198,74 +198,74 @@ impl Cluster {
         Ok(files)
     }
 
-    /// What the files of the control server and of the agents take on disk, but for logs, in KiB.
+    /// Returns the disk usage of the control server and the agents without logs, in KiB.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// Returns an error if the directory cannot be read.
     pub fn files_kib(&self) -> Result<u64> {
         let directory = self.directory.path().display().to_string();
         let listing = shell::run("du", &["-k", "-s", "--exclude=*.log", &directory])?;
-        let kib = listing.split_whitespace().next().context("`du` said nothing")?;
+        let kib = listing.split_whitespace().next().context("`du` printed nothing")?;
         Ok(kib.parse()?)
     }
 
-    /// Waits until an agent says that it is healthy.
+    /// Waits until an agent reports that it is healthy.
     ///
     /// # Errors
-    /// It never does.
+    /// Returns an error on timeout.
     pub fn wait_agent_ready(&mut self, node: &str) -> Result<()> {
         let http = self.agent(node)?;
         let process = self.agents.get_mut(node).with_context(|| format!("no agent was started on {node}"))?;
         process.wait_ready(|| http.get("/healthz")?.success().map(drop))
     }
 
-    /// A client of an agent's own endpoint.
+    /// Returns a client of the HTTP endpoint of an agent.
     ///
     /// # Errors
-    /// There is no such machine.
+    /// Returns an error if the node does not exist.
     pub fn agent(&self, node: &str) -> Result<Http> {
         Ok(Http::new(self.topology.place(node)?, AGENT))
     }
 
-    /// What an agent says of itself (`/v1/state`).
+    /// Returns the state of an agent (`/v1/state`).
     ///
     /// # Errors
-    /// It does not answer.
+    /// Returns an error if the agent does not respond.
     pub fn agent_state(&self, node: &str) -> Result<Value> {
         self.agent(node)?.get_json("/v1/state")
     }
 
-    /// A counter of an agent, by its name in a report (`kernelTransactions`).
+    /// Returns a counter of an agent by its name in a report (`kernelTransactions`).
     ///
     /// # Errors
-    /// It does not answer, or has no such counter.
+    /// Returns an error if the agent does not respond or has no such counter.
     pub fn agent_counter(&self, node: &str, name: &str) -> Result<u64> {
         number(&self.agent_state(node)?, &format!("/counters/{name}"))
     }
 
-    /// Kills the control server without warning and starts it again.
+    /// Kills the control server without warning and restarts it.
     ///
     /// # Errors
-    /// It does not come back.
+    /// Returns an error if the server does not become ready again.
     pub fn restart_control(&mut self) -> Result<()> {
         self.server.kill();
         self.start_control_again()
     }
 
-    /// Starts the control server after it was ended.
+    /// Restarts the control server after it ended.
     ///
     /// # Errors
-    /// It does not come back.
+    /// Returns an error if the server does not become ready again.
     pub fn start_control_again(&mut self) -> Result<()> {
         self.server.start_again()?;
         let api = self.api.clone();
         self.server.wait_ready(|| api.get("/readyz")?.success().map(drop))
     }
 
-    /// Starts the agent of a machine after it was ended.
+    /// Restarts the agent of a node after it ended.
     ///
     /// # Errors
-    /// It does not come back.
+    /// Returns an error if the agent does not become ready again.
     pub fn start_agent_again(&mut self, node: &str) -> Result<()> {
         self.agents
             .get_mut(node)
@@ -274,46 +274,46 @@ impl Cluster {
         self.wait_agent_ready(node)
     }
 
-    /// Applies YAML documents and answers what the server did.
+    /// Applies YAML documents and returns the result.
     ///
     /// # Errors
-    /// They are refused.
+    /// Returns an error if the server rejects them.
     pub fn apply(&self, yaml: &str) -> Result<Value> {
         let answer =
             self.api.send("POST", "/v1/apply", &[("content-type", "application/yaml")], yaml.to_owned())?;
         Ok(answer.success().with_context(|| format!("applying\n{yaml}"))?.json())
     }
 
-    /// Applies JSON objects, in one request.
+    /// Applies JSON objects in one request.
     ///
     /// # Errors
-    /// They are refused.
+    /// Returns an error if the server rejects them.
     pub fn apply_objects(&self, objects: &[Value]) -> Result<Value> {
         Ok(self.api.send_json("POST", "/v1/apply", &Value::from(objects))?.success()?.json())
     }
 
-    /// An object as the API shows it, by its path below `/v1` (`namespaces/default/services/web`).
+    /// Returns an API object by its path below `/v1` (`namespaces/default/services/web`).
     ///
     /// # Errors
-    /// It does not exist.
+    /// Returns an error if the object does not exist.
     pub fn object(&self, path: &str) -> Result<Value> {
         self.api.get_json(&format!("/v1/{path}"))
     }
 
-    /// A Service, by `namespace/name`.
+    /// Returns a Service by `namespace/name`.
     ///
     /// # Errors
-    /// It does not exist.
+    /// Returns an error if the Service does not exist.
     pub fn service(&self, key: &str) -> Result<Value> {
         let (namespace, name) =
             key.split_once('/').with_context(|| format!("`{key}` is not `namespace/name`"))?;
         self.object(&format!("namespaces/{namespace}/services/{name}"))
     }
 
-    /// The virtual address of a Service in a family (0: primary), once it has one.
+    /// Returns the cluster IP of a Service in a family (0: primary).
     ///
     /// # Errors
-    /// It has none.
+    /// Returns an error if the Service has none.
     pub fn cluster_ip(&self, key: &str, family: usize) -> Result<IpAddr> {
         Ok(string(&self.service(key)?, &format!("/spec/clusterIPs/{family}"))?.parse()?)
     }
@@ -326,10 +326,10 @@ impl Cluster {
         Ok(u16::try_from(number(&self.service(key)?, &format!("/spec/ports/{port}/nodePort"))?)?)
     }
 
-    /// Waits until every node has read the Service back from its kernel, in its current form.
+    /// Waits until every node has verified the current form of the Service in its kernel.
     ///
     /// # Errors
-    /// A node never has; its status is in the error.
+    /// Returns the status of the Service on timeout.
     pub fn wait_verified(&self, key: &str) -> Result<()> {
         let expected = self.agents.len() as u64;
         wait::until(&format!("Service {key} verified on {expected} nodes"), || {
@@ -344,7 +344,7 @@ impl Cluster {
     /// Waits until every node has verified everything up to the newest write.
     ///
     /// # Errors
-    /// A node never has; what the server says about it is in the error.
+    /// Returns the status of the server on timeout.
     pub fn wait_converged(&self) -> Result<()> {
         let expected = self.agents.len() as u64;
         wait::until(&format!("{expected} nodes to converge"), || {
@@ -362,26 +362,26 @@ impl Cluster {
         self.topology.place(name)
     }
 
-    /// Connects by TCP from a place and reads who answers.
+    /// Connects by TCP from a network location and reads the reply.
     ///
     /// # Errors
-    /// Refused or silent.
+    /// Returns an error if the connection is refused or times out.
     pub fn tcp(&self, from: &str, to: impl ToString) -> Result<Reply> {
         client::tcp(self.place(from)?, client::socket_address(&to.to_string())?)
     }
 
-    /// Asks by UDP from a place and reads who answers.
+    /// Sends a UDP datagram from a network location and reads the reply.
     ///
     /// # Errors
-    /// Refused or silent.
+    /// Returns an error if the datagram is refused or times out.
     pub fn udp(&self, from: &str, to: impl ToString) -> Result<Reply> {
         client::udp(self.place(from)?, client::socket_address(&to.to_string())?)
     }
 
-    /// Connects many times and counts who answered.
+    /// Opens many connections and counts the replies per backend.
     ///
     /// # Errors
-    /// The first connection that fails.
+    /// Returns the error of the first connection that fails.
     pub fn spread(&self, from: &str, to: SocketAddr, connections: usize) -> Result<BTreeMap<String, usize>> {
         let mut counts = BTreeMap::new();
         for number in 1..=connections {
@@ -392,13 +392,13 @@ impl Cluster {
         Ok(counts)
     }
 
-    /// Connects until all of `backends` and nobody else have answered in a row of connections; for changes that were
-    /// verified, where chance decides who answers.
+    /// Connects until every one of `backends`, and no other backend, has replied. For verified changes where
+    /// the backend is chosen at random.
     ///
     /// # Errors
-    /// Somebody else answers, a connection fails, or one of them never answers.
+    /// Returns an error if another backend replies, a connection fails, or one of the backends never replies.
     pub fn expect_backends(&self, from: &str, to: SocketAddr, backends: &[&str]) -> Result<()> {
-        // With at most 6 backends, missing one in 200 draws has a chance below 1e-15.
+        // With at most 6 backends, the probability of missing one in 200 draws is below 1e-15.
         const CONNECTIONS_MAX: usize = 200;
         let mut missing: Vec<_> = backends.to_vec();
         for number in 0..CONNECTIONS_MAX {
@@ -408,12 +408,12 @@ impl Cluster {
             let reply = self.tcp(from, to)?;
             ensure!(
                 backends.contains(&reply.backend.as_str()),
-                "{} answered, which is none of {backends:?}",
+                "{} replied, which is not one of {backends:?}",
                 reply.backend
             );
             missing.retain(|backend| *backend != reply.backend);
         }
-        Err(anyhow!("{missing:?} never answered in {CONNECTIONS_MAX} connections to {to}"))
+        Err(anyhow!("{missing:?} never replied in {CONNECTIONS_MAX} connections to {to}"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Members of one etcd cluster, each in a namespace of its own on a fabric.
+//! Members of an etcd cluster, in one namespace per member on a fabric or together in one namespace.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -15,20 +15,20 @@ use crate::{
     processes::process::{Plan, Process},
 };
 
-/// Where clients reach a member.
+/// Client port of a member.
 pub const CLIENT_PORT: u16 = 2379;
-/// Where other members reach a member.
+/// Peer port of a member.
 const PEER_PORT: u16 = 2380;
-/// Milliseconds between heartbeats of the leader, and without one before another is elected: half of etcd's defaults,
-/// so that a leader that is gone is replaced within a round, and still long enough for a busy machine.
+/// Heartbeat interval and election timeout in milliseconds: half of the etcd defaults, so that a lost leader
+/// is replaced within a round, yet long enough for a busy machine.
 const TIMES_MS: (u32, u32) = (50, 500);
-/// The last part of the address of the first member.
+/// Last octet of the address of the first member.
 const HOST: u8 = 30;
 
-/// Starts members in namespaces of their own; they have found each other when the first write is answered.
+/// Starts members in one namespace each. The first successful write implies that they have formed a cluster.
 ///
 /// # Errors
-/// etcd is not installed, or a namespace cannot be made.
+/// Returns an error if etcd is not installed or a namespace cannot be created.
 pub fn start(fabric: &Fabric, members: u8, directory: &Path) -> Result<Vec<Machine>> {
     let addresses: Vec<_> = (1..=members).map(|index| Fabric::address(HOST + index)).collect();
     let start = |index: u8| {
@@ -44,10 +44,10 @@ pub fn start(fabric: &Fabric, members: u8, directory: &Path) -> Result<Vec<Machi
     (1..=members).map(start).collect()
 }
 
-/// Starts members in one namespace, each at a loopback address of its own; they have found each other when each knows a leader.
+/// Starts members in one namespace, each at its own loopback address, and waits until each has a leader.
 ///
 /// # Errors
-/// etcd is not installed, or does not come up.
+/// Returns an error if etcd is not installed or does not start.
 pub fn start_beside(namespace: &Namespace, members: u8, directory: &Path) -> Result<Vec<Process>> {
     let addresses = loopback_addresses(members);
     let start = |at: usize| {
@@ -68,7 +68,7 @@ pub fn start_beside(namespace: &Namespace, members: u8, directory: &Path) -> Res
     Ok(all)
 }
 
-/// What `--store` has to be for members of [`start_beside`].
+/// Returns the `--store` value for members of [`start_beside`].
 #[must_use]
 pub fn url_beside(members: u8) -> String {
     let addresses = loopback_addresses(members);
@@ -80,7 +80,8 @@ fn loopback_addresses(members: u8) -> Vec<IpAddr> {
     (0..members).map(|index| Ipv4Addr::new(127, 0, 0, HOST + index).into()).collect()
 }
 
-/// What one of the members at these addresses is started with; its data are in `directory`.
+/// Returns the arguments of one member of a cluster with these addresses; its data directory is below
+/// `directory`.
 #[must_use]
 pub fn arguments(index: usize, addresses: &[IpAddr], directory: &Path) -> Vec<String> {
     let at = addresses[index];
@@ -108,33 +109,33 @@ fn name(index: usize) -> String {
     format!("etcd{}", index + 1)
 }
 
-/// What `--store` has to be.
+/// Returns the `--store` value for members of [`start`].
 #[must_use]
 pub fn url(members: &[Machine]) -> String {
     let urls: Vec<_> = members.iter().map(|member| format!("http://{}", member.address)).collect();
     format!("etcd:{}", urls.join(","))
 }
 
-/// Waits until a member answers and knows a leader.
+/// Waits until a member responds and has a leader.
 ///
 /// # Errors
-/// It ended, or never does.
+/// Returns an error if the member ended or has no leader in time.
 pub fn wait_ready(member: &mut Machine) -> Result<()> {
     let http = Http::new(&member.namespace, member.address);
     Process::wait_ready(&mut member.process, || has_leader(&http))
 }
 
-/// Whether a member answers and knows a leader.
+/// Checks that a member responds and has a leader.
 ///
 /// # Errors
-/// It does not.
+/// Returns an error if it does not.
 pub fn has_leader(member: &Http) -> Result<()> {
     let status = status(member)?;
-    ensure!(is_set(&status["leader"]), "there is no leader: {status}");
+    ensure!(is_set(&status["leader"]), "no leader is elected: {status}");
     Ok(())
 }
 
-/// The index of the member that leads, as far as one of them says so.
+/// Returns the index of the leader, according to the members that respond.
 #[must_use]
 pub fn leader(members: &[Machine]) -> Option<usize> {
     members.iter().position(|member| {

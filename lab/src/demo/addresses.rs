@@ -1,4 +1,5 @@
-//! A load balancer address: imported pool, Service, `curl` from inside and outside, and the node that has it vanishes.
+//! Load balancer address chapter: imported pool, Service, `curl` from inside and outside, and failure of the
+//! announcing node.
 
 use std::{collections::BTreeSet, net::IpAddr, path::Path};
 
@@ -12,7 +13,7 @@ use lab::{
 
 use super::{Teller, cli, write};
 
-/// The configuration of the founding documents, as MetalLB had it.
+/// MetalLB configuration of the original requirements document.
 const POOL: &str = include_str!("../../../cli/tests/fixtures/import/seed.yaml");
 
 const SERVICE: &str = "\
@@ -27,7 +28,7 @@ spec:
   type: LoadBalancer
 ";
 
-/// Tells it; answers the address, which `nginx-1` and `nginx-2` serve in the end.
+/// Runs the chapter and returns the address, which `nginx-1` and `nginx-2` serve at the end.
 pub(super) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str, directory: &Path) -> Result<IpAddr> {
     out.chapter("An address from a pool, announced to the network")?;
     for (name, node, number) in [("nginx-1", "node1", 21), ("nginx-2", "node2", 22)] {
@@ -74,7 +75,7 @@ pub(super) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str, director
     Ok(address)
 }
 
-/// Asks until every backend has answered, and shows one request as a person would type it.
+/// Sends requests until every backend has responded, and prints one as a user would type it.
 pub(super) fn curl(
     out: &mut Teller,
     cluster: &Cluster,

@@ -1,4 +1,5 @@
-//! The second kernel (`lab/guest.sh`), which has what the machine's own may lack: a test runs itself again there.
+//! Second kernel (`lab/guest.sh`) with features that the kernel of the host may lack. A test re-runs itself
+//! there.
 
 use std::{
     path::Path,
@@ -6,13 +7,13 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Whether this process runs on the second kernel.
+/// True if this process runs on the second kernel.
 #[must_use]
 pub fn is_inside() -> bool {
     std::env::var_os("TIDEGATE_GUEST").is_some()
 }
 
-/// A command that runs a program on the second kernel, with the arguments that are added to it.
+/// Returns a command that runs a program on the second kernel; further arguments go to the program.
 #[must_use]
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("guest.sh"));
@@ -20,19 +21,19 @@ pub fn command(program: &Path) -> Command {
     command
 }
 
-/// Does the work of a test on the second kernel, where the test of this name, of the same program, starts again.
+/// Runs `work` on the second kernel, by starting the test of this name of the same test binary there.
 ///
 /// # Panics
-/// It fails there.
+/// Panics if the test fails there.
 pub fn run(test: &str, work: impl FnOnce()) {
-    // Each guest keeps a processor busy; one after the other they are soonest done.
+    // Each guest uses a full CPU, so running them one after another is fastest.
     static ONE: Mutex<()> = Mutex::new(());
     if is_inside() {
         return work();
     }
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let executable = std::env::current_exe().expect("a process on Linux can name its program");
+    let executable = std::env::current_exe().expect("a process on Linux can read its executable path");
     let status = command(&executable).args([test, "--exact", "--nocapture"]).status();
-    let status = status.expect("lab/guest.sh is there and can be started");
+    let status = status.expect("lab/guest.sh exists and can be started");
     assert!(status.success(), "{test} failed in the guest: {status}");
 }

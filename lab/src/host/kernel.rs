@@ -1,4 +1,4 @@
-//! What the kernel of a namespace holds, as text that can be compared byte by byte.
+//! Text dumps of the kernel state of a namespace, comparable byte by byte.
 
 use std::collections::BTreeSet;
 
@@ -6,28 +6,28 @@ use anyhow::Result;
 
 use crate::host::{netns::Namespace, shell};
 
-/// All nftables tables without the values of counters.
+/// Returns all nftables tables without counter values.
 ///
 /// # Errors
-/// `nft` fails.
+/// Returns an error if `nft` fails.
 pub fn ruleset(namespace: &Namespace) -> Result<String> {
     namespace.run("nft", &["-s", "-n", "list", "ruleset"])
 }
 
-/// One nftables table, such as `inet mine`.
+/// Returns one nftables table, such as `inet mine`.
 ///
 /// # Errors
-/// There is no such table.
+/// Returns an error if there is no such table.
 pub fn table(namespace: &Namespace, table: &str) -> Result<String> {
     let mut arguments = vec!["-n", "list", "table"];
     arguments.extend(table.split_whitespace());
     namespace.run("nft", &arguments)
 }
 
-/// The names of all nftables tables, each as `family name`.
+/// Returns the names of all nftables tables, each as `family name`.
 ///
 /// # Errors
-/// `nft` fails.
+/// Returns an error if `nft` fails.
 pub fn tables(namespace: &Namespace) -> Result<Vec<String>> {
     let listing = namespace.run("nft", &["list", "tables"])?;
     Ok(listing.lines().filter_map(|line| line.strip_prefix("table ")).map(str::to_owned).collect())
@@ -36,15 +36,15 @@ pub fn tables(namespace: &Namespace) -> Result<Vec<String>> {
 /// Loads nftables rules.
 ///
 /// # Errors
-/// They are not valid.
+/// Returns an error if the rules are invalid.
 pub fn load(namespace: &Namespace, rules: &str) -> Result<()> {
     namespace.run_with_input("nft", &["-f", "-"], rules).map(drop)
 }
 
-/// The links, addresses, routes and policy rules of a namespace.
+/// Returns the addresses, routes and policy rules of a namespace.
 ///
 /// # Errors
-/// `ip` fails.
+/// Returns an error if `ip` fails.
 pub fn network(namespace: &Namespace) -> Result<String> {
     let mut text = String::new();
     for what in [
@@ -60,19 +60,20 @@ pub fn network(namespace: &Namespace) -> Result<String> {
     Ok(text)
 }
 
-/// The conntrack entries of a protocol, one a line.
+/// Returns the conntrack entries of a protocol, one per element.
 ///
 /// # Errors
-/// `conntrack` fails.
+/// Returns an error if `conntrack` fails.
 pub fn conntrack(namespace: &Namespace, protocol: &str) -> Result<Vec<String>> {
     let listing = namespace.run("conntrack", &["-L", "-p", protocol])?;
     Ok(listing.lines().map(str::to_owned).collect())
 }
 
-/// What a run could leave behind on the host: namespaces of this process, links, nftables tables. One a line.
+/// Returns everything that a run could leave behind on the host: namespaces of this process, links and
+/// nftables tables.
 ///
 /// # Errors
-/// A tool fails.
+/// Returns an error if a tool fails.
 pub fn host() -> Result<BTreeSet<String>> {
     let own = format!("tg-{}-", std::process::id());
     let namespaces = shell::run("ip", &["netns", "list"])?;

@@ -1,30 +1,31 @@
-//! What the tools of the kernel list on a node, by place: rules in their order, and sorted what has none. Left out is what
-//! differs by itself, or says nothing about any packet:
+//! Normalized dump of the kernel state of a node, by table and chain, set or map. Rules keep their order;
+//! unordered items are sorted. Omitted are differences without effect on any packet:
 //!
-//! - counters, the order in which a hash table lists its elements, the numbers of ports that the kernel gives to listeners;
-//! - in tables of nftables which slot of a frontend leads to which target (how many slots each has counts), by which
-//!   number sources remember a target, and chains to which nothing leads, with their numbers: they stay for the next frontend
-//!   of their kind;
-//! - in chains of iptables that tell frontends apart the order of their rules, of which those for one frontend match at most.
+//! - counters, the element order of hash tables, and port numbers assigned by the kernel to listeners;
+//! - in nftables tables: the assignment of slots to targets within a frontend (the number of slots per target
+//!   is kept), the numbers by which sources remember a target, and unreferenced chains with their numbers,
+//!   which are kept for the next frontend of their kind;
+//! - in iptables chains that dispatch by frontend: the order of rules, since at most the rules of one
+//!   frontend match.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::netns::Namespace;
 use anyhow::{Context, Result};
 
-/// The lines of each table's chain, set or map.
+/// Lines of each chain, set or map.
 pub type Listing = BTreeMap<String, Vec<String>>;
 
-/// All that a node's kernel has of rules, and the sockets that listen.
+/// Dumps all rules in the kernel of a node and its listening sockets.
 ///
 /// # Errors
-/// A tool fails, or says what nobody expects.
+/// Returns an error if a tool fails or prints unexpected output.
 pub fn of(node: &Namespace) -> Result<Listing> {
     let mut listing = nft(&node.run("nft", &["-n", "-s", "list", "ruleset"])?)?;
     hide_numbers(&mut listing);
     drop_unnamed(&mut listing);
     drop_unreached(&mut listing);
-    // Of rules of iptables its own tool lists more.
+    // For iptables rules, the iptables tool lists more details.
     let is_of = |place: &str, family: &str| place.split(' ').nth(1) == Some(family);
     for (tool, family) in [("iptables", "ip"), ("ip6tables", "ip6")] {
         if listing.keys().any(|place| is_of(place, family)) {
@@ -57,11 +58,11 @@ pub fn of(node: &Namespace) -> Result<Listing> {
     Ok(listing)
 }
 
-/// All that the kernel of a node in ipvs mode has of rules: virtual servers and their real ones, the sets, the rules, and
-/// the addresses of the device that holds them. None of the first two has an order.
+/// Dumps all rules in the kernel of a node in ipvs mode: virtual and real servers and sets (both unordered),
+/// rules, and the addresses of the dummy device.
 ///
 /// # Errors
-/// As [`of`].
+/// Same as [`of`].
 pub fn of_ipvs(node: &Namespace) -> Result<Listing> {
     let mut listing = Listing::new();
     for tool in ["iptables", "ip6tables"] {
@@ -71,7 +72,7 @@ pub fn of_ipvs(node: &Namespace) -> Result<Listing> {
     listing.insert("ipvs servers".to_owned(), sorted(servers.lines().map(str::to_owned)));
     for line in node.run("ipset", &["save"])?.lines() {
         let name = line.split(' ').nth(1).context("a set without a name")?;
-        // Its first seed of hashing, and what it was made for, differ by themselves.
+        // The hash seed and the options at creation differ between runs.
         let line = line.split(" initval ").next().unwrap_or_default().to_owned();
         listing.entry(format!("ipset {name}")).or_default().push(line);
     }
@@ -86,10 +87,10 @@ pub fn of_ipvs(node: &Namespace) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Ports above are those that the kernel gives (`net.ipv4.ip_local_port_range`).
+/// Ports above are assigned by the kernel (`net.ipv4.ip_local_port_range`).
 const NODE_PORT_LAST: u16 = 32_767;
 
-/// A line with a word in the place of each of some numbers.
+/// Replaces each of the given numbers in a line by a placeholder.
 fn without_numbers(line: &str, numbers: &BTreeSet<&str>) -> String {
     let words = line.split_inclusive(|c: char| !c.is_ascii_digit());
     words
@@ -129,7 +130,7 @@ fn nft(text: &str) -> Result<Listing> {
     Ok(listing)
 }
 
-/// Replaces the numbers of slots and of remembered targets.
+/// Masks the numbers of slots and of remembered targets.
 fn hide_numbers(listing: &mut Listing) {
     let mut remembered = BTreeMap::new();
     for (place, lines) in listing.iter().filter(|(place, _)| place.contains("affinity-targets")) {
@@ -163,14 +164,14 @@ fn hide_numbers(listing: &mut Listing) {
     }
 }
 
-/// Slots of endpoints for sources of different kinds are this far apart.
+/// Distance between the slot ranges of endpoints for different kinds of sources.
 const POOL_SLOTS: u32 = 1 << 17;
 
 fn family_of(place: &str) -> Option<char> {
     place.chars().next_back()
 }
 
-/// Removes the numbers of chains that no frontend has.
+/// Removes the numbers of chains without a frontend.
 fn drop_unnamed(listing: &mut Listing) {
     let mut named = BTreeSet::new();
     for (place, lines) in listing.iter() {
@@ -186,7 +187,7 @@ fn drop_unnamed(listing: &mut Listing) {
     }
 }
 
-/// Where the numbers are explained that frontends have there: `chains-from4` for `services-from-node4`.
+/// Returns the map with the chain numbers of a frontend map: `chains-from4` for `services-from-node4`.
 fn chains_of(frontends: &str) -> Option<String> {
     let (table, name) = frontends.strip_prefix("map inet tidegate").and(frontends.rsplit_once(' '))?;
     let stems = [("range-services", "range-"), ("services", ""), ("nodeports", "nodeport-")];
@@ -196,7 +197,7 @@ fn chains_of(frontends: &str) -> Option<String> {
     Some(format!("{table} {prefix}chains{from}{}", family_of(name)?))
 }
 
-/// Removes chains that no packet reaches.
+/// Removes unreachable chains.
 fn drop_unreached(listing: &mut Listing) {
     let is_reached = |chain: &str, listing: &Listing| {
         let ends = [format!("goto {chain}"), format!("jump {chain}")];
@@ -217,7 +218,7 @@ fn drop_unreached(listing: &mut Listing) {
     }
 }
 
-/// A rule whose anonymous set, if it has one, is sorted.
+/// Sorts the anonymous set of a rule, if it has one.
 fn anonymous_sorted(line: &str) -> String {
     let Some(((head, elements), tail)) =
         line.rsplit_once('}').and_then(|(line, tail)| Some((line.split_once('{')?, tail)))
@@ -228,7 +229,7 @@ fn anonymous_sorted(line: &str) -> String {
     format!("{head}{{ {} }}{tail}", elements.join(", "))
 }
 
-/// What the names of the chains end with that tell frontends apart.
+/// Name suffixes of the chains that dispatch by frontend.
 const DISPATCH: [&str; 3] = ["-SERVICES", "-NODEPORTS", "-RANGES"];
 
 fn rules(tool: &str, text: &str) -> Listing {
@@ -238,7 +239,7 @@ fn rules(tool: &str, text: &str) -> Listing {
         if let Some(name) = line.strip_prefix('*') {
             table = name;
         } else if let Some(chain) = line.strip_prefix(':') {
-            // Behind the policy are counters.
+            // Counters follow the policy.
             let name = chain.split(' ').next().unwrap_or_default();
             let policy = if line.ends_with(" - [0:0]") { line } else { "built in" };
             listing.entry(format!("{tool} {table} {name}")).or_default().push(policy.to_owned());
@@ -249,7 +250,7 @@ fn rules(tool: &str, text: &str) -> Listing {
     }
     for (place, rules) in &mut listing {
         if DISPATCH.iter().any(|chain| place.ends_with(chain)) {
-            // The last rule for Services leads to node ports, after all others.
+            // The last rule for Services jumps to node ports, after all others.
             let end = if place.ends_with(DISPATCH[0]) { rules.len().saturating_sub(1) } else { rules.len() };
             rules[..end].sort();
         }
@@ -257,7 +258,7 @@ fn rules(tool: &str, text: &str) -> Listing {
     listing
 }
 
-/// The lines in their order by bytes.
+/// Sorts lines by bytes.
 pub fn sorted(lines: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut lines: Vec<_> = lines.into_iter().collect();
     lines.sort();

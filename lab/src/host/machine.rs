@@ -1,12 +1,13 @@
-//! A machine of its own, where packages can be installed: systemd as its first process, on the files of this one.
+//! A container-like machine for package installation: systemd as its first process, on an overlay of this
+//! machine's files.
 //!
 //! ```text
-//!  this machine's files (never written) ─┐
-//!  a file system in memory ──────────────┴─ overlay ─▶ root of the machine ─▶ systemd ─▶ dpkg, units, daemons
+//!  files of this machine (read only) ──────┐
+//!  tmpfs ──────────────────────────────────┴─ overlay ─▶ root of the machine ─▶ systemd ─▶ dpkg, units, daemons
 //! ```
 //!
-//! It has namespaces of its own for mounts, processes, network, names and control groups, and below `/proc/sys` it can write
-//! what belongs to its network only. What this machine starts at its boot is not started there.
+//! It has its own mount, PID, network, UTS, IPC and cgroup namespaces, and below `/proc/sys` it can only
+//! write the parameters of its network. Services that this machine starts at boot are not started there.
 
 use std::{
     fs,
@@ -19,14 +20,14 @@ use tempfile::TempDir;
 
 use crate::host::{netns::Namespace, registry, shell, wait};
 
-/// Where the kernel's second version of control groups is: alone, or beside the first.
+/// Mount points of cgroup v2: next to v1, or alone.
 const CONTROL_GROUPS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
-/// Every control group of this harness starts so; then comes the process id.
+/// Name prefix of every control group of this harness, followed by the process id.
 const PREFIX: &str = "tg-machine-";
-/// A machine is there when these have been reached.
+/// Systemd target that marks a booted machine.
 const BOOTED: &str = "basic.target";
 
-/// Makes the root and starts systemd in it. `$1` is an empty directory, `$2` the machine's name.
+/// Creates the root file system and starts systemd in it. `$1` is an empty directory, `$2` the host name.
 const BOOT: &str = r#"
 set -e
 hostname "$2"
@@ -68,7 +69,7 @@ umount -l run/old
 exec env -i container=tidegate-lab PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --log-target=console
 "#;
 
-/// A machine that is switched off when it is dropped.
+/// A machine that is shut down when dropped.
 #[derive(Debug)]
 pub struct Machine {
     namespace: Namespace,
@@ -79,10 +80,10 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Switches a machine on and waits until its services can be started. Its network has loopback only.
+    /// Boots a machine and waits until services can be started. Its network has only loopback.
     ///
     /// # Errors
-    /// Not root, or the kernel refuses.
+    /// Returns an error if the process is not root or the kernel rejects the setup.
     pub fn boot(name: &str) -> Result<Self> {
         let namespace = Namespace::new(name)?;
         let directory = tempfile::Builder::new().prefix(&format!("{PREFIX}{name}-")).tempdir()?;
@@ -90,7 +91,8 @@ impl Machine {
         let log = fs::File::create(directory.path().with_extension("log"))?;
         let enter = "echo $$ >\"$1/cgroup.procs\"; shift; exec \"$@\"";
         let root = directory.path().display().to_string();
-        // `ip netns exec` hides the control groups, so they come first; each program becomes the next.
+        // `ip netns exec` hides the control groups, so the group is entered first; each program execs the
+        // next.
         let host = Command::new("sh")
             .args(["-ec", enter, "sh"])
             .arg(&control_group)
@@ -111,7 +113,7 @@ impl Machine {
     fn wait_until_booted(&mut self) -> Result<()> {
         let host = self.host.id();
         self.init = wait::until("the machine's first process", || {
-            ensure!(self.host.try_wait()?.is_none(), "it has ended");
+            ensure!(self.host.try_wait()?.is_none(), "the process has ended");
             let children = fs::read_to_string(format!("/proc/{host}/task/{host}/children"))?;
             Ok(children.trim().parse()?)
         })?;
@@ -119,22 +121,23 @@ impl Machine {
         Ok(())
     }
 
-    /// Its network.
+    /// Returns the network namespace.
     #[must_use]
     pub const fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
-    /// A path of the machine, as this one sees it.
+    /// Returns a path inside the machine as seen from the host.
     #[must_use]
     pub fn path(&self, inside: &str) -> PathBuf {
         Path::new(&format!("/proc/{}/root", self.init)).join(inside.trim_start_matches('/'))
     }
 
-    /// Runs lines of a shell as the machine's root, in `/srv/packages`, up to the first that fails, and returns what they print.
+    /// Runs shell lines as root of the machine in `/srv/packages`, up to the first failure, and returns their
+    /// output.
     ///
     /// # Errors
-    /// The line that failed, with what it said.
+    /// Returns the output of the line that failed.
     pub fn run(&self, lines: &str) -> Result<String> {
         let target = self.init.to_string();
         let lines = format!("cd /srv/packages\n{lines}");
@@ -151,7 +154,7 @@ impl Machine {
         shell::run("nsenter", &arguments)
     }
 
-    /// What its first process has said.
+    /// Returns the output of its first process.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().with_extension("log")).unwrap_or_default()
@@ -160,7 +163,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // With its first process all others end, and with the last of them its mounts go.
+        // The end of the first process ends all others, and with the last of them its mounts.
         let _already_gone = self.host.kill();
         let _ = self.host.wait();
         registry::forget_process(self.host.id());
@@ -174,14 +177,14 @@ fn make_control_group(namespace: &Namespace) -> Result<PathBuf> {
     let mut roots = CONTROL_GROUPS.iter().map(Path::new);
     let root =
         roots.find(|root| root.join("cgroup.procs").exists() && root.join("cgroup.controllers").exists());
-    let root = root.context("there are no control groups of version 2, which systemd needs")?;
+    let root = root.context("no cgroup v2 hierarchy is mounted, which systemd needs")?;
     let name = namespace.name().trim_start_matches("tg-");
     let group = root.join(format!("{PREFIX}{name}"));
-    fs::create_dir(&group).with_context(|| format!("cannot make the control group {}", group.display()))?;
+    fs::create_dir(&group).with_context(|| format!("cannot create the control group {}", group.display()))?;
     Ok(group)
 }
 
-/// Removes a control group with those in it, which is possible when no process is left in any of them.
+/// Removes a control group with its children, which requires that no process is left in any of them.
 fn remove_groups(group: &Path) -> Result<()> {
     if !group.exists() {
         return Ok(());
@@ -192,6 +195,6 @@ fn remove_groups(group: &Path) -> Result<()> {
         }
     }
     fs::remove_dir(group).with_context(|| format!("{} is in use", group.display()))?;
-    ensure!(!group.exists(), "{} is still there", group.display());
+    ensure!(!group.exists(), "{} still exists", group.display());
     Ok(())
 }

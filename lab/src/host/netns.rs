@@ -1,4 +1,4 @@
-//! A network namespace that goes away with its last owner, and a way to run code inside it.
+//! Network namespaces that are deleted with their last owner, and code execution inside them.
 
 use std::{
     fs::File,
@@ -20,15 +20,16 @@ use nix::{
 
 use crate::host::{registry, shell};
 
-/// Every namespace of this harness starts so; then comes the process id.
+/// Name prefix of every namespace of this harness, followed by the process id.
 const PREFIX: &str = "tg-";
-/// Where `ip netns` keeps its handles.
+/// Directory of the `ip netns` handles.
 const HANDLES: &str = "/run/netns";
 
 static SWEEP: Once = Once::new();
 static SEQUENCE: AtomicU32 = AtomicU32::new(0);
 
-/// A network namespace; clones are the same one. The last one to be dropped kills what still runs inside and deletes it.
+/// A network namespace. Clones share it; dropping the last one kills the remaining processes inside and
+/// deletes it.
 #[derive(Debug, Clone)]
 pub struct Namespace(Arc<Owned>);
 
@@ -38,10 +39,11 @@ struct Owned {
 }
 
 impl Namespace {
-    /// Makes a namespace with loopback up and duplicate address detection off, so that addresses work at once.
+    /// Creates a namespace with loopback up and duplicate address detection disabled, so that addresses are
+    /// usable at once.
     ///
     /// # Errors
-    /// Not root, or the kernel refuses.
+    /// Returns an error if the process is not root or the kernel rejects the request.
     pub fn new(role: &str) -> Result<Self> {
         ensure!(
             nix::unistd::geteuid().is_root(),
@@ -59,16 +61,16 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Its name for `ip netns`.
+    /// Returns the name for `ip netns`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Runs lines of `ip` inside, all in one process.
+    /// Runs several `ip` commands inside, in one process.
     ///
     /// # Errors
-    /// The first line that fails.
+    /// Returns an error for the first line that fails.
     pub fn ip(&self, lines: &[impl AsRef<str>]) -> Result<()> {
         let batch: String = lines.iter().map(|line| format!("{}\n", line.as_ref())).collect();
         shell::run_with_input("ip", &["-n", self.name(), "-batch", "-"], &batch)
@@ -76,37 +78,38 @@ impl Namespace {
         Ok(())
     }
 
-    /// Runs a tool inside and returns what it wrote to stdout.
+    /// Runs a tool inside and returns its stdout.
     ///
     /// # Errors
-    /// As [`shell::run`].
+    /// Same as [`shell::run`].
     pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         self.run_with_input(program, arguments, "")
     }
 
-    /// As [`Self::run`], with text for stdin.
+    /// Like [`Self::run`], with text for stdin.
     ///
     /// # Errors
-    /// As [`shell::run`].
+    /// Same as [`shell::run`].
     pub fn run_with_input(&self, program: &str, arguments: &[&str], input: &str) -> Result<String> {
         let mut all = vec!["netns", "exec", self.name(), program];
         all.extend(arguments);
         shell::run_with_input("ip", &all, input)
     }
 
-    /// Sets a kernel parameter of the namespace, named by its path below `/proc/sys`.
+    /// Sets a kernel parameter of the namespace by its path below `/proc/sys`.
     ///
     /// # Errors
-    /// The kernel does not have it or refuses the value.
+    /// Returns an error if the parameter does not exist or the kernel rejects the value.
     pub fn sysctl(&self, path: &str, value: &str) -> Result<()> {
         self.inside(|| std::fs::write(Path::new("/proc/sys").join(path), value))
             .with_context(|| format!("cannot set {path} to {value} in namespace {}", self.name()))
     }
 
-    /// Runs code on a thread inside the namespace and waits for it. Sockets made there stay there.
+    /// Runs code on a thread inside the namespace and waits for it. Sockets created there stay in the
+    /// namespace.
     ///
     /// # Panics
-    /// The code panics, or the namespace is gone.
+    /// Panics if the code panics or the namespace no longer exists.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let name = self.name();
         thread::scope(|scope| {
@@ -118,10 +121,10 @@ impl Namespace {
         })
     }
 
-    /// Starts a thread inside the namespace that goes on by itself. It does not keep the namespace.
+    /// Starts a detached thread inside the namespace. The thread does not keep the namespace alive.
     ///
     /// # Errors
-    /// The thread cannot be started.
+    /// Returns an error if the thread cannot be started.
     pub fn spawn(&self, label: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
         let name = self.name().to_owned();
         let thread = thread::Builder::new().name(label.to_owned()).spawn(move || {
@@ -135,16 +138,17 @@ impl Namespace {
 impl Drop for Owned {
     fn drop(&mut self) {
         kill_processes_inside(&self.name);
-        // Failing means that it is gone already, and there is nobody to tell.
+        // An error means that the namespace is gone already.
         let _ = shell::run("ip", &["netns", "delete", &self.name]);
         registry::forget_namespace(&self.name);
     }
 }
 
-/// Joins two namespaces by a veth pair, with both ends up. Each end is given as namespace and interface name.
+/// Connects two namespaces with a veth pair and sets both ends up. Each end is a namespace and an interface
+/// name.
 ///
 /// # Errors
-/// A name is taken.
+/// Returns an error if a name is in use.
 pub fn join(one: (&Namespace, &str), other: (&Namespace, &str)) -> Result<()> {
     let (here, here_name) = one;
     let (there, there_name) = other;
@@ -161,7 +165,7 @@ fn enter(name: &str) -> Result<()> {
     setns(handle, CloneFlags::CLONE_NEWNET).with_context(|| format!("cannot enter network namespace {name}"))
 }
 
-/// Kills the processes in a namespace of ours. Threads of this process do not count as such.
+/// Kills the processes in one of our namespaces, except this process itself.
 pub(crate) fn kill_processes_inside(name: &str) {
     let Ok(listing) = shell::run("ip", &["netns", "pids", name]) else { return };
     let own = i32::try_from(std::process::id()).ok();
@@ -172,7 +176,7 @@ pub(crate) fn kill_processes_inside(name: &str) {
     }
 }
 
-/// Removes what runs that were killed outright have left behind.
+/// Removes the namespaces left behind by killed runs.
 fn sweep() {
     let Ok(handles) = std::fs::read_dir(HANDLES) else { return };
     for handle in handles.flatten() {
@@ -185,7 +189,7 @@ fn sweep() {
     }
 }
 
-/// The process id in the name of a namespace of this harness.
+/// Parses the process id from the name of a namespace of this harness.
 fn owner(name: &str) -> Option<u32> {
     name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
 }

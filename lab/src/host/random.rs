@@ -1,13 +1,13 @@
-//! Numbers that follow from a seed (splitmix64).
+//! Seeded pseudo-random numbers (splitmix64).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A sequence of numbers.
+/// A sequence of pseudo-random numbers.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of a seed; `lane` tells apart those who use the same seed.
+    /// Creates the sequence of a seed; `lane` separates independent users of one seed.
     #[must_use]
     pub fn new(seed: u64, lane: u64) -> Self {
         let mut mixer = Self(seed ^ lane.rotate_left(48));
@@ -15,22 +15,22 @@ impl Random {
         Self(start)
     }
 
-    /// The next number below an end above 0.
+    /// Returns the next number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    /// The next index of a list.
+    /// Returns the next index of a list.
     pub fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).unwrap_or(0)
     }
 
-    /// Whether something of this chance in percent happens.
+    /// Returns true with a probability in percent.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// A time between two numbers of milliseconds.
+    /// Returns a duration between two numbers of milliseconds.
     pub fn millis(&mut self, from: u64, to: u64) -> Duration {
         Duration::from_micros(from * 1000 + self.below((to.saturating_sub(from)) * 1000))
     }
@@ -44,10 +44,11 @@ impl Random {
     }
 }
 
-/// The seed that the variable `TIDEGATE_SEED` names, if any, and else one by the clock, with whether it was named.
+/// Returns the seed from the variable `TIDEGATE_SEED`, or else one from the clock, and true if it came from
+/// the variable.
 ///
 /// # Errors
-/// The variable is no number.
+/// Returns an error if the variable is not a number.
 pub fn seed() -> anyhow::Result<(u64, bool)> {
     match std::env::var("TIDEGATE_SEED") {
         Ok(text) => Ok((

@@ -1,4 +1,4 @@
-//! What has to be undone when the process is interrupted, because then no destructor runs.
+//! Cleanup registry for interrupted runs, in which destructors do not run.
 //!
 //! ```text
 //! SIGINT/SIGTERM ─▶ watcher thread ─▶ kill registered processes ─▶ delete registered namespaces and directories ─▶ last word ─▶ exit
@@ -18,10 +18,10 @@ use nix::{
 
 use crate::host::{netns, shell};
 
-/// The exit status of an interrupted run that left no last word (the shell's figure for SIGINT).
+/// Exit status of an interrupted run without a last word (the shell convention for SIGINT).
 const INTERRUPTED: i32 = 130;
 
-/// Called after everything is removed; answers the exit status.
+/// Callback after everything was removed; returns the exit status.
 pub type LastWord = Box<dyn FnOnce() -> i32 + Send>;
 
 #[derive(Default)]
@@ -41,7 +41,7 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
 
 static WATCHER: Once = Once::new();
 
-/// Says what happens after an interrupt, when everything is removed.
+/// Sets the callback for an interrupt, which runs after everything was removed.
 pub fn set_last_word(last_word: LastWord) {
     watch_signals();
     lock().last_word = Some(last_word);
@@ -79,7 +79,7 @@ pub(crate) fn as_pid(pid: u32) -> Pid {
 }
 
 fn lock() -> MutexGuard<'static, Registry> {
-    // Sets of names stay usable whatever another thread was doing when it panicked.
+    // The sets of names stay consistent if another thread panicked while holding the lock.
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -92,7 +92,7 @@ fn watch_signals() {
                     std::process::exit(remove_everything());
                 }
             })
-            .expect("a process that is about to start others can start a thread");
+            .expect("the harness can start a thread");
     });
 }
 

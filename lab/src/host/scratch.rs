@@ -1,4 +1,4 @@
-//! A directory for files of a run that goes with its owner, and when the process is interrupted.
+//! Temporary directory of a run, removed with its owner or on an interrupt.
 
 use std::path::{Path, PathBuf};
 
@@ -7,23 +7,23 @@ use tempfile::{Builder, TempDir};
 
 use crate::host::registry;
 
-/// A directory of its own. What is in it is removed with it.
+/// A temporary directory. Its content is removed with it.
 #[derive(Debug)]
 pub struct Scratch(TempDir);
 
 impl Scratch {
-    /// Makes one where temporary files are, with this word in its name.
+    /// Creates a directory in the default location, with `word` in its name.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// Returns an error if the directory cannot be created.
     pub fn new(word: &str) -> Result<Self> {
         Self::of(Builder::new().prefix(&prefix(word)).tempdir())
     }
 
-    /// Makes one in memory where there is such a place, else where temporary files are.
+    /// Creates a directory in memory (`/dev/shm`) if possible, else in the default location.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// Returns an error if the directory cannot be created.
     pub fn in_memory(word: &str) -> Result<Self> {
         let prefix = prefix(word);
         let in_memory = Builder::new().prefix(&prefix).tempdir_in("/dev/shm");
@@ -31,18 +31,18 @@ impl Scratch {
     }
 
     fn of(made: std::io::Result<TempDir>) -> Result<Self> {
-        let made = made.context("no temporary directory")?;
+        let made = made.context("cannot create a temporary directory")?;
         registry::add_directory(made.path());
         Ok(Self(made))
     }
 
-    /// Where it is.
+    /// Returns the path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// A file or directory in it.
+    /// Returns the path of a file or directory inside.
     #[must_use]
     pub fn join(&self, name: &str) -> PathBuf {
         self.path().join(name)

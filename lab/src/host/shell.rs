@@ -1,4 +1,5 @@
-//! Runs the administration tools of the harness: `ip`, `nft`, `conntrack`. The product itself starts no tool.
+//! Runs the administration tools of the harness: `ip`, `nft`, `conntrack`. The product itself runs no
+//! external tools.
 
 use std::{
     io::Write,
@@ -7,18 +8,18 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// Runs a program to its end and returns what it wrote to stdout.
+/// Runs a program to completion and returns its stdout.
 ///
 /// # Errors
-/// It cannot be started, or ends with another status than 0; then stderr is in the error.
+/// Returns stderr if the program cannot be started or exits with a status other than 0.
 pub fn run(program: &str, arguments: &[&str]) -> Result<String> {
     run_with_input(program, arguments, "")
 }
 
-/// As [`run`], with text for stdin.
+/// Like [`run`], with text for stdin.
 ///
 /// # Errors
-/// As [`run`].
+/// Same as [`run`].
 pub fn run_with_input(program: &str, arguments: &[&str], input: &str) -> Result<String> {
     let line = || format!("{program} {}", arguments.join(" "));
     let mut child = Command::new(program)
@@ -28,8 +29,8 @@ pub fn run_with_input(program: &str, arguments: &[&str], input: &str) -> Result<
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot start `{}` (is it installed? `make setup` installs it)", line()))?;
-    let mut stdin = child.stdin.take().expect("stdin was asked to be a pipe");
-    // A tool that ends without reading its input says why on stderr; that is the better error.
+    let mut stdin = child.stdin.take().expect("stdin was configured as a pipe");
+    // A tool that exits without reading its input explains that on stderr, which is the better error.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     let output = child.wait_with_output().with_context(|| format!("cannot wait for `{}`", line()))?;

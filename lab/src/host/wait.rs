@@ -1,4 +1,4 @@
-//! Bounded polling: a test waits for a state, never for a time.
+//! Bounded polling: a test waits for a state instead of a fixed time.
 
 use std::{
     thread,
@@ -9,26 +9,26 @@ use anyhow::{Result, anyhow};
 
 use crate::host::guest;
 
-/// How long anything may take before it counts as never happening. Generous, because machines that run tests are busy.
+/// Default timeout. Generous, because test machines are busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// Time between two looks.
+/// Poll interval.
 const INTERVAL: Duration = Duration::from_millis(20);
-/// On the second kernel (`lab/guest.sh`) a pause is at least so many times as long as the look before it: a test shares its one
-/// processor with what it tests, and a test that only looks leaves nothing of it.
+/// On the second kernel (`lab/guest.sh`), minimum pause as a multiple of the duration of the previous poll: a
+/// test shares its only CPU with the program under test, and continuous polling would use all of it.
 const GUEST_PAUSE_SHARE: u32 = 4;
 
-/// Looks until `look` answers `Ok`, and says what it last saw when [`PATIENCE`] is over.
+/// Polls until `look` returns `Ok`, for at most [`PATIENCE`].
 ///
 /// # Errors
-/// The last error of `look`.
+/// Returns the last error of `look`.
 pub fn until<T>(what: &str, look: impl FnMut() -> Result<T>) -> Result<T> {
     until_within(PATIENCE, what, look)
 }
 
-/// As [`until`], with another patience.
+/// Like [`until`], with another timeout.
 ///
 /// # Errors
-/// The last error of `look`.
+/// Returns the last error of `look`.
 pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Result<T>) -> Result<T> {
     let deadline = Instant::now() + patience;
     let share = if guest::is_inside() { GUEST_PAUSE_SHARE } else { 0 };
@@ -47,7 +47,7 @@ pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() ->
 /// Waits until a condition holds.
 ///
 /// # Errors
-/// It never did.
+/// Returns an error on timeout.
 pub fn until_true(what: &str, mut condition: impl FnMut() -> bool) -> Result<()> {
     until(what, || if condition() { Ok(()) } else { Err(anyhow!("not yet")) })
 }

@@ -1,12 +1,14 @@
-//! Followers of a control server by the thousand, in processes of their own, so that what they use is not what the server uses.
+//! Feed load generator: thousands of clients of a control server in separate processes, so that their
+//! resource usage is not counted as that of the server.
 //!
 //! ```text
-//! Fleet ── stdin: await, cut, join, take ──▶ process ── 500 followers, each with connections and an address range of its own
-//!       ◀─ stdout: answers, and what was seen when ─┘
+//! Fleet ── stdin: await, cut, join, take ──▶ process ── 500 followers, each with its own connections and an address range per process
+//!       ◀── stdout: replies, observations ──┘
 //! ```
-//! An *agent* does what a real one does towards control: follows its feed packed, reports at once after every step and every five
-//! seconds, never two reports at a time, and comes back by itself after a cut. It programs nothing, so it takes a batch as soon as
-//! it has its `synced`. A *watcher* follows `GET /v1/watch`. A *socket* takes what a sender of the benchmark sends, for comparison.
+//! An *agent* uses the control API like a real one: it follows its compressed feed, reports after every step
+//! and every five seconds, one report at a time, and reconnects after a cut. It programs no kernel, so a
+//! batch counts as applied as soon as its `synced` frame arrives. A *watcher* follows `GET /v1/watch`. A
+//! *socket* reads the messages of a raw TCP sender as a baseline.
 //!
 //! A binary that starts fleets has a hidden subcommand that calls [`serve`].
 
@@ -32,25 +34,25 @@ pub use model::primitives::quantity::Position;
 pub use self::serve::{Orders, serve};
 use crate::host::{netns::Namespace, registry};
 
-/// Followers in one process: with two connections each, below the usual limit of files, and below what a server takes from one
-/// address.
+/// Maximum number of followers in one process: with two connections each, below the usual file limit and the
+/// per-address connection limit of the server.
 pub const FOLLOWERS_PER_PROCESS_MAX: u16 = 500;
-/// The subcommand of the binary.
+/// Hidden subcommand of the binary.
 pub const SUBCOMMAND: &str = "fleet";
 
-/// What a follower is.
+/// Kind of follower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// An agent of a node.
     Agent,
     /// A client of `GET /v1/watch`.
     Watcher,
-    /// A client of a sender that knows nothing.
+    /// A client of the raw TCP sender.
     Socket,
 }
 
 impl Role {
-    /// The word in arguments.
+    /// Returns the command-line form.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -66,46 +68,46 @@ impl FromStr for Role {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let all = [Self::Agent, Self::Watcher, Self::Socket];
-        all.into_iter().find(|role| role.word() == text).ok_or_else(|| format!("`{text}` is no role"))
+        all.into_iter().find(|role| role.word() == text).ok_or_else(|| format!("`{text}` is not a role"))
     }
 }
 
-/// Something that a follower had, and when.
+/// An observation: a follower reached a revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// Which follower, from 0.
+    /// Index of the follower, from 0.
     pub follower: u16,
-    /// It had everything up to this revision.
+    /// The follower holds everything up to this revision.
     pub revision: u64,
-    /// Nanoseconds since 1970 on the clock of the machine, which all processes share.
+    /// Nanoseconds since the Unix epoch on the clock of the machine, which all processes share.
     pub at_ns: u64,
 }
 
-/// This moment, in nanoseconds since 1970.
+/// Returns the current time in nanoseconds since the Unix epoch.
 #[must_use]
 pub fn now_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The name of the Node of an agent.
+/// Returns the name of the Node of an agent.
 #[must_use]
 pub fn node(number: u16) -> String {
     format!("node-{number:04}")
 }
 
-/// Where followers begin.
+/// Start parameters of a fleet.
 #[derive(Debug, Clone)]
 pub struct Start<'a> {
-    /// The binary with the subcommand.
+    /// Binary with the subcommand.
     pub program: &'a Path,
-    /// What they are.
+    /// Kind of the followers.
     pub role: Role,
-    /// Whom they follow.
+    /// Server to connect to.
     pub server: SocketAddr,
-    /// How many.
+    /// Number of followers.
     pub count: u16,
-    /// What they have already; nothing when left out.
+    /// Position to resume from; none starts with a full sync.
     pub resume: Option<Position>,
 }
 
@@ -120,53 +122,54 @@ impl Fleet {
     /// Starts the processes; the followers connect at once.
     ///
     /// # Errors
-    /// A process cannot be started.
+    /// Returns an error if a process cannot be started.
     pub fn start(namespace: &Namespace, start: &Start<'_>) -> Result<Self> {
         let firsts = (0..start.count).step_by(usize::from(FOLLOWERS_PER_PROCESS_MAX));
         let part = |first| Part::start(namespace, start, first);
         Ok(Self { processes: firsts.map(part).collect::<Result<_>>()?, count: start.count })
     }
 
-    /// How many followers there are.
+    /// Returns the number of followers.
     #[must_use]
     pub const fn len(&self) -> u16 {
         self.count
     }
 
-    /// Whether there are none.
+    /// True if there are no followers.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Waits until all have everything up to a revision; agents, until control has taken a report that says so.
+    /// Waits until all followers hold everything up to a revision. For agents, control must also have
+    /// accepted a report of it.
     ///
     /// # Errors
-    /// They never have, or a process ended.
+    /// Returns an error on timeout or if a process ended.
     pub fn wait(&mut self, revision: u64) -> Result<()> {
         self.ask_all(&format!("await {revision}"))
     }
 
-    /// Closes all connections of all followers, who stay away until [`Self::join`].
+    /// Closes all connections of all followers, which stay disconnected until [`Self::join`].
     ///
     /// # Errors
-    /// A process ended.
+    /// Returns an error if a process ended.
     pub fn cut(&mut self) -> Result<()> {
         self.ask_all("cut")
     }
 
-    /// Lets all come back at once.
+    /// Lets all followers reconnect at once.
     ///
     /// # Errors
-    /// A process ended.
+    /// Returns an error if a process ended.
     pub fn join(&mut self) -> Result<()> {
         self.ask_all("join")
     }
 
-    /// What was seen since this was asked last.
+    /// Drains the observations since the last call.
     ///
     /// # Errors
-    /// A process ended.
+    /// Returns an error if a process ended.
     pub fn take(&mut self) -> Result<Vec<Seen>> {
         let mut all = Vec::new();
         for part in &mut self.processes {
@@ -188,7 +191,8 @@ impl Fleet {
     }
 }
 
-/// For each of these revisions, when each follower first had it: nanoseconds, as in [`Seen`]. Followers that never had it are missing.
+/// Returns for each of `revisions` the time at which each follower first held it, in nanoseconds as in
+/// [`Seen`]. Followers that never reached it are omitted.
 #[must_use]
 pub fn first_seen(seen: &[Seen], revisions: &[u64]) -> BTreeMap<u64, Vec<u64>> {
     let mut by_follower: BTreeMap<u16, Vec<(u64, u64)>> = BTreeMap::new();
@@ -209,7 +213,7 @@ pub fn first_seen(seen: &[Seen], revisions: &[u64]) -> BTreeMap<u64, Vec<u64>> {
     first
 }
 
-/// One process.
+/// One child process with its followers.
 #[derive(Debug)]
 struct Part {
     child: Child,
@@ -234,41 +238,41 @@ impl Part {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .context("followers cannot be started")?;
+            .context("cannot start the follower process")?;
         registry::add_process(child.id());
         let orders = child.stdin.take();
-        let answers = BufReader::new(child.stdout.take().context("a process without an output")?);
+        let answers = BufReader::new(child.stdout.take().context("the process has no stdout")?);
         Ok(Self { child, orders, answers })
     }
 
     fn say(&mut self, order: &str) -> Result<()> {
-        let orders = self.orders.as_mut().context("the orders are closed")?;
-        writeln!(orders, "{order}").context("followers have ended")
+        let orders = self.orders.as_mut().context("stdin of the followers is closed")?;
+        writeln!(orders, "{order}").context("the follower process has ended")
     }
 
     fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         ensure!(
-            self.answers.read_line(&mut line).context("followers have ended")? > 0,
-            "followers have ended"
+            self.answers.read_line(&mut line).context("the follower process has ended")? > 0,
+            "the follower process has ended"
         );
         Ok(line.trim_end().to_owned())
     }
 
-    /// What stands behind the word of an answer.
+    /// Returns the rest of a reply line after its keyword.
     fn answer(&mut self, word: &str) -> Result<String> {
         let line = self.line()?;
         match line.split_once(' ') {
             Some((head, rest)) if head == word => Ok(rest.to_owned()),
             Some(_) | None if line == word => Ok(String::new()),
-            Some(_) | None => bail!("followers said `{line}`, not `{word}`"),
+            Some(_) | None => bail!("followers replied `{line}`, expected `{word}`"),
         }
     }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // They end when nobody can give them orders; whoever does not is ended.
+        // Followers end when stdin closes; a process that does not is killed.
         self.orders = None;
         let _already_gone = self.child.kill();
         let _ = self.child.wait();

@@ -1,4 +1,5 @@
-//! Many clients of one server at once, each with a connection of its own, and how long each request took.
+//! HTTP load generator: many concurrent clients of one server, each with its own connection, and the latency
+//! of each request.
 
 use std::{
     sync::{
@@ -14,27 +15,27 @@ use tokio::task::JoinSet;
 
 use crate::{cluster::control::no_tls, host::netns::Namespace, load::feed_load::now_ns};
 
-/// How long one request may take on a busy machine.
+/// Request timeout on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a client sends.
+/// A request to send.
 #[derive(Debug, Clone)]
 pub struct Sent {
-    /// The HTTP method.
+    /// HTTP method.
     pub method: &'static str,
-    /// The path with its query.
+    /// Path with query.
     pub path: String,
-    /// The type of the body.
+    /// Content type of the body.
     pub content_type: &'static str,
-    /// The body.
+    /// Request body.
     pub body: String,
 }
 
-/// Sends requests from so many clients, each one after the other, until the time is over; says how long each took. `next` makes the
-/// request of a number: they are counted over all clients.
+/// Closed-loop load: `clients` clients send requests back to back for `time`. Returns the latency of each
+/// request. `next` builds the request of a number, which counts over all clients.
 ///
 /// # Errors
-/// The server cannot be reached, or refuses a request.
+/// Returns an error if the server cannot be reached or rejects a request.
 pub fn drive(
     from: &Namespace,
     base: &str,
@@ -57,21 +58,22 @@ pub fn drive(
     })
 }
 
-/// A write that was made at its time.
+/// A completed write of an open-loop run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// When the request was sent, as [`now_ns`].
+    /// Send time as returned by [`now_ns`].
     pub sent_ns: u64,
-    /// When it was answered.
+    /// Response time as returned by [`now_ns`].
     pub answered_ns: u64,
-    /// The revision that holds it.
+    /// Revision of the write.
     pub revision: u64,
 }
 
-/// Sends so many requests at so many a second, each at its time, whether those before it are answered or not.
+/// Open-loop load: sends `count` requests at `per_second`, each at its scheduled time, independent of the
+/// responses to earlier ones.
 ///
 /// # Errors
-/// The server cannot be reached, refuses a request, or names no revision.
+/// Returns an error if the server cannot be reached, rejects a request or returns no revision.
 pub fn pace(
     from: &Namespace,
     base: &str,
@@ -105,7 +107,11 @@ async fn write(client: reqwest::Client, base: String, sent: Sent) -> Result<Writ
     let status = answer.status();
     let text = answer.text().await.with_context(|| url.clone())?;
     ensure!(status.is_success(), "{url} answered {status}: {text}");
-    Ok(Written { sent_ns, answered_ns, revision: revision.context("a write names its revision")? })
+    Ok(Written {
+        sent_ns,
+        answered_ns,
+        revision: revision.context("the response to a write has a revision")?,
+    })
 }
 
 async fn one(base: &str, end: Instant, next: impl Fn() -> Sent) -> Result<Vec<Duration>> {

@@ -1,5 +1,5 @@
-//! A client that keeps its connection, for those who measure what a request takes: [`crate::control::Http`] makes one anew for
-//! each request.
+//! HTTP client with a persistent connection for latency measurements; [`crate::control::Http`] opens a new
+//! one per request.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use tokio::runtime::Runtime;
 
 use crate::{cluster::control::no_tls, host::netns::Namespace};
 
-/// How long one request may take on a busy machine.
+/// Request timeout on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a connection may rest and be used again. The server closes it after a while, and nobody here would notice:
-/// the client works only while a request is under way.
+/// Maximum idle time before a connection is replaced. The server closes idle connections, and the client
+/// would not notice, because it only runs during a request.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
-/// An HTTP client in a namespace with a connection of its own.
+/// An HTTP client in a namespace with its own connection.
 #[derive(Debug)]
 pub struct KeepAlive {
     namespace: Namespace,
@@ -25,22 +25,22 @@ pub struct KeepAlive {
     runtime: Runtime,
 }
 
-/// When a request began and when its answer was there.
+/// Timing of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Timed {
-    /// Just before it was sent.
+    /// Time just before the request was sent.
     pub begun: Instant,
-    /// When the answer had been read.
+    /// Time after the response was read.
     pub answered: Instant,
-    /// The revision that the store was at then, of a write.
+    /// Revision of the store, for a write.
     pub revision: Option<u64>,
 }
 
 impl KeepAlive {
-    /// A client for the server at `base` (`http://address:port`).
+    /// Creates a client for the server at `base` (`http://address:port`).
     ///
     /// # Errors
-    /// No sockets or threads are left.
+    /// Returns an error if no sockets or threads are available.
     pub fn new(namespace: &Namespace, base: &str) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = reqwest::Client::builder().tls_backend_preconfigured(no_tls()?).tcp_nodelay(true);
@@ -48,10 +48,10 @@ impl KeepAlive {
         Ok(Self { namespace: namespace.clone(), base: base.to_owned(), client, runtime })
     }
 
-    /// Patches an object by a JSON merge patch.
+    /// Sends a JSON merge patch for an object.
     ///
     /// # Errors
-    /// The server cannot be reached or refuses.
+    /// Returns an error if the server cannot be reached or rejects the patch.
     pub fn merge_patch(&self, path: &str, patch: &Value) -> Result<Timed> {
         self.send(Method::PATCH, path, "application/merge-patch+json", patch.to_string())
     }
@@ -59,7 +59,7 @@ impl KeepAlive {
     /// Creates an object in the collection at a path.
     ///
     /// # Errors
-    /// The server cannot be reached or refuses.
+    /// Returns an error if the server cannot be reached or rejects the object.
     pub fn create(&self, path: &str, object: &Value) -> Result<Timed> {
         self.send(Method::POST, path, "application/json", object.to_string())
     }
@@ -67,7 +67,7 @@ impl KeepAlive {
     /// Deletes an object.
     ///
     /// # Errors
-    /// The server cannot be reached or refuses.
+    /// Returns an error if the server cannot be reached or rejects the deletion.
     pub fn delete(&self, path: &str) -> Result<Timed> {
         self.send(Method::DELETE, path, "application/json", String::new())
     }

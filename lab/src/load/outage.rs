@@ -1,4 +1,4 @@
-//! How long an address did not answer: a client that connects again and again while something happens.
+//! Outage measurement: a client that connects continuously to an address during an event.
 
 use std::{
     net::{SocketAddr, TcpStream},
@@ -11,29 +11,29 @@ use anyhow::{Result, ensure};
 
 use crate::host::{netns::Namespace, wait};
 
-/// How long one attempt may take; what a gap is measured in.
+/// Timeout of one attempt, the resolution of the measured gap.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(50);
 /// Pause after an attempt.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Answers in a row that are seen before and after what happens.
+/// Number of consecutive successful attempts required before and after the event.
 const STEADY: usize = 20;
 
-/// What a client saw.
+/// Result of the measurement.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outage {
-    /// The longest time from the start of an attempt that was answered to the next such.
+    /// Longest time between the starts of two consecutive successful attempts.
     pub longest_gap: Duration,
-    /// Attempts that were answered.
+    /// Number of successful attempts.
     pub answered: usize,
-    /// Attempts that were not.
+    /// Number of failed attempts.
     pub failed: usize,
 }
 
-/// Connects from a namespace to an address all the time while `event` runs, begins it when the address answers, and ends when
-/// it answers steadily again.
+/// Connects continuously from a namespace to an address while `event` runs. The event starts after the
+/// address responds steadily, and the measurement ends when it responds steadily again.
 ///
 /// # Errors
-/// The address does not answer before or after, or `event` fails.
+/// Returns an error if the address does not respond before or after, or if `event` fails.
 pub fn during(from: &Namespace, to: SocketAddr, event: impl FnOnce() -> Result<()>) -> Result<Outage> {
     let (ended, in_a_row) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -42,7 +42,7 @@ pub fn during(from: &Namespace, to: SocketAddr, event: impl FnOnce() -> Result<(
             in_a_row.store(0, Ordering::Relaxed);
             wait::until(&format!("{to} to answer steadily {when}"), || {
                 let seen = in_a_row.load(Ordering::Relaxed);
-                ensure!(seen >= STEADY, "{seen} answers in a row");
+                ensure!(seen >= STEADY, "{seen} consecutive successful attempts");
                 Ok(())
             })
         };

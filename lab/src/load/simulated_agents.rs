@@ -1,14 +1,15 @@
-//! Many agents in one process: each speaks the real protocol with a control server (registers its node, follows the feed,
-//! reports), and programs nothing. So everything that the server then says of hundreds of nodes is its own roll-up of what
-//! it was really told.
+//! Many simulated agents in one process. Each uses the real control protocol (registers its node, follows the
+//! feed, sends reports) but programs no kernel, so the server aggregates the status of hundreds of nodes from
+//! real reports.
 //!
 //! ```text
 //! Herd ── one thread in a namespace ── one task per agent ──┬─ POST /v1/nodes              once
 //!                                                           ├─ GET  /v1/nodes/N/state      one stream, resumed after a cut
-//!                                                           └─ PUT  /v1/nodes/N/report     at changes, and every few seconds
+//!                                                           └─ PUT  /v1/nodes/N/report     on changes, and every few seconds
 //! ```
-//! Agents begin at a position that they are given, like an agent that comes back with its journal: the whole state need not be
-//! sent to each of them. They answer no questions, so plans and explanations name them as nodes that did not answer.
+//! Agents resume from a given position, like an agent that restarts with its journal, so the server need not
+//! send a full sync to each. They answer no agent queries, so plans and explanations list them as nodes
+//! without a response.
 
 mod agent;
 mod large;
@@ -35,38 +36,39 @@ pub use large::{Large, Options};
 
 use crate::{cluster::control::no_tls, host::netns::Namespace};
 
-/// Agents in one herd: each holds a connection, and so does the server, in a process with the usual limit of files.
+/// Maximum number of agents in one process: each needs a connection here and in the server, within the usual
+/// file limit.
 pub const HERD_MAX: usize = 2_000;
-/// Requests of a herd that are under way at once; a server that is just starting is not drowned in registrations.
+/// Maximum number of concurrent requests of a herd, so that registrations do not overload a starting server.
 const REQUESTS_MAX: usize = 32;
 
-/// What an agent of a herd does.
+/// Simulated behavior of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Behaviour {
-    /// It has everything that it was told.
+    /// Reports everything it received as verified.
     Converges,
-    /// It has everything but these Services, which its kernel refuses.
+    /// Reports everything as verified except these Services, which its kernel rejects.
     Refuses(BTreeSet<ServiceKey>),
-    /// It receives everything and stays with the state that it began with.
+    /// Receives everything but stays at its start position.
     Lags,
-    /// It says nothing any longer; it has been heard once.
+    /// Sends one report and then no more.
     IsSilent,
 }
 
-/// An agent of a herd.
+/// Configuration of a simulated agent.
 #[derive(Debug, Clone)]
 pub struct Member {
-    /// The name of its Node.
+    /// Name of its Node.
     pub node: Name,
-    /// The networks on its interface `eth0`, with its own addresses in them.
+    /// Networks of its interface `eth0`, with its own addresses.
     pub networks: Vec<IpNet>,
-    /// The failure zone of its Node.
+    /// Failure zone of its Node.
     pub zone: Option<String>,
-    /// What it does at first.
+    /// Initial behavior.
     pub behaviour: Behaviour,
 }
 
-/// Agents that run until this is dropped.
+/// Simulated agents that run until this is dropped.
 #[derive(Debug)]
 pub struct Herd {
     behaviours: BTreeMap<Name, watch::Sender<Behaviour>>,
@@ -75,7 +77,8 @@ pub struct Herd {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What control has taken of each agent: how far it said it was. Asking the server instead would cost it more than all agents.
+/// Position of the last report of each agent that control accepted. Querying the server instead would cost it
+/// more than all agents.
 #[derive(Debug, Clone, Default)]
 struct Heard(Arc<Mutex<BTreeMap<Name, Position>>>);
 
@@ -91,19 +94,19 @@ impl Heard {
 }
 
 impl Herd {
-    /// Registers the nodes of all members, as their agents do when control does not know them.
+    /// Registers the nodes of all members, like agents that are unknown to control.
     ///
     /// # Errors
-    /// There are too many, or the server refuses one.
+    /// Returns an error if there are too many members or the server rejects one.
     pub fn register(namespace: &Namespace, base: &str, members: &[Member]) -> Result<()> {
         ensure!(members.len() <= HERD_MAX, "a herd has at most {HERD_MAX} agents, not {}", members.len());
         namespace.inside(|| runtime()?.block_on(register_all(base, members)))
     }
 
-    /// Starts the agents; they have the state of `position` when they begin.
+    /// Starts the agents, which hold the state of `position` at the start.
     ///
     /// # Errors
-    /// There are too many, or there is no thread or HTTP client for them.
+    /// Returns an error if there are too many members, or if the thread or the HTTP client cannot be created.
     pub fn start(
         namespace: &Namespace,
         base: &str,
@@ -130,22 +133,22 @@ impl Herd {
                 tasks.spawn_on(agent.run(), runtime.handle());
             }
             runtime.block_on(until_stopped(stopped));
-            // Streams and tasks end with it.
+            // Ends the streams and tasks.
             runtime.shutdown_background();
         })?;
         Ok(Self { behaviours, heard, stop, thread: Some(thread) })
     }
 
-    /// Agents of which control has taken a report that says that they have everything up to `position`.
+    /// Returns the number of agents that have reported `position` as verified to control.
     #[must_use]
     pub fn verified(&self, position: Position) -> usize {
         self.heard.at(position)
     }
 
-    /// Changes what an agent does from now on.
+    /// Changes the behavior of an agent from now on.
     ///
     /// # Errors
-    /// There is no such agent.
+    /// Returns an error if there is no such agent.
     pub fn behave(&self, node: &str, behaviour: Behaviour) -> Result<()> {
         let name = Name::parse(node).map_err(|why| anyhow::anyhow!("`{node}`: {why}"))?;
         let told = self.behaviours.get(&name).with_context(|| format!("the herd has no {node}"))?;
@@ -158,14 +161,14 @@ impl Drop for Herd {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say that is not said elsewhere.
+            // A panic of the thread was reported already.
             let _ = thread.join();
         }
     }
 }
 
 async fn until_stopped(mut stopped: watch::Receiver<bool>) {
-    // An error means that the herd is gone, which is the same.
+    // An error means that the herd was dropped, which has the same effect.
     let _ = stopped.wait_for(|&is_stopped| is_stopped).await;
 }
 
@@ -191,7 +194,7 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 }
 
 fn client() -> Result<reqwest::Client> {
-    // Uncompressed: the server compresses each feed by itself, which is not what a herd is for.
+    // Uncompressed: the compression cost per feed is not under test here.
     let client = reqwest::Client::builder().tls_backend_preconfigured(no_tls()?).no_proxy().no_gzip();
-    client.build().context("no HTTP client")
+    client.build().context("cannot create an HTTP client")
 }

@@ -1,4 +1,4 @@
-//! TCP and UDP clients inside a namespace, which understand the answers of [`crate::echo`].
+//! TCP and UDP clients inside a namespace that parse the replies of [`crate::echo`].
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -10,38 +10,38 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::host::netns::Namespace;
 
-/// How long a client waits for an answer. A refused connection is told at once; only silence takes this long.
+/// Read and connect timeout of a client. A refused connection fails at once; only silence takes this long.
 pub const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Which backend answered, and as whom it saw the client.
+/// The backend that replied, and the client address it observed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// The backend's name.
+    /// Name of the backend.
     pub backend: String,
-    /// The port on which the backend was reached.
+    /// Port on which the backend was reached.
     pub port: u16,
-    /// The client's address as the backend saw it.
+    /// Client address as observed by the backend.
     pub peer: SocketAddr,
 }
 
 impl Reply {
-    /// Reads the line of an answer.
+    /// Parses a reply line.
     ///
     /// # Errors
-    /// It is none.
+    /// Returns an error if the line is not a reply.
     pub fn parse(line: &str) -> Result<Self> {
         let words: Vec<_> = line.split_whitespace().collect();
         let ["backend", backend, "port", port, "saw", peer] = words[..] else {
-            bail!("no answer of a backend: {line:?}");
+            bail!("not a reply of a backend: {line:?}");
         };
         Ok(Self { backend: backend.to_owned(), port: port.parse()?, peer: peer.parse()? })
     }
 }
 
-/// Connects, reads who answered, and closes.
+/// Connects, reads the reply and closes the connection.
 ///
 /// # Errors
-/// Refused, no answer in time, or not a backend.
+/// Returns an error if the connection is refused, times out, or the peer is not a backend.
 pub fn tcp(from: &Namespace, to: SocketAddr) -> Result<Reply> {
     Connection::open(from, to).map(|connection| connection.reply)
 }
@@ -50,39 +50,39 @@ pub fn tcp(from: &Namespace, to: SocketAddr) -> Result<Reply> {
 #[derive(Debug)]
 pub struct Connection {
     reader: BufReader<TcpStream>,
-    /// Who answered.
+    /// The reply of the backend that accepted the connection.
     pub reply: Reply,
 }
 
 impl Connection {
-    /// Connects and reads who answered.
+    /// Connects and reads the reply of the backend.
     ///
     /// # Errors
-    /// As [`tcp`].
+    /// Same as [`tcp`].
     pub fn open(from: &Namespace, to: SocketAddr) -> Result<Self> {
         let stream = from.inside(|| TcpStream::connect_timeout(&to, TIMEOUT));
         let stream = stream.with_context(|| format!("TCP to {to} from {}", from.name()))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         let mut reader = BufReader::new(stream);
         let mut line = String::new();
-        reader.read_line(&mut line).with_context(|| format!("TCP to {to}: connected, but no answer"))?;
+        reader.read_line(&mut line).with_context(|| format!("TCP to {to}: connected, but no reply"))?;
         Ok(Self { reply: Reply::parse(&line)?, reader })
     }
 
-    /// Sends a line and demands it back.
+    /// Sends a line and expects it echoed back.
     ///
     /// # Errors
-    /// The connection does not live.
+    /// Returns an error if the connection no longer works.
     pub fn exchange(&mut self, text: &str) -> Result<()> {
         writeln!(self.reader.get_mut(), "{text}").context("cannot send on the established connection")?;
         let mut line = String::new();
-        self.reader.read_line(&mut line).context("no answer on the established connection")?;
-        ensure!(line.trim_end() == text, "sent {text:?} on the established connection and got {line:?} back");
+        self.reader.read_line(&mut line).context("no reply on the established connection")?;
+        ensure!(line.trim_end() == text, "sent {text:?} on the established connection and received {line:?}");
         Ok(())
     }
 }
 
-/// A UDP client that keeps its port, so that the kernel takes all its datagrams for one flow.
+/// A UDP client with a fixed source port, so that the kernel treats all its datagrams as one flow.
 #[derive(Debug)]
 pub struct UdpClient {
     socket: UdpSocket,
@@ -93,7 +93,7 @@ impl UdpClient {
     /// Opens a socket.
     ///
     /// # Errors
-    /// There is no way to the address.
+    /// Returns an error if there is no route to the address.
     pub fn open(from: &Namespace, to: SocketAddr) -> Result<Self> {
         let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
         let socket = from.inside(|| {
@@ -106,10 +106,10 @@ impl UdpClient {
         Ok(Self { socket, to })
     }
 
-    /// Sends a datagram and waits for who answers.
+    /// Sends a datagram and waits for the reply.
     ///
     /// # Errors
-    /// Refused (ICMP), or no answer in time.
+    /// Returns an error if the datagram is refused (ICMP) or times out.
     pub fn ask(&self) -> Result<Reply> {
         self.socket.send(b"who?\n").with_context(|| format!("UDP to {}", self.to))?;
         let mut datagram = [0; 1500];
@@ -118,16 +118,16 @@ impl UdpClient {
     }
 }
 
-/// Sends one datagram from a fresh port and waits for who answers.
+/// Sends one datagram from a new source port and waits for the reply.
 ///
 /// # Errors
-/// As [`UdpClient::ask`].
+/// Same as [`UdpClient::ask`].
 pub fn udp(from: &Namespace, to: SocketAddr) -> Result<Reply> {
     UdpClient::open(from, to)?.ask()
 }
 
-/// Whether an error is a refusal (TCP reset, ICMP port unreachable), as opposed to silence. A datagram that is rejected on
-/// the sender's own machine is refused by `EPERM` of the system call.
+/// True if an error is an active refusal (TCP reset, ICMP port unreachable) rather than silence. For a
+/// datagram rejected on the sending host, the system call fails with `EPERM`.
 #[must_use]
 pub fn is_refusal(error: &anyhow::Error) -> bool {
     let cause = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
@@ -135,15 +135,15 @@ pub fn is_refusal(error: &anyhow::Error) -> bool {
     cause.is_some_and(|cause| refusals.contains(&cause.kind()))
 }
 
-/// Reads `address:port` or `[address]:port`.
+/// Parses `address:port` or `[address]:port`.
 ///
 /// # Errors
-/// It is not one.
+/// Returns an error if the text has another form.
 pub fn socket_address(text: &str) -> Result<SocketAddr> {
     text.parse().map_err(|_| anyhow!("`{text}` is not an address with a port"))
 }
 
-/// The address and port at which something is reached.
+/// Builds a socket address.
 #[must_use]
 pub fn at(address: IpAddr, port: u16) -> SocketAddr {
     SocketAddr::new(address, port)

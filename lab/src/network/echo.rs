@@ -1,7 +1,8 @@
-//! A backend that tells who it is: a TCP and UDP server on one port, inside a namespace, without any outside tool.
+//! A backend that identifies itself: a TCP and UDP server on one port inside a namespace, without external
+//! tools.
 //!
-//! On accept and for every datagram it sends `backend NAME port PORT saw PEER`; on TCP it then repeats every line it gets,
-//! so that a test can tell whether an established connection still lives.
+//! On accept and for every datagram it sends `backend NAME port PORT saw PEER`. On TCP it then echoes each
+//! line, so that a test can check that an established connection still works.
 
 use std::{
     collections::BTreeMap,
@@ -27,10 +28,10 @@ use nix::{
 
 use crate::host::netns::Namespace;
 
-/// The largest datagram that is answered; an Ethernet frame holds no more.
+/// Maximum datagram size that is answered; an Ethernet frame holds no more.
 const DATAGRAM_BYTES_MAX: usize = 1500;
 
-/// A running server. Dropping it closes the port and every connection, as a killed process would.
+/// A running server. Dropping it closes the port and every connection, like a killed process.
 #[derive(Debug)]
 pub struct EchoServer {
     stop: UnixStream,
@@ -38,14 +39,14 @@ pub struct EchoServer {
     connections: Connections,
 }
 
-/// The connections that live, by a number of their own.
+/// Open connections by an internal number.
 type Connections = Arc<Mutex<BTreeMap<u64, TcpStream>>>;
 
 impl EchoServer {
-    /// Listens on every address of the namespace, IPv4 and IPv6, TCP and UDP.
+    /// Listens on every address of the namespace for IPv4 and IPv6, TCP and UDP.
     ///
     /// # Errors
-    /// The port is taken.
+    /// Returns an error if the port is in use.
     pub fn start(namespace: &Namespace, name: &str, port: u16) -> Result<Self> {
         let (stop, stopped) = UnixStream::pair().context("cannot make a pair of sockets")?;
         let connections = Connections::default();
@@ -93,7 +94,7 @@ impl Backend {
             .with_context(|| format!("cannot listen on TCP port {}", self.port))?;
         let udp = UdpSocket::bind(everywhere)
             .with_context(|| format!("cannot listen on UDP port {}", self.port))?;
-        setsockopt(&udp, Ipv6RecvPacketInfo, &true).context("cannot learn where datagrams went")?;
+        setsockopt(&udp, Ipv6RecvPacketInfo, &true).context("cannot enable IPV6_RECVPKTINFO")?;
         Ok((tcp, udp))
     }
 
@@ -127,12 +128,12 @@ impl Backend {
         let Ok(handle) = connection.try_clone() else { return };
         lock(&self.connections).insert(number, handle);
         let (line, connections) = (self.line(peer), Arc::clone(&self.connections));
-        // The thread ends with the connection, which this server closes at the latest when it goes.
+        // The thread ends with the connection, which this server closes at shutdown at the latest.
         let thread = std::thread::Builder::new().name(format!("echo-{}", self.name)).spawn(move || {
             if connection.write_all(line.as_bytes()).is_ok() {
                 repeat(&connection);
             }
-            // The handle would keep the connection's file open: clients may come for hours.
+            // A kept handle would hold the file of the connection open, and clients may connect for hours.
             lock(&connections).remove(&number);
         });
         if thread.is_err() {
@@ -140,13 +141,13 @@ impl Backend {
         }
     }
 
-    /// Answers from the address that was asked, of which a backend may have many.
+    /// Replies from the destination address of the datagram, because a backend may have many.
     fn answer(&self, udp: &UdpSocket) {
         let Some((peer, asked)) = receive(udp) else { return };
         let line = self.line(SocketAddr::V6(peer));
         let asked = asked.map(|address| libc::in6_pktinfo {
             ipi6_addr: libc::in6_addr { s6_addr: address.octets() },
-            // By whichever way leads to the client.
+            // 0: any interface with a route to the client.
             ipi6_ifindex: 0,
         });
         let from: Vec<_> = asked.iter().map(ControlMessage::Ipv6PacketInfo).collect();
@@ -155,7 +156,7 @@ impl Backend {
     }
 }
 
-/// Takes a datagram; answers who sent it, and to which address.
+/// Receives a datagram and returns its source and destination address.
 fn receive(udp: &UdpSocket) -> Option<(SocketAddrV6, Option<Ipv6Addr>)> {
     let (mut datagram, mut space) = ([0; DATAGRAM_BYTES_MAX], cmsg_space!(libc::in6_pktinfo));
     let mut into = [IoSliceMut::new(&mut datagram)];

@@ -1,4 +1,5 @@
-//! A way from the host to a server in a namespace, on loopback only: browsers and `curl` need no namespace.
+//! Port forwarding from loopback of the host to a server in a namespace, so that browsers and `curl` need no
+//! namespace.
 
 use std::{
     io,
@@ -11,14 +12,15 @@ use anyhow::{Context, Result};
 
 use crate::host::netns::Namespace;
 
-/// Connections forwarded at once; a person with a browser needs a handful, a broken client must not exhaust threads.
+/// Maximum number of concurrent connections. A user with a browser needs a handful; a broken client must not
+/// exhaust threads.
 const CONNECTIONS_MAX: usize = 64;
 
-/// Listens on loopback, on `wanted` or else on any free port, and carries every connection to `to` in the namespace.
-/// Goes on until the process ends. Answers the address it listens on.
+/// Listens on loopback, on port `wanted` or else on any free port, and forwards every connection to `to` in
+/// the namespace until the process ends. Returns the listening address.
 ///
 /// # Errors
-/// No port is free.
+/// Returns an error if no port is free.
 pub fn to_namespace(wanted: u16, namespace: &Namespace, to: SocketAddr) -> Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, wanted))
         .or_else(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
@@ -34,7 +36,7 @@ pub fn to_namespace(wanted: u16, namespace: &Namespace, to: SocketAddr) -> Resul
     })?;
     namespace.spawn("forward-connect", move || {
         for outside in accepted {
-            // Threads started here inherit the namespace, and end with either side.
+            // Threads started here inherit the namespace and end with either side.
             let _ = thread::Builder::new().name("forward".to_owned()).spawn(move || carry(&outside, to));
         }
     })?;

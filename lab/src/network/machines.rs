@@ -1,4 +1,4 @@
-//! Machines of a storm: a namespace on a fabric with one program in it, which can be struck and mended.
+//! Fault-injection machines: a namespace on a fabric with one program in it.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -14,78 +14,78 @@ use crate::{
     processes::process::{Plan, Process},
 };
 
-/// The table of nftables with which a machine is cut off from others.
+/// nftables table that cuts a machine off from others.
 const TABLE: &str = "inet storm";
 
-/// A directory for the files of machines, in memory where there is such a place: what is tested is the death of processes,
-/// which takes nothing that was written, and not the patience of disks that others use as well.
+/// Creates a directory for the files of machines, in memory if possible: the tests kill processes, which
+/// loses no written data, and should not depend on the speed of shared disks.
 ///
 /// # Errors
-/// It cannot be made.
+/// Returns an error if the directory cannot be created.
 pub fn directory() -> Result<Scratch> {
     Scratch::in_memory("storm")
 }
 
-/// A switch with machines on it.
+/// A switch that connects machines.
 #[derive(Debug)]
 pub struct Fabric {
     switch: Namespace,
 }
 
-/// What runs on a machine.
+/// Program of a machine.
 #[derive(Debug)]
 pub struct Program {
-    /// What messages call it; short, because namespaces are named after it.
+    /// Name for messages; short, because namespaces are named after it.
     pub label: String,
-    /// The binary.
+    /// Path of the binary.
     pub path: PathBuf,
-    /// Its arguments.
+    /// Command-line arguments.
     pub arguments: Vec<String>,
-    /// Where it listens.
+    /// Listening address.
     pub address: SocketAddr,
 }
 
 /// A machine with its program.
 #[derive(Debug)]
 pub struct Machine {
-    /// Its network.
+    /// Network namespace.
     pub namespace: Namespace,
-    /// Its program.
+    /// The program.
     pub process: Process,
-    /// Where the program listens.
+    /// Listening address of the program.
     pub address: SocketAddr,
     port: String,
 }
 
 impl Fabric {
-    /// A switch without machines.
+    /// Creates a switch without machines.
     ///
     /// # Errors
-    /// Not root, or the kernel refuses.
+    /// Returns an error if the process is not root or the kernel rejects the request.
     pub fn new() -> Result<Self> {
         let switch = Namespace::new("fabric")?;
         switch.ip(&["link add switch type bridge", "link set switch up"])?;
         Ok(Self { switch })
     }
 
-    /// The address of a machine on the fabric.
+    /// Returns the address of a machine on the fabric.
     #[must_use]
     pub fn address(host: u8) -> IpAddr {
         fabric_addresses(host)[0]
     }
 
-    /// A place without a program.
+    /// Creates a namespace on the fabric without a program.
     ///
     /// # Errors
-    /// The address is taken.
+    /// Returns an error if the address is in use.
     pub fn place(&self, role: &str, host: u8) -> Result<Namespace> {
         plug_in(&self.switch, role, host)
     }
 
-    /// A machine that runs a program; its log is in `directory`.
+    /// Starts a machine with a program, whose log is in `directory`.
     ///
     /// # Errors
-    /// The address is taken, or the program is not there.
+    /// Returns an error if the address is in use or the program does not exist.
     pub fn start(&self, host: u8, program: Program, directory: &Path) -> Result<Machine> {
         let Program { label, path, arguments, address } = program;
         let namespace = self.place(&label, host)?;
@@ -100,10 +100,10 @@ impl Fabric {
         Ok(Machine { namespace, process, address, port: port_of(host) })
     }
 
-    /// Takes a machine off the fabric, as a pulled cable would, or puts it back.
+    /// Disconnects a machine from the fabric by setting its link down, or reconnects it.
     ///
     /// # Errors
-    /// `ip` fails.
+    /// Returns an error if `ip` fails.
     pub fn plug(&self, machine: &Machine, in_place: bool) -> Result<()> {
         let state = if in_place { "up" } else { "down" };
         self.switch.ip(&[format!("link set {} {state}", machine.port)])
@@ -111,10 +111,10 @@ impl Fabric {
 }
 
 impl Machine {
-    /// Drops everything between this machine and others.
+    /// Drops all packets between this machine and others.
     ///
     /// # Errors
-    /// `nft` fails.
+    /// Returns an error if `nft` fails.
     pub fn cut_off(&self, others: &[IpAddr]) -> Result<()> {
         let others: Vec<_> = others.iter().map(ToString::to_string).collect();
         let others = others.join(", ");
@@ -128,30 +128,30 @@ impl Machine {
         self.namespace.run_with_input("nft", &["-f", "-"], &rules).map(drop)
     }
 
-    /// Undoes [`Self::cut_off`].
+    /// Reverts [`Self::cut_off`].
     ///
     /// # Errors
-    /// `nft` fails.
+    /// Returns an error if `nft` fails.
     pub fn join_again(&self) -> Result<()> {
         self.namespace.run_with_input("nft", &["-f", "-"], &format!("delete table {TABLE}")).map(drop)
     }
 
-    /// Starts the program again if it has ended.
+    /// Restarts the program if it has ended.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// Returns an error if it cannot be started.
     pub fn ensure_running(&mut self) -> Result<()> {
         if self.process.exit_status().is_some() {
             self.process.kill();
-            self.process.start_again().context("a program that had ended")?;
+            self.process.start_again().context("restarting a program that had ended")?;
         }
         Ok(())
     }
 
-    /// Waits until a control server is ready to serve; starts it again when it ends meanwhile, as its supervisor would.
+    /// Waits until a control server is ready, and restarts it like a supervisor if it ends meanwhile.
     ///
     /// # Errors
-    /// It never is.
+    /// Returns an error on timeout.
     pub fn wait_serving(&mut self) -> Result<()> {
         let http = Http::new(&self.namespace, self.address);
         crate::host::wait::until(&format!("the server at {} to serve", self.address), || {

@@ -1,16 +1,16 @@
-//! The network of a lab: machines on one fabric, workloads behind them, a client outside.
+//! Network of a lab: nodes on one fabric, workloads behind them, a client outside.
 //!
 //! ```text
 //!                     fabric (a switch)  172.17.8.0/24  fd00:8::/64
 //!      ┌───────────┬──────────┬──────────┬──────────┬───────────┐
 //!   control       node1      node2      node3     client
-//!   .10           .101       .102       .103      .200  (the node's neighbour, outside the cluster)
+//!   .10           .101       .102       .103      .200  (on the nodes' network, outside the cluster)
 //!                 │          │          │
 //!                 workloads  workloads  workloads
 //!                 10.1.1.0/24 10.1.2.0/24 10.1.3.0/24   fd00:10:1::/64 fd00:10:2::/64 fd00:10:3::/64
 //! ```
-//! Workloads hang on links of their own and reach everything through their node, also each other: that is what makes the
-//! node's rules see all of their traffic (on a bridge, replies between neighbours would pass beside them).
+//! Each workload has its own link and reaches everything through its node, including other workloads. So the
+//! rules of the node see all of their traffic; on a bridge, replies between neighbors would bypass them.
 
 use std::{
     collections::BTreeMap,
@@ -24,51 +24,51 @@ use crate::{
     network::{echo::EchoServer, web::WebServer},
 };
 
-/// Nodes in one lab; their addresses end in `.101` and so on.
+/// Maximum number of nodes in a lab; their addresses start at `.101`.
 pub const NODES_MAX: u8 = 50;
-/// Where the control server listens.
+/// Listening address of the control server.
 pub const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(172, 17, 8, 10)), 7440);
-/// The external address that the outside client reaches through the first node.
+/// External IPv4 address that the outside client reaches through the first node.
 pub const EXTERNAL_V4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
-/// The same for IPv6.
+/// External IPv6 address, likewise.
 pub const EXTERNAL_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10);
-/// What `--allow-external-ip` has to contain for these.
+/// Value of `--allow-external-ip` for these addresses.
 pub const EXTERNAL_CIDRS: &str = "203.0.113.0/24,2001:db8::/64";
 
-/// Where load balancer addresses are in the founding documents: the machines' own network, as far as the pool there leaves
-/// room (`172.25.1.100`–`172.25.1.200`).
+/// Network of the load balancer addresses in the original requirements document: the network of the nodes,
+/// outside the pool (`172.25.1.100`–`172.25.1.200`).
 pub const LAN_V4: &str = "172.25.1.0/24";
 
-/// Namespaces and links, without any process in them.
+/// Namespaces and links, without any process.
 #[derive(Debug)]
 pub struct Topology {
-    /// The switch between the machines.
+    /// Namespace of the switch between the nodes.
     fabric: Namespace,
-    /// Where the control server runs.
+    /// Namespace of the control server.
     pub control: Namespace,
-    /// Outside of the cluster, on the fabric.
+    /// Namespace of a client outside the cluster, on the fabric.
     pub client: Namespace,
-    /// The machines with agents, by name.
+    /// Nodes with agents, by name.
     pub nodes: BTreeMap<String, Machine>,
-    /// What runs behind the machines, by name.
+    /// Workloads behind the nodes, by name.
     pub workloads: BTreeMap<String, Workload>,
 }
 
-/// A machine of the cluster.
+/// A node of the cluster.
 #[derive(Debug)]
 pub struct Machine {
-    /// 1 for `node1`.
+    /// Index of the node: 1 for `node1`.
     pub index: u8,
-    /// Its network.
+    /// Network namespace.
     pub namespace: Namespace,
 }
 
-/// Something with an address behind a machine.
+/// A workload with an address behind a node.
 #[derive(Debug)]
 pub struct Workload {
-    /// The machine it is behind.
+    /// Name of its node.
     pub node: String,
-    /// Its network.
+    /// Network namespace.
     pub namespace: Namespace,
     /// Its IPv4 and its IPv6 address.
     pub addresses: [IpAddr; 2],
@@ -77,10 +77,10 @@ pub struct Workload {
 }
 
 impl Topology {
-    /// Builds the fabric and the machines, without workloads.
+    /// Builds the fabric and the nodes, without workloads.
     ///
     /// # Errors
-    /// Not root, or the kernel refuses.
+    /// Returns an error if the process is not root or the kernel rejects the request.
     pub fn new(nodes: u8) -> Result<Self> {
         ensure!((1..=NODES_MAX).contains(&nodes), "a lab has 1 to {NODES_MAX} nodes, not {nodes}");
         let fabric = Namespace::new("fabric")?;
@@ -102,10 +102,10 @@ impl Topology {
         Ok(Self { fabric, control, client, nodes: machines, workloads: BTreeMap::new() })
     }
 
-    /// Gives every machine, and the client outside, an address in [`LAN_V4`] beside those that it has, on the same fabric.
+    /// Gives every node and the external client an additional address in [`LAN_V4`], on the same fabric.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// Returns an error if the kernel rejects the request.
     pub fn join_lan(&self) -> Result<()> {
         for machine in self.nodes.values() {
             machine.namespace.ip(&[format!("addr add {}/24 dev eth0", lan_address(machine.index))])?;
@@ -113,36 +113,36 @@ impl Topology {
         self.client.ip(&[format!("addr add {}/24 dev eth0", lan_address(250))])
     }
 
-    /// Takes a machine off the fabric, as a pulled cable would, or puts it back.
+    /// Disconnects a node from the fabric by setting its link down, or reconnects it.
     ///
     /// # Errors
-    /// There is no such machine.
+    /// Returns an error if the node does not exist.
     pub fn plug(&self, node: &str, in_place: bool) -> Result<()> {
-        let machine = self.nodes.get(node).with_context(|| format!("there is no {node}"))?;
+        let machine = self.nodes.get(node).with_context(|| format!("there is no node {node}"))?;
         let state = if in_place { "up" } else { "down" };
         self.fabric.ip(&[format!("link set port{} {state}", 100 + machine.index)])
     }
 
-    /// A place on the fabric beside those that are there, such as a router's; `host` is the last part of its addresses,
-    /// 1–9 or 201–250.
+    /// Adds a namespace on the fabric, for example a router; `host` is the last octet of its addresses, 1–9
+    /// or 201–250.
     ///
     /// # Errors
-    /// The address is taken.
+    /// Returns an error if the address is in use.
     pub fn add_place(&self, role: &str, host: u8) -> Result<Namespace> {
-        ensure!(matches!(host, 1..=9 | 201..=250), "{host} is kept for others");
+        ensure!(matches!(host, 1..=9 | 201..=250), "host {host} is reserved");
         let namespace = plug_in(&self.fabric, role, host)?;
         namespace.sysctl("net/ipv4/ip_forward", "1")?;
         namespace.sysctl("net/ipv6/conf/all/forwarding", "1")?;
         Ok(namespace)
     }
 
-    /// Puts a workload behind a machine; it listens nowhere yet. `host` is the last part of its addresses, 2–250.
+    /// Adds a workload behind a node, without a server; `host` is the last octet of its addresses, 2–250.
     ///
     /// # Errors
-    /// There is no such machine, or the name or address is taken.
+    /// Returns an error if the node does not exist, or the name or address is in use.
     pub fn add_workload(&mut self, name: &str, node: &str, host: u8) -> Result<()> {
-        ensure!(!self.workloads.contains_key(name), "workload {name} is there already");
-        let machine = self.nodes.get(node).with_context(|| format!("there is no {node}"))?;
+        ensure!(!self.workloads.contains_key(name), "workload {name} already exists");
+        let machine = self.nodes.get(node).with_context(|| format!("there is no node {node}"))?;
         let [v4, v6] = workload_addresses(machine.index, host);
         let gateway = Ipv4Addr::new(10, 1, machine.index, 1);
         let namespace = Namespace::new(name)?;
@@ -172,10 +172,10 @@ impl Topology {
         Ok(())
     }
 
-    /// Starts a server in a workload that answers with the workload's name.
+    /// Starts an echo server in a workload that replies with the name of the workload.
     ///
     /// # Errors
-    /// There is no such workload, or the port is taken.
+    /// Returns an error if the workload does not exist or the port is in use.
     pub fn serve(&mut self, name: &str, port: u16) -> Result<()> {
         let workload =
             self.workloads.get_mut(name).with_context(|| format!("there is no workload {name}"))?;
@@ -184,10 +184,10 @@ impl Topology {
         Ok(())
     }
 
-    /// Starts a web server in a workload, whose every page is the workload's name.
+    /// Starts a web server in a workload whose pages consist of the name of the workload.
     ///
     /// # Errors
-    /// There is no such workload, or the port is taken.
+    /// Returns an error if the workload does not exist or the port is in use.
     pub fn serve_pages(&mut self, name: &str, port: u16) -> Result<()> {
         let workload =
             self.workloads.get_mut(name).with_context(|| format!("there is no workload {name}"))?;
@@ -196,7 +196,7 @@ impl Topology {
         Ok(())
     }
 
-    /// Ends all servers of a workload, with their connections.
+    /// Stops all servers of a workload and closes their connections.
     pub fn stop_serving(&mut self, name: &str) {
         if let Some(workload) = self.workloads.get_mut(name) {
             workload.servers.clear();
@@ -204,10 +204,10 @@ impl Topology {
         }
     }
 
-    /// The namespace of `client`, `control`, a machine or a workload.
+    /// Returns the namespace of `client`, `control`, a node or a workload.
     ///
     /// # Errors
-    /// There is no such place.
+    /// Returns an error if there is none of this name.
     pub fn place(&self, name: &str) -> Result<&Namespace> {
         match name {
             "client" => Ok(&self.client),
@@ -216,37 +216,37 @@ impl Topology {
             _ => match (self.nodes.get(name), self.workloads.get(name)) {
                 (Some(machine), _) => Ok(&machine.namespace),
                 (None, Some(workload)) => Ok(&workload.namespace),
-                (None, None) => bail!("the lab has no place called {name}"),
+                (None, None) => bail!("the lab has no namespace called {name}"),
             },
         }
     }
 }
 
-/// The addresses of a machine on the fabric.
+/// Returns the addresses of a node on the fabric.
 #[must_use]
 pub fn node_addresses(index: u8) -> [IpAddr; 2] {
     fabric_addresses(100 + index)
 }
 
-/// An address in [`LAN_V4`], by its last part; of a machine it is the machine's number.
+/// Returns an address in [`LAN_V4`] by its last octet, which for a node is its index.
 #[must_use]
 pub fn lan_address(host: u8) -> Ipv4Addr {
     Ipv4Addr::new(172, 25, 1, host)
 }
 
-/// The port of the fabric's switch to which a machine's cable goes.
+/// Returns the switch port of a node.
 #[must_use]
 pub fn fabric_port(index: u8) -> String {
     port_of(100 + index)
 }
 
-/// The workload networks of a machine, as `--workload-cidr` takes them.
+/// Returns the workload networks of a node in the format of `--workload-cidr`.
 #[must_use]
 pub fn workload_cidrs(index: u8) -> [String; 2] {
     [format!("10.1.{index}.0/24"), format!("fd00:10:{index}::/64")]
 }
 
-/// The addresses of a workload behind a machine.
+/// Returns the addresses of a workload behind a node.
 #[must_use]
 pub fn workload_addresses(index: u8, host: u8) -> [IpAddr; 2] {
     let v4 = Ipv4Addr::new(10, 1, index, host);
@@ -254,14 +254,15 @@ pub fn workload_addresses(index: u8, host: u8) -> [IpAddr; 2] {
     [v4.into(), v6.into()]
 }
 
-/// The addresses of a place on the fabric, by the last part.
+/// Returns the addresses on the fabric by last octet.
 #[must_use]
 pub fn fabric_addresses(host: u8) -> [IpAddr; 2] {
     let v6 = Ipv6Addr::new(0xfd00, 8, 0, 0, 0, 0, 0, decimal_as_hex(host));
     [Ipv4Addr::new(172, 17, 8, host).into(), v6.into()]
 }
 
-/// The number whose hexadecimal digits read like the decimal ones of `number`, so that both families look alike.
+/// Returns the number whose hexadecimal digits read like the decimal digits of `number`, so that both
+/// families look alike.
 fn decimal_as_hex(number: u8) -> u16 {
     let number = u16::from(number);
     number / 100 * 0x100 + number / 10 % 10 * 0x10 + number % 10
@@ -295,7 +296,7 @@ fn make_router(namespace: &Namespace, index: u8, nodes: u8) -> Result<()> {
         })
         .collect();
     namespace.ip(&routes)?;
-    // As on any real machine, there is some way out; the kernel looks for one before rules see a virtual address.
+    // A default route, as on a real machine: the kernel needs a route before rules see a virtual address.
     let [gateway_v4, gateway_v6] = fabric_addresses(10);
     namespace
         .ip(&[format!("route add default via {gateway_v4}"), format!("route add default via {gateway_v6}")])

@@ -1,4 +1,5 @@
-//! A web server for `curl`: it answers every request with the name of who runs it, and closes.
+//! Minimal web server for `curl`: replies to every request with the name of the workload and closes the
+//! connection.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -14,7 +15,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::host::netns::Namespace;
 
-/// How long a client may take to say what it wants; the next one waits meanwhile.
+/// Timeout for receiving a request; the next client waits meanwhile.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A running server. Dropping it closes the port.
@@ -28,7 +29,7 @@ impl WebServer {
     /// Listens on every address of the namespace, IPv4 and IPv6.
     ///
     /// # Errors
-    /// The port is taken.
+    /// Returns an error if the port is in use.
     pub fn start(namespace: &Namespace, name: &str, port: u16) -> Result<Self> {
         let (stop, stopped) = UnixStream::pair().context("cannot make a pair of sockets")?;
         let (report, started) = mpsc::channel();
@@ -78,7 +79,7 @@ fn serve(listener: &TcpListener, page: &str, stopped: &UnixStream) {
     }
 }
 
-/// Reads a request up to its blank line (RFC 9112 §2.1) and answers it, whatever it asks for.
+/// Reads any request up to its blank line (RFC 9112 §2.1) and replies to it.
 fn answer(mut connection: &TcpStream, page: &str) -> std::io::Result<()> {
     connection.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     let mut line = String::new();

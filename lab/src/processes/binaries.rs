@@ -1,28 +1,30 @@
-//! Finds the binaries under test: next to the executable that asks, in the same target directory, or where [`DIRECTORY`] says.
+//! Locates the binaries under test: next to the current executable, in the same target directory, or in the
+//! directory set by [`DIRECTORY`].
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The variable that names another directory of binaries: a run of many minutes needs some that no build replaces meanwhile.
+/// Environment variable that sets another directory of binaries. Long runs use a copy that no build replaces
+/// meanwhile.
 pub const DIRECTORY: &str = "TIDEGATE_BINARIES";
 
-/// The path of a built binary of this workspace.
+/// Returns the path of a built binary of this workspace.
 ///
 /// # Errors
-/// It is not built; the error says how to.
+/// Returns an error with the build command if the binary is not built.
 pub fn find(name: &str) -> Result<PathBuf> {
     if let Some(directory) = std::env::var_os(DIRECTORY) {
         let path = Path::new(&directory).join(name);
         ensure!(
             is_executable(&path),
-            "`{name}` is not in the directory that {DIRECTORY} names: {}",
+            "`{name}` is not in the directory set by {DIRECTORY}: {}",
             path.display()
         );
         return Ok(path);
     }
-    let own = std::env::current_exe().context("cannot tell where this executable is")?;
-    // Test executables are in `deps`, binaries one above.
+    let own = std::env::current_exe().context("cannot determine the path of this executable")?;
+    // Test executables are in `deps`, binaries one directory above.
     let directories = own.ancestors().skip(1).take(2);
     let candidates: Vec<PathBuf> = directories.map(|directory| directory.join(name)).collect();
     match candidates.iter().find(|path| is_executable(path)) {
@@ -33,16 +35,17 @@ pub fn find(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// The target directory of this build.
+/// Returns the target directory of this build.
 ///
 /// # Errors
-/// This executable is in none.
+/// Returns an error if this executable is not inside a target directory.
 pub fn target_directory() -> Result<PathBuf> {
-    let own = std::env::current_exe().context("cannot tell where this executable is")?;
+    let own = std::env::current_exe().context("cannot determine the path of this executable")?;
     let directories = own.ancestors().skip(1);
     // Test executables are in `target/debug/deps`, binaries in `target/debug`.
     let profile = directories.into_iter().find(|directory| !directory.ends_with("deps"));
-    let target = profile.and_then(Path::parent).context("this executable is in no target directory")?;
+    let target =
+        profile.and_then(Path::parent).context("this executable is not inside a target directory")?;
     Ok(target.to_owned())
 }
 

@@ -1,11 +1,13 @@
-//! A real browser for the page: headless Chromium, driven by ChromeDriver over the WebDriver protocol, inside a namespace.
+//! Headless Chromium for tests of the web page, driven by ChromeDriver over the WebDriver protocol inside a
+//! network namespace.
 //!
 //! ```text
 //! test thread ──▶ Browser ──WebDriver──▶ chromedriver ──▶ chromium ──HTTP──▶ control server
-//!                 └────────────── all of it in one network namespace ──────────────┘
+//!                 └──────────────── all in one network namespace ────────────────┘
 //! ```
-//! Every browser has a profile and a driver of its own, and both end with it. What the page writes to the console as an error,
-//! and what its content security policy stops, is kept until a test asks for it ([`Browser::expect_quiet_console`]).
+//! Each browser has its own profile and driver, and both end with it. Console errors of the page and
+//! violations of its content security policy are collected until a test checks them
+//! ([`Browser::expect_quiet_console`]).
 
 mod axe;
 mod keys;
@@ -31,36 +33,37 @@ use crate::{
     },
 };
 
-/// How long one command of WebDriver may take on a busy machine.
+/// Timeout of one WebDriver command on a busy machine.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a browser may take to end by itself before it is killed.
+/// Time that a browser gets for a clean exit before it is killed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Lines of the console that are kept, so that a page that complains without end does not fill memory.
+/// Maximum number of console lines kept, so that a page with endless errors does not fill memory.
 const CONSOLE_LINES_MAX: usize = 200;
 
-/// How the page is looked at.
+/// Viewport and media settings of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
-    /// Of what is shown, in CSS pixels.
+    /// Viewport width in CSS pixels.
     pub width: u32,
-    /// Of what is shown, in CSS pixels.
+    /// Viewport width in CSS pixels.
     pub height: u32,
-    /// Whether it is a phone: touch, and the page's own width setting counts.
+    /// True if a phone is emulated: touch input, and the viewport setting of the page is honored.
     pub is_phone: bool,
-    /// Whether the machine prefers dark colours.
+    /// True if the system prefers a dark color scheme.
     pub is_dark: bool,
 }
 
 impl Look {
-    /// A window on a desk.
+    /// A desktop window.
     pub const DESK: Self = Self { width: 1440, height: 900, is_phone: false, is_dark: false };
-    /// The same at night.
+    /// A desktop window with the dark color scheme.
     pub const NIGHT: Self = Self { is_dark: true, ..Self::DESK };
-    /// A phone, held upright.
+    /// A phone in portrait orientation.
     pub const PHONE: Self = Self { width: 390, height: 844, is_phone: true, is_dark: false };
 }
 
-/// A running browser with one window. Dropping it ends it; by a panic, a picture of it and its console are kept first.
+/// A running browser with one window. Dropping it ends the browser; after a panic, a screenshot and the
+/// console are saved first.
 #[derive(Debug)]
 pub struct Browser {
     client: Option<Client>,
@@ -75,7 +78,7 @@ impl Browser {
     /// Starts a browser in a namespace.
     ///
     /// # Errors
-    /// Chromium or ChromeDriver is not installed, or does not start.
+    /// Returns an error if Chromium or ChromeDriver is not installed or does not start.
     pub fn start(namespace: &Namespace, look: Look) -> Result<Self> {
         let profile = Scratch::new("browser")?;
         let mut driver = Process::start(Plan {
@@ -89,7 +92,7 @@ impl Browser {
         let log = profile.path().join("chromedriver.log");
         let port = driver.wait_ready(|| {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
-            wire::port_in(&text).ok_or_else(|| anyhow!("it has not said its port"))
+            wire::port_in(&text).ok_or_else(|| anyhow!("no port reported yet"))
         });
         let port = port.context("lab/setup.sh installs chromium and chromium-driver")?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -99,8 +102,9 @@ impl Browser {
             builder.capabilities(capabilities);
             runtime.block_on(builder.connect(&format!("http://127.0.0.1:{port}")))
         });
-        let client =
-            client.with_context(|| format!("no browser; the driver says:\n{}", driver.log_tail()))?;
+        let client = client.with_context(|| {
+            format!("cannot open a browser session; log of the driver:\n{}", driver.log_tail())
+        })?;
         let namespace = namespace.clone();
         let mut browser =
             Self { client: Some(client), runtime, driver, profile, namespace, console: Vec::new() };
@@ -108,10 +112,10 @@ impl Browser {
         Ok(browser)
     }
 
-    /// Looks at the page in another way; no restart is needed.
+    /// Applies other viewport and media settings without a restart.
     ///
     /// # Errors
-    /// The browser refuses.
+    /// Returns an error if the browser rejects the settings.
     pub fn look(&mut self, look: Look) -> Result<()> {
         let Look { width, height, is_phone, is_dark } = look;
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone});
@@ -120,45 +124,46 @@ impl Browser {
         let scheme = if is_dark { "dark" } else { "light" };
         let media = json!({"features": [
             {"name": "prefers-color-scheme", "value": scheme},
-            // Pictures are compared: nothing may be half way between two places.
+            // Screenshots are compared, so no animation may be in progress.
             {"name": "prefers-reduced-motion", "value": "reduce"},
         ]});
         self.devtools("Emulation.setEmulatedMedia", &media).map(drop)
     }
 
-    /// Opens an address.
+    /// Opens a URL.
     ///
     /// # Errors
-    /// It cannot be loaded.
+    /// Returns an error if the page cannot be loaded.
     pub fn open(&mut self, url: &str) -> Result<()> {
         self.run(async |client| client.goto(url).await).with_context(|| format!("opening {url}"))?;
         self.drain_console()
     }
 
-    /// Runs the body of a function in the page, with `arguments`, and gives what it returns.
+    /// Runs a function body in the page with `arguments` and returns its result.
     ///
     /// # Errors
-    /// It throws.
+    /// Returns an error if the script throws.
     pub fn script(&mut self, body: &str, arguments: &[Value]) -> Result<Value> {
         let arguments = arguments.to_vec();
         self.run(async |client| client.execute(body, arguments).await)
             .with_context(|| format!("running {body}"))
     }
 
-    /// As [`Self::script`], for a body that calls its last argument with what it gives when it is done.
+    /// Runs an asynchronous script: like [`Self::script`], but the result is the value passed to the callback
+    /// in the last argument.
     ///
     /// # Errors
-    /// It throws, or never calls.
+    /// Returns an error if the script throws or never calls back.
     pub fn script_later(&mut self, body: &str, arguments: &[Value]) -> Result<Value> {
         let arguments = arguments.to_vec();
         self.run(async |client| client.execute_async(body, arguments).await)
             .with_context(|| format!("running {body}"))
     }
 
-    /// Waits until an expression of the page is true; what it was last is in the error.
+    /// Waits until an expression in the page is true.
     ///
     /// # Errors
-    /// It never is.
+    /// Returns the last value of the expression on timeout.
     pub fn wait_true(&mut self, what: &str, expression: &str) -> Result<()> {
         let body = format!("return ({expression});");
         wait::until(what, || {
@@ -168,53 +173,54 @@ impl Browser {
         })
     }
 
-    /// Waits until something that a CSS selector finds is drawn.
+    /// Waits until an element that matches a CSS selector is rendered.
     ///
     /// # Errors
-    /// It never is; what the page shows is in the error.
+    /// Returns the text of the page on timeout.
     pub fn wait_for(&mut self, selector: &str) -> Result<()> {
         let shown = "const found = document.querySelector(arguments[0]); \
                      return Boolean(found && found.getClientRects().length);";
-        wait::until(&format!("{selector} to be shown"), || {
+        wait::until(&format!("{selector} to be visible"), || {
             ensure!(self.script(shown, &[json!(selector)])? == Value::Bool(true), "{}", self.body_text()?);
             Ok(())
         })
     }
 
-    /// The text of the first element that a selector finds, as it is drawn.
+    /// Returns the rendered text of the first element that matches a selector.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns an error if no element matches.
     pub fn text(&mut self, selector: &str) -> Result<String> {
         let body = "const found = document.querySelector(arguments[0]); return found && found.innerText;";
         let text = self.script(body, &[json!(selector)])?;
         text.as_str().map(str::to_owned).with_context(|| format!("the page has no {selector}"))
     }
 
-    /// How many elements a selector finds.
+    /// Returns the number of elements that match a selector.
     ///
     /// # Errors
-    /// The selector is none.
+    /// Returns an error if the selector is invalid.
     pub fn count(&mut self, selector: &str) -> Result<u64> {
         let found =
             self.script("return document.querySelectorAll(arguments[0]).length;", &[json!(selector)])?;
         found.as_u64().context("a length is a number")
     }
 
-    /// Clicks in the middle of the first element that a selector finds, as a mouse does: what lies above it gets the click.
+    /// Clicks the center of the first element that matches a selector, as a mouse does: an element above it
+    /// receives the click.
     ///
     /// # Errors
-    /// There is none, or it cannot be clicked.
+    /// Returns an error if no element matches or the element cannot be clicked.
     pub fn click(&mut self, selector: &str) -> Result<()> {
         self.wait_for(selector)?;
         self.run(async |client| client.find(fantoccini::Locator::Css(selector)).await?.click().await)
             .with_context(|| format!("clicking {selector}"))
     }
 
-    /// Focuses the first element that a selector finds and types a text in place of what was in it.
+    /// Focuses the first element that matches a selector and replaces its content with the typed text.
     ///
     /// # Errors
-    /// There is none, or it takes no text.
+    /// Returns an error if no element matches or the element is not editable.
     pub fn fill(&mut self, selector: &str, text: &str) -> Result<()> {
         self.wait_for(selector)?;
         self.run(async |client| {
@@ -225,10 +231,10 @@ impl Browser {
         .with_context(|| format!("typing into {selector}"))
     }
 
-    /// Keeps a picture of what is shown in `target/page/` and gives its path.
+    /// Saves a screenshot in `target/page/` and returns its path.
     ///
     /// # Errors
-    /// It cannot be taken or written.
+    /// Returns an error if the screenshot cannot be taken or written.
     pub fn picture(&mut self, name: &str) -> Result<PathBuf> {
         let bytes = self.run(async |client| client.screenshot().await).context("no picture")?;
         let path = kept_directory()?.join(format!("{name}.png"));
@@ -236,36 +242,37 @@ impl Browser {
         Ok(path)
     }
 
-    /// What went wrong in the page since the last look: errors of scripts, of requests, of the content security policy.
+    /// Drains the page errors collected since the last call: script errors, failed requests and content
+    /// security policy violations.
     ///
     /// # Errors
-    /// The browser does not answer.
+    /// Returns an error if the browser does not respond.
     pub fn take_console(&mut self) -> Result<Vec<String>> {
         self.drain_console()?;
         Ok(std::mem::take(&mut self.console))
     }
 
-    /// Demands that nothing went wrong in the page since the last look.
+    /// Asserts that the page logged no error since the last call.
     ///
     /// # Errors
-    /// Something did.
+    /// Returns the console lines if there are any.
     pub fn expect_quiet_console(&mut self) -> Result<()> {
         let lines = self.take_console()?;
-        ensure!(lines.is_empty(), "the page complained:\n{}", lines.join("\n"));
+        ensure!(lines.is_empty(), "the page logged errors:\n{}", lines.join("\n"));
         Ok(())
     }
 
-    /// A command of Chromium's own protocol.
+    /// Sends a command of the Chrome DevTools Protocol.
     ///
     /// # Errors
-    /// Chromium refuses.
+    /// Returns an error if Chromium rejects the command.
     pub fn devtools(&mut self, command: &str, parameters: &Value) -> Result<Value> {
         self.issue(wire::Command::devtools(command, parameters)).with_context(|| command.to_owned())
     }
 
     fn body_text(&mut self) -> Result<String> {
         let text = self.script("return document.body ? document.body.innerText : '';", &[])?;
-        Ok(format!("the page shows:\n{}", text.as_str().unwrap_or_default()))
+        Ok(format!("the page contains:\n{}", text.as_str().unwrap_or_default()))
     }
 
     fn drain_console(&mut self) -> Result<()> {
@@ -279,7 +286,7 @@ impl Browser {
         self.run(async |client| client.issue_cmd(command).await)
     }
 
-    /// Runs a command where the driver can be reached.
+    /// Runs a WebDriver command inside the namespace of the driver.
     fn run<T: Send, E: std::error::Error + Send + Sync + 'static>(
         &mut self,
         command: impl AsyncFnOnce(Client) -> Result<T, E> + Send,
@@ -289,7 +296,7 @@ impl Browser {
         self.namespace.inside(|| {
             runtime.block_on(async {
                 let done = tokio::time::timeout(COMMAND_TIMEOUT, command(client)).await;
-                Ok(done.with_context(|| format!("the browser did not answer in {COMMAND_TIMEOUT:?}"))??)
+                Ok(done.with_context(|| format!("the browser did not respond within {COMMAND_TIMEOUT:?}"))??)
             })
         })
     }
@@ -312,7 +319,7 @@ impl Drop for Browser {
             let runtime = &self.runtime;
             self.namespace.inside(|| {
                 let closing = async { tokio::time::timeout(CLOSE_TIMEOUT, client.close()).await };
-                // What does not close is killed below.
+                // A browser that does not close in time is killed below.
                 let _ = runtime.block_on(closing);
             });
         }
@@ -321,10 +328,11 @@ impl Drop for Browser {
     }
 }
 
-/// Where pictures are kept: `page` in the target directory of this build.
+/// Returns the directory of screenshots, `page` in the target directory of this build, and creates it if
+/// needed.
 ///
 /// # Errors
-/// It cannot be made.
+/// Returns an error if the directory cannot be created.
 pub fn kept_directory() -> Result<PathBuf> {
     let target = binaries::target_directory()?;
     let kept = target.join("page");

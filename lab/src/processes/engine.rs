@@ -1,5 +1,5 @@
-//! A Docker engine in a namespace: what its containers publish, and its bridges, are there. It has no image but those that are
-//! built for it, keeps its files in a directory of its own, and goes with all of it when it is dropped.
+//! A Docker engine inside a namespace, which holds its bridges and published ports. It only has images built
+//! for it, keeps its files in its own directory, and is removed with all of them when dropped.
 
 use std::{
     fs::{self, File},
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::host::{netns::Namespace, registry, wait};
 
-/// The hierarchies of control groups.
+/// Mount point of the control group hierarchies.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
 /// A running engine.
@@ -26,18 +26,19 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts an engine and waits until it answers.
+    /// Starts an engine and waits until it responds.
     ///
     /// # Errors
-    /// It is not installed or does not start; the end of its log is in the error.
+    /// Returns the tail of its log if Docker is not installed or does not start.
     pub fn start(namespace: &Namespace) -> Result<Self> {
         Self::start_with(namespace, &[])
     }
 
-    /// As [`Self::start`], for containers in the network of the machine: no bridge, and no rule of the engine's.
+    /// Starts an engine for containers in the host network: like [`Self::start`], but without a bridge and
+    /// without iptables rules.
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// Same as [`Self::start`].
     pub fn start_without_network(namespace: &Namespace) -> Result<Self> {
         Self::start_with(namespace, &["--bridge=none", "--iptables=false", "--ip-forward=false"])
     }
@@ -50,15 +51,15 @@ impl Engine {
         let daemon = spawn(namespace, directory.path(), &control_group, arguments)?;
         registry::add_process(daemon.id());
         let engine = Self { namespace: namespace.clone(), daemon, control_group, directory };
-        wait::until("the engine to answer", || engine.docker(&["version"]))
+        wait::until("the engine to respond", || engine.docker(&["version"]))
             .with_context(|| fs::read_to_string(engine.path("log")).unwrap_or_default())?;
         Ok(engine)
     }
 
-    /// Runs `docker` to its end and returns what it wrote to stdout.
+    /// Runs `docker` to completion and returns its stdout.
     ///
     /// # Errors
-    /// It fails; what it wrote to stderr is in the error.
+    /// Returns its stderr if it fails.
     pub fn docker(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new("docker");
         command.args(arguments);
@@ -68,10 +69,11 @@ impl Engine {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Runs a command inside the namespace to its end, with this engine as the one that clients use.
+    /// Runs a command inside the namespace to completion, with this engine as its Docker host. A non-zero
+    /// exit is part of the returned output.
     ///
     /// # Errors
-    /// It cannot be started; how it ends is in the answer.
+    /// Returns an error if the command cannot be started.
     pub fn output(&self, mut command: Command) -> Result<Output> {
         command
             .env("DOCKER_HOST", format!("unix://{}", self.path("socket").display()))
@@ -86,11 +88,11 @@ impl Engine {
         self.directory.path().join(name)
     }
 
-    /// Ends the daemon as a service manager does, so that it ends its containers.
+    /// Stops the daemon with SIGTERM like a service manager, so that it stops its containers.
     fn stop(&mut self) {
         let _already_gone = kill(registry::as_pid(self.daemon.id()), Signal::SIGTERM);
         let ended = wait::until("the engine to end", || {
-            self.daemon.try_wait()?.context("it still runs")?;
+            self.daemon.try_wait()?.context("still running")?;
             Ok(())
         });
         if ended.is_err() {
@@ -109,7 +111,7 @@ impl Drop for Engine {
             let _engine_is_ill = self.docker(&[&["rm", "--force"], containers.as_slice()].concat());
         }
         self.stop();
-        // Empty groups stay behind: one tree of them, or one for each controller.
+        // Empty control groups remain: one tree, or one per controller.
         let root = Path::new(CONTROL_GROUPS);
         let _not_there = fs::remove_dir(root.join(&self.control_group));
         for hierarchy in fs::read_dir(root).into_iter().flatten().flatten() {
@@ -118,8 +120,8 @@ impl Drop for Engine {
     }
 }
 
-/// The daemon enters the namespace by the thread that starts it, because `ip netns exec` would hide the control groups. Its mounts are
-/// its own, so none is left when it is killed.
+/// Spawns the daemon from a thread inside the namespace, because `ip netns exec` would hide the control
+/// groups. A private mount namespace ensures that no mount is left when it is killed.
 fn spawn(namespace: &Namespace, directory: &Path, control_group: &str, arguments: &[&str]) -> Result<Child> {
     let place = |name: &str| directory.join(name).display().to_string();
     let log = File::create(directory.join("log"))?;
@@ -128,7 +130,7 @@ fn spawn(namespace: &Namespace, directory: &Path, control_group: &str, arguments
         .args(["--mount", "--propagation", "private", "dockerd"])
         .args(["--config-file", &place("daemon.json"), "--host", &format!("unix://{}", place("socket"))])
         .args(["--data-root", &place("data"), "--exec-root", &place("exec"), "--pidfile", &place("pid")])
-        // What is published is carried by rules alone: a proxy would answer also when the rules are broken.
+        // Published ports use rules only: the userland proxy would respond even with broken rules.
         .args(["--userland-proxy=false", "--exec-opt=native.cgroupdriver=cgroupfs"])
         .arg(format!("--cgroup-parent=/{control_group}"))
         .args(arguments)

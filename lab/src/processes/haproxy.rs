@@ -1,4 +1,4 @@
-//! HAProxy as it comes with the distribution, in a place of the lab, and what it says of the servers that it checks.
+//! HAProxy from the distribution, running in a namespace of the lab, and the state of its checked servers.
 
 use std::{
     fs,
@@ -14,10 +14,10 @@ use crate::{
     processes::process::{Plan, Process},
 };
 
-/// Connections at once; each takes two files, and limits of files are low in containers.
+/// Maximum number of connections. Each needs two file descriptors, and limits are low in containers.
 const CONNECTIONS_MAX: u32 = 4_096;
 
-/// A running HAProxy; it ends with its guard.
+/// A running HAProxy that ends when dropped.
 #[derive(Debug)]
 pub struct Haproxy {
     _process: Process,
@@ -25,10 +25,10 @@ pub struct Haproxy {
 }
 
 impl Haproxy {
-    /// Starts it with these sections after `global`, and waits until it listens.
+    /// Starts HAProxy with these configuration sections after `global` and waits until it listens.
     ///
     /// # Errors
-    /// It is not installed, or refuses its configuration; what it said is in the error.
+    /// Returns its output if HAProxy is not installed or rejects the configuration.
     pub fn start(namespace: &Namespace, sections: &str) -> Result<Self> {
         let directory = Scratch::new("haproxy")?;
         let path = |name: &str| directory.path().join(name).display().to_string();
@@ -38,7 +38,7 @@ impl Haproxy {
             label: "HAProxy".to_owned(),
             namespace: namespace.clone(),
             program: PathBuf::from("haproxy"),
-            // In the foreground, as one process.
+            // In the foreground, as a single process.
             arguments: ["-db", "-f", &path("haproxy.cfg")].map(str::to_owned).to_vec(),
             environment: Vec::new(),
             log: directory.path().join("haproxy.log"),
@@ -48,14 +48,14 @@ impl Haproxy {
         Ok(Self { _process: process, directory })
     }
 
-    /// What it says of a server, such as `UP` or `DOWN`, and how its last check ended.
+    /// Returns the state of a server, such as `UP` or `DOWN`, and the result code of its last check.
     ///
     /// # Errors
-    /// It does not answer, or has no such server.
+    /// Returns an error if HAProxy does not respond or has no such server.
     pub fn state(&self, backend: &str, server: &str) -> Result<(String, String)> {
         let table = ask(&self.directory.path().join("control"), "show stat")?;
         let mut lines = table.trim_start_matches("# ").lines();
-        let names: Vec<_> = lines.next().context("a table has a first line")?.split(',').collect();
+        let names: Vec<_> = lines.next().context("the statistics have a header line")?.split(',').collect();
         let column = |line: &str, name: &str| {
             let place = names.iter().position(|one| *one == name)?;
             line.split(',').nth(place).map(str::to_owned)
@@ -69,10 +69,10 @@ impl Haproxy {
         Ok((read("status")?, read("check_code")?))
     }
 
-    /// The version that is installed.
+    /// Returns the installed version.
     ///
     /// # Errors
-    /// None is.
+    /// Returns an error if HAProxy is not installed.
     pub fn version() -> Result<String> {
         let text = shell::run("haproxy", &["-v"])?;
         Ok(text.lines().next().unwrap_or("HAProxy of unknown version").to_owned())
@@ -80,7 +80,7 @@ impl Haproxy {
 }
 
 fn ask(control: &std::path::Path, question: &str) -> Result<String> {
-    let mut stream = UnixStream::connect(control).context("HAProxy's socket is not there")?;
+    let mut stream = UnixStream::connect(control).context("HAProxy's stats socket does not exist")?;
     writeln!(stream, "{question}")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

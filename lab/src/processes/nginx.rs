@@ -1,4 +1,4 @@
-//! nginx as it comes with the distribution, in a place of the lab: as a web server, as an ingress, as a relay of connections.
+//! nginx from the distribution, running in a namespace of the lab as a web server, an ingress or a TCP relay.
 
 use std::{
     fs::{self, Permissions},
@@ -13,21 +13,21 @@ use crate::{
     processes::process::{Plan, Process},
 };
 
-/// Where Debian puts the module for connections that are no HTTP.
+/// Debian path of the stream module for TCP and UDP.
 const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
-/// Connections that one worker holds at once, both sides of a relayed one counted; the usual limit of files allows them.
+/// Connections per worker, counting both sides of a relayed one, within the usual file limit.
 const CONNECTIONS_MAX: u32 = 4_096;
 
-/// What an nginx does.
+/// Role of an nginx.
 #[derive(Debug, Clone)]
 pub enum Serves {
-    /// HTTP, by these `server` and `upstream` blocks.
+    /// HTTP, with these `server` and `upstream` blocks.
     Http(String),
-    /// Connections as they are, by these.
+    /// Raw TCP and UDP streams, with these blocks.
     Connections(String),
 }
 
-/// A running nginx; it ends with its guard.
+/// A running nginx that ends when dropped.
 #[derive(Debug)]
 pub struct Nginx {
     process: Process,
@@ -35,13 +35,13 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Starts it and waits until it listens.
+    /// Starts nginx and waits until it listens.
     ///
     /// # Errors
-    /// It is not installed, or refuses its configuration; what it said is in the error.
+    /// Returns its output if nginx is not installed or rejects the configuration.
     pub fn start(namespace: &Namespace, name: &str, serves: &Serves) -> Result<Self> {
         let directory = Scratch::new("nginx")?;
-        // Its workers run as somebody else.
+        // The workers run as another user.
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755))?;
         let path = |name: &str| directory.path().join(name).display().to_string();
         fs::write(path("nginx.conf"), configuration(&directory, serves))?;
@@ -55,25 +55,25 @@ impl Nginx {
             environment: Vec::new(),
             log: directory.path().join("nginx.log"),
         })?;
-        // The file is written when every port is open.
+        // nginx writes the file after all ports are open.
         let pid = directory.path().join("pid");
-        process.wait_ready(|| pid.try_exists()?.then_some(()).context("it does not listen yet"))?;
+        process.wait_ready(|| pid.try_exists()?.then_some(()).context("not listening yet"))?;
         Ok(Self { process, _directory: directory })
     }
 
-    /// The version that is installed.
+    /// Returns the installed version.
     ///
     /// # Errors
-    /// None is.
+    /// Returns an error if nginx is not installed.
     pub fn version() -> Result<String> {
-        // It says so on stderr.
+        // The version is printed to stderr.
         Ok(shell::run("sh", &["-c", "nginx -v 2>&1"])?.trim().replace("nginx version: ", ""))
     }
 }
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // Asked, it ends its workers as well; those of one that is killed live as long as their namespace.
+        // SIGTERM ends the workers as well; after SIGKILL they would live as long as their namespace.
         let _already_gone = self.process.terminate();
     }
 }

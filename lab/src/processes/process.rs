@@ -1,4 +1,4 @@
-//! A binary under test, running in a namespace, that ends with its guard.
+//! A binary under test that runs in a namespace and ends when its handle is dropped.
 
 use std::{
     fs::{self, OpenOptions},
@@ -12,24 +12,24 @@ use nix::sys::signal::{Signal, kill};
 
 use crate::host::{netns::Namespace, registry, wait};
 
-/// What to start, and where; kept so that the same can be started again.
+/// Start parameters of a process, kept for restarts.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What messages call it.
+    /// Name for messages.
     pub label: String,
-    /// Where it runs.
+    /// Network namespace.
     pub namespace: Namespace,
-    /// The binary.
+    /// Path of the binary.
     pub program: PathBuf,
-    /// Its arguments.
+    /// Command-line arguments.
     pub arguments: Vec<String>,
-    /// Variables added to the environment.
+    /// Additional environment variables.
     pub environment: Vec<(String, String)>,
-    /// Where its output goes; appended to by every start.
+    /// Log file; each start appends to it.
     pub log: PathBuf,
 }
 
-/// A process that is killed when its guard is dropped.
+/// A process that is killed when dropped.
 #[derive(Debug)]
 pub struct Process {
     plan: Plan,
@@ -37,20 +37,20 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it.
+    /// Starts the process.
     ///
     /// # Errors
-    /// The binary or the log file is not there.
+    /// Returns an error if the binary does not exist or the log file cannot be opened.
     pub fn start(plan: Plan) -> Result<Self> {
         let mut process = Self { plan, child: None };
         process.start_again()?;
         Ok(process)
     }
 
-    /// Starts it after [`Self::kill`] or [`Self::terminate`].
+    /// Restarts the process after [`Self::kill`] or [`Self::terminate`].
     ///
     /// # Errors
-    /// As [`Self::start`].
+    /// Same as [`Self::start`].
     pub fn start_again(&mut self) -> Result<()> {
         let Plan { label, namespace, program, arguments, environment, log } = &self.plan;
         let log = OpenOptions::new()
@@ -58,7 +58,7 @@ impl Process {
             .append(true)
             .open(log)
             .with_context(|| format!("cannot open the log {}", log.display()))?;
-        // `ip netns exec` becomes the program, so the process id is that of the program.
+        // `ip netns exec` execs the program, so both have the same process id.
         let child = Command::new("ip")
             .args(["netns", "exec", namespace.name()])
             .arg(program)
@@ -67,7 +67,8 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("cannot share the log")?)
             .stderr(log)
-            // A group of its own: Ctrl-C reaches the harness, which then ends what it started in order.
+            // A separate process group: Ctrl-C reaches only the harness, which then ends its processes in
+            // order.
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {label}"))?;
@@ -76,27 +77,27 @@ impl Process {
         Ok(())
     }
 
-    /// Its process id while it runs.
+    /// Returns the process id while the process runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// What it has written so far, over all starts.
+    /// Returns the log of all starts.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(&self.plan.log).unwrap_or_default()
     }
 
-    /// Changes arguments before the next start.
+    /// Gives access to the arguments of the next start.
     pub fn arguments_mut(&mut self) -> &mut Vec<String> {
         &mut self.plan.arguments
     }
 
-    /// Waits until `ready` answers `Ok`; notices when the process ends instead.
+    /// Waits until `ready` returns `Ok`, or fails early if the process ends.
     ///
     /// # Errors
-    /// It ended, or `ready` never answered `Ok`. The end of the log is in the error.
+    /// Returns the tail of the log if the process ended or `ready` never returned `Ok`.
     pub fn wait_ready<T>(&mut self, mut ready: impl FnMut() -> Result<T>) -> Result<T> {
         let label = self.plan.label.clone();
         let mut ended = None;
@@ -110,14 +111,14 @@ impl Process {
         match (outcome, ended) {
             (Ok(Some(seen)), _) => Ok(seen),
             (_, Some(status)) => bail!("{label} ended with {status}; its log ends:\n{}", self.log_tail()),
-            (Ok(None), None) => Err(anyhow!("{label} has neither ended nor become ready")),
+            (Ok(None), None) => Err(anyhow!("{label} has neither exited nor become ready")),
             (Err(error), None) => {
                 Err(error.context(format!("the log of {label} ends:\n{}", self.log_tail())))
             }
         }
     }
 
-    /// Ends it without any warning (SIGKILL).
+    /// Kills the process without warning (SIGKILL).
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _already_gone = child.kill();
@@ -126,43 +127,43 @@ impl Process {
         }
     }
 
-    /// Asks it to end (SIGTERM) and waits until it has.
+    /// Terminates the process (SIGTERM) and waits for its exit.
     ///
     /// # Errors
-    /// It does not run, or does not end in time; then it is killed.
+    /// Returns an error if the process does not run, or does not end in time and is killed.
     pub fn terminate(&mut self) -> Result<ExitStatus> {
-        let pid = self.pid().ok_or_else(|| anyhow!("{} does not run", self.plan.label))?;
+        let pid = self.pid().ok_or_else(|| anyhow!("{} is not running", self.plan.label))?;
         kill(registry::as_pid(pid), Signal::SIGTERM).context("cannot send SIGTERM")?;
         let ended = wait::until(&format!("{} to end after SIGTERM", self.plan.label), || {
-            self.exit_status().ok_or_else(|| anyhow!("it still runs"))
+            self.exit_status().ok_or_else(|| anyhow!("still running"))
         });
         self.kill();
         ended
     }
 
-    /// Stops it where it is (SIGSTOP), until [`Self::go_on`].
+    /// Suspends the process (SIGSTOP) until [`Self::go_on`].
     ///
     /// # Errors
-    /// It does not run.
+    /// Returns an error if the process does not run.
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::SIGSTOP)
     }
 
-    /// Lets it go on after [`Self::pause`].
+    /// Resumes the process after [`Self::pause`].
     ///
     /// # Errors
-    /// It does not run.
+    /// Returns an error if the process does not run.
     pub fn go_on(&self) -> Result<()> {
         self.signal(Signal::SIGCONT)
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
         let label = &self.plan.label;
-        let pid = self.pid().ok_or_else(|| anyhow!("{label} does not run"))?;
+        let pid = self.pid().ok_or_else(|| anyhow!("{label} is not running"))?;
         kill(registry::as_pid(pid), signal).with_context(|| format!("cannot send {signal} to {label}"))
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit status if the process has ended.
     pub fn exit_status(&mut self) -> Option<ExitStatus> {
         match self.child.as_mut() {
             Some(child) => child.try_wait().ok().flatten(),
@@ -170,7 +171,7 @@ impl Process {
         }
     }
 
-    /// The last lines of its log.
+    /// Returns the last lines of the log.
     #[must_use]
     pub fn log_tail(&self) -> String {
         const LINES: usize = 40;

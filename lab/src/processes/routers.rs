@@ -1,7 +1,7 @@
-//! Routers of others with BGP: FRR and BIRD as they come with the distribution, each on a place of the fabric.
+//! Third-party BGP routers from the distribution: FRR and BIRD, each in a namespace of the fabric.
 //!
-//! They take whatever the machines announce to them and put it into their kernel, spread over all machines that announce the
-//! same (ECMP). What they have learned is asked of themselves: of their shells, and of their kernel's routing table.
+//! They accept all announcements of the nodes and install them in their kernel, with ECMP over the nodes that
+//! announce the same prefix. Learned routes are read from their shells and from the kernel routing table.
 
 use std::{
     fs::{self, Permissions},
@@ -19,50 +19,50 @@ use crate::{
     processes::process::{Plan, Process},
 };
 
-/// Where Debian puts FRR's daemons.
+/// Debian path of the FRR daemons.
 const FRR: &str = "/usr/lib/frr";
 
-/// What a router is to speak.
+/// BGP configuration of a router.
 #[derive(Debug, Clone)]
 pub struct RouterPlan {
-    /// Its AS.
+    /// Local AS number.
     pub asn: u32,
-    /// Its BGP Identifier.
+    /// BGP Identifier.
     pub router_id: Ipv4Addr,
-    /// Whom it speaks with, and their AS.
+    /// Neighbor addresses and their AS numbers.
     pub neighbours: Vec<(IpAddr, u32)>,
-    /// BFD with all of them: milliseconds between packets, and how many missing ones are a failure.
+    /// BFD for all neighbors: transmit interval in milliseconds and detection multiplier.
     pub bfd: Option<(u32, u8)>,
-    /// The hold time that it proposes, in seconds.
+    /// Proposed hold time in seconds.
     pub hold_time: u16,
 }
 
 impl RouterPlan {
-    /// A router without BFD that waits 90 seconds for a silent neighbour.
+    /// Creates the configuration of a router without BFD and with a hold time of 90 seconds.
     #[must_use]
     pub const fn new(asn: u32, router_id: Ipv4Addr, neighbours: Vec<(IpAddr, u32)>) -> Self {
         Self { asn, router_id, neighbours, bfd: None, hold_time: 90 }
     }
 }
 
-/// FRR: zebra, bgpd and, where wanted, bfdd.
+/// FRR: zebra, bgpd and, if configured, bfdd.
 #[derive(Debug)]
 pub struct Frr {
-    /// Where it runs.
+    /// Network namespace of the router.
     pub namespace: Namespace,
     daemons: Vec<Process>,
     directory: Scratch,
 }
 
 impl Frr {
-    /// Starts it and waits until its shell answers.
+    /// Starts FRR and waits until its shell responds.
     ///
     /// # Errors
-    /// It is not installed or does not start.
+    /// Returns an error if FRR is not installed or does not start.
     pub fn start(namespace: &Namespace, plan: &RouterPlan) -> Result<Self> {
         let directory = directory()?;
         let user = User::from_name("frr")?.context("FRR is not installed: `make setup` installs it")?;
-        let group = Group::from_name("frr")?.context("FRR's group is not there")?;
+        let group = Group::from_name("frr")?.context("the group `frr` does not exist")?;
         chown(directory.path(), Some(user.uid), Some(group.gid))?;
         let mut frr = Self { namespace: namespace.clone(), daemons: Vec::new(), directory };
         fs::write(frr.file("vtysh.conf"), "")?;
@@ -103,33 +103,34 @@ impl Frr {
             log: self.file(&format!("{daemon}.log")),
         })?;
         let terminal = self.file(&format!("{daemon}.vty"));
-        process.wait_ready(|| terminal.try_exists()?.then_some(()).context("its terminal is not there"))?;
+        process
+            .wait_ready(|| terminal.try_exists()?.then_some(()).context("the vty socket does not exist"))?;
         self.daemons.push(process);
         Ok(())
     }
 
-    /// Runs a command of FRR's shell.
+    /// Runs a command in `vtysh`.
     ///
     /// # Errors
-    /// The shell refuses it.
+    /// Returns an error if the command is rejected.
     pub fn vtysh(&self, command: &str) -> Result<String> {
         let directory = self.directory.path().display().to_string();
         self.namespace.run("vtysh", &["--vty_socket", &directory, "-c", command])
     }
 
-    /// What `show … json` says.
+    /// Returns the output of `show … json`.
     ///
     /// # Errors
-    /// The shell refuses it, or says something else.
+    /// Returns an error if the command is rejected or the output is not JSON.
     pub fn show(&self, what: &str) -> Result<Value> {
         let text = self.vtysh(&format!("show {what} json"))?;
-        serde_json::from_str(&text).with_context(|| format!("`show {what} json` said {text}"))
+        serde_json::from_str(&text).with_context(|| format!("`show {what} json` returned {text}"))
     }
 
-    /// Whether the session with a neighbour is established.
+    /// Returns true if the session with a neighbor is established.
     ///
     /// # Errors
-    /// The shell does not answer.
+    /// Returns an error if the shell does not respond.
     pub fn is_established(&self, neighbour: IpAddr) -> Result<bool> {
         let said = self.show(&format!("bgp neighbors {neighbour}"))?;
         Ok(said[neighbour.to_string()]["bgpState"] == "Established")
@@ -139,17 +140,17 @@ impl Frr {
 /// BIRD 2.
 #[derive(Debug)]
 pub struct Bird {
-    /// Where it runs.
+    /// Network namespace of the router.
     pub namespace: Namespace,
     _daemon: Process,
     directory: Scratch,
 }
 
 impl Bird {
-    /// Starts it and waits until its shell answers.
+    /// Starts FRR and waits until its shell responds.
     ///
     /// # Errors
-    /// It is not installed or does not start.
+    /// Returns an error if FRR is not installed or does not start.
     pub fn start(namespace: &Namespace, plan: &RouterPlan) -> Result<Self> {
         let directory = directory()?;
         let path = |name: &str| directory.path().join(name);
@@ -165,33 +166,35 @@ impl Bird {
             log: path("bird.log"),
         })?;
         let control = path("bird.ctl");
-        daemon.wait_ready(|| control.try_exists()?.then_some(()).context("its socket is not there"))?;
+        daemon.wait_ready(|| {
+            control.try_exists()?.then_some(()).context("the control socket does not exist")
+        })?;
         Ok(Self { namespace: namespace.clone(), _daemon: daemon, directory })
     }
 
-    /// Runs a command of BIRD's shell.
+    /// Runs a command in `birdc`.
     ///
     /// # Errors
-    /// The shell refuses it.
+    /// Returns an error if the command is rejected.
     pub fn birdc(&self, command: &str) -> Result<String> {
         let control = self.directory.path().join("bird.ctl").display().to_string();
         let words: Vec<_> = command.split_whitespace().collect();
         self.namespace.run("birdc", &[&["-s", control.as_str()], words.as_slice()].concat())
     }
 
-    /// Whether the session with a neighbour is established; `index` is its place in the plan.
+    /// Returns true if the session with a neighbor is established; `index` is its position in the plan.
     ///
     /// # Errors
-    /// The shell does not answer.
+    /// Returns an error if the shell does not respond.
     pub fn is_established(&self, index: usize) -> Result<bool> {
         Ok(self.birdc(&format!("show protocols peer{index}"))?.contains("Established"))
     }
 }
 
-/// The prefixes that the kernel of a namespace has from BGP, in text form.
+/// Returns the BGP routes in the kernel of a namespace, as JSON objects of `ip route`.
 ///
 /// # Errors
-/// `ip` fails.
+/// Returns an error if `ip` fails.
 pub fn learned(namespace: &Namespace) -> Result<Vec<Value>> {
     let mut routes = Vec::new();
     for family in ["-4", "-6"] {

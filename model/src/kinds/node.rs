@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 use utoipa::ToSchema;
 
 use crate::{
@@ -73,7 +74,19 @@ impl NodeSpec {
 
 /// How the agent programs the kernel.
 #[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    ToSchema,
+    VariantArray,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyMode {
@@ -90,7 +103,7 @@ pub enum ProxyMode {
 
 impl ProxyMode {
     /// Every mode, in the order in which they are shown.
-    pub const ALL: [Self; 4] = [Self::Nftables, Self::Iptables, Self::Ipvs, Self::Userspace];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The word of the flag and the field.
     #[must_use]

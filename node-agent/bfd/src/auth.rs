@@ -1,4 +1,5 @@
-//! Keyed SHA1 and Meticulous Keyed SHA1 (RFC 5880 §6.7.4), with the windows of sequence numbers of §6.7.3.
+//! Keyed SHA1 and Meticulous Keyed SHA1 Authentication (RFC 5880 §6.7.4), with the sequence number windows of
+//! §6.7.3.
 
 use std::fmt;
 
@@ -9,20 +10,21 @@ use crate::{
     wire::{self, Packet, Received, SHA1_DIGEST_AT, SHA1_DIGEST_BYTES, Section, Sha1Section},
 };
 
-/// A shared secret of 1 to 20 bytes. Never shown.
+/// A shared secret of 1 to 20 bytes. `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; SHA1_DIGEST_BYTES]);
 
-/// A secret that is empty or longer than 20 bytes.
+/// Error: the secret is empty or longer than 20 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a BFD secret has 1 to 20 bytes")]
+#[error("a BFD secret must have 1 to 20 bytes")]
 pub struct SecretLength;
 
 impl Secret {
-    /// Takes the bytes of a secret. Zeros at the end make no difference: the protocol pads with them.
+    /// Creates a secret from its bytes. Trailing zero bytes make no difference because the protocol pads keys
+    /// with zeros.
     ///
     /// # Errors
-    /// There are none, or more than 20.
+    /// Returns [`SecretLength`] if `bytes` is empty or longer than 20 bytes.
     pub fn new(bytes: &[u8]) -> Result<Self, SecretLength> {
         let mut padded = [0; SHA1_DIGEST_BYTES];
         let place = padded.get_mut(..bytes.len()).filter(|place| !place.is_empty()).ok_or(SecretLength)?;
@@ -37,28 +39,30 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// How strict sequence numbers are.
+/// Authentication type, which sets how strictly sequence numbers are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Algorithm {
-    /// The last sequence number may come again.
+    /// Keyed SHA1: the last sequence number may repeat.
     KeyedSha1,
-    /// Every packet has a new one. The better choice, unless a peer lacks it.
+    /// Meticulous Keyed SHA1: the sequence number increases with every packet. Preferred if the peer supports
+    /// it.
     MeticulousKeyedSha1,
 }
 
-/// What both ends know.
+/// Authentication key shared by both systems.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// The number of the key in packets.
+    /// Auth Key ID field of packets.
     pub id: u8,
-    /// How it is used.
+    /// Authentication type the key is used with.
     pub algorithm: Algorithm,
-    /// What only the two know.
+    /// Shared secret.
     pub secret: Secret,
 }
 
 impl Key {
-    /// The digest of a packet that ends with a SHA1 section, made with the secret where the digest will be.
+    /// Returns the digest of a packet that ends with a SHA1 section, computed with the secret in the Auth
+    /// Key/Hash field.
     fn digest(&self, packet: &[u8]) -> [u8; SHA1_DIGEST_BYTES] {
         let (head, tail) = packet.split_at(SHA1_DIGEST_AT.min(packet.len()));
         let behind = tail.get(SHA1_DIGEST_BYTES..).unwrap_or_default();
@@ -66,7 +70,7 @@ impl Key {
     }
 }
 
-/// The state of authentication of one session.
+/// Authentication state of one session.
 #[derive(Debug, Clone)]
 pub(crate) struct Authenticator {
     key: Key,
@@ -77,12 +81,14 @@ pub(crate) struct Authenticator {
 }
 
 impl Authenticator {
-    /// `first` is random: a peer that replays an earlier session must not guess it.
+    /// Creates the state. `first` must be random so that a peer that replays an earlier session cannot
+    /// predict it.
     pub(crate) const fn new(key: Key, first: u32) -> Self {
         Self { key, sent: first, received: None }
     }
 
-    /// Writes a packet with its section. `repeated`: it says what the one before said.
+    /// Encodes a packet with its authentication section. `repeated`: true if the content equals that of the
+    /// previous packet.
     pub(crate) fn seal(&mut self, packet: &Packet, repeated: bool) -> Vec<u8> {
         let meticulous = self.key.algorithm == Algorithm::MeticulousKeyedSha1;
         if meticulous || !repeated {
@@ -98,8 +104,8 @@ impl Authenticator {
         wire::render(packet, Some(&Sha1Section { digest, ..unsigned }))
     }
 
-    /// Takes a packet only if its sequence number is in the window and its digest is right. A packet that is refused
-    /// moves nothing, so a forged one cannot shift the window.
+    /// Accepts a packet only if its sequence number is in the window and its digest is correct. A rejected
+    /// packet changes no state, so a forged packet cannot move the window.
     pub(crate) fn verify(&mut self, received: &Received<'_>) -> Result<(), Refusal> {
         let section = match received.section {
             None => return Err(Refusal::AuthenticationMissing),
@@ -127,7 +133,7 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Any sequence number will do for the next packet.
+    /// Forgets the received sequence number: any sequence number is accepted in the next packet.
     pub(crate) const fn forget_sequence(&mut self) {
         self.received = None;
     }
@@ -137,7 +143,7 @@ impl Authenticator {
     }
 }
 
-/// Compares without telling by its time where the difference is.
+/// Compares two digests in constant time.
 fn equal(one: &[u8; SHA1_DIGEST_BYTES], other: &[u8; SHA1_DIGEST_BYTES]) -> bool {
     one.iter().zip(other).fold(0, |difference, (one, other)| difference | (one ^ other)) == 0
 }

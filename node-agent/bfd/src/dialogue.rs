@@ -1,4 +1,4 @@
-//! What a session is told, what it answers, and what it knows of its peer.
+//! Inputs, outputs and configuration of a session, and its view of the peer.
 
 use std::num::{NonZeroU8, NonZeroU32};
 
@@ -9,107 +9,111 @@ use crate::{
     wire::Received,
 };
 
-/// Who speaks first (§6.1).
+/// Role in session initialization (§6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Sends whether the peer was heard or not.
+    /// Sends packets regardless of whether it has received any from the peer.
     Active,
-    /// Sends only while the peer is heard.
+    /// Sends packets only while it receives packets from the peer.
     Passive,
 }
 
-/// What a session is told by its owner.
+/// Configuration of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// How often to send; the peer may want it less often.
+    /// Desired Min TX Interval: the minimum interval for sending. The peer may request a longer one.
     pub desired_min_tx: Interval,
-    /// How often packets can be received.
+    /// Required Min RX Interval: the minimum interval between received packets that this system supports.
     pub required_min_rx: Interval,
-    /// How many missing packets mean that we are gone, for the peer.
+    /// Detect Mult: the number of missing packets after which the peer declares this session down.
     pub multiplier: NonZeroU8,
-    /// Who speaks first.
+    /// Active or passive role.
     pub role: Role,
-    /// Authenticates both directions; without it, authenticated packets are refused.
+    /// Key for both directions. Without a key, authenticated packets are rejected.
     pub key: Option<Key>,
 }
 
-/// What happens to a session.
+/// An input of the session state machine.
 #[derive(Debug)]
 pub enum Input<'a> {
-    /// A packet that was found to be for this session.
+    /// A received packet that was demultiplexed to this session.
     Received(&'a Received<'a>),
-    /// Time has passed: a moment that [`Session::poll_timeout`](crate::Session::poll_timeout) named has come.
+    /// A timer has expired: the time returned by [`Session::poll_timeout`](crate::Session::poll_timeout) has
+    /// come.
     Timeout,
-    /// Other settings. A session that is up stays up: intervals are renegotiated by a Poll Sequence.
+    /// New configuration. A session that is up stays up: intervals are renegotiated by a Poll Sequence.
     Configure(Config),
-    /// Hold the session down and tell the peer why, several times at once (§6.8.16).
+    /// Put the session into AdminDown and send the diagnostic to the peer in several packets at once
+    /// (§6.8.16).
     AdminDown(Diagnostic),
-    /// Let a session go that is held down; otherwise nothing.
+    /// Leave AdminDown. Without effect in other states.
     Enable,
 }
 
-/// What is to be done about it.
+/// An action the caller has to carry out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// Send this to the peer.
+    /// Send these bytes to the peer.
     Transmit(Vec<u8>),
-    /// Tell the owner.
+    /// Report this event to the owner.
     Event(Event),
-    /// The packet was refused and changed nothing; count it.
+    /// The packet was rejected and changed no state; count it.
     Refused(Refusal),
 }
 
-/// News of a session.
+/// A change of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// Both directions work.
+    /// The session is up in both directions.
     Up,
-    /// The session is not up any more, for this reason; the peer being stopped is told as `RemoteAdminDown` instead.
+    /// The session has left Up, with this diagnostic. If the peer is in AdminDown, `RemoteAdminDown` is
+    /// reported instead.
     Down(Diagnostic),
-    /// The peer says that it is held down; this is its diagnostic. A session that was up is down.
+    /// The peer is in AdminDown, with this diagnostic. A session that was up is now down.
     RemoteAdminDown(Diagnostic),
-    /// Of a session that is up, the transmit interval or the detection time is another.
+    /// The transmit interval or the detection time of a session that is up has changed.
     TimersChanged,
 }
 
-/// Why a packet of a known session was refused (§6.7, §6.8.6).
+/// Reason for which a packet of a known session was rejected (§6.7, §6.8.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Refusal {
-    /// The session has a key and the packet is not authenticated.
+    /// The session has a key, but the packet has no authentication section.
     #[error("not authenticated")]
     AuthenticationMissing,
-    /// The packet is authenticated and the session has no key.
+    /// The packet has an authentication section, but the session has no key.
     #[error("authenticated, but the session has no key")]
     AuthenticationUnexpected,
-    /// Another authentication type than that of the key.
-    #[error("other authentication type")]
+    /// The Auth Type differs from that of the key.
+    #[error("unexpected authentication type")]
     AuthenticationType,
-    /// Another key ID.
-    #[error("other key ID")]
+    /// The Auth Key ID differs from that of the key.
+    #[error("unexpected key ID")]
     KeyId,
-    /// The sequence number is outside of the window.
-    #[error("sequence number outside of the window")]
+    /// The sequence number is outside the window.
+    #[error("sequence number outside the window")]
     Sequence,
-    /// Made with another secret, or changed on its way.
+    /// The digest does not match: the peer uses another secret, or the packet was modified in transit.
     #[error("wrong digest")]
     Digest,
 }
 
-/// What the peer said last.
+/// Fields of the last packet from the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remote {
-    /// Its name of the session; `None` while it is not heard. The rest is then what it said before.
+    /// The peer's discriminator (`bfd.RemoteDiscr`), or `None` after the detection time has expired without
+    /// packets. The other fields then keep their last values.
     pub discriminator: Option<NonZeroU32>,
-    /// Its state.
+    /// State of the peer's session (`bfd.RemoteSessionState`).
     pub state: State,
-    /// Why its state changed last.
+    /// The peer's diagnostic: the reason of its last state change.
     pub diagnostic: Diagnostic,
-    /// Its detect multiplier.
+    /// The peer's Detect Mult.
     pub multiplier: NonZeroU8,
-    /// How often it would like to send, in microseconds.
+    /// The peer's Desired Min TX Interval, in microseconds.
     pub desired_min_tx_micros: u32,
-    /// How often it can receive, in microseconds; 0: it wants no periodic packets.
+    /// The peer's Required Min RX Interval, in microseconds; 0 if the peer wants no periodic packets.
     pub required_min_rx_micros: u32,
-    /// It wants no periodic packets while both are up.
+    /// True if the peer is in Demand mode: it wants no periodic packets while both sessions are up.
     pub demand: bool,
 }

@@ -1,64 +1,65 @@
-//! How often packets come: the interval as the wire carries it, and the jitter that keeps senders apart.
+//! Packet intervals in their wire format, and transmit jitter, which keeps senders from synchronizing.
 
 use std::{num::NonZeroU8, time::Duration};
 
-/// A time between control packets in whole microseconds, from 10 ms to 60 s.
+/// Interval between control packets in whole microseconds, from 10 ms to 60 s.
 ///
-/// Below that no program on a shared processor keeps its promise; above it the session tells nothing in time.
+/// A process on a shared CPU cannot keep shorter intervals reliably. With longer ones, detection is too slow
+/// to be useful.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Interval(u32);
 
-/// An interval outside of what [`Interval`] allows.
+/// Error: the interval is outside the range of [`Interval`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a BFD interval is from 10 to 60000 milliseconds")]
+#[error("a BFD interval must be from 10 to 60000 milliseconds")]
 pub struct IntervalOutOfRange;
 
 impl Interval {
-    /// The shortest.
+    /// Shortest interval, 10 ms.
     pub const MIN: Self = Self(10_000);
-    /// The longest.
+    /// Longest interval, 60 s.
     pub const MAX: Self = Self(60_000_000);
-    /// The shortest transmit interval of a session that is not up (RFC 5880 §6.8.3).
+    /// Minimum transmit interval of a session that is not up, 1 s (RFC 5880 §6.8.3).
     pub const SLOW: Self = Self(1_000_000);
 
-    /// The interval of a duration; what is below a microsecond is cut off.
+    /// Converts a duration, truncated to microseconds.
     ///
     /// # Errors
-    /// The duration is out of range.
+    /// Returns [`IntervalOutOfRange`] if the duration is shorter than 10 ms or longer than 60 s.
     pub fn new(duration: Duration) -> Result<Self, IntervalOutOfRange> {
         let micros = u32::try_from(duration.as_micros()).map_err(|_| IntervalOutOfRange)?;
         let interval = Self(micros);
         if (Self::MIN..=Self::MAX).contains(&interval) { Ok(interval) } else { Err(IntervalOutOfRange) }
     }
 
-    /// In microseconds, as the wire has it.
+    /// Returns the interval in microseconds, the unit of the wire format.
     #[must_use]
     pub const fn micros(self) -> u32 {
         self.0
     }
 
-    /// As a duration.
+    /// Returns the interval as a duration.
     #[must_use]
     pub const fn duration(self) -> Duration {
         Duration::from_micros(self.0 as u64)
     }
 }
 
-/// Which part of the interval passes before the next packet, in thousandths: from 750 to 1000, and to no more than 900
-/// when a single lost packet means down (RFC 5880 §6.8.7).
+/// Returns the jittered part of the interval to wait before the next packet, in thousandths: 750 to 1000, or
+/// 750 to 900 if Detect Mult is 1 (RFC 5880 §6.8.7).
 pub(crate) const fn jitter_permille(multiplier: NonZeroU8, random: u64) -> u32 {
     let span = if multiplier.get() == 1 { 151 } else { 251 };
     // The remainder is below 251.
     750 + (random % span) as u32
 }
 
-/// A part of an interval, in thousandths.
+/// Returns `permille` thousandths of an interval.
 pub(crate) const fn part(interval: Duration, permille: u32) -> Duration {
-    // Intervals are at most 2³² µs, far from where this overflows.
+    // Intervals are at most 2³² µs, so this cannot overflow.
     Duration::from_micros(interval.as_micros() as u64 * permille as u64 / 1000)
 }
 
-/// The numbers that jitter is made of, from a seed that the driver draws (SplitMix64).
+/// Pseudo-random numbers for jitter (SplitMix64), seeded by the driver.
 #[derive(Debug, Clone)]
 pub(crate) struct Noise(u64);
 

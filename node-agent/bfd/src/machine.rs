@@ -1,4 +1,4 @@
-//! One session (RFC 5880 §6): what is sent, what is expected, and what that says about the path.
+//! Session state machine (RFC 5880 §6): transmission, detection and state changes of one session.
 //!
 //! ```text
 //!                              +--+
@@ -18,8 +18,8 @@
 //!        +--->|      | INIT, UP             |      |<---+
 //!             +------+                      +------+
 //! ```
-//! The words at the arrows are the states in received packets; TIMER is the end of the detection time. `AdminDown` is
-//! entered and left only by whoever drives the session.
+//! The arrow labels are the states in received packets; TIMER is the expiry of the detection time. Only the
+//! driver of the session enters and leaves `AdminDown`.
 
 use std::{
     num::{NonZeroU8, NonZeroU32},
@@ -35,12 +35,13 @@ use crate::{
     wire::{self, Packet, Received},
 };
 
-/// How often the news of an administrative stop is sent at once: the process may be gone before the next regular packet.
+/// Number of packets sent at once on entering AdminDown, because the process may exit before the next
+/// periodic packet.
 const ADMIN_DOWN_PACKETS: usize = 3;
-/// `bfd.RemoteMinRxInterval` while nothing is known of the peer, in microseconds (§6.8.1).
+/// Initial value of `bfd.RemoteMinRxInterval`, in microseconds (§6.8.1).
 const REMOTE_MIN_RX_INITIAL: u32 = 1;
 
-/// One session with one peer.
+/// A BFD session with one peer.
 #[derive(Debug, Clone)]
 pub struct Session {
     config: Config,
@@ -51,21 +52,21 @@ pub struct Session {
     negotiation: Negotiation,
     authenticator: Option<Authenticator>,
     noise: Noise,
-    /// When the peer was heard last.
+    /// Time of the last packet from the peer.
     heard: Option<Instant>,
-    /// When a packet other than an answer to a Poll was sent last, or the beginning.
+    /// Time of the last transmitted packet other than a Final, or the creation time of the session.
     sent: Instant,
-    /// What was sent last, without its Poll and Final bits.
+    /// Last transmitted packet, without its Poll and Final bits.
     said: Option<Packet>,
-    /// Which part of the interval passes before the next packet.
+    /// Jittered part of the interval to wait before the next packet, in thousandths.
     permille: u32,
-    /// The transmit interval and detection time that the owner knows of.
+    /// Transmit interval and detection time last reported to the owner.
     told: Option<(Duration, Option<Duration>)>,
 }
 
 impl Session {
-    /// A session that is down. `discriminator` is unique on this system; `seed` is random, for jitter and for the first
-    /// sequence number.
+    /// Creates a session in state Down. `discriminator` must be unique on this system; `seed` must be random
+    /// and is used for jitter and the first sequence number.
     #[must_use]
     pub fn new(config: Config, discriminator: NonZeroU32, seed: u64, now: Instant) -> Self {
         let mut noise = Noise::new(seed);
@@ -95,44 +96,44 @@ impl Session {
         }
     }
 
-    /// Its state.
+    /// Returns `bfd.SessionState`.
     #[must_use]
     pub const fn state(&self) -> State {
         self.state
     }
 
-    /// Why its state changed last.
+    /// Returns `bfd.LocalDiag`, the reason of the last state change.
     #[must_use]
     pub const fn diagnostic(&self) -> Diagnostic {
         self.diagnostic
     }
 
-    /// Our name of the session.
+    /// Returns `bfd.LocalDiscr`, our discriminator.
     #[must_use]
     pub const fn discriminator(&self) -> NonZeroU32 {
         self.discriminator
     }
 
-    /// What the peer said last.
+    /// Returns the fields of the last packet from the peer.
     #[must_use]
     pub const fn remote(&self) -> &Remote {
         &self.remote
     }
 
-    /// What it was told.
+    /// Returns the current configuration.
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// How often we send, before jitter (§6.8.7).
+    /// Returns the transmit interval before jitter (§6.8.7).
     #[must_use]
     pub fn transmit_interval(&self) -> Duration {
         let theirs = Duration::from_micros(self.remote.required_min_rx_micros.into());
         self.negotiation.transmit().duration().max(theirs)
     }
 
-    /// How long the peer may be silent (§6.8.4); `None` before it was heard.
+    /// Returns the detection time (§6.8.4), or `None` before the first packet from the peer.
     #[must_use]
     pub fn detection_time(&self) -> Option<Duration> {
         self.heard?;
@@ -141,7 +142,8 @@ impl Session {
         Some(interval * self.remote.multiplier.get().into())
     }
 
-    /// When to call with [`Input::Timeout`] at the latest; `None`: nothing is due before something else happens.
+    /// Returns the latest time to call [`Self::handle`] with [`Input::Timeout`], or `None` if no timer is
+    /// pending.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let settled = self.negotiation.settled(self.wanted()).filter(|_| self.state == State::Up);
@@ -151,7 +153,7 @@ impl Session {
             .min()
     }
 
-    /// Carries the session on. Outputs are in the order in which they are to be carried out.
+    /// Processes an input. The outputs are in the order in which they must be carried out.
     pub fn handle(&mut self, input: Input<'_>, now: Instant) -> Vec<Output> {
         let mut outputs = Vec::new();
         match input {
@@ -168,7 +170,7 @@ impl Session {
         outputs
     }
 
-    /// The reception of a control packet, in the order of §6.8.6.
+    /// Processes a received control packet in the order of §6.8.6.
     fn receive(&mut self, received: &Received<'_>, now: Instant, outputs: &mut Vec<Output>) {
         let verdict = match (&mut self.authenticator, received.section) {
             (Some(authenticator), _) => authenticator.verify(received),
@@ -201,13 +203,13 @@ impl Session {
         }
         self.advance(packet.state, outputs);
         if packet.poll {
-            // Not held back by any interval (§6.8.7).
+            // A Final is sent regardless of the transmit interval (§6.8.7).
             let answer = self.compose(false, true);
             outputs.push(answer);
         }
     }
 
-    /// The state machine proper (§6.8.6): what the state of the peer makes of ours.
+    /// Applies the peer's state to the session state (§6.8.6).
     fn advance(&mut self, theirs: State, outputs: &mut Vec<Output>) {
         match (self.state, theirs) {
             (State::Down, State::Down) => self.enter(State::Init, self.diagnostic, outputs),
@@ -242,7 +244,8 @@ impl Session {
     fn expire(&mut self, now: Instant, outputs: &mut Vec<Output>) {
         let due = |moment: Option<Instant>| moment.is_some_and(|moment| moment <= now);
         if due(self.silent_at()) {
-            // A peer that is silent is a stranger again (`bfd.RemoteDiscr`, §6.8.1): what it asked for counts no more.
+            // After the detection time `bfd.RemoteDiscr` is reset (§6.8.1), and the peer's requested
+            // intervals and Demand mode no longer apply.
             self.remote.discriminator = None;
             self.remote.required_min_rx_micros = REMOTE_MIN_RX_INITIAL;
             self.remote.demand = false;
@@ -283,10 +286,12 @@ impl Session {
         }
     }
 
-    /// What follows from whatever has happened: a Poll Sequence, a packet with the news, a word to the owner.
+    /// Handles the consequences of an input: starts a Poll Sequence, sends changed content, reports changed
+    /// timers.
     fn follow_up(&mut self, now: Instant, outputs: &mut Vec<Output>) {
         let poll_begins = self.state == State::Up && self.negotiation.want(self.wanted(), now);
-        // News does not wait for the next interval (§6.8.7); the first packet is not news.
+        // Changed content is sent without waiting for the interval (§6.8.7). The first packet is not a
+        // change.
         let is_news = self.said.is_some_and(|said| said != self.packet(false, false));
         if (poll_begins || is_news) && self.may_speak() && self.remote.required_min_rx_micros != 0 {
             self.transmit(now, outputs);
@@ -342,12 +347,13 @@ impl Session {
         wanted(&self.config, self.state)
     }
 
-    /// A passive system says nothing to a peer that it does not hear (§6.8.7).
+    /// Returns true if sending is allowed: a passive system sends nothing until it has received a packet
+    /// (§6.8.7).
     fn may_speak(&self) -> bool {
         self.config.role == Role::Active || self.remote.discriminator.is_some()
     }
 
-    /// When the next regular packet is due.
+    /// Returns the time of the next periodic packet.
     fn transmits_at(&self) -> Option<Instant> {
         let remote = &self.remote;
         let demanded = remote.demand && self.state == State::Up && remote.state == State::Up;
@@ -355,20 +361,21 @@ impl Session {
         (self.may_speak() && !unwanted).then(|| self.sent + part(self.transmit_interval(), self.permille))
     }
 
-    /// When the silence of the peer has lasted for the detection time, if that would change anything.
+    /// Returns the time at which the detection time expires, or `None` if the expiry would change nothing.
     fn silent_at(&self) -> Option<Instant> {
         self.remote.discriminator?;
         Some(self.heard? + self.detection_time()?)
     }
 
-    /// When the sequence number of the peer is forgotten: after twice the detection time (`bfd.AuthSeqKnown`, §6.8.1).
+    /// Returns the time at which the peer's sequence number is forgotten: twice the detection time after the
+    /// last packet (`bfd.AuthSeqKnown`, §6.8.1).
     fn sequence_forgotten_at(&self) -> Option<Instant> {
         self.authenticator.as_ref().filter(|authenticator| authenticator.knows_sequence())?;
         Some(self.heard? + self.detection_time()? * 2)
     }
 }
 
-/// The intervals to tell the peer; a session that is not up sends slowly (§6.8.3).
+/// Returns the intervals to advertise. A session that is not up sends at most once per second (§6.8.3).
 fn wanted(config: &Config, state: State) -> Timers {
     let desired_min_tx = match state {
         State::Up => config.desired_min_tx,
@@ -378,6 +385,6 @@ fn wanted(config: &Config, state: State) -> Timers {
 }
 
 fn sequence(noise: &mut Noise) -> u32 {
-    // The upper half of the bits is as random as the lower.
+    // The upper 32 bits are as random as the lower.
     (noise.next() >> 32) as u32
 }

@@ -1,25 +1,26 @@
-//! Poll Sequences (RFC 5880 §6.5) and the intervals that hold meanwhile (§6.8.3).
+//! Poll Sequences (RFC 5880 §6.5), and the intervals in use while one runs (§6.8.3).
 
 use std::time::{Duration, Instant};
 
 use crate::interval::Interval;
 
-/// The intervals that a system tells its peer.
+/// Intervals a system advertises to its peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Timers {
     pub(crate) desired_min_tx: Interval,
     pub(crate) required_min_rx: Interval,
 }
 
-/// Which intervals the peer knows of, and whether it is being asked.
+/// Negotiation state: the intervals the peer has confirmed and the running Poll Sequence.
 ///
-/// While a Poll Sequence runs, its packets carry one set of intervals and no newer: the answer could otherwise not be told
-/// from one to an earlier packet. A newer set waits for the sequence to end, and a packet without Final in between.
+/// During a Poll Sequence all packets carry the same intervals, because a Final could otherwise not be
+/// matched to the intervals it confirms. Newer intervals wait until the sequence has ended and a packet
+/// without Final has arrived.
 #[derive(Debug, Clone)]
 pub(crate) struct Negotiation {
-    /// What packets carry.
+    /// Intervals in transmitted packets.
     advertised: Timers,
-    /// What the peer is known to have heard.
+    /// Intervals the peer has confirmed.
     confirmed: Timers,
     poll: Poll,
 }
@@ -27,9 +28,9 @@ pub(crate) struct Negotiation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Poll {
     Idle,
-    /// Packets carry the Poll bit until one with the Final bit comes.
+    /// Packets carry the Poll bit until a packet with the Final bit arrives.
     Active,
-    /// A late answer to the last sequence may still be on its way.
+    /// A late Final of the last sequence may still be in transit.
     Settling {
         until: Instant,
     },
@@ -40,12 +41,13 @@ impl Negotiation {
         Self { advertised: timers, confirmed: timers, poll: Poll::Idle }
     }
 
-    /// Takes intervals over at once: while the session is not up, nobody answers a Poll and nobody relies on them.
+    /// Adopts intervals at once. While the session is not up, no Poll Sequence is needed.
     pub(crate) const fn reset(&mut self, timers: Timers) {
         *self = Self::new(timers);
     }
 
-    /// Begins a Poll Sequence if other intervals are wanted and none is running. Says whether one began.
+    /// Starts a Poll Sequence if the intervals differ from the advertised ones and none is running. Returns
+    /// true if one started.
     pub(crate) fn want(&mut self, timers: Timers, now: Instant) -> bool {
         let free = match self.poll {
             Poll::Idle => true,
@@ -60,7 +62,7 @@ impl Negotiation {
         true
     }
 
-    /// Takes note of the Final bit of a packet. `wait` is how long an answer may still be under way.
+    /// Records the Final bit of a packet. `wait` is the maximum time an answer may still be in transit.
     pub(crate) fn heard(&mut self, is_final: bool, now: Instant, wait: Duration) {
         match self.poll {
             Poll::Active if is_final => {
@@ -76,7 +78,7 @@ impl Negotiation {
         self.poll == Poll::Active
     }
 
-    /// When other intervals that are wanted may be asked for, if they have to wait for that.
+    /// Returns the time at which pending intervals may be advertised, or `None` if they need not wait.
     pub(crate) fn settled(&self, wanted: Timers) -> Option<Instant> {
         match self.poll {
             Poll::Settling { until } if wanted != self.advertised => Some(until),
@@ -88,12 +90,14 @@ impl Negotiation {
         self.advertised
     }
 
-    /// What we send by. A longer interval counts only when the peer has heard of it, or it would see us as gone.
+    /// Returns the interval used for sending. A longer interval takes effect only after the peer has
+    /// confirmed it; otherwise the peer would declare the session down.
     pub(crate) fn transmit(&self) -> Interval {
         self.advertised.desired_min_tx.min(self.confirmed.desired_min_tx)
     }
 
-    /// What we expect the peer to send by. A shorter one counts only when the peer has heard of it.
+    /// Returns the receive interval used for the detection time. A shorter interval takes effect only after
+    /// the peer has confirmed it.
     pub(crate) fn receive(&self) -> Interval {
         self.advertised.required_min_rx.max(self.confirmed.required_min_rx)
     }

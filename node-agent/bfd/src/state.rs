@@ -1,22 +1,22 @@
-//! The standard values of the State and Diagnostic fields (RFC 5880 §4.1).
+//! Values of the State and Diagnostic fields (RFC 5880 §4.1).
 
 use std::fmt;
 
-/// How a session is, as told to the peer.
+/// Session state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// Held down on purpose; the peer must not take it for a failure of the path (RFC 5882 §3.2).
+    /// AdminDown: held down administratively. The peer must not treat it as a path failure (RFC 5882 §3.2).
     AdminDown,
-    /// Nothing is heard, or the peer hears nothing.
+    /// Down: no packets are received, or the peer receives none.
     Down,
-    /// The peer is heard; whether it hears us is open.
+    /// Init: packets are received, but the peer has not yet confirmed that it receives ours.
     Init,
-    /// Both hear each other.
+    /// Up: both systems receive packets.
     Up,
 }
 
 impl State {
-    /// The state of a two-bit field; higher bits are ignored.
+    /// Decodes the two-bit State field; higher bits are ignored.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Self {
         match bits & 3 {
@@ -27,7 +27,7 @@ impl State {
         }
     }
 
-    /// Its two-bit field.
+    /// Returns the two-bit State field.
     #[must_use]
     pub const fn bits(self) -> u8 {
         match self {
@@ -50,39 +50,39 @@ impl fmt::Display for State {
     }
 }
 
-/// Why the state of a session changed last.
+/// Diagnostic code: the reason of the last state change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Diagnostic {
-    /// 0: no diagnostic.
+    /// 0: No Diagnostic.
     None,
-    /// 1: nothing came for the detection time.
+    /// 1: Control Detection Time Expired.
     ControlDetectionTimeExpired,
-    /// 2: echoes did not come back.
+    /// 2: Echo Function Failed.
     EchoFunctionFailed,
-    /// 3: the peer said that its session is down.
+    /// 3: Neighbor Signaled Session Down.
     NeighborSignaledSessionDown,
-    /// 4: the forwarding plane was reset.
+    /// 4: Forwarding Plane Reset.
     ForwardingPlaneReset,
-    /// 5: something outside of BFD knows that the path is down.
+    /// 5: Path Down, as reported from outside of BFD.
     PathDown,
-    /// 6: another path behind this one is down.
+    /// 6: Concatenated Path Down.
     ConcatenatedPathDown,
-    /// 7: somebody wanted it so.
+    /// 7: Administratively Down.
     AdministrativelyDown,
-    /// 8: another path behind this one is down in the direction back.
+    /// 8: Reverse Concatenated Path Down.
     ReverseConcatenatedPathDown,
-    /// 9: packets of another session arrive here (RFC 6428).
+    /// 9: Mis-connectivity defect: packets of another session arrive here (RFC 6428).
     MisConnectivityDefect,
-    /// 10 to 31: not assigned.
+    /// 10 to 31: unassigned.
     Unassigned(Unassigned),
 }
 
-/// A diagnostic code that has no meaning yet: 10 to 31.
+/// An unassigned diagnostic code, 10 to 31.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unassigned(u8);
 
 impl Diagnostic {
-    /// The diagnostic of a five-bit field; higher bits are ignored.
+    /// Decodes the five-bit Diagnostic field; higher bits are ignored.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Self {
         match bits & 31 {
@@ -100,7 +100,7 @@ impl Diagnostic {
         }
     }
 
-    /// Its five-bit field.
+    /// Returns the five-bit Diagnostic field.
     #[must_use]
     pub const fn bits(self) -> u8 {
         match self {

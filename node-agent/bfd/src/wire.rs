@@ -1,24 +1,24 @@
-//! The control packet (RFC 5880 §4.1) and its SHA1 authentication section (§4.4).
+//! Codec of the BFD Control packet (RFC 5880 §4.1) and its SHA1 Authentication Section (§4.4).
 //!
-//! Parsing is total: whatever the bytes, it ends, stays within them and answers a packet or why it has to be discarded by
-//! the rules of §6.8.6 that need no session.
+//! Parsing is total: for any input it terminates, stays within the bytes, and returns a packet or the rule of
+//! §6.8.6 by which the packet is discarded. Only the rules that need no session are checked.
 
 use std::num::{NonZeroU8, NonZeroU32};
 
 use crate::state::{Diagnostic, State};
 
-/// The mandatory section, in bytes.
+/// Length of the mandatory section, in bytes.
 pub const MANDATORY_BYTES: usize = 24;
-/// A packet with a SHA1 section, the longest that is ever sent here.
+/// Length of a packet with a SHA1 section, the longest packet sent by this implementation.
 pub const SHA1_PACKET_BYTES: usize = MANDATORY_BYTES + SHA1_SECTION_BYTES as usize;
-/// The shortest packet that says that it is authenticated.
+/// Minimum length of a packet with the Authentication Present bit.
 const AUTHENTICATED_BYTES_MIN: usize = MANDATORY_BYTES + 2;
 const SHA1_SECTION_BYTES: u8 = 28;
 const VERSION: u8 = 1;
 
-/// Where the digest is in a packet with a SHA1 section.
+/// Offset of the digest in a packet with a SHA1 section.
 pub(crate) const SHA1_DIGEST_AT: usize = MANDATORY_BYTES + 8;
-/// A SHA1 digest, in bytes; keys are padded to it.
+/// Length of a SHA1 digest, in bytes. Keys are padded to this length.
 pub const SHA1_DIGEST_BYTES: usize = 20;
 
 const KEYED_SHA1: u8 = 4;
@@ -31,79 +31,79 @@ const AUTHENTICATION_PRESENT: u8 = 1 << 2;
 const DEMAND: u8 = 1 << 1;
 const MULTIPOINT: u8 = 1;
 
-/// The mandatory section of a control packet that is worth being looked at.
+/// Mandatory section of a valid control packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "the flags of the packet")]
 pub struct Packet {
-    /// Why the sender's state changed last.
+    /// Diagnostic: the reason of the sender's last state change.
     pub diagnostic: Diagnostic,
-    /// The sender's state.
+    /// Sta: the sender's state.
     pub state: State,
-    /// The sender asks for an answer with the Final bit.
+    /// Poll bit: the sender requests a packet with the Final bit.
     pub poll: bool,
-    /// The sender answers a Poll.
+    /// Final bit: the packet answers a Poll.
     pub is_final: bool,
-    /// The sender's BFD goes on when its control plane stops.
+    /// Control Plane Independent bit: the sender's BFD continues when its control plane fails.
     pub control_plane_independent: bool,
-    /// The sender wants no periodic packets.
+    /// Demand bit: the sender wants no periodic packets.
     pub demand: bool,
-    /// How many intervals of the sender make up the receiver's detection time.
+    /// Detect Mult: the number of transmit intervals that make up the receiver's detection time.
     pub multiplier: NonZeroU8,
-    /// The sender's name of the session.
+    /// My Discriminator: the sender's session identifier.
     pub my_discriminator: NonZeroU32,
-    /// The receiver's name of the session; `None` (0) when the sender does not know it.
+    /// Your Discriminator: the receiver's session identifier, or `None` (0) if the sender does not know it.
     pub your_discriminator: Option<NonZeroU32>,
-    /// How often the sender would like to send, in microseconds.
+    /// Desired Min TX Interval, in microseconds.
     pub desired_min_tx_micros: u32,
-    /// How often the sender can receive, in microseconds; 0: it wants no periodic packets.
+    /// Required Min RX Interval, in microseconds; 0 if the sender wants no periodic packets.
     pub required_min_rx_micros: u32,
-    /// How often the sender can return echoes, in microseconds; 0: never.
+    /// Required Min Echo RX Interval, in microseconds; 0 if the sender does not support echoes.
     pub required_min_echo_rx_micros: u32,
 }
 
-/// A SHA1 authentication section.
+/// SHA1 Authentication Section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sha1Section {
-    /// The sequence number has to rise with every packet.
+    /// True for Meticulous Keyed SHA1: the sequence number increases with every packet.
     pub meticulous: bool,
-    /// Which key.
+    /// Auth Key ID.
     pub key_id: u8,
-    /// Against replay.
+    /// Sequence number for replay protection.
     pub sequence: u32,
-    /// Over the packet with the key in this place.
+    /// Auth Key/Hash: the digest of the packet with the key in this field.
     pub digest: [u8; SHA1_DIGEST_BYTES],
 }
 
-/// An authentication section as received.
+/// A received authentication section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
-    /// Keyed SHA1 or Meticulous Keyed SHA1, of the right length.
+    /// Keyed SHA1 or Meticulous Keyed SHA1 with a valid length.
     Sha1(Sha1Section),
-    /// Anything else; holds the authentication type.
+    /// An unsupported authentication type; holds the Auth Type field.
     Unsupported(u8),
 }
 
-/// A control packet as received.
+/// A received control packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received<'a> {
-    /// What it says.
+    /// Mandatory section.
     pub packet: Packet,
-    /// How it is authenticated, if it is.
+    /// Authentication section, or `None` if the packet has none.
     pub section: Option<Section>,
-    /// The bytes that the Length field covers, which are those that a digest is made of.
+    /// Bytes covered by the Length field, over which the digest is computed.
     pub(crate) bytes: &'a [u8],
 }
 
-/// Why bytes are no control packet to look at (RFC 5880 §6.8.6).
+/// Reason for which bytes are discarded without looking up a session (RFC 5880 §6.8.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Fewer bytes than the mandatory section.
+    /// The payload is shorter than the mandatory section.
     #[error("shorter than a control packet")]
     Short,
-    /// Not version 1.
+    /// The version is not 1.
     #[error("not BFD version 1")]
     Version,
-    /// The Length field is too small, or larger than the payload.
+    /// The Length field is below the minimum or larger than the payload.
     #[error("wrong length field")]
     Length,
     /// Detect Mult is zero.
@@ -115,18 +115,18 @@ pub enum Malformed {
     /// My Discriminator is zero.
     #[error("my discriminator 0")]
     MyDiscriminator,
-    /// Your Discriminator is zero in a state in which the sender must know it.
-    #[error("your discriminator 0 in a state that has one")]
+    /// Your Discriminator is zero although State is not Down or AdminDown.
+    #[error("your discriminator 0 in a state that requires one")]
     YourDiscriminator,
-    /// The authentication section does not fit, or is not as long as its type says.
+    /// The authentication section exceeds the packet, or its length does not match its type.
     #[error("wrong length of the authentication section")]
     AuthenticationLength,
 }
 
-/// Reads a UDP payload. Bytes behind the packet's own length are ignored.
+/// Parses a UDP payload. Bytes beyond the Length field are ignored.
 ///
 /// # Errors
-/// The packet has to be discarded whoever it is for.
+/// Returns [`Malformed`] if the packet has to be discarded regardless of its session.
 pub fn parse(payload: &[u8]) -> Result<Received<'_>, Malformed> {
     let head: &[u8; MANDATORY_BYTES] = payload.first_chunk().ok_or(Malformed::Short)?;
     if head[0] >> 5 != VERSION {
@@ -184,7 +184,7 @@ fn section(bytes: &[u8]) -> Result<Section, Malformed> {
     if length != SHA1_SECTION_BYTES {
         return Err(Malformed::AuthenticationLength);
     }
-    // The reserved byte at 3 is ignored on receipt (§4.4).
+    // The reserved byte at offset 3 is ignored on receipt (§4.4).
     let sequence = bytes.get(4..8).and_then(|bytes| bytes.first_chunk());
     let digest = bytes.get(8..).and_then(|bytes| bytes.first_chunk());
     match (bytes.get(2), sequence, digest) {
@@ -198,7 +198,7 @@ fn section(bytes: &[u8]) -> Result<Section, Malformed> {
     }
 }
 
-/// Writes a packet, with its authentication section if it has one.
+/// Encodes a packet with its optional authentication section.
 #[must_use]
 pub fn render(packet: &Packet, section: Option<&Sha1Section>) -> Vec<u8> {
     let Packet {

@@ -371,8 +371,8 @@ fn candidates(running: &Backend, asked: &BackendOptions) -> Vec<Backend> {
         Naming::Tidegate => vec![Naming::Tidegate],
         Naming::Kube => vec![Naming::Kube, Naming::Tidegate],
     };
-    let all = ProxyMode::ALL.into_iter().flat_map(|mode| {
-        let with = |naming: &Naming| Backend::of(mode, &BackendOptions { naming: *naming, ..asked.clone() });
+    let all = ProxyMode::ALL.iter().flat_map(|mode| {
+        let with = |naming: &Naming| Backend::of(*mode, &BackendOptions { naming: *naming, ..asked.clone() });
         namings.iter().map(with).collect::<Vec<_>>()
     });
     let mut candidates: Vec<Backend> = all

@@ -1,4 +1,4 @@
-//! The real wire and the real watch, behind the words of [`super::ports`].
+//! Production implementations of the traits of [`super::ports`]: the layer-2 announcer and BFD.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,12 +25,12 @@ use crate::{
     config::announcing::AnnounceConfig,
 };
 
-/// The number of the one key in packets.
+/// Auth Key ID of the only key.
 const KEY_ID: u8 = 1;
-/// Bytes of a key (RFC 5880 §4.4).
+/// Length of a key in bytes (RFC 5880 §4.4).
 const KEY_BYTES: usize = 20;
 
-/// Answers by ARP and neighbour discovery, and to ICMP echo requests.
+/// Announces addresses by ARP and NDP, and controls replies to ICMP echo requests.
 pub struct L2 {
     announcer: Announcer,
     ping: Ping,
@@ -39,7 +39,7 @@ pub struct L2 {
 }
 
 impl L2 {
-    /// Uses an announcer; its conflicts and the answers of its probes are told to those who decide.
+    /// Wraps an announcer. Its conflicts and probe results are forwarded to the ownership thread.
     #[must_use]
     pub fn new(
         announcer: Announcer,
@@ -62,7 +62,7 @@ async fn tell_conflicts(mut conflicts: mpsc::Receiver<Conflict>, announcing: Ann
 
 impl Wire for L2 {
     fn set(&mut self, changes: BTreeMap<IpAddr, Option<Presence>>) {
-        // First, and not waited for: an address is not announced any later because of it.
+        // Sent first and not awaited, so that it does not delay the announcement.
         let replies = changes.iter().map(|(address, presence)| (*address, presence.as_ref().and_then(reply)));
         self.ping.set(replies.collect());
         let wanted = |presence: Presence| {
@@ -72,8 +72,12 @@ impl Wire for L2 {
         let changes = changes.into_iter().map(|(address, presence)| (address, presence.map(wanted)));
         match self.announcer.set(changes.collect()).blocking_recv() {
             Ok(refused) if refused.is_empty() => {}
-            Ok(refused) => warn!(addresses = refused.len(), "too many addresses; these are not announced"),
-            Err(_ended) => error!("the announcer has ended"),
+            Ok(refused) => warn!(
+                addresses = refused.len(),
+                "too many addresses; the excess addresses \
+                                                             are not announced"
+            ),
+            Err(_ended) => error!("the announcer has stopped"),
         }
     }
 
@@ -90,7 +94,7 @@ impl Wire for L2 {
                 Ok(ProbeAnswer::Taken { mac, interface }) => {
                     Some(Station { mac: mac.to_string(), interface })
                 }
-                // Without a verdict the question counts as unanswered when its time is over.
+                // Without a result the probe counts as unanswered after its timeout.
                 Ok(ProbeAnswer::Unknown) | Err(_) => return,
             };
             announcing.tell(Message::Wire(WireEvent::Probed { address, by }));
@@ -116,20 +120,20 @@ impl Wire for L2 {
     }
 }
 
-/// What is done about echo requests: whoever does not announce an address gets none for it.
+/// Returns the echo reply setting of an address, or `None` if this node does not announce it.
 fn reply(presence: &Presence) -> Option<Reply> {
     let reply = if presence.answer_ping { Reply::Answer } else { Reply::Silence };
     presence.is_announced.then_some(reply)
 }
 
-/// Watches by BFD.
+/// Monitors peer nodes by BFD.
 pub struct Peers {
     bfd: Bfd,
     config: AnnounceConfig,
 }
 
 impl Peers {
-    /// Uses BFD; whoever decides is told when a session stands otherwise.
+    /// Wraps BFD. Session state changes are forwarded to the ownership thread.
     #[must_use]
     pub fn new(bfd: Bfd, config: AnnounceConfig, announcing: Announcing) -> Self {
         let mut news = bfd.news();
@@ -146,13 +150,13 @@ impl Watch for Peers {
     fn set_peers(&mut self, pairs: &BTreeSet<Pair>, key: Option<&Secret>) {
         let interval = match Interval::new(self.config.peer_interval) {
             Ok(interval) => interval,
-            Err(error) => return error!(%error, "nodes cannot be watched"),
+            Err(error) => return error!(%error, "peer nodes cannot be monitored"),
         };
         let config = SessionConfig::new(interval, self.config.peer_multiplier, key.and_then(key_of));
         let wanted =
             pairs.iter().map(|pair| (PeerKey { local: pair.local, peer: pair.peer }, config.clone()));
         if let Err(error) = self.bfd.set_peers(wanted.collect()) {
-            error!(%error, "nodes cannot be watched");
+            error!(%error, "peer nodes cannot be monitored");
         }
     }
 
@@ -180,7 +184,7 @@ fn session(state: &PeerState) -> Session {
     }
 }
 
-/// What all nodes know is longer than a key may be, so that its digest is the key.
+/// Derives the BFD key from the cluster secret. The secret may be longer than a key, so its digest is used.
 fn key_of(secret: &Secret) -> Option<Key> {
     let digest = Sha256::digest(secret.reveal().as_bytes());
     let secret = ::bfd::Secret::new(digest.get(..KEY_BYTES)?).ok()?;

@@ -1,20 +1,20 @@
-//! From how a session stands to how a node is seen. Pure.
+//! Liveness of a node, derived from the state of its session. Pure.
 
 use std::time::Duration;
 
 use super::{machine::Liveness, ports::Session};
 
-/// Time for which a node that said that it restarts counts as alive.
+/// Time during which a node that has announced its restart counts as alive.
 pub const RESTART_TIME: Duration = Duration::from_secs(10);
 
-/// How a node is seen whose session stands so, given how it was seen before.
+/// Returns the liveness of a node from its session state and its previous liveness.
 #[must_use]
 pub fn follow(before: Liveness, session: Session) -> Liveness {
     match (session, before) {
         (Session::Up, _) => Liveness::Up,
         (Session::HandedOver, _) => Liveness::HandedOver,
         (Session::Restarting { since }, _) => Liveness::Restarting { until: since + RESTART_TIME },
-        // Only who was heard can fall silent; who left may take its time to come back.
+        // Only a node that was up can be declared down; a node that left may take its time to return.
         (Session::Down, Liveness::Up | Liveness::Down) => Liveness::Down,
         (Session::Down, Liveness::Unknown { .. } | Liveness::HandedOver | Liveness::Restarting { .. }) => {
             before

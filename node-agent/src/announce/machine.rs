@@ -1,21 +1,22 @@
-//! Who answers for one address, as this node sees it. Pure: time and randomness are arguments.
+//! Ownership state machine of one address on this node. Pure: time and randomness are arguments.
 //!
 //! ```text
-//!            order without this node, and nobody waits for it
+//!            order without this node, handover complete
 //!   Away ◀───────────────────────────────────────────────────────────── any
 //!    │ order with it
-//!    ▼         nothing before it, and no proof that nobody answers
+//!    ▼         no live candidate of higher rank, but an owner may exist
 //!  Standby ───────────────────────────────────────────────▶ Probing
-//!    │ ▲                                                       │ nobody answered
-//!    │ └────── somebody answers; a gate closed ────────────────┤
-//!    │ first of a new order; the owner fell silent             ▼
+//!    │ ▲                                                       │ no reply
+//!    │ └────── a reply; a gate closed ─────────────────────────┤
+//!    │ first of a new order; the owner went down               ▼
 //!    └───────────────────────────────────────────────────────▶ Owner ──▶ Standby: a gate closed, an order or a
 //!                                                                         candidate of higher rank took it away
 //! ```
-//! The first live candidate owns. Three rules keep an address where it is: a node that returns asks before it announces
-//! and leaves the address to whoever answers; an owner stays owner when a candidate before it returns; of two that
-//! announce, the one of higher rank stays. What must not happen here: an endless exchange of announcements (every
-//! defence is limited in its rate), and an owner that gives an address up because it hears a stranger (RFC 5227 §2.4 (b)).
+//! The first live candidate owns the address. Three rules keep it stable: a returning node probes before it
+//! announces and leaves the address to a node that replies; an owner stays owner when a candidate of higher
+//! rank returns; if two nodes announce, the one of higher rank stays. Invariants: announcements never
+//! alternate endlessly (every defense is rate-limited), and an owner does not give up an address because of a
+//! stranger (RFC 5227 §2.4 (b)).
 
 use std::{
     collections::BTreeMap,
@@ -26,29 +27,30 @@ use model::{kinds::advertisement::WhenIsolated, primitives::name::Name};
 
 pub use super::terms::{Cause, Conflict, Gate, Heard, Input, Liveness, Order, Output, Party, Phase, Why};
 
-/// Time for which an owner that an order has taken the address from goes on, unless it hears the new one sooner.
+/// Maximum time for which the previous owner keeps announcing after an order has moved the address, unless it
+/// receives an announcement of the new owner sooner.
 pub const LEAVE_TIME: Duration = Duration::from_secs(2);
-/// Wait before a node asks again whether somebody answers for an address that it has left to somebody.
+/// Delay before a node probes again for an address it has left to another node.
 pub const ASK_AGAIN_TIME: Duration = Duration::from_secs(10);
-/// Wait before a node that stands by asks whether the one before it does what it should, while control is not there to see
-/// that; every further rank waits [`CHECK_STAGGER`] longer.
+/// Delay before a standby node probes whether the candidate before it announces, while control is unreachable
+/// and cannot check. Every further rank waits [`CHECK_STAGGER`] longer.
 pub const CHECK_TIME: Duration = Duration::from_secs(30);
-/// See [`CHECK_TIME`].
+/// Additional delay per rank, see [`CHECK_TIME`].
 pub const CHECK_STAGGER: Duration = Duration::from_secs(3);
-/// Time that the answer to a question may take before it counts as none.
+/// Maximum duration of a probe; after that it counts as unanswered.
 pub const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
-/// Wait after a candidate has returned before an owner says again that it is the owner.
+/// Delay between the return of a candidate and the owner's next announcement.
 pub const REMIND_TIME: Duration = Duration::from_secs(1);
-/// Shortest time between two defences against a stranger (`DEFEND_INTERVAL` of RFC 5227 §1.1).
+/// Minimum time between two defenses against a stranger (`DEFEND_INTERVAL` of RFC 5227 §1.1).
 pub const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
-/// Wait after the first defence against another candidate; doubles up to [`DEFEND_INTERVAL`].
+/// Delay after the first defense against another candidate; doubles up to [`DEFEND_INTERVAL`].
 pub const DEFEND_FLOOR: Duration = Duration::from_secs(1);
-/// Defences against another candidate that does not yield, before the names decide.
+/// Number of defenses against another candidate before the tie is broken by node names.
 pub const DEFENCES_MAX: u32 = 3;
-/// Time for which a conflict is told after it was heard last.
+/// Time for which a conflict is reported after it was last observed.
 pub const CONFLICT_TIME: Duration = Duration::from_secs(60);
 
-/// What an owner has done against others that announce.
+/// State of the defense against other announcers.
 #[derive(Debug, Clone, Copy)]
 struct Defence {
     last: Instant,
@@ -56,25 +58,25 @@ struct Defence {
     count: u32,
 }
 
-/// The ownership of one address as one node sees it.
+/// Ownership of one address, as seen by one node.
 #[derive(Debug, Clone)]
 pub struct Ownership {
     me: Name,
     order: Order,
-    /// Whether this node may announce as the first of the order without asking.
+    /// True if this node may announce as the first of the order without probing.
     is_fresh: bool,
     peers: BTreeMap<Name, Liveness>,
     gate: Gate,
     has_control: bool,
     phase: Phase,
-    /// The candidate that was last known to announce.
+    /// Candidate that was last known to announce.
     believed: Option<Name>,
-    /// The epoch in which this node's ownership was last found right.
+    /// Epoch in which the ownership of this node was last confirmed.
     claimed: u64,
     leave_at: Option<Instant>,
     ask_at: Option<Instant>,
     check_at: Option<Instant>,
-    /// Whether it is asked although a candidate before this node lives.
+    /// True if the probe runs although a candidate of higher rank is alive.
     is_checking: bool,
     remind_at: Option<Instant>,
     defence: Option<Defence>,
@@ -82,7 +84,7 @@ pub struct Ownership {
 }
 
 impl Ownership {
-    /// An address of which nothing is known.
+    /// Creates the ownership of an address without an order.
     #[must_use]
     pub fn new(me: Name) -> Self {
         Self {
@@ -105,43 +107,43 @@ impl Ownership {
         }
     }
 
-    /// What this node does.
+    /// Returns the current phase.
     #[must_use]
     pub const fn phase(&self) -> &Phase {
         &self.phase
     }
 
-    /// The order that it follows.
+    /// Returns the current order.
     #[must_use]
     pub const fn order(&self) -> &Order {
         &self.order
     }
 
-    /// The conflict heard of late.
+    /// Returns the recent conflict, if any.
     #[must_use]
     pub const fn conflict(&self) -> Option<&Conflict> {
         self.conflict.as_ref()
     }
 
-    /// Its place among the candidates; 0 is the first.
+    /// Returns the rank of this node among the candidates; 0 is the first.
     #[must_use]
     pub fn rank(&self) -> Option<usize> {
         self.rank_of(&self.me)
     }
 
-    /// Whether nobody of higher rank lives.
+    /// Returns true if no candidate of higher rank is alive.
     #[must_use]
     pub fn is_first_live(&self) -> bool {
         self.before().all(|name| self.peers.get(name) != Some(&Liveness::Up))
     }
 
-    /// Whether this node announces although an order has given the address to another.
+    /// Returns true if this node still announces although an order has moved the address to another node.
     #[must_use]
     pub const fn is_leaving(&self) -> bool {
         self.leave_at.is_some()
     }
 
-    /// Takes what happened. `random` spreads questions that many nodes or addresses would ask at once.
+    /// Processes an input. `random` spreads probes that many nodes or addresses would otherwise send at once.
     pub fn handle(&mut self, input: Input, now: Instant, random: u64) -> Vec<Output> {
         let mut outputs = Vec::new();
         match input {
@@ -157,7 +159,7 @@ impl Ownership {
         outputs
     }
 
-    /// When [`Input::Timeout`] is due, if nothing happens before.
+    /// Returns the time of the next [`Input::Timeout`], unless another input comes first.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let patience = |liveness: &Liveness| match liveness {
@@ -184,7 +186,8 @@ impl Ownership {
         let is_new = order.epoch != self.order.epoch || order.candidates != self.order.candidates;
         if is_new {
             self.is_fresh = !order.is_old;
-            // Who announced in the order before may have been replaced; a new order is where everybody begins.
+            // The announcer under the previous order may have been replaced, so each new order starts without
+            // a known announcer.
             self.believed = None;
             self.leave_at = None;
         }
@@ -200,7 +203,8 @@ impl Ownership {
         let previous = self.peers.insert(name, liveness);
         let has_returned = liveness == Liveness::Up && previous != Some(Liveness::Up);
         if has_returned && matches!(self.phase, Phase::Owner(_)) {
-            // Whoever was cut off may have announced as well: it is asked if it would win, reminded if it would lose.
+            // A node that was partitioned may have announced as well. Probe it if it would win, announce to
+            // it if it would lose.
             if rank < self.rank() {
                 outputs.push(Output::Probe);
             }
@@ -236,17 +240,17 @@ impl Ownership {
         outputs.push(Output::Reannounce);
     }
 
-    /// Whether this node stays owner beside another one that announces, too, after so many defences.
+    /// Returns true if this node stays owner against another announcer after `defences` defenses.
     fn wins_against(&self, party: &Party, defences: u32) -> bool {
         if self.leave_at.is_some() {
-            // Whoever announces what is given away is the one who is waited for.
+            // We are handing this address over, so another announcer is expected.
             return false;
         }
         let Party::Candidate(name) = party else { return true };
         match (self.rank(), self.rank_of(name)) {
             (None, _) => false,
             (Some(mine), Some(theirs)) if theirs < mine => false,
-            // Each takes itself for the winner when they follow different orders; then the names decide.
+            // With different orders each node may consider itself the winner; then the names decide.
             (Some(_), _) => defences < DEFENCES_MAX || self.me < *name,
         }
     }
@@ -260,12 +264,12 @@ impl Ownership {
         }
     }
 
-    /// Leaves the address to somebody who answers for it; whether that goes on is asked later.
+    /// Leaves the address to a station that replied, and schedules another probe.
     fn leave_to(&mut self, heard: Heard, now: Instant, random: u64, outputs: &mut Vec<Output>) {
         if let Party::Candidate(name) = &heard.party {
             self.believed = Some(name.clone());
             if let Some(liveness @ Liveness::Down) = self.peers.get_mut(name) {
-                // It lives after all, only not for those who watch it; its silence proves nothing.
+                // The node is alive, although not for the monitor, so its session state proves nothing.
                 *liveness = Liveness::Unknown { until: now };
             }
         } else {
@@ -304,12 +308,13 @@ impl Ownership {
         if self.claimed != self.order.epoch || self.rank().is_none() {
             match (self.rank(), self.live_before(now)) {
                 (Some(_), None) => (self.claimed, self.leave_at) = (self.order.epoch, None),
-                // It has not been heard; it announces when it lives, and that is heard.
+                // Not received yet. If the node is alive, it announces, and its announcement will be
+                // received.
                 (Some(_), Some(Why::Unheard(_) | Why::Restarting(_))) => {}
-                // An address may not be without an owner because the new one is slow.
+                // The address must not be without an owner because the new one is slow.
                 (Some(_) | None, _) => {
                     self.leave_at.get_or_insert(now + LEAVE_TIME);
-                    // What is given away is not said to be ours.
+                    // An address that is handed over is not announced again.
                     self.remind_at = None;
                 }
             }
@@ -349,7 +354,8 @@ impl Ownership {
         }
     }
 
-    /// Stands by; while control cannot see that the one before does not serve the address, this node looks after it.
+    /// Enters standby. While control is unreachable and cannot see that the node before this one does not
+    /// serve, this node checks by probing.
     fn wait_behind(&mut self, why: Why, rank: usize, now: Instant, outputs: &mut Vec<Output>) {
         if self.has_control || !matches!(why, Why::Before(_)) {
             self.check_at = None;
@@ -371,7 +377,7 @@ impl Ownership {
         self.is_checking = true;
     }
 
-    /// What keeps this node from announcing, whoever else lives.
+    /// Returns the reason for which this node must not announce, regardless of other candidates.
     fn obstacle(&self) -> Option<Why> {
         if let Gate::Closed(why) = &self.gate {
             return Some(Why::Closed(why.clone()));
@@ -382,19 +388,19 @@ impl Ownership {
         is_isolated.then_some(Why::Isolated)
     }
 
-    /// The first candidate before this node that counts as alive.
+    /// Returns the first candidate of higher rank that counts as alive.
     fn live_before(&self, now: Instant) -> Option<Why> {
         self.before().find_map(|name| match self.peers.get(name) {
             Some(Liveness::Up) => Some(Why::Before(name.clone())),
             Some(Liveness::Unknown { until }) => (now < *until).then(|| Why::Unheard(name.clone())),
             Some(Liveness::Restarting { until }) => (now < *until).then(|| Why::Restarting(name.clone())),
             Some(Liveness::Down | Liveness::HandedOver) => None,
-            // It is not watched yet; that comes with the same order.
+            // Not monitored yet; monitoring starts with the same order.
             None => Some(Why::Unheard(name.clone())),
         })
     }
 
-    /// Whether the address was this candidate's, as far as is known here.
+    /// Returns true if this candidate may have owned the address, as far as this node knows.
     fn may_be_owner(&self, name: &Name) -> bool {
         match &self.believed {
             Some(believed) => believed == name,
@@ -434,13 +440,14 @@ impl Ownership {
             outputs.retain(|output| *output == Output::Probe);
             outputs.push(Output::Withdraw);
             self.end();
-            // Also of an order that came while it announced: others may own the address when it could again.
+            // Also applies to an order received while the gate was closed: another node may own the address
+            // when it opens.
             self.is_fresh = false;
         }
         self.phase = if self.rank().is_some() { Phase::Standby(why) } else { Phase::Away };
     }
 
-    /// Forgets what belongs to being an owner.
+    /// Clears the state that belongs to ownership.
     fn end(&mut self) {
         (self.leave_at, self.remind_at, self.defence) = (None, None, None);
     }

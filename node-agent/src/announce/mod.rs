@@ -1,12 +1,13 @@
-//! Announces load balancer addresses: decides which of them this node owns, and answers for those.
+//! Announcement of load balancer addresses: decides which addresses this node owns, and answers for them.
 //!
 //! ```text
 //!  state, outcomes ──┐
-//!  who lives (BFD) ──┼─▶ thread ─▶ owners ─▶ machine (per address) ─▶ announce · withdraw · ask ─▶ the wire
-//!  who else was heard┘                └─▶ what is shown and reported
+//!  liveness (BFD)  ──┼─▶ thread ─▶ owners ─▶ machine (per address) ─▶ announce · withdraw · probe ─▶ the wire
+//!  other announcers ─┘                └─▶ status and reports
 //! ```
-//! Nothing here needs control to be reached. What must not happen: an address that is announced while this node does not
-//! serve it; it is withdrawn before the kernel pass that takes it away, and announced after the one that brings it.
+//! Works without a connection to control. Invariant: an address is never announced while this node does not
+//! serve it. It is withdrawn before the kernel pass that removes it and announced after the pass that adds
+//! it.
 
 pub mod adapters;
 pub mod bgp;
@@ -49,40 +50,40 @@ use self::{
     thread::{Message, Parts},
 };
 
-/// Longest wait of the loop for addresses to be withdrawn before it changes the kernel.
+/// Maximum time the agent waits for addresses to be withdrawn before it changes the kernel.
 const WITHDRAW_TIME_MAX: Duration = Duration::from_secs(1);
-/// Longest wait for the end of the thread, beyond the time that a hand-over takes.
+/// Maximum time to wait for the end of the thread, in addition to the handover time.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(4);
 
-/// The way to the thread that announces; clones lead to the same one. The default leads nowhere, for agents that announce
-/// nothing.
+/// Sender to the announcing thread; clones share the channel. The default is unconnected, for agents that
+/// announce nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Announcing(Option<Sender<Message>>);
 
-/// What the agent holds has changed, and the kernel has not followed yet.
+/// A change of the agent's state that is not in the kernel yet.
 #[derive(Debug, Clone, Default)]
 pub struct Following {
-    /// The addresses that are new, different or gone.
+    /// Added, changed and removed addresses.
     pub addresses: Vec<(IpAddr, Option<Arc<AddressState>>)>,
-    /// Whether they were read from the disk.
+    /// True if the addresses were read from disk.
     pub is_old: bool,
-    /// The Services that the kernel will not hold after the next pass.
+    /// Services that the kernel will not have after the next pass.
     pub closing: BTreeSet<ServiceKey>,
-    /// The Services that the next pass will change: what is new of their addresses waits for it.
+    /// Services that the next pass changes; their added addresses wait for that pass.
     pub changing: BTreeSet<ServiceKey>,
-    /// The key of all nodes.
+    /// Shared secret of all nodes.
     pub key: Option<Secret>,
 }
 
-/// The thread and what it shows.
+/// The running thread and its status.
 pub struct Running {
-    /// The thread; ends when it is told to leave, or when nobody can tell it anything any longer.
+    /// Thread handle. The thread ends after [`Message::Leave`], or when all senders are dropped.
     pub thread: JoinHandle<()>,
-    /// What it does.
+    /// Current status.
     pub shown: watch::Receiver<Announcements>,
 }
 
-/// Makes the channel to the thread, before the parts that speak into it are made.
+/// Creates the channel to the thread, before the components that send to it.
 #[must_use]
 pub fn channel() -> (Announcing, mpsc::Receiver<Message>) {
     let (sender, receiver) = mpsc::channel();
@@ -92,7 +93,7 @@ pub fn channel() -> (Announcing, mpsc::Receiver<Message>) {
 /// Starts the thread.
 ///
 /// # Errors
-/// When no thread can be made.
+/// Returns an I/O error if the thread cannot be created.
 pub fn spawn(parts: Parts, messages: mpsc::Receiver<Message>) -> io::Result<Running> {
     let (publish, shown) = watch::channel(Announcements::default());
     let thread = std::thread::Builder::new()
@@ -102,37 +103,37 @@ pub fn spawn(parts: Parts, messages: mpsc::Receiver<Message>) -> io::Result<Runn
 }
 
 impl Announcing {
-    /// Says that something happened. A thread that has ended does not listen any more.
+    /// Sends a message. Messages to an ended thread are discarded.
     pub fn tell(&self, message: Message) {
         if let Some(sender) = &self.0 {
             let _ended = sender.send(message);
         }
     }
 
-    /// Brings changes of the state; returns when what they take away is not answered for any longer.
+    /// Sends state changes. Returns when removed addresses are no longer answered for.
     pub fn follow(&self, following: Following) {
         let (done, is_done) = sync_channel(1);
         let Some(sender) = &self.0 else { return };
         if sender.send(Message::Follow(following, done)).is_ok()
             && is_done.recv_timeout(WITHDRAW_TIME_MAX).is_err()
         {
-            warn!("addresses could not be withdrawn in time; the kernel is changed all the same");
+            warn!("addresses were not withdrawn in time; the kernel is changed anyway");
         }
     }
 
-    /// Says how Services came out of a pass.
+    /// Sends the results of a pass for its Services.
     pub fn programmed(&self, gates: Vec<(ServiceKey, Gate)>) {
         if !gates.is_empty() {
             self.tell(Message::Gates(gates));
         }
     }
 
-    /// Ends the announcing; returns when nothing is answered for any longer.
+    /// Stops announcing. Returns when no address is answered for any longer.
     pub fn leave(&self, on_exit: OnExit) {
         let (done, is_done) = sync_channel(1);
         let Some(sender) = &self.0 else { return };
         if sender.send(Message::Leave { on_exit, done }).is_ok() {
-            // A thread that has ended answers for nothing.
+            // A thread that has ended answers for no address.
             let _ended = is_done.recv_timeout(LEAVE_TIME_MAX);
         }
     }

@@ -1,4 +1,4 @@
-//! Who is who on the links: the kernel's table of neighbours, read when somebody is heard and not before.
+//! MAC addresses of peers from the kernel's neighbor table, read only when another announcer is observed.
 
 use std::{
     collections::BTreeMap,
@@ -21,20 +21,20 @@ const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 /// `struct ndmsg`.
 const HEADER_BYTES: usize = 12;
-/// Age at which the table is read again, so that a burst of conflicts costs one reading.
+/// Age at which the cached table is read again, so that a burst of conflicts costs one read.
 const AGE_MAX: Duration = Duration::from_millis(200);
 
-/// The kernel's table of neighbours, in the network namespace in which it was opened.
+/// Kernel neighbor table of the network namespace in which it was opened.
 pub struct KernelNeighbours {
     socket: Netlink,
     read: Option<(Instant, BTreeMap<IpAddr, String>)>,
 }
 
 impl KernelNeighbours {
-    /// Opens the table in the network namespace of the calling thread.
+    /// Opens a netlink socket in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// When the kernel gives no socket.
+    /// Returns an I/O error if the socket cannot be created.
     pub fn open() -> std::io::Result<Self> {
         Ok(Self { socket: Netlink::open(Protocol::Route)?, read: None })
     }
@@ -58,7 +58,7 @@ impl Neighbours for KernelNeighbours {
             Ok(())
         });
         let macs = macs.unwrap_or_else(|error| {
-            debug!(%error, "the neighbours cannot be read");
+            debug!(%error, "cannot read the neighbor table");
             BTreeMap::new()
         });
         self.read = Some((Instant::now(), macs.clone()));

@@ -1,4 +1,4 @@
-//! The ownership of all addresses: what happens is brought to the addresses that it concerns, and to no other. Pure.
+//! Ownership of all addresses. Each event is processed only for the affected addresses. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,16 +15,16 @@ use model::{
 
 use super::machine::{Gate, Input, Liveness, Order, Output, Ownership};
 
-/// Two addresses between which one node watches another.
+/// Address pair over which one node monitors another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pair {
-    /// The address of this node.
+    /// Address of this node.
     pub local: IpAddr,
-    /// The address of the other one.
+    /// Address of the peer node.
     pub peer: IpAddr,
 }
 
-/// The ownership of all addresses, as one node sees it.
+/// Ownership of all addresses, as seen by one node.
 #[derive(Debug)]
 pub struct Owners {
     me: Name,
@@ -32,7 +32,7 @@ pub struct Owners {
     by_service: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
     pairs: BTreeMap<Pair, Watched>,
     gates: BTreeMap<ServiceKey, Gate>,
-    /// The interfaces that carry frames; `None` while that is not known.
+    /// Interfaces with carrier; `None` while unknown.
     carriers: Option<BTreeSet<String>>,
     has_control: bool,
     due: BTreeSet<(Instant, IpAddr)>,
@@ -41,28 +41,28 @@ pub struct Owners {
     looked_at: u64,
 }
 
-/// One address.
+/// State of one address.
 #[derive(Debug)]
 pub struct Entry {
-    /// Its state.
+    /// Address state from control.
     pub state: Arc<AddressState>,
-    /// Who owns it.
+    /// Ownership state machine.
     pub ownership: Ownership,
-    /// The Services that are programmed, but not with this address yet.
+    /// Services that are programmed, but not with this address yet.
     awaited: BTreeSet<ServiceKey>,
     due: Option<Instant>,
 }
 
-/// The state of an address, and what has to be known of it.
+/// Address state with the context of its arrival.
 #[derive(Debug)]
 pub struct Ordering<'a> {
-    /// The state.
+    /// Address state.
     pub state: Arc<AddressState>,
-    /// Whether it was read from the disk.
+    /// True if it was read from disk.
     pub is_old: bool,
-    /// The Services that the next pass will change.
+    /// Services that the next pass will change.
     pub changing: &'a BTreeSet<ServiceKey>,
-    /// How long a node that is watched from now on counts as alive.
+    /// Time until which a newly monitored node counts as alive.
     pub unheard_until: Instant,
 }
 
@@ -74,7 +74,7 @@ struct Watched {
 }
 
 impl Entry {
-    /// This node among the candidates.
+    /// Returns the candidate entry of this node.
     #[must_use]
     pub fn own_candidate(&self, me: &Name) -> Option<&Candidate> {
         self.state.announcement.candidates.iter().find(|candidate| candidate.node == *me)
@@ -82,7 +82,7 @@ impl Entry {
 }
 
 impl Owners {
-    /// Without any address.
+    /// Creates the state without addresses.
     #[must_use]
     pub fn new(me: Name) -> Self {
         Self {
@@ -100,53 +100,54 @@ impl Owners {
         }
     }
 
-    /// An address.
+    /// Returns an address.
     #[must_use]
     pub fn get(&self, address: IpAddr) -> Option<&Entry> {
         self.entries.get(&address)
     }
 
-    /// All addresses that are known.
+    /// Returns all addresses.
     #[must_use]
     pub const fn entries(&self) -> &BTreeMap<IpAddr, Entry> {
         &self.entries
     }
 
-    /// What is to be done, in order.
+    /// Returns the pending actions in order.
     pub fn take_actions(&mut self) -> Vec<(IpAddr, Output)> {
         std::mem::take(&mut self.actions)
     }
 
-    /// The addresses of which something may be said that was not said before.
+    /// Returns the addresses whose status may have changed.
     pub fn take_touched(&mut self) -> BTreeSet<IpAddr> {
         std::mem::take(&mut self.touched)
     }
 
-    /// How often an address was looked at, for tests of the cost of a change.
+    /// Returns the number of processed address events, for tests of the cost of a change.
     #[must_use]
     pub const fn looked_at(&self) -> u64 {
         self.looked_at
     }
 
-    /// Whom to watch, with the node's name: the other candidates of every address for which this node is one.
+    /// Returns the pairs to monitor with their node names: the other candidates of every address for which
+    /// this node is a candidate.
     #[must_use]
     pub fn pairs(&self) -> BTreeMap<Pair, Name> {
         self.pairs.iter().map(|(pair, watched)| (*pair, watched.node.clone())).collect()
     }
 
-    /// How a node is seen.
+    /// Returns the liveness of a node.
     #[must_use]
     pub fn liveness(&self, pair: Pair) -> Option<Liveness> {
         self.pairs.get(&pair).map(|watched| watched.liveness)
     }
 
-    /// When [`Self::tick`] is due.
+    /// Returns the time of the next [`Self::tick`] call.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Takes the state of an address.
+    /// Applies the state of an address.
     pub fn set(&mut self, ordering: Ordering<'_>, now: Instant, random: u64) {
         let Ordering { state, is_old, changing, unheard_until } = ordering;
         let address = state.address;
@@ -191,7 +192,7 @@ impl Owners {
         self.feed(address, inputs, now, random);
     }
 
-    /// Forgets an address; it is withdrawn if it was announced.
+    /// Removes an address, withdrawing it if announced.
     pub fn remove(&mut self, address: IpAddr) {
         let Some(entry) = self.entries.remove(&address) else { return };
         let nothing = AddressState {
@@ -209,7 +210,7 @@ impl Owners {
         self.touched.insert(address);
     }
 
-    /// Takes whether Services are programmed.
+    /// Applies the programming results of Services.
     pub fn set_gates(
         &mut self,
         gates: impl IntoIterator<Item = (ServiceKey, Option<Gate>)>,
@@ -236,7 +237,7 @@ impl Owners {
         }
     }
 
-    /// Takes how a node is seen.
+    /// Applies the liveness of a node.
     pub fn set_liveness(&mut self, pair: Pair, liveness: Liveness, now: Instant, random: u64) {
         let Some(watched) = self.pairs.get_mut(&pair) else { return };
         if watched.liveness == liveness {
@@ -249,7 +250,7 @@ impl Owners {
         }
     }
 
-    /// Takes whether control is reached.
+    /// Sets whether control is reachable.
     pub fn set_control(&mut self, has_control: bool, now: Instant, random: u64) {
         if std::mem::replace(&mut self.has_control, has_control) != has_control {
             for address in self.entries.keys().copied().collect::<Vec<_>>() {
@@ -258,7 +259,7 @@ impl Owners {
         }
     }
 
-    /// Takes which interfaces carry frames.
+    /// Sets the interfaces with carrier.
     pub fn set_carriers(&mut self, carriers: BTreeSet<String>, now: Instant, random: u64) {
         let differs: Option<BTreeSet<_>> =
             self.carriers.as_ref().map(|before| before.symmetric_difference(&carriers).cloned().collect());
@@ -277,19 +278,19 @@ impl Owners {
         }
     }
 
-    /// Takes what was heard of one address, or what came of a question.
+    /// Applies an observation or a probe result for one address.
     pub fn hear(&mut self, address: IpAddr, input: Input, now: Instant, random: u64) {
         self.feed(address, [input], now, random);
     }
 
-    /// Does what is due.
+    /// Handles due timers.
     pub fn tick(&mut self, now: Instant, random: u64) {
         while let Some((at, address)) = self.due.first().copied().filter(|(at, _)| now >= *at) {
             self.due.remove(&(at, address));
             if let Some(entry) = self.entries.get_mut(&address) {
                 entry.due = None;
             }
-            // Every address has a share of its own in what is random.
+            // Each address gets a different random value.
             let random = random.rotate_left(u32::try_from(self.looked_at % 64).unwrap_or_default());
             self.feed(address, [Input::Timeout], now, random);
         }
@@ -312,7 +313,7 @@ impl Owners {
         }
     }
 
-    /// Whether this node can serve an address: its first obstacle, if there is one.
+    /// Returns the gate of an address: closed with the first obstacle, if there is one.
     fn gate(&self, address: IpAddr) -> Gate {
         let Some(entry) = self.entries.get(&address) else { return Gate::Open };
         if entry.state.services.is_empty() {
@@ -339,7 +340,8 @@ impl Owners {
         Gate::Closed(format!("no link on {}", names.join(", ")))
     }
 
-    /// The pairs between this node and the other candidates of an address; none when it is no candidate.
+    /// Returns the pairs between this node and the other candidates of an address, empty if this node is no
+    /// candidate.
     fn pairs_of(&self, state: &AddressState) -> Vec<(Pair, Name)> {
         let candidates = &state.announcement.candidates;
         let Some(own) = candidates.iter().find(|candidate| candidate.node == self.me) else {
@@ -350,7 +352,7 @@ impl Owners {
         others.map(|other| (Pair { local, peer: other.address }, other.node.clone())).collect()
     }
 
-    /// Takes an address out of what led to it and will no longer.
+    /// Removes an address from the indexes that no longer apply to it.
     fn unlink(&mut self, previous: &AddressState, next: &AddressState) {
         let address = previous.address;
         for service in previous.services.difference(&next.services) {

@@ -1,4 +1,4 @@
-//! What announcing needs from outside: the wire, and who lives. Said in our words, so that tests can stand in.
+//! Traits for the dependencies of announcing: the wire and peer monitoring. Tests replace them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,109 +10,109 @@ use model::{kinds::advertisement::InterfaceName, primitives::secret::Secret};
 
 use super::owners::Pair;
 
-/// What is done about an address on some interfaces.
+/// Desired presence of an address on some interfaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presence {
-    /// The interfaces.
+    /// Interfaces.
     pub interfaces: BTreeSet<InterfaceName>,
-    /// Whether it is announced and answered for; otherwise others who announce it are told of, and nothing else.
+    /// True if the address is announced and answered for; otherwise only other announcers are reported.
     pub is_announced: bool,
-    /// Whether it answers to ICMP echo requests while it is announced.
+    /// True if the node replies to ICMP echo requests while it announces the address.
     pub answer_ping: bool,
 }
 
-/// Something heard on the wire.
+/// An event on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WireEvent {
-    /// Somebody else announces an address.
+    /// Another station announces an address.
     Conflict {
-        /// The address.
+        /// Address in conflict.
         address: IpAddr,
-        /// Who.
+        /// The other station.
         by: Station,
     },
-    /// A question is answered, or nobody answers it.
+    /// A probe has finished.
     Probed {
-        /// The address.
+        /// Address in conflict.
         address: IpAddr,
-        /// Who answers.
+        /// Station that replied, if any.
         by: Option<Station>,
     },
 }
 
-/// Somebody on a link.
+/// A station on a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Station {
-    /// The link-layer address, as `02:00:00:00:00:01`.
+    /// Link-layer address, such as `02:00:00:00:00:01`.
     pub mac: String,
-    /// Where it was heard.
+    /// Interface on which it was observed.
     pub interface: String,
 }
 
-/// What was sent for one address.
+/// Frames sent for one address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Questions answered.
+    /// Replies sent.
     pub replies: u64,
-    /// Announcements that nobody asked for.
+    /// Gratuitous announcements sent.
     pub gratuitous: u64,
-    /// When the last of these was sent.
+    /// Time of the last gratuitous announcement.
     pub last_gratuitous: Option<Instant>,
 }
 
-/// Answers for addresses.
+/// Announces and answers for addresses.
 pub trait Wire: Send {
-    /// Changes what is done about addresses; `None`: nothing any longer. When it returns, nothing that was withdrawn is
-    /// answered for.
+    /// Changes the presence of addresses; `None` removes an address. On return, withdrawn addresses are no
+    /// longer answered for.
     fn set(&mut self, changes: BTreeMap<IpAddr, Option<Presence>>);
-    /// Announces an address once more.
+    /// Announces an address again.
     fn announce_again(&mut self, address: IpAddr);
-    /// Asks who answers for an address; [`WireEvent::Probed`] follows within half a second.
+    /// Probes for the owner of an address; [`WireEvent::Probed`] follows within half a second.
     fn probe(&mut self, address: IpAddr, interfaces: &BTreeSet<InterfaceName>);
-    /// What is left behind when the agent ends and comes back; called before everything is withdrawn.
+    /// Sets the state to leave behind if the agent will restart; called before all addresses are withdrawn.
     fn leave(&mut self, _on_exit: OnExit) {}
-    /// What was sent for every address.
+    /// Returns the counters of every address.
     fn sent(&self) -> BTreeMap<IpAddr, Sent>;
 }
 
-/// How one session with another node stands.
+/// State of a session with another node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Session {
-    /// It is up.
+    /// The session is up.
     Up,
-    /// It is not.
+    /// The session is down.
     Down,
-    /// The other node has said that its addresses are to be taken over.
+    /// The other node has handed over its addresses.
     HandedOver,
-    /// The other node has said that it restarts.
+    /// The other node has announced its restart.
     Restarting {
-        /// When it said so.
+        /// Time of that announcement.
         since: Instant,
     },
 }
 
-/// Watches other nodes.
+/// Monitors other nodes.
 pub trait Watch: Send {
-    /// Says whom to watch; sessions that stay are not touched.
+    /// Sets the nodes to monitor; unchanged sessions are not affected.
     fn set_peers(&mut self, pairs: &BTreeSet<Pair>, key: Option<&Secret>);
-    /// How every session stands.
+    /// Returns the state of every session.
     fn sessions(&self) -> BTreeMap<Pair, Session>;
-    /// Tells the others that this node stops: to take over what it had, or to wait for it.
+    /// Announces to the other nodes that this node stops, with a handover or a restart.
     fn leave(&mut self, on_exit: OnExit);
 }
 
-/// Who is who on the links.
+/// Identifies stations on the links.
 pub trait Neighbours: Send {
-    /// The link-layer addresses of neighbours, as the kernel knows them.
+    /// Returns the link-layer addresses of the kernel's neighbor table.
     fn macs(&mut self) -> BTreeMap<IpAddr, String>;
 }
 
-/// What an agent that ends does about its addresses.
+/// Handling of addresses when the agent stops.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnExit {
-    /// It hands them over, and answers until the others have them.
+    /// Hand them over, and answer until other nodes have taken over.
     #[default]
     Handover,
-    /// It asks the others to wait for its return.
+    /// Keep them: other nodes wait for this node to return.
     Keep,
 }

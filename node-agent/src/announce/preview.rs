@@ -1,5 +1,5 @@
-//! What would be announced otherwise if the state became another: the roles of this node on its links, and what it tells
-//! routers. Pure: the decisions are made by what makes them, over both states.
+//! Preview of announcement changes under another state: roles of this node on its links, and routes it
+//! advertises. Pure: uses the regular decision code for both states.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,17 +25,17 @@ use super::{
 };
 use crate::state::State;
 
-/// A state, and whether the kernel holds a Service of it.
+/// A state with the gates of its Services.
 pub struct Side<'a> {
-    /// The state.
+    /// State.
     pub state: &'a State,
-    /// The node that has it.
+    /// Node that has the state.
     pub node: &'a Name,
-    /// Whether the kernel holds a Service, or would.
+    /// Returns whether the kernel has, or would have, a Service.
     pub gate: &'a dyn Fn(&ServiceKey) -> Gate,
 }
 
-/// The lines of announcements that go and come.
+/// Returns the announcement lines that are removed and added.
 #[must_use]
 pub fn changes(before: &Side<'_>, after: &Side<'_>) -> Vec<LineChange> {
     let mut lines = differing(&roles(before), &roles(after));
@@ -44,7 +44,7 @@ pub fn changes(before: &Side<'_>, after: &Side<'_>) -> Vec<LineChange> {
     lines
 }
 
-/// Lines by their places.
+/// Pairs of place and line.
 type Lines = BTreeSet<(String, String)>;
 
 fn differing(before: &Lines, after: &Lines) -> Vec<LineChange> {
@@ -59,7 +59,7 @@ fn differing(before: &Lines, after: &Lines) -> Vec<LineChange> {
     gone.chain(after.difference(before).map(change(LineFate::Added))).collect()
 }
 
-/// This node's part in each address on its links.
+/// Returns the role of this node for each address on its links.
 fn roles(side: &Side<'_>) -> Lines {
     let mut lines = Lines::new();
     for (address, state) in side.state.addresses() {
@@ -75,7 +75,7 @@ fn roles(side: &Side<'_>) -> Lines {
     lines
 }
 
-/// What each router is told.
+/// Returns the routes advertised to each peer.
 fn routes(side: &Side<'_>) -> Lines {
     let Some(bgp) = side.state.node().bgp.as_deref() else { return Lines::new() };
     let mut lines = Lines::new();

@@ -1,4 +1,5 @@
-//! Keeps what is shown in step with what is done: per address that was touched, never over all of them but for counters.
+//! Publisher of the announcement status. Updates are per changed address, never over all addresses except for
+//! counters.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::desired::limit_message;
 
-/// What is shown, and to whom.
+/// Status and its watch channel.
 pub(super) struct Show {
     node: Name,
     addresses: OrdMap<IpAddr, Announced>,
@@ -38,12 +39,12 @@ impl Show {
         Self { node, addresses: OrdMap::new(), peers: BTreeMap::new(), warning: None, shown, is_stale: false }
     }
 
-    /// This node.
+    /// Returns the name of this node.
     pub(super) const fn node(&self) -> &Name {
         &self.node
     }
 
-    /// Shows one address as it is.
+    /// Updates the status of one address.
     pub(super) fn set(&mut self, address: IpAddr, entry: Option<&Entry>, presence: Option<&Presence>) {
         let standing = entry.and_then(|entry| Some((entry, words::standing(&entry.ownership)?)));
         let Some((entry, (role, reason))) = standing else {
@@ -73,7 +74,7 @@ impl Show {
         }
     }
 
-    /// Takes what was sent; what has not changed costs nothing further.
+    /// Updates the counters. Unchanged addresses cost no further work.
     pub(super) fn count(&mut self, sent: &BTreeMap<IpAddr, Sent>, now: Instant) {
         for (address, sent) in sent {
             let Some(before) = self.addresses.get(address) else { continue };
@@ -88,7 +89,7 @@ impl Show {
         }
     }
 
-    /// Shows how a node is seen.
+    /// Updates the liveness of a node.
     pub(super) fn set_peer(&mut self, pair: Pair, node: &Name, liveness: Liveness) {
         let state = match liveness {
             Liveness::Up => PeerState::Up,
@@ -103,20 +104,20 @@ impl Show {
         self.is_stale = true;
     }
 
-    /// Shows what goes wrong.
+    /// Sets the current problem.
     pub(super) fn set_warning(&mut self, warning: Option<String>) {
         self.is_stale |= self.warning != warning;
         self.warning = warning;
     }
 
-    /// Forgets the nodes that are not watched any longer.
+    /// Removes the nodes that are no longer monitored.
     pub(super) fn forget_peers(&mut self, watched: &BTreeMap<Pair, Name>) {
         let before = self.peers.len();
         self.peers.retain(|pair, _| watched.contains_key(pair));
         self.is_stale |= self.peers.len() != before;
     }
 
-    /// Lets everybody see what has changed.
+    /// Publishes the status if it has changed.
     pub(super) fn publish(&mut self) {
         if std::mem::take(&mut self.is_stale) {
             let peers = Arc::new(self.peers.values().cloned().collect());

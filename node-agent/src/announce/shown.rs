@@ -1,36 +1,36 @@
-//! What announcing says of itself at one moment: read by the report, the server and the metrics. A copy costs nothing.
+//! Status of announcing at one moment, read by reports, the server and metrics. Cheap to clone.
 
 use std::{net::IpAddr, sync::Arc};
 
 use imbl::OrdMap;
 use model::wire::report::{Announced, PeerReport, Role};
 
-/// This node's part in the addresses, and how it sees the other nodes.
+/// Roles of this node for the addresses, and liveness of the other nodes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Announcements {
-    /// Its part in each address in which it has one.
+    /// Role for each address for which this node has one.
     pub addresses: OrdMap<IpAddr, Announced>,
-    /// The nodes that it watches.
+    /// Monitored nodes.
     pub peers: Arc<Vec<PeerReport>>,
-    /// What goes wrong without keeping addresses from being announced.
+    /// Problem that does not prevent announcement.
     pub warning: Option<String>,
 }
 
-/// How many addresses a node owns, would own, and should own and does not.
+/// Numbers of addresses by role.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
-    /// Those that it announces.
+    /// Addresses this node announces.
     pub owner: u64,
-    /// Those for which it stands by.
+    /// Addresses for which this node is on standby.
     pub standby: u64,
-    /// Those of which it is first in rank and that it does not announce.
+    /// Addresses for which this node is first in rank but does not announce.
     pub held: u64,
-    /// Those that somebody else was heard to announce.
+    /// Addresses that another station was observed to announce.
     pub conflicts: u64,
 }
 
 impl Announcements {
-    /// Counts; walks all addresses.
+    /// Counts all addresses.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();

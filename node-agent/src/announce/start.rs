@@ -1,4 +1,4 @@
-//! Puts together what announces: sockets, threads, and the tasks between them.
+//! Construction of the announcing components: sockets, threads, and the tasks between them.
 
 use std::{collections::BTreeSet, io, sync::mpsc};
 
@@ -16,11 +16,11 @@ use super::{
 };
 use crate::{bfd::Bfd, config::announcing::AnnounceConfig, entropy, links::Links};
 
-/// Starts announcing on the interfaces that `links` shows, in the network namespace of the calling thread, which has to be
-/// inside a runtime; other nodes are watched by `bfd`.
+/// Starts announcing on the interfaces in `links`, in the network namespace of the calling thread. Must be
+/// called inside a runtime. Other nodes are monitored by `bfd`.
 ///
 /// # Errors
-/// When the kernel gives no sockets or threads.
+/// Returns an I/O error if sockets or threads cannot be created.
 pub fn start(
     node: Name,
     config: AnnounceConfig,

@@ -1,154 +1,154 @@
-//! What the ownership of an address is told, what it answers, and what it says of itself. Pure.
+//! Input, output and status types of the ownership state machine. Pure.
 
 use std::time::Instant;
 
 use model::{kinds::advertisement::WhenIsolated, primitives::name::Name};
 
-/// How another candidate is seen.
+/// Liveness of another candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
-    /// Nothing was heard of it yet; it counts as alive until then.
+    /// No packet was received yet; counts as alive until `until`.
     Unknown {
-        /// Until when.
+        /// End of that period.
         until: Instant,
     },
-    /// It lives.
+    /// Alive.
     Up,
-    /// It lived and fell silent.
+    /// Was alive and is down.
     Down,
-    /// It said that its addresses are to be taken over.
+    /// Has handed over its addresses.
     HandedOver,
-    /// It said that it restarts; it counts as alive until then.
+    /// Has announced its restart; counts as alive until `until`.
     Restarting {
-        /// Until when.
+        /// End of that period.
         until: Instant,
     },
 }
 
-/// Who is to own the address.
+/// Assignment of the address to ranked candidates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Order {
-    /// Rises with every change.
+    /// Increases with every change.
     pub epoch: u64,
-    /// Ranked.
+    /// Candidates in order of rank.
     pub candidates: Vec<Name>,
-    /// What an owner does that is cut off.
+    /// Behavior of an isolated owner.
     pub when_isolated: WhenIsolated,
-    /// Whether it was read from the disk, so that somebody may own the address since.
+    /// True if it was read from disk, so another node may have taken the address since.
     pub is_old: bool,
 }
 
-/// Whether this node is able to serve the address.
+/// Ability of this node to serve the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Gate {
-    /// Everything that it leads to is programmed and read back.
+    /// All Services of the address are programmed and verified.
     Open,
-    /// It is not; why, in words.
+    /// Not able to serve, with the reason.
     Closed(String),
 }
 
-/// Who was heard to announce the address or to answer for it.
+/// Station that announced or answered for the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Party {
     /// Another candidate.
     Candidate(Name),
-    /// Nobody that is known here.
+    /// An unknown station.
     Stranger,
 }
 
-/// Somebody who was heard.
+/// An observed station.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heard {
-    /// Who.
+    /// Identity of the station.
     pub party: Party,
-    /// The link-layer address, in words.
+    /// Link-layer address as text.
     pub mac: String,
-    /// Where.
+    /// Interface.
     pub interface: String,
 }
 
-/// What happens.
+/// Input of the state machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// An order has come.
+    /// A new order.
     Ordered(Order),
-    /// A candidate is seen otherwise.
+    /// Changed liveness of a candidate.
     Peer(Name, Liveness),
     /// The gate has opened or closed.
     Gate(Gate),
-    /// Whether control is reached.
+    /// Changed reachability of control: true if reachable.
     Control(bool),
-    /// Somebody else announced the address.
+    /// Another station announced the address.
     Heard(Heard),
-    /// The answer to [`Output::Probe`].
+    /// Result of [`Output::Probe`].
     Probed(Option<Heard>),
-    /// The time of [`Ownership::poll_timeout`] has come.
+    /// The time returned by [`Ownership::poll_timeout`] has come.
     Timeout,
 }
 
-/// What is to be done.
+/// Action to carry out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
     /// Announce the address and answer for it.
     Announce,
-    /// Announce it again.
+    /// Announce the address again.
     Reannounce,
-    /// Stop answering for it.
+    /// Stop answering for the address.
     Withdraw,
-    /// Ask who answers for it.
+    /// Probe for another owner of the address.
     Probe,
 }
 
-/// Why this node does not own the address.
+/// Reason for which this node does not own the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// No order was heard.
+    /// No order was received.
     Unordered,
     /// The gate is closed.
     Closed(String),
-    /// It is cut off, and the order says to be silent then.
+    /// The node is isolated, and the order demands silence in that case.
     Isolated,
-    /// A candidate before it lives.
+    /// A candidate of higher rank is alive.
     Before(Name),
-    /// A candidate before it has not been heard yet.
+    /// A candidate of higher rank has not been heard yet.
     Unheard(Name),
-    /// A candidate before it restarts.
+    /// A candidate of higher rank restarts.
     Restarting(Name),
-    /// Somebody answers for it.
+    /// Another station answers for the address.
     Answered(Heard),
 }
 
-/// Why this node owns the address.
+/// Reason for which this node owns the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// The order says so.
+    /// First in the order.
     First,
-    /// The owner fell silent.
+    /// The previous owner went down.
     Silent(Name),
-    /// The owner handed over.
+    /// The previous owner handed over.
     HandedOver(Name),
-    /// Nobody answered for the address.
+    /// A probe was not answered.
     NobodyAnswered,
 }
 
-/// What this node does about the address.
+/// Phase of this node for the address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
-    /// It has no part in it.
+    /// Not a candidate.
     Away,
-    /// It waits.
+    /// Waiting, for this reason.
     Standby(Why),
-    /// It asks who answers, and waits until then at most.
+    /// Probing, until this time at most.
     Probing(Instant),
-    /// It announces.
+    /// Announcing, for this reason.
     Owner(Cause),
 }
 
-/// A conflict that was heard.
+/// An observed conflict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// Who was heard.
+    /// The other station.
     pub heard: Heard,
-    /// When, last.
+    /// Time of the last observation.
     pub at: Instant,
 }

@@ -1,6 +1,7 @@
-//! The thread that announces: takes what happens, lets [`Owners`] decide, carries it out, and shows what came of it.
+//! Announcing thread: receives events, lets [`Owners`] decide, carries out the actions, and publishes the
+//! status.
 //!
-//! It is apart from the loop, so that a pass over the kernel that takes long delays no take-over.
+//! Separate from the agent's thread, so that a long kernel pass does not delay a takeover.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,57 +28,57 @@ use super::{
 };
 use crate::entropy;
 
-/// Time for which a node that is watched from now on counts as alive, beyond the detection time: both ends begin with
-/// one packet a second (RFC 5880 §6.8.3), and three make a session.
+/// Time for which a newly monitored node counts as alive, in addition to the detection time: both systems
+/// start with one packet per second (RFC 5880 §6.8.3), and a session needs three.
 const UNHEARD_GRACE: Duration = Duration::from_secs(3);
-/// Time between two readings of what was sent.
+/// Interval between reads of the counters.
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
-/// Time that others have to take over what an ending agent hands over.
+/// Maximum time for other nodes to take over from a stopping agent.
 const HANDOVER_TIME_MAX: Duration = Duration::from_secs(2);
-/// Messages taken before anything is carried out.
+/// Maximum number of messages received before actions are carried out.
 const MESSAGES_PER_TURN_MAX: usize = 1024;
 
-/// What the thread is made of.
+/// Dependencies of the thread.
 pub struct Parts {
-    /// This node.
+    /// Name of this node.
     pub node: Name,
-    /// Answers for addresses.
+    /// Announces addresses.
     pub wire: Box<dyn Wire>,
-    /// Watches other nodes.
+    /// Monitors other nodes.
     pub watch: Box<dyn Watch>,
-    /// Who is who.
+    /// Identifies stations.
     pub neighbours: Box<dyn Neighbours>,
-    /// Time after which a node that falls silent is noticed.
+    /// Detection time of monitored nodes.
     pub detection_time: Duration,
 }
 
-/// What happens.
+/// Message to the thread.
 #[derive(Debug)]
 pub enum Message {
-    /// The state has changed; told when what is withdrawn is not answered for any longer.
+    /// State changes. The sender is notified when withdrawn addresses are no longer answered for.
     Follow(Following, SyncSender<()>),
-    /// A pass has ended.
+    /// Programming results of a pass.
     Gates(Vec<(ServiceKey, Gate)>),
-    /// Something was heard.
+    /// An event on the wire.
     Wire(WireEvent),
-    /// Sessions stand otherwise.
+    /// Session states have changed.
     Sessions,
-    /// Whether control takes reports.
+    /// Changed reachability of control: true if control accepts reports.
     Control(bool),
-    /// The interfaces that carry frames.
+    /// Interfaces with carrier.
     Carriers(BTreeSet<String>),
-    /// What goes wrong without keeping addresses from being announced.
+    /// Problem that does not prevent announcement.
     Warning(Option<String>),
-    /// The agent ends.
+    /// The agent stops.
     Leave {
-        /// What becomes of the addresses.
+        /// Handling of the addresses.
         on_exit: OnExit,
-        /// Told when it is done.
+        /// Notified when done.
         done: SyncSender<()>,
     },
 }
 
-/// Runs until told to leave, or until nobody can say anything any longer.
+/// Runs until a leave message is carried out or all senders are dropped.
 pub(super) fn run(parts: Parts, messages: &Receiver<Message>, shown: watch::Sender<Announcements>) {
     let Parts { node, wire, watch, neighbours, detection_time } = parts;
     let mut announcer = Announcer {
@@ -120,7 +121,7 @@ struct Announcer {
     wire: Box<dyn Wire>,
     watch: Box<dyn Watch>,
     neighbours: Box<dyn Neighbours>,
-    /// Time for which a node counts as alive that has not been heard.
+    /// Time for which a node that has not been heard counts as alive.
     patience: Duration,
     present: BTreeMap<IpAddr, Presence>,
     pairs: BTreeSet<Pair>,
@@ -129,11 +130,11 @@ struct Announcer {
     leaving: Option<Leaving>,
 }
 
-/// An agent that ends.
+/// State of a stopping agent.
 struct Leaving {
     until: Instant,
     done: SyncSender<()>,
-    /// The addresses that others have not been heard to announce yet.
+    /// Addresses that no other node has been observed to announce yet.
     waiting: BTreeSet<IpAddr>,
 }
 
@@ -148,7 +149,7 @@ impl Announcer {
         match message {
             Message::Follow(following, done) => {
                 self.follow(following, now, random);
-                // Whoever waited may have given up.
+                // The waiting side may have timed out.
                 let _gone = done.try_send(());
             }
             Message::Gates(gates) => {
@@ -158,7 +159,7 @@ impl Announcer {
             Message::Wire(WireEvent::Conflict { address, by }) => {
                 let heard = self.identify(address, by);
                 match (&mut self.leaving, &heard.party) {
-                    // It has been taken over, by whomever.
+                    // Another candidate has taken over.
                     (Some(leaving), Party::Candidate(_)) => {
                         leaving.waiting.remove(&address);
                         self.owners.remove(address);
@@ -207,7 +208,7 @@ impl Announcer {
         self.show.publish();
     }
 
-    /// Does what was decided: what is withdrawn and announced first, then the rest.
+    /// Carries out the decisions: withdrawals and announcements first, then the rest.
     fn carry_out(&mut self) {
         let actions = self.owners.take_actions();
         let touched = self.owners.take_touched();
@@ -247,13 +248,13 @@ impl Announcer {
         }
     }
 
-    /// What is to become of an address on the wire, if that differs from what is done.
+    /// Returns the presence to set for an address, if it has changed.
     fn change_of(&self, address: IpAddr) -> Option<Option<Presence>> {
         let before = self.present.get(&address);
         let wanted = self.owners.get(address).and_then(|entry| {
             let is_announced = matches!(entry.ownership.phase(), Phase::Owner(_));
             let own = entry.own_candidate(self.show.node()).map(|own| own.interfaces.clone());
-            // An owner that leaves may be a candidate no longer; it goes on where it was.
+            // A leaving owner may no longer be a candidate; it continues on its previous interfaces.
             let leaving = || before.filter(|_| is_announced).map(|before| before.interfaces.clone());
             let interfaces = own.or_else(leaving)?;
             Some(Presence { interfaces, is_announced, answer_ping: entry.state.announcement.answer_ping })
@@ -265,7 +266,12 @@ impl Announcer {
         let nodes = self.owners.pairs();
         let pairs: BTreeSet<_> = nodes.keys().copied().take(PEERS_MAX).collect();
         if pairs.len() < nodes.len() {
-            warn!(wanted = nodes.len(), watched = pairs.len(), "not all candidates can be watched");
+            warn!(
+                wanted = nodes.len(),
+                watched = pairs.len(),
+                "more candidates than can be monitored; \
+                                                                the excess candidates are not monitored"
+            );
         }
         if pairs != self.pairs || key != self.key {
             (self.pairs, self.key) = (pairs, key);
@@ -285,13 +291,14 @@ impl Announcer {
             self.show.set_peer(pair, &node, after);
             if after != before {
                 let alive = after == Liveness::Up;
-                info!(%node, peer = %pair.peer, alive, state = ?session, "a node is seen otherwise");
+                info!(%node, peer = %pair.peer, alive, state = ?session, "liveness of a node has changed");
                 self.owners.set_liveness(pair, after, now, random);
             }
         }
     }
 
-    /// Who somebody on a link is: a node that is watched or a candidate, by its neighbour entry, or nobody known.
+    /// Maps a MAC address to a monitored node or candidate by the neighbor table; a stranger if there is no
+    /// match.
     fn identify(&mut self, address: IpAddr, station: Station) -> Heard {
         let Station { mac, interface } = station;
         let macs = self.neighbours.macs();
@@ -323,12 +330,13 @@ impl Announcer {
         self.leaving = Some(Leaving { until: now + HANDOVER_TIME_MAX, done, waiting });
     }
 
-    /// Whether everything is handed over, or the time for it is over; then nothing is answered for any longer.
+    /// Returns true if all addresses are handed over or the deadline has passed; then no address is answered
+    /// for any longer.
     fn has_left(&mut self) -> bool {
         let is_over = |leaving: &mut Leaving| leaving.waiting.is_empty() || Instant::now() >= leaving.until;
         let Some(leaving) = self.leaving.take_if(is_over) else { return false };
         if !leaving.waiting.is_empty() {
-            warn!(addresses = leaving.waiting.len(), "nobody was heard to take over in time");
+            warn!(addresses = leaving.waiting.len(), "no other node took over these addresses in time");
         }
         let nothing = std::mem::take(&mut self.present).into_keys().map(|address| (address, None));
         self.wire.set(nothing.collect());

@@ -1,10 +1,11 @@
-//! What control has been told of addresses or prefixes, so that a report carries only what differs. Pure.
+//! Delta tracking of the addresses or prefixes reported to control, so that a report carries only
+//! differences. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use imbl::{OrdMap, ordmap::DiffItem};
 
-/// What control has been told; nothing after a start, so that the first report is complete.
+/// State last reported to control; empty after a start, so that the first report is complete.
 #[derive(Debug)]
 pub struct Told<K: Ord, V> {
     told: OrdMap<K, V>,
@@ -12,27 +13,27 @@ pub struct Told<K: Ord, V> {
     per_report_max: usize,
 }
 
-/// What a report says.
+/// Content of a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct News<K, V> {
-    /// What is new or different.
+    /// Added and changed entries.
     pub changed: BTreeMap<K, V>,
-    /// What this node has no part in any longer.
+    /// Entries this node no longer has.
     pub gone: BTreeSet<K>,
-    /// Whether control is to forget what it was told before.
+    /// True if the report replaces everything reported before.
     pub is_complete: bool,
-    /// Whether more is left for the next report.
+    /// True if more changes are left for the next report.
     pub has_more: bool,
 }
 
 impl<K: Ord + Clone, V: PartialEq + Clone> Told<K, V> {
-    /// Nothing yet; a report carries at most so many changes.
+    /// Creates an empty tracker; a report carries at most `per_report_max` changes.
     #[must_use]
     pub fn new(per_report_max: usize) -> Self {
         Self { told: OrdMap::new(), has_begun: false, per_report_max }
     }
 
-    /// Begins anew: control may know nothing of what it was told.
+    /// Resets the tracker, because control may have lost the reported state.
     pub fn forget(&mut self) {
         *self = Self::new(self.per_report_max);
     }
@@ -43,7 +44,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Told<K, V> {
         self.news_by(all, |_| 1)
     }
 
-    /// The same, where values take different room; none may take more than a report has.
+    /// Like [`Self::news`], with a size per value. No value may exceed the size of a report.
     #[must_use]
     pub fn news_by(&self, all: &OrdMap<K, V>, size: impl Fn(&V) -> usize) -> News<K, V> {
         let mut room = self.per_report_max;
@@ -75,7 +76,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Told<K, V> {
         news
     }
 
-    /// Notes that it has been told.
+    /// Records a delivered report.
     pub fn delivered(&mut self, news: News<K, V>) {
         self.has_begun = true;
         for key in news.gone {
@@ -127,7 +128,7 @@ mod tests {
         addresses.remove(&IpAddr::V4(2.into()));
         let news = told.news(&addresses);
         assert_eq!((news.is_complete, news.changed.len(), news.gone.len()), (false, 1, 1));
-        // A report that was lost is told again.
+        // A lost report is sent again.
         assert_eq!(told.news(&addresses), news);
     }
 

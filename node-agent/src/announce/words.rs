@@ -1,10 +1,10 @@
-//! What is said of an address's ownership: the role and the reason of it. Never empty, for people at night.
+//! Role and reason texts of address ownership for status output. Reasons are never empty.
 
 use model::wire::report::Role;
 
 use super::machine::{Cause, Heard, Ownership, Party, Phase, Why};
 
-/// What a node does about an address and why; nothing when it has no part in it.
+/// Returns the role of this node for an address and its reason, or `None` without a role.
 #[must_use]
 pub fn standing(ownership: &Ownership) -> Option<(Role, String)> {
     match ownership.phase() {
@@ -48,7 +48,7 @@ fn standby(ownership: &Ownership, why: &Why) -> (Role, String) {
             (Role::Standby, format!("{name} ({mac} on {interface}) answers for it and keeps it"))
         }
         Why::Answered(Heard { party: Party::Stranger, mac, interface }) => {
-            (Role::Held, format!("{mac} on {interface}, which is none of the candidates, answers for it"))
+            (Role::Held, format!("{mac} on {interface}, which is not a candidate, answers for it"))
         }
     }
 }

@@ -1,12 +1,13 @@
-//! Answers what control asks this node: one question at a time, and never before a change that waits.
+//! Replies to queries from control: one at a time, and never before a pending change.
 //!
 //! ```text
-//! feed ──Asked──▶ this task ──Errand──▶ loop thread, between two turns     (plan, compare, trace: they need the kernel's mirror)
+//! feed ──Asked──▶ this task ──Errand──▶ agent thread, between two turns    (plan, compare, trace: need the kernel's mirror)
 //!                     │  └────────────▶ a thread of its own                (doctor, fixes: need only the machine)
 //!                     └──PUT answers/{id}──▶ control
 //! ```
-//! What must not happen here: a kernel write, but for fixes of the closed list where the operator allows them. What is confirmed is
-//! written at the next turn, as if it came with the feed. Of several control servers, the one that asks is answered.
+//! Invariant: a query causes no kernel write, except fixes of the closed list if the operator allows them. A
+//! confirmed state is written in the next turn, like one from the feed. Of several control servers, the reply
+//! goes to the one that sent the query.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -32,25 +33,25 @@ use crate::{
     status::Status,
 };
 
-/// Questions that wait for this task; control does not ask more at once.
+/// Capacity of the queue of queries; control does not send more at once.
 pub const QUESTIONS_WAITING_MAX: usize = 8;
-/// Questions that wait for the loop: this task brings it one at a time.
+/// Capacity of the queue to the agent thread: this task sends one query at a time.
 pub const ERRANDS_WAITING_MAX: usize = 1;
-/// Time that the delivery of an answer may take; whoever asked will not have waited longer.
+/// Timeout for delivering a reply; control does not wait longer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A question as it came with the feed.
+/// A query received with the feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
-    /// Who asks, and is answered.
+    /// Server that sent the query and receives the reply.
     pub by: ServerId,
-    /// Which question.
+    /// Identifier of the query.
     pub id: AskId,
-    /// What is asked.
+    /// Query.
     pub question: Question,
 }
 
-/// A question on its way to the loop.
+/// A query for the agent thread.
 #[derive(Debug)]
 pub struct Errand {
     question: Question,
@@ -58,30 +59,30 @@ pub struct Errand {
 }
 
 impl Errand {
-    /// Answers the question, if anybody still waits.
+    /// Runs the query and sends the reply, unless the receiver is gone.
     pub fn carry_out(self, answer: impl FnOnce(Question) -> Reply) {
         let Self { question, reply } = self;
         if !reply.is_closed() {
-            // Who asked may go meanwhile.
+            // The receiver may be dropped meanwhile.
             let _gone = reply.send(answer(question));
         }
     }
 }
 
-/// Who answers, and to whom.
+/// Dependencies of the task.
 #[derive(Debug, Clone)]
 pub struct Answerer {
-    /// The ways to control.
+    /// Connections to control.
     pub control: Arc<Control>,
-    /// The node.
+    /// Name of the node.
     pub node: Name,
-    /// Where the agent is.
+    /// Current status of the agent.
     pub status: watch::Receiver<Status>,
-    /// Whether control may ask for fixes.
+    /// True if control may request fixes.
     pub allow_fixes: bool,
 }
 
-/// Answers until told to stop.
+/// Replies to queries until stopped.
 pub async fn run(
     answerer: Answerer,
     mut questions: mpsc::Receiver<Asked>,
@@ -92,7 +93,7 @@ pub async fn run(
         while let Some(Asked { by, id, question }) = questions.recv().await {
             let reply = answerer.reply(question, &errands).await;
             if let Err(error) = answerer.deliver(by, id, &reply).await {
-                debug!(id = id.0, error, "an answer was not delivered");
+                debug!(id = id.0, error, "cannot deliver the reply to a query");
             }
         }
     };
@@ -110,7 +111,7 @@ impl Answerer {
                 let findings =
                     findings.map(|findings| held.into_iter().chain(findings).take(FINDINGS_MAX).collect());
                 findings.map_or_else(
-                    |_| failed("the look at the machine broke off"),
+                    |_| failed("the inspection of the machine was aborted"),
                     |findings| Reply::Doctor { findings, clock: Some(wall_clock()) },
                 )
             }
@@ -136,17 +137,20 @@ impl Answerer {
     async fn fix(&self, fixes: BTreeSet<SafeFix>) -> Reply {
         if !self.allow_fixes {
             return failed(
-                "this agent changes nothing of its machine on request: start it with --allow-fixes, or run `tidegate-agent \
-                 doctor --fix` on the machine",
+                "this agent does not change its machine on request: start it with --allow-fixes, or run \
+                 `tidegate-agent doctor --fix` on the machine",
             );
         }
         let mode = self.subject().mode;
         let made = spawn_blocking(move || doctor::make(&fixes, mode)).await;
         made.map_or_else(
-            |_| failed("the fixes broke off"),
+            |_| failed("the fixes were aborted"),
             |fixes| {
                 for done in &fixes {
-                    info!(fix = done.fix.as_str(), outcome = ?done.outcome, message = done.message, "fix asked for by control");
+                    info!(fix = done.fix.as_str(), outcome = ?done.outcome, message = done.message, "fix \
+                                                                                                     requested \
+                                                                                                     by \
+                                                                                                     control");
                 }
                 Reply::Fix { fixes }
             },
@@ -156,7 +160,7 @@ impl Answerer {
     async fn deliver(&self, to: ServerId, id: AskId, reply: &Reply) -> Result<(), String> {
         let mut body = serde_json::to_vec(reply).map_err(|error| error.to_string())?;
         if body.len() > REPLY_BYTES_MAX {
-            let message = format!("the answer has {} bytes, more than control takes", body.len());
+            let message = format!("the reply has {} bytes, more than control accepts", body.len());
             body = serde_json::to_vec(&failed(&message)).map_err(|error| error.to_string())?;
         }
         let url = self.control.url(to, &format!("/v1/nodes/{}/answers/{}", self.node, id.0));
@@ -171,7 +175,7 @@ impl Answerer {
     }
 }
 
-/// The answer that there is none.
+/// Returns the reply for a failed query.
 #[must_use]
 pub fn failed(message: &str) -> Reply {
     Reply::Failed { message: crate::desired::limit_message(message.to_owned()) }

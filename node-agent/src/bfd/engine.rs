@@ -1,4 +1,4 @@
-//! All sessions of this node: who gets which packet, whose deadline is next, and what the owner is told.
+//! All sessions of this node: packet demultiplexing, deadlines, and change notification.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -20,24 +20,25 @@ use super::{
 };
 use crate::entropy;
 
-/// How long to wait before sockets that could not be opened are tried again.
+/// Delay before sockets that could not be opened are retried.
 const OPEN_RETRY: Duration = Duration::from_secs(1);
-/// Packets taken from one door in a pass: about what its buffer holds. A flood keeps deadlines waiting for milliseconds.
+/// Maximum number of packets read from one listening socket in a pass, about the size of its buffer. A flood
+/// therefore delays deadlines only by milliseconds.
 const PACKETS_PER_PASS_MAX: usize = 2048;
 
-/// Where packets wait.
+/// Listening sockets with packets to read.
 pub(super) type Ready = Vec<(Door, Arc<UdpSocket>)>;
 
-/// What a pass asks the thread to do next.
+/// Instruction to the thread after a pass.
 pub(super) enum Pass {
-    /// Sleep until a packet comes in at a door, or the deadline.
+    /// Sleep until a packet arrives or the deadline is reached.
     Continue {
-        /// Every door.
+        /// All listening sockets.
         doors: Ready,
-        /// When something is due.
+        /// Time of the next due action.
         deadline: Option<Instant>,
     },
-    /// End.
+    /// Exit the thread.
     Stop,
 }
 
@@ -47,13 +48,13 @@ pub(super) struct Engine {
     peers: BTreeMap<PeerKey, Peer>,
     by_discriminator: BTreeMap<NonZeroU32, PeerKey>,
     doors: BTreeMap<Door, Arc<UdpSocket>>,
-    /// The next deadline of every session that has sockets.
+    /// Next deadline of every session that has sockets.
     deadlines: BTreeSet<(Instant, PeerKey)>,
-    /// When to open sockets that are missing.
+    /// Time to retry opening missing sockets.
     open_at: Option<Instant>,
-    /// All sessions are held down.
+    /// Diagnostic of the AdminDown state of all sessions, or `None` if they are enabled.
     held: Option<Diagnostic>,
-    /// Packets that belonged to no session.
+    /// Number of dropped packets that matched no session.
     strangers: u64,
     news: watch::Sender<u64>,
     is_stopped: bool,
@@ -119,7 +120,7 @@ impl Engine {
         };
         let mut session = Session::new(config.of_session(), discriminator, entropy(), now);
         if let Some(diagnostic) = self.held {
-            // Nothing can be sent yet; the state goes out with the first packet.
+            // There is no socket yet; the state is sent with the first packet.
             session.handle(Input::AdminDown(diagnostic), now);
         }
         let peer = Peer::new(key, config, session, now);
@@ -129,7 +130,7 @@ impl Engine {
         self.ring();
     }
 
-    /// Ends a session in a way that does not look like a failure to the peer.
+    /// Ends a session so that the peer does not treat it as a path failure.
     fn remove(&mut self, key: PeerKey, now: Instant) {
         self.tell(key, Input::AdminDown(super::RESTART), now);
         let Some(peer) = self.peers.remove(&key) else { return };
@@ -175,7 +176,8 @@ impl Engine {
         self.peers.keys().copied().collect()
     }
 
-    /// Does what is due. Packets come first, also those that arrived since the thread woke: what is here was in time.
+    /// Handles packets and due deadlines. Packets come first, including those that arrived after the thread
+    /// woke, because they arrived in time.
     pub(super) fn pass(&mut self, ready: &Ready, now: Instant) -> Pass {
         if self.is_stopped {
             return Pass::Stop;
@@ -206,14 +208,14 @@ impl Engine {
             match socket::receive(socket, &mut buffer) {
                 Ok(Some(arrival)) => self.take(door, &arrival, &buffer[..arrival.length], now),
                 Ok(None) => return,
-                // A fault of the network that an earlier packet met; the next receive goes on.
+                // Network error reported for an earlier packet; the next receive succeeds.
                 Err(error) => tracing::debug!(%error, local = %door.local, "BFD receive failed"),
             }
         }
     }
 
-    /// Finds the session of a packet: by our discriminator if the packet has it (RFC 5880 §6.3), else by the addresses
-    /// (RFC 5881 §3). What is no peer's is dropped after as little work as possible.
+    /// Finds the session of a packet: by Your Discriminator if it is set (RFC 5880 §6.3), otherwise by
+    /// addresses (RFC 5881 §3). Packets of no session are dropped early.
     fn take(&mut self, door: Door, arrival: &Arrival, bytes: &[u8], now: Instant) {
         let by_source = PeerKey { local: door.local, peer: arrival.source };
         let received = wire::parse(bytes);
@@ -245,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// Opens what is missing; what fails is tried again later, unless it can never be.
+    /// Opens missing sockets. Failures are retried later, except permanent ones.
     fn open_missing(&mut self, now: Instant) {
         self.open_at = None;
         for key in self.keys() {
@@ -260,7 +262,8 @@ impl Engine {
                     peer.fault = Some(Fault::Socket(error.kind()));
                     self.open_at = Some(now + OPEN_RETRY);
                     if before != peer.fault {
-                        tracing::warn!(local = %key.local, peer = %key.peer, %error, "no socket for BFD; trying on");
+                        tracing::warn!(local = %key.local, peer = %key.peer, %error, "no socket for BFD; \
+                                                                                      retrying");
                     }
                 }
             }
@@ -280,7 +283,7 @@ impl Engine {
         }
     }
 
-    /// Carries a session on: the one way in which anything happens to it.
+    /// Applies an input to a session. All changes of a session go through this function.
     fn tell(&mut self, key: PeerKey, input: Input<'_>, now: Instant) {
         let Some(peer) = self.peers.get_mut(&key) else { return };
         let before = (peer.session.state(), peer.shown());
@@ -305,7 +308,7 @@ impl Engine {
         }
     }
 
-    /// Keeps the deadlines in step with what the session says. One without sockets waits for them.
+    /// Updates the deadline of a session. A session without sockets has none.
     fn schedule(&mut self, key: PeerKey) {
         let Some(peer) = self.peers.get_mut(&key) else { return };
         let next = peer.session.poll_timeout().filter(|_| peer.sender.is_some());
@@ -324,7 +327,7 @@ impl Engine {
     }
 }
 
-/// Opens the door if it is not open, and something to send with.
+/// Opens the listening socket if it is not open, and a socket for sending.
 fn open(doors: &mut BTreeMap<Door, Arc<UdpSocket>>, door: Door) -> io::Result<UdpSocket> {
     let sender = socket::sender(door.local, || entropy() as u16)?;
     if let Entry::Vacant(vacant) = doors.entry(door) {

@@ -1,22 +1,25 @@
-//! BFD on the wire: sockets, and a thread of its own that sends and watches (RFC 5881, RFC 5883 for several hops).
+//! BFD transport: sockets and a dedicated thread that sends and receives packets (RFC 5881, and RFC 5883 for
+//! multihop paths).
 //!
 //! ```text
 //!   owner ──set_peers, admin_down──▶ engine (one lock) ◀──packets, deadlines── thread "bfd": ppoll until the next deadline
 //!   owner ◀──states, news──────────────┘
 //! ```
-//! What a session does is decided in the crate `bfd`, which knows no sockets. What must not happen here: waiting for
-//! anything but the kernel's `ppoll`, work that grows with anything but packets and due deadlines, and an answer to
-//! somebody who is no peer.
+//! The state machine is in the crate `bfd`, which has no I/O. Invariants of this module: the thread blocks
+//! only in `ppoll`, its work grows only with packets and due deadlines, and packets from unknown senders are
+//! never answered.
 //!
-//! The thread drains its sockets before it looks at the clock: packets that waited while this machine was busy count as
-//! heard.
+//! The thread drains its sockets before it reads the clock: packets that waited while this machine was busy
+//! count as received in time.
 //!
-//! Between agents of ours, `AdminDown` has two meanings, told apart by its diagnostic:
+//! Between Tidegate agents, `AdminDown` has two meanings, distinguished by the diagnostic:
 //!
-//! - 7, [`HANDOVER`]: "I hand over, take my addresses now".
-//! - 0, [`RESTART`]: "I restart or leave, keep what I have for a while". A session that is not wanted any more says so too.
+//! - 7, [`HANDOVER`]: the sender hands over its addresses, which may be taken over at once.
+//! - 0, [`RESTART`]: the sender restarts or leaves and keeps its addresses for a while. Also sent when a
+//!   session is removed.
 //!
-//! To other speakers both mean that the session is held down and the path has not failed (RFC 5882 §3.2).
+//! For other BFD implementations both mean that the session is held down and the path has not failed (RFC
+//! 5882 §3.2).
 
 mod engine;
 mod peer;
@@ -46,21 +49,21 @@ pub use peers::{
 };
 use wants::Owner;
 
-/// The diagnostic of an `AdminDown` that says: I hand over, take my addresses now.
+/// Diagnostic of an `AdminDown` that hands over the sender's addresses for immediate takeover.
 pub const HANDOVER: Diagnostic = Diagnostic::AdministrativelyDown;
-/// The diagnostic of an `AdminDown` that says: I restart or leave, keep what I have for a while.
+/// Diagnostic of an `AdminDown` for a restart or removal: the sender's addresses are kept for a while.
 pub const RESTART: Diagnostic = Diagnostic::None;
 
-/// The BFD of this node, as one owner of peers sees it; [`Self::share`] makes another. Dropping one of several ends the
-/// sessions that nobody else wants, saying [`RESTART`]. Dropping the last one ends all sessions without a word: peers then
-/// find a failed path, so say [`Self::admin_down`] first where that is not meant.
+/// Handle to the BFD of this node for one owner of peers; [`Self::share`] creates another. Dropping one of
+/// several handles ends the sessions that no other owner wants, with [`RESTART`]. Dropping the last handle
+/// ends all sessions silently, so peers detect a path failure. Call [`Self::admin_down`] first to avoid that.
 #[derive(Debug)]
 pub struct Bfd {
     running: Arc<Running>,
     owner: Owner,
 }
 
-/// The thread, which ends with the last owner.
+/// The running thread, which ends with the last handle.
 #[derive(Debug)]
 struct Running {
     shared: Arc<Shared>,
@@ -68,43 +71,44 @@ struct Running {
     owners: AtomicU32,
 }
 
-/// What the thread and its owners have in common.
+/// State shared by the thread and the owners.
 #[derive(Debug)]
 struct Shared {
     engine: Mutex<Engine>,
-    /// Wakes the thread from its sleep.
+    /// Socket that wakes the thread.
     waker: UnixDatagram,
 }
 
 impl Shared {
     fn engine(&self) -> MutexGuard<'_, Engine> {
-        self.engine.lock().expect("no holder of the lock panics")
+        self.engine.lock().expect("the lock is not poisoned")
     }
 
     fn wake(&self) {
-        // A full queue wakes as well.
+        // A send to a full queue fails, but the thread wakes up anyway.
         let _ = self.waker.send(&[0]);
     }
 }
 
 impl Bfd {
-    /// Starts the thread, in the network namespace of the calling thread. Nothing is opened before there are peers.
+    /// Starts the thread in the network namespace of the calling thread. No session socket is opened before
+    /// there are peers.
     ///
     /// # Errors
-    /// The kernel gives no thread or no sockets.
+    /// Returns an I/O error if the thread or its wake-up socket cannot be created.
     pub fn start() -> io::Result<Self> {
         let (waker, wakes) = UnixDatagram::pair()?;
         waker.set_nonblocking(true)?;
         wakes.set_nonblocking(true)?;
         let shared = Arc::new(Shared { engine: Mutex::new(Engine::new()), waker });
         let thread = thread::spawn(Arc::clone(&shared), wakes)?;
-        // The first one is number 0.
+        // The first owner has number 0.
         let running = Running { shared, thread: Some(thread), owners: AtomicU32::new(1) };
         Ok(Self { running: Arc::new(running), owner: Owner(0) })
     }
 
-    /// The same BFD for another owner of peers. A peer that several want has one session, with the intervals of the one
-    /// that notices a failure sooner; its reach and its key are those that the elder owner says.
+    /// Returns a handle for another owner. A peer of several owners has one session, with the intervals of
+    /// the owner with the shorter detection time, and the reach and key of the oldest owner.
     #[must_use]
     pub fn share(&self) -> Self {
         let owner = Owner(self.running.owners.fetch_add(1, Ordering::Relaxed));
@@ -115,41 +119,41 @@ impl Bfd {
         &self.running.shared
     }
 
-    /// Says with whom this owner wants sessions. Those that are wanted as they are go on untouched; those with other intervals
-    /// renegotiate them without falling; those that are not wanted any more say [`RESTART`] and end.
+    /// Sets the peers of this owner. Unchanged sessions continue; changed intervals are renegotiated without
+    /// a flap; removed sessions send [`RESTART`] and end.
     ///
-    /// A peer that cannot be had, because of its addresses or because the local one is not on this node yet, fails alone:
-    /// see [`PeerState::fault`]. What may change is tried again every second.
+    /// A peer whose session cannot be opened, because of its addresses or because the local address is not on
+    /// this node yet, fails alone: see [`PeerState::fault`]. Temporary failures are retried every second.
     ///
     /// # Errors
-    /// More than [`PEERS_MAX`] with those of other owners; then nothing has changed.
+    /// Returns [`TooManyPeers`] if the peers of all owners exceed [`PEERS_MAX`]; nothing is changed then.
     pub fn set_peers(&self, wanted: BTreeMap<PeerKey, SessionConfig>) -> Result<(), TooManyPeers> {
         self.shared().engine().set_peers(self.owner, wanted, Instant::now())?;
         self.shared().wake();
         Ok(())
     }
 
-    /// Every session of this owner as it is.
+    /// Returns the state of every session of this owner.
     #[must_use]
     pub fn states(&self) -> BTreeMap<PeerKey, PeerState> {
         self.shared().engine().states(self.owner)
     }
 
-    /// How many packets belonged to no session and were dropped.
+    /// Returns the number of dropped packets that matched no session.
     #[must_use]
     pub fn strangers(&self) -> u64 {
         self.shared().engine().strangers()
     }
 
-    /// A bell that rings at once when something other than counters and intervals has changed in [`Self::states`] of any
-    /// owner.
+    /// Returns a change notifier. It fires when anything but counters and intervals has changed in
+    /// [`Self::states`] of any owner.
     #[must_use]
     pub fn news(&self) -> watch::Receiver<u64> {
         self.shared().engine().news()
     }
 
-    /// Holds all sessions down, of all owners, also those that are set later. Several packets with the diagnostic have been given to the
-    /// kernel for every peer when this returns.
+    /// Puts all sessions of all owners, including later ones, into AdminDown. On return several packets with
+    /// the diagnostic have been passed to the kernel for every peer.
     pub fn admin_down(&self, diagnostic: Diagnostic) {
         self.shared().engine().hold_down(diagnostic, Instant::now());
         self.shared().wake();
@@ -161,7 +165,7 @@ impl Bfd {
         self.shared().wake();
     }
 
-    /// Ends this owner's part, as dropping it does.
+    /// Drops this handle.
     pub fn stop(self) {
         drop(self);
     }
@@ -169,10 +173,10 @@ impl Bfd {
 
 impl Drop for Bfd {
     fn drop(&mut self) {
-        // The last one goes without a word.
+        // The last handle ends its sessions silently.
         if Arc::strong_count(&self.running) > 1 {
             let nothing = self.set_peers(BTreeMap::new());
-            debug_assert!(nothing.is_ok(), "no peers are not too many");
+            debug_assert!(nothing.is_ok(), "an empty set of peers is within the limit");
         }
     }
 }

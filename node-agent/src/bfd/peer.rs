@@ -1,4 +1,4 @@
-//! One session with what it sends by, what it has counted, and what its owner sees of it.
+//! One session with its socket, counters and the state visible to its owner.
 
 use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
@@ -16,7 +16,7 @@ use super::{
 pub(super) struct Peer {
     pub(super) config: SessionConfig,
     pub(super) session: Session,
-    /// What it sends with; opened by the thread, which is in the right network namespace.
+    /// Sending socket, opened by the thread because it is in the right network namespace.
     pub(super) sender: Option<UdpSocket>,
     pub(super) fault: Option<Fault>,
     pub(super) deadline: Option<Instant>,
@@ -52,7 +52,7 @@ impl Peer {
         Some(RemoteState { heard, state: remote.state, diagnostic: remote.diagnostic })
     }
 
-    /// What rings the bell when it changes.
+    /// Returns the part of the state whose changes fire the change notifier.
     pub(super) fn shown(&self) -> (State, Diagnostic, Option<RemoteState>) {
         (self.session.state(), self.session.diagnostic(), self.remote())
     }
@@ -72,7 +72,7 @@ impl Peer {
     }
 }
 
-/// Says what happened where an administrator reads it.
+/// Logs a session event.
 pub(super) fn report(key: PeerKey, event: Event) {
     let PeerKey { local, peer } = key;
     match event {

@@ -1,35 +1,36 @@
-//! With whom, how, and how it goes: what is said between BFD and its owner.
+//! Public types of BFD: peers, their configuration, state and counters.
 
 use std::{io, net::IpAddr, num::NonZeroU8, time::Duration, time::Instant};
 
 use ::bfd::{Config, Diagnostic, Interval, Key, Refusal, Role, State};
 
-/// The most sessions: beyond it, those of 50 ms would be more packets than a thread beside real work keeps up with.
+/// Maximum number of sessions. With intervals of 50 ms, more sessions would exceed the packet rate one thread
+/// can sustain.
 pub const PEERS_MAX: usize = 256;
-/// The port of sessions over one hop (RFC 5881 §4).
+/// UDP port of single-hop sessions (RFC 5881 §4).
 const SINGLE_HOP_PORT: u16 = 3784;
-/// The port of sessions over several hops (RFC 5883 §5).
+/// UDP port of multihop sessions (RFC 5883 §5).
 const MULTIHOP_PORT: u16 = 4784;
-/// The hop limit of every packet that is sent (RFC 5881 §5).
+/// Hop limit of every transmitted packet (RFC 5881 §5).
 pub(super) const HOP_LIMIT: u8 = 255;
 
-/// Between which addresses. There is one session for each.
+/// Address pair of a session. There is one session per pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PeerKey {
-    /// The address of this node.
+    /// Address of this node.
     pub local: IpAddr,
-    /// The address of the peer.
+    /// Address of the peer.
     pub peer: IpAddr,
 }
 
-/// How far away a peer is.
+/// Single-hop or multihop path to a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// On the same link: packets that crossed a router are not from it (RFC 5881 §5).
+    /// Peer on the same link. Packets that crossed a router are dropped (RFC 5881 §5).
     SingleHop,
-    /// Behind routers: packets with a lower hop limit than this are not from it (RFC 5883 §6).
+    /// Peer behind routers. Packets with a hop limit below `hop_limit_min` are dropped (RFC 5883 §6).
     Multihop {
-        /// 255 less the routers that may be in between.
+        /// Minimum hop limit: 255 minus the maximum number of routers on the path.
         hop_limit_min: u8,
     },
 }
@@ -50,25 +51,25 @@ impl Reach {
     }
 }
 
-/// How a session is wanted.
+/// Configuration of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionConfig {
-    /// How often to send; the peer may want it less often.
+    /// Minimum interval for sending. The peer may request a longer one.
     pub transmit: Interval,
-    /// How often packets can be received.
+    /// Minimum interval between received packets that this node supports.
     pub receive: Interval,
-    /// After how many missing packets the peer takes us for gone.
+    /// Detect Mult: the number of missing packets after which the peer declares the session down.
     pub multiplier: NonZeroU8,
-    /// Who speaks first.
+    /// Active or passive role.
     pub role: Role,
-    /// How far away the peer is. Another reach is another session.
+    /// Single-hop or multihop path. A changed reach creates a new session.
     pub reach: Reach,
-    /// Authenticates packets of both directions.
+    /// Key that authenticates packets in both directions.
     pub auth: Option<Key>,
 }
 
 impl SessionConfig {
-    /// A session over one hop with one interval for both directions.
+    /// Creates the configuration of a single-hop session with the same interval in both directions.
     #[must_use]
     pub const fn new(interval: Interval, multiplier: NonZeroU8, auth: Option<Key>) -> Self {
         let reach = Reach::SingleHop;
@@ -87,31 +88,32 @@ impl SessionConfig {
     }
 }
 
-/// More peers than there may be.
+/// Error: the number of peers exceeds [`PEERS_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{wanted} BFD peers are wanted, more than {PEERS_MAX}")]
+#[error("{wanted} BFD peers are configured, more than the maximum of {PEERS_MAX}")]
 pub struct TooManyPeers {
-    /// How many.
+    /// Number of requested peers.
     pub wanted: usize,
 }
 
-/// Why there is nothing to send and receive with.
+/// Reason for which a session has no sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// One address is IPv4 and the other IPv6.
-    #[error("the two addresses are of different families")]
+    /// One address is IPv4 and the other is IPv6.
+    #[error("the addresses are of different address families")]
     Families,
-    /// An address that no single host on a known link has: multicast, unspecified, or link-local IPv6, which needs an
-    /// interface.
+    /// An address that identifies no single host on a known link: multicast, unspecified, or link-local IPv6,
+    /// which would need an interface.
     #[error("an address is multicast, unspecified or link-local")]
     Address,
-    /// The kernel refused a socket, most often because the local address is not there. It is tried again.
+    /// The kernel returned an error for a socket, most often because the local address does not exist.
+    /// Retried.
     #[error("cannot open a socket: {0}")]
     Socket(io::ErrorKind),
 }
 
 impl Fault {
-    /// What makes a pair of addresses impossible.
+    /// Returns the permanent fault of an address pair, if any.
     pub(super) fn of(key: PeerKey) -> Option<Self> {
         let unusable = |address: IpAddr| {
             let link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
@@ -125,60 +127,62 @@ impl Fault {
     }
 }
 
-/// How a session goes.
+/// State of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerState {
-    /// Our state.
+    /// Local session state.
     pub state: State,
-    /// Since when.
+    /// Time of the last state change.
     pub since: Instant,
-    /// Why it changed last.
+    /// Reason of the last state change.
     pub diagnostic: Diagnostic,
-    /// What the peer said last; `None` when it never said anything.
+    /// Fields of the last packet from the peer, or `None` before the first packet.
     pub remote: Option<RemoteState>,
-    /// How often packets are sent, before jitter.
+    /// Transmit interval before jitter.
     pub transmit_interval: Duration,
-    /// How long the peer may be silent; `None` when it never said anything.
+    /// Detection time, or `None` before the first packet from the peer.
     pub detection_time: Option<Duration>,
-    /// Why there is no session at all.
+    /// Reason for which there are no sockets.
     pub fault: Option<Fault>,
-    /// What was sent, received and dropped.
+    /// Packet counters.
     pub counters: Counters,
 }
 
-/// What a peer said last.
+/// Fields of the last packet from a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteState {
-    /// It was heard within the detection time. Otherwise the rest is what it said before.
+    /// True if the packet arrived within the detection time. Otherwise the other fields are outdated.
     pub heard: bool,
-    /// Its state.
+    /// State of the peer's session.
     pub state: State,
-    /// Its diagnostic.
+    /// The peer's diagnostic.
     pub diagnostic: Diagnostic,
 }
 
-/// The packets of one session.
+/// Packet counters of one session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Given to the kernel.
+    /// Packets passed to the kernel.
     pub sent: u64,
-    /// Refused by the kernel, as without a route.
+    /// Packets the kernel rejected, for example without a route.
     pub send_failures: u64,
-    /// Sent later than half an interval after they were due: this machine is too busy for the interval.
+    /// Packets sent later than half an interval after they were due. This machine is then too busy for the
+    /// interval.
     pub late: u64,
-    /// Received, from within the hops that are allowed, and well formed; those that were not authentic included.
+    /// Well-formed packets received with a valid hop limit, including those that failed authentication.
     pub received: u64,
-    /// From the peer's address, but over more hops than allowed.
+    /// Packets from the peer's address with a hop limit below the minimum.
     pub hop_limit: u64,
-    /// From the peer's address, but no control packet.
+    /// Packets from the peer's address that are no valid control packet.
     pub malformed: u64,
-    /// Not authenticated, or authenticated where there is no key.
+    /// Packets without authentication although there is a key, or with authentication although there is no
+    /// key.
     pub authentication_presence: u64,
-    /// Another authentication type or key ID.
+    /// Packets with another authentication type or key ID.
     pub authentication_key: u64,
-    /// Repeated, or from before.
+    /// Packets with a repeated or old sequence number.
     pub authentication_sequence: u64,
-    /// Made with another secret.
+    /// Packets with a digest of another secret.
     pub authentication_digest: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The sockets of BFD (RFC 5881 §4, §5): one to listen with per local address, one to send with per session.
+//! BFD sockets (RFC 5881 §4, §5): one listening socket per local address and one sending socket per session.
 
 use std::{
     io::{self, IoSliceMut},
@@ -17,34 +17,35 @@ use nix::{
 
 use super::peers::HOP_LIMIT;
 
-/// Source ports are from 49152 to 65535 (RFC 5881 §4): those with these two bits.
+/// Bits common to all allowed source ports, 49152 to 65535 (RFC 5881 §4).
 const SOURCE_PORT_BITS: u16 = 0xc000;
-/// Random source ports that are tried before giving up.
+/// Number of random source ports tried before giving up.
 const SOURCE_PORT_TRIES: u32 = 64;
-/// Network control: what routers drop last.
+/// DSCP CS6 (network control), which routers drop last.
 const CLASS_SELECTOR_6: i32 = 0xc0;
-/// Packets that wait while this machine is busy are not lost: the packets of all peers for some seconds.
+/// Receive buffer, large enough for some seconds of packets of all peers, so that a busy machine loses none.
 const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
-/// No control packet is longer, and what is cut off was none.
+/// Receive buffer of one packet. No control packet is longer; a truncated packet is invalid.
 pub(super) const BUFFER_BYTES: usize = 256;
 
-/// Where packets come in.
+/// Local address and port of a listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Door {
     pub(super) local: IpAddr,
     pub(super) port: u16,
 }
 
-/// A packet that came in.
+/// A received packet.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) source: IpAddr,
-    /// 0 when the kernel did not say.
+    /// Hop limit, or 0 if the kernel did not report one.
     pub(super) hop_limit: u8,
     pub(super) length: usize,
 }
 
-/// Opens a door. Another process may hold the same one, which is an earlier agent that is about to end.
+/// Opens a listening socket. Another process may have the same one open: an earlier agent that is about to
+/// exit.
 pub(super) fn listen(door: Door) -> io::Result<UdpSocket> {
     let socket = open(door.local)?;
     setsockopt(&socket, sockopt::ReuseAddr, &true)?;
@@ -60,10 +61,11 @@ pub(super) fn listen(door: Door) -> io::Result<UdpSocket> {
     Ok(UdpSocket::from(socket))
 }
 
-/// Opens what a session sends with, on a port that no other session of this node has. `random` chooses it.
+/// Opens the sending socket of a session on a source port that no other session of this node uses, chosen by
+/// `random`.
 pub(super) fn sender(local: IpAddr, mut random: impl FnMut() -> u16) -> io::Result<UdpSocket> {
     let socket = open(local)?;
-    // Nothing is read from it; strangers shall not fill memory.
+    // The socket is never read, so packets from strangers must not use memory.
     setsockopt(&socket, sockopt::RcvBuf, &0)?;
     match local {
         IpAddr::V4(_) => {
@@ -87,7 +89,7 @@ pub(super) fn sender(local: IpAddr, mut random: impl FnMut() -> u16) -> io::Resu
     }
 }
 
-/// Takes one packet, or nothing when none waits.
+/// Receives one packet, or returns `None` if none is waiting.
 pub(super) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Option<Arrival>> {
     let mut control = nix::cmsg_space!(libc::c_int, libc::c_int);
     let mut slices = [IoSliceMut::new(buffer)];
@@ -103,7 +105,7 @@ pub(super) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Optio
     };
     let mut hop_limit = 0;
     for message in received.cmsgs()? {
-        // The kernel's list of control messages is open.
+        // The enum of control messages is open-ended.
         #[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
         match message {
             ControlMessageOwned::Ipv4Ttl(value) | ControlMessageOwned::Ipv6HopLimit(value) => {
@@ -116,7 +118,7 @@ pub(super) fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Optio
         let v4 = address.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
         v4.or_else(|| Some(address.as_sockaddr_in6()?.ip().into()))
     });
-    // A source that is none is nobody's.
+    // A packet without a source address matches no peer.
     let source = source.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
     Ok(Some(Arrival { source, hop_limit, length: received.bytes }))
 }

@@ -1,4 +1,4 @@
-//! The thread: asleep until a packet, a deadline or the owner.
+//! BFD thread: sleeps until a packet, a deadline or an owner wakes it.
 
 use std::{
     io,
@@ -34,8 +34,9 @@ fn run(shared: &Shared, wakes: &UnixDatagram) {
             Ok(ready) => ready,
             Err(Errno::EINTR) => Ready::new(),
             Err(errno) => {
-                // Nothing but a lack of memory is left to fail with; sessions then fall and say so.
-                tracing::error!(%errno, "BFD cannot wait for packets and has stopped");
+                // Only a lack of memory can cause this. Sessions then go down and peers are informed by their
+                // detection time.
+                tracing::error!(%errno, "cannot poll BFD sockets; BFD has stopped");
                 return;
             }
         };
@@ -44,7 +45,7 @@ fn run(shared: &Shared, wakes: &UnixDatagram) {
     }
 }
 
-/// Sleeps until the deadline at most; answers where packets wait.
+/// Sleeps until the deadline at the latest. Returns the listening sockets with packets.
 fn sleep(
     wakes: &UnixDatagram,
     doors: &[(Door, Arc<UdpSocket>)],

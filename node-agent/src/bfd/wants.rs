@@ -1,4 +1,4 @@
-//! Who wants which peers: several owners share the sessions of this node. Pure.
+//! Peers wanted by each owner; several owners share the sessions of this node. Pure.
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
@@ -6,16 +6,17 @@ use ::bfd::Role;
 
 use super::peers::{PEERS_MAX, PeerKey, SessionConfig, TooManyPeers};
 
-/// One of those who want peers.
+/// Identifies an owner of peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Owner(pub(super) u32);
 
-/// The peers that each owner wants.
+/// Peers wanted by each owner.
 #[derive(Debug, Default)]
 pub(super) struct Wants(BTreeMap<Owner, BTreeMap<PeerKey, SessionConfig>>);
 
 impl Wants {
-    /// Takes over what an owner wants; answers what is wanted in all. Too much changes nothing.
+    /// Replaces the peers of an owner and returns the union over all owners. If the limit is exceeded,
+    /// nothing changes.
     pub(super) fn set(
         &mut self,
         owner: Owner,
@@ -33,7 +34,7 @@ impl Wants {
         Ok(all)
     }
 
-    /// Whether an owner wants a peer.
+    /// Returns true if an owner wants a peer.
     pub(super) fn has(&self, owner: Owner, key: &PeerKey) -> bool {
         self.0.get(&owner).is_some_and(|wanted| wanted.contains_key(key))
     }
@@ -55,8 +56,8 @@ impl Wants {
     }
 }
 
-/// One session for two owners: the intervals of the one that notices a failure sooner. The reach and the key are those of
-/// the first, since the peer has only one of each.
+/// Merges the configurations of two owners into one session: the intervals with the shorter detection time,
+/// and the reach and key of the first owner, since a peer has only one of each.
 fn share(first: &SessionConfig, second: &SessionConfig) -> SessionConfig {
     let silence = |config: &SessionConfig| config.transmit.duration() * u32::from(config.multiplier.get());
     let sooner = if silence(second) < silence(first) { second } else { first };
@@ -101,10 +102,10 @@ mod tests {
         let both = SessionConfig { role: Role::Active, ..every(100, 5) };
         assert_eq!(all, [(key(1), every(300, 3)), (key(2), both), (key(3), passive)].into());
         assert!(wants.has(SECOND, &key(2)) && !wants.has(SECOND, &key(1)));
-        // The slower one of two does not slow the other down.
+        // The longer interval of one owner does not slow down the other.
         let all = wants.set(SECOND, [(key(2), every(1000, 3))].into()).unwrap();
         assert_eq!(all[&key(2)], every(300, 3));
-        // What nobody wants any longer is gone, and what another owner wants stays.
+        // Peers that no owner wants are removed; peers of other owners stay.
         let all = wants.set(FIRST, BTreeMap::new()).unwrap();
         assert_eq!(all, [(key(2), every(1000, 3))].into());
     }

@@ -1,4 +1,5 @@
-//! One connection with a neighbour: what has come and is not read, and what is to go and was not taken by the kernel.
+//! One TCP connection with a neighbor: receive buffer with unread bytes, and send buffer with bytes the
+//! kernel has not accepted yet.
 
 use std::{
     io::{self, ErrorKind},
@@ -12,7 +13,7 @@ use tokio::net::TcpStream;
 
 use super::frames::Frames;
 
-/// A connection.
+/// A TCP connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
@@ -21,25 +22,25 @@ pub(super) struct Connection {
     stream: TcpStream,
     frames: Frames,
     unsent: Vec<u8>,
-    /// Of `unsent`, how much the kernel has.
+    /// Number of bytes of `unsent` the kernel has accepted.
     taken: usize,
-    /// The kernel took less than there was.
+    /// True if the kernel did not accept all bytes.
     pub(super) is_stalled: bool,
 }
 
-/// What a connection is ready for.
+/// Readiness of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ready {
     Read,
     Write,
 }
 
-/// What reading gave.
+/// Result of a read.
 #[derive(Debug)]
 pub(super) enum Read {
-    /// Something or nothing.
+    /// Zero or more bytes were read.
     Bytes,
-    /// The end, and why.
+    /// The connection has ended, with the reason.
     End(String),
 }
 
@@ -50,7 +51,7 @@ impl Connection {
         Ok(Self { id, local, remote, stream, frames, unsent, taken: 0, is_stalled: false })
     }
 
-    /// Waits until bytes can be read, or written while there are some to write.
+    /// Waits until bytes can be read, or, if some are unsent, written.
     pub(super) fn poll_ready(&self, context: &mut TaskContext<'_>) -> Poll<Ready> {
         if self.stream.poll_read_ready(context).is_ready() {
             return Poll::Ready(Ready::Read);
@@ -58,12 +59,12 @@ impl Connection {
         if self.unsent_bytes() == 0 {
             return Poll::Pending;
         }
-        // An error shows when it is tried.
+        // An error is reported by the write attempt.
         let _tried = ready!(self.stream.poll_write_ready(context));
         Poll::Ready(Ready::Write)
     }
 
-    /// Reads what has come, as much as the buffer holds: then others have their turn.
+    /// Reads waiting bytes, up to the size of the buffer, so that other neighbors get their turn.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Read {
         match self.stream.try_read(buffer) {
             Ok(0) => Read::End("the neighbour closed the connection".to_owned()),
@@ -78,12 +79,12 @@ impl Connection {
         }
     }
 
-    /// The next whole message that has come.
+    /// Returns the next complete message.
     pub(super) fn frame(&mut self, context: &Context) -> Option<Result<&[u8], Notification>> {
         self.frames.next(context)
     }
 
-    /// Puts bytes behind those that wait to be sent.
+    /// Appends bytes to the send buffer.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         if self.taken == self.unsent.len() {
             self.unsent.clear();
@@ -96,7 +97,7 @@ impl Connection {
         self.unsent.len() - self.taken
     }
 
-    /// Gives the kernel what it takes; answers how much that was.
+    /// Writes as much as the kernel accepts and returns the number of bytes.
     pub(super) fn write(&mut self) -> io::Result<usize> {
         let before = self.taken;
         while self.taken < self.unsent.len() {
@@ -110,7 +111,7 @@ impl Connection {
         Ok(self.taken - before)
     }
 
-    /// The stream and what of the bytes is left over.
+    /// Returns the stream and the unsent bytes.
     pub(super) fn into_parts(mut self) -> (TcpStream, Vec<u8>) {
         self.unsent.drain(..self.taken);
         (self.stream, self.unsent)

@@ -1,4 +1,4 @@
-//! Where neighbours may connect to us: on which addresses, with which keys, from how near.
+//! Listening sockets for BGP connections: addresses, MD5 keys and hop limits.
 
 use std::{
     collections::BTreeMap,
@@ -25,10 +25,10 @@ use tracing::debug;
 
 use super::{key, settings, socket};
 
-/// Pause after connections could not be accepted, as when there are no file descriptors left.
+/// Delay after accepting has failed, for example for lack of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
-/// A connection that somebody has made.
+/// An incoming connection.
 #[derive(Debug)]
 pub(super) struct Visit {
     pub(super) stream: TcpStream,
@@ -36,17 +36,17 @@ pub(super) struct Visit {
     pub(super) local: SocketAddr,
 }
 
-/// What a door has to be like.
+/// Desired configuration of a listening socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// The keys, by those who have them.
+    /// MD5 keys by network.
     keys: BTreeMap<IpNet, Secret>,
-    /// The lowest hop limit with which packets of all who may come arrive; 0: any.
+    /// Minimum hop limit over all peers allowed to connect; 0 allows any.
     hop_limit_min: u8,
 }
 
-/// The doors for some peers. Where one of them does not say at which address of ours, the door is for all addresses of its
-/// family: the kernel lets nobody have both.
+/// Plans the listening sockets for some peers. If a peer of a family has no configured local address, one
+/// socket for all addresses of the family is used, because the kernel does not allow both kinds on one port.
 pub(super) fn plan<'a>(peers: impl Iterator<Item = &'a BgpNeighbour> + Clone) -> BTreeMap<IpAddr, Wanted> {
     let mut doors = BTreeMap::new();
     for is_ipv4 in [true, false] {
@@ -73,12 +73,12 @@ const fn is_of(remote: &BgpRemote, is_ipv4: bool) -> bool {
     }
 }
 
-/// Our address towards a peer, unless there may be several of it.
+/// Returns our address for a peer, unless it is ambiguous.
 fn named_address(peer: &BgpNeighbour) -> Option<IpAddr> {
     peer.source_address.filter(|source| !matches!(source, IpAddr::V6(v6) if v6.is_unicast_link_local()))
 }
 
-/// The doors as they are.
+/// Current listening sockets.
 #[derive(Debug)]
 pub(super) struct Doors {
     doors: BTreeMap<IpAddr, Door>,
@@ -88,7 +88,7 @@ pub(super) struct Doors {
 #[derive(Debug)]
 struct Door {
     wanted: Wanted,
-    /// Lets visitors in.
+    /// Open socket with the task that accepts connections, or the error.
     open: Result<Open, Fault>,
 }
 
@@ -98,7 +98,7 @@ struct Open {
     task: JoinHandle<()>,
 }
 
-/// Why a door is closed.
+/// Reason for which a socket is not open.
 type Fault = String;
 
 impl Doors {
@@ -106,10 +106,10 @@ impl Doors {
         Self { doors: BTreeMap::new(), visits }
     }
 
-    /// Opens, closes and changes doors as wanted. A door that cannot be opened has a fault and is tried again by
-    /// [`Self::try_again`].
+    /// Opens, closes and changes sockets as desired. A socket that cannot be opened has a fault and is
+    /// retried by [`Self::try_again`].
     pub(super) fn set(&mut self, wanted: BTreeMap<IpAddr, Wanted>) {
-        // Closed before others are opened, which may be in the way.
+        // Obsolete sockets are closed first, because they may conflict with new ones.
         self.doors.retain(|address, _| wanted.contains_key(address));
         for (address, wanted) in wanted {
             let door = match self.doors.remove(&address) {
@@ -127,7 +127,7 @@ impl Doors {
         }
     }
 
-    /// Tries to open what is closed; answers whether anything is different.
+    /// Retries failed sockets. Returns true if the faults have changed.
     pub(super) fn try_again(&mut self) -> bool {
         let closed = self.doors.iter().filter(|(_, door)| door.open.is_err());
         let closed: Vec<_> = closed.map(|(address, door)| (*address, door.wanted.clone())).collect();
@@ -139,7 +139,7 @@ impl Doors {
         self.faults() != before
     }
 
-    /// Why doors are closed, in words.
+    /// Returns the fault of each socket that is not open.
     pub(super) fn faults(&self) -> BTreeMap<IpAddr, String> {
         let faults = self
             .doors
@@ -161,12 +161,12 @@ impl Doors {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // It holds the socket.
+        // The task owns the socket.
         self.task.abort();
     }
 }
 
-/// Sets what differs.
+/// Applies the differences between two configurations to an open socket.
 fn change(socket: BorrowedFd<'_>, address: IpAddr, before: &Wanted, wanted: &Wanted) -> io::Result<()> {
     if before.hop_limit_min != wanted.hop_limit_min {
         socket::set_hop_limit_min(socket, address.is_ipv4(), wanted.hop_limit_min)?;
@@ -205,8 +205,8 @@ async fn accept(listener: Arc<TcpListener>, visits: mpsc::Sender<Visit>) {
                 }
             }
             Err(error) => {
-                debug!(%error, "a connection of a BGP neighbour is lost before it was accepted");
-                // Only those that nobody can repair by trying on come in a row.
+                debug!(%error, "a BGP connection was lost before it was accepted");
+                // Only persistent errors occur in a row.
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
@@ -270,7 +270,7 @@ mod tests {
         let far = peer("198.51.100.2", Some("192.0.2.1"), Some(3), None);
         assert_eq!(shown(std::slice::from_ref(&near)), ["192.0.2.1 min 255 keys 192.0.2.2/32"]);
         assert_eq!(shown(&[near.clone(), far.clone()]), ["192.0.2.1 min 253 keys 192.0.2.2/32"]);
-        // One that does not say at which address opens the door for all.
+        // A peer without a configured local address requires a socket for all addresses.
         let anywhere = peer("192.0.2.0/24", None, None, Some("b"));
         let mixed = [near, far, anywhere, peer("eth0", None, Some(1), Some("c"))];
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What one neighbour shows: the session in the words of the report.
+//! Reported status of one neighbor.
 
 use std::net::IpAddr;
 
@@ -22,23 +22,23 @@ use super::{
     words,
 };
 
-/// The longest name of a host that is shown, in bytes.
+/// Maximum length of a reported host name, in bytes.
 const HOST_NAME_BYTES_MAX: usize = 255;
 
-/// What is shown of a neighbour besides what its session knows itself.
+/// Status of a neighbor, in addition to the state of its session.
 #[derive(Debug)]
 pub(super) struct Face {
     key: NeighbourKey,
     board: watch::Sender<Shown>,
     pub(super) address: Option<IpAddr>,
-    /// How BFD sees the path.
+    /// State of the path according to BFD.
     pub(super) bfd: Option<String>,
-    /// Why nobody can connect to us.
+    /// Reason for which the neighbor cannot connect to this node.
     pub(super) door_fault: Option<String>,
     pub(super) counters: BgpCounters,
-    /// Of the segments with wrong signatures, those that came before the session was established last.
+    /// Number of segments with invalid signatures before the session was last established.
     md5_failures_before: u64,
-    /// What is waited for before there is a session at all.
+    /// Reason for which no session is attempted yet.
     waiting: Option<&'static str>,
     state: State,
     since: Timestamp,
@@ -114,7 +114,7 @@ impl Face {
         (self.state, self.since) = (state, shown::now());
     }
 
-    /// Shows how it is; rings the bell when anything but counters is different.
+    /// Publishes the status; notifies receivers if anything but counters has changed.
     pub(super) fn show(&mut self, session: &Session, settings: &Settings, routes: &Routes) {
         self.counters.prefixes_sent = routes.told().len() as u64;
         self.counters.prefixes_received = session.prefixes().number().into();
@@ -134,7 +134,7 @@ impl Face {
         });
     }
 
-    /// The neighbour is none any more.
+    /// Removes the neighbor from the status.
     pub(super) fn remove(&self) {
         self.board.send_modify(|board| {
             board.neighbours.remove(&self.key);
@@ -168,7 +168,7 @@ impl Face {
         }
     }
 
-    /// What the session says, and what else there is to know.
+    /// Returns the reason of the session, with additional hints.
     fn reason(&self, session: &Session, routes: &Routes) -> String {
         let first = self.waiting.unwrap_or_else(|| session.reason()).to_owned();
         let mut parts = vec![first];

@@ -1,28 +1,28 @@
-//! From a stream of bytes to whole messages. Pure.
+//! Splits a byte stream into messages. Pure.
 
 use ::bgp::{
     Notification,
     wire::{self, Context, HEADER_BYTES},
 };
 
-/// Bytes that have come and were not read yet: at most one message and what one reading brings.
+/// Unread bytes: at most one message plus one read.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     bytes: Vec<u8>,
-    /// Where the first unread byte is.
+    /// Offset of the first unread byte.
     start: usize,
 }
 
 impl Frames {
-    /// Takes what has come.
+    /// Appends received bytes.
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        // What was read goes before there is more, so that the memory is bounded.
+        // Consumed bytes are dropped before new ones are added, so the buffer is bounded.
         self.bytes.drain(..self.start);
         self.start = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole message, when it is there, or what to answer to bytes that are none.
+    /// Returns the next complete message, or the NOTIFICATION for an invalid header.
     pub(super) fn next(&mut self, context: &Context) -> Option<Result<&[u8], Notification>> {
         let waiting = &self.bytes[self.start..];
         let header: &[u8; HEADER_BYTES] = waiting.first_chunk()?;

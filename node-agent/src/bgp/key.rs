@@ -1,7 +1,7 @@
-//! Keys of TCP MD5 signatures (RFC 2385) as the kernel takes them: for an address, or for all of a network.
+//! TCP MD5 signature keys (RFC 2385) in the kernel, for an address or a network.
 //!
-//! A listener holds the keys of all whom it waits for; a connection has that of its peer. The kernel drops segments with a
-//! wrong signature, without one where there is a key, and with one where there is none, silently but for counters.
+//! A listening socket has the keys of all peers that may connect; a connection has the key of its peer. The
+//! kernel silently drops segments with a wrong, missing or unexpected signature and only counts them.
 
 use std::{io, net::IpAddr, os::fd::BorrowedFd};
 
@@ -13,7 +13,7 @@ use crate::socket_option;
 
 /// `TCP_MD5SIG_FLAG_PREFIX` (`linux/tcp.h`).
 const FLAG_PREFIX: u8 = 1;
-/// A `sockaddr_storage`, in bytes.
+/// Size of `sockaddr_storage`, in bytes.
 const ADDRESS_BYTES: usize = 128;
 
 /// `struct tcp_md5sig` (`linux/tcp.h`).
@@ -27,10 +27,10 @@ struct Signature {
     key: [u8; PASSWORD_BYTES_MAX],
 }
 
-/// Sets the key of a network, or takes it away. To take away one that is not there is no error.
+/// Sets or removes the key of a network. Removing a missing key is no error.
 ///
 /// # Errors
-/// The kernel refuses, as one without MD5 signatures does.
+/// Returns an I/O error if the kernel rejects the key, for example without support for MD5 signatures.
 pub(super) fn set(socket: BorrowedFd<'_>, network: &IpNet, password: Option<&Secret>) -> io::Result<()> {
     let bytes = password.map_or(&[][..], |password| password.reveal().as_bytes());
     let mut key = [0; PASSWORD_BYTES_MAX];
@@ -44,7 +44,7 @@ pub(super) fn set(socket: BorrowedFd<'_>, network: &IpNet, password: Option<&Sec
         interface: 0,
         key,
     };
-    // Older kernels know only the option without prefixes.
+    // Older kernels support only the option without prefixes.
     let option = if is_whole { libc::TCP_MD5SIG } else { libc::TCP_MD5SIG_EXT };
     match socket_option::set(socket, libc::IPPROTO_TCP, option, &signature) {
         Err(error) if bytes.is_empty() && error.raw_os_error() == Some(Errno::ENOENT as i32) => Ok(()),
@@ -52,13 +52,13 @@ pub(super) fn set(socket: BorrowedFd<'_>, network: &IpNet, password: Option<&Sec
     }
 }
 
-/// A `sockaddr_in` or `sockaddr_in6` of an address, in a `sockaddr_storage`.
+/// Returns the `sockaddr_in` or `sockaddr_in6` of an address in a `sockaddr_storage`.
 fn storage(address: IpAddr) -> [u8; ADDRESS_BYTES] {
     let mut storage = [0; ADDRESS_BYTES];
     let (family, at) = match address {
-        // Behind the port.
+        // Offset after the port.
         IpAddr::V4(_) => (libc::AF_INET, 4),
-        // Behind the port and the flow information.
+        // Offset after the port and the flow information.
         IpAddr::V6(_) => (libc::AF_INET6, 8),
     };
     let family = u16::try_from(family).expect("address families are small numbers");

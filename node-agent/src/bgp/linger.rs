@@ -1,7 +1,8 @@
-//! The last moments of a connection: the NOTIFICATION has to arrive.
+//! Graceful close of a connection, so that the last NOTIFICATION arrives.
 //!
-//! A connection that is closed while bytes wait to be read is reset by the kernel, and what was sent last is lost at the
-//! neighbour. So everything is sent, then the end is, then what comes is read until the neighbour closes as well.
+//! If a connection is closed with unread received bytes, the kernel resets it and the peer may lose the last
+//! message. So all bytes are sent, the sending direction is shut down, and received bytes are read until the
+//! neighbor closes as well.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,14 +16,14 @@ use tokio_util::task::TaskTracker;
 
 use super::connection::Connection;
 
-/// How long a neighbour may take to hear the last word.
+/// Maximum time for a graceful close.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(2);
-/// What is read of a neighbour that goes on speaking, in bytes.
+/// Maximum number of bytes read from a neighbor that continues to send.
 const LINGER_BYTES_MAX: u64 = 8 << 20;
-/// Connections that linger at once; more are closed without waiting.
+/// Maximum number of concurrent graceful closes; further connections are closed at once.
 const LINGERING_MAX: usize = 64;
 
-/// Closes connections; clones share the limit.
+/// Closes connections gracefully; clones share the limit.
 #[derive(Debug, Clone)]
 pub(super) struct Lingering {
     places: Arc<Semaphore>,
@@ -34,7 +35,7 @@ impl Lingering {
         Self { places: Arc::new(Semaphore::new(LINGERING_MAX)), tasks: TaskTracker::new() }
     }
 
-    /// Closes a connection when what waits was sent, or after a short time.
+    /// Closes a connection after its unsent bytes were sent, or after a timeout.
     pub(super) fn close(&self, connection: Connection) {
         let (stream, unsent) = connection.into_parts();
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return };
@@ -44,7 +45,7 @@ impl Lingering {
         });
     }
 
-    /// Waits until all are closed.
+    /// Waits until all connections are closed.
     pub(super) async fn ended(&self) {
         self.tasks.close();
         self.tasks.wait().await;
@@ -52,7 +53,7 @@ impl Lingering {
 }
 
 async fn finish(mut stream: TcpStream, unsent: Vec<u8>) {
-    // Whoever is gone hears nothing more.
+    // A closed connection needs no further reads.
     if stream.write_all(&unsent).await.is_err() || stream.shutdown().await.is_err() {
         return;
     }

@@ -1,14 +1,14 @@
-//! BGP on the wire: the sockets, keys, timers and tasks that carry the sessions of the crate `bgp`.
+//! BGP transport: sockets, keys, timers and tasks that drive the sessions of the crate `bgp`.
 //!
 //! ```text
-//!   agent ──configure, change──▶ wishes ──▶ hub ──▶ inbox of each neighbour ──▶ task of the neighbour:
-//!                                            │                                    session ◀─▶ connections ◀─▶ kernel
-//!   accepted connections, BFD, MD5 counters ─┘                                    rib ──▶ as fast as the socket drains
-//!   agent ◀──shown────────────────────────────────────────────────────────────────┘
+//!   agent ──configure, change──▶ wishes ──▶ hub ──▶ inbox of each neighbor ──▶ task of the neighbor:
+//!                                            │                                   session ◀─▶ connections ◀─▶ kernel
+//!   accepted connections, BFD, MD5 counters ─┘                                   rib ──▶ as fast as the socket drains
+//!   agent ◀──shown───────────────────────────────────────────────────────────────┘
 //! ```
-//! All of it runs on a thread of its own, which stays in the network namespace of whoever starts it. What a session does is
-//! decided in the crate `bgp`, which knows no sockets. What must not happen here: a neighbour that waits for another one,
-//! a buffer without a limit, and a route that is learned; what neighbours announce is counted and dropped.
+//! Everything runs on a dedicated thread in the network namespace of the caller. The session state machine is
+//! in the crate `bgp`, which has no I/O. Invariants: no neighbor waits for another one, every buffer is
+//! bounded, and no route is learned; received prefixes are counted and dropped.
 
 mod connection;
 mod doors;
@@ -44,21 +44,21 @@ use post::Post;
 pub use resets::resets;
 pub use shown::{NeighbourKey, Shown, ShownNeighbour, Told};
 
-/// Longest wait for neighbours to be told that the speaker leaves.
+/// Maximum time for neighbors to be informed that the speaker leaves.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// How a speaker leaves.
+/// Mode of leaving.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leave {
-    /// It comes back at once: connections are closed without a word, so that neighbours with which graceful restart was
-    /// agreed on keep its routes (RFC 4724 §4.2).
+    /// Restart: connections are closed without a NOTIFICATION, so that neighbors with negotiated Graceful
+    /// Restart keep the routes (RFC 4724 §4.2).
     Restart,
-    /// It leaves: everything is withdrawn, then the sessions are ended for good, with this text (RFC 9003), in a way that
-    /// keeps no routes (RFC 8538 §3).
+    /// Shutdown: all routes are withdrawn, then the sessions end with this Shutdown Communication (RFC 9003),
+    /// without stale routes (RFC 8538 §3).
     Shutdown(String),
 }
 
-/// The BGP of this node. Dropping it is as leaving with [`Leave::Restart`].
+/// BGP speaker of this node. Dropping it is equivalent to [`Leave::Restart`].
 #[derive(Debug)]
 pub struct Speaker {
     wishes: Arc<Post<Wishes>>,
@@ -66,7 +66,7 @@ pub struct Speaker {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the agent wants; what was said and not taken yet counts as said at once.
+/// Requests of the agent that the hub has not processed yet; they are merged.
 #[derive(Debug, Default)]
 struct Wishes {
     state: Option<Option<BgpState>>,
@@ -76,11 +76,12 @@ struct Wishes {
 }
 
 impl Speaker {
-    /// Starts the thread, in the network namespace of the calling thread. Nothing is opened before there are peers. `node` is
-    /// what neighbours are told as its name; `bfd` watches the paths to peers that want it; next hops are found in `links`.
+    /// Starts the thread in the network namespace of the calling thread. No socket is opened before there are
+    /// peers. `node` is the host name sent to neighbors; `bfd` monitors the paths of peers that request it;
+    /// next hops are taken from `links`.
     ///
     /// # Errors
-    /// The kernel gives no thread, or the runtime on it cannot be made.
+    /// Returns an I/O error if the thread or its runtime cannot be created.
     pub fn start(node: &Name, bfd: Bfd, links: watch::Receiver<Links>) -> io::Result<Self> {
         let wishes = Arc::new(Post::default());
         let (board, shown) = watch::channel(Shown::default());
@@ -89,16 +90,16 @@ impl Speaker {
         Ok(Self { wishes, shown, thread: Some(thread) })
     }
 
-    /// Says who this node is and who its peers are. Peers that are the same go on untouched; others are changed in place
-    /// where that is possible, else their sessions are reset and say why; sessions with peers that are not there any more
-    /// end with Cease/3 (RFC 4486). Routes are wanted for peers that are known; a peer that goes takes its routes along.
+    /// Sets the configuration of this node and its peers. Sessions of unchanged peers continue. Changes are
+    /// applied in place if possible; otherwise the session is reset with a reason. Sessions of removed peers
+    /// end with Cease/3, Peer De-configured (RFC 4486), and their routes are removed.
     pub fn configure(&self, state: Option<&BgpState>) {
         self.wishes.put(|wishes| wishes.state = Some(state.cloned()));
     }
 
-    /// Says which routes each peer is to be told, by the names of the peers; `None` withdraws. All neighbours of a dynamic
-    /// peer are told, also those that come later. What is said within 10 ms is told at once, and what was as it is by then
-    /// is not told at all. Peers that are not configured are left out.
+    /// Sets the routes of peers; `None` withdraws. All neighbors of a dynamic peer receive them, including
+    /// later ones. Changes within 10 ms are sent together, and a change that is reverted within that time is
+    /// not sent. Unknown peers are ignored.
     pub fn change(&self, changes: Vec<(Name, IpNet, Option<Route>)>) {
         self.wishes.put(|wishes| {
             let changes = changes.into_iter().map(|(peer, prefix, route)| ((peer, prefix.trunc()), route));
@@ -106,24 +107,24 @@ impl Speaker {
         });
     }
 
-    /// Holds back the End-of-RIB marker towards all neighbours: routes are not complete yet. Without it a neighbour keeps
-    /// the routes that it knew before a restart, as long as the restart time that it was told (RFC 4724 §4.2).
+    /// Delays the End-of-RIB marker for all neighbors while the routes are incomplete. Without the marker a
+    /// neighbor keeps stale routes until the advertised Restart Time expires (RFC 4724 §4.2).
     pub fn hold_end_of_rib(&self, is_held: bool) {
         self.wishes.put(|wishes| wishes.is_end_held = Some(is_held));
     }
 
-    /// What is going on. Rings when something other than counters has changed.
+    /// Returns the status. The receiver is notified when anything but counters has changed.
     #[must_use]
     pub fn shown(&self) -> watch::Receiver<Shown> {
         self.shown.clone()
     }
 
-    /// Leaves; returns when the neighbours were told, or after some seconds.
+    /// Leaves. Returns when the neighbors are informed, or after some seconds.
     pub async fn leave(mut self, how: Leave) {
         let (done, told) = oneshot::channel();
         self.wishes.put(|wishes| wishes.leave = Some((how, done)));
         if tokio::time::timeout(LEAVE_TIME_MAX, told).await.is_err() {
-            warn!("not every BGP neighbour took what it was told at the end");
+            warn!("some BGP neighbors did not receive the last messages in time");
         }
         // The thread has nothing left to wait for.
         if let Some(thread) = self.thread.take() {

@@ -1,4 +1,4 @@
-//! Whereto a neighbour is to send packets: our addresses on the link of the connection. Pure.
+//! Next hops: our addresses on the link of the connection. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,11 +10,11 @@ use ipnet::IpNet;
 
 use crate::links::{Link, Links};
 
-/// The next hop of each family, or why there is none, in words.
+/// Next hop of each family, or the reason for which there is none.
 pub(super) type NextHops = BTreeMap<Family, Result<NextHop, String>>;
 
-/// The next hops for a neighbour that exchanges routes of these families by a connection between two addresses.
-/// `takes_ipv6`: it takes IPv6 next hops for IPv4 routes (RFC 8950).
+/// Returns the next hops for a neighbor by the families exchanged and the addresses of the connection.
+/// `takes_ipv6`: true if the neighbor accepts IPv6 next hops for IPv4 routes (RFC 8950).
 pub(super) fn next_hops(
     local: SocketAddr,
     remote: SocketAddr,
@@ -33,7 +33,7 @@ pub(super) fn next_hops(
     families.iter().map(|family| (*family, next_hop(*family))).collect()
 }
 
-/// The link that has the local address; link-local ones say which.
+/// Returns the link with the local address. A link-local address carries its link as scope.
 fn link_of(local: SocketAddr, links: &Links) -> Option<&Link> {
     match local {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => links.by_index.get(&v6.scope_id()),
@@ -57,7 +57,8 @@ fn v4_beside(link: Option<&Link>) -> Result<NextHop, String> {
     })
 }
 
-/// RFC 2545 §3: the global address; where the neighbour is on the same link, the link-local one beside it.
+/// Returns the IPv6 next hop by RFC 2545 §3: the global address, and the link-local address if the neighbor
+/// is on the same link.
 fn v6(local: IpAddr, remote: IpAddr, link: Option<&Link>) -> Result<NextHop, String> {
     let addresses = || {
         link.into_iter().flat_map(|link| link.addresses.keys()).filter_map(|address| match address {
@@ -78,13 +79,13 @@ fn v6(local: IpAddr, remote: IpAddr, link: Option<&Link>) -> Result<NextHop, Str
     let global = own.filter(|own| !own.is_unicast_link_local()).or_else(|| addresses().find(is_global));
     match (global, link_local) {
         (Some(global), link_local) => Ok(NextHop::V6 { global, link_local }),
-        // An unnumbered link has nothing else.
+        // An unnumbered link has only link-local addresses.
         (None, Some(alone)) if own.is_some() => Ok(NextHop::V6 { global: alone, link_local: None }),
         (None, _) => Err(format!("{} has no IPv6 address to be the next hop", named(link))),
     }
 }
 
-/// Whether two addresses are of one network of ours.
+/// Returns true if two addresses are in the same network of a local link.
 pub(super) fn is_on_link(local: IpAddr, remote: IpAddr, links: &Links) -> bool {
     let link = links.by_index.values().find(|link| link.addresses.contains_key(&local));
     is_on(remote, link)
@@ -138,7 +139,7 @@ mod tests {
         let [beside, own] = hops("[2001:db8::1]:179", "[2001:db8::2]:179", false, &links);
         assert_eq!(beside, Ok(NextHop::V4([192, 0, 2, 1].into())));
         assert_eq!(own, Ok(v6("2001:db8::1", Some("fe80::1"))));
-        // With RFC 8950 the session's own address serves both families.
+        // With RFC 8950 the address of the session is used for both families.
         let [extended, _] = hops("[2001:db8::1]:179", "[2001:db8::2]:179", true, &links);
         assert_eq!(extended, own);
     }

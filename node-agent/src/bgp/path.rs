@@ -1,18 +1,18 @@
-//! The path to a neighbour as BFD sees it, and what of that ends a session (RFC 5882).
+//! State of the path to a neighbor according to BFD, and its effect on the session (RFC 5882).
 
 use ::bfd::State;
 
 use crate::bfd::PeerState;
 
-/// Whether a path that worked has failed in between. Sessions that were never up, and those that somebody holds down on
-/// purpose, say nothing about the path (RFC 5882 §3.2).
+/// Returns true if a path that was up has failed since the last observation. Sessions that were never up or
+/// are in AdminDown are no evidence about the path (RFC 5882 §3.2).
 pub(super) fn has_failed(before: Option<&PeerState>, now: &PeerState) -> bool {
     let was_up = before.filter(|before| before.state == State::Up);
     let is_another = was_up.is_some_and(|before| before.since != now.since);
     is_another && now.state != State::AdminDown && !is_held_by_peer(now)
 }
 
-/// The state in words.
+/// Describes the state.
 pub(super) fn words(state: &PeerState) -> String {
     match (state.fault, state.state) {
         (Some(fault), _) => fault.to_string(),
@@ -66,7 +66,7 @@ mod tests {
         assert!(!has_failed(Some(&at(State::Init, first, None)), &down));
         assert!(!has_failed(Some(&up), &at(State::Down, later, Some(State::AdminDown))));
         assert!(!has_failed(Some(&up), &at(State::AdminDown, later, Some(State::Up))));
-        // Down and up again between two looks.
+        // Down and up again between two observations.
         assert!(has_failed(Some(&up), &at(State::Up, later, Some(State::Up))));
         assert_eq!(words(&down), "down: control detection time expired");
     }

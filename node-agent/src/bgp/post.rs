@@ -1,11 +1,11 @@
-//! A mailbox that holds one thing: what is put in before it is taken becomes part of it, so that it never grows beyond what
-//! there is to say, and nobody who puts something in waits.
+//! One-slot mailbox. Values put before the receiver takes them are merged, so it is bounded and `put` never
+//! blocks.
 
 use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
-/// A mailbox.
+/// A one-slot mailbox.
 #[derive(Debug, Default)]
 pub(super) struct Post<T> {
     waiting: Mutex<T>,
@@ -13,23 +13,23 @@ pub(super) struct Post<T> {
 }
 
 impl<T: Default> Post<T> {
-    /// Puts something in.
+    /// Merges a change into the content and wakes the receiver.
     pub(super) fn put(&self, change: impl FnOnce(&mut T)) {
         change(&mut self.lock());
         self.bell.notify_one();
     }
 
-    /// Waits until something is in, and leaves it there. May be given up at any time.
+    /// Waits until there is new content, without taking it. Cancel-safe.
     pub(super) async fn ring(&self) {
         self.bell.notified().await;
     }
 
-    /// Takes what is in.
+    /// Takes the content.
     pub(super) fn take(&self) -> T {
         std::mem::take(&mut self.lock())
     }
 
     fn lock(&self) -> MutexGuard<'_, T> {
-        self.waiting.lock().expect("no holder of the lock panics")
+        self.waiting.lock().expect("the lock is not poisoned")
     }
 }

@@ -1,4 +1,4 @@
-//! Which sessions would begin anew with other settings. Pure; what decides is what carries it out.
+//! Preview of the sessions that a configuration change would reset. Pure; uses the regular decision code.
 
 use std::net::IpAddr;
 
@@ -9,8 +9,8 @@ use model::{
 
 use super::settings::{self, Identity, Settings};
 
-/// The sessions that would end or begin anew if this node's BGP became another, each with the reason. Whether they are
-/// established is not looked at.
+/// Returns the sessions that a new BGP configuration of this node would end or reset, each with the reason.
+/// The current session state is not considered.
 #[must_use]
 pub fn resets(node: &Name, before: Option<&BgpState>, after: Option<&BgpState>) -> Vec<String> {
     let Some(before) = before else { return Vec::new() };
@@ -26,7 +26,7 @@ pub fn resets(node: &Name, before: Option<&BgpState>, after: Option<&BgpState>) 
 }
 
 fn settings_of(node: &Name, state: &BgpState, peer: &BgpNeighbour) -> Option<Settings> {
-    // Of a dynamic peer any neighbour will do: all have the same settings.
+    // All neighbors of a dynamic peer have the same settings, so any address represents them.
     let address: Option<IpAddr> = match &peer.remote {
         BgpRemote::Network { network, limit: _ } => Some(network.addr()),
         BgpRemote::Address(_) | BgpRemote::Interface(_) => None,

@@ -1,4 +1,4 @@
-//! The routes of one neighbour: what is wanted, with which attributes, and what of it the kernel has taken.
+//! Routes of one neighbor: desired routes, their attributes, and the Adj-RIB-Out.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,13 +18,13 @@ use super::{
     shown::{self, Told},
 };
 
-/// Prefixes that are settled before other neighbours have their turn.
+/// Maximum number of prefixes evaluated before other neighbors get their turn.
 const SETTLED_PER_TURN_MAX: usize = 1024;
 
-/// What the agent wants a neighbour to be told, by prefix.
+/// Desired routes of a neighbor, by prefix.
 pub(super) type Wanted = BTreeMap<IpNet, Arc<Route>>;
 
-/// What of a session the attributes depend on, besides next hops.
+/// Session properties that affect attributes, other than next hops.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Relation {
     pub(super) local_asn: u32,
@@ -32,21 +32,21 @@ pub(super) struct Relation {
     pub(super) role: Option<Role>,
 }
 
-/// The routes of one neighbour.
+/// Routes of one neighbor.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     wanted: Wanted,
-    /// Prefixes of which the table does not know yet what is wanted.
+    /// Changed prefixes that are not in the RIB yet.
     unsettled: BTreeSet<IpNet>,
     /// Empty while the session is not established.
     rib: RibOut,
     is_end_held: bool,
-    /// While the session is established: how attributes are made.
+    /// Attribute construction, while the session is established.
     exports: Option<Exports>,
     relation: Option<Relation>,
     next_hops: NextHops,
     told: OrdMap<IpNet, Told>,
-    /// What was taken of the routes and not by the kernel yet.
+    /// Updates taken from the RIB that the kernel has not accepted yet.
     unsent: Vec<Update>,
 }
 
@@ -62,7 +62,7 @@ impl Routes {
         self.rib.hold_end_of_rib(is_held);
     }
 
-    /// Other routes for some prefixes.
+    /// Applies route changes.
     pub(super) fn change(&mut self, changes: BTreeMap<IpNet, Option<Arc<Route>>>) {
         if self.exports.is_some() {
             self.unsettled.extend(changes.keys());
@@ -75,7 +75,7 @@ impl Routes {
         }
     }
 
-    /// Nothing is wanted any longer.
+    /// Withdraws all routes.
     pub(super) fn withdraw_all(&mut self) {
         let wanted = std::mem::take(&mut self.wanted);
         if self.exports.is_some() {
@@ -83,7 +83,7 @@ impl Routes {
         }
     }
 
-    /// Settles some of what is unsettled.
+    /// Passes some of the changed prefixes to the RIB.
     fn settle(&mut self) {
         let Some(exports) = &mut self.exports else { return };
         for _ in 0..SETTLED_PER_TURN_MAX {
@@ -94,7 +94,7 @@ impl Routes {
         }
     }
 
-    /// The session is established.
+    /// Starts sending after the session is established.
     pub(super) fn begin(&mut self, terms: Terms, relation: Relation, next_hops: NextHops) {
         self.end();
         self.relation = Some(relation);
@@ -102,7 +102,7 @@ impl Routes {
         self.target(next_hops);
     }
 
-    /// Other next hops, in an established session: what changes is told again.
+    /// Applies new next hops to an established session; affected routes are sent again.
     pub(super) fn retarget(&mut self, next_hops: NextHops) {
         if self.relation.is_some() && self.next_hops != next_hops {
             self.target(next_hops);
@@ -120,7 +120,7 @@ impl Routes {
         self.next_hops = next_hops;
     }
 
-    /// The session is lost.
+    /// Resets the state after the session is lost.
     pub(super) fn end(&mut self) {
         self.rib = RibOut::default();
         self.rib.hold_end_of_rib(self.is_end_held);
@@ -135,8 +135,8 @@ impl Routes {
         self.rib.refresh(family);
     }
 
-    /// Messages that are due, of about so many bytes. None while something is unsettled: what belongs together shall be one
-    /// message, and the end of all routes comes after all routes.
+    /// Returns due messages of about `bytes_max` bytes. Returns none while changed prefixes are pending, so
+    /// that related routes share a message and the End-of-RIB marker comes last.
     pub(super) fn take(&mut self, bytes_max: usize) -> Vec<Message> {
         self.settle();
         if !self.unsettled.is_empty() {
@@ -151,7 +151,7 @@ impl Routes {
         messages
     }
 
-    /// The kernel has all that was taken. Answers whether the neighbour was told anything new by it.
+    /// Records that the kernel has accepted all taken updates. Returns true if the Adj-RIB-Out has changed.
     pub(super) fn sent(&mut self) -> bool {
         let now = shown::now();
         let mut is_news = false;
@@ -171,12 +171,12 @@ impl Routes {
         is_news
     }
 
-    /// Whether [`Self::take`] has something to do.
+    /// Returns true if [`Self::take`] has work to do.
     pub(super) fn is_due(&self) -> bool {
         !self.unsettled.is_empty() || self.rib.has_news()
     }
 
-    /// Whether there is something that the kernel does not have.
+    /// Returns true if there are changes the kernel has not accepted yet.
     pub(super) fn has_news(&self) -> bool {
         self.is_due() || !self.unsent.is_empty()
     }
@@ -185,11 +185,11 @@ impl Routes {
         &self.told
     }
 
-    /// Why routes of a family are not told although both sides exchange them; only where some are wanted.
+    /// Returns the reason for which routes of a negotiated family are withheld, if there are any.
     pub(super) fn withheld(&self) -> impl Iterator<Item = String> {
         let without =
             self.next_hops.iter().filter_map(|(family, next_hop)| Some((family, next_hop.as_ref().err()?)));
-        // Looked for only where something is wrong: there may be many routes.
+        // Searched only for a family with a problem, because there may be many routes.
         let wanted =
             without.filter(|(family, _)| self.wanted.keys().any(|prefix| Family::of(prefix) == **family));
         wanted.map(|(family, why)| format!("no {family} routes are announced: {why}"))

@@ -1,5 +1,6 @@
-//! Finds the router at the other end of an interface: by its router advertisements (RFC 4861 §4.2), as routers with
-//! unnumbered sessions send them. Ours say that we are no default router, and let the other side find us.
+//! Discovery of the router at the other end of an interface by Router Advertisements (RFC 4861 §4.2), as
+//! usual for unnumbered sessions. Our advertisements have a Router Lifetime of 0 (no default router) and let
+//! the other side discover this node.
 
 use std::{
     io::{self, IoSliceMut},
@@ -26,38 +27,39 @@ use tracing::debug;
 
 use crate::{links::Links, socket_option};
 
-/// Time between our advertisements: what routers with unnumbered sessions use.
+/// Interval of our advertisements, the usual value of routers with unnumbered sessions.
 const ADVERTISE_INTERVAL: Duration = Duration::from_secs(10);
-/// Time between an advertisement and the next one that somebody asks for (RFC 4861 §10, `MIN_DELAY_BETWEEN_RAS`).
+/// Minimum time between an advertisement and a solicited one (RFC 4861 §10, `MIN_DELAY_BETWEEN_RAS`).
 const ANSWER_INTERVAL: Duration = Duration::from_secs(3);
-/// Pause after something could not be sent, as while the address of a new interface is being checked.
+/// Delay after a failed send, for example during duplicate address detection on a new interface.
 const SEND_RETRY: Duration = Duration::from_millis(500);
-/// A router that was not heard for so long gives way to another one.
+/// Time without an advertisement after which a router is replaced by another one.
 const SILENCE_MAX: Duration = Duration::from_secs(35);
-/// Neighbour discovery never crosses a router (RFC 4861 §6.1.2).
+/// Hop limit of NDP messages, which are never forwarded (RFC 4861 §6.1.2).
 const HOP_LIMIT: i32 = 255;
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 const ROUTER_SOLICITATION: u8 = 133;
 const ROUTER_ADVERTISEMENT: u8 = 134;
-/// The fixed part of an advertisement, in bytes. Ours is nothing else: no lifetime as a default router, nothing specified.
+/// Length of the fixed part of an advertisement. Ours has only this part, with a Router Lifetime of 0 and all
+/// values unspecified.
 const ADVERTISEMENT_BYTES: usize = 16;
 const SOLICITATION_BYTES: usize = 8;
 /// `ICMP6_FILTER` (`linux/icmpv6.h`).
 const ICMP6_FILTER: libc::c_int = 1;
-/// Advertisements are shorter, and only their beginning is read.
+/// Receive buffer. Only the beginning of an advertisement is read.
 const BUFFER_BYTES: usize = 256;
 
-/// Looks for the router of one interface.
+/// Discovery of the router on one interface.
 #[derive(Debug)]
 pub(super) struct Scout {
     interface: InterfaceName,
     links: watch::Receiver<Links>,
-    /// The interface by its number, and the socket on it.
+    /// Interface index and the socket bound to it.
     post: Option<(u32, UdpSocket)>,
     advertise_at: Instant,
     advertised_at: Option<Instant>,
-    /// The router, and when it was heard last.
+    /// Current router and the time of its last advertisement.
     router: Option<(SocketAddrV6, Instant)>,
 }
 
@@ -66,7 +68,7 @@ impl Scout {
         Self { interface, links, post: None, advertise_at: Instant::now(), advertised_at: None, router: None }
     }
 
-    /// Waits until a router is found, or another one than before. May be given up and called again at any time.
+    /// Waits until a router is discovered or has changed. Cancel-safe.
     pub(super) async fn found(&mut self) -> SocketAddrV6 {
         loop {
             self.take_post();
@@ -81,20 +83,20 @@ impl Scout {
                 }
             };
             tokio::select! {
-                // A fault is one of the network that an earlier message met.
+                // An error concerns an earlier message.
                 heard = heard => if let Some(found) = heard.ok().flatten().and_then(|heard| self.note(heard)) {
                     return found;
                 },
                 () = sleep_until(at) => self.advertise(),
                 changed = self.links.changed() => if changed.is_err() {
-                    // Nobody says any longer which interfaces there are.
+                    // The sender of interface updates is gone.
                     std::future::pending::<()>().await;
                 },
             }
         }
     }
 
-    /// Opens the socket on the interface as it is.
+    /// Opens or replaces the socket for the current interface.
     fn take_post(&mut self) {
         let links = self.links.borrow_and_update();
         let link = links.by_index.iter().find(|(_, link)| link.name == self.interface.as_str() && link.is_up);
@@ -107,14 +109,14 @@ impl Scout {
         self.post = index.and_then(|index| match open(&self.interface) {
             Ok(socket) => Some((index, socket)),
             Err(error) => {
-                debug!(interface = %self.interface, %error, "routers cannot be listened for");
+                debug!(interface = %self.interface, %error, "cannot listen for router advertisements");
                 None
             }
         });
         self.advertise_at = Instant::now();
     }
 
-    /// Says that we are here, and asks who else is while that is not known.
+    /// Sends an advertisement, and a solicitation while no router is known.
     fn advertise(&mut self) {
         let now = Instant::now();
         self.advertise_at = now + ADVERTISE_INTERVAL;
@@ -130,13 +132,13 @@ impl Scout {
         match outcome {
             Ok(()) => self.advertised_at = Some(now),
             Err(error) => {
-                debug!(interface = %self.interface, %error, "a router advertisement was not sent");
+                debug!(interface = %self.interface, %error, "cannot send a router advertisement");
                 self.advertise_at = now + SEND_RETRY;
             }
         }
     }
 
-    /// Somebody was heard. A router that is known stays until it falls silent.
+    /// Processes a received message. A known router is kept until it is silent for too long.
     fn note(&mut self, heard: Heard) -> Option<SocketAddrV6> {
         let (index, _) = self.post.as_ref()?;
         let now = Instant::now();
@@ -160,16 +162,16 @@ impl Scout {
     }
 }
 
-/// Who was heard.
+/// A received message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Heard {
-    /// A router.
+    /// Router Advertisement from this address.
     Router(Ipv6Addr),
-    /// Somebody who asks for routers.
+    /// Router Solicitation.
     Asking,
 }
 
-/// A socket for ICMPv6; the runtime has no type of its own for such datagrams.
+/// Opens an ICMPv6 socket, as a `UdpSocket` because the runtime has no type for raw sockets.
 fn open(interface: &InterfaceName) -> io::Result<UdpSocket> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Inet6, SockType::Raw, flags, SockProtocol::IcmpV6)?;
@@ -178,7 +180,7 @@ fn open(interface: &InterfaceName) -> io::Result<UdpSocket> {
     setsockopt(&socket, sockopt::Ipv6Ttl, &HOP_LIMIT)?;
     socket_option::set(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, &HOP_LIMIT)?;
     socket_option::set(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, &0)?;
-    // A bit that is set blocks a type.
+    // A set bit blocks a type.
     let mut filter = [u32::MAX; 8];
     for kind in [ROUTER_SOLICITATION, ROUTER_ADVERTISEMENT] {
         filter[usize::from(kind >> 5)] &= !(1 << (kind & 31));
@@ -187,14 +189,14 @@ fn open(interface: &InterfaceName) -> io::Result<UdpSocket> {
     UdpSocket::from_std(socket.into())
 }
 
-/// Sends, with the checksum that the kernel computes.
+/// Sends a message; the kernel computes the checksum.
 fn send(socket: &UdpSocket, message: &[u8], to: Ipv6Addr, index: u32) -> io::Result<()> {
     let to = SockaddrIn6::from(SocketAddrV6::new(to, 0, 0, index));
     sendto(socket.as_raw_fd(), message, &to, MsgFlags::MSG_DONTWAIT)?;
     Ok(())
 }
 
-/// Takes one message; answers who is heard by it, if it is worth anything.
+/// Receives one message, or returns `None` if it is invalid or irrelevant.
 fn receive(socket: &UdpSocket) -> io::Result<Option<Heard>> {
     let mut buffer = [0; BUFFER_BYTES];
     let mut control = nix::cmsg_space!(libc::c_int);
@@ -211,7 +213,7 @@ fn receive(socket: &UdpSocket) -> io::Result<Option<Heard>> {
     Ok(judge(&buffer[..bytes.min(BUFFER_BYTES)], hop_limit, source))
 }
 
-/// What a message says (RFC 4861 §6.1).
+/// Validates a message (RFC 4861 §6.1).
 fn judge(message: &[u8], hop_limit: Option<i32>, source: Ipv6Addr) -> Option<Heard> {
     let kind = *message.first().filter(|_| hop_limit == Some(HOP_LIMIT))?;
     match kind {

@@ -1,4 +1,4 @@
-//! From what control says of a peer to what a neighbour's task works with. Pure.
+//! Settings of a neighbor task, derived from the configuration of a peer. Pure.
 
 use std::{net::IpAddr, num::NonZeroU8, time::Duration};
 
@@ -18,7 +18,7 @@ use model::{
 use super::socket::Way;
 use crate::bfd::{Reach, SessionConfig};
 
-/// Where a neighbour is.
+/// Location of a neighbor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     /// At this address.
@@ -27,27 +27,27 @@ pub(super) enum Place {
     Interface(InterfaceName),
 }
 
-/// The settings of one neighbour.
+/// Settings of one neighbor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Settings {
     pub(super) session: session::Config,
     pub(super) place: Place,
-    /// The port that it is connected to.
+    /// Destination port for outgoing connections.
     pub(super) port: u16,
     pub(super) way: Way,
     pub(super) bfd: Option<BfdProfileSpec>,
 }
 
-/// Who we are, besides what is said of a peer.
+/// Identity of this node, in addition to the peer configuration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Identity<'a> {
     pub(super) node: &'a Name,
     pub(super) state: &'a BgpState,
-    /// The agent has started just now, and neighbours may remember routes of its predecessor.
+    /// True if the agent has just started, so neighbors may have stale routes of the previous process.
     pub(super) is_restarted: bool,
 }
 
-/// The settings for a peer with one neighbour, or for one neighbour, at `address`, of a dynamic peer.
+/// Returns the settings for a static peer, or for the neighbor of a dynamic peer at `address`.
 pub(super) fn of(
     neighbour: &BgpNeighbour,
     identity: Identity<'_>,
@@ -83,7 +83,7 @@ pub(super) fn of(
         Place::Interface(_) => true,
     };
     let device = match &place {
-        // Its packets can take no other way, and the kernel needs to know which link an address is of.
+        // Packets can take only this interface, and the kernel needs the scope of link-local addresses.
         Place::Interface(interface) => Some(interface.clone()),
         Place::Address(_) => device.clone(),
     };
@@ -102,7 +102,7 @@ pub(super) fn of(
         families: families.iter().map(|family| family_of(*family)).collect(),
         graceful_restart: graceful_restart.map(|GracefulRestart { restart_time }| restart_time),
         is_restarted: identity.is_restarted,
-        // With numbered IPv4 sessions there is no need for it, and routers do not expect it.
+        // Not offered on IPv4 sessions, where it is unnecessary and unexpected.
         extended_next_hop: is_ipv6,
         role: role.map(role_of),
         host_name: Some(identity.node.to_string()),
@@ -112,7 +112,7 @@ pub(super) fn of(
         source: *source_address,
         device,
         hop_limit: *ttl,
-        // RFC 5082 §3: what was sent with 255 has lost one at every router in between.
+        // RFC 5082 §3: every router on the path decrements the initial hop limit of 255.
         hop_limit_min: ttl_security.map(|hops| u8::MAX - (hops.max(1) - 1)),
         password: password.clone(),
         silence_max: (*hold_time > 0).then(|| Duration::from_secs((*hold_time).into())),
@@ -138,7 +138,8 @@ const fn role_of(role: BgpRole) -> Role {
 }
 
 impl Settings {
-    /// What of `next` no connection that stands can take over, in words. What the session itself cannot take over, it says.
+    /// Returns the setting of `next` that no existing connection can adopt, if any. Settings of the session
+    /// itself are checked by the session.
     pub(super) fn needs_new_connection(&self, next: &Self) -> Option<&'static str> {
         let Self { session: _, place, port, way, bfd: _ } = self;
         let Way { source, device, hop_limit, hop_limit_min, password, silence_max: _ } = way;
@@ -155,7 +156,8 @@ impl Settings {
         .find_map(|(differs, what)| differs.then_some(what))
     }
 
-    /// How the path between two addresses is watched. `is_on_link`: both are of one network.
+    /// Returns the BFD configuration of the path. `is_on_link`: true if both addresses are in the same
+    /// network.
     pub(super) fn watch(&self, is_on_link: bool) -> Option<SessionConfig> {
         let profile = self.bfd.as_ref()?;
         let BfdProfileSpec {
@@ -167,10 +169,10 @@ impl Settings {
         } = profile;
         let interval = |millis: u32| {
             let duration = Duration::from_millis(millis.into());
-            // Control keeps to the same bounds.
+            // Control validates the same bounds.
             Interval::new(duration).unwrap_or(if millis < 1000 { Interval::MIN } else { Interval::MAX })
         };
-        // RFC 5882 §10.1: as many hops as BGP itself may take.
+        // RFC 5882 §10.1: multihop BFD if the BGP session is multihop.
         let is_single_hop = if self.session.is_external() {
             self.way.hop_limit_min == Some(u8::MAX)
                 || (self.way.hop_limit_min.is_none() && self.way.hop_limit == 1)
@@ -192,19 +194,20 @@ impl Settings {
     }
 }
 
-/// Whether connections from an address are from the peer, as far as the address says.
+/// Returns true if a connection between these addresses may belong to the peer.
 pub(super) fn is_from(neighbour: &BgpNeighbour, remote: IpAddr, local: IpAddr) -> bool {
     let is_ours = neighbour.source_address.is_none_or(|source| source == local);
     let is_theirs = match &neighbour.remote {
         BgpRemote::Address(address) => *address == remote,
         BgpRemote::Network { network, limit: _ } => network.contains(&remote),
-        // Which interface it came by is for whoever knows the interfaces.
+        // The interface is checked by the caller.
         BgpRemote::Interface(_) => matches!(remote, IpAddr::V6(v6) if v6.is_unicast_link_local()),
     };
     is_ours && is_theirs
 }
 
-/// From where connections of a peer may come: what a key is for. All of the link, of an unnumbered one.
+/// Returns the network from which a peer may connect, for its key. For an unnumbered link this is the whole
+/// link.
 pub(super) fn sources(remote: &BgpRemote) -> IpNet {
     match remote {
         BgpRemote::Address(address) => IpNet::from(*address),

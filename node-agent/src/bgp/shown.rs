@@ -1,4 +1,4 @@
-//! What a speaker shows of itself.
+//! Status of the BGP speaker.
 
 use std::{
     fmt,
@@ -15,41 +15,41 @@ use model::{
     primitives::{name::Name, quantity::Timestamp},
 };
 
-/// All neighbours; a copy costs nothing.
+/// Status of all neighbors; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Shown {
-    /// Each neighbour.
+    /// Status of each neighbor.
     pub neighbours: OrdMap<NeighbourKey, ShownNeighbour>,
-    /// Speakers that connected and belong to no peer.
+    /// Number of connections from addresses that are no peer.
     pub strangers: u64,
-    /// Why connections are not accepted where they should be, in words.
+    /// Reasons for which listening sockets are not open.
     pub faults: Vec<String>,
 }
 
-/// Which neighbour: the name of the peer; of a dynamic one, its address as well.
+/// Identifies a neighbor: the name of the peer and, for a dynamic peer, the address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NeighbourKey {
-    /// The peer.
+    /// Name of the peer.
     pub peer: Name,
-    /// The address of one of those that a dynamic peer stands for.
+    /// Address of a neighbor of a dynamic peer.
     pub address: Option<IpAddr>,
 }
 
-/// One neighbour.
+/// Status of one neighbor.
 #[derive(Debug, Clone)]
 pub struct ShownNeighbour {
-    /// The session as it is reported.
+    /// Session in report format.
     pub session: BgpSession,
-    /// The prefixes that were given to the kernel for the neighbour in this session.
+    /// Adj-RIB-Out: prefixes passed to the kernel in this session.
     pub told: OrdMap<IpNet, Told>,
 }
 
-/// What a neighbour was told of a prefix.
+/// Advertised route of a prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
-    /// Since when it is so.
+    /// Time of the last change.
     pub since: Timestamp,
-    /// The attributes.
+    /// Path attributes.
     pub attributes: Arc<Attributes>,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for NeighbourKey {
     }
 }
 
-/// The time of the day.
+/// Returns the current wall-clock time.
 pub(super) fn now() -> Timestamp {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_unix_seconds(i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX))

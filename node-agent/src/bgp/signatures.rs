@@ -1,16 +1,16 @@
-//! Segments that the kernel dropped because of their MD5 signatures: all that is ever seen of a wrong password.
+//! Counters of segments dropped because of their MD5 signature, the only sign of a wrong password.
 
-/// The counters of the network namespace of the calling thread.
+/// Counters of the network namespace of the calling thread.
 const COUNTERS: &str = "/proc/thread-self/net/netstat";
-/// Signature missing, signature where no key is, wrong signature.
+/// Counter names: missing, unexpected and wrong signature.
 const NAMES: [&str; 3] = ["TCPMD5NotFound", "TCPMD5Unexpected", "TCPMD5Failure"];
 
-/// How many there were; nothing where the kernel does not count.
+/// Returns the sum of the counters, or `None` if the kernel does not provide them.
 pub(super) fn failures() -> Option<u64> {
     sum(&std::fs::read_to_string(COUNTERS).ok()?)
 }
 
-/// The file has two lines of each kind: names, and values in the same order.
+/// Parses the counters. The file has pairs of lines: names, and values in the same order.
 fn sum(text: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
     let (names, values) = (lines.next()?, lines.next()?);

@@ -1,4 +1,4 @@
-//! The sockets of BGP: one that connects, one that listens, and what both say about the way of their packets.
+//! BGP sockets for connecting and listening, and their options.
 
 use std::{
     ffi::OsString,
@@ -22,34 +22,34 @@ use tokio::net::{TcpListener, TcpSocket};
 use super::key;
 use crate::socket_option;
 
-/// The hop limit of packets that shall be recognised as coming from near (RFC 5082 §3).
+/// Initial hop limit for GTSM (RFC 5082 §3).
 const HOP_LIMIT_MAX: u8 = 255;
-/// Network control: what routers drop last.
+/// DSCP CS6 (network control), which routers drop last.
 const CLASS_SELECTOR_6: i32 = 0xc0;
-/// Bytes that the kernel holds for a neighbour and has not sent: with more, it takes none, so that routes that change
-/// meanwhile are told once.
+/// `TCP_NOTSENT_LOWAT`: the kernel accepts no more bytes beyond this unsent amount, so that routes changing
+/// meanwhile are sent only once.
 const NOT_SENT_BYTES_MAX: libc::c_int = 128 << 10;
-/// Connections that wait to be accepted; more are refused by the kernel.
+/// Length of the accept queue.
 const BACKLOG: i32 = 128;
 
-/// How packets to and from a neighbour travel.
+/// Transport settings of the packets exchanged with a neighbor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Way {
-    /// Our address, when it is not the kernel's choice.
+    /// Local address, unless chosen by the kernel.
     pub(super) source: Option<IpAddr>,
-    /// The interface that they must use.
+    /// Required interface.
     pub(super) device: Option<InterfaceName>,
-    /// The hop limit of ours.
+    /// Hop limit of sent packets.
     pub(super) hop_limit: u8,
-    /// The lowest hop limit of theirs (RFC 5082).
+    /// Minimum hop limit of received packets (RFC 5082).
     pub(super) hop_limit_min: Option<u8>,
-    /// Signs both.
+    /// MD5 password for both directions.
     pub(super) password: Option<Secret>,
-    /// How long they may stay without an acknowledgement.
+    /// Maximum time without acknowledgment.
     pub(super) silence_max: Option<Duration>,
 }
 
-/// A socket that is ready to connect to a neighbour.
+/// Creates a socket that can connect to a neighbor.
 pub(super) fn connector(remote: SocketAddr, way: &Way) -> io::Result<TcpSocket> {
     let socket = open(remote.ip())?;
     if let Some(device) = &way.device {
@@ -66,20 +66,19 @@ pub(super) fn connector(remote: SocketAddr, way: &Way) -> io::Result<TcpSocket> 
     Ok(TcpSocket::from_std_stream(socket.into()))
 }
 
-/// Replaces the key of a connection as it runs.
+/// Replaces the key of an open connection.
 pub(super) fn rekey(connection: BorrowedFd<'_>, remote: IpAddr, password: &Secret) -> io::Result<()> {
     key::set(connection, &IpNet::from(remote), Some(password))
 }
 
-/// A socket that waits for connections to an address. `prepare` gives it the keys of those who may make them, before the
-/// first one can come.
+/// Creates a listening socket. `prepare` sets the MD5 keys before the first connection can arrive.
 pub(super) fn listener(
     local: SocketAddr,
     prepare: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
 ) -> io::Result<TcpListener> {
     let socket = open(local.ip())?;
     setsockopt(&socket, sockopt::ReuseAddr, &true)?;
-    // Answers to those who expect 255 come before anything is known of them; others do not mind.
+    // SYN-ACKs are sent before the peer is known; peers without GTSM do not mind a hop limit of 255.
     mark(socket.as_fd(), local.is_ipv4(), HOP_LIMIT_MAX)?;
     if local.is_ipv6() {
         setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
@@ -90,7 +89,7 @@ pub(super) fn listener(
     TcpListener::from_std(socket.into())
 }
 
-/// Says which hop limit packets must have at least; 0: any.
+/// Sets the minimum hop limit of received packets; 0 allows any.
 pub(super) fn set_hop_limit_min(socket: BorrowedFd<'_>, is_ipv4: bool, hop_limit_min: u8) -> io::Result<()> {
     let (level, option) = if is_ipv4 {
         (libc::IPPROTO_IP, libc::IP_MINTTL)
@@ -100,7 +99,7 @@ pub(super) fn set_hop_limit_min(socket: BorrowedFd<'_>, is_ipv4: bool, hop_limit
     socket_option::set(socket, level, option, &libc::c_int::from(hop_limit_min))
 }
 
-/// An address with a port; a link-local one with its link.
+/// Returns a socket address, with the scope if the address is link-local.
 pub(super) fn scoped(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
     let mut socket_address = SocketAddr::new(address, port);
     if let SocketAddr::V6(v6) = &mut socket_address
@@ -111,7 +110,8 @@ pub(super) fn scoped(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
     socket_address
 }
 
-/// Applies a way to a connection. One that a neighbour has made has its key from the listener.
+/// Applies transport settings to a connection. An accepted connection has inherited its key from the
+/// listening socket.
 pub(super) fn travel(socket: BorrowedFd<'_>, is_ipv4: bool, way: &Way) -> io::Result<()> {
     let hop_limit = if way.hop_limit_min.is_some() { HOP_LIMIT_MAX } else { way.hop_limit };
     mark(socket, is_ipv4, hop_limit)?;

@@ -1,4 +1,4 @@
-//! The thread, with a runtime of its own: its sockets are all made in the network namespace that it was born in.
+//! BGP thread with its own runtime, so that all sockets are created in the network namespace of the thread.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ pub(super) fn spawn(start: Start) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Builder::new().name("bgp".to_owned()).spawn(move || {
         runtime.block_on(hub::run(start));
-        // Connections that are still being closed have had their time.
+        // The time for closing connections gracefully is over.
         runtime.shutdown_background();
     })
 }

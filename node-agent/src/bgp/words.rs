@@ -1,4 +1,4 @@
-//! Why connections do not come about or end, in the words of whoever has to repair it.
+//! Error texts of connections, written for operators.
 
 use std::io;
 
@@ -6,10 +6,10 @@ use nix::errno::Errno;
 
 use super::socket::Way;
 
-/// Why a connection could not be made.
+/// Describes a failure to connect.
 pub(super) fn not_connected(error: &io::Error, way: &Way) -> String {
     let errno = error.raw_os_error().map(Errno::from_raw);
-    // The list of the kernel is open.
+    // The kernel's list of errors is open-ended.
     #[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
     let why = match errno {
         Some(Errno::ECONNREFUSED) => "connection refused".to_owned(),
@@ -37,7 +37,7 @@ pub(super) fn not_connected(error: &io::Error, way: &Way) -> String {
     }
 }
 
-/// Why a connection was lost.
+/// Describes the loss of a connection.
 pub(super) fn lost(error: &io::Error) -> String {
     let errno = error.raw_os_error().map(Errno::from_raw);
     #[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
@@ -49,7 +49,7 @@ pub(super) fn lost(error: &io::Error) -> String {
     }
 }
 
-/// Cuts a text at a character, so that it has at most so many bytes.
+/// Truncates a text at a character boundary to at most `bytes_max` bytes.
 pub(super) fn cut(text: &str, bytes_max: usize) -> String {
     text[..text.floor_char_boundary(bytes_max)].to_owned()
 }

@@ -1,37 +1,37 @@
-//! The settings of announcing, checked.
+//! Validated settings for announcing.
 
 use std::{num::NonZeroU8, time::Duration};
 
 use super::{ConfigError, options::AnnounceSettings};
 use crate::announce::ports::OnExit;
 
-/// Time between packets to other nodes when nothing else is said, in milliseconds.
+/// Default interval of packets to other nodes, in milliseconds.
 const PEER_INTERVAL_MS_DEFAULT: u32 = 250;
-/// Packets that may be missing when nothing else is said.
+/// Default number of missing packets.
 const PEER_MULTIPLIER_DEFAULT: u8 = 3;
 
-/// How other nodes are watched, and what becomes of addresses in the end.
+/// Settings for monitoring other nodes and for the shutdown behavior.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AnnounceConfig {
-    /// Time between two packets to each other node.
+    /// Interval of packets to each other node.
     pub peer_interval: Duration,
-    /// Packets that may be missing.
+    /// Number of missing packets after which a node is considered down.
     pub peer_multiplier: NonZeroU8,
-    /// What becomes of announced addresses when the agent is stopped.
+    /// Handling of announced addresses when the agent stops.
     pub on_exit: OnExit,
 }
 
 impl AnnounceConfig {
-    /// Time after which another node that falls silent is noticed.
+    /// Returns the detection time: the time until a silent node is considered down.
     #[must_use]
     pub fn detection_time(&self) -> Duration {
         self.peer_interval * u32::from(self.peer_multiplier.get())
     }
 
-    /// Fills in defaults and checks.
+    /// Applies defaults and validates.
     ///
     /// # Errors
-    /// The first setting that cannot be.
+    /// Returns the first invalid setting.
     pub fn check(settings: AnnounceSettings) -> Result<Self, ConfigError> {
         let AnnounceSettings { peer_interval_ms, peer_multiplier, on_exit } = settings;
         let interval = peer_interval_ms.unwrap_or(PEER_INTERVAL_MS_DEFAULT);

@@ -1,4 +1,5 @@
-//! What an operator can say: flags over environment over file over defaults, checked as a whole before anything starts.
+//! Configuration: flags take precedence over environment variables, those over the file, and the file over
+//! defaults. Validated as a whole before anything starts.
 
 macro_rules! setting_error {
     ($key:literal, $variable:literal, $($problem:tt)*) => {
@@ -35,54 +36,55 @@ use self::{
 };
 use crate::{defaults::ProxyDefaults, enrol::EnrolOptions};
 
-/// Where control listens when nothing else is said.
+/// Default URL of control.
 pub const API_DEFAULT: &str = "http://127.0.0.1:7440";
-/// Control servers that an agent knows: each costs every agent a stream and every report, and a store with more members than
-/// seven is only slower.
+/// Maximum number of control servers. Each costs every agent a stream and all reports, and a store with more
+/// than seven members is only slower.
 pub const APIS_MAX: usize = 8;
-/// Where the state is kept when nothing else is said.
+/// Default state directory.
 pub const STATE_DIR_DEFAULT: &str = "/var/lib/tidegate-agent";
-/// Where the agent shows itself when nothing else is said.
+/// Default listen address of the agent.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:7441";
-/// What is logged when nothing else is said.
+/// Default log filter.
 pub const LOG_DEFAULT: &str = "info";
 
-/// A checked configuration.
+/// A validated configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The base URLs of the control servers, at least one.
+    /// Base URLs of the control servers, at least one.
     pub apis: Vec<Url>,
-    /// How this node proves who it is.
+    /// Identity of this node.
     pub enrolment: EnrolOptions,
-    /// The name of this node.
+    /// Name of this node.
     pub node: Name,
-    /// Where the state is kept.
+    /// State directory.
     pub state_dir: PathBuf,
-    /// Where the agent shows itself.
+    /// Listen address of the agent.
     pub listen: SocketAddr,
-    /// The networks of this node's Workloads, said at registration.
+    /// Networks of this node's Workloads, used at registration.
     pub workload_cidrs: Vec<IpNet>,
-    /// The addresses of this node, said at registration; those found on it when empty.
+    /// Addresses of this node, used at registration; those found on it if empty.
     pub addresses: Vec<IpAddr>,
-    /// The labels of this node, said at registration.
+    /// Labels of this node, used at registration.
     pub labels: Labels,
-    /// The failure zone of this node, said at registration.
+    /// Failure zone of this node, used at registration.
     pub zone: Option<Label>,
-    /// How much a state of another life of control's store may take away before it is held back, in percent.
+    /// Maximum losses of a state from a different store epoch before it is held pending confirmation, in
+    /// percent.
     pub state_guard_percent: u8,
-    /// How the kernel is programmed where the Node does not say.
+    /// Proxy settings used where the Node object has none.
     pub proxy: ProxyDefaults,
-    /// How load balancer addresses are announced.
+    /// Settings for announcing load balancer addresses.
     pub announcing: AnnounceConfig,
-    /// Whether control may ask for fixes of the machine.
+    /// True if control may request fixes of the machine.
     pub allow_fixes: bool,
-    /// What is logged.
+    /// Log filter.
     pub log: String,
-    /// How it is written.
+    /// Log format.
     pub log_format: LogFormat,
 }
 
-/// Something that has to be said differently.
+/// An invalid setting.
 #[derive(Debug, thiserror::Error)]
 #[error("{flag} ({variable}, or `{key}` in the file): {problem}")]
 pub struct ConfigError {
@@ -93,10 +95,10 @@ pub struct ConfigError {
 }
 
 impl Config {
-    /// Fills in defaults and checks everything. `host_name` is the default of `--node`.
+    /// Applies defaults and validates all settings. `host_name` is the default of `--node`.
     ///
     /// # Errors
-    /// The first setting that cannot be.
+    /// Returns the first invalid setting.
     pub fn from_options(options: Options, host_name: &str) -> Result<Self, ConfigError> {
         let Options {
             api,
@@ -138,14 +140,14 @@ impl Config {
     }
 }
 
-/// Authorities and join tokens mean nothing where nothing is encrypted.
+/// Validates CA file and join token, which require an https URL.
 fn check_enrolment(
     ca_file: Option<PathBuf>,
     join_token_file: Option<PathBuf>,
     apis: &[Url],
 ) -> Result<EnrolOptions, ConfigError> {
     if !apis.iter().any(|url| url.scheme() == "https") {
-        let problem = "is for control servers whose URL (--api) begins with https://";
+        let problem = "requires a control server with an https:// URL (--api)";
         if ca_file.is_some() {
             return Err(setting_error!("ca-file", "TIDEGATE_CA_FILE", "{problem}"));
         }
@@ -156,7 +158,7 @@ fn check_enrolment(
     Ok(EnrolOptions { ca_file, join_token_file, join_token: None })
 }
 
-/// The servers, in order; one string may list several.
+/// Validates the servers, in order; a string may contain several, separated by commas.
 fn check_apis(texts: &[String]) -> Result<Vec<Url>, ConfigError> {
     let wrong = |problem: String| setting_error!("api", "TIDEGATE_API", "{problem}");
     let mut urls = Vec::new();
@@ -168,7 +170,7 @@ fn check_apis(texts: &[String]) -> Result<Vec<Url>, ConfigError> {
         urls.push(url);
     }
     if urls.len() > APIS_MAX {
-        return Err(wrong(format!("must be at most {APIS_MAX} servers, are {}", urls.len())));
+        return Err(wrong(format!("must be at most {APIS_MAX} servers, not {}", urls.len())));
     }
     if urls.is_empty() {
         urls.push(check_api(API_DEFAULT)?);
@@ -199,7 +201,7 @@ fn check_api(text: &str) -> Result<Url, ConfigError> {
 
 fn check_node(text: Option<&str>, host_name: &str) -> Result<Name, ConfigError> {
     let name = text.map_or_else(|| host_name.to_ascii_lowercase(), str::to_owned);
-    let from = if text.is_some() { "" } else { "the host name is no node name; give one here. It " };
+    let from = if text.is_some() { "" } else { "the host name is not a valid node name; set one here. It" };
     Name::parse(&name).map_err(|error| setting_error!("node", "TIDEGATE_NODE", "{from}{error}"))
 }
 
@@ -215,10 +217,10 @@ fn check_state_guard(percent: Option<u8>) -> Result<u8, ConfigError> {
     Ok(percent)
 }
 
-/// Checks the settings of the proxy.
+/// Validates the proxy settings.
 ///
 /// # Errors
-/// The first that cannot be.
+/// Returns the first invalid setting.
 pub fn check_proxy(options: ProxySettings) -> Result<ProxyDefaults, ConfigError> {
     let ProxySettings { mode, masquerade_bit, cluster_cidr, node_port_addresses, naming, strict_arp } =
         options;
@@ -239,15 +241,16 @@ pub fn check_proxy(options: ProxySettings) -> Result<ProxyDefaults, ConfigError>
     })
 }
 
-/// The mode that settings ask for.
+/// Parses the proxy mode.
 ///
 /// # Errors
-/// When it is none of ours.
+/// Returns an error for an unknown mode.
 pub fn check_mode(text: Option<&str>) -> Result<ProxyMode, ConfigError> {
     let wrong = |problem: String| setting_error!("mode", "TIDEGATE_MODE", "{problem}");
     let Some(text) = text else { return Ok(ProxyMode::default()) };
-    let names = ProxyMode::ALL.map(|mode| format!("`{}`", mode.as_str())).join(", ");
-    match ProxyMode::ALL.into_iter().find(|mode| mode.as_str() == text) {
+    let names: Vec<_> = ProxyMode::ALL.iter().map(|mode| format!("`{}`", mode.as_str())).collect();
+    let names = names.join(", ");
+    match ProxyMode::ALL.iter().copied().find(|mode| mode.as_str() == text) {
         Some(mode) => Ok(mode),
         None if text.starts_with("win") || text == "kernelspace" => Err(wrong(format!(
             "`{text}` is a mode of Windows nodes, and the agent is Linux only; use one of {names}"
@@ -266,22 +269,22 @@ fn check_naming(text: Option<&str>) -> Result<Naming, ConfigError> {
     }
 }
 
-/// Checks `--listen`.
+/// Parses `--listen`.
 ///
 /// # Errors
-/// It is no address with a port.
+/// Returns an error unless it is an IP address with a port.
 pub fn check_listen(text: Option<&str>) -> Result<SocketAddr, ConfigError> {
     let text = text.unwrap_or(LISTEN_DEFAULT);
     let problem = "must be an IP address and a port, such as 127.0.0.1:7441 or [::1]:7441";
     text.parse().map_err(|_| setting_error!("listen", "TIDEGATE_LISTEN", "{problem}; not `{text}`"))
 }
 
-/// A setting that lists networks.
+/// A setting with a list of networks.
 struct NetworksSetting {
     flag: &'static str,
     variable: &'static str,
     key: &'static str,
-    /// Whether the network of all addresses, or one of special ones, makes sense.
+    /// True if special networks, such as the network of all addresses, are allowed.
     is_any_allowed: bool,
 }
 
@@ -309,7 +312,7 @@ fn check_networks(setting: NetworksSetting, texts: &[String]) -> Result<Vec<IpNe
     let wrong = |problem: String| ConfigError { flag, variable, key, problem };
     if texts.len() > NODE_WORKLOAD_CIDRS_MAX {
         return Err(wrong(format!(
-            "must be at most {NODE_WORKLOAD_CIDRS_MAX} networks, are {}",
+            "must be at most {NODE_WORKLOAD_CIDRS_MAX} networks, not {}",
             texts.len()
         )));
     }
@@ -337,7 +340,7 @@ fn check_networks(setting: NetworksSetting, texts: &[String]) -> Result<Vec<IpNe
     Ok(networks)
 }
 
-/// Labels are `key=value`, as in a label selector.
+/// Validates labels of the form `key=value`.
 fn check_labels(texts: &[String]) -> Result<Labels, ConfigError> {
     let wrong = |problem: String| setting_error!("label", "TIDEGATE_LABEL", "{problem}");
     let mut labels = Labels::new();
@@ -363,7 +366,7 @@ fn check_zone(text: Option<&str>) -> Result<Option<Label>, ConfigError> {
 fn check_addresses(texts: &[String]) -> Result<Vec<IpAddr>, ConfigError> {
     let wrong = |problem: String| setting_error!("address", "TIDEGATE_ADDRESS", "{problem}");
     if texts.len() > NODE_ADDRESSES_MAX {
-        return Err(wrong(format!("must be at most {NODE_ADDRESSES_MAX} addresses, are {}", texts.len())));
+        return Err(wrong(format!("must be at most {NODE_ADDRESSES_MAX} addresses, not {}", texts.len())));
     }
     let mut addresses = Vec::new();
     for text in texts {

@@ -1,15 +1,16 @@
-//! The words of the command line, the environment and the file, before they are checked.
+//! Raw settings from the command line, the environment and the file, before validation.
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Deserializer};
 
-/// Programs the kernel of one machine as the Tidegate control server says.
+/// Programs the kernel of one machine according to the Tidegate control server.
 ///
-/// The agent follows the control server, keeps the last good state on disk, programs the kernel, reads back what it
-/// programmed, and reports. Traffic never waits for it: stopping it changes no packet's way, and starting it again with
-/// nothing to do writes nothing. To remove everything it ever programmed, run `tidegate-agent cleanup`.
+/// The agent follows the control server, saves the last good state on disk, programs the kernel, verifies the
+/// result by reading it back, and reports. Traffic does not depend on the running agent: stopping it affects
+/// no packets, and a restart without changes writes nothing. To remove everything it has programmed, run
+/// `tidegate-agent cleanup`.
 #[derive(Debug, Parser)]
 #[command(
     name = "tidegate-agent",
@@ -21,18 +22,18 @@ use serde::{Deserialize, Deserializer};
         on standard output when it runs; logs go to standard error."
 )]
 pub struct Cli {
-    /// A TOML file with settings
+    /// TOML file with settings
     #[arg(long, global = true, env = "TIDEGATE_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The settings.
+    /// Settings.
     #[command(flatten)]
     pub options: Options,
-    /// What to do; `run` when left out.
+    /// Subcommand; `run` if omitted.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
-/// What to do.
+/// Subcommands.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub enum Command {
     /// Follow the control server and program the kernel (the default)
@@ -42,120 +43,123 @@ pub enum Command {
     /// Connections through virtual addresses break. Foreign rules are not touched. Refuses while an agent runs with the
     /// same state directory, because that agent would put everything back.
     Cleanup {
-        /// Clean up although an agent runs
+        /// Clean up even if an agent is running
         #[arg(long)]
         force: bool,
     },
-    /// Ask the agent that runs here whether it is well, and exit with 1 when it is not
+    /// Check the health of the agent running here, and exit with 1 if it is unhealthy
     ///
-    /// For engines that look after containers: asks `/healthz` at --listen, so give that by its variable where it is not the
-    /// default.
+    /// For container engines. Requests `/healthz` at --listen; set its environment variable if the address is
+    /// not the default.
     Healthcheck,
-    /// Take a state of control that the agent holds back, although it takes much away
+    /// Accept a state from control that the agent holds pending confirmation
     ///
-    /// The agent holds back a state of another life of control's store, such as an empty or a foreign database, when more
-    /// than --state-guard-percent of its virtual addresses or endpoints are missing in it. Its log, `/v1/state` and
-    /// `tidegate status` say which epoch it is. Another epoch is not confirmed by this.
+    /// The agent holds a state from a different epoch of control's store, such as an empty or foreign
+    /// database, if more than --state-guard-percent of its virtual addresses or endpoints are missing in it.
+    /// Its log, `/v1/state` and `tidegate status` show the epoch. Only that epoch is confirmed.
     Confirm {
-        /// The epoch of the state that is held back
+        /// The epoch of the held state
         #[arg(long, value_name = "EPOCH")]
         epoch: u64,
     },
-    /// Carry the connections of userspace mode; agents start it by themselves
+    /// Relay the connections of userspace mode; started by the agent itself
     #[command(hide = true)]
     Relay {
         /// The packet mark of the capture rules; exactly one bit
         #[arg(long, value_name = "MARK")]
         mark: u32,
-        /// Start although another relay runs, to take over from it
+        /// Start even if another relay is running, to take over from it
         #[arg(long)]
         successor: bool,
     },
-    /// Write man pages and completions below a directory that is laid out as /usr/share; packages are made with it
+    /// Write man pages and completions into a directory laid out like /usr/share; used for packaging
     #[command(hide = true)]
     Manual {
         /// The directory
         #[arg(value_name = "DIR")]
         share: PathBuf,
     },
-    /// Say whether this machine can carry out the proxy mode, and load kernel modules that it lacks
+    /// Check if this machine supports the proxy mode, and load missing kernel modules
     ///
-    /// Lists what the mode needs as present, built-in, loadable or missing. Each need is tested for real in a network
-    /// namespace of its own; rules and links of the machine are not touched. Exits with 1 when something is missing
-    /// that the mode cannot do without.
+    /// Lists the requirements of the mode as present, built-in, loadable or missing. Each is tested in a
+    /// temporary network namespace; rules and links of the machine are not changed. Exits with 1 if a
+    /// required item is missing.
     Preflight {
-        /// Only look: load no module
+        /// Only check: load no module
         #[arg(long)]
         no_load: bool,
-        /// How to print the findings
+        /// Output format
         #[arg(long, short, value_enum, default_value_t)]
         output: OutputFormat,
     },
-    /// Say what is odd on this machine: what the proxy mode lacks, and what else stands in the way of traffic
+    /// Diagnose this machine: missing requirements of the proxy mode, and other obstacles to traffic
     ///
-    /// Looks at rules, marks, sizes, tables and programs of others, and says why each matters and how to put it right. The
-    /// agent need not run, and control is not asked. Exits with 1 when something is broken.
+    /// Checks rules, marks, MTUs, tables and programs of others, and explains each problem with its remedy.
+    /// Works without a running agent or control. Exits with 1 if something is broken.
     Doctor {
-        /// Show what is well, too
+        /// Show successful checks, too
         #[arg(long, short)]
         all: bool,
-        /// Make the fixes that take nothing from anybody; each is named with its finding
+        /// Apply the safe fixes; each is named with its finding
         #[arg(long)]
         fix: bool,
-        /// Do not ask before fixes are made
+        /// Apply fixes without confirmation
         #[arg(long, short, requires = "fix")]
         yes: bool,
-        /// How to print the findings
+        /// Output format
         #[arg(long, short, value_enum, default_value_t)]
         output: OutputFormat,
     },
 }
 
-/// How to print what was found.
+/// Output format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// For people.
+    /// Table for people.
     #[default]
     Table,
-    /// For programs.
+    /// JSON for programs.
     Json,
 }
 
-/// The settings, as they were said.
+/// Raw settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Options {
-    /// Where the control servers are, separated by commas [default: http://127.0.0.1:7440]
+    /// URLs of the control servers, separated by commas [default: http://127.0.0.1:7440]
     ///
-    /// The state is taken from one of them, and from the next when that one ends or falls silent; reports go to all.
+    /// The state comes from one of them, and from the next if that one fails; reports go to all.
     #[arg(long, global = true, env = "TIDEGATE_API", value_name = "URL,…", value_delimiter = ',')]
     #[serde(deserialize_with = "one_or_several")]
     pub api: Option<Vec<String>>,
-    /// PEM file with the authorities of the control servers, for URLs that begin with https:// [default: what the join token
-    /// says and control told at the last renewal, or the machine's own]
+    /// PEM file with the CA certificates of the control servers, for https:// URLs [default: the pin of the
+    /// join token and the CA certificates from the last renewal, or the CAs of the machine]
     #[arg(long, global = true, env = "TIDEGATE_CA_FILE", value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
-    /// File with a join token, with which this node gets its certificate; TIDEGATE_JOIN_TOKEN may hold the token itself
+    /// File with a join token, by which this node obtains its certificate; TIDEGATE_JOIN_TOKEN may contain
+    /// the token itself
     ///
-    /// A token counts once. It is read again when the certificate has ended, so a new one can be put there.
+    /// A token can be used once. The file is read again after the certificate has expired, so that a new
+    /// token can be provided.
     #[arg(long, global = true, env = "TIDEGATE_JOIN_TOKEN_FILE", value_name = "FILE")]
     pub join_token_file: Option<PathBuf>,
-    /// The name of this node at the control server [default: the host name]
+    /// Name of this node at the control server [default: the host name]
     #[arg(long, global = true, env = "TIDEGATE_NODE", value_name = "NAME")]
     pub node: Option<String>,
-    /// Where the last good state is kept; one agent per directory [default: /var/lib/tidegate-agent]
+    /// Directory for the last good state; one agent per directory [default: /var/lib/tidegate-agent]
     #[arg(long, global = true, env = "TIDEGATE_STATE_DIR", value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Where to serve /metrics, /healthz, /v1/state, /v1/traffic and /v1/announcements [default: 127.0.0.1:7441]
+    /// Listen address for /metrics, /healthz, /v1/state, /v1/traffic and /v1/announcements [default:
+    /// 127.0.0.1:7441]
     #[arg(long, global = true, env = "TIDEGATE_LISTEN", value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
-    /// The networks of this node's workloads, separated by commas; used when the node registers itself
+    /// Networks of this node's workloads, separated by commas; used when the node registers itself
     ///
     /// Traffic from any node's workload networks to virtual addresses keeps its source address.
     #[arg(long, global = true, env = "TIDEGATE_WORKLOAD_CIDR", value_name = "CIDR,…", value_delimiter = ',')]
     pub workload_cidr: Option<Vec<String>>,
-    /// The addresses of this node, primary first, separated by commas; used when the node registers itself [default:
-    /// those found on it]
+    /// Addresses of this node, primary first, separated by commas; used when the node registers itself
+    /// [default: those found on it]
     #[arg(long, global = true, env = "TIDEGATE_ADDRESS", value_name = "IP,…", value_delimiter = ',')]
     pub address: Option<Vec<String>>,
     /// Labels of this node as `key=value`, separated by commas; used when the node registers itself
@@ -163,21 +167,22 @@ pub struct Options {
     /// Advertisements select nodes by them.
     #[arg(long, global = true, env = "TIDEGATE_LABEL", value_name = "KEY=VALUE,…", value_delimiter = ',')]
     pub label: Option<Vec<String>>,
-    /// The failure zone of this node; used when the node registers itself
+    /// Failure zone of this node; used when the node registers itself
     #[arg(long, global = true, env = "TIDEGATE_ZONE", value_name = "ZONE")]
     pub zone: Option<String>,
-    /// What to log, as in `info` or `warn,node_agent=debug`; RUST_LOG counts when this is left out [default: info]
+    /// Log filter, such as `info` or `warn,node_agent=debug`; RUST_LOG is used if omitted [default: info]
     #[arg(long, global = true, env = "TIDEGATE_LOG", value_name = "FILTER")]
     pub log: Option<String>,
-    /// How to write the log [default: text]
+    /// Log format [default: text]
     #[arg(long, global = true, env = "TIDEGATE_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
-    /// The share of virtual addresses, or of endpoints, that a state of another life of control's store may take away
-    /// before it is held back until it is confirmed; in percent, 100 to take everything [default: 50]
+    /// Maximum share of virtual addresses, or of endpoints, that a state from a different epoch of control's
+    /// store may remove before it is held pending confirmation; in percent, 100 to accept everything
+    /// [default: 50]
     #[arg(long, global = true, env = "TIDEGATE_STATE_GUARD_PERCENT", value_name = "PERCENT")]
     pub state_guard_percent: Option<u8>,
-    /// Let control ask for the fixes that `doctor` marks as safe, a closed list: packets are forwarded, the table of connections
-    /// is made larger, kernel modules of the mode are loaded [default: false]
+    /// Allow control to request the fixes that `doctor` marks as safe, a closed list: enabling IP forwarding,
+    /// enlarging the conntrack table, loading kernel modules of the mode [default: false]
     #[arg(
         long,
         global = true,
@@ -188,29 +193,31 @@ pub struct Options {
         default_missing_value = "true"
     )]
     pub allow_fixes: Option<bool>,
-    /// The proxy.
+    /// Proxy settings.
     #[command(flatten)]
     #[serde(flatten)]
     pub proxy: ProxySettings,
-    /// The announcing of addresses.
+    /// Settings for announcing.
     #[command(flatten)]
     #[serde(flatten)]
     pub announcing: AnnounceSettings,
 }
 
-/// The settings of the announcing of load balancer addresses.
+/// Settings for announcing load balancer addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(next_help_heading = "Announcing load balancer addresses")]
 pub struct AnnounceSettings {
-    /// Time between two packets by which nodes see that another one lives, 10 to 10000 [default: 250]
+    /// Interval of the packets by which nodes monitor each other, 10 to 10000 [default: 250]
     #[arg(long, global = true, env = "TIDEGATE_PEER_INTERVAL_MS", value_name = "MILLISECONDS")]
     pub peer_interval_ms: Option<u32>,
-    /// Packets that may be missing before another node takes this one's addresses over, 2 to 50 [default: 3]
+    /// Number of missing packets after which another node takes over the addresses of this one, 2 to 50
+    /// [default: 3]
     #[arg(long, global = true, env = "TIDEGATE_PEER_MULTIPLIER", value_name = "COUNT")]
     pub peer_multiplier: Option<u8>,
-    /// What becomes of announced addresses when the agent is stopped: handover to other nodes and routers' other ways, or
-    /// keep, which asks nodes to wait 10 seconds for its return and routers to keep its routes [default: handover]
+    /// Handling of announced addresses when the agent stops: handover to other nodes and to other routes, or
+    /// keep, which asks nodes to wait 10 seconds for its return and routers to keep its routes [default:
+    /// handover]
     #[arg(long, global = true, env = "TIDEGATE_ON_EXIT", value_name = "WAY")]
     pub on_exit: Option<String>,
 }
@@ -226,21 +233,22 @@ impl AnnounceSettings {
     }
 }
 
-/// The settings of the proxy; each counts where the Node object says nothing.
+/// Proxy settings, used where the Node object has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 #[command(next_help_heading = "Proxy, where the Node object does not say otherwise")]
 pub struct ProxySettings {
-    /// How to program the kernel: nftables, iptables, ipvs or userspace [default: nftables]
+    /// Proxy mode: nftables, iptables, ipvs or userspace [default: nftables]
     #[arg(long, global = true, env = "TIDEGATE_MODE", value_name = "MODE")]
     pub mode: Option<String>,
-    /// The bit of the packet mark that asks for masquerading, 0 to 31 [default: 14]
+    /// Bit of the packet mark that requests masquerading, 0 to 31 [default: 14]
     #[arg(long, global = true, env = "TIDEGATE_MASQUERADE_BIT", value_name = "BIT")]
     pub masquerade_bit: Option<u8>,
-    /// Networks whose sources count as workloads, separated by commas [default: the workload networks of all nodes]
+    /// Source networks treated as workloads, separated by commas [default: the workload networks of all
+    /// nodes]
     #[arg(long, global = true, env = "TIDEGATE_CLUSTER_CIDR", value_name = "CIDR,…", value_delimiter = ',')]
     pub cluster_cidr: Option<Vec<String>>,
-    /// Networks of the addresses at which node ports answer, separated by commas [default: all addresses]
+    /// Networks of the addresses that serve node ports, separated by commas [default: all addresses]
     #[arg(
         long,
         global = true,
@@ -249,11 +257,12 @@ pub struct ProxySettings {
         value_delimiter = ','
     )]
     pub node_port_addresses: Option<Vec<String>>,
-    /// How to name chains and sets in iptables and ipvs mode: tidegate, or kube for kube-proxy's names [default:
-    /// tidegate]
+    /// Naming of chains and sets in iptables and ipvs mode: tidegate, or kube for kube-proxy's names
+    /// [default: tidegate]
     #[arg(long, global = true, env = "TIDEGATE_NAMING", value_name = "NAMING")]
     pub naming: Option<String>,
-    /// Answer ARP in ipvs mode only for addresses of the interface asked: true or false [default: true]
+    /// In ipvs mode, reply to ARP only for addresses of the receiving interface: true or false [default:
+    /// true]
     #[arg(long, global = true, env = "TIDEGATE_STRICT_ARP", value_name = "BOOLEAN")]
     pub strict_arp: Option<bool>,
 }
@@ -272,7 +281,7 @@ impl ProxySettings {
     }
 }
 
-/// Takes a list, or what would be the only one of it.
+/// Deserializes a list, or a single value as a list of one.
 fn one_or_several<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a URL, or a list of URLs")]
@@ -287,7 +296,7 @@ fn one_or_several<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<Strin
 }
 
 impl LogFormat {
-    /// Its word on the command line.
+    /// Returns the command line value.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -297,45 +306,45 @@ impl LogFormat {
     }
 }
 
-/// How to write the log.
+/// Log format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Table for people.
     #[default]
     Text,
     /// One JSON object per line.
     Json,
 }
 
-/// Why the file of settings cannot be used.
+/// Reason for which the settings file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It cannot be read.
-    #[error("--config {path} cannot be read")]
+    /// The file cannot be read.
+    #[error("cannot read --config {path}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: std::io::Error,
     },
-    /// It does not say settings.
-    #[error("--config {path} is not a file of settings; its keys are the names of the flags")]
+    /// The file is malformed or has unknown keys.
+    #[error("--config {path} is not a valid settings file; its keys are the names of the flags")]
     Form {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Where and what.
+        /// Position and cause.
         #[source]
         source: toml::de::Error,
     },
 }
 
 impl Options {
-    /// Reads a file of settings.
+    /// Reads a settings file.
     ///
     /// # Errors
-    /// When it cannot be read, or says something that is no setting.
+    /// Returns [`FileError`] if the file cannot be read, is malformed or has an unknown key.
     pub fn from_file(path: &Path) -> Result<Self, FileError> {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path)
@@ -343,7 +352,7 @@ impl Options {
         toml::from_str(&text).map_err(|source| FileError::Form { path: shown, source })
     }
 
-    /// These settings, and where they say nothing, the others.
+    /// Returns these settings, completed by `other` where they are missing.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         let Self {

@@ -56,7 +56,7 @@ impl MemoryFlows {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().expect("no holder of the lock panics")
+        self.0.lock().expect("the lock is not poisoned")
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is known of each control server: for who looks at the agent, and for the parts of it that go by what others met.
+//! Observed state of each control server, for status output and for other parts of the agent.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,44 +7,44 @@ use serde::Serialize;
 
 use super::ServerId;
 
-/// What an open stream from a server is for.
+/// Purpose of an open stream from a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StreamUse {
-    /// There is none.
+    /// No stream.
     None,
-    /// The agent takes its state from this server.
+    /// The agent receives its state from this server.
     State,
-    /// The server may ask; the state comes from another one.
+    /// The server may send queries; the state comes from another server.
     Questions,
 }
 
-/// One server, as the agent met it.
+/// Observed state of one server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Seen {
-    /// Its base URL.
+    /// Base URL.
     pub url: String,
-    /// What the open stream from it is for.
+    /// Purpose of the open stream.
     pub stream: StreamUse,
-    /// Why the last stream ended, or could not be opened; nothing once another one works.
+    /// Reason for which the last stream ended or could not be opened; cleared once another one works.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream_error: Option<String>,
-    /// Streams opened since the start of the agent.
+    /// Number of streams opened since the start of the agent.
     pub streams_opened: u64,
-    /// Whether it took the last report; nothing before the first.
+    /// True if the server accepted the last report; `None` before the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub takes_reports: Option<bool>,
-    /// Why it did not take the last report.
+    /// Reason for which the server did not accept the last report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report_error: Option<String>,
-    /// Reports that it took.
+    /// Number of accepted reports.
     pub reports: u64,
-    /// Reports that could not be delivered to it.
+    /// Number of reports that could not be delivered.
     pub report_errors: u64,
 }
 
-/// The board of all servers.
+/// Observed state of all servers.
 #[derive(Debug)]
 pub struct Board(Mutex<Vec<Seen>>);
 
@@ -63,19 +63,19 @@ impl Board {
         Self(Mutex::new(seen.collect()))
     }
 
-    /// All servers, in the order in which they were given.
+    /// Returns all servers in configuration order.
     #[must_use]
     pub fn all(&self) -> Vec<Seen> {
         self.lock().clone()
     }
 
-    /// How many streams were opened from a server.
+    /// Returns the number of streams opened from a server.
     #[must_use]
     pub fn streams_opened(&self, server: ServerId) -> u64 {
         self.lock()[server.0].streams_opened
     }
 
-    /// Notes that a stream was opened.
+    /// Records that a stream was opened.
     pub fn opened(&self, server: ServerId, stream: StreamUse) {
         let mut all = self.lock();
         let seen = &mut all[server.0];
@@ -84,7 +84,8 @@ impl Board {
         seen.streams_opened += 1;
     }
 
-    /// Notes that the stream for this use has ended, or could not be opened; another one may be open meanwhile.
+    /// Records that the stream for this use has ended or could not be opened. A stream for the other use may
+    /// be open.
     pub fn ended(&self, server: ServerId, stream: StreamUse, error: Option<String>) {
         let mut all = self.lock();
         let seen = &mut all[server.0];
@@ -94,7 +95,8 @@ impl Board {
         }
     }
 
-    /// Notes what became of a report; `tell` hears whether any server takes reports, in the order in which that changes.
+    /// Records the result of a report. `tell` is called with true if any server accepts reports, in the order
+    /// of changes.
     pub fn reported(&self, server: ServerId, outcome: Result<(), String>, tell: impl FnOnce(bool)) {
         let mut all = self.lock();
         let seen = &mut all[server.0];
@@ -107,7 +109,7 @@ impl Board {
         tell(all.iter().any(|seen| seen.takes_reports == Some(true)));
     }
 
-    /// Nothing is half done when a holder panics: every change is of plain fields.
+    /// Locks the state. A poisoned lock is harmless, because changes are assignments of plain fields.
     fn lock(&self) -> MutexGuard<'_, Vec<Seen>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

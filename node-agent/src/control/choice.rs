@@ -1,8 +1,9 @@
-//! Which control server an agent takes its state from. Pure.
+//! Selection of the control server that an agent receives its state from. Pure.
 //!
-//! Each node has an order of its own over the servers, so that the agents of a cluster spread over them, and so that those of
-//! a server that ends spread over the others. A stream that ends leads to the next server at once; when all have been tried
-//! in vain, it is time to wait. Nobody returns to a server that is better liked but by going around.
+//! Each node has its own order of the servers, so that the agents of a cluster, and those of a failing
+//! server, spread over all servers. When a stream ends, the next server is tried at once; after all have
+//! failed, the agent waits. An agent does not fall back to its preferred server; it only moves on to the
+//! next.
 
 use model::primitives::name::Name;
 use reqwest::Url;
@@ -10,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::ServerId;
 
-/// Where to follow control, and where next.
+/// Current server and order of the next ones.
 #[derive(Debug, Clone)]
 pub struct Choice {
     order: Vec<ServerId>,
@@ -18,36 +19,37 @@ pub struct Choice {
     in_vain: usize,
 }
 
-/// When to try the next server.
+/// Time to try the next server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// Now.
+    /// At once.
     AtOnce,
-    /// After a wait: every server has been tried.
+    /// After a backoff, because every server has been tried.
     AfterWait,
 }
 
 impl Choice {
-    /// Begins with the server that this node likes best.
+    /// Starts with the preferred server of this node.
     ///
     /// # Panics
-    /// When there is no server.
+    /// Panics if there is no server.
     #[must_use]
     pub fn new(node: &Name, urls: &[Url]) -> Self {
-        assert!(!urls.is_empty(), "an agent follows some control server");
+        assert!(!urls.is_empty(), "an agent has at least one control server");
         let mut order: Vec<_> = (0..urls.len()).map(ServerId).collect();
-        // Rendezvous hashing: a server that is added or removed moves only the agents that it gets or had.
+        // Rendezvous hashing: adding or removing a server affects only the agents it gets or had.
         order.sort_by_key(|server| std::cmp::Reverse((liking(node, &urls[server.0]), *server)));
         Self { order, at: 0, in_vain: 0 }
     }
 
-    /// The server whose turn it is.
+    /// Returns the current server.
     #[must_use]
     pub fn server(&self) -> ServerId {
         self.order[self.at]
     }
 
-    /// Goes on to the next server after the stream of this one has ended, which had worked for a while or had not.
+    /// Moves to the next server after a stream has ended. `has_worked`: true if the stream worked for a
+    /// while.
     pub fn go_on(&mut self, has_worked: bool) -> Pace {
         if has_worked {
             self.in_vain = 0;
@@ -62,11 +64,11 @@ impl Choice {
     }
 }
 
-/// How much a node likes a server: the same in every version of the agent.
+/// Returns the preference of a node for a server. Stable across versions of the agent.
 fn liking(node: &Name, url: &Url) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(node.as_str());
-    // No name has a line end: nothing runs together.
+    // Names contain no line feed, so the concatenation is unambiguous.
     hash.update("\n");
     hash.update(url.as_str());
     hash.finalize().into()

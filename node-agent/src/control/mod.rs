@@ -1,12 +1,12 @@
-//! The control servers that this agent knows, and the one client for all of them.
+//! Control servers of this agent and their shared HTTP client.
 //!
-//! Whoever sends anything to control takes the client anew for each request: it is replaced when this node's certificate is
-//! renewed, and a stream that is open then goes on over the connection it has.
+//! Requests must fetch the client each time: it is replaced when the certificate of this node is renewed.
+//! Open streams continue on their connections.
 //!
 //! ```text
-//!            ┌─ one of them: the state, and questions ─▶ feed            (control/choice.rs says which)
-//! servers ───┼─ the others: questions only ────────────▶ feed/questions.rs
-//!            └─ all of them ◀──────────────── reports, and the answers to what each asked
+//!            ┌─ one of them: state and queries ─▶ feed                  (selected by control/choice.rs)
+//! servers ───┼─ the others: queries only ───────▶ feed/questions.rs
+//!            └─ all of them ◀─────────── reports, and the replies to their queries
 //! ```
 
 pub mod board;
@@ -22,65 +22,65 @@ use tokio::sync::watch;
 
 use self::board::Board;
 
-/// Time to make a connection to control.
+/// Timeout for connecting to control.
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// One of the control servers, by its place in [`Control::urls`].
+/// Index of a control server in [`Control::urls`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerId(usize);
 
-/// The ways to control.
+/// Connections to control.
 #[derive(Debug)]
 pub struct Control {
-    /// The base URLs of the servers, at least one.
+    /// Base URLs of the servers, at least one.
     pub urls: Vec<Url>,
-    /// The client for all of them; whoever renews this node's certificate puts another one here.
+    /// Client for all servers; replaced when the certificate of this node is renewed.
     pub client: ArcSwap<Client>,
-    /// The server that the state comes from; nothing while there is none.
+    /// Server that the state comes from; `None` while there is none.
     pub serving: watch::Sender<Option<ServerId>>,
-    /// What is known of each server.
+    /// Observed state of each server.
     pub board: Board,
 }
 
 impl Control {
-    /// Ways to these servers.
+    /// Creates the connections to these servers.
     ///
     /// # Panics
-    /// When there is none.
+    /// Panics if there is no server.
     #[must_use]
     pub fn new(urls: Vec<Url>, client: Client) -> Self {
-        assert!(!urls.is_empty(), "an agent follows some control server");
+        assert!(!urls.is_empty(), "an agent has at least one control server");
         let board = Board::new(&urls);
         Self { urls, client: ArcSwap::from_pointee(client), serving: watch::Sender::new(None), board }
     }
 
-    /// The client of this moment; for one request, not to be kept.
+    /// Returns the current client, to be used for one request only.
     #[must_use]
     pub fn client(&self) -> Arc<Client> {
         self.client.load_full()
     }
 
-    /// All servers, in the order in which they were given.
+    /// Returns all servers in configuration order.
     pub fn servers(&self) -> impl Iterator<Item = ServerId> + use<> {
         (0..self.urls.len()).map(ServerId)
     }
 
-    /// Whether there is another server to turn to.
+    /// Returns true if there is more than one server.
     #[must_use]
     pub fn has_several(&self) -> bool {
         self.urls.len() > 1
     }
 
-    /// The base URL of a server.
+    /// Returns the base URL of a server.
     ///
     /// # Panics
-    /// When it is a server of other ways than these.
+    /// Panics if the server belongs to another `Control`.
     #[must_use]
     pub fn base(&self, server: ServerId) -> &Url {
-        self.urls.get(server.0).expect("a server is one of those that it was taken from")
+        self.urls.get(server.0).expect("a server ID is a valid index of its Control")
     }
 
-    /// The URL of a path at a server; the path begins with `/`.
+    /// Returns the URL of a path at a server. The path must begin with `/`.
     #[must_use]
     pub fn url(&self, server: ServerId, path: &str) -> Url {
         let mut url = self.base(server).clone();
@@ -89,26 +89,26 @@ impl Control {
     }
 }
 
-/// A client that trusts these authorities when it is led to `https` URLs, and shows no certificate. Proxies of the environment
-/// are for the web, not for the way to control.
+/// Creates a client that trusts these CAs for `https` URLs and has no client certificate. Proxy settings of
+/// the environment are ignored.
 ///
 /// # Errors
-/// When the system gives out no resources.
+/// Returns an error if the TLS configuration or the client cannot be created.
 pub fn client(roots: RootCertStore) -> anyhow::Result<Client> {
     let provider = Arc::new(ring::default_provider());
     let tls = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .context("TLS 1.3 cannot be spoken")?
+        .context("TLS 1.3 is not available")?
         .with_root_certificates(roots)
         .with_no_client_auth();
     client_with(tls)
 }
 
-/// A client with all of its TLS settings in the hands of the caller.
+/// Creates a client with this TLS configuration.
 ///
 /// # Errors
-/// When the system gives out no resources.
+/// Returns an error if the client cannot be created.
 pub fn client_with(tls: ClientConfig) -> anyhow::Result<Client> {
     let builder = Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT);
-    builder.tls_backend_preconfigured(tls).build().context("no HTTP client")
+    builder.tls_backend_preconfigured(tls).build().context("cannot create the HTTP client")
 }

@@ -13,10 +13,15 @@ use model::{
         Program,
         oracle::{self, Connection, Fate, Networks},
     },
-    wire::report::FailureReason,
+    wire::{
+        plan::LineChange,
+        report::FailureReason,
+        trace::{Packet, Traced},
+    },
 };
 
-use super::{Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic};
+use super::{Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic};
+use crate::conntrack::nudge::wire::Nudge;
 
 /// Our objects in a kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -99,7 +104,7 @@ impl MemoryKernel {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().expect("no holder of the lock panics")
+        self.0.lock().expect("the lock is not poisoned")
     }
 
     fn fail_if_told(&self, action: &str) -> Result<(), KernelError> {
@@ -161,6 +166,10 @@ impl Dataplane for MemoryDataplane {
         self.mode
     }
 
+    fn begin(&mut self) -> Result<(), KernelError> {
+        Ok(())
+    }
+
     fn observe(&mut self) -> Result<(), KernelError> {
         self.kernel.fail_if_told("reading the kernel in memory")?;
         let inner = self.kernel.lock();
@@ -199,6 +208,14 @@ impl Dataplane for MemoryDataplane {
         pass
     }
 
+    fn upkeep(&mut self) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    fn take_cut(&mut self) -> Vec<Nudge> {
+        Vec::new()
+    }
+
     fn retire(&mut self) -> Result<bool, KernelError> {
         let mut inner = self.kernel.lock();
         if inner.retirement > 0 {
@@ -209,8 +226,38 @@ impl Dataplane for MemoryDataplane {
         self.cleanup().map(|_| true)
     }
 
+    fn abandon(&mut self) {}
+
+    fn is_tracked(&self) -> bool {
+        true
+    }
+
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
         Ok(self.kernel.lock().traffic.clone())
+    }
+
+    fn sees_refusals(&self) -> bool {
+        false
+    }
+
+    fn refusals(&mut self) -> Result<Vec<Refusals>, KernelError> {
+        Ok(Vec::new())
+    }
+
+    fn is_counted_by_flows(&self) -> bool {
+        false
+    }
+
+    fn preview(
+        &mut self,
+        _desired: &Desired,
+        _scope: &Scope,
+    ) -> Result<Option<Vec<LineChange>>, KernelError> {
+        Ok(None)
+    }
+
+    fn trace(&mut self, _packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
+        Ok(None)
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {
@@ -222,5 +269,9 @@ impl Dataplane for MemoryDataplane {
 
     fn counters(&self) -> KernelCounters {
         self.counters
+    }
+
+    fn relay_heap_bytes(&self) -> Option<u64> {
+        None
     }
 }

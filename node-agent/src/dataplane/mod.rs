@@ -125,9 +125,7 @@ pub trait Dataplane: Send {
     ///
     /// # Errors
     /// Returns an error if a resource is unavailable.
-    fn begin(&mut self) -> Result<(), KernelError> {
-        Ok(())
-    }
+    fn begin(&mut self) -> Result<(), KernelError>;
 
     /// Reads all our kernel objects into the mirror. Writes nothing.
     ///
@@ -150,16 +148,12 @@ pub trait Dataplane: Send {
     ///
     /// # Errors
     /// Returns an error if the kernel rejects a change.
-    fn upkeep(&mut self) -> Result<(), KernelError> {
-        Ok(())
-    }
+    fn upkeep(&mut self) -> Result<(), KernelError>;
 
     /// Returns and clears the clients whose TCP connections the kernel has terminated because of this
     /// backend's changes. These connections are no longer in connection tracking, so their clients must be
     /// notified separately.
-    fn take_cut(&mut self) -> Vec<Nudge> {
-        Vec::new()
-    }
+    fn take_cut(&mut self) -> Vec<Nudge>;
 
     /// Hands the node over to another backend that has programmed everything. From now on this backend
     /// matches no new connection, but established ones may finish where the kernel allows it. Returns true
@@ -168,48 +162,36 @@ pub trait Dataplane: Send {
     ///
     /// # Errors
     /// Returns an error if the kernel rejects a change.
-    fn retire(&mut self) -> Result<bool, KernelError> {
-        self.cleanup().map(|_| true)
-    }
+    fn retire(&mut self) -> Result<bool, KernelError>;
 
     /// Leaves the kernel objects to another backend of the same mode and releases other resources. Writes
     /// nothing.
-    fn abandon(&mut self) {}
+    fn abandon(&mut self);
 
     /// Returns true if connection tracking shows the real targets, so that stale flows can be found there.
     /// False if a relay terminates the connections.
-    fn is_tracked(&self) -> bool {
-        true
-    }
+    fn is_tracked(&self) -> bool;
 
     /// Returns the traffic per target since it was programmed, as far as the backend counts it. Not called on
     /// the path of a change. Targets without traffic may be left out.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be read.
-    fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
-        Ok(Vec::new())
-    }
+    fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError>;
 
     /// Returns true if the backend can detect that targets refuse connections.
-    fn sees_refusals(&self) -> bool {
-        false
-    }
+    fn sees_refusals(&self) -> bool;
 
     /// Returns the targets that have refused connections since the last one that they accepted.
     ///
     /// # Errors
     /// Returns an error if the source of this data cannot be queried.
-    fn refusals(&mut self) -> Result<Vec<Refusals>, KernelError> {
-        Ok(Vec::new())
-    }
+    fn refusals(&mut self) -> Result<Vec<Refusals>, KernelError>;
 
     /// Returns true if the backend counts connections only, and packets, bytes and open connections must be
     /// read from connection tracking. False if the backend counts everything itself, or a relay terminates
     /// the connections.
-    fn is_counted_by_flows(&self) -> bool {
-        false
-    }
+    fn is_counted_by_flows(&self) -> bool;
 
     /// Returns the difference in the kernel's listings if `desired` were applied within the scope. Uses the
     /// same planner as `apply`, against the mirror. Writes nothing and leaves the mirror unchanged. `None` if
@@ -217,22 +199,14 @@ pub trait Dataplane: Send {
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be read.
-    fn preview(
-        &mut self,
-        _desired: &Desired,
-        _scope: &Scope,
-    ) -> Result<Option<Vec<LineChange>>, KernelError> {
-        Ok(None)
-    }
+    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError>;
 
     /// Traces the first packets of connections through the kernel state, which is read anew once for all
     /// packets. `None` if the backend does not support traces.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be read.
-    fn trace(&mut self, _packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
-        Ok(None)
-    }
+    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError>;
 
     /// Removes all our objects from the kernel, including those of other processes. Returns the number of
     /// removed objects.
@@ -246,9 +220,7 @@ pub trait Dataplane: Send {
 
     /// Returns the allocated bytes of the relay process, from its last report; `None` if there is no such
     /// process.
-    fn relay_heap_bytes(&self) -> Option<u64> {
-        None
-    }
+    fn relay_heap_bytes(&self) -> Option<u64>;
 }
 
 /// Traffic of one target of one Service.

@@ -1,19 +1,20 @@
-//! Rules of a machine, as far as they matter to us: one form for what netlink and the tools of iptables tell. Pure.
+//! Common representation of nf_tables and iptables rules, limited to the aspects the doctor checks. Pure.
 
 use std::fmt;
 
 use crate::dataplane::iptables::Flavour;
 
-/// Rules that are looked at in one listing. More than kube-proxy leaves for ten thousand Services of a few endpoints each.
+/// Maximum number of rules read from one listing, more than kube-proxy leaves for ten thousand Services with
+/// a few endpoints each.
 pub(super) const RULES_MAX: usize = 500_000;
-/// Characters of a rule that are shown.
+/// Maximum number of characters of a rule in a message.
 pub(super) const RULE_SHOWN_MAX: usize = 160;
-/// Chains that are followed within one another.
+/// Maximum depth of nested chains.
 const DEPTH_MAX: u32 = 8;
-/// Rules that are followed from one chain: rules can lead to the same chain over and over.
+/// Maximum number of rules followed from one chain, because rules can lead to the same chain repeatedly.
 const STEPS_MAX: u32 = 10_000;
 
-/// Who keeps a table, and where.
+/// Table with its tool and family.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) keeper: Keeper,
@@ -21,21 +22,21 @@ pub(super) struct Place {
     pub(super) table: String,
 }
 
-/// Whose words a table is spoken of in.
+/// Tool that manages a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Keeper {
     /// `nft`.
     Nft,
-    /// `iptables` of a flavour.
+    /// `iptables` with its flavour.
     Iptables(Flavour),
 }
 
-/// Which packets a table meets.
+/// Address family of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Family {
-    /// Of IPv4.
+    /// IPv4.
     Ip,
-    /// Of IPv6.
+    /// IPv6.
     Ip6,
     /// Both.
     Inet,
@@ -50,7 +51,7 @@ impl Family {
         }
     }
 
-    /// The tool of iptables for it.
+    /// Returns the iptables tool of the family.
     pub(super) const fn tool(self) -> &'static str {
         match self {
             Self::Ip | Self::Inet => "iptables",
@@ -60,7 +61,7 @@ impl Family {
 }
 
 impl Place {
-    /// The command that lists and changes it.
+    /// Returns the command that lists and changes the table.
     pub(super) fn command(&self) -> String {
         match self.keeper {
             Keeper::Nft => "nft".to_owned(),
@@ -78,7 +79,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Where the kernel calls a chain.
+/// Netfilter hook of a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hook {
     Prerouting,
@@ -89,7 +90,7 @@ pub(super) enum Hook {
 }
 
 impl Hook {
-    /// The built-in chains of iptables.
+    /// Returns the hook of a built-in iptables chain.
     pub(super) fn of_iptables(chain: &str) -> Option<Self> {
         match chain {
             "PREROUTING" => Some(Self::Prerouting),
@@ -101,7 +102,7 @@ impl Hook {
         }
     }
 
-    /// `enum nf_inet_hooks`.
+    /// Returns the hook by its number in `enum nf_inet_hooks`.
     pub(super) const fn of_number(number: u32) -> Option<Self> {
         match number {
             0 => Some(Self::Prerouting),
@@ -119,30 +120,30 @@ impl Hook {
 pub(super) struct Chain {
     pub(super) place: Place,
     pub(super) name: String,
-    /// Where the kernel calls it, if it does.
+    /// Hook of a base chain.
     pub(super) hook: Option<Hook>,
-    /// Whether its policy is to drop.
+    /// True if the policy is drop.
     pub(super) drops: bool,
-    /// How many rules it has.
+    /// Total number of rules.
     pub(super) rules_total: usize,
-    /// Those of them that may matter, in their order.
+    /// Relevant rules in order.
     pub(super) rules: Vec<Rule>,
 }
 
 /// A rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
-    /// As it would be listed, or by its number.
+    /// Rule as listed, or its number.
     pub(super) shown: String,
     pub(super) condition: Condition,
     pub(super) effect: Effect,
     pub(super) marks: Vec<MarkUse>,
-    /// Whether it makes the segments of connections smaller.
+    /// True if the rule clamps the TCP MSS.
     pub(super) clamps: bool,
 }
 
 impl Rule {
-    /// Whether anything of it matters.
+    /// Returns true if the rule is relevant.
     pub(super) fn matters(&self) -> bool {
         let Self { shown: _, condition, effect, marks, clamps } = self;
         let is_followed = match (condition, effect) {
@@ -154,49 +155,49 @@ impl Rule {
     }
 }
 
-/// Which packets a rule meets.
+/// Packets matched by a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition {
-    /// All.
+    /// All packets.
     Always,
-    /// Those of connections that are translated to another destination, or that are established, or either.
+    /// Packets of connections with DNAT, of established connections, or of both kinds.
     States { translated: bool, established: bool },
-    /// Some.
+    /// An unknown subset of packets.
     Other,
 }
 
-/// What a rule does with packets that it meets.
+/// Action of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect {
     Accept,
     Drop,
     Return,
-    /// Another chain of the table decides, if there is one of this name.
+    /// Jump to another chain of the table, if it exists.
     Jump(String),
     Other,
 }
 
-/// What a rule does with the mark of packets.
+/// Use of the packet mark by a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MarkUse {
-    /// It sets the bits of `value`, and decides about those of `touched`.
+    /// Sets the bits of `value`, overwriting those of `touched`.
     Sets { value: u32, touched: u32 },
-    /// It asks whether the bits of `mask` are `value`.
+    /// Tests if the bits of `mask` equal `value`.
     Tests { value: u32, mask: u32 },
 }
 
-/// Connections that have to pass a hook.
+/// Kind of traffic that has to pass a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Passing {
-    /// Those that are translated.
+    /// Connections with DNAT.
     Translated,
-    /// Answers on established ones.
+    /// Replies of established connections.
     Established,
-    /// New ones that look like any other.
+    /// New connections without distinguishing properties.
     Any,
 }
 
-/// What becomes of packets that nothing but the rules that can be followed decide about.
+/// Fate of packets according to the known rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Fate {
     Passes,
@@ -204,8 +205,8 @@ enum Fate {
     Undecided,
 }
 
-/// What drops the packets in a chain that the kernel calls, in words; `None` when they pass. Rules with conditions that are
-/// not followed are taken as if they did not meet them.
+/// Returns the rule or policy that drops the traffic in a base chain, or `None` if it passes. Rules with
+/// unknown conditions are assumed not to match.
 pub(super) fn dropped_by(chains: &[Chain], chain: &Chain, passing: Passing) -> Option<String> {
     let mut steps = 0;
     match follow(chains, chain, passing, 0, &mut steps) {

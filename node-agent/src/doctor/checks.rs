@@ -1,40 +1,41 @@
-//! What is looked at beside what a mode needs, by its stable word, and why it matters. Pure. `docs/doctor.md` says what to do.
+//! Checks beyond the requirements of a mode: stable names and explanations. Pure. `docs/doctor.md` describes
+//! the remedies.
 
-/// One thing that is looked at.
+/// A check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Check {
-    /// How full the table of connections is.
+    /// Fill level of the conntrack table.
     ConntrackSize,
-    /// Whether the kernel lets helpers open ports by themselves.
+    /// Automatic assignment of conntrack helpers.
     ConntrackHelper,
-    /// Rules of others that drop what is forwarded.
+    /// Foreign rules that drop forwarded traffic.
     ForwardDrop,
-    /// Rules of others that drop what comes in.
+    /// Foreign rules that drop incoming traffic.
     InputDrop,
-    /// Docker's drops of what is sent to containers from other machines.
+    /// Docker rules that drop traffic from other machines to containers.
     DockerDirectAccess,
     /// firewalld.
     Firewalld,
     /// Rules in both flavours of iptables.
     IptablesFlavours,
-    /// What kube-proxy has left, or does.
+    /// kube-proxy, running or its leftovers.
     KubeProxy,
-    /// Rules of others about the bits of the mark that are ours.
+    /// Foreign rules that use our mark bits.
     MarkClash,
-    /// Networks that carry packets of different sizes.
+    /// Networks with different MTUs.
     Mtu,
-    /// Answers that a bridge carries past the rules.
+    /// Replies that a bridge forwards without passing the rules.
     BridgeTraffic,
-    /// ARP answers for virtual addresses.
+    /// ARP replies for virtual addresses.
     ArpFlux,
-    /// Others that announce addresses or speak BGP.
+    /// Other programs that announce addresses or speak BGP.
     OtherAnnouncer,
-    /// What could not be looked at.
+    /// Data that could not be read.
     Unseen,
 }
 
 impl Check {
-    /// All of them.
+    /// All checks.
     pub const ALL: [Self; 14] = [
         Self::ConntrackSize,
         Self::ConntrackHelper,
@@ -52,7 +53,7 @@ impl Check {
         Self::Unseen,
     ];
 
-    /// Its word; never given to another check.
+    /// Returns the name of the check; names are never reused.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -73,46 +74,50 @@ impl Check {
         }
     }
 
-    /// Why it matters.
+    /// Returns the explanation of the check.
     #[must_use]
     pub const fn why(self) -> &'static str {
         match self {
             Self::ConntrackSize => {
-                "when the table is full, packets of new connections are dropped, also of those not balanced"
+                "when the table is full, packets of new connections are dropped, including connections \
+                 that are not load balanced"
             }
             Self::ConntrackHelper => {
-                "a client can make a helper expect connections to ports that nobody opened"
+                "a client can make a helper expect connections to ports that are not open"
             }
             Self::ForwardDrop => {
                 "connections to virtual addresses go on to endpoints through the forward hook"
             }
-            Self::InputDrop => "in this mode connections to virtual addresses come in through the input hook",
+            Self::InputDrop => "in this mode connections to virtual addresses pass the input hook",
             Self::DockerDirectAccess => {
-                "another node sends connections to containers here after it has translated them, which is what these rules drop"
+                "other nodes translate connections to containers before they arrive here, and these \
+                 rules drop such packets"
             }
             Self::Firewalld => {
-                "it rejects what no zone allows, and in iptables and ipvs mode a reload of it removes our rules"
+                "it rejects traffic that no zone allows, and in iptables and ipvs mode a reload removes \
+                 our rules"
             }
             Self::IptablesFlavours => {
                 "packets meet the rules of both flavours, and each tool shows only its own"
             }
-            Self::KubeProxy => "two proxies that translate the same addresses take turns at random",
-            Self::MarkClash => {
-                "a packet with the mark of somebody else is masqueraded or dropped by us, or ours by them"
-            }
+            Self::KubeProxy => "two proxies that translate the same addresses conflict unpredictably",
+            Self::MarkClash => "a packet with a foreign mark is masqueraded or dropped by us, or vice versa",
             Self::Mtu => {
-                "a connection hangs at its first large packet where the messages about too large ones do not come back"
+                "a connection hangs at its first large packet if ICMP \"too big\" messages do not arrive"
             }
             Self::BridgeTraffic => {
-                "an endpoint answers a client on its own bridge directly, and the client does not know the address it sees"
+                "an endpoint replies directly to a client on the same bridge, and the client does not \
+                 recognize the source address"
             }
             Self::ArpFlux => {
-                "every node answers ARP requests for addresses that it holds, also those that another one announces"
+                "every node replies to ARP requests for addresses it holds, including addresses \
+                 announced by another node"
             }
             Self::OtherAnnouncer => {
-                "two programs that announce addresses answer for each other's, and one port has one listener"
+                "two programs that announce addresses answer for each other's addresses, and a port can \
+                 have only one listener"
             }
-            Self::Unseen => "nothing is known of it, good or bad",
+            Self::Unseen => "the state of this part is unknown",
         }
     }
 }

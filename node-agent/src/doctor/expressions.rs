@@ -1,5 +1,5 @@
-//! What the expressions of one rule of nf_tables come to, as far as it matters to us: registers are followed from the mark and
-//! from connection tracking to comparisons and verdicts. Pure; what is not known makes a rule one with another condition.
+//! Interpreter of nf_tables rule expressions: follows registers from the mark and conntrack state to
+//! comparisons and verdicts. Pure. Unknown expressions make the condition of a rule unknown.
 
 use std::collections::BTreeMap;
 
@@ -37,23 +37,23 @@ const TCPOPT_MAXSEG: u8 = 2;
 const NFTA_TARGET_NAME: u16 = 1;
 const NFTA_TARGET_INFO: u16 = 3;
 const NFT_RETURN: i32 = -5;
-/// Registers of 16 bytes come before those of 4 bytes, and are the same memory.
+/// Registers of 16 bytes are numbered before those of 4 bytes and share their memory.
 const NFT_REG32_00: u32 = 8;
 /// `IPS_DST_NAT` of `linux/netfilter/nf_conntrack_common.h`.
 const IPS_DST_NAT: u32 = 0x20;
 /// `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`.
 const STATE_ESTABLISHED: u32 = 2;
 
-/// What a register holds.
+/// Content of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Held {
-    /// The mark, with `and` and then `xor` applied.
+    /// Packet mark, after `and` and `xor`.
     Mark { and: u32, xor: u32 },
-    /// These bits of the status of the connection.
+    /// These bits of the conntrack status.
     Status(u32),
-    /// These bits of the state of the connection.
+    /// These bits of the conntrack state.
     State(u32),
-    /// A number.
+    /// A constant.
     Number(u32),
 }
 
@@ -63,7 +63,7 @@ struct Reader {
     rule: Rule,
 }
 
-/// Reads the expressions of a rule; `shown` names it.
+/// Interprets the expressions of a rule; `shown` names the rule.
 pub(super) fn rule(shown: String, expressions: Option<AttributeIter<'_>>) -> Result<Rule, Malformed> {
     let rule =
         Rule { shown, condition: Condition::Always, effect: Effect::Other, marks: Vec::new(), clamps: false };
@@ -164,7 +164,7 @@ impl Reader {
         let is_any = numbers.be32(NFTA_CMP_OP) == Some(NFT_CMP_NEQ) && value == Some(0);
         let states = match held {
             Some(Held::Mark { and, xor }) => {
-                // What is compared is behind the change.
+                // The comparison applies to the transformed mark.
                 let tests = value.map(|value| MarkUse::Tests { value: value ^ xor, mask: and });
                 self.rule.marks.extend(tests);
                 None
@@ -192,7 +192,7 @@ impl Reader {
         self.rule.condition = Condition::Other;
     }
 
-    /// An extension of iptables that acts.
+    /// Interprets an iptables target extension.
     fn target(&mut self, data: AttributeIter<'_>) -> Result<(), Malformed> {
         let numbers = Numbers::read(data)?;
         let name = numbers.attribute(NFTA_TARGET_NAME).map_or(Ok(""), |name| name.text())?;
@@ -200,7 +200,7 @@ impl Reader {
         match name {
             "REJECT" => self.rule.effect = Effect::Drop,
             "TCPMSS" => self.rule.clamps = true,
-            // `struct xt_mark_tginfo2`: the mark, then the mask.
+            // `struct xt_mark_tginfo2`: mark, then mask.
             "MARK" => {
                 if let Some([a, b, c, d, e, f, g, h]) = info.first_chunk().copied() {
                     let (value, mask) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
@@ -239,7 +239,7 @@ fn verdict(parts: AttributeIter<'_>) -> Result<Effect, Malformed> {
     })
 }
 
-/// The number within data that a register is worked on with.
+/// Returns the constant in a data attribute.
 fn data_of(attribute: Option<Attribute<'_>>) -> Result<Option<u32>, Malformed> {
     for part in attribute.iter().flat_map(Attribute::nested) {
         let part = part?;
@@ -250,7 +250,7 @@ fn data_of(attribute: Option<Attribute<'_>>) -> Result<Option<u32>, Malformed> {
     Ok(None)
 }
 
-/// The attributes of an expression.
+/// Attributes of an expression.
 struct Numbers<'a>(Vec<Attribute<'a>>);
 
 impl<'a> Numbers<'a> {
@@ -266,7 +266,7 @@ impl<'a> Numbers<'a> {
         self.attribute(kind)?.be32().ok()
     }
 
-    /// A register by its number among those of 4 bytes.
+    /// Returns a register, numbered as a 4-byte register.
     fn register(&self, kind: u16) -> Option<u32> {
         let number = self.be32(kind)?;
         Some(if number < NFT_REG32_00 { NFT_REG32_00 + number.saturating_sub(1) * 4 } else { number })

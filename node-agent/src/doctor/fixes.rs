@@ -1,5 +1,5 @@
-//! The few things that are put right here when somebody asks: a closed list, each bounded, none of which takes anything from
-//! others. Whoever asks over the network names one of them, never a setting or a value.
+//! Fixes applied on request: a closed list of bounded changes that do not affect other programs. A remote
+//! request can only name a fix, never a setting or a value.
 
 use std::{fs, io, path::Path};
 
@@ -10,19 +10,19 @@ use model::{
 
 use crate::{desired::limit_message, preflight};
 
-/// Share of the table of connections, in percent, from which on it is said, and made larger when asked.
+/// Fill level of the conntrack table in percent at which it is reported, and enlarged on request.
 pub(super) const NEAR_FULL_PERCENT: u64 = 80;
-/// The largest table of connections that is made: each takes some 320 bytes of the kernel, so this is some 1.3 GiB, and
-/// whoever asks over and over gets no more.
+/// Maximum size of the conntrack table set by a fix: about 320 bytes of kernel memory per entry, so about 1.3
+/// GiB. Repeated requests do not exceed it.
 const CONNTRACK_MAX_MAX: u64 = 4 << 20;
 
-/// Where the settings of the kernel are.
+/// Directory of kernel settings.
 pub const SYSCTLS: &str = "/proc/sys";
 
-/// What came of a fix: whether anything was done, and in words.
+/// Result of a fix: outcome and message, or an error message.
 type Outcome = Result<(FixOutcome, String), String>;
 
-/// Makes a fix for a mode. `sysctls` is [`SYSCTLS`].
+/// Applies a fix for a mode. `sysctls` is [`SYSCTLS`] except in tests.
 #[must_use]
 pub fn make(fix: SafeFix, mode: ProxyMode, sysctls: &Path) -> FixDone {
     let outcome = match fix {
@@ -53,7 +53,8 @@ fn conntrack_max(sysctls: &Path) -> Outcome {
     }
     if max >= CONNTRACK_MAX_MAX {
         return Err(format!(
-            "net.netfilter.nf_conntrack_max is {max}; a larger table is for whoever knows the memory of the machine"
+            "net.netfilter.nf_conntrack_max is {max}; enlarge the table manually if the machine has \
+             enough memory"
         ));
     }
     set(sysctls, CONNTRACK_MAX, max, max.saturating_mul(2).min(CONNTRACK_MAX_MAX))
@@ -66,7 +67,7 @@ fn load_modules(mode: ProxyMode) -> Outcome {
     };
     let before = loadable(&preflight::run(mode, false));
     if before.is_empty() {
-        return Ok((FixOutcome::NotNeeded, "no module is left to load".to_owned()));
+        return Ok((FixOutcome::NotNeeded, "there are no modules to load".to_owned()));
     }
     let after = preflight::run(mode, true);
     let failed: Vec<_> = after
@@ -88,7 +89,7 @@ fn load_modules(mode: ProxyMode) -> Outcome {
 
 fn read(sysctls: &Path, path: &str) -> Result<u64, String> {
     let text = fs::read_to_string(sysctls.join(path)).map_err(|error| said(path, &error))?;
-    text.trim().parse().map_err(|_| format!("{} is no number", dotted(path)))
+    text.trim().parse().map_err(|_| format!("{} is not a number", dotted(path)))
 }
 
 fn set(sysctls: &Path, path: &str, before: u64, value: u64) -> Outcome {
@@ -117,7 +118,8 @@ fn dotted(path: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Settings in a directory, which goes with it: those of the kernel about connections are shared by all its namespaces.
+    /// Temporary settings directory, removed on drop. The real conntrack settings are shared by all network
+    /// namespaces.
     struct Machine(std::path::PathBuf);
 
     impl Machine {

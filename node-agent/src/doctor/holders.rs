@@ -1,4 +1,4 @@
-//! Who else is on the machine: programs that announce addresses or balance, and who listens where such programs do.
+//! Other programs on the machine that announce addresses or balance traffic, and listeners on their ports.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,16 +8,16 @@ use std::{
 
 use super::seen::Holder;
 
-/// Processes that are looked at: as many as Linux has by default.
+/// Maximum number of processes inspected, the default limit of Linux.
 const PROCESSES_MAX: usize = 32_768;
-/// Open files of one process that are looked at, when the owner of a socket is sought.
+/// Maximum number of open files inspected per process to find the owner of a socket.
 const FILES_MAX: usize = 4096;
-/// Bytes of one table of sockets: some hundred thousand lines.
+/// Maximum size of a socket table, some hundred thousand lines.
 const SOCKETS_BYTES_MAX: u64 = 32 << 20;
-/// Our own program, as the kernel names it.
+/// Process name of the agent.
 const OWN_PROGRAM: &str = "tidegate-agent";
 
-/// Programs, as the kernel names them, and what they do.
+/// Known programs by process name, with their function.
 const PROGRAMS: [(&str, &str); 9] = [
     ("keepalived", "announces addresses by VRRP"),
     ("vrrpd", "announces addresses by VRRP"),
@@ -29,19 +29,19 @@ const PROGRAMS: [(&str, &str); 9] = [
     ("pacemakerd", "moves addresses between machines"),
     (KUBE_PROXY, "proxies the Services of Kubernetes"),
 ];
-/// The proxy of Kubernetes.
+/// Process name of kube-proxy.
 pub(super) const KUBE_PROXY: &str = "kube-proxy";
 
-/// Ports of programs that announce.
+/// Ports of programs that announce addresses.
 const PORTS: [(u16, &str); 2] = [(179, "BGP"), (7946, "the members of a MetalLB cluster")];
 
-/// Everybody else who was found.
+/// Returns the other programs found.
 pub(super) fn find() -> Vec<Holder> {
     let own = fs::metadata("/proc/thread-self/ns/net").map(|metadata| metadata.ino());
     let mut found = Vec::new();
     let mut here = Vec::new();
     for process in processes() {
-        // Another namespace is another machine to the network.
+        // Processes in other network namespaces do not interfere.
         let namespace = fs::metadata(format!("/proc/{process}/ns/net")).map(|metadata| metadata.ino());
         if !matches!((&own, namespace), (Ok(own), Ok(theirs)) if *own == theirs) {
             continue;
@@ -91,7 +91,7 @@ fn sockets_of(process: u32) -> BTreeSet<u64> {
         .collect()
 }
 
-/// Sockets at ports of programs that announce, by their inodes.
+/// Returns the sockets on such ports, by inode.
 fn listening() -> BTreeMap<u64, u16> {
     let mut found = BTreeMap::new();
     for table in ["tcp", "tcp6", "udp", "udp6"] {
@@ -108,10 +108,10 @@ fn read_bounded(path: &str) -> io::Result<String> {
     Ok(text)
 }
 
-/// State of a TCP socket that listens, and of a UDP socket that is not connected (`net/tcp_states.h`).
+/// States of a listening TCP socket and an unconnected UDP socket (`net/tcp_states.h`).
 const LISTENS: [&str; 2] = ["0A", "07"];
 
-/// Inode and port of the sockets that wait for others, of a table as `/proc/net/tcp` prints it. Total.
+/// Parses inode and port of the listening sockets in a table in the format of `/proc/net/tcp`. Total.
 fn sockets(text: &str) -> impl Iterator<Item = (u64, u16)> {
     text.lines().skip(1).filter_map(|line| {
         let words: Vec<_> = line.split_whitespace().take(10).collect();

@@ -1,4 +1,4 @@
-//! Dumps of the kernel: foreign chains, rules of routing, interfaces. Nothing is decided here.
+//! Kernel dumps of foreign chains, policy routing rules and interfaces, without decisions.
 
 use std::{collections::BTreeMap, io};
 
@@ -16,10 +16,10 @@ use crate::{
     },
 };
 
-/// Reads all chains of nf_tables with what matters of their rules.
+/// Reads all nf_tables chains with the relevant aspects of their rules.
 ///
 /// # Errors
-/// When the kernel gives no access, or somebody changes the rules without end.
+/// Returns an I/O error if access is denied, or the ruleset changes during every attempt.
 pub(super) fn chains() -> io::Result<Vec<Chain>> {
     let mut netlink = Netlink::open(Protocol::Netfilter)?;
     let of_all_families = |kind| Message {
@@ -69,14 +69,14 @@ pub(super) fn chains() -> io::Result<Vec<Chain>> {
     Ok(chains)
 }
 
-/// Reads the rules of routing that ask for a mark.
+/// Reads the policy routing rules that match a mark.
 ///
 /// # Errors
-/// When the kernel gives no access.
+/// Returns an I/O error if access is denied.
 pub(super) fn routing_rules() -> io::Result<Vec<RoutingRule>> {
     let mut netlink = Netlink::open(Protocol::Route)?;
     let mut found = Vec::new();
-    // Families of netfilter have the numbers of those of sockets.
+    // Netfilter and socket families have the same numbers.
     for (family, number) in [(Family::Ip, NFPROTO_IPV4), (Family::Ip6, NFPROTO_IPV6)] {
         let request = routing_request(parse::RTM_GETRULE, number, parse::RULE_HEADER_BYTES);
         found.extend(netlink.dump(&request, Vec::new, |rules, message: &Received<'_>| {
@@ -90,7 +90,7 @@ pub(super) fn routing_rules() -> io::Result<Vec<RoutingRule>> {
 /// Reads the interfaces.
 ///
 /// # Errors
-/// When the kernel gives no access.
+/// Returns an I/O error if access is denied.
 pub(super) fn links() -> io::Result<Vec<Link>> {
     let request = routing_request(RTM_GETLINK, 0, LINK_HEADER_BYTES);
     Netlink::open(Protocol::Route)?.dump(&request, Vec::new, |links, message| {

@@ -1,4 +1,4 @@
-//! Reads what is judged. Changes nothing and makes no table.
+//! Collects the data to judge. Read-only.
 
 use std::{
     fs,
@@ -13,12 +13,13 @@ use super::{
 };
 use crate::{dataplane::iptables::Flavour, facts};
 
-/// Bytes that a tool may print: the rules that kube-proxy leaves for ten thousand Services are some ten millions.
+/// Maximum output of a tool: the rules kube-proxy leaves for ten thousand Services take some ten million
+/// bytes.
 const OUTPUT_BYTES_MAX: u64 = 64 << 20;
-/// Tables that iptables keeps in nf_tables, as it names them there.
+/// Names of the iptables tables within nf_tables.
 const IPTABLES_TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
 
-/// Looks.
+/// Collects the data.
 pub(super) fn look() -> Seen {
     let mut seen = Seen {
         conntrack_count: sysctl("net/netfilter/nf_conntrack_count"),
@@ -48,7 +49,7 @@ pub(super) fn look() -> Seen {
     });
     match kernel::chains() {
         Ok(chains) => seen.chains = chains,
-        // A kernel without nf_tables has no rules in it.
+        // A kernel without nf_tables has no rules to read.
         Err(error) if is_absent(&error) => {}
         Err(error) => note("rules of nf_tables", error),
     }
@@ -57,7 +58,8 @@ pub(super) fn look() -> Seen {
     seen
 }
 
-/// Puts what the tools of iptables print in the place of what nf_tables shows of the same tables: they know their extensions.
+/// Replaces tables read from nf_tables by the output of iptables tools for the same tables, because only the
+/// tools decode all extensions.
 fn read_iptables(chains: &mut Vec<Chain>, note: &mut impl FnMut(&str, io::Error)) {
     for family in [Family::Ip, Family::Ip6] {
         let is_of_iptables = |chain: &Chain| {
@@ -66,7 +68,7 @@ fn read_iptables(chains: &mut Vec<Chain>, note: &mut impl FnMut(&str, io::Error)
                 && IPTABLES_TABLES.contains(&chain.place.table.as_str())
         };
         if chains.iter().any(is_of_iptables) {
-            // Without the tool, what nf_tables shows has to do.
+            // Without the tool, the data from nf_tables is used.
             if let Ok(text) = output(&format!("{}-nft-save", family.tool())) {
                 chains.retain(|chain| !is_of_iptables(chain));
                 chains.extend(iptables::chains(Flavour::Nft, family, &text));
@@ -98,7 +100,7 @@ fn sysctl(path: &str) -> Option<u64> {
 /// Directories of the programs, in addition to `PATH`.
 const MORE_PATHS: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin";
 
-/// What a program prints when it succeeds.
+/// Returns the output of a successful program.
 fn output(program: &str) -> io::Result<String> {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new(program);
@@ -110,7 +112,7 @@ fn output(program: &str) -> io::Result<String> {
         None => Ok(0),
     };
     if read.is_err() || printed.len() as u64 == OUTPUT_BYTES_MAX {
-        // It may still print, and nobody reads any longer.
+        // The program may still be writing, but its output is no longer read.
         let _gone = child.kill();
     }
     let status = child.wait()?;

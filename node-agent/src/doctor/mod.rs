@@ -1,11 +1,11 @@
-//! What is odd on this machine: what `preflight` sees, and what else stands in the way of traffic.
+//! Machine diagnostics: the requirements checked by `preflight`, and other obstacles to traffic.
 //!
 //! ```text
-//! look (I/O) ──Seen──▶ judge (pure) ──▶ findings     asked by control (`ask`), or by `tidegate-agent doctor`
-//!                                        fixes       made when asked, where the operator allows it
+//! look (I/O) ──Seen──▶ judge (pure) ──▶ findings     requested by control (`ask`) or `tidegate-agent doctor`
+//!                                        fixes       applied on request, if the operator allows them
 //! ```
-//! What must not happen here: a change of anything but by `fixes`, and a look that does not end: everything that is read has a
-//! bound. No text of `nft` is read; what iptables keeps is read by its own tools, because only they know its extensions.
+//! Invariants: only `fixes` changes anything, and all reads are bounded. Output of `nft` is never parsed;
+//! iptables tables are read with their own tools, because only these know their extensions.
 
 mod chains;
 pub mod checks;
@@ -38,21 +38,21 @@ use crate::{
     preflight::{self, State},
 };
 
-/// Characters of the name of a check (`model::doctor::Finding`).
+/// Maximum length of a check name (`model::doctor::Finding`).
 const CHECK_LENGTH_MAX: usize = 64;
-/// The need of preflight that [`SafeFix::IpForward`] meets.
+/// Requirement of preflight that [`SafeFix::IpForward`] satisfies.
 const IP_FORWARD_NEED: &str = "net.ipv4.ip_forward=1";
 
-/// What the machine is to carry out.
+/// Configuration to check the machine for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
-    /// The mode.
+    /// Proxy mode.
     pub mode: ProxyMode,
-    /// The bits of the mark that are ours, and how our chains are named.
+    /// Mark bits and chain naming.
     pub options: BackendOptions,
 }
 
-/// Looks at everything; loads no module and changes nothing.
+/// Runs all checks. Loads no module and changes nothing.
 #[must_use]
 pub fn examine(subject: &Subject) -> Vec<Finding> {
     let needs = preflight::run(subject.mode, false).findings.into_iter().map(need);
@@ -60,26 +60,26 @@ pub fn examine(subject: &Subject) -> Vec<Finding> {
     needs.chain(surroundings).map(limited).take(FINDINGS_MAX).collect()
 }
 
-/// Makes these fixes.
+/// Applies fixes.
 #[must_use]
 pub fn make(fixes: &BTreeSet<SafeFix>, mode: ProxyMode) -> Vec<FixDone> {
     fixes.iter().map(|fix| fixes::make(*fix, mode, Path::new(fixes::SYSCTLS))).collect()
 }
 
-/// The fixes that would help.
+/// Returns the applicable fixes.
 #[must_use]
 pub fn helpful(findings: &[Finding]) -> BTreeSet<SafeFix> {
     findings.iter().filter_map(|finding| finding.safe_fix).collect()
 }
 
-/// A state of control that is held back, as a finding.
+/// Returns the finding for a state held by the state guard.
 #[must_use]
 pub fn held(held: &Held, node: &Name) -> Finding {
     limited(Finding {
         check: "state-guard".to_owned(),
         state: FindingState::Broken,
         message: held.message(),
-        why: Some("changes of the control server do not reach this node".to_owned()),
+        why: Some("changes from the control server are not applied on this node".to_owned()),
         fix: Some(held.hint(node.as_str())),
         safe_fix: None,
     })

@@ -1,5 +1,5 @@
-//! Reads what the kernel tells of foreign chains, rules of routing and interfaces. Pure and total: what is malformed is an
-//! error, what is about something else is passed over.
+//! Parser of kernel dumps of foreign chains, policy routing rules and interfaces. Pure and total: malformed
+//! messages are errors, other subjects are skipped.
 
 use super::{
     chains::{Chain, Family, Hook, Keeper, Place, Rule},
@@ -10,9 +10,9 @@ use crate::{
     netlink::wire::{Malformed, Received},
 };
 
-/// Asks for rules of routing (`linux/rtnetlink.h`).
+/// Request for policy routing rules (`linux/rtnetlink.h`).
 pub(super) const RTM_GETRULE: u16 = 34;
-/// `struct fib_rule_hdr`, in bytes.
+/// Size of `struct fib_rule_hdr`, in bytes.
 pub(super) const RULE_HEADER_BYTES: usize = 12;
 const LINK_HEADER_BYTES: usize = 16;
 // `linux/fib_rules.h`.
@@ -29,13 +29,13 @@ const IFLA_INFO_KIND: u16 = 1;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) name: String,
-    /// The largest packet that it carries, in bytes.
+    /// MTU in bytes.
     pub(super) mtu: u32,
-    /// What the kernel calls its kind; empty for hardware.
+    /// Link kind; empty for hardware.
     pub(super) kind: String,
 }
 
-/// A rule of routing that asks for a mark.
+/// A policy routing rule that matches a mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RoutingRule {
     pub(super) family: Family,
@@ -44,7 +44,7 @@ pub(super) struct RoutingRule {
     pub(super) mask: u32,
 }
 
-/// A chain; none for families that meet no IP packets.
+/// Parses a chain; `None` for families without IP packets.
 pub(super) fn chain(message: &Received<'_>) -> Result<Option<Chain>, Malformed> {
     let Some(family) = family(message) else { return Ok(None) };
     let (mut table, mut name, mut hook, mut drops) = ("", "", None, false);
@@ -62,7 +62,7 @@ pub(super) fn chain(message: &Received<'_>) -> Result<Option<Chain>, Malformed> 
     Ok(Some(Chain { place, name: name.to_owned(), hook, drops, rules_total: 0, rules: Vec::new() }))
 }
 
-/// A rule, with the place and the name of its chain, whose `number`th it is.
+/// Parses a rule with the place and name of its chain. `number` returns its index in the chain.
 pub(super) fn rule(
     message: &Received<'_>,
     number: impl FnOnce(&Place, &str) -> usize,
@@ -92,7 +92,7 @@ fn family(message: &Received<'_>) -> Option<Family> {
     }
 }
 
-/// A rule of routing; none when it asks for no mark.
+/// Parses a policy routing rule; `None` if it matches no mark.
 pub(super) fn routing_rule(family: Family, message: &Received<'_>) -> Result<Option<RoutingRule>, Malformed> {
     let (mut priority, mut mark, mut mask) = (0, None, u32::MAX);
     for attribute in message.attributes_behind(RULE_HEADER_BYTES) {
@@ -143,7 +143,7 @@ mod tests {
         Received { kind: 0, flags: 0, sequence: 0, payload }
     }
 
-    /// A rule with these expressions.
+    /// Builds a rule with these expressions.
     fn read(expressions: &[(&str, Attributes)]) -> Rule {
         let element = |(name, data): &(&str, Attributes)| {
             Attributes::default().text(uapi::NFTA_EXPR_NAME, name).nested(uapi::NFTA_EXPR_DATA, data)
@@ -162,7 +162,7 @@ mod tests {
         rule
     }
 
-    /// As iptables-nft leaves them: what iptables does in its own words is an extension, `target` or `match`.
+    /// Rules of iptables-nft contain extensions as `target` and `match` expressions.
     #[test]
     fn extensions_of_iptables_are_known_where_its_tools_are_missing() {
         let target = |name: &str, info: &[u8]| {
@@ -182,7 +182,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_without_panic(family in 0_u8..12, bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0_u16..12) {
-            // Bytes as they come, and as what each attribute that is looked into holds.
+            // The bytes as a whole message, and as the value of each nested attribute.
             let wrapped = Attributes::default().bytes(kind, &bytes);
             let twice = Attributes::default().nested(uapi::NFTA_RULE_EXPRESSIONS, &wrapped);
             let names = ["meta", "ct", "immediate", "bitwise", "cmp", "exthdr", "target"];

@@ -1,4 +1,4 @@
-//! What was read of a machine, before anything is said of it. Pure.
+//! Data read from a machine, before judgment. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,40 +7,40 @@ use super::{
     parse::{Link, RoutingRule},
 };
 
-/// What was read; `None` where the machine has no such thing.
+/// Data read; `None` if the machine does not have it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// Connections that are tracked.
+    /// Number of tracked connections.
     pub(super) conntrack_count: Option<u64>,
-    /// How many may be.
+    /// Maximum number of tracked connections.
     pub(super) conntrack_max: Option<u64>,
-    /// Whether helpers are assigned by port.
+    /// Automatic assignment of conntrack helpers.
     pub(super) conntrack_helper: Option<u64>,
     /// `arp_ignore` and `arp_announce` of all interfaces.
     pub(super) arp: [Option<u64>; 2],
-    /// Whether what a bridge carries meets the rules, of IPv4 and of IPv6.
+    /// `bridge-nf-call-iptables` and `bridge-nf-call-ip6tables`.
     pub(super) bridge_calls: [Option<u64>; 2],
-    /// The interfaces.
+    /// Interfaces.
     pub(super) links: Vec<Link>,
-    /// Those of them that have a network of IPv4, and of IPv6.
+    /// Names of the interfaces with an IPv4 network, and with an IPv6 network.
     pub(super) with_network: [BTreeSet<String>; 2],
-    /// All chains, of nf_tables and of both flavours of iptables.
+    /// All chains of nf_tables and of both iptables flavours.
     pub(super) chains: Vec<Chain>,
-    /// Rules of routing that ask for a mark.
+    /// Policy routing rules that match a mark.
     pub(super) routing_rules: Vec<RoutingRule>,
     /// Other programs.
     pub(super) holders: Vec<Holder>,
-    /// What could not be read, and why.
+    /// Data that could not be read, with the reason.
     pub(super) unseen: Vec<String>,
 }
 
-/// A program that does what we do.
+/// A program with a conflicting function.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Holder {
-    /// As the kernel names it.
+    /// Process name.
     pub(super) program: String,
-    /// Its process, if it was found.
+    /// Process ID, if found.
     pub(super) process: Option<u32>,
-    /// What it does.
+    /// Function of the program.
     pub(super) does: String,
 }

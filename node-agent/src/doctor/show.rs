@@ -1,17 +1,17 @@
-//! What `tidegate-agent doctor` prints. Pure.
+//! Output of `tidegate-agent doctor`. Pure.
 
 use std::fmt::Write as _;
 
 use model::wire::doctor::{Finding, FindingState, FixDone};
 
-/// The findings for people, the worst first; without `all` only those that are not well.
+/// Formats the findings, worst first; without `all`, only problems.
 #[must_use]
 pub fn table(findings: &[Finding], all: bool) -> String {
     let mut shown: Vec<_> =
         findings.iter().filter(|finding| all || finding.state != FindingState::Fine).collect();
     shown.sort_by_key(|finding| std::cmp::Reverse(finding.state));
     if shown.is_empty() {
-        return format!("{} checks: nothing is odd\n", findings.len());
+        return format!("{} checks: no problems found\n", findings.len());
     }
     let width = shown.iter().map(|finding| finding.check.len()).max().unwrap_or(0);
     let mut text = String::new();
@@ -32,7 +32,7 @@ pub fn table(findings: &[Finding], all: bool) -> String {
     text
 }
 
-/// What came of fixes, a line each.
+/// Formats the results of fixes, one line each.
 #[must_use]
 pub fn done(fixes: &[FixDone]) -> String {
     let line =

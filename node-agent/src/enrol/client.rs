@@ -1,4 +1,4 @@
-//! The HTTP client to control: whom it believes, and what it shows.
+//! HTTP client for control: trusted CAs and client certificate.
 
 use std::path::Path;
 
@@ -10,36 +10,36 @@ use tls_trust::Trust;
 use super::identity::Identity;
 use crate::control;
 
-/// Reads the file of authorities that the operator names.
+/// Reads the CA file named by the operator.
 ///
 /// # Errors
-/// It cannot be read, or holds none.
+/// Returns an error if the file cannot be read or contains no certificate.
 pub(super) fn read_ca_file(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     tls_trust::read(path).with_context(|| format!("--ca-file {}", path.display()))
 }
 
-/// Those authorities; when there are none, the machine's own.
+/// Returns trust in these CAs, or in those of the machine if there are none.
 ///
 /// # Errors
-/// One of them is none.
+/// Returns an error if a CA certificate is invalid.
 pub(super) fn roots(authorities: Vec<CertificateDer<'static>>) -> anyhow::Result<Trust> {
     if authorities.is_empty() {
         return Ok(Trust::system());
     }
-    Trust::authorities(authorities).context("an authority of control cannot be used")
+    Trust::authorities(authorities).context("invalid CA certificate of control")
 }
 
-/// A client that believes these, and shows this certificate.
+/// Creates a client with this trust and client certificate.
 ///
 /// # Errors
-/// The key does not fit the certificate, or the system gives out no resources.
+/// Returns an error if the key does not match the certificate, or the client cannot be created.
 pub(super) fn client(trust: Trust, identity: Option<&Identity>) -> anyhow::Result<Client> {
-    let config = trust.client().context("TLS 1.3 cannot be spoken")?;
+    let config = trust.client().context("TLS 1.3 is not available")?;
     let config = match identity {
         None => config.with_no_client_auth(),
         Some(identity) => {
             let (chain, key) = identity.shown()?;
-            config.with_client_auth_cert(chain, key).context("the saved certificate cannot be used")?
+            config.with_client_auth_cert(chain, key).context("cannot use the saved certificate")?
         }
     };
     control::client_with(config)

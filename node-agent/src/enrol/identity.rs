@@ -1,4 +1,4 @@
-//! The key of this node with its certificate, as they are kept: one file, so that they always belong together.
+//! Private key and certificate of this node, saved in one file so that they always match.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -14,37 +14,37 @@ use x509_parser::extensions::GeneralName;
 
 use tls_trust::certificates;
 
-/// Key, certificate and those between it and the authority.
+/// Key, certificate and intermediate certificates.
 const FILE: &str = "identity.pem";
 const NEW_FILE: &str = "identity.pem.new";
-/// The authorities of control servers.
+/// CA certificates of the control servers.
 const CA_FILE: &str = "ca.pem";
 const CA_NEW_FILE: &str = "ca.pem.new";
-/// Only who runs the agent reads the key.
+/// File mode: only the user of the agent may read the key.
 const MODE: u32 = 0o600;
-/// Bytes of either file.
+/// Maximum size of either file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// How far control lets certificates reach back before they were signed.
+/// Clock skew that control allows for, by which certificates are backdated.
 const CLOCK_SKEW_SECS: i64 = 300;
-/// What names a node in its certificate, before the name.
+/// Prefix of the node name in the certificate's URI.
 const NODE_URI_PREFIX: &str = "spiffe://tidegate/node/";
 
-/// The key of this node with its certificate.
+/// Private key and certificate of this node.
 #[derive(Debug, Clone)]
 pub(super) struct Identity {
     key: Secret,
     chain: String,
-    /// When the certificate was signed.
+    /// Start of validity, adjusted for the clock skew.
     pub(super) issued: Timestamp,
-    /// When it ends.
+    /// Expiry time.
     pub(super) expires: Timestamp,
 }
 
 impl Identity {
-    /// Checks what control has signed.
+    /// Validates a certificate signed by control.
     ///
     /// # Errors
-    /// It is no certificate of this node.
+    /// Returns an error if it is not a certificate of this node.
     pub(super) fn new(key: Secret, chain: String, node: &Name) -> anyhow::Result<Self> {
         let parsed = certificates(chain.as_bytes()).context("the certificate is not PEM")?;
         let leaf = parsed.first().context("there is no certificate")?;
@@ -54,7 +54,7 @@ impl Identity {
         let uri = format!("{NODE_URI_PREFIX}{node}");
         ensure!(
             names.contains(&GeneralName::URI(&uri)),
-            "the certificate is of another node; this one is {node}"
+            "the certificate belongs to another node; this one is {node}"
         );
         let validity = leaf.validity();
         let issued = validity.not_before.timestamp().saturating_add(CLOCK_SKEW_SECS);
@@ -63,39 +63,40 @@ impl Identity {
         Ok(Self { key, chain, issued, expires })
     }
 
-    /// What is kept in a state directory, if anything, with the authorities beside it.
+    /// Loads the identity and the CA certificates from a state directory, or returns `None` if there is none.
     ///
     /// # Errors
-    /// It cannot be read, or is not of this node.
+    /// Returns an error if a file cannot be read, or the certificate belongs to another node.
     pub(super) fn load(dir: &Path, node: &Name) -> anyhow::Result<Option<(Self, String)>> {
-        let Some(text) = read(&dir.join(FILE)).with_context(|| format!("{FILE} cannot be read"))? else {
+        let Some(text) = read(&dir.join(FILE)).with_context(|| format!("cannot read {FILE}"))? else {
             return Ok(None);
         };
         let at =
-            text.find("-----BEGIN CERTIFICATE").with_context(|| format!("{FILE} holds no certificate"))?;
+            text.find("-----BEGIN CERTIFICATE").with_context(|| format!("{FILE} contains no certificate"))?;
         let (key, chain) = text.split_at(at);
         let identity = Self::new(Secret::new(key.to_owned()), chain.to_owned(), node)?;
-        let authorities = read(&dir.join(CA_FILE)).with_context(|| format!("{CA_FILE} cannot be read"))?;
+        let authorities = read(&dir.join(CA_FILE)).with_context(|| format!("cannot read {CA_FILE}"))?;
         let authorities = authorities.unwrap_or_default();
         certificates(authorities.as_bytes()).with_context(|| format!("{CA_FILE} is damaged"))?;
         identity.shown()?;
         Ok(Some((identity, authorities)))
     }
 
-    /// Keeps it, and the authorities beside it, in place of what was there; after a crash one or the other is there.
+    /// Saves the identity and the CA certificates. Files are replaced atomically, so after a crash either the
+    /// old or the new version exists.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Returns an I/O error if a file cannot be written.
     pub(super) fn save(&self, dir: &Path, authorities: &str) -> io::Result<()> {
         replace(dir, CA_NEW_FILE, CA_FILE, authorities)?;
         replace(dir, NEW_FILE, FILE, &format!("{}{}", self.key.reveal(), self.chain))?;
         File::open(dir)?.sync_all()
     }
 
-    /// What TLS shows.
+    /// Returns the certificate chain and the key for TLS.
     ///
     /// # Errors
-    /// The key cannot be read. The error does not repeat it.
+    /// Returns an error if the key cannot be parsed. The error does not contain the key.
     pub(super) fn shown(&self) -> anyhow::Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
         let key = PrivateKeyDer::from_pem_slice(self.key.reveal().as_bytes());
         let key = key.map_err(|_| anyhow::anyhow!("the saved key is not PEM"))?;
@@ -104,7 +105,7 @@ impl Identity {
 }
 
 fn replace(dir: &Path, new: &str, name: &str, text: &str) -> io::Result<()> {
-    // What a crash left may have another mode.
+    // A file left by a crash may have another mode.
     match fs::remove_file(dir.join(new)) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

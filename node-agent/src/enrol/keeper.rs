@@ -1,4 +1,5 @@
-//! Joins, renews, and joins again; whatever happens, the agent goes on with what it has.
+//! Certificate lifecycle: joining, renewing, and joining again. The agent continues with its current state in
+//! all cases.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,10 +7,10 @@ use anyhow::Context as _;
 use model::primitives::{quantity::Timestamp, secret::Secret};
 use reqwest::StatusCode;
 use rustls_pki_types::CertificateDer;
+use tls_trust::{Trust, certificates};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
-use tls_trust::{Trust, certificates};
 
 use super::{
     EnrolOptions, Place, Shown,
@@ -20,30 +21,31 @@ use super::{
 };
 use crate::{backoff::Backoff, clock::wall_clock as now, control::Control, entropy, feed::chain};
 
-/// Waits between attempts.
+/// Backoff between attempts.
 const RETRY_FLOOR: Duration = Duration::from_secs(1);
 const RETRY_CAP: Duration = Duration::from_secs(30);
-/// Time between two looks for another join token, and the longest sleep: clocks are set, and machines sleep.
+/// Interval of checking for a new join token, and maximum sleep, because clocks may be set and machines
+/// suspended.
 const LOOK: Duration = Duration::from_secs(5);
-/// Renewal is due after this part of a certificate's life, and a little later on some nodes, so that a cluster that was
-/// started at once does not renew at once.
+/// Part of a certificate's lifetime after which it is renewed, plus a spread by node, so that nodes started
+/// together do not renew together.
 const RENEW_PERCENT: i64 = 66;
 const RENEW_SPREAD_PERCENT: i64 = 6;
 
-/// Keeps the certificate of a node.
+/// Handle to the certificate of a node.
 #[derive(Debug)]
 pub struct Kept {
-    /// How it is going.
+    /// Current status.
     pub shown: watch::Receiver<Shown>,
     settled: watch::Receiver<bool>,
 }
 
 impl Kept {
-    /// Waits until it is known whether there is a certificate: before that, control would refuse everything.
+    /// Waits until it is known if there is a certificate. Before that, control would reject every request.
     pub fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut settled = self.settled.clone();
         async move {
-            // A keeper that has ended settles nothing any longer.
+            // If the task has ended, the value no longer changes.
             let _gone = settled.wait_for(|settled| *settled).await;
         }
     }
@@ -53,21 +55,21 @@ struct Keeper {
     control: Arc<Control>,
     place: Place,
     options: EnrolOptions,
-    /// What the operator gave.
+    /// CA certificates named by the operator.
     authorities: Vec<CertificateDer<'static>>,
     identity: Option<Identity>,
-    /// Whether control has said that the certificate does not count any longer.
+    /// True if control has revoked the certificate.
     is_taken_back: bool,
-    /// A token that control refused is not tried again.
+    /// Rejected token, which is not tried again.
     refused: Option<Secret>,
     shown: watch::Sender<Shown>,
     settled: watch::Sender<bool>,
 }
 
-/// Loads what is kept, gives the ways to control their client, and looks after it until told to stop.
+/// Loads the saved identity, sets the client of `control`, and maintains the certificate until stopped.
 ///
 /// # Errors
-/// A file that the operator names, or what is kept, cannot be used.
+/// Returns an error if a file named by the operator, or the saved identity, cannot be used.
 pub fn start(
     control: Arc<Control>,
     place: Place,
@@ -93,9 +95,9 @@ pub fn start(
         shown,
         settled,
     };
-    // What cannot be read is as good as nothing: the agent serves what it holds, and joins again.
+    // An unusable identity is treated as missing: the agent keeps serving and joins again.
     let kept_there = Identity::load(&keeper.place.state_dir, &keeper.place.node).unwrap_or_else(|error| {
-        error!(error = chain(error.as_ref()), "the certificate of this node in --state-dir cannot be used");
+        error!(error = chain(error.as_ref()), "cannot use the certificate of this node in --state-dir");
         None
     });
     let stored = kept_there.as_ref().map(|(_, authorities)| authorities.as_str()).unwrap_or_default();
@@ -131,7 +133,7 @@ impl Keeper {
         }
     }
 
-    /// Says what came of an attempt, and how long to wait until the next.
+    /// Handles the result of an attempt and returns the delay until the next.
     fn note(&mut self, outcome: anyhow::Result<bool>, backoff: &mut Backoff) -> Duration {
         let has_ended =
             self.is_taken_back || self.identity.as_ref().is_none_or(|identity| identity.expires <= now());
@@ -149,7 +151,7 @@ impl Keeper {
             }
             Err(error) => {
                 self.complain(Some(&error));
-                // Only while control is away does waiting for a certificate help.
+                // Waiting for a certificate helps only while control is unavailable.
                 let is_away = matches!(
                     error.downcast_ref::<Refusal>(),
                     Some(Refusal::Unreachable(_) | Refusal::Busy { .. })
@@ -162,28 +164,29 @@ impl Keeper {
         }
     }
 
-    /// Logs what is wrong, the same only once in a row, and shows it.
+    /// Logs a problem, once if it repeats, and publishes it.
     fn complain(&self, cause: Option<&anyhow::Error>) {
         let node = &self.place.node;
         let advice = format!(
-            "make a join token for node {node} (`tidegate node join-token {node}`) and put it into --join-token-file"
+            "create a join token for node {node} (`tidegate node join-token {node}`) and put it into \
+             --join-token-file"
         );
         let cause = cause.map(|error| chain(error.as_ref())).unwrap_or_default();
         let problem = match &self.identity {
             None if cause.is_empty() => format!("this node has no certificate; {advice}"),
-            None => format!("this node cannot join: {cause}; if the token was used or has ended, {advice}"),
+            None => format!("this node cannot join: {cause}; if the token was used or has expired, {advice}"),
             Some(_) if self.is_taken_back => {
-                let ended = format!("the certificate of this node was taken back; {advice}");
+                let ended = format!("the certificate of this node was revoked; {advice}");
                 if cause.is_empty() { ended } else { format!("{ended}; the last attempt: {cause}") }
             }
             Some(identity) if identity.expires > now() => {
                 format!(
-                    "the certificate of this node ends {} and cannot be renewed: {cause}",
+                    "the certificate of this node expires {} and cannot be renewed: {cause}",
                     identity.expires
                 )
             }
             Some(identity) => {
-                let ended = format!("the certificate of this node has ended {}; {advice}", identity.expires);
+                let ended = format!("the certificate of this node expired {}; {advice}", identity.expires);
                 if cause.is_empty() { ended } else { format!("{ended}; the last attempt: {cause}") }
             }
         };
@@ -198,13 +201,13 @@ impl Keeper {
         }
     }
 
-    /// Joins, if there is a token that was not refused; whether it did.
+    /// Joins if there is a token that was not rejected. Returns true if the node has joined.
     async fn join(&mut self) -> anyhow::Result<bool> {
         let Some(token) = token::given(&self.options)?.filter(|token| Some(token) != self.refused.as_ref())
         else {
             return Ok(false);
         };
-        // What the operator says of authorities goes before what a token says.
+        // CAs named by the operator take precedence over the pin of the token.
         let trust = if self.authorities.is_empty() {
             Trust::Pin(token::pin(&token)?)
         } else {
@@ -238,19 +241,18 @@ impl Keeper {
         Ok(true)
     }
 
-    /// Asks one server after the other, until one answers.
+    /// Sends the request to each server in turn until one replies.
     async fn sign_anywhere(
         &self,
         client: &reqwest::Client,
         path: &str,
         token: Option<&Secret>,
     ) -> Result<(Identity, String), Refusal> {
-        let mut last =
-            Refusal::Unusable(anyhow::anyhow!("no control server has a URL that begins with https://"));
+        let mut last = Refusal::Unusable(anyhow::anyhow!("no control server has an https:// URL"));
         for server in self.control.servers().filter(|server| self.control.base(*server).scheme() == "https") {
             match request::sign(client, self.control.url(server, path), &self.place.node, token).await {
                 Ok(signed) => return Ok(signed),
-                // Another server has the same tokens.
+                // Other servers have the same tokens.
                 Err(refusal @ Refusal::Refused { .. }) => return Err(refusal),
                 Err(refusal) => last = refusal,
             }
@@ -258,11 +260,12 @@ impl Keeper {
         Err(last)
     }
 
-    /// Puts a new certificate in force, and keeps it.
+    /// Activates a new certificate and saves it.
     fn adopt(&mut self, (identity, authorities): (Identity, String)) -> anyhow::Result<()> {
         let client = self.client_for(Some(&identity), &authorities)?;
         if let Err(error) = identity.save(&self.place.state_dir, &authorities) {
-            error!(%error, "the certificate of this node cannot be saved; after a restart the node has to join again");
+            error!(%error, "cannot save the certificate of this node; after a restart the node has to \
+                            join again");
         }
         self.control.client.store(Arc::new(client));
         self.take(identity);
@@ -278,19 +281,20 @@ impl Keeper {
         (self.is_taken_back, self.refused) = (false, None);
     }
 
-    /// A certificate that has ended is not shown: servers would refuse the connection, and say less.
+    /// Creates a client. An expired certificate is not used, because servers would reject the connection with
+    /// a less specific error.
     fn client_for(&self, identity: Option<&Identity>, stored: &str) -> anyhow::Result<reqwest::Client> {
         let mut authorities = self.authorities.clone();
-        authorities.extend(certificates(stored.as_bytes()).context("the saved authorities cannot be used")?);
+        authorities.extend(certificates(stored.as_bytes()).context("cannot use the saved CA certificates")?);
         let lives = identity.filter(|identity| identity.expires > now());
         client(roots(authorities)?, lives)
     }
 }
 
-/// When a certificate is renewed.
+/// Returns the renewal time of a certificate.
 fn renewal(identity: &Identity, place: &Place) -> Timestamp {
     let (issued, ends) = (identity.issued.unix_seconds(), identity.expires.unix_seconds());
-    // The same for a node each time, and different between nodes.
+    // Stable per node, but different between nodes.
     let spread = place.node.as_str().bytes().fold(0_i64, |all, byte| (all * 31 + i64::from(byte)) % 1000);
     let life = ends.saturating_sub(issued);
     let part = RENEW_PERCENT * 1000 + RENEW_SPREAD_PERCENT * spread;

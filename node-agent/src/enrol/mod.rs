@@ -1,13 +1,14 @@
-//! How this node proves who it is: a key that it makes itself, and a certificate that control signs and that ends soon.
+//! Identity of this node: a private key created by the agent, and a short-lived certificate signed by
+//! control.
 //!
 //! ```text
-//! join token ──▶ keeper ──key, request──▶ control      at first, and when nothing counts any longer
-//!                  │  ◀──certificate──────┘ ▲
-//!                  │  ── renew, at two thirds of its life, with the certificate itself
+//! join token ──▶ keeper ──CSR──────▶ control      initially, and when there is no valid certificate
+//!                  │  ◀──certificate───┘ ▲
+//!                  │  ── renewal at two thirds of the lifetime, authenticated by the certificate
 //!                  ▼
-//!          state directory (0600) and the client of all ways to control
+//!          state directory (0600) and the client of all control connections
 //! ```
-//! The key never leaves the machine. Traffic and the saved state wait for none of this.
+//! The key never leaves the machine. Traffic and the saved state do not depend on this.
 
 mod client;
 mod identity;
@@ -22,34 +23,34 @@ use serde::Serialize;
 
 pub use keeper::{Kept, start};
 
-/// What the operator said about certificates.
+/// Options for certificates.
 #[derive(Debug, Clone, Default)]
 pub struct EnrolOptions {
-    /// The authorities of control servers, as a PEM file.
+    /// CA certificates of the control servers, as a PEM file.
     pub ca_file: Option<PathBuf>,
-    /// Where the join token is.
+    /// File with the join token.
     pub join_token_file: Option<PathBuf>,
-    /// The join token, from the environment.
+    /// Join token from the environment.
     pub join_token: Option<Secret>,
 }
 
-/// Where it is kept, and for whom.
+/// Node name and location of the saved identity.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// The node.
+    /// Name of the node.
     pub node: Name,
-    /// The state directory.
+    /// State directory.
     pub state_dir: PathBuf,
 }
 
-/// How it is going, for people.
+/// Status of the certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Shown {
-    /// When the certificate ends; nothing while there is none.
+    /// Expiry time; `None` without a certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
-    /// What is wrong with it, and what helps.
+    /// Current problem and its remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }

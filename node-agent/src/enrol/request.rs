@@ -1,4 +1,4 @@
-//! What is asked of control: to sign a key.
+//! Certificate signing requests to control.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use serde::{Deserialize, Serialize};
 use super::identity::Identity;
 use crate::feed::read_error;
 
-/// Time that an answer may take.
+/// Request timeout.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Why nothing was signed.
+/// Reason for which no certificate was obtained.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    /// No answer.
+    /// No response.
     #[error("control cannot be reached")]
     Unreachable(#[source] reqwest::Error),
-    /// Refused: the same will be refused again.
-    #[error("control refused with {status}: {body}")]
+    /// Rejected permanently.
+    #[error("control rejected the request with {status}: {body}")]
     Refused { status: StatusCode, body: String },
-    /// Busy, or away from its store.
-    #[error("control cannot do it at this moment ({status}): {body}")]
+    /// Rejected temporarily: control is busy or cannot reach its store.
+    #[error("control cannot handle the request now ({status}): {body}")]
     Busy { status: StatusCode, body: String },
-    /// What was signed cannot be used, or nothing can be asked for.
-    #[error("the certificate cannot be had")]
+    /// The certificate cannot be used, or no request is possible.
+    #[error("cannot obtain a certificate")]
     Unusable(#[source] anyhow::Error),
 }
 
-/// To join, or to renew.
+/// Request body for joining or renewing.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Body<'a> {
@@ -44,8 +44,8 @@ struct Answer {
     ca: String,
 }
 
-/// Has a new key of this node signed at a server: with a join token, or else with the certificate that the client shows.
-/// Answers it with the authorities.
+/// Requests a certificate for a new key of this node, authenticated by a join token or by the client
+/// certificate. Returns the identity with the CA certificates.
 pub(super) async fn sign(
     client: &Client,
     url: Url,
@@ -54,7 +54,7 @@ pub(super) async fn sign(
 ) -> Result<(Identity, String), Refusal> {
     let key = KeyPair::generate().map_err(|error| Refusal::Unusable(error.into()))?;
     let mut params = CertificateParams::default();
-    // Control sets every name.
+    // Control sets all names.
     params.distinguished_name = DistinguishedName::new();
     let csr = params.serialize_request(&key).and_then(|request| request.pem());
     let csr = csr.map_err(|error| Refusal::Unusable(error.into()))?;

@@ -1,4 +1,4 @@
-//! Join tokens, as far as an agent reads them: `tgj_ID_SECRET_PIN`, of which only the pin is for it.
+//! Join tokens: `tgj_ID_SECRET_PIN`. The agent uses only the pin; the rest is opaque.
 
 use std::{fs::File, io::Read};
 
@@ -8,37 +8,42 @@ use tls_trust::Pin;
 
 use super::EnrolOptions;
 
-/// What a token begins with.
+/// Prefix of a token.
 const PREFIX: &str = "tgj_";
-/// Bytes of a file with a token.
+/// Maximum size of a token file.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// The token that the operator gave, if any.
+/// Returns the token provided by the operator, if any.
 ///
 /// # Errors
-/// The file cannot be read, or holds no token.
+/// Returns an error if the file cannot be read.
 pub(super) fn given(options: &EnrolOptions) -> anyhow::Result<Option<Secret>> {
     let Some(path) = &options.join_token_file else { return Ok(options.join_token.clone()) };
     let shown = path.display();
     let mut text = String::new();
-    let file = File::open(path).with_context(|| format!("--join-token-file {shown} cannot be read"))?;
+    let file = File::open(path).with_context(|| format!("cannot read --join-token-file {shown}"))?;
     file.take(FILE_BYTES_MAX)
         .read_to_string(&mut text)
-        .with_context(|| format!("--join-token-file {shown} cannot be read"))?;
+        .with_context(|| format!("cannot read --join-token-file {shown}"))?;
     Ok(Some(Secret::new(text.trim().to_owned())))
 }
 
-/// The SHA-256 of a certificate that control presents, as the token says it.
+/// Returns the pin of a token: the SHA-256 of a certificate that control presents.
 ///
 /// # Errors
-/// It is no token.
+/// Returns an error if the token is malformed.
 pub(super) fn pin(token: &Secret) -> anyhow::Result<Pin> {
     let parts: Vec<_> = token.reveal().split('_').collect();
     let pin = match parts[..] {
         [_, _, _, digits] if token.reveal().starts_with(PREFIX) => Pin::from_hex(digits),
         _ => None,
     };
-    pin.with_context(|| format!("the join token must be what control gave, whole: {PREFIX} and three parts"))
+    pin.with_context(|| {
+        format!(
+            "the join token is malformed: it must begin with {PREFIX}, followed by \
+                                 three parts"
+        )
+    })
 }
 
 #[cfg(test)]

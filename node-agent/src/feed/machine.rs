@@ -1,11 +1,11 @@
-//! Turns the frames of a feed into batches that may take effect: pure, the same for the wire and for the journal.
+//! Assembles feed frames into batches. Pure, and shared by the network feed and the journal.
 //!
 //! ```text
 //! AwaitStart ──start──▶ Collecting(first) ──synced──▶ Collecting(next) ─┐
-//!                              ▲   frames are collected, nothing leaves │ synced ─▶ batch
+//!                              ▲   frames are collected, no batch yet   │ synced ─▶ batch
 //!                              └────────────────────────────────────────┘ heartbeat, nothing collected ─▶ batch
 //! ```
-//! What must not happen here: a batch that leads to an older position than the one held.
+//! Invariant: no batch leads to a position older than the current one.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -16,63 +16,64 @@ use model::{
     wire::feed::{AddressState, Frame, NetworkState, NodeState, StartMode},
 };
 
-/// Services in one batch, and addresses in one: a hundred times the largest cluster that is measured; more is a broken server.
+/// Maximum number of Services, and of addresses, in one batch: a hundred times the largest benchmarked
+/// cluster. More indicates a broken server.
 pub const BATCH_SERVICES_MAX: usize = 1_000_000;
 
 /// Changes that take effect together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// Whether what is not in the batch does not exist, or stays as it is.
+    /// Full state or delta.
     pub mode: StartMode,
-    /// Facts about the cluster, if they were sent.
+    /// Cluster-wide state, if it was sent.
     pub network: Option<NetworkState>,
-    /// The settings of this node, if they were sent.
+    /// Settings of this node, if they were sent.
     pub node: Option<NodeState>,
-    /// The last word on each Service that was sent.
+    /// Final change of each Service that was sent.
     pub services: BTreeMap<ServiceKey, ServiceChange>,
-    /// The last word on each load balancer address that was sent; `None`: it is gone.
+    /// Final state of each load balancer address that was sent; `None` if removed.
     pub addresses: BTreeMap<IpAddr, Option<Arc<AddressState>>>,
-    /// What is reached with this batch.
+    /// Position after the batch.
     pub position: Position,
 }
 
-/// What a batch says of one Service.
+/// Change of one Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServiceChange {
-    /// It is this.
+    /// The Service was set.
     Set(Arc<CompiledService>),
-    /// It is gone since this revision.
+    /// The Service was removed at this revision.
     Removed(Revision),
 }
 
-/// Why a stream cannot be followed further. The state held stays as it is.
+/// Reason for which a stream has to be left. The current state is kept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StreamFault {
-    /// The other side is behind: another server, or a store brought back without a new epoch.
-    #[error("position {offered} is older than {held}, which this agent holds")]
+    /// The server is behind: it lags another one, or its store was restored without a new epoch.
+    #[error("position {offered} is older than {held}, the current position of this agent")]
     OlderThanHeld {
-        /// What this agent holds.
+        /// Position of this agent.
         held: Position,
-        /// What was offered.
+        /// Offered position.
         offered: Position,
     },
-    /// A difference to a state that this agent does not hold.
+    /// A delta to a state that this agent does not have.
     #[error("changes up to {offered} do not follow from {}", .held.map_or_else(|| "nothing".to_owned(), |p| p.to_string()))]
     NoCommonGround {
-        /// What this agent holds.
+        /// Position of this agent.
         held: Option<Position>,
-        /// What was offered.
+        /// Offered position.
         offered: Position,
     },
-    /// A frame where another was due.
-    #[error("frame `{0}` is out of place")]
+    /// An unexpected frame.
+    #[error("unexpected frame `{0}`")]
     OutOfPlace(&'static str),
-    /// More than [`BATCH_SERVICES_MAX`].
+    /// More than [`BATCH_SERVICES_MAX`] Services or addresses.
     #[error("more than {BATCH_SERVICES_MAX} Services or addresses between two `synced` frames")]
     TooMany,
 }
 
-/// Collects frames until they may take effect.
+/// Collects frames into batches.
 #[derive(Debug)]
 pub struct Assembler {
     held: Option<Position>,
@@ -96,35 +97,36 @@ struct Collected {
 }
 
 impl Assembler {
-    /// Begins a stream; `held` is the position of the state that the agent has.
+    /// Starts a stream. `held` is the position of the agent's state.
     #[must_use]
     pub fn new(held: Option<Position>) -> Self {
         Self::holding_back(held, held)
     }
 
-    /// Begins a stream while the state at `held` is not taken, but kept beside the one `in_force`: differences follow from
-    /// the former, and a full state may go back as far as the latter.
+    /// Starts a stream while the state at `held` is rejected pending confirmation and another one is
+    /// `in_force`: deltas apply to the former, and a full state may go back to the latter.
     #[must_use]
     pub fn holding_back(held: Option<Position>, in_force: Option<Position>) -> Self {
         Self { held, in_force, stage: Stage::AwaitStart, collected: Collected::default() }
     }
 
-    /// The position of the last batch, or the one begun with.
+    /// Returns the position of the last batch, or the initial one.
     #[must_use]
     pub const fn held(&self) -> Option<Position> {
         self.held
     }
 
-    /// Whether the first frame has come, so that others may.
+    /// Returns true if the start frame has arrived.
     #[must_use]
     pub fn has_started(&self) -> bool {
         self.stage != Stage::AwaitStart
     }
 
-    /// Takes one frame; answers a batch when one is complete.
+    /// Adds a frame. Returns a batch when it is complete.
     ///
     /// # Errors
-    /// When the stream breaks its own rules or goes backwards. It must be left then.
+    /// Returns [`StreamFault`] if the stream violates the protocol or goes backwards. The stream must be
+    /// closed then.
     pub fn push(&mut self, frame: Frame) -> Result<Option<Batch>, StreamFault> {
         let Stage::Collecting { mode, is_first } = self.stage else {
             return self.start(frame).map(|()| None);
@@ -176,7 +178,7 @@ impl Assembler {
             StartMode::Full => self.in_force,
             StartMode::Delta => self.held,
         };
-        // Checked before megabytes arrive that could only be thrown away.
+        // Checked early, before large data arrives that would be discarded.
         check(self.held, mode, position)?;
         self.stage = Stage::Collecting { mode, is_first: true };
         Ok(())
@@ -218,10 +220,10 @@ impl Collected {
     }
 }
 
-/// Whether the step from the held position to an offered one may be made.
+/// Checks if the step from the current to an offered position is allowed.
 ///
 /// # Errors
-/// When it would go backwards, or when changes are offered to a history that is not held.
+/// Returns [`StreamFault`] if the step goes backwards, or is a delta to a state that is not held.
 pub fn check(held: Option<Position>, mode: StartMode, offered: Position) -> Result<(), StreamFault> {
     if let Some(held) = held.filter(|held| offered < *held) {
         return Err(StreamFault::OlderThanHeld { held, offered });

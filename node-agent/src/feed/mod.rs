@@ -1,7 +1,7 @@
-//! Follows control: one long-lived stream of frames from one of its servers, resumed after every cut at the next server, handed
-//! on as whole batches.
+//! Feed client: a long-lived stream of frames from one control server, resumed at the next server after a
+//! failure, and delivered as complete batches.
 //!
-//! What must not happen here: waiting for anything but the network and the loop, and a step to an older state.
+//! Invariants: the task waits only for the network and the agent, and never goes back to an older state.
 
 pub mod machine;
 pub mod questions;
@@ -43,74 +43,75 @@ use crate::{
     tally::Tally,
 };
 
-/// Longest line of the feed and of the journal, in bytes: a Service of 100 ports with 2,000 endpoints each.
+/// Maximum line length of the feed and the journal, in bytes: a Service with 100 ports and 2,000 endpoints
+/// each.
 pub const LINE_BYTES_MAX: usize = 32 << 20;
-/// The interval of heartbeats that the feed promises at most.
+/// Maximum heartbeat interval of the feed.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
-/// Heartbeats that may be missed before a stream counts as dead.
+/// Number of missed heartbeats after which a stream is considered dead.
 const HEARTBEATS_MISSED_MAX: u32 = 3;
-/// Longest wait for the head of an answer where another server could be asked meanwhile. A server that is behind may wait half
-/// as long until it has caught up.
+/// Maximum time to wait for response headers while another server could be tried. A server that is behind may
+/// wait half as long to catch up.
 const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
-/// Longest body of an error that is looked at, in bytes.
+/// Maximum number of bytes read from an error body.
 const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 
-/// Where to follow, and how patiently.
+/// Options of the feed.
 #[derive(Debug, Clone)]
 pub struct FeedOptions {
-    /// The node to follow as.
+    /// Name of the node.
     pub node: Name,
-    /// What to register when control does not know the node.
+    /// Registration data, if control does not know the node.
     pub registration: Registration,
-    /// How often the other side speaks at least.
+    /// Maximum interval of heartbeats.
     pub heartbeat_interval: Duration,
-    /// The shortest wait before a reconnect.
+    /// Minimum backoff before a reconnect.
     pub reconnect_floor: Duration,
-    /// The longest wait before a reconnect.
+    /// Maximum backoff before a reconnect.
     pub reconnect_cap: Duration,
 }
 
-/// Where the feed brings what it learns.
+/// Outputs of the feed.
 #[derive(Debug, Clone)]
 pub struct Outlets {
-    /// Batches, to the loop.
+    /// Batches for the agent.
     pub batches: mpsc::Sender<Batch>,
-    /// Questions, to who answers them; one that finds no room is not answered.
+    /// Queries; dropped if the queue is full.
     pub questions: mpsc::Sender<Asked>,
-    /// Whether control has been heard and knows this node; before that it would refuse every report.
+    /// True once control has accepted this node; before that it would reject every report.
     pub is_known: watch::Sender<bool>,
-    /// What the loop holds back, and whether control is behind.
+    /// Exchange with the state guard.
     pub link: FeedEnd,
-    /// What is counted.
+    /// Counters.
     pub tally: Tally,
 }
 
-/// Why a stream ended.
+/// Reason for which a stream ended.
 #[derive(Debug, thiserror::Error)]
 enum StreamEnd {
     #[error("control cannot be reached")]
     Unreachable(#[source] reqwest::Error),
-    #[error("control refused the feed with {status}: {body}")]
+    #[error("control rejected the feed with {status}: {body}")]
     Refused { status: StatusCode, body: String },
-    #[error("control does not know this node, and it could not be registered")]
+    #[error("control does not know this node, and the registration failed")]
     Unregistered(#[from] RegisterError),
-    #[error("control said nothing for {0:?}")]
+    #[error("no data from control for {0:?}")]
     Silent(Duration),
     #[error("the stream broke")]
     Broken(#[from] LinesCodecError),
     #[error("the stream ended")]
     Closed,
-    #[error("a line is not a frame of the feed")]
+    #[error("a line is not a valid frame")]
     NotAFrame(#[from] serde_json::Error),
     #[error("the stream cannot be followed")]
     Fault(#[from] StreamFault),
     #[error("the server sends more than the questions it was asked for")]
     NotOnlyQuestions,
-    #[error("the loop has ended")]
+    #[error("the agent has stopped")]
     LoopGone,
 }
 
-/// Follows control until told to stop. `held` is the position of the state that the agent begins with.
+/// Runs the feed until stopped. `held` is the position of the agent's initial state.
 pub async fn follow(
     control: Arc<Control>,
     options: FeedOptions,
@@ -129,7 +130,7 @@ struct Follower {
     options: FeedOptions,
     held: Option<Position>,
     outlets: Outlets,
-    /// Why each server was left, since one of them was followed last.
+    /// Last error of each server, since the last successful batch.
     last_errors: BTreeMap<ServerId, String>,
 }
 
@@ -145,7 +146,8 @@ impl Follower {
             if matches!(end, StreamEnd::LoopGone) {
                 return;
             }
-            // A stream that lived for a heartbeat was healthy; one that ends sooner is a server that cannot hold it.
+            // A stream that lasted for a heartbeat interval was healthy; a shorter one means a failing
+            // server.
             let has_worked = begun.elapsed() >= self.options.heartbeat_interval;
             if has_worked {
                 backoff.reset();
@@ -158,7 +160,7 @@ impl Follower {
         }
     }
 
-    /// Logs the end of a stream, but the same end only once in a row.
+    /// Logs the end of a stream; repeated errors only at debug level.
     fn note(&mut self, server: ServerId, end: &StreamEnd) {
         self.outlets.tally.feed_errors.inc();
         let text = chain(end);
@@ -167,7 +169,7 @@ impl Follower {
             if self.control.has_several() { format!("{}: {text}", self.control.base(server)) } else { text };
         let last = self.last_errors.insert(server, text.clone());
         if last.as_ref() == Some(&text) {
-            debug!(error = text, "the feed was left");
+            debug!(error = text, "the feed was disconnected");
             return;
         }
         if let StreamEnd::Fault(StreamFault::OlderThanHeld { .. }) = end {
@@ -176,7 +178,7 @@ impl Follower {
                 "control is behind this agent; the last good state stays until it has caught up"
             );
         } else {
-            warn!(error = text, "the feed was left; reconnecting");
+            warn!(error = text, "the feed was disconnected; reconnecting");
         }
     }
 
@@ -236,7 +238,7 @@ impl Follower {
         {
             let asked = Asked { by: server, id: *id, question: question.clone() };
             if self.outlets.questions.try_send(asked).is_err() {
-                debug!(id = id.0, "a question is left: others wait for their answers");
+                debug!(id = id.0, "a query was dropped because the queue is full");
             }
             return Ok(());
         }
@@ -248,18 +250,19 @@ impl Follower {
         })?;
         let Some(batch) = batch else { return Ok(()) };
         let position = batch.position;
-        // Before the loop takes it, or the report of the new state could still say that control is behind.
+        // Set before the agent receives the batch, so that the report of the new state does not claim that
+        // control is behind.
         self.outlets.link.behind.send_replace(None);
         self.outlets.batches.send(batch).await.map_err(|_closed| StreamEnd::LoopGone)?;
         self.held = Some(position);
         if !std::mem::take(&mut self.last_errors).is_empty() {
             let server = self.control.base(server);
-            info!(%position, %server, "following control again");
+            info!(%position, %server, "the feed is connected again");
         }
         Ok(())
     }
 
-    /// Opens a stream, registering the node first where control does not know it.
+    /// Opens a stream, registering the node first if control does not know it.
     async fn connect(&self, server: ServerId) -> Result<reqwest::Response, StreamEnd> {
         let response = self.open(server).await?;
         let status = response.status();
@@ -299,7 +302,7 @@ async fn accepted(response: reqwest::Response) -> Result<reqwest::Response, Stre
     Err(StreamEnd::Refused { status, body: read_error(response).await })
 }
 
-/// The body of an error, for the log: at most its beginning.
+/// Reads the beginning of an error body, for logging.
 pub(crate) async fn read_error(mut response: reqwest::Response) -> String {
     let mut body = Vec::new();
     while let Ok(Some(chunk)) = response.chunk().await {
@@ -312,7 +315,7 @@ pub(crate) async fn read_error(mut response: reqwest::Response) -> String {
     String::from_utf8_lossy(&body).trim().to_owned()
 }
 
-/// An error with its causes, on one line.
+/// Formats an error with its causes on one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))

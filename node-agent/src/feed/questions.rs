@@ -1,15 +1,14 @@
-//! Listens to the control servers that this agent takes no state from: each may ask it, over a stream that carries nothing
-//! else (`?asks=only`).
+//! Query streams from the control servers that are not the source of the state (`?asks=only`).
 //!
 //! ```text
-//! the state comes from here, or from nowhere ◀──────────┐
-//!        │ it comes from another server                  │ it comes from here
+//! the state comes from this server, or from none ◀───────┐
+//!        │ it comes from another server                  │ it comes from this server
 //!        ▼                                               │
-//!     asking for a stream ──heartbeat──▶ listening ──────┤
-//!        ▲         │ cut, silent, refused      │         │
-//!        └─ wait ◀─┴───────────────────────────┘─────────┘
+//!     opening a stream ───heartbeat──▶ listening ────────┤
+//!        ▲         │ cut, silent, rejected     │         │
+//!        └ backoff◀┴───────────────────────────┘─────────┘
 //! ```
-//! What must not happen here: anything of a state is taken.
+//! Invariant: no state is accepted from these streams.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,30 +34,30 @@ use crate::{
     feed::chain,
 };
 
-/// Wait before a server is asked again that does not know such streams: it has to be replaced by a newer version first.
+/// Delay before retrying a server that does not support such streams, because it has to be upgraded first.
 const UNHEARD_WAIT: Duration = Duration::from_secs(60);
 
-/// Who listens, and how patiently.
+/// Parameters of a query stream.
 #[derive(Debug, Clone)]
 pub struct Listener {
-    /// The ways to control.
+    /// Connections to control.
     pub control: Arc<Control>,
-    /// The server listened to.
+    /// Server to listen to.
     pub server: ServerId,
-    /// The node.
+    /// Name of the node.
     pub node: Name,
-    /// How often the other side speaks at least.
+    /// Maximum interval of heartbeats.
     pub heartbeat_interval: Duration,
-    /// The shortest wait before a reconnect.
+    /// Minimum backoff before a reconnect.
     pub reconnect_floor: Duration,
-    /// The longest wait before a reconnect.
+    /// Maximum backoff before a reconnect.
     pub reconnect_cap: Duration,
-    /// Questions, to who answers them; one that finds no room is not answered.
+    /// Queries; dropped if the queue is full.
     pub questions: mpsc::Sender<Asked>,
 }
 
 impl Listener {
-    /// Listens for as long as it is polled.
+    /// Listens until dropped.
     pub async fn listen(self) {
         let mut backoff = Backoff::new(self.reconnect_floor, self.reconnect_cap);
         loop {
@@ -76,7 +75,8 @@ impl Listener {
             }
             let pause = if is_unheard(&end) { UNHEARD_WAIT } else { backoff.next_delay(entropy()) };
             let text = chain(&end);
-            debug!(server = %self.control.base(self.server), error = text, "the stream of questions was left");
+            debug!(server = %self.control.base(self.server), error = text, "the query stream was \
+                                                                            disconnected");
             self.control.board.ended(self.server, StreamUse::Questions, Some(text));
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -121,7 +121,7 @@ impl Listener {
             Frame::Heartbeat { .. } => Ok(()),
             Frame::Ask { id, question } => {
                 if self.questions.try_send(Asked { by: self.server, id, question }).is_err() {
-                    debug!(id = id.0, "a question is left: others wait for their answers");
+                    debug!(id = id.0, "a query was dropped because the queue is full");
                 }
                 Ok(())
             }
@@ -145,7 +145,7 @@ impl Listener {
     }
 }
 
-/// Whether the server does not know such streams.
+/// Returns true if the server does not support such streams.
 fn is_unheard(end: &StreamEnd) -> bool {
     match end {
         StreamEnd::NotOnlyQuestions => true,

@@ -1,5 +1,5 @@
-//! Registers this machine with control when control does not know it. An existing Node is never changed: it is intent,
-//! and belongs to whoever wrote it.
+//! Registration of this machine with control. An existing Node is never changed, because it belongs to its
+//! author.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -23,34 +23,34 @@ use crate::{
     facts,
 };
 
-/// Time that a registration may take.
+/// Request timeout.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the operator said about this machine.
+/// Registration data given by the operator.
 #[derive(Debug, Clone, Default)]
 pub struct Registration {
-    /// Its addresses; those found on it when empty.
+    /// Addresses; those found on the machine if empty.
     pub addresses: Vec<IpAddr>,
-    /// The networks of its Workloads.
+    /// Networks of the Workloads.
     pub workload_cidrs: Vec<IpNet>,
-    /// Its labels.
+    /// Labels.
     pub labels: Labels,
-    /// Its failure zone.
+    /// Failure zone.
     pub zone: Option<Label>,
 }
 
-/// Why a node could not be registered.
+/// Reason for which a node could not be registered.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
-    /// No answer.
+    /// No response.
     #[error("control cannot be reached")]
     Unreachable(#[from] reqwest::Error),
-    /// Refused.
-    #[error("control refused the Node with {status}: {body}")]
+    /// Rejected.
+    #[error("control rejected the Node with {status}: {body}")]
     Refused {
-        /// The HTTP status.
+        /// HTTP status.
         status: StatusCode,
-        /// The beginning of what it said.
+        /// Beginning of the response body.
         body: String,
     },
 }
@@ -64,8 +64,8 @@ struct NodeObject {
     spec: NodeSpec,
 }
 
-/// Whether the body of an answer 404 says that control does not know the node. Any other 404 comes from something that
-/// is not control, and must not be sent a Node.
+/// Returns true if the body of a 404 response is control's error for an unknown node. Other 404 responses do
+/// not come from control, and no Node must be sent there.
 #[must_use]
 pub fn is_unknown_node(body: &str) -> bool {
     #[derive(Deserialize)]
@@ -75,10 +75,10 @@ pub fn is_unknown_node(body: &str) -> bool {
     serde_json::from_str::<Problem>(body).is_ok_and(|problem| problem.code == "NodeNotFound")
 }
 
-/// Creates the Node. That it exists already is as good.
+/// Creates the Node. An existing Node is a success.
 ///
 /// # Errors
-/// When control cannot be reached or refuses.
+/// Returns [`RegisterError`] if control cannot be reached or rejects the Node.
 pub async fn register(
     control: &Control,
     server: ServerId,
@@ -94,7 +94,7 @@ pub async fn register(
         metadata: Metadata { labels, ..Metadata::named(node.clone(), None) },
         spec: NodeSpec { addresses, workload_cidrs, zone, ..NodeSpec::default() },
     };
-    // That a node joins is nobody's change: a rollback leaves it alone.
+    // A registration has no human author, so that a rollback does not undo it.
     let author = format!("{AGENT_AUTHOR_PREFIX}{node}");
     let request = control
         .client()
@@ -120,25 +120,30 @@ struct ExistingMetadata {
     labels: Labels,
 }
 
-/// Warns when control's Node says something else than the flags, which count only at registration.
+/// Logs a warning if the Node differs from the flags, which apply only at registration.
 pub async fn warn_of_ignored_flags(control: Arc<Control>, node: Name, registration: Registration) {
     let Some(ExistingNode { metadata, spec }) = existing(&control, &node).await else { return };
     let Registration { addresses, workload_cidrs, labels, zone } = registration;
     if !addresses.is_empty() && addresses != spec.addresses {
-        warn!(flag = ?addresses, node = ?spec.addresses, "--address counts only when the Node is registered; change the Node instead");
+        warn!(flag = ?addresses, node = ?spec.addresses, "--address applies only when the Node is \
+                                                          registered; change the Node instead");
     }
     if labels.iter().any(|(key, value)| metadata.labels.get(key) != Some(value)) {
-        warn!(flag = ?labels, node = ?metadata.labels, "--label counts only when the Node is registered; change the Node instead");
+        warn!(flag = ?labels, node = ?metadata.labels, "--label applies only when the Node is \
+                                                        registered; change the Node instead");
     }
     if zone.is_some() && zone != spec.zone {
-        warn!(flag = ?zone, node = ?spec.zone, "--zone counts only when the Node is registered; change the Node instead");
+        warn!(flag = ?zone, node = ?spec.zone, "--zone applies only when the Node is registered; change \
+                                                the Node instead");
     }
     if !workload_cidrs.is_empty() && workload_cidrs != spec.workload_cidrs {
-        warn!(flag = ?workload_cidrs, node = ?spec.workload_cidrs, "--workload-cidr counts only when the Node is registered; change the Node instead");
+        warn!(flag = ?workload_cidrs, node = ?spec.workload_cidrs, "--workload-cidr applies only when \
+                                                                    the Node is registered; change the \
+                                                                    Node instead");
     }
 }
 
-/// The Node as the first server has it that answers.
+/// Returns the Node from the first server that replies.
 async fn existing(control: &Control, node: &Name) -> Option<ExistingNode> {
     for server in control.servers() {
         let url = control.url(server, &format!("/v1/nodes/{node}"));

@@ -1,4 +1,5 @@
-//! When which check runs, and what comes of it. No sockets and no clock: time and randomness are arguments.
+//! Scheduler of all checks of this node and owner of their state. No sockets and no clock: time and
+//! randomness are arguments.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,13 +24,13 @@ use super::{
 };
 use crate::dataplane::Refusals;
 
-/// Makes another number of one: many checks that begin together have one random number among them.
+/// Mixing constant that derives different random numbers for checks that start together.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// One check, of one Service.
+/// Identifies one check of one Service.
 pub(super) type Id = (ServiceKey, CheckKey);
 
-/// A moment, for the machine and for people, with random bits.
+/// Monotonic time, wall-clock time and random bits of an event.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moment {
     pub(super) now: Instant,
@@ -49,10 +50,10 @@ pub(super) struct Engine {
     change: Change,
 }
 
-/// The checks of one Service.
+/// Checks of one Service.
 struct Group {
     check: Arc<HealthCheck>,
-    /// How to ask; or why that cannot be done.
+    /// Prepared probe parameters, or the reason for which the endpoints cannot be probed.
     recipe: Result<Recipe, String>,
     checks: BTreeMap<CheckKey, Check>,
 }
@@ -64,13 +65,13 @@ struct Check {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Due at some time.
+    /// Due at this time.
     Due(Instant),
-    /// Due and waiting for its turn.
+    /// Due, waiting for a slot.
     Waiting,
-    /// Asked at some time, and not answered yet.
+    /// Running since this time.
     Running(Instant),
-    /// Never: it cannot be asked.
+    /// Never runs, because the endpoint cannot be probed.
     Never,
 }
 
@@ -88,8 +89,8 @@ impl Engine {
         }
     }
 
-    /// Follows changes of the state; answers the checks that run and must be cut off. Each cut has to be told by
-    /// [`Self::cut`], so that its place is free again.
+    /// Applies state changes and returns the running checks to abort. The caller must report each aborted
+    /// check by [`Self::cut`] to free its slot.
     pub(super) fn follow(&mut self, changes: Changes, mut moment: Moment) -> Vec<Id> {
         let mut cut = Vec::new();
         for delta in self.plan.follow(changes) {
@@ -134,7 +135,7 @@ impl Engine {
         }
     }
 
-    /// The check is another. What is known of the endpoints stays until the new answers say something else.
+    /// Applies a changed check configuration. Endpoint states stay until new results change them.
     fn renew(
         &mut self,
         service: &ServiceKey,
@@ -152,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// Has a check run from here on, if it can be asked at all.
+    /// Schedules a check if the endpoint can be probed.
     fn begin(&mut self, service: &ServiceKey, key: CheckKey, moment: &mut Moment) {
         moment.random = moment.random.rotate_left(17).wrapping_mul(SPREAD) ^ SPREAD;
         let Some(group) = self.services.get_mut(service) else { return };
@@ -197,12 +198,12 @@ impl Engine {
         }
     }
 
-    /// When the next check is due.
+    /// Returns the time of the next due check.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// What is to be asked, as far as there is room.
+    /// Returns the probes to start, as far as slots are free.
     pub(super) fn start(&mut self, now: Instant) -> Vec<(Id, Probe)> {
         while self.next_due().is_some_and(|at| at <= now) {
             let Some((_, (service, key))) = self.due.pop_first() else { break };
@@ -228,7 +229,7 @@ impl Engine {
         Some(probe)
     }
 
-    /// A check has been answered.
+    /// Applies the result of a check.
     pub(super) fn finish(&mut self, (service, key): &Id, verdict: &Verdict, moment: Moment) {
         self.slots.leave(service);
         let Some(group) = self.services.get_mut(service) else { return };
@@ -242,14 +243,15 @@ impl Engine {
         if change == Change::State {
             let (state, message) = (check.machine.state(), &verdict.words);
             let CheckKey { address, port } = key;
-            info!(%service, %address, %port, ?state, message, "an endpoint has changed");
+            info!(%service, %address, %port, ?state, message, "the health state of an endpoint has changed");
         }
         if change != Change::Nothing {
             self.show(service, *key, change);
         }
     }
 
-    /// Takes who refuses connections of clients; of Services that want it, endpoints that refuse too many are unhealthy.
+    /// Applies passive observations: for Services with passive checking, endpoints that refuse too many
+    /// client connections become unhealthy.
     pub(super) fn refuse(&mut self, refusals: &[Refusals], moment: Moment) {
         let mut rows = BTreeMap::new();
         for Refusals { service, target, in_a_row } in refusals {
@@ -260,7 +262,7 @@ impl Engine {
             let key = CheckKey { address: target.address, port };
             if group.checks.contains_key(&key) {
                 let limit = Limit { fall: group.check.fall, interval: interval(&group.check) };
-                // Several ports may lead to one check.
+                // Several ports may share one check.
                 let row = rows.entry((service.clone(), key)).or_insert((0, limit));
                 row.0 = row.0.max(*in_a_row);
             }
@@ -278,17 +280,17 @@ impl Engine {
         }
     }
 
-    /// A check has been cut off: its place is free again.
+    /// Frees the slot of an aborted check.
     pub(super) fn cut(&mut self, (service, _): &Id) {
         self.slots.leave(service);
     }
 
-    /// How many are due and have to wait.
+    /// Returns the number of due checks waiting for a slot.
     pub(super) const fn waiting(&self) -> usize {
         self.slots.waiting()
     }
 
-    /// What has been found, and what kind of change that is since the last time.
+    /// Returns the current results and the kind of change since the last call.
     pub(super) fn shown(&mut self) -> (Change, &Checked) {
         (std::mem::replace(&mut self.change, Change::Nothing), &self.checked)
     }
@@ -297,14 +299,17 @@ impl Engine {
         let Some(check) = self.services.get(service).and_then(|group| group.checks.get(&key)) else { return };
         let reports = self.checked.services.entry(service.clone()).or_default();
         let is_new = reports.insert(key, check.machine.report(key)).is_none();
-        // What is checked at all is news as well.
+        // A newly checked endpoint counts as a state change.
         self.change = self.change.max(if is_new { Change::State } else { change });
     }
 
     fn warn(&mut self) {
         let total: usize = self.left_out.values().sum();
         let warning = self.left_out.keys().next().map(|service| {
-            format!("{total} endpoints are not checked by this node, because their Services have too many, such as {service}")
+            format!(
+                "{total} endpoints are not checked by this node because their Services have too many \
+                     endpoints, for example {service}"
+            )
         });
         if self.checked.warning != warning {
             self.checked.warning = warning;

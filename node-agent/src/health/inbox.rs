@@ -1,4 +1,4 @@
-//! What the loop has said and the thread has not read yet: squashed, so that it never holds more than the state does.
+//! Inbox of the health check thread. Pending changes are merged, so it never holds more than the state.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,16 +7,16 @@ use tokio::sync::Notify;
 use super::plan::Changes;
 use crate::dataplane::Refusals;
 
-/// What has come.
+/// Content of the inbox.
 #[derive(Debug, Default)]
 pub(super) struct Mail {
-    /// What is different of the state.
+    /// State changes.
     pub(super) changes: Changes,
-    /// Who refuses connections of clients, if that was read.
+    /// Refused client connections, if they were read.
     pub(super) refusals: Option<Vec<Refusals>>,
 }
 
-/// Changes that wait.
+/// Pending content.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     waiting: Mutex<Waiting>,
@@ -26,7 +26,7 @@ pub(super) struct Inbox {
 #[derive(Debug, Default)]
 struct Waiting {
     changes: Changes,
-    /// The last reading; an older one that was not looked at says nothing more.
+    /// Latest reading; it replaces an unread older one.
     refusals: Option<Vec<Refusals>>,
     is_closed: bool,
 }
@@ -52,7 +52,7 @@ impl Inbox {
         self.wake.notify_one();
     }
 
-    /// What comes next; nothing when nothing more will come. May be dropped and asked again.
+    /// Waits for the next content; `None` after the inbox is closed. Cancel-safe.
     pub(super) async fn next(&self) -> Option<Mail> {
         loop {
             {
@@ -65,7 +65,7 @@ impl Inbox {
                     return Some(Mail { changes: std::mem::take(changes), refusals: refusals.take() });
                 }
             }
-            // A notification that came meanwhile is kept.
+            // A notification that arrived in the meantime is not lost.
             self.wake.notified().await;
         }
     }

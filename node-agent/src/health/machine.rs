@@ -1,10 +1,11 @@
-//! What a node holds of one endpoint: so many good answers in a row make it healthy, so many bad ones unhealthy. Pure.
+//! Health state machine of one endpoint on this node: `rise` consecutive successes make it healthy, `fall`
+//! consecutive failures unhealthy. Pure.
 //!
 //! ```text
-//!            rise good                    fall bad
+//!             rise successes             fall failures
 //!  Pending ────────────▶ Healthy ◀─┐ ┌───────────▶ Unhealthy
-//!     │                            └─┼── rise good ────┘
-//!     └──────── fall bad ────────────┘  (not during the start delay)
+//!     │                            └─┼─ rise successes ─┘
+//!     └────── fall failures ─────────┘  (not during the start delay)
 //! ```
 
 use std::time::{Duration, Instant};
@@ -17,31 +18,31 @@ use model::{
 
 use super::verdict::{Outcome, Verdict, presentable};
 
-/// Part of the interval by which a check may come earlier. Never later: `fall` times the interval after an endpoint has failed,
-/// the check that finds it unhealthy has begun.
+/// Maximum jitter as a fraction of the interval (1/10). Jitter only makes a check earlier, so an endpoint
+/// that fails is found unhealthy by a check that starts within `fall` intervals.
 const JITTER_SHARE: u32 = 10;
 
-/// How many answers decide.
+/// Thresholds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// Good answers in a row before an endpoint is healthy.
+    /// Consecutive successes before an endpoint becomes healthy.
     pub rise: u8,
-    /// Bad answers in a row before it is unhealthy.
+    /// Consecutive failures before an endpoint becomes unhealthy.
     pub fall: u8,
 }
 
-/// What an answer has changed.
+/// Kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// Nothing that anybody sees.
+    /// No visible change.
     Nothing,
-    /// The words only; told with whatever is told next.
+    /// Changed message only; reported with the next report.
     Words,
-    /// The state; told at once.
+    /// Changed state; reported at once.
     State,
 }
 
-/// What a node holds of one endpoint.
+/// Health state of one endpoint.
 #[derive(Debug, Clone)]
 pub struct Machine {
     state: CheckState,
@@ -49,25 +50,25 @@ pub struct Machine {
     message: String,
     good: u8,
     bad: u8,
-    /// Until when bad answers do not count, unless a good one comes first.
+    /// End of the start delay, during which failures do not count. The first success ends it as well.
     lenient_until: Option<Instant>,
 }
 
 impl Machine {
-    /// An endpoint that has just appeared.
+    /// Creates the state of a new endpoint.
     #[must_use]
     pub fn new(start_delay: Duration, now: Instant, wall: Timestamp) -> Self {
         Self {
             state: CheckState::Pending,
             since: wall,
-            message: "has not been checked yet".to_owned(),
+            message: "not checked yet".to_owned(),
             good: 0,
             bad: 0,
             lenient_until: (!start_delay.is_zero()).then(|| now + start_delay),
         }
     }
 
-    /// Takes an answer.
+    /// Applies a check result.
     pub fn handle(&mut self, verdict: &Verdict, rules: Rules, now: Instant, wall: Timestamp) -> Change {
         self.lenient_until = self.lenient_until.filter(|until| now < *until);
         match verdict.outcome {
@@ -112,7 +113,8 @@ impl Machine {
         }
     }
 
-    /// Clients' connections were refused, so many in a row that no check is waited for. The checks bring it back.
+    /// Makes the endpoint unhealthy without waiting for checks, because it refused `in_a_row` consecutive
+    /// client connections. Checks make it healthy again.
     pub fn refuse(&mut self, in_a_row: u64, now: Instant, wall: Timestamp) -> Change {
         self.lenient_until = self.lenient_until.filter(|until| now < *until);
         self.good = 0;
@@ -128,12 +130,12 @@ impl Machine {
         }
     }
 
-    /// Another question is asked from here on: the state stays until the new answers say something else.
+    /// Resets the counters after a configuration change; the state stays until new results change it.
     pub const fn begin_anew(&mut self) {
         (self.good, self.bad) = (0, 0);
     }
 
-    /// The endpoint cannot be checked at all: nothing is known of it.
+    /// Sets the state to unknown, because the endpoint cannot be probed.
     pub fn give_up(&mut self, reason: &str, wall: Timestamp) -> Change {
         self.begin_anew();
         let words = presentable(&format!("is not checked: {reason}"));
@@ -145,13 +147,13 @@ impl Machine {
         }
     }
 
-    /// What the node holds.
+    /// Returns the current state.
     #[must_use]
     pub const fn state(&self) -> CheckState {
         self.state
     }
 
-    /// What control is told.
+    /// Returns the report for control.
     #[must_use]
     pub fn report(&self, key: CheckKey) -> CheckReport {
         let CheckKey { address, port } = key;
@@ -164,7 +166,7 @@ impl Machine {
         Change::State
     }
 
-    /// In the other states the words are those that led there.
+    /// Sets the message while pending. In other states the message describes the last state change.
     fn say_while_pending(&mut self, words: String) -> Change {
         match self.state {
             CheckState::Pending => self.say(presentable(&words)),
@@ -181,14 +183,14 @@ impl Machine {
     }
 }
 
-/// When the check after one that began at `begun` is due: after the interval, or up to a tenth of it earlier, so that checks
-/// which began together spread.
+/// Returns the due time of the check after one started at `begun`: one interval later, minus up to a tenth of
+/// it as jitter, so that checks started together spread out.
 #[must_use]
 pub fn next_due(begun: Instant, interval: Duration, random: u64) -> Instant {
     begun + interval.saturating_sub(spread(interval, random))
 }
 
-/// When the first check is due: at once, or up to a tenth of the interval later.
+/// Returns the due time of the first check: at once, or up to a tenth of the interval later.
 #[must_use]
 pub fn first_due(now: Instant, interval: Duration, random: u64) -> Instant {
     now + spread(interval, random)

@@ -1,14 +1,14 @@
-//! Health checks: asks endpoints whether they work, and says so to control, which decides.
+//! Health checks: probes endpoints and reports the results to control, which decides.
 //!
 //! ```text
-//!  loop ──changes──▶ inbox ─▶ plan (whose checks) ─▶ engine (when) ─▶ probe (one question) ─▶ machine (rise, fall)
+//!  loop ──changes──▶ inbox ─▶ plan (assignment) ─▶ engine (schedule) ─▶ probe (one request) ─▶ machine (rise, fall)
 //!                                                                                              │
 //!  report, metrics ◀──────────────────────── shown ◀───────────────────────────────────────────┘
 //! ```
-//! A thread of its own, in the network namespace of the agent. What must not happen here: a connection to anything but the
-//! endpoint's own address (`pinned`), a redirect that is followed, an answer that is read without a bound, a command that is
-//! run, and a fault of this machine that is taken for one of an endpoint. Nothing here takes an endpoint out of service:
-//! an agent that is cut off from control goes on checking, and its kernel stays as control said last.
+//! Runs on a dedicated thread in the network namespace of the agent. Invariants: probes connect only to the
+//! endpoint's own address (`pinned`), follow no redirect, read a bounded response and run no command; faults
+//! of this machine do not count against an endpoint. No endpoint is taken out of service here: an agent that
+//! is disconnected from control continues checking, and its kernel state stays as last received.
 
 mod engine;
 mod inbox;
@@ -34,23 +34,23 @@ pub use self::{
 };
 use crate::{dataplane::Refusals, tally::Tally};
 
-/// Says to the thread what is to be checked; the thread ends when this is dropped. By default nobody listens.
+/// Sender to the health check thread, which ends when this is dropped. The default is unconnected.
 #[derive(Debug, Default)]
 pub struct Checking(Option<Arc<Inbox>>);
 
-/// The thread and what it shows.
+/// The running thread and its results.
 #[derive(Debug)]
 pub struct Running {
-    /// Where it is told what to check.
+    /// Sender of state changes.
     pub checking: Checking,
-    /// What it has found.
+    /// Current results.
     pub shown: watch::Receiver<Checked>,
 }
 
-/// Starts checking for a node, in the network namespace of the calling thread.
+/// Starts health checks for a node, in the network namespace of the calling thread.
 ///
 /// # Errors
-/// When the kernel gives no thread.
+/// Returns an I/O error if the thread cannot be created.
 pub fn start(node: Name, tally: Tally) -> io::Result<Running> {
     let (publish, shown) = watch::channel(Checked::default());
     let inbox = Arc::new(Inbox::default());
@@ -59,7 +59,7 @@ pub fn start(node: Name, tally: Tally) -> io::Result<Running> {
 }
 
 impl Checking {
-    /// Brings changes of the state; never waits.
+    /// Sends state changes; never blocks.
     pub fn follow(&self, changes: Changes) {
         if let Some(inbox) = &self.0 {
             inbox.put(changes);
@@ -68,7 +68,7 @@ impl Checking {
 }
 
 impl Checking {
-    /// Brings who refuses connections of clients at this moment; never waits.
+    /// Sends the current refused client connections; never blocks.
     pub fn refuse(&self, refusals: Vec<Refusals>) {
         if let Some(inbox) = &self.0 {
             inbox.put_refusals(refusals);

@@ -1,26 +1,27 @@
-//! Where a check may connect to: one address that is known before the connection and is no way into the node or its network.
+//! Validated probe targets: a literal address that gives no access to the node or its infrastructure.
 //!
-//! Endpoints are literal addresses, so no name can lead elsewhere later. Most of what is refused here no endpoint may have in
-//! the first place (`model::net::forbidden`); this is looked at again for every connection, because whoever gets past the first
-//! would make every agent ask for them. An endpoint that is refused here is never checked, and stays `Pending` with the reason: it
-//! is not the endpoint's fault, and nothing is known of it.
+//! Endpoints are literal addresses, so DNS cannot redirect a probe later. Most addresses rejected here are
+//! already forbidden for endpoints (`model::net::forbidden`). The check is repeated for every connection,
+//! because bypassing the first one would make every agent probe the address. A rejected endpoint is never
+//! probed and stays `Pending` with the reason, because its health is unknown.
 //!
-//! The node's own addresses are not refused: endpoints in the network of their host are there, and so may control and other daemons
-//! be. A check of these learns a status code, or whether a text is on a page, and its methods change nothing.
+//! The node's own addresses are allowed: endpoints in the host network use them, as may control and other
+//! daemons. A probe reveals only a status code, or the presence of a text in a page, and its methods change
+//! nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use model::primitives::{net, quantity::Port};
 
-/// Where a check connects to, and nowhere else. What can be had of it is allowed.
+/// Validated probe target, the only address a probe connects to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pinned(SocketAddr);
 
 impl Pinned {
-    /// An address and a port that may be connected to.
+    /// Validates an address and a port.
     ///
     /// # Errors
-    /// When the address must not be checked; the reason, to follow `the address is`.
+    /// Returns the reason if the address must not be probed, phrased to follow `the address is`.
     pub fn new(address: IpAddr, port: Port) -> Result<Self, &'static str> {
         match refused(address) {
             Some(reason) => Err(reason),
@@ -28,29 +29,27 @@ impl Pinned {
         }
     }
 
-    /// The address.
+    /// Returns the address.
     #[must_use]
     pub const fn address(self) -> SocketAddr {
         self.0
     }
 }
 
-/// Where clouds tell a machine its secrets outside of the link-local network: Alibaba, Azure, Oracle; AWS and Google over IPv6.
+/// Cloud metadata services outside the link-local network: Alibaba, Azure, Oracle; AWS and Google over IPv6.
 const METADATA_V4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
 const METADATA_V6: [Ipv6Addr; 2] =
     [Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
 
-/// Why an address is never connected to; nothing when it may be.
+/// Returns the reason for which an address must not be probed, or `None` if it is allowed.
 #[must_use]
 pub fn refused(address: IpAddr) -> Option<&'static str> {
     if let Some(reason) = net::forbidden(address) {
         return Some(reason);
     }
     match address {
-        IpAddr::V4(address) => {
-            METADATA_V4.contains(&address).then_some("where a cloud tells its machines their settings")
-        }
+        IpAddr::V4(address) => METADATA_V4.contains(&address).then_some("a cloud metadata service"),
         IpAddr::V6(address) => refused_v6(address),
     }
 }
@@ -59,18 +58,18 @@ fn refused_v6(address: Ipv6Addr) -> Option<&'static str> {
     let [a, b, c, d, e, f, g, h] = address.segments();
     let v4 = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     let embedded = match [a, b, c, d, e, f] {
-        // Deprecated (RFC 4291 §2.5.5.1); no endpoint has one.
+        // Deprecated (RFC 4291 §2.5.5.1) and unused by endpoints.
         [0, 0, 0, 0, 0, 0] => return Some("IPv4-compatible (::/96); write the IPv4 address instead"),
-        // RFC 6052 §2.1, and the networks that translate by RFC 8215 with a prefix of the same length; RFC 2765 §2.1.
+        // NAT64 prefixes of RFC 6052 §2.1 and RFC 8215, and IPv4-translated addresses of RFC 2765 §2.1.
         [0x64, 0xff9b, 0, 0, 0, 0] | [0x64, 0xff9b, 1, _, _, _] | [0, 0, 0, 0, 0xffff, 0] => Some(v4(g, h)),
-        // RFC 3056 §2.
+        // 6to4 (RFC 3056 §2).
         [0x2002, high, low, ..] => Some(v4(high, low)),
         _ => None,
     };
     if embedded.is_some_and(|embedded| refused(IpAddr::V4(embedded)).is_some()) {
-        return Some("a translation of an IPv4 address that is not checked");
+        return Some("a translation of an IPv4 address that must not be probed");
     }
-    METADATA_V6.contains(&address).then_some("where a cloud tells its machines their settings")
+    METADATA_V6.contains(&address).then_some("a cloud metadata service")
 }
 
 #[cfg(test)]

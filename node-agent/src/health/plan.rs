@@ -1,7 +1,7 @@
-//! Which checks this node runs: of every endpoint, whether it is this node's to check. Pure.
+//! Assignment of checks to this node. Pure.
 //!
-//! Cost follows the change: a Service that changed looks at its own endpoints; another set of checkers looks at all Services
-//! that have a check.
+//! The cost is proportional to the change: a changed Service evaluates its own endpoints; a changed set of
+//! checkers evaluates all Services with a check.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,27 +16,28 @@ use model::{
     wire::report::CHECKS_REPORTED_MAX,
 };
 
-/// Endpoints of one Service that one node checks: as many as one report can name, because a Service is reported whole.
+/// Maximum number of endpoints of one Service checked by one node, equal to the capacity of a report, because
+/// a Service is reported as a whole.
 pub const CHECKS_PER_SERVICE_MAX: usize = CHECKS_REPORTED_MAX;
 
-/// What is different of what control said.
+/// Changes of the state from control.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Services that differ, or are gone.
+    /// Changed and removed Services.
     pub services: BTreeMap<ServiceKey, Option<Arc<CompiledService>>>,
-    /// The Nodes that check, if they are others.
+    /// New set of Nodes that run checks, if it has changed.
     pub checkers: Option<BTreeSet<Name>>,
 }
 
 impl Changes {
-    /// Whether nothing is different.
+    /// Returns true if there are no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { services, checkers } = self;
         services.is_empty() && checkers.is_none()
     }
 
-    /// Adds what is different later.
+    /// Merges later changes.
     pub fn then(&mut self, later: Self) {
         let Self { services, checkers } = later;
         self.services.extend(services);
@@ -46,24 +47,24 @@ impl Changes {
     }
 }
 
-/// What is different of this node's part in a Service.
+/// Change of this node's checks for a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delta {
-    /// Which Service.
+    /// Service.
     pub service: ServiceKey,
-    /// How its endpoints are checked; nothing when this node checks none of them any longer.
+    /// Check configuration, or `None` if this node no longer checks the Service.
     pub check: Option<Arc<HealthCheck>>,
-    /// Whether that is different, for the endpoints that were checked before.
+    /// True if the configuration has changed for the endpoints already checked.
     pub is_other_check: bool,
-    /// Endpoints to check from here on.
+    /// Endpoints to start checking.
     pub begin: BTreeSet<CheckKey>,
-    /// Endpoints to check no longer.
+    /// Endpoints to stop checking.
     pub end: BTreeSet<CheckKey>,
-    /// Endpoints that are this node's to check and are left out, because there are too many.
+    /// Number of assigned endpoints that are skipped because there are too many.
     pub left_out: usize,
 }
 
-/// The checks of this node.
+/// Checks assigned to this node.
 #[derive(Debug)]
 pub struct Plan {
     node: Name,
@@ -80,13 +81,13 @@ struct Part {
 }
 
 impl Plan {
-    /// No checks yet, of a node.
+    /// Creates an empty plan for a node.
     #[must_use]
     pub const fn new(node: Name) -> Self {
         Self { node, checkers: BTreeSet::new(), services: BTreeMap::new() }
     }
 
-    /// Follows changes; what is not answered goes on as it did.
+    /// Applies changes and returns the differences.
     pub fn follow(&mut self, changes: Changes) -> Vec<Delta> {
         let Changes { mut services, checkers } = changes;
         if let Some(checkers) = checkers.filter(|checkers| *checkers != self.checkers) {
@@ -102,7 +103,7 @@ impl Plan {
         let before = self.services.remove(&key);
         let check = service.as_ref().and_then(|service| service.health_check.as_deref().cloned());
         let (Some(service), Some(check)) = (service, check) else {
-            // Nothing to say of the many that never had a check.
+            // Most Services never had a check and need no delta.
             let before = before?;
             let has_checks = !before.keys.is_empty();
             return has_checks.then(|| Delta {
@@ -288,7 +289,7 @@ mod tests {
         let checkers = |texts: &[&str]| Changes { checkers: Some(names(texts)), ..Changes::default() };
         let deltas = plan.follow(checkers(&["a", "b"]));
         assert_eq!(addresses(&deltas[0].begin), ["10.0.0.1"]);
-        // The other node's agent is lost: its endpoints are everybody's.
+        // The agent of the other node is lost, so its endpoints are assigned to all checkers.
         assert_eq!(addresses(&plan.follow(checkers(&["a"]))[0].begin), ["10.0.0.2"]);
         assert_eq!(plan.follow(checkers(&["a"])), []);
         assert_eq!(plan.follow(checkers(&[]))[0].end.len(), 2);

@@ -1,28 +1,28 @@
-//! When connections that clients' endpoints refuse make an endpoint unhealthy before the next check: so many in a row within
-//! one interval. Pure.
+//! Passive detection: endpoints that refuse a number of consecutive client connections within one interval
+//! become unhealthy before the next check. Pure.
 //!
-//! What is looked at is, of each endpoint, how many were refused since the last that was taken. A reading comes about once a
-//! second; of what was refused before the first one nobody knows when.
+//! Input is the number of refused connections per endpoint since the last successful one, read about once a
+//! second. The time of refusals before the first reading is unknown.
 
 use std::{
     collections::{BTreeMap, VecDeque},
     time::{Duration, Instant},
 };
 
-/// How many in a row decide, within which time.
+/// Threshold of refusals and its time window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limit {
-    /// So many in a row.
+    /// Number of consecutive refusals.
     pub(super) fall: u8,
-    /// Within this time.
+    /// Time window.
     pub(super) interval: Duration,
 }
 
-/// What was read of many endpoints.
+/// Readings of many endpoints.
 #[derive(Debug)]
 pub(super) struct Streaks<K> {
-    /// When each number was first read, the oldest first; the first is what was there before the interval. At most `fall`
-    /// numbers, because they only rise.
+    /// Time of the first reading of each number, oldest first; the first entry is the number before the
+    /// window. At most `fall` entries, because the numbers only increase.
     seen: BTreeMap<K, VecDeque<(Instant, u64)>>,
     last_at: Option<Instant>,
 }
@@ -34,8 +34,8 @@ impl<K> Default for Streaks<K> {
 }
 
 impl<K: Ord + Clone> Streaks<K> {
-    /// Takes what every endpoint has refused in a row, those that matter with their limit; answers which refused so many that
-    /// they count as unhealthy, each with how many. One is answered again only after it has refused as many again.
+    /// Applies the current numbers of refusals and their limits. Returns the endpoints that reach their
+    /// limit, with the number. An endpoint is returned again only after as many further refusals.
     pub(super) fn read(&mut self, now: Instant, rows: &BTreeMap<K, (u64, Limit)>) -> Vec<(K, u64)> {
         let before = self.last_at.replace(now);
         self.seen.retain(|key, _| rows.contains_key(key));
@@ -44,7 +44,7 @@ impl<K: Ord + Clone> Streaks<K> {
             let seen = self.seen.entry(key.clone()).or_default();
             if seen.back().is_none_or(|(_, last)| in_a_row < last) {
                 seen.clear();
-                // What was not there at the last reading began after it.
+                // Refusals of an endpoint missing from the last reading began after it.
                 seen.push_back(before.map_or((now, *in_a_row), |at| (at, 0)));
             }
             if seen.back().is_some_and(|(_, last)| in_a_row > last) {
@@ -69,11 +69,11 @@ mod tests {
 
     const LIMIT: Limit = Limit { fall: 3, interval: Duration::from_secs(5) };
 
-    /// Seconds and refusals in a row, as read → whether the endpoint counts as unhealthy after each.
+    /// Readings of (second, consecutive refusals), and whether the endpoint becomes unhealthy after each.
     #[test]
     fn so_many_in_a_row_within_the_interval_decide() {
         for readings in [
-            // What was there before the first reading may be old.
+            // Refusals before the first reading may be old.
             vec![
                 (0, Some(7), false),
                 (1, Some(9), false),
@@ -81,7 +81,7 @@ mod tests {
                 (3, Some(12), false),
                 (4, Some(13), true),
             ],
-            // Too slow: the first is forgotten before the third comes.
+            // Too slow: the first refusal leaves the window before the third comes.
             vec![
                 (0, None, false),
                 (1, Some(1), false),
@@ -90,7 +90,7 @@ mod tests {
                 (9, Some(4), false),
                 (10, Some(5), true),
             ],
-            // One that was taken between begins anew.
+            // A successful connection in between resets the number.
             vec![
                 (0, None, false),
                 (1, Some(2), false),

@@ -1,4 +1,4 @@
-//! What the checks have found at one moment: read by the report and the metrics. A copy costs nothing.
+//! Check results at one moment, read by reports and metrics. Cheap to clone.
 
 use imbl::OrdMap;
 use model::{
@@ -6,28 +6,28 @@ use model::{
     wire::report::{CheckReport, CheckState},
 };
 
-/// The endpoints that this node checks.
+/// Endpoints checked by this node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Checked {
-    /// What it holds of each, by Service.
+    /// Result of each endpoint, by Service.
     pub services: OrdMap<ServiceKey, OrdMap<CheckKey, CheckReport>>,
-    /// What goes wrong with checking as such.
+    /// Problem of health checking itself.
     pub warning: Option<String>,
 }
 
-/// How many endpoints are in which state.
+/// Numbers of endpoints by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Not decided yet.
     pub pending: u64,
-    /// In order.
+    /// Healthy.
     pub healthy: u64,
-    /// Not in order.
+    /// Unhealthy.
     pub unhealthy: u64,
 }
 
 impl Checked {
-    /// Counts; walks all endpoints.
+    /// Counts all endpoints.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();

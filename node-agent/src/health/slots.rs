@@ -1,22 +1,23 @@
-//! Whose turn it is while more checks are due than may run at once: Services take turns, so that one whose endpoints all hang
-//! does not keep the others from being checked. Pure.
+//! Slots for running checks, assigned to Services round-robin, so that a Service with unresponsive endpoints
+//! does not block the others. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use model::kinds::{endpoint_health::CheckKey, resource::ServiceKey};
 
-/// Checks that run at once: each has a socket, and a process has 1024 files where nobody said otherwise. More wait.
+/// Maximum number of running checks. Each has a socket, and the default file limit of a process is 1024.
+/// Further checks wait.
 pub const CHECKS_IN_FLIGHT_MAX: usize = 512;
-/// Those of them that may be of one Service.
+/// Maximum number of running checks of one Service.
 pub const CHECKS_IN_FLIGHT_PER_SERVICE_MAX: usize = 256;
 
-/// Checks that run and those that wait.
+/// Running and waiting checks.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     running: usize,
     waiting: usize,
     lanes: BTreeMap<ServiceKey, Lane>,
-    /// Services with checks that may run; each once.
+    /// Services with checks that may run, without duplicates.
     turns: VecDeque<ServiceKey>,
 }
 
@@ -28,7 +29,7 @@ struct Lane {
 }
 
 impl Slots {
-    /// A check is due.
+    /// Queues a due check.
     pub(super) fn ask(&mut self, service: &ServiceKey, key: CheckKey) {
         let lane = self.lanes.entry(service.clone()).or_default();
         lane.waiting.push_back(key);
@@ -36,7 +37,7 @@ impl Slots {
         lane.take_turn(service, &mut self.turns);
     }
 
-    /// A check that waits is not to run.
+    /// Removes a waiting check.
     pub(super) fn withdraw(&mut self, service: &ServiceKey, key: CheckKey) {
         let Some(lane) = self.lanes.get_mut(service) else { return };
         let before = lane.waiting.len();
@@ -45,11 +46,11 @@ impl Slots {
         self.tidy(service);
     }
 
-    /// The next check to run, if one may.
+    /// Returns the next check to run, if a slot is free.
     pub(super) fn next(&mut self) -> Option<(ServiceKey, CheckKey)> {
         while self.running < CHECKS_IN_FLIGHT_MAX {
             let service = self.turns.pop_front()?;
-            // One whose checks were withdrawn is gone.
+            // All checks of the Service were removed.
             let Some(lane) = self.lanes.get_mut(&service) else { continue };
             lane.has_turn = false;
             let Some(key) = lane.waiting.pop_front() else {
@@ -64,7 +65,7 @@ impl Slots {
         None
     }
 
-    /// A check that ran has ended.
+    /// Frees the slot of a finished check.
     pub(super) fn leave(&mut self, service: &ServiceKey) {
         let Some(lane) = self.lanes.get_mut(service) else { return };
         lane.running -= 1;
@@ -73,7 +74,7 @@ impl Slots {
         self.tidy(service);
     }
 
-    /// How many are due and cannot run yet.
+    /// Returns the number of waiting checks.
     pub(super) const fn waiting(&self) -> usize {
         self.waiting
     }
@@ -122,7 +123,7 @@ mod tests {
         assert_eq!(slots.next(), None);
         slots.leave(&few);
         slots.leave(&many);
-        // The oldest that waits.
+        // The oldest waiting check.
         assert_eq!(slots.next(), Some((many, key(256))));
         assert_eq!(slots.next(), None);
     }

@@ -1,5 +1,5 @@
-//! The thread: asleep until a change, a due check or an answer. Its sockets are all made in the network namespace that it was
-//! born in.
+//! Health check thread: sleeps until a change, a due check or a result. All its sockets are created in the
+//! network namespace of the thread.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{entropy, tally::Tally};
 
-/// Starts the thread. It ends by itself when its inbox is closed; nobody has to wait for it, because it holds nothing.
+/// Starts the thread. It ends when its inbox is closed and needs no join, because it holds no state to flush.
 pub(super) fn spawn(
     node: Name,
     inbox: Arc<Inbox>,
@@ -71,7 +71,7 @@ impl Checker {
                 }
                 Some((id, verdict)) = self.flights.next() => {
                     self.take(&id, &verdict);
-                    // What has been answered meanwhile is told together.
+                    // Results that arrived in the meantime are published together.
                     while let Some((id, verdict)) = self.flights.try_next() {
                         self.take(&id, &verdict);
                     }
@@ -104,7 +104,7 @@ impl Checker {
     }
 }
 
-/// The checks that run.
+/// Running checks.
 #[derive(Default)]
 struct Flights {
     tasks: JoinSet<Verdict>,
@@ -119,7 +119,7 @@ impl Flights {
         self.handles.insert(id, handle);
     }
 
-    /// Ends a check without an answer.
+    /// Aborts a check.
     fn cut(&mut self, id: &Id) {
         if let Some(handle) = self.handles.remove(id) {
             self.ids.remove(&handle.id());
@@ -127,7 +127,7 @@ impl Flights {
         }
     }
 
-    /// The next answer; pending while nothing runs. May be dropped and asked again.
+    /// Waits for the next result; pending while no check runs. Cancel-safe.
     async fn next(&mut self) -> Option<(Id, Verdict)> {
         loop {
             let Some(ended) = self.tasks.join_next_with_id().await else { std::future::pending().await };
@@ -146,13 +146,13 @@ impl Flights {
         }
     }
 
-    /// Nothing when the check was cut off.
+    /// Returns the result of an ended task, or `None` if it was aborted.
     fn land(&mut self, ended: Result<(task::Id, Verdict), JoinError>) -> Option<(Id, Verdict)> {
         let (task, verdict) = match ended {
             Ok((task, verdict)) => (task, verdict),
             Err(error) => {
                 if !error.is_cancelled() {
-                    error!(%error, "a health check failed inside");
+                    error!(%error, "a health check task panicked");
                 }
                 (error.id(), Verdict::new(Outcome::NotAsked, "the check failed inside of the agent"))
             }

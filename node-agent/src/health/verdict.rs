@@ -1,31 +1,31 @@
-//! What came of one check: good, bad, or nothing that says anything about the endpoint; in words.
+//! Verdict of one check: success, failure, or no evidence about the endpoint; with a message.
 
 use std::io;
 
 use model::wire::report::CHECK_MESSAGE_BYTES_MAX;
 use nix::errno::Errno;
 
-/// What came of a check. The words of metrics; few, and known beforehand.
+/// Outcome of a check; a small fixed set used as metric label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
-    /// As it should be.
+    /// The expected response.
     Good,
-    /// Nobody listens, or whoever listens hangs up.
+    /// The connection was refused or closed.
     Refused,
-    /// There is no way there.
+    /// There is no route to the endpoint.
     Unreachable,
-    /// No answer in time.
+    /// No response within the timeout.
     Silent,
-    /// An answer that is not the expected one.
+    /// An unexpected response.
     WrongAnswer,
-    /// No TLS, or a certificate that is not valid.
+    /// The TLS handshake failed or the certificate is invalid.
     Tls,
-    /// This machine could not ask; it says nothing about the endpoint, and counts neither way.
+    /// This machine could not run the check. No evidence about the endpoint; counts neither way.
     NotAsked,
 }
 
 impl Outcome {
-    /// The label of metrics.
+    /// Returns the metric label.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -40,23 +40,23 @@ impl Outcome {
     }
 }
 
-/// What came of a check, with words for people.
+/// Outcome of a check with a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// What came of it.
+    /// Outcome.
     pub outcome: Outcome,
-    /// The same in words, such as `connection refused`; never empty, printable, of a bounded length.
+    /// Message, such as `connection refused`; never empty, printable, of bounded length.
     pub words: String,
 }
 
 impl Verdict {
-    /// What came of a check; of words that others have chosen, only what can be shown is kept.
+    /// Creates a verdict. The message is sanitized because it may contain remote text.
     #[must_use]
     pub fn new(outcome: Outcome, words: impl AsRef<str>) -> Self {
         Self { outcome, words: presentable(words.as_ref()) }
     }
 
-    /// An error of a connection.
+    /// Creates the verdict for an I/O error of a connection.
     #[must_use]
     pub fn of_io(error: &io::Error) -> Self {
         let is_any =
@@ -83,14 +83,15 @@ impl Verdict {
     }
 }
 
-/// What this machine, not the endpoint, is the cause of: no files, memory or ports left.
+/// Errors caused by this machine, not the endpoint: out of file descriptors, memory or ports.
 const OWN_FAULTS: [Errno; 6] =
     [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS, Errno::EADDRNOTAVAIL, Errno::EAGAIN];
-/// What routers and firewalls on the way say; EPERM and EACCES are those of this machine, which is on the way of clients too.
+/// Errors from routers and firewalls on the path. EPERM and EACCES come from this machine, which is also on
+/// the path of clients.
 const NO_WAY: [Errno; 6] =
     [Errno::EHOSTUNREACH, Errno::ENETUNREACH, Errno::EHOSTDOWN, Errno::ENETDOWN, Errno::EPERM, Errno::EACCES];
 
-/// A text without control characters, cut to what a report may carry.
+/// Removes control characters and truncates a text to the limit of a report.
 #[must_use]
 pub fn presentable(text: &str) -> String {
     let mut shown = String::new();

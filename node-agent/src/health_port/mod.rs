@@ -1,8 +1,9 @@
-//! The health check node ports: where whoever balances between the nodes asks whether this one has endpoints.
+//! Health check node ports: endpoints for external load balancers to check whether this node has ready
+//! endpoints of a Service.
 //!
-//! No backend has a part in it: the agent listens itself, on the addresses at which node ports answer. A port that is
-//! taken by another program is that one Service's failure, and is tried again. What must not happen here: a request that
-//! holds the loop, or an answer that says `healthy` while the node cannot be programmed.
+//! Independent of the backends: the agent listens itself, on the addresses that serve node ports. A port used
+//! by another program is a failure of that Service only, and is retried. Invariants: a request never blocks
+//! the agent's loop, and a node that cannot be programmed never returns `healthy`.
 
 mod serve;
 
@@ -27,18 +28,18 @@ use crate::{
     facts,
 };
 
-/// Wait before a port that could not be had is tried again, and between looks at the node's addresses.
+/// Interval of retrying failed ports and of updating the node's addresses.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The listeners of a node.
+/// Listening sockets of a node.
 #[derive(Default)]
 pub struct HealthPorts {
-    /// What each Service asks for: its port, and how many ready endpoints are here.
+    /// Requested port and number of local ready endpoints, by Service.
     asked: BTreeMap<ServiceKey, (Port, u32)>,
     open: BTreeMap<SocketAddr, Listening>,
     failures: BTreeMap<ServiceKey, String>,
     answers: Arc<Answers>,
-    /// Made with the first port: most nodes have none.
+    /// Created with the first port, because most nodes have none.
     server: Option<Server>,
     networks: Networks,
     retry_at: Option<Instant>,
@@ -46,7 +47,7 @@ pub struct HealthPorts {
 }
 
 impl HealthPorts {
-    /// Takes over what the Services in scope ask for; costs what those cost.
+    /// Applies the requests of the Services in scope; the cost is proportional to these.
     pub fn follow(&mut self, scope: &Scope, desired: &Desired) {
         match scope {
             Scope::Services(services) => services.iter().for_each(|service| self.take(service, desired)),
@@ -71,7 +72,7 @@ impl HealthPorts {
         self.is_changed |= before != asked;
     }
 
-    /// Listens where it should and only there, and tells what is true. Answers whether the failures are others.
+    /// Opens and closes sockets, and updates the responses. Returns true if the failures have changed.
     pub fn turn(&mut self, is_healthy: bool, now: Instant) -> bool {
         self.answers.set_healthy(is_healthy);
         if !self.is_changed && self.retry_at.is_none_or(|at| now < at) {
@@ -80,26 +81,26 @@ impl HealthPorts {
         self.is_changed = false;
         let before = std::mem::take(&mut self.failures);
         self.listen();
-        // The node's addresses may change, and a port that was taken may be free again.
+        // The node's addresses may change, and a used port may become free.
         self.retry_at = (!self.asked.is_empty()).then_some(now + RETRY_INTERVAL);
         for (service, message) in &self.failures {
             if before.get(service) != Some(message) {
-                warn!(%service, message, "the health check node port is not served");
+                warn!(%service, message, "the health check node port cannot be served");
             }
         }
         for service in before.keys().filter(|service| !self.failures.contains_key(*service)) {
-            info!(%service, "the health check node port is as it should be again");
+            info!(%service, "the health check node port is served again");
         }
         before != self.failures
     }
 
-    /// When [`Self::turn`] has something to do, if nothing is followed before.
+    /// Returns the time of the next [`Self::turn`] without further changes.
     #[must_use]
     pub const fn next_turn(&self) -> Option<Instant> {
         self.retry_at
     }
 
-    /// The Services whose port is not served, and why.
+    /// Returns the Services whose port is not served, with the reason.
     #[must_use]
     pub const fn failures(&self) -> &BTreeMap<ServiceKey, String> {
         &self.failures
@@ -136,7 +137,7 @@ impl HealthPorts {
 
     fn open(&mut self, address: SocketAddr) -> io::Result<()> {
         let listener = TcpListener::bind(address).or_else(|error| match address.ip() {
-            // A machine without IPv6.
+            // The machine has no IPv6.
             IpAddr::V6(ip) if ip.is_unspecified() && error.raw_os_error() == Some(NO_IPV6) => {
                 TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port()))
             }
@@ -155,13 +156,14 @@ impl HealthPorts {
 
 const NO_IPV6: i32 = nix::errno::Errno::EAFNOSUPPORT as i32;
 
-/// Where to listen: everywhere, if node ports answer everywhere; else at the node's addresses in those networks.
+/// Returns the addresses to listen on: the wildcard address if node ports are served on all addresses,
+/// otherwise the node's addresses in the configured networks.
 fn places(networks: &Networks) -> BTreeSet<IpAddr> {
     let has_all = |family| {
         let mut networks = networks.node_ports.iter();
         networks.any(|network| network.prefix_len() == 0 && IpFamily::of_net(network) == family)
     };
-    // One listener there hears both families.
+    // One IPv6 socket receives both families.
     if has_all(IpFamily::V4) && has_all(IpFamily::V6) {
         return BTreeSet::from([IpAddr::V6(Ipv6Addr::UNSPECIFIED)]);
     }

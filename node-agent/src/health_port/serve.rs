@@ -1,4 +1,4 @@
-//! Answers requests, on a thread of its own that blocks nobody.
+//! HTTP server of the health check node ports, on a dedicated thread.
 
 use std::{
     collections::BTreeMap,
@@ -23,18 +23,19 @@ use tokio::{
     task::AbortHandle,
 };
 
-/// Connections served at once by all ports; more wait to be accepted. Checks are short and come seconds apart.
+/// Maximum number of concurrent connections over all ports; more wait to be accepted. Checks are short and
+/// seconds apart.
 const CONNECTIONS_MAX: usize = 256;
-/// Time that a client has for its request.
+/// Maximum time for a client to send its request.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
-/// Time that a connection may last in all.
+/// Maximum duration of a connection.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(30);
-/// Wait after a connection could not be accepted, as when no file descriptor is left.
+/// Delay after accepting has failed, for example for lack of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// Ready endpoints on this node, for whoever weighs nodes by them.
+/// Header with the number of local ready endpoints, for load balancers that weigh nodes.
 const WEIGHT_HEADER: &str = "X-Load-Balancing-Endpoint-Weight";
 
-/// What is true of each port.
+/// Current response of each port.
 #[derive(Debug, Default)]
 pub(super) struct Answers(RwLock<Truth>);
 
@@ -53,7 +54,7 @@ impl Answers {
         self.0.write().unwrap_or_else(PoisonError::into_inner).ports = ports;
     }
 
-    /// The answer of a port; 503 unless this node has endpoints and can be programmed.
+    /// Returns the response of a port: 503 unless this node has endpoints and can be programmed.
     fn answer(&self, port: Port) -> Response<Body> {
         let truth = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let Some((service, local_endpoints)) = truth.ports.get(&port) else {
@@ -86,13 +87,13 @@ fn status(code: StatusCode, body: Body) -> Response<Body> {
     response
 }
 
-/// A thread that serves.
+/// Server thread.
 pub(super) struct Server {
     runtime: Option<Runtime>,
     connections: Arc<Semaphore>,
 }
 
-/// A listener that is served until dropped.
+/// A listening socket, served until dropped.
 pub(super) struct Listening(AbortHandle);
 
 impl Drop for Listening {
@@ -149,7 +150,7 @@ async fn accept(
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME_MAX).keep_alive(false);
             let connection = builder.serve_connection(TokioIo::new(stream), service);
-            // Whatever the client did wrong is the client's matter.
+            // Client errors are ignored.
             let _ended = tokio::time::timeout(CONNECTION_TIME_MAX, connection).await;
             drop(permit);
         });

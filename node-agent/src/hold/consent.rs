@@ -1,5 +1,5 @@
-//! Consent from this machine: `tidegate-agent confirm` puts a file into the state directory, which only those can write who
-//! may stop the agent as well, and the agent takes it.
+//! Local confirmation: `tidegate-agent confirm` writes a file into the state directory, and the agent reads
+//! it. Writing it requires the same permission as stopping the agent.
 
 use std::{
     fs::{self, File},
@@ -11,13 +11,13 @@ use model::primitives::quantity::Epoch;
 
 const FILE: &str = "confirm";
 const NEW_FILE: &str = "confirm.new";
-/// The longest number, and the end of its line.
+/// Length of the longest number and a line feed.
 const BYTES_MAX: u64 = 21;
 
-/// Puts consent to the state of an epoch into a state directory.
+/// Writes the confirmation for the state of an epoch.
 ///
 /// # Errors
-/// When it cannot be written.
+/// Returns an I/O error if the file cannot be written.
 pub fn give(dir: &Path, epoch: Epoch) -> io::Result<()> {
     let mut file = File::create(dir.join(NEW_FILE))?;
     writeln!(file, "{epoch}")?;
@@ -25,7 +25,7 @@ pub fn give(dir: &Path, epoch: Epoch) -> io::Result<()> {
     fs::rename(dir.join(NEW_FILE), dir.join(FILE))
 }
 
-/// What is consented to, if anything that can be read.
+/// Returns the confirmed epoch, or `None` without a readable file.
 #[must_use]
 pub fn given(dir: &Path) -> Option<Epoch> {
     let mut text = String::new();
@@ -33,10 +33,10 @@ pub fn given(dir: &Path) -> Option<Epoch> {
     text.trim_end().parse().ok().map(Epoch)
 }
 
-/// Takes consent back, or notes that it was used; says whether there was any.
+/// Removes the confirmation. Returns true if there was one.
 ///
 /// # Errors
-/// When it cannot be removed.
+/// Returns an I/O error if the file cannot be removed.
 pub fn remove(dir: &Path) -> io::Result<bool> {
     match fs::remove_file(dir.join(FILE)) {
         Ok(()) => Ok(true),

@@ -1,17 +1,17 @@
-//! Holds a state back that would take away too much: one of another life of control's store, in which much is missing of what
-//! this node holds (`model::hold`).
+//! State guard: rejects a full state from a different store epoch if it would drop too many of the addresses
+//! or endpoints now in force (`model::hold`).
 //!
 //! ```text
-//!            difference, or full state of the same life ─────────────────────────────▶ taken
-//! batch ──▶  full state of another life ──▶ compared with what is in force ─ little lost ▶ taken
-//!                                              │ much lost
+//!            delta, or full state of the same epoch ────────────────────────────────────▶ applied
+//! batch ──▶  full state of another epoch ──▶ compared with the state in force ─ few losses ▶ applied
+//!                                              │ many losses
 //!                                              ▼
-//!                    held ◀── differences to it: compared anew ── little lost ────────▶ taken
-//!                     ├── confirmed, by its epoch ────────────────────────────────────▶ taken
-//!                     └── a full state of the life in force ──────────────────────────▶ taken, and this one forgotten
+//!                    held ◀── delta to it: compared again ── few losses ────────────────▶ applied
+//!                     ├── confirmed, by its epoch ──────────────────────────────────────▶ applied
+//!                     └── a full state of the current epoch ────────────────────────────▶ applied, the held one dropped
 //! ```
-//! What is held is in memory only: the journal keeps what is in force, so an agent that starts again is offered the same,
-//! and holds it again. What must not happen here: a consent that counts for another life than the one it names.
+//! A held state is kept in memory only. The journal keeps the state in force, so a restarted agent receives
+//! and holds the same state again. Invariant: a confirmation applies only to the epoch it names.
 
 pub mod consent;
 pub mod plan;
@@ -33,58 +33,58 @@ use crate::{
     state::State,
 };
 
-/// Time between two lines of the log about the same held state.
+/// Interval of log messages about the same held state.
 const SHOUT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The guard of one agent.
+/// State guard of one agent.
 #[derive(Debug)]
 pub struct Guard {
     limit_percent: u8,
     held_back: Option<HeldBack>,
-    /// Since when control has been behind.
+    /// Offered position and start time, while control is behind.
     behind: Option<(Position, Timestamp)>,
     shout_at: Option<Instant>,
     link: LoopEnd,
 }
 
-/// A state that waits.
+/// A state held pending confirmation.
 #[derive(Debug)]
 struct HeldBack {
     state: State,
     held: Held,
 }
 
-/// What becomes of a batch.
+/// Decision about a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is taken; another one in its place where it was a difference to a state that was held.
+    /// The batch is applied; replaced by a full batch if it was a delta to a held state.
     Take(Batch),
-    /// A state is held back.
+    /// The state is held.
     Hold {
-        /// What would be lost.
+        /// Losses of the held state.
         held: Held,
-        /// Whether no state of this life was held before.
+        /// True if no state of this epoch was held before.
         is_new: bool,
     },
 }
 
-/// The end of the loop of what loop and feed tell each other.
+/// The agent's end of the exchange between agent and feed.
 #[derive(Debug)]
 pub struct LoopEnd {
     in_force: watch::Sender<Option<Position>>,
     behind: watch::Receiver<Option<Position>>,
 }
 
-/// The end of the feed.
+/// The feed's end.
 #[derive(Debug, Clone)]
 pub struct FeedEnd {
-    /// While a state is held back, the position of the one in force: control may go back to it.
+    /// Position of the state in force while another one is held: control may go back to it.
     pub in_force: watch::Receiver<Option<Position>>,
-    /// What control offered last, if it was older than what is in force.
+    /// Last position offered by control, if it was older than the state in force.
     pub behind: watch::Sender<Option<Position>>,
 }
 
-/// Connects a loop and a feed.
+/// Creates both ends of the exchange.
 #[must_use]
 pub fn link() -> (LoopEnd, FeedEnd) {
     let (in_force, in_force_seen) = watch::channel(None);
@@ -99,16 +99,16 @@ impl Default for Guard {
 }
 
 impl Guard {
-    /// Nothing is held. A limit of 100 percent holds nothing ever.
+    /// Creates a guard that holds no state. A limit of 100 percent disables it.
     #[must_use]
     pub fn new(limit_percent: u8, link: LoopEnd) -> Self {
         Self { limit_percent, held_back: None, behind: None, shout_at: None, link }
     }
 
-    /// Decides about a batch. `in_force` is the state that it would change.
+    /// Decides about a batch. `in_force` is the state it would change.
     ///
     /// # Errors
-    /// When it does not follow from what is held back; nothing has changed then.
+    /// Returns an error if the batch does not follow from the held state; nothing has changed then.
     pub fn consider(
         &mut self,
         in_force: &State,
@@ -159,13 +159,13 @@ impl Guard {
         Verdict::Hold { held, is_new: before.is_none() }
     }
 
-    /// Gives out the state that is held back, if it is of the life that is confirmed.
+    /// Releases the held state if its epoch is the confirmed one.
     ///
     /// # Errors
-    /// In words, when there is none, or one of another life.
+    /// Returns a message if no state is held, or one of another epoch.
     pub fn confirm(&mut self, epoch: Epoch) -> Result<(Held, Batch), String> {
         match self.held_back.take() {
-            None => Err("nothing is held back".to_owned()),
+            None => Err("no state is held pending confirmation".to_owned()),
             Some(held_back) if held_back.held.offered.epoch == epoch => {
                 self.release();
                 Ok((held_back.held, held_back.state.into_batch()))
@@ -173,7 +173,7 @@ impl Guard {
             Some(other) => {
                 let held = other.held.offered.epoch;
                 self.held_back = Some(other);
-                Err(format!("what is held back is of epoch {held}, not of {epoch}"))
+                Err(format!("the held state has epoch {held}, not {epoch}"))
             }
         }
     }
@@ -184,13 +184,13 @@ impl Guard {
         self.link.in_force.send_replace(None);
     }
 
-    /// Whether a state is held back that can be confirmed.
+    /// Returns true if a state is held that can be confirmed.
     #[must_use]
     pub const fn is_holding(&self) -> bool {
         self.held_back.is_some()
     }
 
-    /// What is held back or refused. `in_force` is the position of the state in force.
+    /// Returns the held or rejected state. `in_force` is the position of the state in force.
     pub fn held(&mut self, in_force: Option<Position>, wall: Timestamp) -> Option<Held> {
         if let Some(held_back) = &self.held_back {
             return Some(held_back.held);
@@ -204,7 +204,7 @@ impl Guard {
         Some(Held { offered, in_force, reason: HeldReason::ControlBehind, since, vips, endpoints })
     }
 
-    /// What is to be said again in the log, for as long as a state is held back.
+    /// Returns the held state if it is due to be logged again.
     pub fn shout(&mut self, now: Instant) -> Option<Held> {
         let held = self.held_back.as_ref()?.held;
         let is_due = self.shout_at.is_none_or(|at| now >= at);

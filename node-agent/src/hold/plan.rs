@@ -1,4 +1,4 @@
-//! What a state would take away from another. Pure.
+//! Losses of replacing one state by another. Pure.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -6,23 +6,24 @@ use model::{cluster::compiled::CompiledService, wire::hold::Loss};
 
 use crate::state::State;
 
-/// What would be lost by going from one state to another.
+/// Losses of a state change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Virtual addresses that would not be served, or not be announced, any longer.
+    /// Virtual addresses that would no longer be served or announced.
     pub vips: Loss,
-    /// Endpoints that would not be given connections any longer, each of each Service.
+    /// Endpoints that would no longer receive connections, counted per Service.
     pub endpoints: Loss,
 }
 
 impl Losses {
-    /// Compares two states. Costs a walk over both, so it is for states of another life only, which are rare.
+    /// Compares two states. The cost is proportional to both, so it is used only for states of another epoch,
+    /// which are rare.
     #[must_use]
     pub fn between(before: &State, after: &State) -> Self {
         Self { vips: vips(before, after), endpoints: endpoints(before, after) }
     }
 
-    /// Whether it is more than may be lost unasked.
+    /// Returns true if the losses exceed the limit.
     #[must_use]
     pub fn exceed(&self, limit_percent: u8) -> bool {
         let Self { vips, endpoints } = self;

@@ -1,4 +1,4 @@
-//! One agent per state directory, held by a lock that the kernel drops with the process.
+//! Lock of a state directory for one agent, released by the kernel when the process ends.
 
 use std::{
     fs::{File, OpenOptions},
@@ -13,32 +13,32 @@ use nix::{
 
 const LOCK_FILE: &str = "lock";
 
-/// Holds a state directory.
+/// Holds the lock of a state directory.
 #[derive(Debug)]
 pub struct StateDirLock {
-    /// Only held: the kernel frees the lock when the file is closed.
+    /// Never read; closing the file releases the lock.
     _file: Flock<File>,
 }
 
-/// Why a state directory cannot be held.
+/// Reason for which the lock cannot be acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another agent holds it.
+    /// Another agent holds the lock.
     #[error("a running agent (process {pid}) holds the state directory")]
     Held {
-        /// What the holder wrote into the lock file.
+        /// Content of the lock file.
         pid: String,
     },
-    /// The lock file cannot be made.
-    #[error("the lock file of the state directory cannot be opened")]
+    /// The lock file cannot be opened.
+    #[error("cannot open the lock file of the state directory")]
     Io(#[from] io::Error),
 }
 
 impl StateDirLock {
-    /// Takes the lock of an existing directory, or says who holds it.
+    /// Acquires the lock of an existing directory.
     ///
     /// # Errors
-    /// When it is held, or the lock file cannot be opened.
+    /// Returns [`LockError`] if another agent holds the lock, or the lock file cannot be opened.
     pub fn acquire(dir: &Path) -> Result<Self, LockError> {
         let path = dir.join(LOCK_FILE);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;

@@ -1,12 +1,14 @@
-//! The last good state on disk, so that rules are right at start before control can be reached.
+//! Journal of the last good state on disk, so that rules are correct at startup before control can be
+//! reached.
 //!
-//! Written ahead of the kernel, so that a restarted agent never holds less than the kernel does. When it reaches the
-//! disk: a rewrite is synced before it takes the file's place; appends are synced one second after the last of them, or
-//! every 30 seconds while they go on. Until then a power failure may cost a tail, and with it the kernel's rules are gone
-//! too: the agent programs the state before that tail and the feed delivers the rest. A crash of the process costs nothing.
+//! A write-ahead journal: written before the kernel, so that a restarted agent never has less than the
+//! kernel. Durability: a rewrite is synced before it replaces the file; appends are synced one second after
+//! the last one, or every 30 seconds while they continue. A power failure may lose the unsynced tail, but
+//! then the kernel's rules are lost as well: the agent programs the earlier state and the feed delivers the
+//! rest. A process crash loses nothing.
 //!
-//! What must not happen here: work for a small change that grows with the number of Services. The file is rewritten on
-//! a thread of its own, and only when it has grown by its own size.
+//! Invariant: the work for a small change does not grow with the number of Services. The file is rewritten on
+//! a separate thread, and only after it has doubled.
 
 pub mod lock;
 pub mod wire;
@@ -29,27 +31,27 @@ use crate::{
     state::{State, Touched},
 };
 
-/// The journal's file in the state directory.
+/// Journal file in the state directory.
 pub const JOURNAL_FILE: &str = "state.ndjson";
 const REWRITE_FILE: &str = "state.ndjson.new";
 const DAMAGED_FILE: &str = "state.ndjson.damaged";
-/// Who may read the state.
+/// File mode.
 const FILE_MODE: u32 = 0o600;
 
-/// Growth that is never worth a rewrite, in bytes.
+/// Growth that never triggers a rewrite, in bytes.
 const SLACK_BYTES: u64 = 1 << 20;
-/// The file may grow to this many times its size after the last rewrite.
+/// Maximum growth as a multiple of the size after the last rewrite.
 const GROWTH_FACTOR: u64 = 2;
-/// Bytes kept for a rewrite that is under way; then the loop waits for it.
+/// Maximum number of bytes buffered during a rewrite; beyond it the agent waits for the rewrite.
 const TAIL_BYTES_MAX: usize = 64 << 20;
-/// Quiet time after which appends are synced.
+/// Idle time after which appends are synced.
 const SYNC_AFTER_QUIET: Duration = Duration::from_secs(1);
-/// Longest time that an append stays unsynced while others follow.
+/// Maximum time an append stays unsynced while others follow.
 const SYNC_INTERVAL_MAX: Duration = Duration::from_secs(30);
-/// Time between attempts to repair a journal that could not be written.
+/// Interval of attempts to repair a journal that could not be written.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The journal of one agent.
+/// Journal of one agent.
 #[derive(Debug)]
 pub struct Journal {
     dir: PathBuf,
@@ -76,13 +78,13 @@ struct Unsynced {
 }
 
 impl Journal {
-    /// Opens the journal of a held directory and replays it through the path that the feed takes.
+    /// Opens the journal of a locked directory and replays it through the code path of the feed.
     ///
-    /// A torn tail is cut off. A file that is damaged otherwise, or belongs to another node, is moved aside with a
-    /// warning: then the kernel is left as it is until control has been heard.
+    /// A torn tail is cut off. A file that is damaged otherwise, or belongs to another node, is moved aside
+    /// with a warning; the kernel is then left unchanged until control is reached.
     ///
     /// # Errors
-    /// When the directory cannot be read or written.
+    /// Returns an I/O error if the directory cannot be read or written.
     pub fn open(dir: &Path, node: &Name, lock: StateDirLock) -> io::Result<(Self, State)> {
         remove_if_there(&dir.join(REWRITE_FILE))?;
         let path = dir.join(JOURNAL_FILE);
@@ -91,7 +93,8 @@ impl Journal {
             Err(unreadable) => {
                 fs::rename(&path, dir.join(DAMAGED_FILE))?;
                 let path = path.display().to_string();
-                warn!(path, moved_to = DAMAGED_FILE, reason = %unreadable, "the saved state cannot be used; starting empty");
+                warn!(path, moved_to = DAMAGED_FILE, reason = %unreadable, "cannot use the saved state; \
+                                                                            starting empty");
                 Loaded::default()
             }
         };
@@ -113,31 +116,31 @@ impl Journal {
         Ok((journal, state))
     }
 
-    /// The state directory.
+    /// Returns the state directory.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The size of the file, in bytes.
+    /// Returns the size of the file, in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether the file lacks something because it could not be written.
+    /// Returns true if the file is incomplete because a write failed.
     #[must_use]
     pub const fn is_broken(&self) -> bool {
         self.broken_since.is_some()
     }
 
-    /// Records what a batch changed in the state, which is the one after the batch. `previous` is the position before.
+    /// Records the changes of a batch. `state` is the state after the batch, `previous` the position before.
     pub fn append(&mut self, previous: Option<Position>, state: &State, touched: &Touched, now: Instant) {
         let Some(position) = state.position() else { return };
         if self.broken_since.is_some() || previous == Some(position) && *touched == Touched::default() {
             return;
         }
-        // Within a file there is one history: another epoch begins another file.
+        // A file contains one history: another epoch starts a new file.
         if self.bytes == 0 || previous.is_none_or(|previous| previous.epoch != position.epoch) {
             let outcome = self.rewrite_here(state, position);
             return self.note(outcome, now);
@@ -159,7 +162,7 @@ impl Journal {
         }
     }
 
-    /// Does what is due: takes over a finished rewrite, syncs, repairs.
+    /// Handles due work: adopts a finished rewrite, syncs, repairs.
     pub fn maintain(&mut self, state: &State, now: Instant) {
         let is_due = |rewrite: &Rewrite| rewrite.thread.is_finished() || rewrite.tail.len() > TAIL_BYTES_MAX;
         if let Some(rewrite) = self.rewrite.take_if(|rewrite| is_due(rewrite)) {
@@ -184,13 +187,13 @@ impl Journal {
         }
     }
 
-    /// Syncs what has been recorded; the last act of an agent.
+    /// Syncs all records; the last action of an agent.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Returns an I/O error if the sync fails.
     pub fn close(mut self) -> io::Result<()> {
         if let Some(Rewrite { thread, tail: _ }) = self.rewrite.take() {
-            // The file in place is complete; the rewrite was only a smaller one.
+            // The current file is complete; the rewrite would only be smaller.
             drop(thread.join());
             remove_if_there(&self.dir.join(REWRITE_FILE))?;
         }
@@ -230,21 +233,22 @@ impl Journal {
 
     fn note(&mut self, outcome: io::Result<()>, now: Instant) {
         let Err(error) = outcome else { return };
-        // A batch may be missing or half written; what would follow it could not be read.
+        // A batch may be missing or incomplete, and later ones would be unreadable.
         if let Err(error) = self.file.set_len(self.bytes) {
-            warn!(%error, "the saved state could not be cut back to its last whole batch");
+            warn!(%error, "cannot truncate the saved state to its last complete batch");
         }
         if self.broken_since.is_none() {
-            warn!(%error, dir = %self.dir.display(), "the state cannot be saved; a restart would begin with an older one");
+            warn!(%error, dir = %self.dir.display(), "cannot save the state; a restart would use an \
+                                                      older one");
         }
         self.broken_since = Some(now);
     }
 }
 
-/// Removes the saved state of a directory; says whether there was any.
+/// Removes the saved state of a directory. Returns true if there was one.
 ///
 /// # Errors
-/// When it cannot be removed.
+/// Returns an I/O error if a file cannot be removed.
 pub fn remove(dir: &Path) -> io::Result<bool> {
     let mut found = false;
     for name in [JOURNAL_FILE, REWRITE_FILE, DAMAGED_FILE] {
@@ -274,7 +278,8 @@ fn open_file(path: &Path) -> io::Result<File> {
     own(OpenOptions::new().read(true).write(true).truncate(false), path)
 }
 
-/// Opens or makes a file that nobody else reads, whoever made it: the state holds keys of BFD and BGP sessions.
+/// Opens or creates a file that only its owner can read, because the state contains keys of BFD and BGP
+/// sessions.
 fn own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let file = options.create(true).mode(FILE_MODE).open(path)?;
     file.set_permissions(Permissions::from_mode(FILE_MODE))?;
@@ -288,7 +293,7 @@ struct Loaded {
     base_bytes: u64,
 }
 
-/// Replays a file up to its last checked batch.
+/// Replays a file up to its last verified batch.
 fn load(file: &mut File, node: &Name) -> io::Result<Result<Loaded, Unreadable>> {
     let mut lines = BufReader::new(file);
     let mut reader = wire::Reader::new(node.clone());

@@ -1,16 +1,16 @@
-//! The lines of the journal: a header, then frames of the feed with a check after every batch. Pure.
+//! Journal format: a header, then feed frames with a checksum after every batch. Pure.
 //!
 //! ```text
-//! {"journal":1,"node":"n1"}                 whose state this is
-//! {"type":"start","mode":"full",…}          a recording of a feed: first the complete state …
+//! {"journal":1,"node":"n1"}                 owner of the state
+//! {"type":"start","mode":"full",…}          a recording of a feed: first the full state …
 //! {"type":"service",…}
 //! {"type":"synced","position":"7-42"}
 //! {"check":"9ae0daaf"}                      CRC-32 of all lines since the last check
-//! {"type":"removed",…}                      … then only what changed
+//! {"type":"removed",…}                      … then only changes
 //! {"type":"synced","position":"7-43"}
 //! {"check":"0e5c8f1a"}
 //! ```
-//! What has no check after it does not count, so that a torn tail costs at most the batch that was being written.
+//! Lines without a following check are ignored, so a torn tail costs at most the batch being written.
 
 use std::{
     io::{self, Write},
@@ -28,7 +28,7 @@ use crate::{
     state::{State, Touched},
 };
 
-/// The form of the file; another number is moved aside, never guessed at.
+/// Format version. Files of other versions are moved aside.
 const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
@@ -44,10 +44,10 @@ struct Check {
     check: String,
 }
 
-/// Writes the whole state as a journal, line by line, and answers its size in bytes.
+/// Writes the full state as a journal, line by line, and returns its size in bytes.
 ///
 /// # Errors
-/// When `out` refuses.
+/// Returns the I/O error of `out`.
 pub fn write_state(out: &mut impl Write, node: &Name, state: &State, position: Position) -> io::Result<u64> {
     let mut lines = Vec::new();
     let mut crc = crc32fast::Hasher::new();
@@ -78,7 +78,7 @@ pub fn write_state(out: &mut impl Write, node: &Name, state: &State, position: P
     Ok(bytes + lines.len() as u64)
 }
 
-/// What a batch changed, to be appended; its size follows the change.
+/// Encodes the changes of a batch for appending; the size is proportional to the change.
 #[must_use]
 pub fn encode_change(state: &State, touched: &Touched, position: Position) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -110,26 +110,26 @@ pub fn encode_change(state: &State, touched: &Touched, position: Position) -> Ve
 
 fn push_line(bytes: &mut Vec<u8>, line: &impl Serialize) {
     serde_json::to_writer(&mut *bytes, line)
-        .expect("published types serialise to JSON, and memory takes every write");
+        .expect("published types serialize to JSON, and writes to memory succeed");
     bytes.push(b'\n');
 }
 
-/// Why a journal cannot be used further.
+/// Reason for which a journal cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// Not the first line of a journal of this format.
+    /// The first line is not the header of this format.
     #[error("its first line is not the header of a journal of format {FORMAT}")]
     Header,
-    /// The state of another node.
+    /// The state belongs to another node.
     #[error("it belongs to node `{0}`")]
     OtherNode(Name),
-    /// Its batches do not follow each other.
+    /// The batches are not consecutive.
     #[error("its batches do not follow each other")]
     OutOfOrder,
-    /// A line inside it is damaged.
+    /// A line before the tail is damaged.
     #[error("line {line} is damaged, and checked lines follow")]
     Damaged {
-        /// Counted from 1.
+        /// Line number, starting at 1.
         line: usize,
     },
 }
@@ -146,7 +146,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Begins the journal of a node.
+    /// Creates a reader for the journal of a node.
     #[must_use]
     pub fn new(node: Name) -> Self {
         Self {
@@ -159,12 +159,12 @@ impl Reader {
         }
     }
 
-    /// Takes one line with its line feed; answers a batch when the line is its check.
+    /// Reads one line including its line feed. Returns a batch if the line is its check.
     ///
-    /// After a damaged line nothing is answered any more; if a check still follows, the damage is not a torn tail.
+    /// No batch is returned after a damaged line; if a check still follows, the damage is not a torn tail.
     ///
     /// # Errors
-    /// When the file as a whole must not be used.
+    /// Returns [`Unreadable`] if the whole file must not be used.
     pub fn push(&mut self, line: &[u8]) -> Result<Option<Batch>, Unreadable> {
         self.lines += 1;
         if self.lines == 1 {
@@ -190,7 +190,7 @@ impl Reader {
         match frame.and_then(|frame| self.assembler.push(frame).ok()) {
             Some(Some(batch)) if self.ready.is_none() => self.ready = Some(batch),
             Some(None) if self.ready.is_none() => {}
-            // A frame that does not parse, is out of place, or stands where the check of a batch is due.
+            // A frame that cannot be parsed, is out of order, or is in place of a check.
             Some(_) | None => self.damaged_at = Some(self.lines),
         }
         Ok(None)

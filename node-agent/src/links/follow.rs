@@ -1,4 +1,4 @@
-//! Follows the interfaces: subscribe, list, then apply events.
+//! Interface monitor: subscribes, lists, then applies events.
 
 use std::{
     io::{self, ErrorKind},
@@ -19,14 +19,14 @@ use crate::netlink::{
 
 /// `RTNLGRP_LINK`, `RTNLGRP_IPV4_IFADDR` and `RTNLGRP_IPV6_IFADDR`.
 const GROUPS: [u32; 3] = [1, 5, 9];
-/// The longest datagram of the kernel's.
+/// Maximum datagram size of the kernel.
 const DATAGRAM_BYTES: usize = 128 << 10;
-/// Datagrams that wait at most: far more than the socket has room for.
+/// Maximum number of queued datagrams to discard, far more than fit into the socket buffer.
 const DATAGRAMS_WAITING_MAX: usize = 65_536;
-/// Pause before the next attempt at a list that failed.
+/// Delay before a failed list is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Follows the interfaces of one network namespace.
+/// Monitor of the interfaces of one network namespace.
 pub struct Follower {
     events: TokioSocket,
     lists: Netlink,
@@ -35,11 +35,12 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Opens the sockets in the network namespace of the calling thread and lists the interfaces. The receiver holds the
-    /// list, and rings when something changed, as long as [`Self::run`] runs. To be called in a runtime.
+    /// Opens the sockets in the network namespace of the calling thread and lists the interfaces. The
+    /// receiver holds the list and is notified of changes while [`Self::run`] runs. Must be called inside a
+    /// runtime.
     ///
     /// # Errors
-    /// When the kernel gives no socket or no list.
+    /// Returns an I/O error if a socket or the list cannot be obtained.
     pub fn open() -> io::Result<(Self, watch::Receiver<Links>)> {
         let mut events = TokioSocket::new(NETLINK_ROUTE)?;
         events.socket_mut().bind_auto()?;
@@ -47,13 +48,13 @@ impl Follower {
             events.socket_mut().add_membership(group)?;
         }
         let mut lists = Netlink::open(Protocol::Route)?;
-        // Listed after the subscription, so that nothing falls between.
+        // Listed after the subscription, so that no event is missed.
         let links = list(&mut lists)?;
         let (shown, receiver) = watch::channel(links.clone());
         Ok((Self { events, lists, links, shown }, receiver))
     }
 
-    /// Follows until nobody listens any longer.
+    /// Runs until all receivers are dropped.
     pub async fn run(mut self) {
         let shown = self.shown.clone();
         tokio::select! {
@@ -67,13 +68,13 @@ impl Follower {
         loop {
             datagram.clear();
             let is_different = match self.events.recv_from(&mut datagram).await {
-                // Port 0 is the kernel; others say nothing here.
+                // Port 0 is the kernel; messages of other senders are ignored.
                 Ok(sender) if sender.port_number() != 0 => Some(false),
                 Ok(_) => self.apply(&datagram),
-                // The kernel had no room for events, and what they said is lost.
+                // The socket buffer overflowed and events are lost.
                 Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => None,
                 Err(error) => {
-                    warn!(%error, "events of interfaces cannot be read; listing them again");
+                    warn!(%error, "cannot read interface events; listing the interfaces again");
                     tokio::time::sleep(RETRY_INTERVAL).await;
                     None
                 }
@@ -88,7 +89,7 @@ impl Follower {
         }
     }
 
-    /// Answers whether anything is different; none when the datagram cannot be read.
+    /// Applies a datagram. Returns true if the interfaces have changed, or `None` if it cannot be parsed.
     fn apply(&mut self, datagram: &[u8]) -> Option<bool> {
         let mut is_different = false;
         for message in Messages::new(datagram) {
@@ -96,7 +97,7 @@ impl Follower {
                 Ok(Some(change)) => is_different |= self.links.apply(change),
                 Ok(None) => {}
                 Err(error) => {
-                    debug!(%error, "an event of an interface cannot be read");
+                    debug!(%error, "cannot parse an interface event");
                     return None;
                 }
             }
@@ -104,9 +105,9 @@ impl Follower {
         Some(is_different)
     }
 
-    /// Answers whether anything is different.
+    /// Lists the interfaces again. Returns true if they have changed.
     async fn list_again(&mut self) -> bool {
-        // Events from before the loss are older than the list, and those that would take them back are lost.
+        // Queued events are older than the list; the events that reverted them may be lost.
         self.discard();
         loop {
             match list(&mut self.lists) {
@@ -116,14 +117,14 @@ impl Follower {
                     return is_different;
                 }
                 Err(error) => {
-                    warn!(%error, "the interfaces cannot be listed; trying again");
+                    warn!(%error, "cannot list the interfaces; retrying");
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
             }
         }
     }
 
-    /// Throws away the events that wait.
+    /// Discards queued events.
     fn discard(&self) {
         let mut datagram = Vec::with_capacity(DATAGRAM_BYTES);
         for _ in 0..DATAGRAMS_WAITING_MAX {

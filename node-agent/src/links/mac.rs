@@ -1,4 +1,4 @@
-//! The link-layer address of an interface.
+//! Link-layer addresses of interfaces.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use std::fmt;
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Every station.
+    /// Broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);
-    /// No station: what stands where an address is not known.
+    /// Zero address, the placeholder for an unknown address.
     pub const ZERO: Self = Self([0; 6]);
 
-    /// Whether it can be the address of one station.
+    /// Returns true if the address can identify one station.
     #[must_use]
     pub fn is_unicast(self) -> bool {
         self.0[0] & 1 == 0 && self != Self::ZERO

@@ -1,7 +1,7 @@
-//! The interfaces of the machine, with their link-layer addresses, state and networks, as rtnetlink tells them.
+//! Interfaces of the machine with their link-layer addresses, state and networks, from rtnetlink.
 //!
-//! A dump once, then events; a full list again only when the kernel says that events were lost. Nothing is polled, and
-//! nothing is decided here: whoever holds the receiver looks at the snapshot when its bell rings.
+//! Listed once, then updated by events; listed again only after lost events. Never polled. Receivers read the
+//! snapshot when notified.
 
 pub mod follow;
 mod mac;
@@ -12,35 +12,34 @@ use std::{collections::BTreeMap, net::IpAddr};
 use imbl::OrdMap;
 pub use mac::Mac;
 
-/// Interfaces that are followed; a machine with more containers than this does not announce on their interfaces.
+/// Maximum number of monitored interfaces; further ones are ignored and cannot announce.
 pub const LINKS_MAX: usize = 8192;
-/// Addresses of one interface that are followed.
+/// Maximum number of monitored addresses per interface.
 pub const LINK_ADDRESSES_MAX: usize = 1024;
 
 /// One interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Its name; changes when it is renamed.
+    /// Current name.
     pub name: String,
-    /// Its Ethernet address; none on loopback, where there is no Ethernet, and where there are no neighbours to ask
-    /// (`IFF_NOARP`).
+    /// Ethernet address; `None` on loopback, on other link types, and on interfaces without neighbor
+    /// resolution (`IFF_NOARP`).
     pub mac: Option<Mac>,
-    /// Whether it is set up and has a carrier.
+    /// True if the interface is administratively up and has carrier.
     pub is_up: bool,
-    /// Its addresses with the lengths of their prefixes.
+    /// Addresses with their prefix lengths.
     pub addresses: BTreeMap<IpAddr, u8>,
 }
 
-/// All interfaces by their index; a copy costs nothing.
+/// All interfaces by index; cheap to clone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Links {
-    /// By index, which the kernel never gives twice while it runs.
+    /// Interfaces by index. The kernel does not reuse indexes while it runs.
     pub by_index: OrdMap<u32, Link>,
 }
 
 impl Links {
-    /// Takes one change over; what is said of an interface that does not exist changes nothing. Answers whether anything
-    /// is different now.
+    /// Applies a change; a change of an unknown interface is ignored. Returns true if anything has changed.
     pub fn apply(&mut self, change: parse::Change) -> bool {
         match change {
             parse::Change::Link { index, name, mac, is_up } => self.set(index, name, mac, is_up),

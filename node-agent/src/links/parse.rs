@@ -1,4 +1,4 @@
-//! What a message of rtnetlink says about an interface or an address (`linux/rtnetlink.h`, `linux/if_link.h`,
+//! Parser of rtnetlink messages about interfaces and addresses (`linux/rtnetlink.h`, `linux/if_link.h`,
 //! `linux/if_addr.h`).
 
 use std::net::IpAddr;
@@ -6,21 +6,21 @@ use std::net::IpAddr;
 use super::Mac;
 use crate::netlink::wire::{Malformed, Received};
 
-/// An interface is there.
+/// New or changed interface.
 pub const RTM_NEWLINK: u16 = 16;
-/// An interface is gone.
+/// Removed interface.
 pub const RTM_DELLINK: u16 = 17;
-/// Asks for interfaces.
+/// Request for interfaces.
 pub const RTM_GETLINK: u16 = 18;
-/// An address is there.
+/// New address.
 pub const RTM_NEWADDR: u16 = 20;
-/// An address is gone.
+/// Removed address.
 pub const RTM_DELADDR: u16 = 21;
-/// Asks for addresses.
+/// Request for addresses.
 pub const RTM_GETADDR: u16 = 22;
-/// `struct ifinfomsg`, in bytes.
+/// Size of `struct ifinfomsg`, in bytes.
 pub const LINK_HEADER_BYTES: usize = 16;
-/// `struct ifaddrmsg`, in bytes.
+/// Size of `struct ifaddrmsg`, in bytes.
 pub const ADDRESS_HEADER_BYTES: usize = 8;
 
 const AF_UNSPEC: u8 = 0;
@@ -33,47 +33,47 @@ const IFF_UP: u32 = 0x1;
 const IFF_NOARP: u32 = 0x80;
 const IFF_LOWER_UP: u32 = 0x1_0000;
 
-/// One thing that is different.
+/// A change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// An interface is there, or is another than it was.
+    /// An interface was added or changed.
     Link {
-        /// Its index.
+        /// Index.
         index: u32,
-        /// Its name.
+        /// Name.
         name: String,
-        /// Its Ethernet address.
+        /// Ethernet address.
         mac: Option<Mac>,
-        /// Whether it is set up and has a carrier.
+        /// True if the interface is administratively up and has carrier.
         is_up: bool,
     },
-    /// An interface is gone, and its addresses with it.
+    /// An interface was removed, with its addresses.
     LinkGone {
-        /// Its index.
+        /// Index.
         index: u32,
     },
-    /// An interface has an address.
+    /// An address was added to an interface.
     Address {
-        /// The interface's index.
+        /// Index of the interface.
         index: u32,
-        /// The address.
+        /// Address.
         address: IpAddr,
-        /// The length of its prefix.
+        /// Prefix length.
         prefix: u8,
     },
-    /// An interface has an address no longer.
+    /// An address was removed from an interface.
     AddressGone {
-        /// The interface's index.
+        /// Index of the interface.
         index: u32,
-        /// The address.
+        /// Address.
         address: IpAddr,
     },
 }
 
-/// Reads one message; none for what is about something else.
+/// Parses one message; returns `None` for other subjects.
 ///
 /// # Errors
-/// When the message is not what the kernel would send.
+/// Returns [`Malformed`] if the message is malformed.
 pub fn parse(message: &Received<'_>) -> Result<Option<Change>, Malformed> {
     match message.kind {
         RTM_NEWLINK | RTM_DELLINK => parse_link(message),
@@ -85,7 +85,8 @@ pub fn parse(message: &Received<'_>) -> Result<Option<Change>, Malformed> {
 fn parse_link(message: &Received<'_>) -> Result<Option<Change>, Malformed> {
     let header: &[u8; LINK_HEADER_BYTES] =
         message.payload.first_chunk().ok_or(Malformed("interface header cut off"))?;
-    // A bridge tells of its ports in messages of the same type; one that leaves the bridge is not gone.
+    // Bridges report their ports in messages of the same type; an interface that leaves a bridge is not
+    // removed.
     if header[0] != AF_UNSPEC {
         return Ok(None);
     }
@@ -94,7 +95,7 @@ fn parse_link(message: &Received<'_>) -> Result<Option<Change>, Malformed> {
         return Ok(Some(Change::LinkGone { index }));
     }
     let flags = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
-    // Nobody is asked for an address on an interface such as a dummy, although it has an Ethernet address.
+    // Interfaces such as dummies have an Ethernet address but no neighbor resolution.
     let is_ethernet = u16::from_ne_bytes([header[2], header[3]]) == ARPHRD_ETHER && flags & IFF_NOARP == 0;
     let (mut name, mut mac) = (None, None);
     for attribute in message.attributes_behind(LINK_HEADER_BYTES) {
@@ -124,7 +125,7 @@ fn parse_address(message: &Received<'_>) -> Result<Option<Change>, Malformed> {
             _ => {}
         }
     }
-    // Where both are given, the other one is the far end of a line between two.
+    // If both attributes are present, IFA_ADDRESS is the peer of a point-to-point link.
     let Some(address) = local.or(other) else { return Ok(None) };
     Ok(Some(if message.kind == RTM_NEWADDR {
         Change::Address { index, address, prefix }

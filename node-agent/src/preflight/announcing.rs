@@ -1,5 +1,5 @@
-//! Whether this machine can announce load balancer addresses. Nothing here is needed by a proxy mode, so that nothing of it
-//! makes a machine unusable.
+//! Requirements for announcing load balancer addresses. No proxy mode needs them, so a failure never makes a
+//! machine unusable.
 
 use std::{fs, os::fd::OwnedFd};
 
@@ -8,10 +8,10 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use super::{Finding, State, needs::Kind};
 use crate::facts;
 
-/// The reverse path filter that drops what would not be answered by the same way (RFC 3704 §2.2).
+/// Value of `rp_filter` for strict reverse path filtering (RFC 3704 §2.2).
 const STRICT: &str = "1";
 
-/// What was found.
+/// Returns the findings.
 pub(super) fn findings() -> Vec<Finding> {
     let networks = facts::collect().subnets;
     let names: Vec<_> = networks.keys().filter(|name| *name != "lo").cloned().collect();
@@ -55,9 +55,9 @@ fn interfaces(networks: &std::collections::BTreeMap<String, Vec<ipnet::IpNet>>) 
     finding(
         "networks",
         Kind::Interface,
-        if shown.is_empty() { Err("no interface has one".to_owned()) } else { Ok(shown) },
-        "an address is announced where its pool is in one of them",
-        "give an interface an address of the network that pools are in",
+        if shown.is_empty() { Err("no interface has a network".to_owned()) } else { Ok(shown) },
+        "an address is announced on interfaces whose network contains its pool",
+        "assign an address of the pool's network to an interface",
     )
 }
 
@@ -66,20 +66,20 @@ fn reverse_path_filter(names: &[String]) -> Finding {
         let value = fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"));
         value.is_ok_and(|value| value.trim() == STRICT)
     };
-    // The kernel takes the greater of both.
+    // The kernel applies the greater of both values.
     let strict: Vec<_> = names.iter().filter(|name| is_strict(name) || is_strict("all")).cloned().collect();
     finding(
         "net.ipv4.conf.*.rp_filter",
         Kind::Sysctl,
         if strict.is_empty() || names.len() < 2 {
-            Ok("lets clients in whose answers leave by another interface".to_owned())
+            Ok("accepts clients whose replies leave by another interface".to_owned())
         } else {
             Err(format!(
-                "strict on {}: clients whose answers leave by another interface are dropped",
+                "strict on {}: packets of clients whose replies leave by another interface are dropped",
                 strict.join(", ")
             ))
         },
-        "clients of announced addresses may come in by an interface that their answers do not leave by",
+        "clients of announced addresses may arrive on another interface than their replies leave by",
         "set it to 2 (loose), or to 0",
     )
 }

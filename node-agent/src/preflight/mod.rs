@@ -1,9 +1,9 @@
-//! Whether this machine can carry out a proxy mode: `tidegate-agent preflight`.
+//! Requirements check for a proxy mode: `tidegate-agent preflight`.
 //!
-//! What the mode needs is listed in [`needs`]; each need is looked up among the kernel's modules and, where there is one,
-//! put to a real test in a network namespace made for it and gone after it. The test has the last word: a kernel without
-//! module lists may have everything built in, and a module that is loaded may still refuse. Nothing of the machine is
-//! changed but the modules that are loaded, and those only when asked.
+//! The requirements of the mode are listed in [`needs`]. Each is looked up among the kernel's modules and, if
+//! possible, tested in a temporary network namespace. The test decides: a kernel without module lists may
+//! have everything built in, and a loaded module may still fail. The machine is not changed, except for
+//! modules loaded on request.
 
 mod announcing;
 pub mod modules;
@@ -22,57 +22,57 @@ use self::{
     probes::{Answer, Prober},
 };
 
-/// What an operator is told.
+/// Result of the requirements check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// The mode asked about.
+    /// Checked mode.
     pub mode: ProxyMode,
-    /// The kernel's release.
+    /// Kernel release.
     pub kernel: String,
-    /// Whether everything that the mode cannot do without is there or can be loaded.
+    /// True if all required items are present or can be loaded.
     pub usable: bool,
-    /// What was found, in the order of importance.
+    /// Findings in order of importance.
     pub findings: Vec<Finding>,
 }
 
-/// How one need stands.
+/// Result for one requirement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// What is needed.
+    /// Required item.
     pub need: String,
-    /// What kind of thing that is.
+    /// Kind of the item.
     pub kind: needs::Kind,
-    /// How it stands.
+    /// State of the item.
     pub state: State,
-    /// Whether the mode cannot do without.
+    /// True if the mode does not work without it.
     pub required: bool,
-    /// What it is needed for.
+    /// Purpose of the item.
     pub purpose: String,
-    /// What was seen.
+    /// Observed details.
     pub detail: String,
-    /// What helps, when it is missing.
+    /// Remedy if it is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
 
-/// How a need stands.
+/// State of a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// It is there.
+    /// Present.
     Present,
-    /// It is part of the kernel.
+    /// Built into the kernel.
     BuiltIn,
-    /// It is a module that can be loaded.
+    /// Available as a loadable module.
     Loadable,
-    /// It is not there.
+    /// Missing.
     Missing,
 }
 
 impl State {
-    /// The word of the listing.
+    /// Returns the word for the listing.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -85,20 +85,20 @@ impl State {
 }
 
 impl Report {
-    /// What the mode cannot do without and is not there.
+    /// Returns the required items that are missing.
     pub fn missing(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.is_fatal())
     }
 }
 
 impl Finding {
-    /// Whether it is a module that the mode cannot do without, and that is not loaded yet.
+    /// Returns true for a required module that is not loaded yet.
     #[must_use]
     pub fn is_to_load(&self) -> bool {
         self.required && self.state == State::Loadable
     }
 
-    /// Whether nothing has to be done for it.
+    /// Returns true if no action is needed.
     #[must_use]
     pub fn is_there(&self) -> bool {
         match self.state {
@@ -112,10 +112,10 @@ impl Finding {
     }
 }
 
-/// Looks at everything that a mode needs; loads modules that are not loaded if `load`.
+/// Checks all requirements of a mode; loads missing modules if `load` is true.
 #[must_use]
 pub fn run(mode: ProxyMode, load: bool) -> Report {
-    // A namespace belongs to a thread; what this one makes goes with it.
+    // A network namespace belongs to a thread, and everything in it is removed with the thread.
     let look = move || {
         let (modules, mut prober) = (Modules::of_this_kernel(), Prober::new());
         needs::of(mode).into_iter().map(|need| examine(&need, &modules, &mut prober, load)).collect()
@@ -139,7 +139,7 @@ fn examine(need: &Need, modules: &Modules, prober: &mut Prober, load: bool) -> F
             Err(error) => (state, detail) = (ModuleState::Missing, error),
         }
     }
-    // A test can make the kernel load the module by itself, so that one which may not be loaded is not tested.
+    // A test can make the kernel load the module, so a module that must not be loaded is not tested.
     let answer =
         if state == ModuleState::Loadable { Answer::Untested(String::new()) } else { prober.test(need.test) };
     let state = match (answer, state) {

@@ -1,4 +1,4 @@
-//! How the modules of the running kernel stand, and loading them.
+//! State of the running kernel's modules, and loading them.
 
 use std::{
     collections::BTreeSet,
@@ -7,20 +7,20 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// How a module stands.
+/// State of a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ModuleState {
-    /// Nobody knows it.
+    /// Unknown.
     Missing,
-    /// It can be loaded.
+    /// Loadable.
     Loadable,
-    /// It is part of the kernel.
+    /// Built into the kernel.
     BuiltIn,
-    /// It is loaded.
+    /// Loaded.
     Loaded,
 }
 
-/// What the running kernel has, and what could be added.
+/// Modules of the running kernel.
 #[derive(Debug, Default)]
 pub struct Modules {
     loaded: BTreeSet<String>,
@@ -28,7 +28,8 @@ pub struct Modules {
 }
 
 impl Modules {
-    /// Reads the lists of the running kernel. What cannot be read is taken for empty: a kernel without modules has none.
+    /// Reads the module lists of the running kernel. Unreadable lists count as empty, because a kernel
+    /// without modules has none.
     #[must_use]
     pub fn of_this_kernel() -> Self {
         let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
@@ -37,7 +38,7 @@ impl Modules {
         Self::parse(&read(Path::new("/proc/modules")), &read(&directory.join("modules.builtin")))
     }
 
-    /// Reads the texts of `/proc/modules` and `modules.builtin`.
+    /// Parses the content of `/proc/modules` and `modules.builtin`.
     #[must_use]
     pub fn parse(loaded: &str, built_in: &str) -> Self {
         let first_word = |line: &str| line.split_whitespace().next().map(str::to_owned);
@@ -51,11 +52,12 @@ impl Modules {
         }
     }
 
-    /// The best off of several names for one thing; `("", Missing)` of none.
+    /// Returns the name with the best state among several names of a module, or `("", Missing)` for an empty
+    /// list.
     #[must_use]
     pub fn best_of(&self, names: &[&'static str]) -> (&'static str, ModuleState) {
         let states = names.iter().map(|name| (*name, self.state(name)));
-        // The first of equals: the name that kernels have used last.
+        // Among equals the first: the name used by recent kernels.
         states.rev().max_by_key(|(_, state)| *state).unwrap_or(("", ModuleState::Missing))
     }
 
@@ -63,7 +65,7 @@ impl Modules {
         if self.loaded.contains(name) {
             return ModuleState::Loaded;
         }
-        // A built-in module with parameters shows here too.
+        // Built-in modules with parameters are listed here as well.
         if self.built_in.contains(name) || Path::new("/sys/module").join(name).exists() {
             return ModuleState::BuiltIn;
         }
@@ -74,7 +76,7 @@ impl Modules {
     /// Loads a module.
     ///
     /// # Errors
-    /// What `modprobe` says.
+    /// Returns the error message of `modprobe`.
     pub fn load(&self, name: &str) -> Result<(), String> {
         modprobe(&[name]).map_err(|said| format!("modprobe {name}: {said}"))
     }

@@ -1,45 +1,45 @@
-//! What each proxy mode needs of a machine. Pure.
+//! Requirements of each proxy mode. Pure.
 
 use model::kinds::node::ProxyMode;
 use serde::Serialize;
 
-/// Something that a mode needs.
+/// A requirement of a mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
-    /// What operators call it.
+    /// Name for operators.
     pub name: &'static str,
-    /// What kind of thing it is.
+    /// Kind of the item.
     pub kind: Kind,
-    /// The modules that bring it, newest name first; any of them will do.
+    /// Names of the modules that provide it, newest first; any of them is sufficient.
     pub modules: &'static [&'static str],
-    /// What shows whether it is there.
+    /// Test that shows if it is present.
     pub test: Test,
-    /// Whether the mode cannot do without.
+    /// True if the mode does not work without it.
     pub required: bool,
-    /// What for.
+    /// Purpose.
     pub purpose: &'static str,
-    /// What helps when it is missing.
+    /// Remedy if it is missing.
     pub remedy: &'static str,
 }
 
-/// What kind of thing is needed.
+/// Kind of a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A right of the process.
+    /// Capability of the process.
     Capability,
-    /// A part of the kernel, often a module.
+    /// Part of the kernel, often a module.
     Module,
-    /// A program.
+    /// Program.
     Tool,
-    /// A setting of the kernel.
+    /// Kernel setting.
     Sysctl,
-    /// An interface.
+    /// Interface.
     Interface,
 }
 
 impl Kind {
-    /// The word of the listing.
+    /// Returns the word for the listing.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -52,40 +52,40 @@ impl Kind {
     }
 }
 
-/// What shows whether something is there.
+/// Test for a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Test {
     /// The process has `CAP_NET_ADMIN`.
     NetAdmin,
-    /// The table of nftables mode, with one Service in it, can be made and read back.
+    /// The table of nftables mode, with one Service, can be created and read back.
     Table,
-    /// The same of the capture rules of userspace mode.
+    /// The capture rules of userspace mode can be created and read back.
     CaptureTable,
-    /// The connection tracking table can be listed.
+    /// The conntrack table can be listed.
     Conntrack,
-    /// The kernel's ipset answers.
+    /// The kernel supports ipset.
     Ipset,
-    /// A set of this type can be made.
+    /// A set of this type can be created.
     IpsetType(&'static str),
-    /// The generic netlink family of IPVS is there.
+    /// The generic netlink family of IPVS exists.
     IpvsFamily,
-    /// A virtual server with this scheduler can be made.
+    /// A virtual server with this scheduler can be created.
     IpvsScheduler(&'static str),
-    /// A link of this type can be made.
+    /// A link of this type can be created.
     Link(&'static str),
-    /// A setting can be written.
+    /// The setting can be written.
     Writable(&'static str),
-    /// A setting is not 0.
+    /// The setting is not 0.
     IsOn(&'static str),
-    /// An iptables command that works on this kernel.
+    /// An iptables command works on this kernel.
     Iptables,
-    /// The same for IPv6.
+    /// An ip6tables command works on this kernel.
     Ip6tables,
-    /// A rule of these words, the table first, can be made.
+    /// A rule with these arguments, preceded by its table, can be created.
     Rule(&'static [&'static str]),
 }
 
-/// What a mode needs, most important first.
+/// Returns the requirements of a mode, most important first.
 #[must_use]
 pub fn of(mode: ProxyMode) -> Vec<Need> {
     let mut needs = vec![NET_ADMIN];
@@ -108,7 +108,7 @@ pub fn of(mode: ProxyMode) -> Vec<Need> {
         }
     }
     match mode {
-        // The relay is an end of both connections.
+        // The relay terminates both connections, so no forwarding is needed.
         ProxyMode::Userspace => {}
         ProxyMode::Nftables | ProxyMode::Iptables | ProxyMode::Ipvs => {
             needs.extend([IP_FORWARD, IP6_FORWARD]);
@@ -148,7 +148,7 @@ const NF_CONNTRACK: Need = Need {
     modules: &["nf_conntrack", "nf_conntrack_ipv4"],
     test: Test::Conntrack,
     required: true,
-    purpose: "translating addresses, and finding flows of endpoints that are gone",
+    purpose: "translating addresses, and finding flows of removed endpoints",
     remedy: KERNEL_REMEDY,
 };
 
@@ -186,7 +186,7 @@ macro_rules! scheduler {
     };
 }
 
-/// Those that every node has to have, then those that a Service may name.
+/// Schedulers required on every node, then those a Service may request.
 const SCHEDULERS: [Need; 13] = [
     scheduler!("rr", true),
     scheduler!("wrr", true),
@@ -282,7 +282,7 @@ const IPTABLES: [Need; 11] = [
         "--or-mark",
         "0x4000"
     ),
-    rule!("xt_conntrack", "telling new connections", "filter", "-m", "conntrack", "--ctstate", "NEW"),
+    rule!("xt_conntrack", "matching new connections", "filter", "-m", "conntrack", "--ctstate", "NEW"),
     rule!("xt_addrtype", "node ports", "nat", "-m", "addrtype", "--dst-type", "LOCAL"),
     rule!(
         "xt_statistic",
@@ -308,7 +308,7 @@ const IPTABLES: [Need; 11] = [
         "192.0.2.1:80"
     ),
     rule!("xt_MASQUERADE", "masquerading", "nat-postrouting", "-j", "MASQUERADE"),
-    rule!("ipt_REJECT", "refusing connections without an endpoint", "filter", "-j", "REJECT"),
+    rule!("ipt_REJECT", "rejecting connections without an endpoint", "filter", "-j", "REJECT"),
 ];
 
 const ARP_IGNORE: Need = Need {

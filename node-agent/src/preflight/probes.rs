@@ -1,4 +1,4 @@
-//! Putting needs to the test: each in a network namespace of its own, which goes with the thread that made it.
+//! Tests of requirements, each in a temporary network namespace that is removed with its thread.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,24 +34,24 @@ use crate::{
     },
 };
 
-/// What a test showed.
+/// Result of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It works; what was seen.
+    /// Successful, with details.
     Works(String),
-    /// It does not, and why.
+    /// Failed, with the reason.
     Fails(String),
-    /// It could not be tested, and why.
+    /// Not tested, with the reason.
     Untested(String),
 }
 
-/// Runs tests, and remembers which iptables works.
+/// Runs tests, and remembers the working iptables command.
 #[derive(Debug, Default)]
 pub(super) struct Prober {
     iptables: Option<&'static str>,
 }
 
-/// The commands that write rules, the machine's choice first.
+/// Commands that write rules, the default of the machine first.
 const IPTABLES_COMMANDS: [&str; 3] = ["iptables", "iptables-nft", "iptables-legacy"];
 const IP6TABLES_COMMANDS: [&str; 3] = ["ip6tables", "ip6tables-nft", "ip6tables-legacy"];
 
@@ -93,13 +93,13 @@ impl Prober {
             Test::Ip6tables => working(IP6TABLES_COMMANDS).1,
             Test::Rule(words) => match self.iptables {
                 Some(command) => apart(move || rule(command, words)),
-                None => Answer::Untested("no iptables to test it with".to_owned()),
+                None => Answer::Untested("no iptables command to test with".to_owned()),
             },
         }
     }
 }
 
-/// Runs a test in a network namespace of its own.
+/// Runs a test in a new network namespace.
 fn apart(test: impl FnOnce() -> Result<String, String> + Send + 'static) -> Answer {
     let run = move || match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => match test() {
@@ -107,7 +107,7 @@ fn apart(test: impl FnOnce() -> Result<String, String> + Send + 'static) -> Answ
             Err(why) => Answer::Fails(why),
         },
         Err(error) => {
-            Answer::Untested(format!("not tested, no network namespace can be made: {}", error.desc()))
+            Answer::Untested(format!("not tested, cannot create a network namespace: {}", error.desc()))
         }
     };
     match thread::spawn(run).join() {
@@ -124,8 +124,8 @@ fn net_admin() -> Answer {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     match effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()) {
         Some(bits) if bits & CAP_NET_ADMIN != 0 => Answer::Works(String::new()),
-        Some(_) => Answer::Fails("the process has not got it".to_owned()),
-        None => Answer::Untested("/proc/self/status tells no capabilities".to_owned()),
+        Some(_) => Answer::Fails("the process does not have it".to_owned()),
+        None => Answer::Untested("/proc/self/status lists no capabilities".to_owned()),
     }
 }
 
@@ -150,7 +150,7 @@ const fn address(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(192, 0, 2, last))
 }
 
-/// Programs one Service, as the mode would, and reads it back.
+/// Programs one Service like the mode would, and reads it back.
 fn table(options: NftablesOptions, verdict: Verdict) -> Result<String, String> {
     let service = ServiceKey::try_from("preflight/probe".to_owned()).map_err(|error| error.to_string())?;
     let frontend = Frontend {
@@ -176,7 +176,7 @@ fn table(options: NftablesOptions, verdict: Verdict) -> Result<String, String> {
         (Some(error), _) => Err(said(&error)),
         (None, Some(Outcome::Verified)) => Ok(String::new()),
         (None, Some(Outcome::Failed { message, .. })) => Err(message.clone()),
-        (None, None) => Err("nothing came of it".to_owned()),
+        (None, None) => Err("the test returned no result".to_owned()),
     }
 }
 
@@ -228,7 +228,7 @@ const IPVS_SVC_ATTR_FLAGS: u16 = 7;
 const IPVS_SVC_ATTR_TIMEOUT: u16 = 8;
 const IPVS_SVC_ATTR_NETMASK: u16 = 9;
 
-/// The number of the generic netlink family.
+/// Returns the ID of the generic netlink family.
 fn ipvs_family() -> Result<u16, String> {
     let message = Message {
         kind: GENL_ID_CTRL,
@@ -241,7 +241,7 @@ fn ipvs_family() -> Result<u16, String> {
         let ids = answer.attributes().flatten().filter(|attribute| attribute.kind == CTRL_ATTR_FAMILY_ID);
         family = ids.filter_map(|attribute| attribute.ne16().ok()).next().or(family);
     })?;
-    family.ok_or_else(|| "the kernel named no number of the family".to_owned())
+    family.ok_or_else(|| "the kernel returned no ID for the family".to_owned())
 }
 
 fn ipvs_scheduler(name: &str) -> Result<String, String> {
@@ -299,13 +299,13 @@ fn ask(
         Some(errno) => {
             let errno = Errno::from_raw(*errno);
             let is_unknown = [Errno::ENOENT, Errno::EOPNOTSUPP, Errno::EPROTONOSUPPORT].contains(&errno);
-            Err(if is_unknown { "this kernel does not know it" } else { errno.desc() }.to_owned())
+            Err(if is_unknown { "not supported by this kernel" } else { errno.desc() }.to_owned())
         }
-        None => Err("the kernel did not answer".to_owned()),
+        None => Err("the kernel did not reply".to_owned()),
     }
 }
 
-/// The first of these commands that can read this kernel's rules, and which flavour it is.
+/// Returns the first command that can read the kernel's rules, and its flavour.
 fn working(commands: [&'static str; 3]) -> (Option<&'static str>, Answer) {
     let mut why = String::new();
     for command in commands {
@@ -332,7 +332,7 @@ fn rule(command: &str, words: &[&str]) -> Result<String, String> {
     run(command, &[&["-w", "5", "-t", table, "-A", chain], rule].concat()).map(|_| String::new())
 }
 
-/// The first line that a command says; an error when it fails.
+/// Runs a command and returns its first output line, or an error if it fails.
 fn run(command: &str, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(command).args(arguments).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("{command}: {error}"))?;

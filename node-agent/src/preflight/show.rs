@@ -1,10 +1,10 @@
-//! What preflight prints. Pure.
+//! Output of preflight. Pure.
 
 use std::fmt::Write as _;
 
 use super::{Finding, Report};
 
-/// The report as a table for people.
+/// Formats the report as a table.
 #[must_use]
 pub fn table(report: &Report) -> String {
     let Report { mode, kernel, usable, findings } = report;

@@ -50,7 +50,7 @@ impl Lane {
         match self {
             Self::Nftables | Self::Iptables | Self::IptablesLegacy => Some(program.clone()),
             Self::Ipvs => ipvs::lower::lower(program).ok(),
-            Self::Userspace => Some(userspace::lower::expect(program)),
+            Self::Userspace => Some(userspace::desired::expect(program)),
         }
     }
 }

@@ -249,6 +249,8 @@ pub fn machine() -> String {
 
 /// The proxy mode of a word on a command line.
 pub fn mode(word: &str) -> Result<ProxyMode, String> {
-    let mode = ProxyMode::ALL.into_iter().find(|mode| mode.as_str() == word);
-    mode.ok_or_else(|| format!("one of {}", ProxyMode::ALL.map(ProxyMode::as_str).join(", ")))
+    let mode = ProxyMode::ALL.iter().copied().find(|mode| mode.as_str() == word);
+    mode.ok_or_else(|| {
+        format!("one of {}", ProxyMode::ALL.iter().map(|mode| mode.as_str()).collect::<Vec<_>>().join(", "))
+    })
 }

@@ -1,4 +1,4 @@
-//! Whether what agents are told goes forward, and is the state of its position each time.
+//! Check that agent feeds never go back and deliver the exact state of each position.
 
 use super::{Found, History, Rule, Timeline};
 
@@ -7,7 +7,7 @@ pub(super) fn check(history: &History, timeline: &Timeline, found: &mut Found) {
         let mut before = history.start;
         for step in &feed.steps {
             if step.at < before {
-                let seen = format!("{}: the state of {} came after that of {before}", feed.name, step.at);
+                let seen = format!("{}: the state of {} follows that of {before}", feed.name, step.at);
                 found.add(Rule::Feed, seen);
             }
             before = before.max(step.at);
@@ -17,7 +17,7 @@ pub(super) fn check(history: &History, timeline: &Timeline, found: &mut Found) {
             let expected = timeline.addresses(step.at);
             if step.addresses != expected {
                 let (name, at, addresses) = (&feed.name, step.at, &step.addresses);
-                let seen = format!("{name}: at {at} it has {addresses:?}, and there was {expected:?}");
+                let seen = format!("{name}: at {at} the agent has {addresses:?}, expected {expected:?}");
                 found.add(Rule::Feed, seen);
             }
         }

@@ -1,11 +1,11 @@
-//! Real time: what was known when a request began, and what cannot have happened yet when its answer was there.
+//! Real-time order: lower and upper bounds for the revision of the store during a request.
 
 use super::{Answer, Found, History, Operation, Rule, writes::Made};
 
-/// Revisions by the time from which on they hold, rising with it.
+/// Known revisions by time, monotonically increasing.
 #[derive(Debug, Default)]
 pub(super) struct Floors {
-    /// Times with the highest revision known from then on.
+    /// Times with the highest revision observed up to then.
     known: Vec<(u64, u64)>,
     start: u64,
 }
@@ -21,20 +21,20 @@ impl Floors {
         Self { known, start }
     }
 
-    /// The highest revision that was known before a time.
+    /// Returns the highest revision observed before a time.
     pub(super) fn before(&self, time: u64) -> u64 {
         let count = self.known.partition_point(|(known_at, _)| *known_at < time);
         count.checked_sub(1).map_or(self.start, |last| self.known[last].1)
     }
 }
 
-/// What anybody had been told, by time.
+/// Returns the revisions observed by any client, by time.
 pub(super) fn floors(history: &History) -> Floors {
     let told = history.operations.iter().filter_map(|operation| Some((operation.end, shown(operation)?)));
     Floors::new(history.start, told.collect())
 }
 
-/// The highest revision that an answer proves to be there.
+/// Returns the highest revision whose existence a response proves.
 pub(super) fn shown(operation: &Operation) -> Option<u64> {
     match &operation.answer {
         Answer::Accepted(revision) => Some(*revision),
@@ -44,11 +44,11 @@ pub(super) fn shown(operation: &Operation) -> Option<u64> {
     }
 }
 
-/// Between which revisions the store was while something was asked.
+/// Bounds for the revision of the store at a time.
 #[derive(Debug)]
 pub(super) struct Bounds {
     floors: Floors,
-    /// When each write that happened began, with the lowest revision of those that began then or later.
+    /// Start of each committed write, with the lowest revision of the writes that began then or later.
     begun: Vec<(u64, u64)>,
     head: u64,
 }
@@ -66,26 +66,29 @@ impl Bounds {
         Self { floors: floors(history), begun, head: history.head }
     }
 
-    /// The highest revision that was known before a time.
+    /// Returns the highest revision observed before a time.
     pub(super) fn floor(&self, time: u64) -> u64 {
         self.floors.before(time)
     }
 
-    /// The highest revision that there can have been at a time.
+    /// Returns the highest revision possible at a time.
     pub(super) fn ceiling(&self, time: u64) -> u64 {
         let later = self.begun.partition_point(|(begun_at, _)| *begun_at <= time);
         self.begun.get(later).map_or(self.head, |(_, revision)| revision.saturating_sub(1))
     }
 }
 
-/// No write has a revision that was known before it began. With that, each can be given an instant between its begin and
-/// its end such that the instants are in the order of revisions.
+/// Checks that no write has a revision observed before it began. Then each write can be assigned an instant
+/// between its begin and end such that the instants are in the order of revisions.
 pub(super) fn check(history: &History, made: &Made, bounds: &Bounds, found: &mut Found) {
     for (&revision, &index) in made {
         let operation = &history.operations[index];
         let floor = bounds.floor(operation.begin);
         if revision <= floor {
-            let seen = format!("{operation:?} happened at {revision}, when {floor} had been seen already");
+            let seen = format!(
+                "{operation:?} was committed at {revision}, but {floor} had been observed \
+                                already"
+            );
             found.add(Rule::RealTime, seen);
         }
     }

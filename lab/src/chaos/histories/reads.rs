@@ -1,4 +1,4 @@
-//! Whether what each server showed can be a walk forward through the states that there were.
+//! Check that the reads of each server fit a forward walk through existing states.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ pub(super) fn check(history: &History, timeline: &Timeline, bounds: &Bounds, fou
             if let Some(at) = place(operation, least, history, timeline, found) {
                 let ceiling = bounds.ceiling(operation.end);
                 if at > ceiling {
-                    let seen = format!("{operation:?} shows {at}, when there can have been {ceiling}");
+                    let seen = format!("{operation:?} returns {at}, but at most {ceiling} can have existed");
                     found.add(Rule::RealTime, seen);
                 }
                 reached.note(operation.end, at);
@@ -25,7 +25,7 @@ pub(super) fn check(history: &History, timeline: &Timeline, bounds: &Bounds, fou
     }
 }
 
-/// How far a server has shown to be, by time.
+/// Highest revision returned by a server, by time.
 #[derive(Default)]
 struct Reached {
     start: u64,
@@ -46,7 +46,7 @@ impl Reached {
     }
 }
 
-/// The oldest state, not older than `least`, that an answer can have been made from.
+/// Returns the oldest state, not older than `least`, that a response can stem from.
 fn place(
     operation: &Operation,
     least: u64,
@@ -62,7 +62,7 @@ fn place(
                 None => timeline.first_absence(key, least),
                 Some(seen) => {
                     if timeline.seen(key, seen.revision).as_ref() != Some(seen) {
-                        found.add(Rule::Read, format!("{operation:?} shows what there never was"));
+                        found.add(Rule::Read, format!("{operation:?} returns a state that never existed"));
                         return None;
                     }
                     let last = timeline.lasted(key, seen.revision, history.head);
@@ -70,27 +70,27 @@ fn place(
                 }
             };
             if at.is_none() {
-                found.add(Rule::ReadOrder, format!("{operation:?}: the server had shown {least} before"));
+                found.add(Rule::ReadOrder, format!("{operation:?}: the server had returned {least} before"));
             }
             at
         }
         (Asked::List { at_least }, Answer::Listing { at, objects }) => {
             let least = least.max(at_least.unwrap_or(0));
             if *at < least {
-                found.add(Rule::ReadOrder, format!("{operation:?}: the server had shown {least} before"));
+                found.add(Rule::ReadOrder, format!("{operation:?}: the server had returned {least} before"));
             }
-            // What is newer than the log is of nobody's concern here.
+            // Revisions after the end of the log cannot be checked here.
             if *at <= history.head && *objects != timeline.state(*at) {
                 let state = timeline.state(*at);
                 found.add(
                     Rule::Read,
-                    format!("{operation:?} shows what there never was; there was {state:?}"),
+                    format!("{operation:?} returns a state that never existed; the state was {state:?}"),
                 );
             }
             Some((*at).min(history.head))
         }
         (_, Answer::Unknown | Answer::Refused(_)) => None,
-        // Told by the check of writes.
+        // Reported by the check of writes.
         (Asked::Write { .. }, _) => None,
         (Asked::Read { .. } | Asked::List { .. }, answer) => {
             found.add(Rule::Answer, format!("{:?} was answered {answer:?}", operation.asked));

@@ -1,4 +1,4 @@
-//! Whether each refusal rests on a state that the store can have had between the request and its answer.
+//! Check that each rejection is justified by a state the store can have had between request and response.
 
 use super::{
     Answer, Asked, Change, Demand, Found, History, Operation, Refusal, Rule, Timeline, kept::Bounds,
@@ -8,7 +8,7 @@ pub(super) fn check(history: &History, timeline: &Timeline, bounds: &Bounds, fou
     for operation in &history.operations {
         let Answer::Refused(refusal) = &operation.answer else { continue };
         let Asked::Write { changes, demand } = &operation.asked else {
-            found.add(Rule::Answer, format!("{operation:?}: only writes are refused"));
+            found.add(Rule::Answer, format!("{operation:?}: only writes can be rejected"));
             continue;
         };
         let (low, high) = (bounds.floor(operation.begin), bounds.ceiling(operation.end));
@@ -20,10 +20,13 @@ pub(super) fn check(history: &History, timeline: &Timeline, bounds: &Bounds, fou
 }
 
 fn words(operation: &Operation, timeline: &Timeline, low: u64, high: u64) -> String {
-    format!("{operation:?}: nothing of that kind from {low} ({:?}) to {high}", timeline.state(low))
+    format!(
+        "{operation:?}: no state from {low} ({:?}) to {high} justifies this rejection",
+        timeline.state(low)
+    )
 }
 
-/// Whether a state is a reason to refuse.
+/// True if a state justifies the rejection.
 fn is_reason(refusal: Refusal, changes: &[Change], demand: Demand, timeline: &Timeline, at: u64) -> bool {
     changes.iter().any(|change| {
         let present = timeline.seen(&change.key, at);

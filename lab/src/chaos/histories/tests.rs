@@ -1,9 +1,9 @@
-//! Histories made by hand: an honest one, and the same with one lie in it each time.
+//! Hand-made histories: a valid one, and variants with one violation each.
 
 use super::*;
 
-/// An honest history of three servers: `a` is made at 11, replaced at 12, deleted at 13 by somebody who never heard of it,
-/// and made again beside `b` at 14.
+/// A valid history of three servers: `a` is created at 11, replaced at 12, deleted at 13 by a client that
+/// never observed it, and created again together with `b` at 14.
 fn honest() -> History {
     let operations = vec![
         write(0, (10, 20), &[("a", Some("v1"))], Demand::Absent, Answer::Accepted(11)),
@@ -96,7 +96,7 @@ fn state(at: u64, addresses: &[(&str, &str)]) -> FeedStep {
     FeedStep { at, addresses: addresses.collect() }
 }
 
-/// Which promises a history breaks after a change to the honest one.
+/// Returns the guarantees that a modified valid history violates.
 fn broken(lie: impl FnOnce(&mut History)) -> Vec<Rule> {
     let mut history = honest();
     lie(&mut history);
@@ -106,7 +106,7 @@ fn broken(lie: impl FnOnce(&mut History)) -> Vec<Rule> {
     rules
 }
 
-/// Changes the log and both watches alike, so that only the story itself is odd.
+/// Modifies the log and both watches alike, so that only the log itself is inconsistent.
 fn retell(history: &mut History, tell: impl Fn(&mut Event)) {
     history.log.iter_mut().for_each(&tell);
     for step in history.watches.iter_mut().flat_map(|watch| &mut watch.steps) {
@@ -199,7 +199,7 @@ fn set_demand(history: &mut History, index: usize, to: Demand) {
 #[test]
 fn an_order_of_writes_that_is_not_that_of_real_time_is_seen() {
     let rules = broken(|history| {
-        // Begins after the write at 14 was answered.
+        // Begins after the response to the write at 14.
         history.operations[4].begin = 95;
         history.operations[4].end = 96;
         history.operations[6] = read(1, (97, 98), "a", None);

@@ -1,17 +1,17 @@
-//! The states that the log tells of, and whether it can be told at all.
+//! States derived from the log, and a check of the log itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Event, Found, Happened, History, Rule, Seen};
 
-/// What each object was, from which revision on.
+/// State of each object by revision.
 #[derive(Debug, Default)]
 pub struct Timeline {
     keys: BTreeMap<String, BTreeMap<u64, Option<Held>>>,
     revisions: BTreeSet<u64>,
 }
 
-/// An object that exists.
+/// An existing object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Held {
     value: String,
@@ -25,7 +25,7 @@ impl Timeline {
         let mut touched = BTreeSet::new();
         for event in &history.log {
             if event.revision < newest || event.revision > history.head {
-                let seen = format!("{event:?} comes after {newest}; the log goes up to {}", history.head);
+                let seen = format!("{event:?} follows {newest}; the log ends at {}", history.head);
                 found.add(Rule::Log, seen);
             }
             if event.revision != newest {
@@ -33,7 +33,7 @@ impl Timeline {
             }
             newest = newest.max(event.revision);
             if event.revision <= history.start || !touched.insert(event.key.as_str()) {
-                found.add(Rule::Log, format!("{event:?} is there twice, or from before the beginning"));
+                found.add(Rule::Log, format!("{event:?} is a duplicate or from before the start"));
             }
             timeline.push(event, found);
         }
@@ -49,7 +49,7 @@ impl Timeline {
             (Happened::Deleted, before) => before.is_some_and(|before| before.value == *value),
         };
         if !fits {
-            found.add(Rule::Log, format!("{event:?} happened when the object was {before:?}"));
+            found.add(Rule::Log, format!("{event:?} was logged while the object was {before:?}"));
         }
         let held = match happened {
             Happened::Added | Happened::Modified => {
@@ -64,12 +64,12 @@ impl Timeline {
         self.keys.entry(key.clone()).or_default().insert(*revision, held);
     }
 
-    /// Whatever else happens at the same revision is before or behind this event: an address that changes hands within one
-    /// revision would be a write of ours, and none does that.
+    /// Other events of the same revision may come before or after this one: no write of the test moves an
+    /// address between objects within one revision.
     fn check_address(&self, event: &Event, found: &mut Found) {
         let Some(address) = &event.address else { return };
         if let Some(holder) = self.holder(address, event.revision, &event.key) {
-            found.add(Rule::Address, format!("{event:?} has the address that {holder} holds"));
+            found.add(Rule::Address, format!("{event:?} has the address held by {holder}"));
         }
     }
 
@@ -77,27 +77,27 @@ impl Timeline {
         self.keys.get(key)?.range(..=at).next_back()?.1.as_ref()
     }
 
-    /// What an object was at a revision.
+    /// Returns the state of an object at a revision.
     #[must_use]
     pub fn seen(&self, key: &str, at: u64) -> Option<Seen> {
         let (&revision, held) = self.keys.get(key)?.range(..=at).next_back()?;
         held.as_ref().map(|held| Seen { value: held.value.clone(), revision })
     }
 
-    /// What all objects were at a revision.
+    /// Returns the state of all objects at a revision.
     #[must_use]
     pub fn state(&self, at: u64) -> BTreeMap<String, Seen> {
         self.keys.keys().filter_map(|key| Some((key.clone(), self.seen(key, at)?))).collect()
     }
 
-    /// Who had which address at a revision.
+    /// Returns the addresses of all objects at a revision.
     #[must_use]
     pub fn addresses(&self, at: u64) -> BTreeMap<String, String> {
         let address = |key: &String| Some((key.clone(), self.held(key, at)?.address.clone()?));
         self.keys.keys().filter_map(address).collect()
     }
 
-    /// Another object than `but` that had an address at a revision.
+    /// Returns another object than `but` that held an address at a revision.
     pub(super) fn holder(&self, address: &str, at: u64, but: &str) -> Option<&str> {
         let others = self.keys.keys().filter(|key| *key != but);
         let has =
@@ -105,13 +105,14 @@ impl Timeline {
         others.map(|key| (key, key)).find(|(key, _)| has(key)).map(|(_, key)| key.as_str())
     }
 
-    /// How long an object that was written at a revision stayed so: the last revision of that state.
+    /// Returns the last revision at which an object still had the state written at revision `since`.
     pub(super) fn lasted(&self, key: &str, since: u64, head: u64) -> u64 {
         let next = self.keys.get(key).and_then(|states| states.range(since + 1..).next());
         next.map_or(head, |(&revision, _)| revision - 1)
     }
 
-    /// The first revision, from one on, at which an object did not exist; `start` is before all of them.
+    /// Returns the first revision from `from` at which an object did not exist. `start` is before all of
+    /// them.
     pub(super) fn first_absence(&self, key: &str, from: u64) -> Option<u64> {
         if self.held(key, from).is_none() {
             return Some(from);
@@ -120,7 +121,8 @@ impl Timeline {
         states.range(from..).find(|(_, held)| held.is_none()).map(|(&revision, _)| revision)
     }
 
-    /// The first revision and those in a range at which something happened: the states that there were from `low` to `high`.
+    /// Returns `low` and all revisions with an event in the range up to `high`: the distinct states of the
+    /// range.
     pub(super) fn states_between(&self, low: u64, high: u64) -> impl Iterator<Item = u64> {
         std::iter::once(low)
             .chain(self.revisions.range(low + 1..=high.max(low + 1)).copied())

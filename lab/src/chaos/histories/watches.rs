@@ -1,4 +1,4 @@
-//! Whether watchers saw every event once and in order, whichever servers they went to.
+//! Check that watchers received every event once and in order, across all servers used.
 
 use super::{Event, Found, History, Rule, Timeline, Watch, WatchStep};
 
@@ -8,7 +8,7 @@ pub(super) fn check(history: &History, timeline: &Timeline, found: &mut Found) {
     }
 }
 
-/// Reports the first fault of a watch only: what follows it differs in any case.
+/// Reports only the first fault of a watch, since everything after it differs in any case.
 fn check_one(watch: &Watch, history: &History, timeline: &Timeline, found: &mut Found) {
     let mut add = |seen: String| found.add(Rule::Watch, format!("{}: {seen}", watch.name));
     let mut rest = after(&history.log, watch.start);
@@ -22,34 +22,34 @@ fn check_one(watch: &Watch, history: &History, timeline: &Timeline, found: &mut 
                 }
                 expected => {
                     let expected = expected.map(|(expected, _)| expected);
-                    return add(format!("after {at} comes {event:?}, where the log has {expected:?}"));
+                    return add(format!("after {at} comes {event:?}, but the log has {expected:?}"));
                 }
             },
             WatchStep::Reached(reached) => {
                 if *reached < at {
-                    return add(format!("it is told that it is at {reached}, and was at {at}"));
+                    return add(format!("progress to {reached} is reported after {at}"));
                 }
                 at = *reached;
                 if let Some(missed) = rest.first().filter(|next| next.revision <= at) {
-                    return add(format!(
-                        "it is told that it has everything up to {at}, and missed {missed:?}"
-                    ));
+                    return add(format!("progress to {at} is reported, but {missed:?} was missed"));
                 }
             }
             WatchStep::Listed { at: listed, objects } => {
                 if *listed < at {
-                    return add(format!("it is shown the state of {listed}, and was at {at}"));
+                    return add(format!("the state of {listed} is listed after {at}"));
                 }
                 if *listed <= history.head && *objects != timeline.state(*listed) {
                     let state = timeline.state(*listed);
-                    return add(format!("at {listed} it is shown {objects:?}, and there was {state:?}"));
+                    return add(format!(
+                        "the listing at {listed} is {objects:?}, but the state was {state:?}"
+                    ));
                 }
                 (rest, at) = (after(&history.log, *listed), *listed);
             }
         }
     }
     if let Some(missed) = rest.first() {
-        add(format!("it ends after {at} and missed {missed:?}"));
+        add(format!("the watch ends after {at} and missed {missed:?}"));
     }
 }
 

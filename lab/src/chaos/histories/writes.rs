@@ -1,13 +1,14 @@
-//! Whether every write is in the log as often as its answer says, and on a state that it agreed with.
+//! Check that every write is in the log exactly as often as its outcome implies, on a state that satisfies
+//! its precondition.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Answer, Asked, Change, Demand, Event, Found, Happened, History, Operation, Rule, Timeline};
 
-/// The writes that happened: the index of the operation by revision.
+/// Committed writes: index of the operation by revision.
 pub(super) type Made = BTreeMap<u64, usize>;
 
-/// A write, apart from its answer.
+/// A write without its outcome.
 #[derive(Clone, Copy)]
 struct Write<'a> {
     index: usize,
@@ -28,16 +29,23 @@ pub(super) fn check(history: &History, timeline: &Timeline, found: &mut Found) -
         match &operation.answer {
             Answer::Accepted(revision) => match groups.get(revision) {
                 _ if *revision > history.head => {
-                    found.add(Rule::Lost, format!("{operation:?}: the log ends before, at {}", history.head));
+                    found
+                        .add(Rule::Lost, format!("{operation:?}: the log ends earlier, at {}", history.head));
                 }
                 Some(events) if is_whole(write.changes, events) => claim(&mut made, *revision, write, found),
-                events => found.add(Rule::Lost, format!("{operation:?}: the log has {events:?} there")),
+                events => found.add(
+                    Rule::Lost,
+                    format!(
+                        "{operation:?}: the log has {events:?} at that \
+                                                         revision"
+                    ),
+                ),
             },
             Answer::Unexpected(text) => {
                 found.add(Rule::Answer, format!("{:?} was answered {text}", operation.asked));
             }
             Answer::Object(_) | Answer::Listing { .. } => {
-                found.add(Rule::Answer, format!("{operation:?}: that is no answer to a write"));
+                found.add(Rule::Answer, format!("{operation:?}: not a valid response to a write"));
             }
             Answer::Refused(_) | Answer::Unknown => {}
         }
@@ -59,12 +67,12 @@ fn write_of((index, operation): (usize, &Operation)) -> Option<Write<'_>> {
 
 fn claim(made: &mut Made, revision: u64, write: &Write<'_>, found: &mut Found) {
     if let Some(other) = made.insert(revision, write.index) {
-        let seen = format!("{:?}: operation {other} was told the same revision", write.operation);
+        let seen = format!("{:?}: operation {other} received the same revision", write.operation);
         found.add(Rule::Lost, seen);
     }
 }
 
-/// Whether the events of a revision are exactly what a write asks for.
+/// True if the events of a revision are exactly the changes of a write.
 fn is_whole(changes: &[Change], events: &[&Event]) -> bool {
     let fits = |change: &Change| events.iter().any(|event| is_change(change, event));
     changes.len() == events.len() && changes.iter().all(fits)
@@ -80,9 +88,9 @@ fn is_change(change: &Change, event: &Event) -> bool {
     fits && has_address && change.key == event.key
 }
 
-/// Finds the writes without an answer that happened nevertheless. Values tell those that write from all others. Deletions
-/// look alike: those that name a revision are looked for first, because they fit nowhere else; of the others any that began
-/// before will do, because one without an answer may happen at any later time.
+/// Finds the writes with unknown outcome that were committed. Values identify all writes except deletions.
+/// Deletions with a revision are matched first, because they fit only one place; for the others any that
+/// began before fits, because one without a response may be committed at any later time.
 fn claim_unknown(
     history: &History,
     groups: &BTreeMap<u64, Vec<&Event>>,
@@ -114,7 +122,7 @@ fn check_unasked(groups: &BTreeMap<u64, Vec<&Event>>, writes: &[Write<'_>], made
     for (revision, events) in groups {
         for event in events {
             if event.happened != Happened::Deleted && !values.insert(&event.value) {
-                found.add(Rule::Unasked, format!("{event:?} was written before"));
+                found.add(Rule::Unasked, format!("{event:?} repeats an earlier write"));
             }
         }
         if !made.contains_key(revision) {
@@ -123,7 +131,7 @@ fn check_unasked(groups: &BTreeMap<u64, Vec<&Event>>, writes: &[Write<'_>], made
                 wanted.into_iter().any(|value| events.iter().any(|event| event.value == *value))
             });
             let asked = asked.map(|write| write.operation);
-            found.add(Rule::Unasked, format!("{events:?} happened; what asks for it is {asked:?}"));
+            found.add(Rule::Unasked, format!("{events:?} were logged; requested by {asked:?}"));
         }
     }
 }
@@ -133,11 +141,11 @@ fn check_demand(operation: &Operation, revision: u64, timeline: &Timeline, found
     if !holds(*demand, changes, revision, timeline) {
         let before: Vec<_> =
             changes.iter().map(|change| timeline.seen(&change.key, revision.saturating_sub(1))).collect();
-        found.add(Rule::Precondition, format!("{operation:?} happened at {revision} on {before:?}"));
+        found.add(Rule::Precondition, format!("{operation:?} was committed at {revision} on {before:?}"));
     }
 }
 
-/// Whether a demand holds on the state before a revision.
+/// True if the precondition holds on the state before a revision.
 fn holds(demand: Demand, changes: &[Change], revision: u64, timeline: &Timeline) -> bool {
     changes.iter().all(|change| {
         let before = timeline.seen(&change.key, revision.saturating_sub(1));

@@ -1,4 +1,4 @@
-//! What is done to control servers and to members of their store, by a seed.
+//! Seeded fault injection into control servers and members of their store.
 
 use std::{fmt, net::IpAddr, thread, time::Duration};
 
@@ -10,50 +10,50 @@ use crate::network::machines::{Fabric, Machine};
 
 /// Milliseconds between faults.
 const BETWEEN_MS: (u64, u64) = (40, 200);
-/// Milliseconds that a fault lasts: around the time in which a leader of the store is replaced.
+/// Duration of a fault in milliseconds: around the time of a leader election of the store.
 const LASTS_MS: (u64, u64) = (80, 800);
-/// In percent, how often a fault comes while another lasts.
+/// Probability in percent that a fault starts during another one.
 const TOGETHER_PERCENT: u64 = 35;
 
-/// Everything that can be struck.
+/// All possible targets.
 #[derive(Debug)]
 pub struct Targets {
     /// The network.
     pub fabric: Fabric,
     /// The control servers.
     pub servers: Vec<Machine>,
-    /// The members of the store; none where it is a file.
+    /// The members of the store; empty if it is a file.
     pub members: Vec<Machine>,
 }
 
-/// Whom a fault strikes.
+/// Target of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Victim {
-    /// A control server, by index.
+    /// A control server by index.
     Server(usize),
-    /// A member of the store, by index.
+    /// A store member by index.
     Member(usize),
 }
 
-/// What happens to it.
+/// Kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Killed without warning (SIGKILL), and started again.
+    /// Killed without warning (SIGKILL), and restarted.
     Killed,
-    /// Stopped where it is (SIGSTOP), and continued: it does not know that time has passed.
+    /// Suspended (SIGSTOP) and resumed; the process does not notice the elapsed time.
     Paused,
-    /// Off the network.
+    /// Disconnected from the network.
     Unplugged,
-    /// Reachable for clients, and cut off from the members of the store.
+    /// Reachable for clients, but cut off from the store members.
     CutOff,
 }
 
-/// One fault.
+/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// Whom.
+    /// Target of the fault.
     pub victim: Victim,
-    /// What.
+    /// Kind of fault.
     pub kind: Kind,
 }
 
@@ -74,17 +74,17 @@ impl fmt::Display for Fault {
 }
 
 impl Targets {
-    /// Strikes several times and mends everything; answers what it did.
+    /// Injects several faults, reverts them all and returns them.
     ///
     /// # Errors
-    /// A tool fails.
+    /// Returns an error if a tool fails.
     pub fn storm(&mut self, random: &mut Random, faults: usize) -> Result<Vec<Fault>> {
         let mut done = Vec::new();
         let mut open: Vec<Fault> = Vec::new();
         while done.len() < faults {
             thread::sleep(random.millis(BETWEEN_MS.0, BETWEEN_MS.1));
             let fault = self.choose(random);
-            // One that is struck already is left alone: mending would undo both.
+            // A target with an open fault is skipped, since reverting would undo both.
             if open.iter().all(|other| other.victim != fault.victim) {
                 self.strike(fault).with_context(|| fault.to_string())?;
                 open.push(fault);
@@ -109,14 +109,14 @@ impl Targets {
     fn choose(&self, random: &mut Random) -> Fault {
         let is_member = !self.members.is_empty() && random.chance(50);
         let victim = if is_member {
-            // The leader is the most interesting of them.
+            // The leader is the most interesting target.
             let leader = random.chance(50).then(|| etcd::leader(&self.members)).flatten();
             Victim::Member(leader.unwrap_or_else(|| random.index(self.members.len())))
         } else {
             Victim::Server(random.index(self.servers.len()))
         };
         let kinds = [Kind::Killed, Kind::Paused, Kind::Unplugged, Kind::CutOff];
-        // A file cannot be cut off.
+        // A file store cannot be cut off.
         let count = if self.members.is_empty() { 3 } else { kinds.len() };
         Fault { victim, kind: kinds[random.index(count)] }
     }
@@ -167,7 +167,7 @@ impl Targets {
     /// Waits until every program runs and serves.
     ///
     /// # Errors
-    /// One never does.
+    /// Returns an error on timeout.
     pub fn wait_calm(&mut self) -> Result<()> {
         for member in &mut self.members {
             member.ensure_running()?;

@@ -1,4 +1,4 @@
-//! What an agent would be told that goes from server to server, noted at each frame at which its state is consistent.
+//! Simulated agent that switches between servers and records its state at each consistent frame.
 
 use std::{
     collections::BTreeMap,
@@ -21,16 +21,16 @@ use crate::{
     host::wait,
 };
 
-/// How long the first byte of a stream may take.
+/// Timeout for the first byte of a stream.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(1500);
-/// An agent follows one stream for so many milliseconds at most.
+/// Maximum duration of a stream in milliseconds.
 const STREAM_MS: (u64, u64) = (50, 500);
 
-/// Follows the state of a node until the goal is reached, or nothing comes for as long as tests wait. Before the first
-/// `synced` it has nothing, so it begins with the whole state.
+/// Follows the feed of a node until the goal is reached or no data arrives within the test timeout. Before
+/// the first `synced` the agent has no position, so it starts with a full sync.
 ///
 /// # Errors
-/// There is no HTTP client.
+/// Returns an error if the HTTP client cannot be created.
 pub async fn feed(site: Arc<Site>, node: String, seed: u64, goal: Goal) -> Result<Feed> {
     let client = client()?;
     let mut random = Random::new(seed, 900);
@@ -66,17 +66,17 @@ struct Agent {
     node: String,
     feed: Feed,
     at: Option<u64>,
-    /// The state of the last `synced`.
+    /// State at the last `synced`.
     taken: BTreeMap<String, String>,
-    /// The state in the making.
+    /// State under construction.
     working: BTreeMap<String, String>,
-    /// Whether there is something in it that no `synced` has closed yet.
+    /// True if it has changes after the last `synced`.
     is_open: bool,
 }
 
 impl Agent {
     async fn follow(&mut self, client: &Client, server: usize, life: Duration) {
-        // A stream that was cut between two `synced` has left nothing behind.
+        // Discards the changes of a stream that was cut between two `synced`.
         self.working.clone_from(&self.taken);
         self.is_open = true;
         let resume = self.at.map(|at| format!("?resume={}", self.site.token(at))).unwrap_or_default();
@@ -105,7 +105,7 @@ impl Agent {
     fn hear(&mut self, frame: &Value) -> Result<()> {
         match frame["type"].as_str() {
             Some("start") => {
-                // As agents do: an older state is not taken.
+                // Like a real agent, rejects an older state.
                 let (_, revision) = position(&frame["position"])?;
                 if self.at.is_some_and(|at| revision < at) {
                     bail!("the server is behind");
@@ -131,7 +131,7 @@ impl Agent {
                     self.working.remove(&key);
                 }
             }
-            // A heartbeat between what belongs together says nothing of the state.
+            // A heartbeat within a batch is no consistent point.
             Some("heartbeat") if self.is_open => {}
             Some("synced" | "heartbeat") => {
                 self.is_open = false;
@@ -145,7 +145,7 @@ impl Agent {
         Ok(())
     }
 
-    /// The name of a Service of this round.
+    /// Returns the name of a Service of this round.
     fn key(&self, service: &Value) -> Option<String> {
         let (namespace, name) = service.as_str()?.split_once('/')?;
         (namespace == self.site.namespace).then(|| name.to_owned())

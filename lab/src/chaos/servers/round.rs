@@ -1,4 +1,4 @@
-//! One seed: load, faults, calm, and the history of it.
+//! A test round of one seed: load, faults, calm phase, and the resulting history.
 
 use std::{
     collections::BTreeMap,
@@ -28,37 +28,37 @@ use crate::{
     host::{netns::Namespace, wait},
 };
 
-/// How much happens in a round.
+/// Configuration of a round.
 #[derive(Debug, Clone)]
 pub struct Round {
-    /// What follows from it: requests and faults.
+    /// Random seed of requests and faults.
     pub seed: u64,
-    /// Clients that write and read.
+    /// Number of clients that write and read.
     pub writers: usize,
-    /// Watchers that go from server to server.
+    /// Number of watchers that switch between servers.
     pub watchers: usize,
-    /// Faults.
+    /// Number of faults.
     pub faults: usize,
-    /// The node whose state an agent would follow, if it is registered.
+    /// Node of the simulated agent, if it is registered.
     pub node: Option<String>,
 }
 
-/// What came of a round.
+/// Result of a round.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was seen.
+    /// Recorded observations.
     pub history: History,
-    /// What was done to whom.
+    /// Injected faults.
     pub faults: Vec<Fault>,
-    /// The promises that were not kept.
+    /// Violated guarantees.
     pub violations: Vec<Violation>,
 }
 
 impl Round {
-    /// Carries it out. Clients are in `clients`; afterwards everything runs and serves.
+    /// Runs the round with its clients in `clients`. Afterwards all servers run and serve.
     ///
     /// # Errors
-    /// A tool fails, or a server does not come back.
+    /// Returns an error if a tool fails or a server does not recover.
     pub fn run(&self, clients: &Namespace, targets: &mut Targets) -> Result<Outcome> {
         let servers: Vec<SocketAddr> = targets.servers.iter().map(|server| server.address).collect();
         let stop = Arc::new(AtomicBool::new(false));
@@ -76,7 +76,7 @@ impl Round {
                 Ok(faults)
             });
             stop.store(true, Ordering::Relaxed);
-            // Who gathers ends by itself also when nobody listens.
+            // The recorder ends by itself even if the receiver is gone.
             let _ = calm.send(true);
             (gathering.join(), struck)
         });
@@ -115,7 +115,7 @@ impl Round {
             let (head, last) = self.mark_end(&site).await?;
             operations.extend(last);
             goal.send(Some(head))?;
-            // What the servers themselves say happened, each for itself.
+            // The log of each server.
             for server in 0..servers.len() {
                 let (course, name) = (Course::Server(server), format!("log of server {}", server + 1));
                 watches.spawn(watchers::watch(Arc::clone(&site), name, course, goals.clone()));
@@ -126,13 +126,13 @@ impl Round {
                 feeds.push(feed.await.context("the agent panicked")??);
             }
             let log = log_of(&watches, head);
-            // What cannot be deleted is no more than in the way of later rounds.
+            // Objects that cannot be deleted only clutter later rounds.
             let _ = site.clear(&super::site::client()?).await;
             Ok(History { start: site.start, operations, log, head, watches, feeds })
         })
     }
 
-    /// Writes through every server and lists at every server; answers the last revision.
+    /// Writes through every server, lists at every server, and returns the last revision.
     async fn mark_end(&self, site: &Arc<Site>) -> Result<(u64, Vec<crate::chaos::histories::Operation>)> {
         let mut writer = Writer::new(site, self.writers, self.seed)?;
         let mut head = 0;
@@ -157,7 +157,7 @@ impl Round {
     }
 }
 
-/// What the first server says happened up to the end; that the others say the same is checked as if they were watchers.
+/// Returns the log of the first server up to the end; the logs of the others are checked like watchers.
 fn log_of(watches: &[Watch], head: u64) -> Vec<crate::chaos::histories::Event> {
     let first = watches.iter().find(|watch| watch.name == "log of server 1");
     let steps = first.map(|watch| &watch.steps[..]).unwrap_or_default();
@@ -169,7 +169,7 @@ fn log_of(watches: &[Watch], head: u64) -> Vec<crate::chaos::histories::Event> {
 }
 
 impl fmt::Display for Outcome {
-    /// One line of figures.
+    /// Formats the statistics on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for operation in &self.history.operations {

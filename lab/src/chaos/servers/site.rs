@@ -1,4 +1,4 @@
-//! The servers of a round, as its clients reach them, and how they read answers.
+//! Client view of the servers of a round, and parsing of their responses.
 
 use std::{
     collections::BTreeMap,
@@ -15,68 +15,69 @@ use crate::{
     cluster::control::no_tls,
 };
 
-/// How long a client waits for an answer before it counts as unknown. Short, because servers are paused for about as long.
+/// Response timeout, after which the outcome is unknown. Short, because servers are suspended for about as
+/// long.
 const PATIENCE: Duration = Duration::from_millis(1500);
-/// How long a connection may take to be made. On the same machine only silence takes longer than some milliseconds.
+/// Connect timeout. On the same machine a successful connect takes milliseconds.
 const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
-/// How long a server may take until it answers again after a storm.
+/// Timeout for a server to respond again after faults.
 const RECOVERY: Duration = Duration::from_secs(60);
-/// Between two looks whether it does.
+/// Poll interval while waiting for recovery.
 const RECOVERY_PAUSE: Duration = Duration::from_millis(200);
-/// The annotation that holds the value of an object.
+/// Annotation that holds the value of an object.
 const VALUE: &str = "value";
-/// What a reader sends to be shown no older state.
+/// Header with the minimum position of a read.
 const MIN_POSITION: &str = "X-Tidegate-Min-Position";
 
-/// Servers that share a store, and a namespace of it that nobody else uses.
+/// Servers that share a store, and a namespace in it exclusive to this round.
 #[derive(Debug, Clone)]
 pub struct Site {
-    /// The servers.
+    /// Addresses of the servers.
     pub servers: Vec<SocketAddr>,
-    /// The namespace of the objects.
+    /// Namespace of the objects.
     pub namespace: String,
-    /// The life of the store.
+    /// Store epoch.
     pub epoch: u64,
-    /// The revision after which the history begins.
+    /// Revision before the first operation.
     pub start: u64,
-    /// Tells rounds apart by the addresses that their clients ask for.
+    /// Separates the requested addresses of different rounds.
     lane: u8,
     began: Instant,
 }
 
-/// An answer, whatever its status.
+/// A response with any status.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// The HTTP status.
+    /// HTTP status.
     pub status: u16,
-    /// The `ETag`.
+    /// `ETag` header.
     pub etag: Option<String>,
-    /// The `X-Revision`.
+    /// `X-Revision` header.
     pub revision: Option<u64>,
-    /// The body.
+    /// Response body.
     pub body: Value,
 }
 
 /// A request.
 #[derive(Debug, Clone, Default)]
 pub struct Call {
-    /// The method; GET when it is left out.
+    /// Method; the default is GET.
     pub method: Method,
     /// Path and query.
     pub path: String,
-    /// `If-Match`.
+    /// `If-Match` header.
     pub if_match: Option<String>,
-    /// The least revision of the state that is shown.
+    /// Minimum revision of the returned state.
     pub at_least: Option<u64>,
-    /// The body.
+    /// Response body.
     pub body: Option<Value>,
 }
 
 impl Site {
-    /// The servers of a round whose history begins at the present position of the first of them that answers.
+    /// Opens a round whose history begins at the current position of the servers.
     ///
     /// # Errors
-    /// None of them says where it is.
+    /// Returns an error if no server returns a position.
     pub async fn new(servers: &[SocketAddr], seed: u64) -> Result<Self> {
         let mut site = Self {
             servers: servers.to_vec(),
@@ -87,24 +88,25 @@ impl Site {
             began: Instant::now(),
         };
         let client = client()?;
-        // The newest that any of them knows, so that nobody is asked for what came before.
+        // The newest position of all servers, so that earlier events are not requested.
         for server in 0..servers.len() {
             let call = Call { path: format!("{}?limit=1", site.collection()), ..Call::default() };
-            let reply = site.patiently(&client, server, &call).await.context("a server has no list")?;
+            let reply = site.patiently(&client, server, &call).await.context("listing from a server")?;
             let (epoch, revision) = position(&reply.body["metadata"]["position"])?;
             (site.epoch, site.start) = (epoch, site.start.max(revision));
         }
-        // The round begins where all of them are: what the one before has left behind may be new to one that was cut off.
+        // The round begins when all servers have reached this position: a server that was cut off may still
+        // lack the previous round.
         for server in 0..servers.len() {
             let path = format!("{}?limit=1", site.collection());
             let call = Call { path, at_least: Some(site.start), ..Call::default() };
             let reply = site.patiently(&client, server, &call).await?;
-            ensure!(reply.status == 200, "a server stays behind: {}", reply.body);
+            ensure!(reply.status == 200, "a server lags behind: {}", reply.body);
         }
         Ok(site)
     }
 
-    /// Asks until there is an answer: what the storm of the round before has done to a server may take a moment to end.
+    /// Retries until there is a response: faults of the previous round may take a moment to settle.
     async fn patiently(&self, client: &Client, server: usize, call: &Call) -> Result<Reply> {
         let end = Instant::now() + RECOVERY;
         loop {
@@ -116,23 +118,24 @@ impl Site {
         }
     }
 
-    /// Nanoseconds since the beginning.
+    /// Returns the nanoseconds since the start.
     #[must_use]
     pub fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// An address that clients of the round ask for by name. Objects of other rounds have it by chance only, and these are
-    /// gone but for what a request without an answer made after its round.
+    /// Returns an address for clients of the round to request by name. Objects of other rounds have it only
+    /// by chance, and they are deleted except those created after their round by a request without a
+    /// response.
     #[must_use]
     pub fn address(&self, number: u64) -> String {
         format!("10.96.{}.{}", 50 + u64::from(self.lane), 1 + number)
     }
 
-    /// Deletes what is left of the round.
+    /// Deletes the remaining objects of the round.
     ///
     /// # Errors
-    /// A server does not do it.
+    /// Returns an error if a server does not respond.
     pub async fn clear(&self, client: &Client) -> Result<()> {
         let Answer::Listing { objects, .. } = self.list(client, 0, None).await? else { return Ok(()) };
         for key in objects.into_keys() {
@@ -142,25 +145,25 @@ impl Site {
         Ok(())
     }
 
-    /// The path of the objects.
+    /// Returns the path of the objects.
     #[must_use]
     pub fn collection(&self) -> String {
         format!("/v1/namespaces/{}/services", self.namespace)
     }
 
-    /// The URL of a path of a server.
+    /// Returns the URL of a path on a server.
     #[must_use]
     pub fn url(&self, server: usize, path: &str) -> String {
         format!("http://{}{path}", self.servers[server])
     }
 
-    /// A resume token.
+    /// Returns a resume token.
     #[must_use]
     pub fn token(&self, revision: u64) -> String {
         format!("{}-{revision}", self.epoch)
     }
 
-    /// An object with a value.
+    /// Builds an object with a value.
     #[must_use]
     pub fn object(&self, key: &str, value: &str, address: Option<&str>) -> Value {
         let mut spec = json!({"ports": [{"port": 80}]});
@@ -171,16 +174,16 @@ impl Site {
         json!({"apiVersion": "tidegate/v1", "kind": "Service", "metadata": metadata, "spec": spec})
     }
 
-    /// A change of nothing but the value.
+    /// Builds a patch that changes only the value.
     #[must_use]
     pub fn patch(&self, value: &str) -> Value {
         json!({"metadata": {"annotations": {VALUE: value}}})
     }
 
-    /// Asks a server.
+    /// Sends a request to a server.
     ///
     /// # Errors
-    /// There is no answer, or it is cut off.
+    /// Returns an error if there is no complete response.
     pub async fn call(&self, client: &Client, server: usize, call: Call) -> Result<Reply> {
         let Call { method, path, if_match, at_least, body } = call;
         let is_patch = method == Method::PATCH;
@@ -204,17 +207,17 @@ impl Site {
         Ok(Reply { status, etag, revision, body: serde_json::from_str(&text).unwrap_or(Value::Null) })
     }
 
-    /// Lists all objects of a server.
+    /// Lists all objects from a server.
     ///
     /// # Errors
-    /// There is no answer.
+    /// Returns an error if there is no response.
     pub async fn list(&self, client: &Client, server: usize, at_least: Option<u64>) -> Result<Answer> {
         let call = Call { path: self.collection(), at_least, ..Call::default() };
         let reply = self.call(client, server, call).await?;
         Ok(self.listing(&reply))
     }
 
-    /// Reads the answer to a listing.
+    /// Parses the response to a list request.
     #[must_use]
     pub fn listing(&self, reply: &Reply) -> Answer {
         match reply.status {
@@ -232,23 +235,23 @@ impl Site {
     }
 }
 
-/// A client with connections of its own, which does nothing by itself.
+/// Creates a client with its own connections.
 ///
 /// # Errors
-/// It cannot be made.
+/// Returns an error if the client cannot be created.
 pub fn client() -> Result<Client> {
     let builder = Client::builder().tls_backend_preconfigured(no_tls()?).no_proxy();
     let builder = builder.connect_timeout(CONNECT_PATIENCE);
-    builder.build().context("no HTTP client")
+    builder.build().context("cannot create an HTTP client")
 }
 
-/// An answer in words.
+/// Describes an unexpected response.
 #[must_use]
 pub fn unexpected(reply: &Reply) -> Answer {
     Answer::Unexpected(format!("{}: {}", reply.status, reply.body))
 }
 
-/// Reads an object as answers show it.
+/// Parses an object of a response.
 #[must_use]
 pub fn state(object: &Value) -> Option<Seen> {
     let revision = number(&object["metadata"]["resourceVersion"])?;
@@ -263,7 +266,7 @@ fn name(object: &Value) -> Option<String> {
     object["metadata"]["name"].as_str().map(str::to_owned)
 }
 
-/// Reads an event of a watch, if it is about an object.
+/// Parses a watch event, if it concerns an object.
 #[must_use]
 pub fn event(line: &Value) -> Option<Event> {
     let happened = match line["type"].as_str()? {
@@ -287,12 +290,12 @@ fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// Reads a position: epoch and revision.
+/// Parses a position: epoch and revision.
 ///
 /// # Errors
-/// It is none.
+/// Returns an error if the value is not a position.
 pub fn position(value: &Value) -> Result<(u64, u64)> {
-    let text = value.as_str().ok_or_else(|| anyhow!("no position: {value}"))?;
-    let (epoch, revision) = text.split_once('-').with_context(|| format!("no position: {text}"))?;
+    let text = value.as_str().ok_or_else(|| anyhow!("not a position: {value}"))?;
+    let (epoch, revision) = text.split_once('-').with_context(|| format!("not a position: {text}"))?;
     Ok((epoch.parse()?, revision.parse()?))
 }

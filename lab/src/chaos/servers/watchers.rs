@@ -1,4 +1,4 @@
-//! Watchers that go from server to server, often in the middle of a stream, and note what they are told.
+//! Watchers that switch between servers, often in the middle of a stream, and record their events.
 
 use std::{
     sync::Arc,
@@ -17,36 +17,36 @@ use crate::{
     host::wait,
 };
 
-/// How long the first byte of a stream may take.
+/// Timeout for the first byte of a stream.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(1500);
-/// A watcher follows one stream for so many milliseconds at most.
+/// Maximum duration of a stream in milliseconds.
 const STREAM_MS: (u64, u64) = (30, 500);
 
-/// Who follows one server only begins another stream after so long: the old one may hang on a connection that the server
-/// has forgotten.
+/// Maximum duration of a stream of a single-server watcher, since the stream may hang on a connection that
+/// the server has lost.
 const ONE_STREAM: Duration = Duration::from_secs(5);
 
-/// What is known of the end: the revision that everybody has to reach.
+/// The final revision to reach, once known.
 pub type Goal = watch::Receiver<Option<u64>>;
 
-/// Whom a watcher follows.
+/// Choice of servers of a watcher.
 #[derive(Debug, Clone, Copy)]
 pub enum Course {
-    /// One server after the other, cut off at random.
+    /// One server after another, cut at random times.
     Random {
-        /// What the order follows from.
+        /// Random seed of the order.
         seed: u64,
-        /// Tells watchers apart.
+        /// Lane that separates watchers.
         lane: u64,
     },
-    /// One server only.
+    /// A single server.
     Server(usize),
 }
 
-/// Follows everything until the goal is reached, or nothing comes for as long as tests wait.
+/// Watches until the goal is reached or no data arrives within the test timeout.
 ///
 /// # Errors
-/// There is no HTTP client.
+/// Returns an error if the HTTP client cannot be created.
 pub async fn watch(site: Arc<Site>, name: String, course: Course, goal: Goal) -> Result<Watch> {
     let client = client()?;
     let mut watcher = Watcher {
@@ -73,7 +73,7 @@ pub async fn watch(site: Arc<Site>, name: String, course: Course, goal: Goal) ->
         let is_late = *given_up.get_or_insert(Instant::now() + wait::PATIENCE) < Instant::now();
         match *watcher.goal.borrow() {
             None => given_up = None,
-            // The check of the history says what it has missed.
+            // The history check reports the missed events.
             Some(_) if is_late => break,
             Some(_) => {}
         }
@@ -85,7 +85,7 @@ struct Watcher {
     site: Arc<Site>,
     watch: Watch,
     at: u64,
-    /// Events of a revision of which the last has not come yet: a stream that resumes begins with them again.
+    /// Events of an incomplete revision; a resumed stream repeats them.
     pending: Vec<Event>,
     goal: Goal,
 }
@@ -95,7 +95,7 @@ impl Watcher {
         self.goal.borrow().is_some_and(|goal| self.at >= goal)
     }
 
-    /// Follows one stream to its end; why it ends does not matter, because another one is begun.
+    /// Follows one stream to its end. The reason for the end does not matter, since another stream follows.
     async fn follow(&mut self, client: &Client, server: usize, life: Duration) {
         self.pending.clear();
         let path = format!(
@@ -120,7 +120,7 @@ impl Watcher {
             () = tokio::time::sleep(life) => return,
             _ = goal.wait_for(Option::is_some) => {}
         }
-        // The end is known: this stream is followed to it, or for as long as any other.
+        // Once the goal is known, this stream is followed up to it or for the usual duration.
         let _ = timeout(life, lines).await;
     }
 
@@ -152,7 +152,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Its token has expired: it reads everything and goes on from there.
+    /// Restarts with a list after the token has expired.
     async fn begin_anew(&mut self, client: &Client, server: usize) {
         if let Ok(Answer::Listing { at, objects }) = self.site.list(client, server, Some(self.at)).await {
             self.watch.steps.push(WatchStep::Listed { at, objects });

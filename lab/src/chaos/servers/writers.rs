@@ -1,4 +1,4 @@
-//! Clients that write and read a few objects as fast as they are answered, and note everything.
+//! Clients that write and read a few objects in a closed loop and record all operations.
 
 use std::{
     collections::BTreeMap,
@@ -16,29 +16,30 @@ use super::site::{Call, Reply, Site, client, state, unexpected};
 use crate::chaos::histories::{Answer, Asked, Change, Demand, Operation, Refusal};
 use crate::host::random::Random;
 
-/// Objects of a round: few, so that clients meet on them.
+/// Number of objects per round: few, so that clients conflict.
 const KEYS: u64 = 5;
-/// Addresses that clients ask for by name: fewer than objects, so that they meet there too.
+/// Number of addresses requested by name: fewer than objects, so that clients conflict on them too.
 const ADDRESSES: u64 = 3;
-/// Longest pause of a client between two requests, in milliseconds.
+/// Maximum pause of a client between two requests in milliseconds.
 const PAUSE_MS_MAX: u64 = 12;
-/// The same after a request without an answer: a server that is gone is not asked thousands of times.
+/// Maximum pause in milliseconds after a request without a response, so that a dead server does not receive
+/// thousands of requests.
 const PAUSE_UNANSWERED_MS_MAX: u64 = 60;
 
-/// One client.
+/// A client.
 #[derive(Debug)]
 pub struct Writer {
     site: Arc<Site>,
     index: usize,
     random: Random,
     client: Client,
-    /// What it last saw of each object: the tag and the revision.
+    /// Last known tag and revision of each object.
     known: BTreeMap<String, (String, u64)>,
     written: u64,
     operations: Vec<Operation>,
 }
 
-/// A request of a client with all that is needed to understand the answer.
+/// A request with the context needed to interpret its response.
 struct Question {
     call: Call,
     asked: Asked,
@@ -46,10 +47,10 @@ struct Question {
 }
 
 impl Writer {
-    /// A client of a round.
+    /// Creates a client of a round.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// Returns an error if the client cannot be created.
     pub fn new(site: &Arc<Site>, index: usize, seed: u64) -> Result<Self> {
         Ok(Self {
             site: Arc::clone(site),
@@ -62,7 +63,7 @@ impl Writer {
         })
     }
 
-    /// Asks until it is told to stop, and answers what it saw.
+    /// Sends requests until `stop` is set and returns the recorded operations.
     pub async fn run(mut self, stop: Arc<AtomicBool>) -> Vec<Operation> {
         while !stop.load(Ordering::Relaxed) {
             let server = self.random.index(self.site.servers.len());
@@ -75,13 +76,13 @@ impl Writer {
         self.operations
     }
 
-    /// Makes an object that nobody else knows, until a server says that it has; answers its revision and what was seen.
+    /// Creates an object unknown to other clients, and returns its revision if the server confirms it.
     pub async fn mark(&mut self, server: usize, attempt: usize) -> Option<u64> {
         let key = format!("end-{server}-{attempt}");
         let value = self.value();
         let mut question = self.creation(&key, &value, None);
         if let Some(body) = &mut question.call.body {
-            // It is for those who watch, not for nodes.
+            // The object is for watchers only, not for nodes.
             body["spec"]["clusterIP"] = Value::from("None");
         }
         self.ask(server, question).await;
@@ -95,19 +96,19 @@ impl Writer {
         }
     }
 
-    /// Lists everything.
+    /// Lists all objects.
     pub async fn list(&mut self, server: usize, at_least: Option<u64>) {
         let question = self.listing(at_least);
         self.ask(server, question).await;
     }
 
-    /// What it saw.
+    /// Returns the recorded operations.
     #[must_use]
     pub fn into_operations(self) -> Vec<Operation> {
         self.operations
     }
 
-    /// Says whether there was an answer.
+    /// Sends a request and returns true if there was a response.
     async fn ask(&mut self, server: usize, question: Question) -> bool {
         let Question { call, asked, is_patch } = question;
         let begin = self.site.now();
@@ -122,7 +123,7 @@ impl Writer {
         reply.is_ok()
     }
 
-    /// Picks what is asked next.
+    /// Chooses the next request.
     fn question(&mut self) -> Question {
         let key = self.key();
         let value = self.value();
@@ -201,7 +202,7 @@ impl Writer {
         Question { call, asked: Asked::List { at_least }, is_patch: false }
     }
 
-    /// With some chance that the object be as it was last seen.
+    /// Returns, with some probability, the precondition that the object is unchanged since it was last seen.
     fn precondition(&mut self, key: &str, percent: u64) -> (Option<String>, Demand) {
         match self.known.get(key).filter(|_| self.random.chance(percent)) {
             Some((tag, revision)) => (Some(tag.clone()), Demand::Revision(*revision)),
@@ -209,7 +210,7 @@ impl Writer {
         }
     }
 
-    /// At times the newest revision that it has seen: it may have been shown by another server.
+    /// Returns, at times, the newest known revision, possibly from another server.
     fn at_least(&mut self) -> Option<u64> {
         let newest = self.known.values().map(|(_, revision)| *revision).max();
         newest.filter(|_| self.random.chance(40))
@@ -237,7 +238,7 @@ impl Writer {
             Asked::List { .. } => {
                 let answer = self.site.listing(reply);
                 if let Answer::Listing { objects, .. } = &answer {
-                    // What is gone is not asked for by its tag again.
+                    // The tags of deleted objects are discarded.
                     self.known.retain(|key, _| objects.contains_key(key));
                 }
                 answer
@@ -270,12 +271,12 @@ impl Writer {
     }
 }
 
-/// Whether nothing of a request has reached a server: there was no connection to send it on.
+/// True if the request was not sent: there was no connection.
 fn is_unsent(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref::<reqwest::Error>().is_some_and(reqwest::Error::is_connect))
 }
 
-/// What an answer says of a write.
+/// Interprets the response to a write.
 fn written(reply: &Reply, is_patch: bool) -> Answer {
     let code = reply.body["code"].as_str().unwrap_or_default();
     let pointer = reply.body["errors"][0]["pointer"].as_str().unwrap_or_default();
@@ -283,7 +284,7 @@ fn written(reply: &Reply, is_patch: bool) -> Answer {
         (200 | 201, Some(revision), _) => Answer::Accepted(revision),
         (404, _, "NotFound") => Answer::Refused(Refusal::Absent),
         (409, _, "AlreadyExists") => Answer::Refused(Refusal::Present),
-        // A patch names no state; it has lost several races in a row.
+        // A patch has no precondition; it lost several races in a row.
         (412, _, _) if is_patch => Answer::Refused(Refusal::Busy),
         (412, _, _) => Answer::Refused(Refusal::Changed),
         (422, _, _) if pointer.starts_with("/spec/clusterIP") => Answer::Refused(Refusal::Taken),

@@ -1,4 +1,5 @@
-//! What a soak may leave behind: everything the kernels hold, what the processes hold, and the files of both, by place.
+//! Census of the resources a soak test may leave behind: kernel state, process resources and files, by
+//! location.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,13 +18,13 @@ use crate::{
     processes::binaries,
 };
 
-/// Lines by place.
+/// Lines by location.
 pub(super) type Census = BTreeMap<String, Vec<String>>;
 
-/// The places of processes begin so.
+/// Prefix of process locations.
 const PROCESS: &str = "process: ";
 
-/// Looks everywhere.
+/// Takes a full census.
 pub(super) fn of(stage: &Stage) -> Result<Census> {
     let mut census = Census::new();
     for (node, machine) in &stage.cluster.topology.nodes {
@@ -45,7 +46,7 @@ pub(super) fn of(stage: &Stage) -> Result<Census> {
     Ok(census)
 }
 
-/// Looks at the processes again.
+/// Updates the census of the processes.
 pub(super) fn look_at_processes(stage: &Stage, census: &mut Census) -> Result<()> {
     for (process, pid) in processes::running(stage)? {
         census.insert(format!("{PROCESS}{process}"), processes::holdings(pid)?);
@@ -53,8 +54,8 @@ pub(super) fn look_at_processes(stage: &Stage, census: &mut Census) -> Result<()
     Ok(())
 }
 
-/// Waits until there is what there was; what takes its time are idle connections and threads, and flows that end. Processes may hold
-/// less: those that were started again have not made everything yet that is made when it is needed first.
+/// Waits until the census equals an earlier one; idle connections and threads and ending flows take some
+/// time. Processes may hold less: restarted ones have not allocated everything yet that is created lazily.
 pub(super) fn wait_equal(stage: &Stage, before: &Census) -> Result<(), String> {
     let equal = wait::until("everything to be as before the first object", || {
         let mut now = of(stage)?;
@@ -71,7 +72,7 @@ pub(super) fn wait_equal(stage: &Stage, before: &Census) -> Result<(), String> {
     equal.map_err(|error| format!("{error:#}"))
 }
 
-/// What is in one and not in the other, line by line.
+/// Returns a line-by-line diff.
 pub(super) fn difference(before: &Census, after: &Census) -> String {
     let mut text = String::new();
     let places: BTreeSet<_> = before.keys().chain(after.keys()).collect();
@@ -92,7 +93,8 @@ pub(super) fn difference(before: &Census, after: &Census) -> String {
     text
 }
 
-/// Ends the agents, cleans up after them, and says where a kernel is not as it was before them.
+/// Terminates the agents, runs `cleanup`, and returns the differences of the kernels from their state before
+/// the agents.
 pub(super) fn clean_up(stage: &mut Stage) -> Result<Vec<String>> {
     let mut left = Vec::new();
     let program = binaries::find("tidegate-agent")?;
@@ -107,7 +109,7 @@ pub(super) fn clean_up(stage: &mut Stage) -> Result<Vec<String>> {
         let now = [kernel::ruleset(&place)?, kernel::network(&place)?];
         if let Some(before) = stage.before_agents.get(&node) {
             for (before, now) in before.iter().zip(&now).filter(|(before, now)| before != now) {
-                left.push(format!("{node} after `cleanup`, was\n{before}\nis\n{now}"));
+                left.push(format!("{node} after `cleanup`: before\n{before}\nnow\n{now}"));
             }
         }
         let files = files(&stage.cluster.state_directory(&node))?;
@@ -121,26 +123,26 @@ pub(super) fn clean_up(stage: &mut Stage) -> Result<Vec<String>> {
     Ok(left)
 }
 
-/// Links, addresses, routes and rules; addresses that interfaces give themselves are the same before and after.
+/// Returns links, addresses, routes and rules. Automatic interface addresses are the same before and after.
 fn network(place: &Namespace) -> Result<Vec<String>> {
     Ok(listings::sorted(kernel::network(place)?.lines().map(|line| line.trim().to_owned())))
 }
 
 fn sets(place: &Namespace) -> Vec<String> {
-    // A kernel without sets has none.
+    // A kernel without ipset support has none.
     let listing = place.run("ipset", &["list", "-n"]).unwrap_or_default();
     listing.lines().map(str::to_owned).collect()
 }
 
-/// The lists of clients that rules of iptables make for affinity.
+/// Returns the client lists that affinity rules of iptables create.
 fn remembered(place: &Namespace) -> Vec<String> {
-    // Without any such rule there is no directory.
+    // The directory exists only with such a rule.
     let lists = place.run("ls", &["/proc/net/xt_recent"]).unwrap_or_default();
     lists.lines().map(str::to_owned).collect()
 }
 
-/// Flows that the kernel translates: of UDP agents delete those of what is removed, of TCP the kernel forgets them soon after
-/// ([`super::stage`]), because by the default of `removalPolicy` they are left to end by themselves.
+/// Returns the translated flows. Agents delete the UDP flows of removed objects. TCP flows are left to end by
+/// default (`removalPolicy`), and the kernel drops them soon after ([`super::stage`]).
 fn flows(place: &Namespace) -> Result<Vec<String>> {
     let mut flows = kernel::conntrack(place, "udp")?;
     flows.extend(kernel::conntrack(place, "tcp")?);
@@ -148,7 +150,7 @@ fn flows(place: &Namespace) -> Result<Vec<String>> {
     Ok(flows)
 }
 
-/// Whether answers come from somewhere else than where the connection went.
+/// True if the reply source differs from the original destination.
 fn is_translated(flow: &str) -> bool {
     let values =
         |key: &str| flow.split_whitespace().filter_map(|word| word.strip_prefix(key)).collect::<Vec<_>>();
@@ -158,7 +160,7 @@ fn is_translated(flow: &str) -> bool {
     }
 }
 
-/// The files of a directory.
+/// Returns the file names of a directory.
 fn files(directory: &Path) -> Result<Vec<String>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -1,4 +1,5 @@
-//! What a writer of a soak changes next: decided by its lane of the seed and by what it has made so far, and by nothing else.
+//! Change generator of a writer: the next change depends only on the random lane of the writer and on its
+//! previous changes.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +10,14 @@ use super::stage::{
 };
 use crate::{fixtures::scene::BACKEND_PORT, host::random::Random};
 
-/// Services of its own that a writer has at once.
+/// Maximum number of own Services per writer.
 const SERVICES_MAX: usize = 10;
-/// External addresses of each writer: more than it has Services.
+/// External addresses per writer, more than it has Services.
 const EXTERNALS: u64 = 20;
-/// Writers with jobs that one has at a time: spare Workloads, Nodes, what is announced, the endpoints in use.
+/// Number of writers with an exclusive job: spare Workloads, Nodes, advertisements, the endpoints in use.
 pub(super) const WRITERS_MIN: u64 = 6;
 
-/// One request.
+/// An HTTP request.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
     pub(super) method: &'static str,
@@ -24,33 +25,33 @@ pub(super) struct Call {
     pub(super) body: Option<Value>,
 }
 
-/// A kind of change, and the requests that make it.
+/// A kind of change with its requests.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) kind: &'static str,
     pub(super) calls: Vec<Call>,
 }
 
-/// What one writer has made.
+/// Objects created by one writer.
 #[derive(Debug)]
 pub(super) struct Estate {
     index: u64,
     random: Random,
-    /// The Services of its own, with their sort.
+    /// Own Services with their kind.
     services: BTreeMap<String, Sort>,
     made: u64,
-    /// The external addresses of its Services, by their last parts.
+    /// External addresses of its Services, by last octet.
     externals: BTreeMap<String, u64>,
-    /// The numbers of the filling that nobody else changes.
+    /// Numbers of the permanent Services assigned to this writer.
     filling: Vec<u32>,
-    /// Those of them that are not as they were at first.
+    /// Permanent Services that differ from their initial state.
     changed: BTreeMap<u32, ()>,
     has_pool: bool,
-    /// What has to be undone, by path.
+    /// Pending undo requests by path.
     undo: BTreeMap<String, Call>,
 }
 
-/// How a Service is reached, and from where its endpoints come.
+/// Kind of Service: how it is reached and where its endpoints come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Plain,
@@ -89,7 +90,7 @@ impl Sort {
         matches!(self, Self::Near | Self::Far | Self::FarLocal | Self::OwnPool)
     }
 
-    /// Whether its endpoints are in a set of its own name.
+    /// True if its endpoints are in an EndpointSet of the same name.
     const fn has_set(self) -> bool {
         matches!(self, Self::Plain | Self::Sticky | Self::ManyPorts | Self::Checked | Self::Far)
     }
@@ -111,7 +112,7 @@ impl Estate {
         }
     }
 
-    /// Decides what comes next.
+    /// Chooses the next change.
     pub(super) fn next(&mut self) -> Change {
         match self.random.below(100) {
             0..30 => self.other_endpoints(),
@@ -125,7 +126,7 @@ impl Estate {
         }
     }
 
-    /// The requests after which there is nothing of this writer, and the filling is as it was.
+    /// Returns the requests that delete all objects of this writer and restore the permanent Services.
     pub(super) fn tidy(&mut self) -> Vec<Call> {
         let mut calls = Vec::new();
         for (name, sort) in std::mem::take(&mut self.services) {
@@ -152,7 +153,7 @@ impl Estate {
         one("other endpoints", patch_of(set_path(&filling_name(number)), patch))
     }
 
-    /// One of the endpoints drains, or is in maintenance.
+    /// Sets one of the endpoints to drain or maintenance.
     fn drained_endpoint(&mut self) -> Change {
         let number = self.filling[self.random.index(self.filling.len())];
         self.changed.insert(number, ());
@@ -206,7 +207,7 @@ impl Estate {
         one("a Service is changed", patch_of(service_path(&name), json!({ "spec": patch })))
     }
 
-    /// Its own pool comes, gets other addresses, or goes.
+    /// Creates, changes or deletes the pool of the writer.
     fn pool(&mut self) -> Change {
         if self.has_pool && self.random.chance(40) {
             self.has_pool = false;
@@ -220,7 +221,7 @@ impl Estate {
         one("a pool has other addresses", apply(vec![object("AddressPool", &self.pool_name(), spec)]))
     }
 
-    /// Several Services of the filling in one request.
+    /// Changes several permanent Services in one request.
     fn many(&mut self) -> Change {
         let count = 5 + self.random.index(15);
         let mut objects = BTreeMap::new();
@@ -232,7 +233,7 @@ impl Estate {
         one("many at once", apply(objects.into_values().collect()))
     }
 
-    /// What one writer alone does.
+    /// Performs the exclusive job of this writer.
     fn own_job(&mut self) -> Change {
         let is_on = self.random.chance(50);
         match self.index {
@@ -250,7 +251,7 @@ impl Estate {
                     let drain = json!({"mode": "Drain", "reason": "soak"});
                     json!({"spec": {"maintenance": if is_on { drain } else { Value::Null }}})
                 };
-                // One Node at a time: with all of them draining nobody would be left.
+                // One Node at a time: with all of them draining, no announcer would be left.
                 let mut calls: Vec<_> = std::mem::take(&mut self.undo).into_values().collect();
                 if is_on {
                     self.undo.insert(path.clone(), patch_of(path.clone(), patch(false)));
@@ -263,7 +264,7 @@ impl Estate {
                 }
             }
             5 => {
-                // One of each node's at least, so that somebody answers whatever happens to the others.
+                // At least one per node, so that a backend responds whatever happens to the others.
                 let mut endpoints = vec![(1, 0, 1), (2, 0, 1), (3, 0, 1)];
                 let more = (0..self.random.below(4)).map(|_| self.one_endpoint()).collect::<Vec<_>>();
                 endpoints.extend(more.into_iter().filter(|(_, extra, _)| *extra > 0));
@@ -281,7 +282,8 @@ impl Estate {
         }
     }
 
-    /// A Workload that serves the Services in use beside others: it is not ready, drains, or is as it should be.
+    /// Changes a Workload that serves the Services in use together with others: not ready, draining or
+    /// normal.
     fn spare_workload(&mut self, number: u64, is_on: bool) -> Change {
         let path = format!("/v1/namespaces/default/workloads/spare-{number}");
         let whole = json!({"spec": {"ready": null, "maintenance": null}});
@@ -340,7 +342,8 @@ impl Estate {
         spec
     }
 
-    /// An external address that none of its Services has: two with the same ports would be refused.
+    /// Returns an external address that none of its Services uses; two Services with the same ports would
+    /// conflict.
     fn free_external(&mut self, name: &str) -> u64 {
         let services = &self.services;
         self.externals.retain(|name, _| services.contains_key(name));
@@ -358,7 +361,7 @@ impl Estate {
         self.services.iter().nth(at).map(|(name, sort)| (name.clone(), *sort))
     }
 
-    /// One to so many endpoints, all different.
+    /// Returns one to `most` distinct endpoints.
     fn endpoints(&mut self, most: u64) -> Vec<(u8, u8, u16)> {
         let count = 1 + self.random.below(most);
         let mut endpoints: Vec<_> = (0..count).map(|_| self.one_endpoint()).collect();

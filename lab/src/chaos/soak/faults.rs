@@ -1,4 +1,4 @@
-//! What is done to a cluster while it works, at times and in an order that follow from the seed.
+//! Fault injection into a running cluster, at times and in an order determined by the seed.
 
 use std::{
     sync::Arc,
@@ -17,22 +17,23 @@ use crate::{
     processes::process::Process,
 };
 
-/// How often and how long.
+/// Frequency and duration of faults.
 #[derive(Debug, Clone)]
 pub struct Rhythm {
-    /// Milliseconds between the beginnings of two faults.
+    /// Milliseconds between the starts of two faults.
     pub between_ms: (u64, u64),
-    /// Milliseconds that a fault lasts.
+    /// Duration of a fault in milliseconds.
     pub lasts_ms: (u64, u64),
-    /// Milliseconds for which whoever was struck is left alone afterwards, so that what is lost there has one reason.
+    /// Recovery time in milliseconds without another fault on the same target, so that each loss has one
+    /// cause.
     pub rest_ms: u64,
 }
 
-/// Faults at a time.
+/// Maximum number of concurrent faults.
 const TOGETHER_MAX: usize = 2;
-/// How often a chain or map is looked for that is still there when it is struck.
+/// Maximum attempts to find a chain or map that still exists when it is flushed.
 const BLOWS_MAX: u32 = 5;
-/// Faults that come and go.
+/// Fault scheduler.
 #[derive(Debug)]
 pub(super) struct Faults {
     random: Random,
@@ -40,16 +41,16 @@ pub(super) struct Faults {
     timeline: Arc<Timeline>,
     open: Vec<Open>,
     next: Instant,
-    /// What comes next, and how long it lasts: it waits until whom it strikes has rested.
+    /// Next fault and its duration; it waits until its target has recovered.
     decided: Option<(Fault, Duration)>,
     rested: [Instant; 4],
-    /// Kinds that come in this turn before any comes again.
+    /// Shuffled kinds left in this round; every kind occurs once before any repeats.
     deck: Vec<Kind>,
-    /// The number of the node whose agent is never killed: what it has in memory at the end is what all of the time left there.
+    /// Index of the node whose agent is never killed, so that its final memory reflects the whole run.
     pub(super) survivor: u8,
-    /// Whether processes of the product are killed; otherwise they are stopped instead, or something else is done to their node.
+    /// True if product processes are killed; otherwise they are suspended, or another fault is chosen.
     pub(super) processes_die: bool,
-    /// Members of the store.
+    /// Number of store members.
     members: u8,
 }
 
@@ -80,7 +81,7 @@ impl Faults {
         }
     }
 
-    /// Does what is due, and answers what it began.
+    /// Performs the due actions and returns the fault it started, if any.
     pub(super) fn turn(&mut self, stage: &mut Stage) -> Result<Option<Fault>> {
         let now = Instant::now();
         while let Some(at) = self.open.iter().position(|open| open.until <= now) {
@@ -102,14 +103,14 @@ impl Faults {
             self.timeline.end(place);
             self.rest(fault);
         } else {
-            // Nothing else strikes it meanwhile.
+            // No other fault affects the target meanwhile.
             self.rested[usize::from(fault.node)] = now + lasts + Duration::from_millis(self.rhythm.rest_ms);
             self.open.push(Open { fault, until: now + lasts, place });
         }
         Ok(Some(fault))
     }
 
-    /// Undoes everything.
+    /// Reverts all open faults.
     pub(super) fn mend_all(&mut self, stage: &mut Stage) -> Result<()> {
         while let Some(open) = self.open.pop() {
             self.mend(stage, &open)?;
@@ -205,7 +206,7 @@ impl Faults {
             }
             Kind::FlowsFlushed => _ = stage.cluster.place(&name)?.run("conntrack", &["-F"])?,
             Kind::MemberKilled => {
-                // One at a time: with two of three the store could not be written.
+                // One at a time: with two of three killed, the store would lose its quorum.
                 let at = self.random.index(stage.cluster.members.len());
                 stage.cluster.members.get_mut(at).context("the store has no members")?.kill();
             }
@@ -239,10 +240,10 @@ impl Faults {
         self.rested[usize::from(fault.node)] = Instant::now() + Duration::from_millis(self.rhythm.rest_ms);
     }
 
-    /// One of our chains or maps loses everything, or a chain its first rule. One that goes between the look at the rules and the blow
-    /// is no fault: another is taken.
+    /// Flushes one of our chains or maps, or deletes the first rule of a chain. If it disappears between
+    /// listing and flush, another one is chosen.
     fn delete_some_rule(&mut self, stage: &Stage, node: &str) -> Result<()> {
-        // Drawn once, so that what comes next does not depend on how often it was tried.
+        // Drawn once, so that later decisions do not depend on the number of attempts.
         let (mut random, is_emptied) = (Random::new(self.random.below(u64::MAX), 0), self.random.chance(50));
         let mut tries_left = BLOWS_MAX;
         loop {
@@ -254,20 +255,20 @@ impl Faults {
         }
     }
 
-    /// Whether nobody can expect an answer of control.
+    /// True if control cannot respond.
     pub(super) fn is_control_away(&self) -> bool {
         let is_away = |kind: Kind| matches!(kind, Kind::ControlKilled | Kind::ControlPaused);
         self.open.iter().any(|open| is_away(open.fault.kind))
     }
 
-    /// Whether a process is meant to be dead.
+    /// True if a process is killed on purpose.
     pub(super) fn is_killed(&self, node: u8) -> bool {
         let is_death = |kind: Kind| matches!(kind, Kind::ControlKilled | Kind::AgentKilled);
         self.open.iter().any(|open| open.fault.node == node && is_death(open.fault.kind))
     }
 }
 
-/// The kinds of faults that a cluster can have whose store has so many members.
+/// Returns the fault kinds that apply to a cluster with this number of store members.
 pub fn kinds(members: u8) -> Vec<Kind> {
     KINDS.into_iter().filter(|kind| *kind != Kind::MemberKilled || members > 0).collect()
 }

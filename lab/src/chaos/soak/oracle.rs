@@ -1,4 +1,5 @@
-//! Whether every address of every Service leads where the API says: one connection each, from where such a client is.
+//! End-to-end check of every address of every Service against the API: one connection each, from a location
+//! where such a client exists.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,26 +22,26 @@ use crate::{
     },
 };
 
-/// A frontend, who asks it, and who may answer.
+/// A frontend, the client location, and the backends allowed to reply.
 #[derive(Debug)]
 struct Question {
     service: String,
     from: String,
     to: SocketAddr,
     is_udp: bool,
-    /// Empty: nobody.
+    /// Empty if no reply is expected.
     answering: BTreeSet<String>,
 }
 
-/// Wrong answers that are told one by one.
+/// Maximum number of wrong replies listed in an error.
 const TOLD_MAX: usize = 8;
 
-/// Asks everything once, and what was answered wrongly again until it is right: an address may be on its way to another node. Answers
-/// how many frontends were asked.
+/// Checks every frontend once, and retries failures until they succeed, since an address may be moving to
+/// another node. Returns the number of frontends checked.
 pub(super) fn verify(stage: &Stage, random: &mut Random) -> Result<usize, String> {
     let questions = questions(stage, random).map_err(|error| format!("{error:#}"))?;
     let mut open: Vec<_> = questions.iter().collect();
-    let right = wait::until("every address to lead where the API says", || {
+    let right = wait::until("every address to reach the backends given by the API", || {
         let mut wrong = Vec::new();
         open.retain(|question| match ask(stage, question) {
             Ok(()) => false,
@@ -61,7 +62,7 @@ impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { service, from, to, is_udp, answering } = self;
         let protocol = if *is_udp { "UDP" } else { "TCP" };
-        write!(f, "{service}: {protocol} from {from} to {to}, where {answering:?} may answer")
+        write!(f, "{service}: {protocol} from {from} to {to}, expected {answering:?}")
     }
 }
 
@@ -96,13 +97,13 @@ fn questions(stage: &Stage, random: &mut Random) -> Result<Vec<Question>> {
     Ok(questions)
 }
 
-/// Everything that agents are told.
+/// Returns all compiled Services as sent to agents.
 fn compiled(stage: &Stage) -> Result<Vec<CompiledService>> {
     let mut all = Vec::new();
     let mut path = "/v1/endpoints?limit=500".to_owned();
     loop {
         let page = stage.cluster.api.get_json(&path)?;
-        for item in page["items"].as_array().context("a page without items")? {
+        for item in page["items"].as_array().context("the page has no items")? {
             all.push(serde_json::from_value(item.clone()).with_context(|| item.to_string())?);
         }
         match page["metadata"]["continue"].as_str() {
@@ -112,7 +113,8 @@ fn compiled(stage: &Stage) -> Result<Vec<CompiledService>> {
     }
 }
 
-/// Who asks where, at which node the rules decide when only its own endpoints count, and the policy that says so.
+/// Returns for each frontend the client location, the address, the node whose local endpoints count, and the
+/// traffic policy.
 fn frontends(
     service: &CompiledService,
     port: &CompiledPort,
@@ -124,13 +126,13 @@ fn frontends(
     let cluster_ips =
         service.cluster_ips.iter().map(|ip| (format!("inside-{number}"), at(*ip, own), number, inside));
     let balanced = service.load_balancer_ips.iter().filter_map(|ip| {
-        // Nobody announces addresses of a pool that a writer made.
+        // Addresses of pools created by writers are not announced.
         let from = match ip {
             IpAddr::V4(v4) if v4.octets()[0] == 172 => "client",
             IpAddr::V4(v4) if v4.octets()[..2] == [10, 200] => "outside",
             IpAddr::V4(_) | IpAddr::V6(_) => return None,
         };
-        // It comes in at a node that has endpoints, or else at none.
+        // Traffic arrives at a node with endpoints, if there is one.
         Some((from.to_owned(), at(*ip, own), 0, TrafficPolicy::Cluster))
     });
     let external = service.external_ips.iter().map(|ip| ("client".to_owned(), at(*ip, own), 1, outside));
@@ -140,7 +142,7 @@ fn frontends(
     cluster_ips.chain(balanced).chain(external).chain(node_port).collect()
 }
 
-/// The backends that may answer.
+/// Returns the backends allowed to reply.
 fn answering(
     endpoints: &[CompiledEndpoint],
     to: SocketAddr,
@@ -159,7 +161,7 @@ fn answering(
     let is_in = |endpoint: &&&CompiledEndpoint| endpoint.maintenance.is_none();
     let usable: Vec<_> =
         near.iter().filter(is_in).filter(|endpoint| endpoint.ready && endpoint.weight.0 > 0).collect();
-    // Without any other, endpoints that terminate and still serve are used.
+    // Without usable endpoints, endpoints that terminate but still serve are used.
     let serving = near.iter().filter(is_in).filter(|endpoint| endpoint.serving && endpoint.terminating);
     let chosen: Vec<_> = if usable.is_empty() { serving.collect() } else { usable };
     let name = |endpoint: &&&CompiledEndpoint| {

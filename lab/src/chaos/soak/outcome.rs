@@ -1,4 +1,4 @@
-//! What a soak has found.
+//! Result of a soak test.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,77 +6,78 @@ use serde::{Deserialize, Serialize};
 
 use super::{processes::Sample, timeline::Kind, traffic::Fates};
 
-/// What a soak has found.
+/// Result of a soak test.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What decided.
+    /// Random seed.
     pub seed: u64,
-    /// Where control kept its objects.
+    /// Store of the control server.
     pub store: String,
-    /// The number of the node whose agent was never killed.
+    /// Index of the node whose agent was never killed.
     pub survivor: u8,
-    /// The time with writers and faults.
+    /// Total time with writers and faults.
     pub took: Duration,
-    /// Of that, the time in which control was alive and not stopped.
+    /// Part of that time in which control was running and not suspended.
     pub control_answered: Duration,
     /// Changes by kind.
     pub changes: BTreeMap<String, u64>,
-    /// Requests that were answered with success.
+    /// Number of successful requests.
     pub requests: u64,
-    /// Requests that were asked for again, because there was no answer, by reason.
+    /// Retried requests without a response, by reason.
     pub again: BTreeMap<String, u64>,
-    /// Faults by kind.
+    /// Number of faults by kind.
     pub faults: BTreeMap<Kind, u64>,
-    /// What became of connections.
+    /// Results of client connections.
     pub fates: Fates,
-    /// Parts.
+    /// Number of parts.
     pub parts: usize,
-    /// Frontends that were asked when everything was calm, of each part.
+    /// Number of frontends checked in the calm phase of each part.
     pub frontends: Vec<usize>,
-    /// Revisions that control has made.
+    /// Number of revisions made by control.
     pub revisions: u64,
-    /// What processes held, over time.
+    /// Resource samples of the processes over time.
     pub samples: Vec<Sample>,
-    /// The size of the files of control and of the agents at the end of each part, in KiB.
+    /// Size of the files of control and of the agents at the end of each part, in KiB.
     pub files_kib: Vec<u64>,
-    /// Since when everything has been made once, and what has a bound is full; since then no process was killed.
+    /// End of the warm-up: everything lazy is allocated, and everything bounded is full. No process was
+    /// killed after this time.
     pub warm_since: Duration,
-    /// Whether it took long enough, and rested often enough, that growth of memory says something.
+    /// True if the run was long enough, with enough rest, to judge memory growth.
     pub is_growth_judged: bool,
-    /// What was wrong.
+    /// Problems found.
     pub wrong: Vec<String>,
 }
 
-/// What a process held at two settled times of one life, or of two.
+/// Memory of a process at two settled times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Growth {
-    /// Which.
+    /// Name of the process.
     pub process: String,
-    /// Whether it was one life, all of it after the warm-up.
+    /// True if the process was not restarted between the two times and both are after the warm-up.
     pub is_one_life: bool,
-    /// Between which times.
+    /// The two times.
     pub between: [Duration; 2],
-    /// What it had in use at these, in KiB, or had taken from the kernel, where it does not say what it uses.
+    /// Memory in KiB: heap in use, or allocated from the kernel if the process does not report its heap.
     pub kib: [u64; 2],
-    /// Whether it says so.
+    /// True if the process reports its heap.
     pub is_in_use: bool,
-    /// What was resident at these, in KiB, pages of its files included.
+    /// Resident memory in KiB, including file pages.
     pub resident_kib: [u64; 2],
 }
 
-/// Memory may grow by less than this, in percent, between two times at which the estate is the same.
+/// Upper bound for memory growth in percent between two times with the same objects.
 pub const GROWTH_MAX_PERCENT: f64 = 5.0;
 
 impl Growth {
-    /// In percent of what there was first.
+    /// Returns the growth in percent of the first value.
     #[must_use]
     pub fn percent(&self) -> f64 {
         let [before, after] = self.kib.map(|kib| kib as f64);
         (after - before) / before.max(1.0) * 100.0
     }
 
-    /// Whether it is within bounds; `None` where it cannot be told: of a process that was started again, and of one that does not say
-    /// what it uses. What an allocator has taken from the kernel says more of the allocator than of the program.
+    /// Returns true if the growth is within bounds, and `None` if the process was restarted or does not
+    /// report its heap: memory allocated from the kernel depends more on the allocator than on the program.
     #[must_use]
     pub fn is_met(&self) -> Option<bool> {
         (self.is_one_life && self.is_in_use).then(|| self.percent() < GROWTH_MAX_PERCENT)
@@ -84,7 +85,7 @@ impl Growth {
 }
 
 impl Outcome {
-    /// Everything that was wrong, connections that should not have been lost included.
+    /// Returns all problems, including connections lost without an excuse.
     #[must_use]
     pub fn faults_found(&self) -> Vec<String> {
         let lost = (self.fates.lost > 0).then(|| {
@@ -102,8 +103,8 @@ impl Outcome {
         self.wrong.iter().cloned().chain(lost).chain(again).chain(grown).collect()
     }
 
-    /// How the memory of each process has grown until the last settled time: since the first one after the warm-up, or, when there is
-    /// none, since the first of all.
+    /// Returns the memory growth of each process up to the last settled time: since the first one after the
+    /// warm-up, or else since the first of all.
     #[must_use]
     pub fn growth(&self) -> Vec<Growth> {
         let mut by_process: BTreeMap<&str, Vec<&Sample>> = BTreeMap::new();

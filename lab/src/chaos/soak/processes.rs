@@ -1,4 +1,4 @@
-//! What the processes of the product hold: memory, files, threads, children.
+//! Resource usage of the product processes: memory, files, threads, children.
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
@@ -7,33 +7,33 @@ use serde::{Deserialize, Serialize};
 
 use super::stage::{self, Stage};
 
-/// A process of the product, at a time.
+/// A resource sample of a product process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sample {
-    /// Since the beginning.
+    /// Time since the start of the run.
     pub at: Duration,
-    /// Which: `control`, `agent of node1`, `relay of node3`.
+    /// Process name: `control`, `agent of node1`, `relay of node3`.
     pub process: String,
-    /// Its id: another one means that it was started again.
+    /// Process id; a different one means a restart.
     pub pid: u32,
-    /// Whether the estate was the same as at every other such time, and nothing was going on.
+    /// True if taken at rest, with the same objects as every other settled sample.
     pub is_settled: bool,
-    /// Resident memory, in KiB.
+    /// Resident memory in KiB.
     pub resident_kib: u64,
-    /// Memory that is no part of a file, in KiB: what the allocator has taken from the kernel.
+    /// Anonymous memory in KiB: allocated from the kernel.
     pub anonymous_kib: u64,
-    /// What of it is in use, in KiB, as the process says of itself at a settled time, and the agent of its relay.
+    /// Heap in use in KiB, as reported by the process at a settled time, or by the agent for its relay.
     pub in_use_kib: Option<u64>,
-    /// Open files.
+    /// Number of open files.
     pub files: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
 }
 
-/// The control server, among processes.
+/// Process name of the control server.
 const CONTROL: &str = "control";
 
-/// The processes that run, by name.
+/// Returns the running processes by name.
 pub(super) fn running(stage: &Stage) -> Result<BTreeMap<String, u32>> {
     let mut all: BTreeMap<String, u32> =
         stage.cluster.server.pid().map(|pid| (CONTROL.to_owned(), pid)).into_iter().collect();
@@ -44,13 +44,13 @@ pub(super) fn running(stage: &Stage) -> Result<BTreeMap<String, u32>> {
     Ok(all)
 }
 
-/// Looks at all of them; one that ends meanwhile is left out.
+/// Samples all processes; one that ends meanwhile is omitted.
 pub(super) fn sample(stage: &Stage, at: Duration, is_settled: bool) -> Result<Vec<Sample>> {
     let mut samples = Vec::new();
     for (process, pid) in running(stage)? {
         let Ok(mut sample) = look(process, pid, at, is_settled) else { continue };
         if is_settled {
-            // Otherwise it may be stopped, and would not answer.
+            // Otherwise the process may be suspended and unable to respond.
             sample.in_use_kib = in_use_kib(stage, &sample.process)?;
         }
         samples.push(sample);
@@ -58,7 +58,7 @@ pub(super) fn sample(stage: &Stage, at: Duration, is_settled: bool) -> Result<Ve
     Ok(samples)
 }
 
-/// What a process says that it has in use, in KiB, or its agent of a relay; nothing where no such thing is shown.
+/// Returns the heap in use of a process in KiB from the metrics of the process or, for a relay, of its agent.
 fn in_use_kib(stage: &Stage, process: &str) -> Result<Option<u64>> {
     let (server, series) = if process == CONTROL {
         (stage.cluster.api.clone(), "tidegate_heap_in_use_bytes")
@@ -97,11 +97,11 @@ fn look(process: String, pid: u32, at: Duration, is_settled: bool) -> Result<Sam
     })
 }
 
-/// Files, threads and children of a process, one kind a line, with how many there are.
+/// Counts the files, threads and children of a process, one kind per line.
 pub(super) fn holdings(pid: u32) -> Result<Vec<String>> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for file in fs::read_dir(format!("/proc/{pid}/fd"))? {
-        // It may have been closed meanwhile.
+        // The file may have been closed meanwhile.
         let Ok(target) = fs::read_link(file?.path()) else { continue };
         *counts.entry(format!("file {}", without_numbers(&target.to_string_lossy()))).or_default() += 1;
     }
@@ -119,13 +119,13 @@ pub(super) fn holdings(pid: u32) -> Result<Vec<String>> {
     Ok(counts.into_iter().map(|(what, count)| format!("{count} × {what}")).collect())
 }
 
-/// Threads of a runtime that waited for a file or a name: they are made when several things wait at once, and two that are
-/// there share what comes every second, so that neither is idle for the ten seconds after which it would end.
+/// Blocking threads of the runtime for file and name lookups: one more is created per concurrent operation,
+/// and two threads that share periodic work never stay idle for the ten seconds after which they would end.
 const WAITING: &str = "thread tokio-rt-worker";
-/// So many more of them than before may be there.
+/// Allowed increase of their number.
 const WAITING_MAX: usize = 4;
 
-/// Whether lines of [`holdings`] say of nothing that there is more than others do.
+/// True if no count of [`holdings`] exceeds that of the other.
 pub(super) fn holds_no_more(now: &[String], then: &[String]) -> bool {
     let counts = |lines: &[String]| -> BTreeMap<String, usize> {
         let parts = lines.iter().filter_map(|line| line.split_once(" × "));
@@ -138,7 +138,7 @@ pub(super) fn holds_no_more(now: &[String], then: &[String]) -> bool {
     })
 }
 
-/// A name without the numbers that tell one of its kind from another.
+/// Strips the digits that distinguish names of the same kind.
 fn without_numbers(name: &str) -> String {
     name.chars().filter(|character| !character.is_ascii_digit()).collect()
 }

@@ -1,11 +1,12 @@
-//! The cluster of a soak: a node of each mode that runs on any kernel, a router, clients everywhere, and what it serves all the time.
+//! Cluster of a soak test: one node per mode that runs on any kernel, a router, clients at all locations, and
+//! permanent Services.
 //!
 //! ```text
 //!   outside ── router (FRR) ──┬── fabric ──┬── node1 (nftables)   web-1, spare-1, inside-1
 //!                          client          ├── node2 (iptables)   web-2, spare-2, inside-2
 //!                                          └── node3 (userspace)  web-3, spare-3, inside-3
 //! ```
-//! Nodes in ipvs mode are left out: the kernels that tests run on have no ipvs.
+//! Nodes in ipvs mode are omitted, because the kernels used for tests have no ipvs.
 
 use std::{
     collections::BTreeMap,
@@ -30,23 +31,23 @@ use crate::{
     processes::routers::{Frr, RouterPlan, learned},
 };
 
-/// The mode of each node.
+/// Mode of each node.
 pub const MODES: [&str; 3] = ["nftables", "iptables", "userspace"];
-/// Endpoints of Services that no Workload stands for: further addresses of `web-N`, from this last part on.
+/// First last octet of the extra addresses of `web-N`: endpoints without a Workload.
 pub(super) const EXTRA_HOST: u8 = 101;
-/// How many of them each `web-N` has.
+/// Number of extra addresses of each `web-N`.
 pub(super) const EXTRA_HOSTS: u8 = 16;
-/// Objects in one request; the server takes 5,000.
+/// Objects per request; the server accepts 5,000.
 const BATCH: usize = 500;
-/// Clients that ask at once, each for changes of another object.
+/// Concurrent clients, each of which changes another object.
 const ASKERS: u32 = 4;
 const ASN: u32 = 64_512;
 const ROUTER_ASN: u32 = 64_600;
 const ROUTER: u8 = 1;
-/// What the kernel of a node remembers of a connection of TCP that says nothing goes after so many seconds, instead of up to five days:
-/// what is still there in the end is then kept by somebody.
+/// Conntrack timeout of idle TCP flows in seconds, instead of up to five days: any flow still present at the
+/// end is then a leak.
 const TCP_SECONDS: &str = "10";
-/// The clocks of these: none of the connections of clients here lives for a second.
+/// TCP states with this timeout: no client connection here lives for a second.
 const TCP_CLOCKS: [&str; 9] = [
     "close_wait",
     "established",
@@ -59,18 +60,18 @@ const TCP_CLOCKS: [&str; 9] = [
     "unacknowledged",
 ];
 
-/// The cluster and what is around it.
+/// The cluster and its surroundings.
 #[derive(Debug)]
 pub(super) struct Stage {
     pub(super) router: Frr,
     pub(super) outside: Namespace,
     pub(super) cluster: Cluster,
-    /// Rules, and links, addresses and routes, of each node before it had an agent.
+    /// Ruleset and network state of each node before its agent started.
     pub(super) before_agents: BTreeMap<String, [String; 2]>,
 }
 
 impl Stage {
-    /// Everything runs, and there are no objects but Nodes.
+    /// Starts everything, with no objects except Nodes.
     pub(super) fn start(members: u8) -> Result<Self> {
         let options = Options { nodes: 3, modes: MODES.to_vec(), members, ..Options::default() };
         let mut cluster = Cluster::start_control(&options)?;
@@ -113,8 +114,7 @@ impl Stage {
         Ok(Self { router, outside, cluster, before_agents })
     }
 
-    /// Makes everything that stays to the end: pools, who announces, Workloads, the Services that clients use all the time, and the
-    /// filling.
+    /// Creates all permanent objects: pools, advertisements, Workloads, the Services in use and the filling.
     pub(super) fn fill(&self, filling: u32) -> Result<()> {
         self.apply(&around())?;
         self.apply(&live(&self.cluster)?)?;
@@ -132,7 +132,7 @@ impl Stage {
         self.cluster.wait_owner(near, |_| true).map(drop)
     }
 
-    /// Gives control as much to remember, and leaves everything as it was.
+    /// Fills the memories of control without a lasting change.
     pub(super) fn make_memories(&self, filling: u32, memories: Memories) -> Result<()> {
         let Memories { removals, requests, trials, changes } = memories;
         self.make_removals(removals)?;
@@ -142,11 +142,11 @@ impl Stage {
         self.cluster.wait_converged()
     }
 
-    /// Makes and removes so many Services, which control remembers for agents that were away.
+    /// Creates and deletes this number of Services, which control remembers for disconnected agents.
     fn make_removals(&self, services: u32) -> Result<()> {
         let made = |number| object("Service", &format!("gone-{number}"), json!({"ports": [{"port": 80}]}));
         let all: Vec<_> = (0..services).map(made).collect();
-        // A batch takes the place of the one before; the last leaves nothing.
+        // Each batch replaces the previous one; the empty last one deletes everything.
         for batch in all.chunks(BATCH).chain([&[][..]]) {
             let path = "/v1/apply?applySet=gone&prune=true&pruneLimit=5000&confirm=true";
             self.cluster.api.send_json("POST", path, &Value::from(batch))?.success()?;
@@ -154,7 +154,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Asks so many times for a change of one object: a label of the EndpointSets of the filling that comes and goes.
+    /// Sends this number of single-object changes: a label of the filling's EndpointSets is added and
+    /// removed.
     fn make_requests(&self, requests: u32, query: &str) -> Result<()> {
         let client = &self.cluster.topology.client;
         let ask = |asker: u32| {
@@ -172,7 +173,7 @@ impl Stage {
         })
     }
 
-    /// Changes the weights in the filling so many times, and leaves it as it was.
+    /// Changes the weights of the filling this number of times and restores them.
     fn make_changes(&self, filling: u32, changes: u32) -> Result<()> {
         let rounds = changes.div_ceil(filling.max(1)).next_multiple_of(2);
         for round in 0..rounds {
@@ -190,12 +191,12 @@ impl Stage {
         objects.chunks(BATCH).try_for_each(|batch| self.cluster.apply_objects(batch).map(drop))
     }
 
-    /// The place that a client of a soak is at.
+    /// Returns the namespace of a client location.
     pub(super) fn place(&self, name: &str) -> Result<&Namespace> {
         if name == "outside" { Ok(&self.outside) } else { self.cluster.place(name) }
     }
 
-    /// The backends by their addresses.
+    /// Returns the backends by address.
     pub(super) fn backends(&self) -> BTreeMap<IpAddr, String> {
         let mut backends = BTreeMap::new();
         for number in 1..=3_u8 {
@@ -212,12 +213,12 @@ impl Stage {
     }
 }
 
-/// The further addresses of `web-N`.
+/// Returns the extra addresses of `web-N`.
 pub(super) fn extra_addresses(number: u8) -> impl Iterator<Item = Ipv4Addr> {
     (EXTRA_HOST..EXTRA_HOST + EXTRA_HOSTS).map(move |host| Ipv4Addr::new(10, 1, number, host))
 }
 
-/// A cable between the router and the client outside, and the ways there and back.
+/// Connects the router and the external client, with routes in both directions.
 fn connect(outside: &Namespace, router: &Namespace, cluster: &Cluster) -> Result<()> {
     netns::join((outside, "eth0"), (router, "eth1"))?;
     router.ip(&["addr add 198.51.100.1/30 dev eth1"])?;
@@ -230,7 +231,7 @@ fn connect(outside: &Namespace, router: &Namespace, cluster: &Cluster) -> Result
     cluster.topology.client.ip(&[format!("route add 203.0.113.0/24 via {first_node}")])
 }
 
-/// A Service with a port at which nodes say whether they have endpoints.
+/// Builds a Service with a health check node port.
 pub(super) fn first_of_its_kind() -> Value {
     let spec = json!({
         "type": "LoadBalancer", "selector": {"app": "web"}, "externalTrafficPolicy": "Local", "loadBalancer": {"pool": "routed"},
@@ -239,7 +240,7 @@ pub(super) fn first_of_its_kind() -> Value {
     object("Service", "first", spec)
 }
 
-/// Pools, and who announces their addresses.
+/// Builds the pools and the advertisements of their addresses.
 fn around() -> Vec<Value> {
     let pool = |name: &str, addresses: &[&str], is_default: bool| {
         let spec = json!({"addresses": addresses, "autoAssign": is_default, "quarantineSeconds": 0});
@@ -260,7 +261,7 @@ fn around() -> Vec<Value> {
     ]
 }
 
-/// The Services that clients use all the time, and their Workloads.
+/// Builds the Services in use and their Workloads.
 fn live(cluster: &Cluster) -> Result<Vec<Value>> {
     let mut all = Vec::new();
     for number in 1..=3 {
@@ -301,15 +302,16 @@ fn live(cluster: &Cluster) -> Result<Vec<Value>> {
     Ok(all)
 }
 
-/// One client stays on one endpoint, for longer than a soak takes to its end: what the kernel remembers of clients has to go with the Service.
+/// Builds a session affinity that outlives the test: the kernel state of clients must be removed with the
+/// Service.
 pub(super) fn affinity() -> Value {
     json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10_800}}})
 }
 
-/// The Service in use whose endpoints change all the time.
+/// The Service in use whose endpoints change continuously.
 pub(super) const LIVE_SET: &str = "live-set";
 
-/// A Service that is there from the beginning to the end.
+/// Returns the name of a permanent Service.
 pub(super) fn filling_name(number: u32) -> String {
     format!("filling-{number:04}")
 }
@@ -320,13 +322,13 @@ fn filling_objects(number: u32) -> [Value; 2] {
     [object("Service", &name, spec), endpoint_set(&name, &filling_endpoints(number))]
 }
 
-/// The endpoints that a Service of the filling has at first: node, which of its further addresses, weight.
+/// Returns the initial endpoints of a permanent Service: node, index of its extra address, weight.
 pub(super) fn filling_endpoints(number: u32) -> [(u8, u8, u16); 3] {
     let extra = u8::try_from(number % u32::from(EXTRA_HOSTS)).unwrap_or(0);
     [(1, extra, 1), (2, extra, 1), (3, extra, 1)]
 }
 
-/// An EndpointSet of some further addresses.
+/// Builds an EndpointSet of extra addresses.
 pub(super) fn endpoint_set(service: &str, endpoints: &[(u8, u8, u16)]) -> Value {
     object(
         "EndpointSet",
@@ -335,7 +337,7 @@ pub(super) fn endpoint_set(service: &str, endpoints: &[(u8, u8, u16)]) -> Value 
     )
 }
 
-/// An endpoint: a further address of `web-N`.
+/// Builds an endpoint at an extra address of `web-N`.
 pub(super) fn endpoint(&(node, extra, weight): &(u8, u8, u16)) -> Value {
     let address = Ipv4Addr::new(10, 1, node, EXTRA_HOST + extra);
     json!({"address": address, "node": format!("node{node}"), "weight": weight})
@@ -347,7 +349,7 @@ pub(super) fn object(kind: &str, name: &str, spec: Value) -> Value {
     object
 }
 
-/// The process id of the relay of the node in userspace mode, while there is one.
+/// Returns the process id of the relay of a node in userspace mode, if it runs.
 pub(super) fn relay(node: &Namespace) -> Result<Option<u32>> {
     let pids =
         crate::host::shell::run("ip", &["netns", "pids", node.name()]).context("processes of a node")?;

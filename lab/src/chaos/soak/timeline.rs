@@ -1,4 +1,4 @@
-//! Which fault was in force when, and what each of them may cost clients.
+//! Fault log, and the connection losses that each kind of fault excuses.
 
 use std::{
     fmt,
@@ -8,36 +8,36 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// What is done to the cluster.
+/// Kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
-    /// The control server gets SIGKILL, and is started again.
+    /// The control server is killed (SIGKILL) and restarted.
     ControlKilled,
-    /// The control server is stopped (SIGSTOP), and goes on.
+    /// The control server is suspended (SIGSTOP) and resumed.
     ControlPaused,
-    /// An agent gets SIGKILL, and is started again.
+    /// An agent is killed (SIGKILL) and restarted.
     AgentKilled,
-    /// An agent is stopped (SIGSTOP), and goes on.
+    /// An agent is suspended (SIGSTOP) and resumed.
     AgentPaused,
-    /// A Node's cable is pulled, and put back.
+    /// The link of a Node is set down and up again.
     Unplugged,
-    /// A Node and the control server do not hear each other.
+    /// All packets between a Node and the control server are dropped.
     CutOff,
     /// All connections of agents to the control server are reset.
     Reset,
-    /// Somebody removes all rules of a Node, ours too.
+    /// All rules of a Node are flushed, including ours.
     RulesFlushed,
-    /// Somebody deletes one of our rules, or empties one of our chains or maps.
+    /// One of our rules is deleted, or one of our chains or maps is flushed.
     RuleDeleted,
-    /// The relay of a Node in userspace mode gets SIGKILL.
+    /// The relay of a Node in userspace mode is killed (SIGKILL).
     RelayKilled,
-    /// Somebody empties the connection tracking of a Node.
+    /// The conntrack table of a Node is flushed.
     FlowsFlushed,
-    /// A member of the store, which is etcd, gets SIGKILL, and is started again.
+    /// A member of the etcd store is killed (SIGKILL) and restarted.
     MemberKilled,
 }
 
-/// All kinds; the last one takes a store that has members.
+/// All kinds; the last one requires an etcd store.
 pub const KINDS: [Kind; 12] = [
     Kind::ControlKilled,
     Kind::ControlPaused,
@@ -53,21 +53,21 @@ pub const KINDS: [Kind; 12] = [
     Kind::MemberKilled,
 ];
 
-/// Which clients may lose connections.
+/// Clients that may lose connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
-    /// Nobody.
+    /// None.
     Nobody,
-    /// Those who come by an address that is announced: another Node has to take it over.
+    /// Clients of announced addresses: another Node must take over.
     Announced,
-    /// Those whose traffic goes through that Node, and those who come by an announced address, because that may be there.
+    /// Clients whose traffic passes that Node, and clients of announced addresses, which may be there.
     ThroughNode,
-    /// Everybody: endpoints are out of reach, and nobody says so.
+    /// All clients: endpoints are unreachable, and no one reports it.
     Everybody,
 }
 
 impl Kind {
-    /// Which clients it may cost connections.
+    /// Returns the clients that may lose connections.
     #[must_use]
     pub const fn harm(self) -> Harm {
         match self {
@@ -82,7 +82,7 @@ impl Kind {
         }
     }
 
-    /// What it is called.
+    /// Returns the display name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -101,19 +101,19 @@ impl Kind {
         }
     }
 
-    /// Whether it is over at once; only what it did has to be repaired.
+    /// True if the fault has no duration; only its effect must be repaired.
     #[must_use]
     pub const fn is_moment(self) -> bool {
         matches!(self, Self::RulesFlushed | Self::RuleDeleted | Self::RelayKilled | Self::FlowsFlushed)
     }
 }
 
-/// One fault.
+/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// What.
+    /// Kind of fault.
     pub kind: Kind,
-    /// The number of the Node; 0 for the control server and its store.
+    /// Index of the Node; 0 for the control server and its store.
     pub node: u8,
 }
 
@@ -126,30 +126,30 @@ impl fmt::Display for Fault {
     }
 }
 
-/// How long after a fault connections may still be lost, on a busy machine: rules are read again, peers and routers notice, agents
-/// start.
+/// Time after a fault in which connections may still be lost on a busy machine: rules are reconciled, peers
+/// and routers detect the failure, agents start.
 const AFTERMATH: Duration = Duration::from_secs(15);
 
-/// By which way a client reaches a Service.
+/// Path of a client to a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Way {
-    /// The number of the Node whose rules decide; 0: any, by an address that is announced.
+    /// Index of the Node whose rules decide; 0 for any node, via an announced address.
     pub node: u8,
 }
 
-/// A fault and its time.
+/// A fault with its times.
 #[derive(Debug, Clone, Copy)]
 pub struct Episode {
-    /// What.
+    /// Kind of fault.
     pub fault: Fault,
-    /// When it was done.
+    /// Start of the fault.
     pub begun: Instant,
-    /// When it was undone.
+    /// End of the fault.
     pub ended: Option<Instant>,
 }
 
 impl Episode {
-    /// Whether a connection that failed between two times may have been lost because of this.
+    /// True if this fault may explain a connection that failed between two times.
     fn excuses(&self, way: Way, begun: Instant, ended: Instant) -> bool {
         let is_then = self.begun <= ended && self.ended.is_none_or(|over| begun <= over + AFTERMATH);
         let is_hit = match self.fault.kind.harm() {
@@ -167,27 +167,27 @@ impl Episode {
 pub struct Timeline(Mutex<Vec<Episode>>);
 
 impl Timeline {
-    /// A fault begins; answers its place.
+    /// Records the start of a fault and returns its index.
     pub fn begin(&self, fault: Fault) -> usize {
         let mut all = self.lock();
         all.push(Episode { fault, begun: Instant::now(), ended: None });
         all.len() - 1
     }
 
-    /// The fault of a place is over.
+    /// Records the end of a fault by its index.
     pub fn end(&self, place: usize) {
         if let Some(episode) = self.lock().get_mut(place) {
             episode.ended = Some(Instant::now());
         }
     }
 
-    /// All of them, in the order of their beginnings.
+    /// Returns all faults in the order of their starts.
     #[must_use]
     pub fn all(&self) -> Vec<Episode> {
         self.lock().clone()
     }
 
-    /// The kind of the last fault that may have cost a connection.
+    /// Returns the kind of the last fault that may explain a lost connection.
     #[must_use]
     pub fn excuse(&self, way: Way, begun: Instant, ended: Instant) -> Option<Kind> {
         let all = self.lock();

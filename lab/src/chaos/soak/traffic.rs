@@ -1,4 +1,4 @@
-//! Clients that connect all the time from everywhere, and the fate of each connection.
+//! Continuous client traffic from all locations, with the result of each connection.
 
 use std::{
     collections::BTreeMap,
@@ -26,12 +26,12 @@ use crate::{
     },
 };
 
-/// Between two connections of a client.
+/// Pause between two connections of a client.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Connections without an excuse that are told one by one.
+/// Maximum number of unexcused failures listed.
 const TOLD_MAX: usize = 50;
 
-/// Where a client goes.
+/// Destination of a client.
 #[derive(Debug, Clone)]
 struct Target {
     label: String,
@@ -42,7 +42,8 @@ struct Target {
 }
 
 impl Target {
-    /// Asks who is there. By UDP a second time when the first question had no answer: what came of that is told with the answer.
+    /// Requests a reply. A UDP request is retried once; the error of the first attempt is then returned with
+    /// the success.
     fn ask(&self) -> Result<Option<anyhow::Error>> {
         if !self.is_udp {
             return client::tcp(&self.from, self.to).map(|_| None);
@@ -55,32 +56,32 @@ impl Target {
     }
 }
 
-/// What became of connections.
+/// Results of client connections.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Fates {
-    /// Connections that were answered by a backend of ours.
+    /// Connections with a reply of one of our backends.
     pub answered: u64,
-    /// Those that were not while a fault was in force that may cost them, or shortly after, by that fault.
+    /// Failed connections during or shortly after a fault that excuses them, by kind of fault.
     pub excused: BTreeMap<Kind, u64>,
-    /// The first of these.
+    /// Descriptions of the first of these.
     pub excused_told: Vec<String>,
-    /// Those that were not although nothing should have kept them from it.
+    /// Failed connections without an excuse.
     pub lost: u64,
-    /// The first of these.
+    /// Descriptions of the first of these.
     pub told: Vec<String>,
-    /// Those of UDP that had no answer at first and one when the client asked again, without a fault that may cost them: what is on its
-    /// way to an endpoint, or back from it, when that is taken away is lost, and whoever speaks UDP has to ask again.
+    /// UDP requests answered only on the second attempt, without an excusing fault. A datagram to or from an
+    /// endpoint is lost if the endpoint is removed meanwhile, so UDP clients must retry.
     pub again: u64,
-    /// The first of these.
+    /// Descriptions of the first of these.
     pub again_told: Vec<String>,
 }
 
 impl Fates {
-    /// How many connections of a thousand may have needed a second question: an endpoint is taken away every other second, and a
-    /// question is under way for less than a thousandth of one.
+    /// Maximum number of retried requests per thousand connections: an endpoint is removed every other
+    /// second, and a request takes less than a thousandth of a second.
     pub const AGAIN_MAX_PER_THOUSAND: u64 = 1;
 
-    /// Whether more had to ask again than such moments explain.
+    /// True if more requests were retried than such removals explain.
     #[must_use]
     pub const fn is_asked_again_too_often(&self) -> bool {
         self.again * 1_000 > self.answered * Self::AGAIN_MAX_PER_THOUSAND
@@ -98,7 +99,7 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// Starts a client for each place.
+    /// Starts one client per location.
     pub(super) fn start(stage: &Stage, timeline: &Arc<Timeline>) -> Result<Self> {
         let mut traffic = Self {
             is_over: Arc::default(),
@@ -122,23 +123,23 @@ impl Traffic {
         Ok(traffic)
     }
 
-    /// Makes clients wait, or go on: what they have asked is answered meanwhile.
+    /// Pauses or resumes the clients; requests in progress complete.
     pub(super) fn pause(&self, is_paused: bool) {
         self.is_paused.store(is_paused, Ordering::Relaxed);
     }
 
-    /// Connections that were answered so far.
+    /// Returns the number of connections with a reply so far.
     pub(super) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// What became of connections so far.
+    /// Returns the results so far.
     pub(super) fn fates(&self) -> Fates {
         let fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Fates { answered: self.answered(), ..fates }
     }
 
-    /// Ends all clients.
+    /// Ends all clients and returns the results.
     pub(super) fn end(mut self) -> Fates {
         self.join();
         self.fates()
@@ -229,7 +230,7 @@ impl Client {
     }
 }
 
-/// The targets of each client.
+/// Returns the targets of each client.
 fn targets(stage: &Stage) -> Result<Vec<Vec<Target>>> {
     let cluster = &stage.cluster;
     let target = |from: &str, service: &str, to: SocketAddr, is_udp: bool, node: u8| {

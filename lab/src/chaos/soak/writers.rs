@@ -1,7 +1,7 @@
-//! Writers that together make so many changes a second, and look at every answer.
+//! Rate-controlled writers that check every response.
 //!
-//! A change that is not answered, because control is dead, stopped or starting, is asked for again until it is: what it wants is the
-//! same whether it was done or not. Whatever else is not a success is told.
+//! A change without a response, because control is killed, suspended or starting, is retried until it
+//! succeeds; changes are idempotent. Any other failure is reported.
 
 use std::{
     collections::BTreeMap,
@@ -22,51 +22,51 @@ use crate::{
     host::{netns::Namespace, wait},
 };
 
-/// How long a writer waits for an answer: control may be stopped for longer, and then it asks again.
+/// Response timeout of a writer; control may be suspended for longer, and then the writer retries.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Pause before a change is asked for again.
+/// Pause before a retry.
 const AGAIN: Duration = Duration::from_millis(100);
-/// A writer that fell behind by more than this does not catch up: the pace is what is asked of a server that answers.
+/// A writer that falls behind by more than this does not catch up: the rate applies to a responding server.
 const BEHIND_MAX: Duration = Duration::from_secs(2);
-/// Answers that are kept because nobody expected them.
+/// Maximum number of unexpected responses kept.
 const UNEXPECTED_MAX: usize = 50;
-/// How long writers may take until they have heard what they are told: the longest request, several times.
+/// Timeout for the writers to follow an order: several times the longest request.
 const OBEDIENCE: Duration = Duration::from_secs(90);
 
-/// What writers are told.
+/// Order to the writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Order {
-    /// Write.
+    /// Write changes.
     Write,
-    /// Write nothing, and leave what there is.
+    /// Pause and keep the objects.
     Rest,
-    /// Undo everything, then write nothing.
+    /// Undo everything, then pause.
     Tidy,
-    /// End.
+    /// End the thread.
     End,
 }
 
-/// How many writers, and how much they write.
+/// Number of writers and their rate.
 #[derive(Debug, Clone)]
 pub(super) struct Pace {
     pub(super) seed: u64,
     pub(super) writers: u64,
-    /// Requests per second, of all of them.
+    /// Total requests per second.
     pub(super) per_second: u32,
     pub(super) filling: u32,
 }
 
-/// What they did.
+/// Results of the writers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Written {
     /// Changes by kind.
     pub(super) changes: BTreeMap<String, u64>,
-    /// Requests that were answered with success.
+    /// Number of successful requests.
     pub(super) requests: u64,
-    /// Requests that were asked for again, by reason.
+    /// Retried requests by reason.
     pub(super) again: BTreeMap<String, u64>,
-    /// Answers that nobody expected.
+    /// Unexpected responses.
     pub(super) unexpected: Vec<String>,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Writers {
 }
 
 impl Writers {
-    /// Starts them; they write at once.
+    /// Starts the writers, which write at once.
     pub(super) fn start(from: &Namespace, base: &str, pace: &Pace) -> Result<Self> {
         ensure!(pace.writers >= WRITERS_MIN, "a soak has at least {WRITERS_MIN} writers");
         let mut writers = Self {
@@ -105,24 +105,24 @@ impl Writers {
             };
             writers.threads.push(from.spawn(&format!("writer-{index}"), move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                runtime.expect("a writer has a runtime").block_on(writer.run());
+                runtime.expect("a runtime can be created for each writer").block_on(writer.run());
             })?);
             writers.obeyed.push(obeyed);
         }
         Ok(writers)
     }
 
-    /// Tells all of them, and waits until they obey.
+    /// Sends an order to all writers and waits until they follow it.
     pub(super) fn tell(&self, order: Order) -> Result<()> {
         self.order.store(order as u8, Ordering::SeqCst);
-        wait::until_within(OBEDIENCE, "the writers to obey", || {
+        wait::until_within(OBEDIENCE, "the writers to follow the order", || {
             let slow = self.obeyed.iter().position(|obeyed| obeyed.load(Ordering::SeqCst) != order as u8);
             ensure!(slow.is_none(), "writer {slow:?} does not: {:?}", self.written().unexpected);
             Ok(())
         })
     }
 
-    /// Requests so far.
+    /// Returns the number of requests so far.
     pub(super) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
@@ -132,7 +132,7 @@ impl Writers {
         Written { requests: self.requests(), ..written.clone() }
     }
 
-    /// Ends them, and says what they did.
+    /// Ends the writers and returns their results.
     pub(super) fn end(mut self) -> Written {
         self.join();
         self.written()
@@ -160,7 +160,7 @@ struct Writer {
     obeyed: Arc<AtomicU8>,
     requests: Arc<AtomicU64>,
     written: Arc<Mutex<Written>>,
-    /// Between two requests.
+    /// Interval between two requests.
     step: Duration,
 }
 
@@ -188,7 +188,7 @@ impl Writer {
         }
     }
 
-    /// Makes one change at its time; answers when the next is due.
+    /// Performs one change at its time and returns the time of the next.
     async fn change(&mut self, mut due: Instant) -> Instant {
         let change = self.estate.next();
         for call in &change.calls {
@@ -206,9 +206,9 @@ impl Writer {
         loop {
             match self.ask(call).await {
                 Ok((200 | 201 | 204, _)) => _ = self.requests.fetch_add(1, Ordering::Relaxed),
-                // It was done the first time, and the answer was lost.
+                // The first attempt succeeded, but its response was lost.
                 Ok((404, _)) if was_asked && call.method == "DELETE" => {}
-                // Not answered, not admitted any more, or it lost races: it is asked for again.
+                // No response, rejected by admission, or lost races: retry.
                 outcome if !self.is_ending() && matches!(outcome, Err(_) | Ok((429 | 503 | 412, _))) => {
                     was_asked = true;
                     self.ask_again_because(
@@ -253,7 +253,7 @@ impl Writer {
     }
 }
 
-/// Why there was no answer.
+/// Returns the reason for a missing response.
 fn reason(error: &anyhow::Error) -> String {
     let error = error.downcast_ref::<reqwest::Error>();
     let (is_timeout, is_connect) =

@@ -1,4 +1,4 @@
-//! An agent: two connections, one with the feed and one with the reports.
+//! Simulated agent with two connections: one for the feed and one for reports.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use tokio::{sync::watch, time::timeout};
 use super::{node, serve::Follower};
 use crate::cluster::control::no_tls;
 
-/// Time between reports without progress.
+/// Interval between reports without progress.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
-/// How long a request may take on a busy machine.
+/// Request timeout on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a feed may be silent: three heartbeats.
+/// Maximum silence of a feed: three heartbeats.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// Longest line of a feed, in bytes.
+/// Maximum length of a feed line in bytes.
 const LINE_BYTES_MAX: usize = 32 << 20;
-/// How lines begin that are not looked into: what an agent does with them is not what is measured.
+/// Prefixes of lines that are not parsed: their processing in an agent is not part of the measurement.
 const SKIPPED: [&[u8]; 5] = [
     br#"{"type":"service""#,
     br#"{"type":"network""#,
@@ -31,7 +31,7 @@ const SKIPPED: [&[u8]; 5] = [
     br#"{"type":"addressRemoved""#,
 ];
 
-/// Follows and reports until something breaks.
+/// Follows the feed and reports until an error occurs.
 pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> Result<()> {
     let client = Client::builder()
         .tls_backend_preconfigured(no_tls()?)
@@ -61,7 +61,7 @@ async fn listen(
     let mut has_begun = false;
     loop {
         let moved = timeout(SILENCE_MAX, feed.next(hear)).await.context("the feed is silent")??;
-        // The first batch says that control knows the node, also when nothing is new in it.
+        // The first batch confirms that control has registered the node, even if the batch is empty.
         if *held != Some(moved) || !has_begun {
             has_begun = true;
             ensure!(held.is_none_or(|held| held <= moved), "the feed went back from {held:?} to {moved}");
@@ -71,12 +71,13 @@ async fn listen(
     }
 }
 
-/// The position that a line leads to, if it ends a batch. Between the first line and the first `synced` there is no heartbeat.
+/// Returns the position of a line that ends a batch. There is no heartbeat between the first line and the
+/// first `synced`.
 fn hear(line: &[u8]) -> Result<Option<Position>> {
     if SKIPPED.iter().any(|skipped| line.starts_with(skipped)) {
         return Ok(None);
     }
-    Ok(match serde_json::from_slice(line).context("a line of the feed")? {
+    Ok(match serde_json::from_slice(line).context("parsing a line of the feed")? {
         Frame::Synced { position } | Frame::Heartbeat { position } => Some(position),
         Frame::Start { .. }
         | Frame::Network(_)
@@ -89,7 +90,7 @@ fn hear(line: &[u8]) -> Result<Option<Position>> {
     })
 }
 
-/// Reports at once after every step, the newest one if there were several, and now and then.
+/// Reports after every step and at intervals; several steps at once result in one report of the newest.
 async fn report(
     follower: &Follower,
     client: &Client,
@@ -97,7 +98,7 @@ async fn report(
 ) -> Result<()> {
     let url = format!("http://{}/v1/nodes/{}/report", follower.server, node(follower.number));
     let mut report = first_report(follower)?;
-    // An agent says nothing before it has been heard.
+    // An agent sends no report before its first batch.
     known.changed().await.context("the feed has ended")?;
     loop {
         let position = known.borrow_and_update().unwrap_or_default();
@@ -114,7 +115,8 @@ async fn report(
     }
 }
 
-/// What a healthy agent says of a machine with one interface, where nothing is announced and no endpoint checked.
+/// Builds the report of a healthy agent with one interface, without announcements or health-checked
+/// endpoints.
 fn first_report(follower: &Follower) -> Result<Report> {
     let [high, low] = follower.number.to_be_bytes();
     let address = format!("172.{}.{low}.10", 16 + high);
@@ -135,19 +137,20 @@ fn first_report(follower: &Follower) -> Result<Report> {
         "bgpRoutesComplete": true,
         "healthComplete": true,
     });
-    serde_json::from_value(report).context("the report of a healthy agent")
+    serde_json::from_value(report).context("building the report of a healthy agent")
 }
 
-/// The lines of an answer.
+/// Line reader of a streamed response.
 pub(super) struct Lines {
     pub(super) answer: Response,
     pub(super) rest: Vec<u8>,
-    /// How much of `rest` has no end of a line.
+    /// Length of the prefix of `rest` that is known to contain no newline.
     pub(super) looked: usize,
 }
 
 impl Lines {
-    /// What the next line says that says something; of what has come already, the last.
+    /// Returns the value of the next line for which `hear` returns one; of the lines received together, the
+    /// last.
     pub(super) async fn next<T>(&mut self, hear: impl Fn(&[u8]) -> Result<Option<T>>) -> Result<T> {
         loop {
             let piece = self.answer.chunk().await?.context("the stream has ended")?;

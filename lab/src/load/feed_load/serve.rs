@@ -1,4 +1,4 @@
-//! The process of some followers: does what it is told by lines, until nobody tells it any more.
+//! Process with a group of followers: executes the orders on stdin until stdin closes.
 
 use std::{
     io::{Write, stdout},
@@ -18,29 +18,29 @@ use tokio::{
 
 use super::{Role, agent, socket, tally::Tally, watcher};
 
-/// How long all may take to have something, on a machine that is busy with other tests.
+/// Timeout for all followers to reach a revision, on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(240);
-/// The shortest and the longest wait before a follower that was cut off comes back: those of a real agent the first time.
+/// Reconnect delay after a cut, in milliseconds: the first backoff step of a real agent.
 const PAUSE_MS: std::ops::Range<u64> = 100..200;
 
-/// What the process is to be.
+/// Configuration of the process.
 #[derive(Debug, Clone)]
 pub struct Orders {
-    /// What its followers are.
+    /// Kind of the followers.
     pub role: Role,
-    /// Whom they follow.
+    /// Server to connect to.
     pub server: SocketAddr,
-    /// The number of the first.
+    /// Index of the first follower.
     pub first: u16,
-    /// How many there are.
+    /// Number of followers.
     pub count: u16,
-    /// The address that they come from.
+    /// Source address of the followers.
     pub from: IpAddr,
-    /// What they have at the beginning.
+    /// Position to resume from.
     pub resume: Option<Position>,
 }
 
-/// One of them.
+/// One follower.
 #[derive(Debug, Clone)]
 pub(super) struct Follower {
     pub(super) number: u16,
@@ -52,13 +52,13 @@ pub(super) struct Follower {
 /// Runs the followers until stdin ends.
 ///
 /// # Errors
-/// An order is none, or something never comes to pass.
+/// Returns an error for an unknown order or on timeout of one.
 pub fn serve(orders: &Orders) -> Result<()> {
-    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("the limit of files")?;
-    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("the limit of files")?;
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the limit of open files")?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("cannot read the limit of open files")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
     let outcome = runtime.block_on(run(orders));
-    // A thread of the runtime may wait for a line of stdin that never comes.
+    // A runtime thread may be blocked on a stdin read that never returns.
     runtime.shutdown_background();
     outcome
 }
@@ -80,7 +80,7 @@ async fn run(orders: &Orders) -> Result<()> {
                 let Some(line) = line? else { return Ok(()) };
                 obey(&line, &tally, &is_joined).await?;
             }
-            Some(ended) = tasks.join_next() => bail!("a follower ended: {ended:?}"),
+            Some(ended) = tasks.join_next() => bail!("a follower task ended: {ended:?}"),
         }
     }
 }
@@ -96,7 +96,7 @@ async fn obey(order: &str, tally: &Tally, is_joined: &watch::Sender<bool>) -> Re
             let revision = revision.parse().with_context(|| format!("`{order}`"))?;
             timeout(PATIENCE, tally.reach(revision))
                 .await
-                .with_context(|| format!("not all have {revision}"))?;
+                .with_context(|| format!("not all followers reached {revision}"))?;
             out.push_str("await\n");
         }
         ("cut", _) => {
@@ -114,13 +114,13 @@ async fn obey(order: &str, tally: &Tally, is_joined: &watch::Sender<bool>) -> Re
                 out.push_str(&format!("{} {} {}\n", one.follower, one.revision, one.at_ns));
             }
         }
-        _ => bail!("`{order}` is no order"),
+        _ => bail!("unknown order `{order}`"),
     }
     let mut stdout = stdout().lock();
-    stdout.write_all(out.as_bytes()).and_then(|()| stdout.flush()).context("stdout is gone")
+    stdout.write_all(out.as_bytes()).and_then(|()| stdout.flush()).context("stdout is closed")
 }
 
-/// Follows for ever; whatever ends it, a follower comes back.
+/// Follows for ever; a follower reconnects after any error.
 async fn live(role: Role, follower: Follower, resume: Option<Position>, mut joined: watch::Receiver<bool>) {
     let mut held = resume;
     let mut random = u64::from(follower.number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -132,7 +132,7 @@ async fn live(role: Role, follower: Follower, resume: Option<Position>, mut join
             () = follow(role, &follower, &mut held) => {}
             _ = joined.changed() => {}
         }
-        // Spread as those of agents are, who know nothing of each other.
+        // Random delay, like that of independent agents.
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let pause = PAUSE_MS.start + (random >> 33) % (PAUSE_MS.end - PAUSE_MS.start);
         if joined.wait_for(|is_joined| *is_joined).await.is_err() {
@@ -149,7 +149,7 @@ async fn follow(role: Role, follower: &Follower, held: &mut Option<Position>) {
         Role::Socket => socket::follow(follower).await,
     };
     if let Err(error) = ended {
-        // Beside the lines of the answers; whoever looks for the reason of a failure finds it.
+        // To stderr, apart from the replies on stdout, as a diagnosis of failures.
         let _ = writeln!(std::io::stderr(), "follower {}: {error:#}", follower.number);
     }
 }

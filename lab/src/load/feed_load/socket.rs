@@ -1,14 +1,15 @@
-//! A socket that takes messages of a length, each of which ends with its number: what sending to so many costs at least.
+//! Raw TCP client for messages of fixed length that end with their number: the lower bound for the cost of a
+//! fan-out.
 
 use anyhow::{Context, Result, ensure};
 use tokio::{io::AsyncReadExt, net::TcpSocket};
 
 use super::serve::Follower;
 
-/// Bytes of a message at most.
+/// Maximum length of a message in bytes.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-/// Takes messages until something breaks: their length comes first, as eight bytes.
+/// Receives messages until an error occurs. The stream starts with the message length as eight bytes.
 pub(super) async fn follow(follower: &Follower) -> Result<()> {
     let socket = TcpSocket::new_v4().context("no socket")?;
     socket.bind((follower.from, 0).into()).context("no address")?;

@@ -1,4 +1,4 @@
-//! What the followers of one process have seen.
+//! Observations of the followers of one process.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 use super::{Seen, now_ns};
 
-/// What has been seen and not been told; a run of minutes at a thousand followers has less.
+/// Maximum number of undrained observations; a run of minutes with a thousand followers stays below.
 const SEEN_MAX: usize = 20_000_000;
 
 /// Shared by all followers of the process.
@@ -23,7 +23,7 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     seen: Vec<Seen>,
-    /// How far each follower is.
+    /// Revision reached by each follower.
     has: Vec<u64>,
 }
 
@@ -37,7 +37,7 @@ impl Tally {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A follower has everything up to a revision.
+    /// Records that a follower holds everything up to a revision.
     pub(super) fn note(&self, follower: u16, revision: u64) {
         let at_ns = now_ns();
         let mut state = self.lock();
@@ -55,7 +55,7 @@ impl Tally {
         std::mem::take(&mut self.lock().seen)
     }
 
-    /// Waits until all have everything up to a revision.
+    /// Waits until all followers hold everything up to a revision.
     pub(super) async fn reach(&self, revision: u64) {
         while self.lock().has.iter().any(|has| *has < revision) {
             self.0.bell.notified().await;

@@ -1,4 +1,4 @@
-//! A watcher of the public API.
+//! Simulated client of the public watch API.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use tokio::time::timeout;
 use super::{agent::Lines, serve::Follower};
 use crate::cluster::control::no_tls;
 
-/// How long the head of the answer may take on a busy machine.
+/// Timeout for the response headers on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a watch may be silent: three heartbeats.
+/// Maximum silence of a watch: three heartbeats.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// What of an event says where it leads to; the last event of a revision has a position.
+/// The position of an event. Only the last event of a revision has one.
 #[derive(Deserialize)]
 struct Event {
     position: Option<Position>,
 }
 
-/// Watches until something breaks.
+/// Follows the watch until an error occurs.
 pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> Result<()> {
     let client = Client::builder()
         .tls_backend_preconfigured(no_tls()?)
@@ -32,7 +32,7 @@ pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> 
     let mut url = format!("http://{}/v1/watch?kinds=EndpointSet", follower.server);
     if let Some(held) = held {
         url.push_str(&format!("&resume={held}"));
-        // It has this, as an agent has that is heard for the first time.
+        // Counted as held, like the resume position of an agent at its first report.
         follower.tally.note(follower.number, held.revision.0);
     }
     let answer = timeout(REQUEST_TIMEOUT, client.get(url).send()).await.context("no answer")??;
@@ -44,7 +44,7 @@ pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> 
     }
 }
 
-/// The position of an event that has one. The head is enough: the object stands behind it.
+/// Returns the position of an event, if it has one. Only the head of the line, before the object, is parsed.
 fn hear(line: &[u8]) -> Result<Option<Position>> {
     const OBJECT: &[u8] = br#","object":"#;
     let head = line.windows(OBJECT.len()).position(|window| window == OBJECT);

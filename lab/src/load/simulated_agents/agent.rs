@@ -1,4 +1,4 @@
-//! One agent of a herd: it follows its feed and reports, and has no kernel.
+//! A single simulated agent: follows its feed and sends reports, without a kernel.
 
 use std::{
     collections::BTreeMap,
@@ -22,25 +22,25 @@ use tokio::{
 
 use super::{Behaviour, Heard, Member};
 
-/// How often an agent reports when nothing is new: half of the server's lease. Real ones do so every five seconds; where hundreds
-/// share a machine with the server and much else, that would be most of what the machine does.
+/// Interval between reports without changes: half of the server's lease. Real agents report every five
+/// seconds; with hundreds of agents on one machine, that would be most of its load.
 const REPORT_EVERY: Duration = Duration::from_secs(7);
-/// What comes within this time after a change is in one report.
+/// Changes within this time are coalesced into one report.
 const GATHER: Duration = Duration::from_millis(100);
-/// Before an agent connects again.
+/// Delay before a reconnect.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long one request may take on a busy machine.
+/// Request timeout on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest line of a feed, in bytes; the server's own limit of an object is far below.
+/// Maximum length of a feed line in bytes; the server's object limit is far below.
 const LINE_MAX: usize = 16 * 1024 * 1024;
-/// How the lines begin that an agent of a herd does not look into: most of what it is sent.
+/// Prefixes of lines that a simulated agent does not parse: most of the feed.
 const SKIPPED: [&[u8]; 2] = [br#"{"type":"service""#, br#"{"type":"network""#];
 
-/// The control server, as agents reach it.
+/// The control server as seen by agents.
 pub(super) struct Control {
     pub(super) client: Client,
     pub(super) base: String,
-    /// Of the requests that the herd may have under way.
+    /// Limits the concurrent requests of the herd.
     pub(super) requests: Arc<Semaphore>,
     pub(super) heard: Heard,
 }
@@ -49,18 +49,19 @@ pub(super) struct Agent {
     control: Control,
     member: Member,
     told: watch::Receiver<Behaviour>,
-    /// Where it began.
+    /// Start position.
     begun: Position,
     received: Position,
-    /// The epoch of each address in which the node has a part, and whether it is the first.
+    /// For each address with this node as a candidate: its epoch, and true if the node is the first
+    /// candidate.
     parts: BTreeMap<IpAddr, (u64, bool)>,
-    /// Parts that control has not been told of.
+    /// Changes of `parts` that are not reported yet.
     news: BTreeMap<IpAddr, Option<(u64, bool)>>,
     is_complete_told: bool,
     has_reported: bool,
 }
 
-/// Creates the Node of a member. That it exists already is as good.
+/// Creates the Node of a member. An existing Node is not an error.
 pub(super) async fn register(client: &Client, base: &str, member: &Member) -> Result<()> {
     let Member { node, networks, zone, behaviour: _ } = member;
     let addresses: Vec<_> = networks.iter().map(|network| network.addr().to_string()).collect();
@@ -99,24 +100,24 @@ impl Agent {
         }
     }
 
-    /// Follows and reports for ever.
+    /// Follows the feed and reports for ever.
     pub(super) async fn run(mut self) {
         loop {
             self.wait_to_speak().await;
-            // Whatever ends it, an agent comes back.
+            // An agent reconnects after any error.
             let _ = self.follow().await;
             sleep(PAUSE).await;
         }
     }
 
-    /// An agent that is to be silent is heard once, and then no more.
+    /// Blocks while the agent is silent. A silent agent still sends its first report.
     async fn wait_to_speak(&mut self) {
         if !self.has_reported {
             return;
         }
         let is_speaking = |behaviour: &Behaviour| *behaviour != Behaviour::IsSilent;
         if self.told.wait_for(is_speaking).await.is_err() {
-            // The herd is gone, and this task with it in a moment.
+            // The herd was dropped, and this task ends with it shortly.
             std::future::pending().await
         }
     }
@@ -136,13 +137,13 @@ impl Agent {
                     }
                 }
                 changed = self.told.changed() => {
-                    changed.context("the herd is gone")?;
+                    changed.context("the herd was dropped")?;
                     due = Instant::now();
                 }
                 () = tokio::time::sleep_until(due) => {
                     self.report().await?;
                     if *self.told.borrow() == Behaviour::IsSilent {
-                        bail!("it is to be silent");
+                        bail!("the agent is configured to be silent");
                     }
                     due = Instant::now() + REPORT_EVERY;
                 }
@@ -150,12 +151,12 @@ impl Agent {
         }
     }
 
-    /// Takes a line; says whether control should hear of it soon.
+    /// Processes a line and returns true if a report is due soon.
     fn hear(&mut self, line: &[u8]) -> Result<bool> {
         if SKIPPED.iter().any(|skipped| line.starts_with(skipped)) {
             return Ok(false);
         }
-        match serde_json::from_slice(line).context("a line of the feed")? {
+        match serde_json::from_slice(line).context("parsing a line of the feed")? {
             Frame::Synced { position } => {
                 let is_new = position != self.received;
                 self.received = position;
@@ -203,7 +204,7 @@ impl Agent {
         Ok(())
     }
 
-    /// How far it says it is.
+    /// Returns the position to report as verified.
     fn verified(&self) -> Position {
         if *self.told.borrow() == Behaviour::Lags { self.begun } else { self.received }
     }
@@ -247,7 +248,7 @@ impl Agent {
         let now = now();
         let part = |(epoch, is_first): (u64, bool)| {
             let (role, reason) =
-                if is_first { ("Owner", "first candidate") } else { ("Standby", "another is before it") };
+                if is_first { ("Owner", "first candidate") } else { ("Standby", "first candidate") };
             json!({"role": role, "epoch": epoch, "since": now, "reason": reason, "interfaces": ["eth0"]})
         };
         let (mut parts, mut gone) = (serde_json::Map::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! A large cluster: a real control server with hundreds of agents of a herd and thousands of Services, for the page and for
-//! benchmarks.
+//! Large cluster for the web page and benchmarks: a real control server with hundreds of simulated agents and
+//! thousands of Services.
 
 use std::{
     io::Write,
@@ -23,24 +23,25 @@ use crate::{
     },
 };
 
-/// Where the control server listens, inside its namespace: on loopback, where it serves without TLS and tokens.
+/// Listening address of the control server in its namespace: loopback, where it serves without TLS and
+/// tokens.
 const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7440);
-/// Services in one request with their endpoints; the server takes 5,000 objects and 8 MiB.
+/// Services with their endpoints per request; the server accepts 5,000 objects and 8 MiB.
 const BATCH: u32 = 2_000;
 
-/// How long hundreds of agents may take to be heard where a machine is busy with other tests as well.
+/// Timeout for the reports of hundreds of agents on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// How large.
+/// Size of the cluster.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Nodes with an agent.
+    /// Number of nodes with an agent.
     pub nodes: u16,
-    /// Services, with two to six endpoints each.
+    /// Number of Services, with two to six endpoints each.
     pub services: u32,
-    /// Further arguments of the control server.
+    /// Extra arguments of the control server.
     pub arguments: Vec<String>,
-    /// The program of the control server; that of this build when left out.
+    /// Control server binary; the default is the one of this build.
     pub program: Option<PathBuf>,
 }
 
@@ -50,30 +51,31 @@ impl Default for Options {
     }
 }
 
-/// A large cluster that runs. Dropping it ends and removes everything.
+/// A running large cluster. Dropping it ends and removes everything.
 #[derive(Debug)]
 pub struct Large {
-    /// Its agents.
+    /// The simulated agents.
     pub herd: Herd,
     /// The control server.
     pub server: Process,
-    /// A client of the control server, in its namespace.
+    /// API client in the namespace of the control server.
     pub api: Http,
-    /// Where everything of it is.
+    /// Namespace of the whole cluster.
     pub namespace: Namespace,
-    /// How long each part of bringing it up took, to be printed.
+    /// Duration of each startup step, for display.
     pub times: Vec<(&'static str, Duration)>,
     options: Options,
-    /// The position of all objects.
+    /// Position after all objects were created.
     filled: Position,
     _directory: Scratch,
 }
 
 impl Large {
-    /// Brings up the server, all objects and all agents, and waits until the server knows of each agent how far it is.
+    /// Starts the server, creates all objects, starts all agents, and waits until the server has the status
+    /// of each agent.
     ///
     /// # Errors
-    /// A binary is not built, or something is refused.
+    /// Returns an error if a binary is not built or the server rejects a request.
     pub fn start(options: Options) -> Result<Self> {
         let mut laps = Laps::new();
         let directory = machines::directory()?;
@@ -100,7 +102,7 @@ impl Large {
         };
         large.wait_verified(position, u64::from(large.options.nodes))?;
         laps.end("agents");
-        // What lags needs something to lag behind.
+        // Lagging agents need a newer revision to lag behind.
         let touched = large.touch()?;
         large.wait_verified(touched, large.well_nodes())?;
         laps.end("settled");
@@ -108,35 +110,35 @@ impl Large {
         Ok(large)
     }
 
-    /// The address of the page, and of the API.
+    /// Returns the URL of the page and of the API.
     #[must_use]
     pub fn url(&self) -> &str {
         self.api.url()
     }
 
-    /// The namespace and name of a Service, by its number from 0.
+    /// Returns the namespace and name of a Service by its number, from 0.
     #[must_use]
     pub fn service(&self, number: u32) -> (&'static str, String) {
         objects::key(number)
     }
 
-    /// The name of a node, by its number from 0.
+    /// Returns the name of a node by its number, from 0.
     #[must_use]
     pub fn node(&self, number: u16) -> String {
         objects::node_name(number)
     }
 
-    /// Nodes that have everything and say so.
+    /// Returns the number of nodes that converge.
     #[must_use]
     pub fn well_nodes(&self) -> u64 {
         let nodes = self.options.nodes;
         u64::from(if nodes <= 2 * objects::UNWELL { nodes } else { nodes - objects::UNWELL })
     }
 
-    /// Writes something that changes no packet's way; gives the position that holds it.
+    /// Writes a change without effect on traffic and returns its position.
     ///
     /// # Errors
-    /// It is refused.
+    /// Returns an error if the server rejects it.
     pub fn touch(&self) -> Result<Position> {
         let (namespace, name) = objects::key(1);
         let path = format!("/v1/namespaces/{namespace}/services/{name}");
@@ -148,10 +150,10 @@ impl Large {
         Ok(Position { revision: Revision(revision), ..self.filled })
     }
 
-    /// Waits until control has taken reports of so many agents that say that they have everything up to a position.
+    /// Waits until `wanted` agents have reported a position as verified.
     ///
     /// # Errors
-    /// One never has.
+    /// Returns an error on timeout.
     pub fn wait_verified(&self, position: Position, wanted: u64) -> Result<()> {
         wait::until_within(PATIENCE, &format!("{wanted} agents to have {position}"), || {
             let have = self.herd.verified(position) as u64;
@@ -170,7 +172,7 @@ impl Drop for Large {
     }
 }
 
-/// Times between steps.
+/// Stopwatch for consecutive steps.
 struct Laps {
     begun: Instant,
     times: Vec<(&'static str, Duration)>,
@@ -196,7 +198,7 @@ fn plan(options: &Options, namespace: &Namespace, directory: &Scratch) -> Result
         format!("--listen={CONTROL}"),
         format!("--store=sqlite:{}", directory.path().join("control.sqlite").display()),
         "--service-cidr=10.96.0.0/12".to_owned(),
-        // What is brought up at once is more than anybody would change at once.
+        // The initial bulk load exceeds the limits for regular changes.
         "--guard-vips-percent=100".to_owned(),
         "--guard-endpoints-percent=100".to_owned(),
     ];
@@ -211,7 +213,7 @@ fn plan(options: &Options, namespace: &Namespace, directory: &Scratch) -> Result
     })
 }
 
-/// Writes all objects; gives the position that holds them.
+/// Creates all objects and returns their position.
 fn fill(api: &Http, options: &Options) -> Result<Position> {
     let apply = |objects: Vec<Value>| -> Result<Position> {
         let answer = api.send_json("POST", "/v1/apply", &Value::Array(objects))?.success()?.json();

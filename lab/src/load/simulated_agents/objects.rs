@@ -1,5 +1,5 @@
-//! What a large cluster consists of: Nodes, Services and their endpoints, always the same ones for the same numbers. Most of
-//! it is well; what is not is what people look for on a page, a few of each.
+//! Deterministic objects of a large cluster: Nodes, Services and their endpoints, derived from their numbers.
+//! Most are healthy; a few of each kind of problem exist for the page.
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
@@ -12,22 +12,22 @@ use serde_json::{Value, json};
 
 use super::{Behaviour, Member};
 
-/// Of so many Services, one has no endpoints at all.
+/// One in this number of Services has no endpoints.
 const WITHOUT_ENDPOINTS_EVERY: u32 = 997;
-/// Of so many, one has endpoints of which none is ready.
+/// One in this number of Services has no ready endpoint.
 const NOT_READY_EVERY: u32 = 743;
-/// Of so many, one has lost some of its endpoints.
+/// One in this number of Services has lost some of its endpoints.
 const DEGRADED_EVERY: u32 = 211;
-/// Of so many, one is taken out of service on purpose.
+/// One in this number of Services is disabled on purpose.
 const DISABLED_EVERY: u32 = 601;
-/// Of so many, one has an address for the outside.
+/// One in this number of Services has an external address.
 const LOAD_BALANCER_EVERY: u32 = 50;
-/// Of so many, one has a port on every node.
+/// One in this number of Services has a node port.
 const NODE_PORT_EVERY: u32 = 9;
-/// Nodes in the network of the addresses for the outside, one of which announces each of them.
+/// Number of nodes in the network of the external addresses, which announce them.
 const EDGE_NODES: u16 = 6;
 
-/// The number of the Service that some kernels refuse.
+/// Number of the Service that some kernels reject.
 const REFUSED: u32 = 13;
 
 const NAMESPACES: [&str; 20] = [
@@ -56,17 +56,17 @@ const ROLES: [&str; 10] =
     ["api", "worker", "cache", "queue", "db", "admin", "front", "sync", "export", "gateway"];
 const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 
-/// The name of a node, by its number from 0.
+/// Returns the name of a node by its number, from 0.
 pub(super) fn node_name(number: u16) -> String {
     format!("node-{:03}", number + 1)
 }
 
-/// The agents: the last of them are not well, two of each kind.
+/// Returns the agents. The last ones are unhealthy, two of each kind.
 pub(super) fn members(nodes: u16) -> Vec<Member> {
     (0..nodes).filter_map(|number| member(number, nodes)).collect()
 }
 
-/// Agents that are not well.
+/// Number of unhealthy agents.
 pub(super) const UNWELL: u16 = 6;
 
 fn member(number: u16, nodes: u16) -> Option<Member> {
@@ -91,7 +91,7 @@ fn member(number: u16, nodes: u16) -> Option<Member> {
     })
 }
 
-/// The Service that some kernels refuse.
+/// Returns the Service that some kernels reject.
 fn refused() -> BTreeSet<ServiceKey> {
     let (namespace, name) = key(REFUSED);
     let key = Label::parse(namespace).ok().zip(Name::parse(&name).ok());
@@ -102,7 +102,7 @@ fn network(address: Ipv4Addr, length: u8) -> Option<IpNet> {
     Ipv4Net::new(address, length).ok().map(IpNet::from)
 }
 
-/// What Services get addresses from.
+/// Returns the pool and advertisement of the external addresses.
 pub(super) fn settings() -> Vec<Value> {
     let object = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
     vec![
@@ -111,7 +111,7 @@ pub(super) fn settings() -> Vec<Value> {
     ]
 }
 
-/// A Service with its endpoints, by its number from 0.
+/// Returns a Service and its endpoints by number, from 0.
 pub(super) fn service(number: u32, nodes: u16) -> Vec<Value> {
     let (namespace, name) = key(number);
     let metadata = |labels: Value| json!({"namespace": namespace, "name": name, "labels": labels});
@@ -135,7 +135,7 @@ pub(super) fn service(number: u32, nodes: u16) -> Vec<Value> {
     objects
 }
 
-/// The namespace and name of a Service, by its number from 0.
+/// Returns the namespace and name of a Service by its number, from 0.
 pub(super) fn key(number: u32) -> (&'static str, String) {
     let place = number as usize;
     let role = ROLES[(place / NAMESPACES.len()) % ROLES.len()];
@@ -143,7 +143,7 @@ pub(super) fn key(number: u32) -> (&'static str, String) {
 }
 
 fn endpoints(number: u32, nodes: u16) -> Vec<Value> {
-    // Two to six.
+    // Two to six endpoints.
     let total = 2 + number % 5;
     let ready = match number {
         _ if number % NOT_READY_EVERY == 7 => 0,

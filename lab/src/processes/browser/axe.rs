@@ -1,4 +1,4 @@
-//! Checks a page for what keeps people out, by axe-core, which is fetched for tests only and is no part of the product.
+//! Accessibility checks with axe-core, which is fetched for tests only and is not part of the product.
 
 use std::{
     fs,
@@ -12,26 +12,26 @@ use serde_json::Value;
 use super::{Browser, kept_directory};
 use crate::host::shell;
 
-/// The manifest and the lock file, which name the version and its checksum; `npm ci` refuses anything else.
+/// The npm manifest and lock file, which pin the version and its checksum; `npm ci` rejects any other.
 const MANIFEST: &str = include_str!("axe/package.json");
 const LOCK: &str = include_str!("axe/package-lock.json");
 
-/// One fetch at a time in this process.
+/// Serializes fetches within this process.
 static FETCH: Mutex<()> = Mutex::new(());
 
-/// Something that axe-core found.
+/// A violation reported by axe-core.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The rule, such as `color-contrast`.
+    /// Rule identifier, such as `color-contrast`.
     pub rule: String,
-    /// How bad it is: minor, moderate, serious or critical.
+    /// Severity: minor, moderate, serious or critical.
     pub impact: String,
-    /// What is wrong and where, to be read.
+    /// Human-readable description with the affected elements.
     pub text: String,
 }
 
 impl Finding {
-    /// Whether it keeps people out.
+    /// True if the violation blocks users: serious or critical.
     #[must_use]
     pub fn is_serious(&self) -> bool {
         matches!(self.impact.as_str(), "serious" | "critical")
@@ -39,10 +39,11 @@ impl Finding {
 }
 
 impl Browser {
-    /// What axe-core finds in the page as it is shown, by the rules of WCAG 2.2 AA and by its own best practices.
+    /// Runs axe-core on the current page with the WCAG 2.2 AA and best-practice rules and returns its
+    /// findings.
     ///
     /// # Errors
-    /// It cannot be fetched, or does not run.
+    /// Returns an error if axe-core cannot be fetched or does not run.
     pub fn axe(&mut self) -> Result<Vec<Finding>> {
         let source = fs::read_to_string(library()?).context("axe-core cannot be read")?;
         self.script(&format!("if (!window.axe) {{ {source} }}"), &[])?;
@@ -54,29 +55,24 @@ impl Browser {
             &[],
         )?;
         ensure!(found["error"].is_null(), "axe-core failed: {found}");
-        ensure!(found["passes"].as_u64().unwrap_or(0) > 0, "axe-core looked at nothing");
+        ensure!(found["passes"].as_u64().unwrap_or(0) > 0, "axe-core checked no element");
         Ok(found["violations"].as_array().into_iter().flatten().map(finding).collect())
     }
 
-    /// Demands that axe-core finds nothing serious or critical.
+    /// Asserts that axe-core reports no serious or critical finding.
     ///
     /// # Errors
-    /// It does; each finding is in the error.
+    /// Returns each such finding.
     pub fn expect_accessible(&mut self) -> Result<()> {
         let serious: Vec<_> =
             self.axe()?.into_iter().filter(Finding::is_serious).map(|found| found.text).collect();
-        ensure!(
-            serious.is_empty(),
-            "{} serious findings of axe-core:\n{}",
-            serious.len(),
-            serious.join("\n")
-        );
+        ensure!(serious.is_empty(), "{} serious axe-core findings:\n{}", serious.len(), serious.join("\n"));
         Ok(())
     }
 }
 
 fn finding(found: &Value) -> Finding {
-    /// Places that are listed of one rule.
+    /// Maximum number of elements listed per rule.
     const PLACES_MAX: usize = 5;
     let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
     let nodes = found["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -92,11 +88,11 @@ fn finding(found: &Value) -> Finding {
         })
         .collect();
     let (rule, impact) = (text("id"), text("impact"));
-    let text = format!("{impact} {rule}: {} ({} places)\n{}", text("help"), nodes.len(), places.join("\n"));
+    let text = format!("{impact} {rule}: {} ({} elements)\n{}", text("help"), nodes.len(), places.join("\n"));
     Finding { rule, impact, text }
 }
 
-/// The path of axe-core, fetched once for this target directory.
+/// Returns the path of axe-core, which is fetched once per target directory.
 fn library() -> Result<PathBuf> {
     let directory = kept_directory()?.join("axe");
     let path = directory.join("node_modules/axe-core/axe.min.js");
@@ -105,7 +101,7 @@ fn library() -> Result<PathBuf> {
     if path.exists() && is_current(&directory.join("fetched-by.json")) {
         return Ok(path);
     }
-    // Fetched aside and renamed, because other test programs may do the same at the same time.
+    // Fetched into a temporary directory and renamed, because other test programs may fetch concurrently.
     let aside = tempfile::Builder::new().prefix("axe-").tempdir_in(kept_directory()?)?;
     fs::write(aside.path().join("package.json"), MANIFEST)?;
     fs::write(aside.path().join("package-lock.json"), LOCK)?;
@@ -116,9 +112,9 @@ fn library() -> Result<PathBuf> {
     let _ = fs::remove_dir_all(&directory);
     let fetched = aside.keep();
     if fs::rename(&fetched, &directory).is_err() {
-        // Another program was faster, with the same.
+        // Another program installed the same version first.
         let _ = fs::remove_dir_all(&fetched);
     }
-    ensure!(path.exists(), "npm did not bring {}", path.display());
+    ensure!(path.exists(), "npm did not install {}", path.display());
     Ok(path)
 }

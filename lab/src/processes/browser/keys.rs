@@ -1,4 +1,4 @@
-//! The keyboard, as a person without a mouse uses it.
+//! Keyboard input for tests of keyboard-only use.
 
 use anyhow::{Context, Result};
 use fantoccini::{
@@ -11,31 +11,31 @@ use super::Browser;
 /// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
-    /// A letter or sign.
+    /// A printable character.
     Of(char),
-    /// To the next element.
+    /// Moves to the next element.
     Tab,
-    /// To the element before.
+    /// Shift+Tab: moves to the previous element.
     BackTab,
-    /// What is focused is done.
+    /// Activates the focused element.
     Enter,
-    /// Out of what is open.
+    /// Closes the open dialog or menu.
     Escape,
-    /// Down.
+    /// Arrow down.
     Down,
-    /// Up.
+    /// Arrow up.
     Up,
-    /// A page down.
+    /// Page down.
     PageDown,
-    /// To the last.
+    /// Moves to the last item.
     End,
 }
 
 impl Browser {
-    /// Presses keys, one after the other, on what has the focus.
+    /// Presses keys one after another on the focused element.
     ///
     /// # Errors
-    /// The browser refuses.
+    /// Returns an error if the browser rejects the input.
     pub fn press(&mut self, pressed: &[Key]) -> Result<()> {
         let mut actions = KeyActions::new("keyboard".to_owned());
         for key in pressed {

@@ -1,4 +1,4 @@
-//! How Chromium is started, and that it is gone afterwards.
+//! Command line and environment of Chromium, and cleanup of its processes.
 
 use std::{fs, path::Path};
 
@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::Look;
 
-/// Nothing is fetched, asked or drawn that the page does not ask for. Root has no sandbox; nothing but the page under test is
-/// ever opened.
+/// Flags that disable background requests and system-dependent rendering. Root cannot use the sandbox; only
+/// the page under test is ever opened.
 const FLAGS: [&str; 14] = [
     "--headless",
     "--no-sandbox",
@@ -25,13 +25,13 @@ const FLAGS: [&str; 14] = [
     "--disable-sync",
     "--disable-extensions",
     "--disable-dev-shm-usage",
-    // Pictures of one machine are compared with those of another.
+    // Screenshots from different machines are compared.
     "--font-render-hinting=none",
     "--force-color-profile=srgb",
     "--hide-scrollbars",
 ];
 
-/// What a session of WebDriver is asked for.
+/// Returns the capabilities requested for a WebDriver session.
 pub(super) fn capabilities(profile: &Path, look: Look) -> Capabilities {
     let mut arguments: Vec<String> = FLAGS.iter().map(|&flag| flag.to_owned()).collect();
     arguments.push(format!("--user-data-dir={}", profile.join("profile").display()));
@@ -42,7 +42,7 @@ pub(super) fn capabilities(profile: &Path, look: Look) -> Capabilities {
     capabilities
 }
 
-/// Keeps caches and settings of the browser out of the home directory.
+/// Redirects caches and settings of the browser away from the home directory.
 pub(super) fn environment(profile: &Path) -> Vec<(String, String)> {
     let home = profile.display().to_string();
     ["HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "TMPDIR"]
@@ -51,7 +51,7 @@ pub(super) fn environment(profile: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Kills what still runs with a profile of ours: a driver that is killed leaves its browser behind.
+/// Kills the processes that still use one of our profiles: a killed driver leaves its browser behind.
 pub(super) fn kill_users_of(profile: &Path) {
     let wanted = profile.display().to_string();
     let Ok(processes) = fs::read_dir("/proc") else { return };

@@ -1,11 +1,11 @@
-//! What WebDriver says, read and written; commands of ChromeDriver that are beside the standard.
+//! WebDriver request and response codec, including ChromeDriver commands outside the standard.
 
 use fantoccini::wd::WebDriverCompatibleCommand;
 use http::Method;
 use serde_json::{Value, json};
 use url::{ParseError, Url};
 
-/// A command below the session's own address.
+/// A command relative to the session URL.
 #[derive(Debug)]
 pub(super) struct Command {
     path: &'static str,
@@ -13,12 +13,12 @@ pub(super) struct Command {
 }
 
 impl Command {
-    /// A command of Chromium's own protocol.
+    /// Builds a Chrome DevTools Protocol command.
     pub(super) fn devtools(command: &str, parameters: &Value) -> Self {
         Self { path: "goog/cdp/execute", body: json!({"cmd": command, "params": parameters}) }
     }
 
-    /// What was written to the console since the last time.
+    /// Builds a command that fetches the console entries since the last fetch.
     pub(super) fn console() -> Self {
         Self { path: "se/log", body: json!({"type": "browser"}) }
     }
@@ -34,14 +34,14 @@ impl WebDriverCompatibleCommand for Command {
     }
 }
 
-/// The port that ChromeDriver names when it is ready.
+/// Parses the port from the ready message of ChromeDriver.
 pub(super) fn port_in(log: &str) -> Option<u16> {
     let rest = log.split("successfully on port ").nth(1)?;
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
 }
 
-/// The lines of a console that say that something is wrong.
+/// Returns the console lines that report an error or a security violation.
 pub(super) fn complaints(log: &Value) -> Vec<String> {
     let lines = log.as_array().map(Vec::as_slice).unwrap_or_default();
     let is_wrong = |line: &&Value| line["level"] == "SEVERE" || line["source"] == "security";

@@ -116,7 +116,8 @@ impl Session {
         step.outputs
     }
 
-    /// When to call with [`Input::Timeout`] at the latest; `None`: nothing is due before something else happens.
+    /// Returns the latest time to call [`Self::handle`] with [`Input::Timeout`], or `None` if no timer is
+    /// pending.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let phase = match self.phase {

@@ -1,4 +1,5 @@
-//! What becomes of one prefix: to whom it is announced and how, and why not. Pure.
+//! Decision for one prefix: the peers it is advertised to, the attributes, or the reason it is withheld.
+//! Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,56 +14,56 @@ use model::{
     primitives::{community::Community, name::Name},
 };
 
-/// Addresses of one prefix that are shown: an aggregate may have any number.
+/// Maximum number of addresses listed for a prefix. An aggregate may contain any number.
 pub const ADDRESSES_SHOWN_MAX: usize = 256;
 
-/// The addresses of a prefix, by the Advertisement that makes it of them.
+/// Addresses of a prefix, by the Advertisement that maps them to it.
 pub type Members = BTreeMap<Name, Group>;
 
-/// The addresses that one Advertisement makes one prefix of.
+/// Addresses that one Advertisement maps to one prefix.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Group {
     open: BTreeSet<IpAddr>,
     closed: BTreeSet<IpAddr>,
 }
 
-/// Whether this node serves an address.
+/// Serving state of an address on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Member {
-    /// It does.
+    /// This node serves the address.
     Open,
-    /// It does not.
+    /// This node does not serve the address.
     Closed,
 }
 
-/// What becomes of one prefix.
+/// Decision for one prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// The addresses that it is announced for; while it is not, those that it would be announced for. Not more than
+    /// Addresses the prefix is advertised for, or would be if it were not withheld. At most
     /// [`ADDRESSES_SHOWN_MAX`].
     pub addresses: BTreeSet<IpAddr>,
-    /// What becomes of it at each peer that an Advertisement means; empty while nothing of it is served.
+    /// Decision for each peer that an Advertisement selects. Empty while no address of the prefix is served.
     pub peers: BTreeMap<Name, Choice>,
-    /// Why it is announced to nobody.
+    /// Reason for which the prefix is advertised to no peer.
     pub withheld: Option<String>,
 }
 
-/// What becomes of one prefix at one peer.
+/// Decision for one prefix at one peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// It is announced.
+    /// The prefix is advertised.
     Announce {
-        /// With these attributes.
+        /// Attributes of the route.
         route: Route,
-        /// What several Advertisements say differently, in words.
+        /// Description of the differences between several Advertisements.
         note: Option<String>,
     },
-    /// It is not; why, in words.
+    /// The prefix is withheld, for this reason.
     Withhold(String),
 }
 
 impl Group {
-    /// Takes an address in, or moves it.
+    /// Inserts an address, or changes its serving state.
     pub fn insert(&mut self, address: IpAddr, member: Member) {
         self.remove(address);
         match member {
@@ -71,13 +72,13 @@ impl Group {
         };
     }
 
-    /// Takes an address out.
+    /// Removes an address.
     pub fn remove(&mut self, address: IpAddr) {
         self.open.remove(&address);
         self.closed.remove(&address);
     }
 
-    /// Whether there is no address.
+    /// Returns true if there is no address.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.closed.is_empty()
@@ -85,7 +86,7 @@ impl Group {
 }
 
 impl Decision {
-    /// What a peer is to be told.
+    /// Returns the route for a peer, or `None` if it is withheld.
     #[must_use]
     pub fn route(&self, peer: &Name) -> Option<&Route> {
         match self.peers.get(peer)? {
@@ -95,7 +96,7 @@ impl Decision {
     }
 }
 
-/// Decides. `obstacle` says why this node does not serve an address.
+/// Decides on a prefix. `obstacle` returns the reason for which this node does not serve an address.
 #[must_use]
 pub fn decide<'a>(
     prefix: &IpNet,
@@ -145,7 +146,7 @@ fn means(advertisement: &BgpAdvertisement, peer: &Name) -> bool {
     advertisement.peers.is_empty() || advertisement.peers.contains(peer)
 }
 
-/// Why none of the addresses is served, said of the first one.
+/// Returns the reason for which no address is served: that of the first address.
 fn unserved<'a, 'b>(
     groups: impl Iterator<Item = &'b Group> + Clone,
     obstacle: impl Fn(&IpAddr) -> Option<&'a str>,
@@ -190,7 +191,7 @@ fn add(route: &mut Route, community: Community) {
     }
 }
 
-/// What Advertisements say otherwise than the first, whose word counts.
+/// Returns the fields in which Advertisements differ from the first one, whose values apply.
 fn differences(by: &[(&Name, &BgpAdvertisement)]) -> Vec<String> {
     let Some(((first_name, first), others)) = by.split_first() else { return Vec::new() };
     let say = |value: Option<u32>| value.map_or_else(|| "none".to_owned(), |value| value.to_string());

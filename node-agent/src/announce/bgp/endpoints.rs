@@ -1,4 +1,5 @@
-//! Whether somebody would answer at the load balancer addresses of a Service, if this node announced them. Pure.
+//! Gate for load balancer addresses: open if some endpoint would serve traffic that arrives at this node.
+//! Pure.
 
 use model::{
     cluster::compiled::{CompiledEndpoint, CompiledService},
@@ -8,32 +9,32 @@ use model::{
 
 use crate::announce::machine::Gate;
 
-/// What is known of one Service on this node.
+/// State of one Service on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
-    /// Whether the kernel holds it.
+    /// Open if the dataplane has programmed the Service.
     pub programmed: Gate,
-    /// Whether somebody answers.
+    /// Open if some endpoint serves.
     pub endpoints: Endpoints,
 }
 
-/// Whether somebody answers, by the family of the address.
+/// Endpoint gates by address family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoints {
-    /// At IPv4 addresses.
+    /// For IPv4 addresses.
     pub v4: Gate,
-    /// At IPv6 addresses.
+    /// For IPv6 addresses.
     pub v6: Gate,
 }
 
 impl Endpoints {
-    /// Of a Service on this node.
+    /// Computes the gates of a Service on this node.
     #[must_use]
     pub fn of(service: &CompiledService, node: &Name) -> Self {
         Self { v4: gate(service, node, IpFamily::V4), v6: gate(service, node, IpFamily::V6) }
     }
 
-    /// Of one family.
+    /// Returns the gate of one family.
     #[must_use]
     pub const fn get(&self, family: IpFamily) -> &Gate {
         match family {
@@ -42,8 +43,8 @@ impl Endpoints {
         }
     }
 
-    /// What is left of these when others take their place, before the kernel knows of those: what closes is closed at once,
-    /// what opens waits for the kernel.
+    /// Returns the gates during an update to `next` that the kernel has not applied yet: a closing gate
+    /// closes at once, an opening gate waits for the kernel.
     #[must_use]
     pub fn narrowed(&self, next: &Self) -> Self {
         let narrower = |before: &Gate, next: &Gate| match next {
@@ -54,7 +55,7 @@ impl Endpoints {
     }
 }
 
-/// One port that is answered is reason enough: the address as a whole is announced or not.
+/// Computes the gate of one family. One served port is enough, because an address is announced as a whole.
 fn gate(service: &CompiledService, node: &Name, family: IpFamily) -> Gate {
     let endpoints = || {
         let all = service.ports.iter().flat_map(|port| &port.endpoints);
@@ -69,9 +70,9 @@ fn gate(service: &CompiledService, node: &Name, family: IpFamily) -> Gate {
     }
     let is_any_ready = endpoints().any(is_ready);
     let is_answered = match service.external_traffic_policy {
-        // The last ones go on while they terminate (KEP-1669), when nobody else is left.
+        // Without ready endpoints, terminating endpoints keep serving (KEP-1669).
         TrafficPolicy::Cluster => is_any_ready || endpoints().any(is_leaving),
-        // Other nodes take over as soon as they can, while what is established here finishes.
+        // Other nodes take over as soon as they can, while established connections finish here.
         TrafficPolicy::Local if is_any_ready => endpoints().filter(is_here).any(is_ready),
         TrafficPolicy::Local => endpoints().filter(is_here).any(is_leaving),
     };

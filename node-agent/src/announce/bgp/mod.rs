@@ -1,15 +1,17 @@
-//! Announces load balancer addresses to routers: decides which prefixes which peer is told, and has the speaker tell them.
+//! BGP announcement of load balancer addresses: decides which prefixes each peer receives and passes them to
+//! the speaker.
 //!
 //! ```text
 //!  batch ───────▶ follow ─────┐                    ┌─▶ Routers (the speaker, `crate::bgp`)
 //!                             ├─▶ Plan ─▶ changes ─┤
 //!  end of a pass ▶ programmed ┘                    └─▶ decided ──┐
-//!                                       what was told ───────────┴─▶ shown, reported
+//!                                       Adj-RIB-Out ─────────────┴─▶ status, report
 //! ```
-//! All of it happens on the loop's thread, between the passes over the kernel. What must not happen here: a prefix that is
-//! announced while this node serves none of its addresses. It is withdrawn before the pass that takes the last one away, and
-//! announced after the pass that brings the first one; and a router that kept routes of an earlier life of this agent hears
-//! that the table is complete only when the kernel was verified once, so that it drops none of them too early.
+//! Everything runs on the agent's thread, between the passes over the kernel. Invariant: a prefix is never
+//! advertised while this node serves none of its addresses. It is withdrawn before the pass that removes the
+//! last address and advertised after the pass that adds the first one. After a restart of the agent the
+//! End-of-RIB marker (RFC 4724) is sent only once the kernel has been verified, so that helpers drop no stale
+//! route too early.
 
 pub mod decision;
 pub mod endpoints;
@@ -37,44 +39,45 @@ use self::{
     plan::{Change, Decisions, Plan},
 };
 
-/// Longest wait of the loop for routes to be withdrawn before it changes the kernel.
+/// Maximum time the agent waits for withdrawals to be sent before it changes the kernel.
 const WITHDRAW_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Tells routers; said in our words, so that tests can stand in.
+/// Interface to the BGP speaker, a trait so that tests can replace it.
 pub trait Routers: Send {
-    /// Who this node is, and its peers.
+    /// Sets the BGP configuration of this node and its peers.
     fn configure(&mut self, bgp: Option<&BgpState>);
-    /// What peers are to be told otherwise than before.
+    /// Applies route changes for peers.
     fn change(&mut self, changes: Vec<Change>);
-    /// Whether the end of the table is kept from the peers.
+    /// Delays the End-of-RIB marker while `is_held` is true.
     fn hold_end_of_rib(&mut self, is_held: bool);
-    /// Returns when the kernel has these withdrawals for the peers, or when the time is over; says which of the two.
+    /// Waits until the withdrawals for the peers have been passed to the kernel. Returns false if `time_max`
+    /// elapses first.
     fn wait_withdrawn(&mut self, withdrawn: &BTreeMap<Name, BTreeSet<IpNet>>, time_max: Duration) -> bool;
 }
 
-/// What is decided; a clone costs nothing.
+/// Decisions and the configuration they are based on; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Decided {
-    /// Who this node is, and its peers; nothing where it has none.
+    /// BGP configuration of this node and its peers; `None` without peers.
     pub bgp: Option<Arc<BgpState>>,
-    /// What becomes of each prefix.
+    /// Decision for each prefix.
     pub decisions: Decisions,
 }
 
-/// What the agent holds has changed, and the kernel has not followed yet.
+/// A change of the agent's state that is not in the kernel yet.
 #[derive(Debug, Clone, Default)]
 pub struct Following {
-    /// The BGP of this node, if it is another.
+    /// New BGP configuration of this node, if it has changed.
     pub bgp: Option<Option<Arc<BgpState>>>,
-    /// The addresses that are new, different or gone.
+    /// Added, changed and removed addresses.
     pub addresses: Vec<(IpAddr, Option<Arc<AddressState>>)>,
-    /// The Services that the kernel will not hold after the next pass.
+    /// Services that the kernel will not have after the next pass.
     pub closing: BTreeSet<ServiceKey>,
-    /// The Services that the next pass will change, with the endpoints that they will have then.
+    /// Services that the next pass changes, with their endpoints after the pass.
     pub changing: BTreeMap<ServiceKey, Endpoints>,
 }
 
-/// Decides, and has it told.
+/// Decides on prefixes and passes the changes to the speaker.
 pub struct Routing {
     plan: Plan,
     routers: Box<dyn Routers>,
@@ -83,7 +86,7 @@ pub struct Routing {
 }
 
 impl Routing {
-    /// Announces nothing yet.
+    /// Creates the state with no prefixes.
     #[must_use]
     pub fn new(mut routers: Box<dyn Routers>) -> Self {
         routers.hold_end_of_rib(true);
@@ -91,13 +94,13 @@ impl Routing {
         Self { plan: Plan::default(), routers, decided, is_end_held: true }
     }
 
-    /// What is decided.
+    /// Returns a receiver of the decisions.
     #[must_use]
     pub fn decided(&self) -> watch::Receiver<Decided> {
         self.decided.subscribe()
     }
 
-    /// Takes changes of the state; returns when what they take away is withdrawn.
+    /// Applies state changes. Returns when the routes they remove are withdrawn.
     pub fn follow(&mut self, following: Following) {
         let Following { bgp, addresses, closing, changing } = following;
         self.plan.set_standings(closing.into_iter().map(|service| (service, None)));
@@ -115,11 +118,12 @@ impl Routing {
         self.set_bgp(bgp);
         let withdrawn = self.carry_out();
         if !withdrawn.is_empty() && !self.routers.wait_withdrawn(&withdrawn, WITHDRAW_TIME_MAX) {
-            warn!("routes could not be withdrawn in time; the kernel is changed all the same");
+            warn!("routes were not withdrawn in time; the kernel is changed anyway");
         }
     }
 
-    /// Takes how Services came out of a pass. `is_everything`: it was one over all of them.
+    /// Applies the results of a pass for its Services. `is_everything`: true if the pass covered all
+    /// Services.
     pub fn programmed(&mut self, standings: Vec<(ServiceKey, Standing)>, is_everything: bool) {
         let standings = standings.into_iter().map(|(service, standing)| (service, Some(standing)));
         self.plan.set_standings(standings);
@@ -138,7 +142,7 @@ impl Routing {
         self.decided.send_modify(|decided| decided.bgp = bgp);
     }
 
-    /// Has told what was decided, and says what is withdrawn.
+    /// Passes changed decisions to the speaker and returns the withdrawn prefixes.
     fn carry_out(&mut self) -> BTreeMap<Name, BTreeSet<IpNet>> {
         let changes = self.plan.take_changes();
         let mut withdrawn: BTreeMap<Name, BTreeSet<IpNet>> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Which prefixes this node announces to which peers, and why not the others: what changes is brought to the prefixes that
-//! it concerns, and to no other. Pure.
+//! Prefixes that this node advertises to each peer, and the reasons for withholding others. A change is
+//! evaluated only for the affected prefixes. Pure.
 //!
 //! ```text
 //!  Services in the kernel, endpoints ──▶ obstacle of each address ─┐
@@ -28,9 +28,9 @@ use super::{
 };
 use crate::announce::machine::Gate;
 
-/// What is decided of all prefixes; a clone shares everything.
+/// Decisions for all prefixes; clones share the data.
 pub type Decisions = OrdMap<IpNet, Arc<Decision>>;
-/// What a peer is to be told of a prefix from now on; `None`: that it is gone.
+/// Route a peer is to receive for a prefix; `None` withdraws it.
 pub type Change = (Name, IpNet, Option<Route>);
 
 /// All addresses and prefixes.
@@ -46,43 +46,43 @@ pub struct Plan {
     looked_at: u64,
 }
 
-/// One address.
+/// State of one address.
 #[derive(Debug)]
 struct Entry {
     state: Arc<AddressState>,
-    /// The Services that are programmed, but not with this address yet.
+    /// Services that are programmed, but not with this address yet.
     awaited: BTreeSet<ServiceKey>,
-    /// Why this node does not serve it.
+    /// Reason for which this node does not serve the address.
     obstacle: Option<String>,
-    /// The prefix of which each Advertisement makes it a member.
+    /// Prefix of which the address is a member, by Advertisement.
     prefixes: BTreeMap<Name, IpNet>,
 }
 
 impl Plan {
-    /// What is decided, as of the last [`Self::take_changes`].
+    /// Returns the decisions as of the last [`Self::take_changes`].
     #[must_use]
     pub const fn decisions(&self) -> &Decisions {
         &self.decisions
     }
 
-    /// How often a prefix was decided on, for tests of the cost of a change.
+    /// Returns the number of prefix evaluations, for tests of the cost of a change.
     #[must_use]
     pub const fn looked_at(&self) -> u64 {
         self.looked_at
     }
 
-    /// Takes who this node is and what it carries out; concerns everything.
+    /// Sets the BGP configuration of this node, which affects all prefixes.
     pub fn set_bgp(&mut self, bgp: Option<Arc<BgpState>>) {
         self.bgp = bgp;
         for address in self.addresses.keys().copied().collect::<Vec<_>>() {
             self.place(address);
         }
-        // Also those whose members are the same may be announced otherwise.
+        // The attributes may change even if the members do not.
         self.touched.extend(self.prefixes.keys());
     }
 
-    /// Takes the state of an address. What is new of it waits for the pass that programs it, if its Services are among those
-    /// that the next pass will change.
+    /// Sets the state of an address. If its Services are among those of the next pass, added Services count
+    /// only after that pass.
     pub fn set_address(&mut self, state: Arc<AddressState>, changing: &BTreeMap<ServiceKey, Endpoints>) {
         let address = state.address;
         let before = self.addresses.get(&address);
@@ -106,7 +106,7 @@ impl Plan {
         self.place(address);
     }
 
-    /// Forgets an address.
+    /// Removes an address.
     pub fn remove_address(&mut self, address: IpAddr) {
         self.unlink(address);
         if let Some(entry) = self.addresses.remove(&address) {
@@ -114,7 +114,7 @@ impl Plan {
         }
     }
 
-    /// Takes how Services came out of a pass; `None`: the kernel will not hold them any longer.
+    /// Applies the results of a pass for Services; `None`: the kernel will no longer have the Service.
     pub fn set_standings(&mut self, standings: impl IntoIterator<Item = (ServiceKey, Option<Standing>)>) {
         for (service, standing) in standings {
             match standing {
@@ -130,7 +130,7 @@ impl Plan {
         }
     }
 
-    /// Takes which endpoints a Service will have after the next pass: what it loses counts at once.
+    /// Applies the endpoints a Service will have after the next pass; lost endpoints count at once.
     pub fn narrow(&mut self, service: &ServiceKey, next: &Endpoints) {
         let Some(standing) = self.standings.get_mut(service) else { return };
         let narrowed = standing.endpoints.narrowed(next);
@@ -142,7 +142,7 @@ impl Plan {
         }
     }
 
-    /// Decides on what was touched; says what peers are to be told otherwise than before.
+    /// Re-evaluates the affected prefixes and returns the route changes for peers.
     pub fn take_changes(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         for prefix in std::mem::take(&mut self.touched) {
@@ -152,7 +152,7 @@ impl Plan {
             let route = |decision: Option<&Decision>, peer: &Name| {
                 decision.and_then(|decision| decision.route(peer)).cloned()
             };
-            // Also of peers that are gone: they may be back before their going was noticed.
+            // Includes removed peers: they may return before their removal is noticed.
             let decisions = [before.as_deref(), next.as_ref()];
             let peers: BTreeSet<_> = decisions.into_iter().flatten().flat_map(|it| it.peers.keys()).collect();
             for peer in peers {
@@ -180,7 +180,7 @@ impl Plan {
         Some(decision::decide(prefix, members, bgp, obstacle))
     }
 
-    /// Puts an address where it belongs, after something about it has changed.
+    /// Updates the obstacle and the prefixes of an address after a change.
     fn place(&mut self, address: IpAddr) {
         let Some(entry) = self.addresses.get(&address) else { return };
         let obstacle = self.obstacle(entry);
@@ -229,7 +229,8 @@ impl Plan {
         }
     }
 
-    /// Why this node does not serve an address: all its Services have to be in the kernel, and one of them has to be answered.
+    /// Returns the reason for which this node does not serve an address: all its Services must be in the
+    /// kernel, and at least one must have a serving endpoint.
     fn obstacle(&self, entry: &Entry) -> Option<String> {
         let family = IpFamily::of(entry.state.address);
         let mut unanswered = None;
@@ -253,7 +254,7 @@ impl Plan {
     }
 }
 
-/// The prefixes that the Advertisements of this node make of an address.
+/// Returns the prefixes the Advertisements of this node map an address to.
 fn prefixes(state: &AddressState, bgp: Option<&BgpState>) -> BTreeMap<Name, IpNet> {
     let Some(bgp) = bgp else { return BTreeMap::new() };
     let named = state.announcement.advertisements.iter();
@@ -266,6 +267,6 @@ fn aggregate(address: IpAddr, advertisement: &BgpAdvertisement) -> IpNet {
         IpAddr::V4(_) => advertisement.aggregation_length,
         IpAddr::V6(_) => advertisement.aggregation_length_v6,
     };
-    // A length that cannot be aggregates nothing.
+    // An invalid length aggregates nothing.
     IpNet::new(address, length).unwrap_or_else(|_| IpNet::from(address)).trunc()
 }

@@ -1,4 +1,5 @@
-//! What is shown of routes: what was decided, joined with what neighbours were told. Costs what has changed of either.
+//! Route status: the decisions joined with the Adj-RIB-Out of the neighbors. The cost is proportional to the
+//! changes of either.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,25 +26,25 @@ use crate::{
     events::Events,
 };
 
-/// What is shown; a clone costs nothing.
+/// Status of routes and recent events; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Routes {
-    /// What became of each prefix.
+    /// Status of each prefix.
     pub routes: OrdMap<IpNet, BgpRoute>,
-    /// Sessions that came and went, oldest first.
+    /// Session events, oldest first.
     pub events: Arc<Vec<Event>>,
 }
 
-/// Where the routes and sessions of the moment are read.
+/// Read access to the current status of routes and sessions.
 #[derive(Debug, Clone)]
 pub struct View {
-    /// The routes.
+    /// Current status of routes.
     pub routes: watch::Receiver<Routes>,
     decided: watch::Receiver<Decided>,
     shown: watch::Receiver<Shown>,
 }
 
-/// Keeps what is shown in step, until nobody decides any longer.
+/// Starts the task that keeps the status up to date until the sender of decisions is dropped.
 pub fn start(decided: watch::Receiver<Decided>, shown: watch::Receiver<Shown>) -> View {
     let (publish, routes) = watch::channel(Routes::default());
     let view = View { routes, decided: decided.clone(), shown: shown.clone() };
@@ -74,18 +75,18 @@ async fn keep(
 }
 
 impl View {
-    /// Waits until something is shown otherwise than when it was looked at last: routes, or sessions but for their counters.
+    /// Waits until routes or sessions have changed since the last call. Session counters are ignored.
     pub async fn changed(&mut self) {
         let of_routes = self.routes.changed();
         let of_sessions = self.shown.changed();
         let changed = tokio::select! { changed = of_routes => changed, changed = of_sessions => changed };
         if changed.is_err() {
-            // Nobody is there to show anything any longer.
+            // The senders are gone, so there are no further changes.
             std::future::pending::<()>().await;
         }
     }
 
-    /// The sessions of this moment, with their counters; nothing where the node has no peers.
+    /// Returns the current sessions with their counters, or `None` without peers.
     #[must_use]
     pub fn report(&mut self) -> Option<BgpReport> {
         let bgp = self.decided.borrow().bgp.clone()?;
@@ -99,14 +100,14 @@ impl View {
         })
     }
 
-    /// What goes wrong without keeping routes from being announced.
+    /// Returns faults that do not prevent announcement.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.shown.borrow().faults.clone()
     }
 }
 
-/// What was shown last, and of what it was made.
+/// Last published status and its inputs.
 #[derive(Default)]
 pub struct Board {
     decided: Decided,
@@ -116,7 +117,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// Takes what is decided and told; says whether it shows otherwise than before.
+    /// Updates the status from new inputs. Returns true if it has changed.
     pub fn follow(&mut self, decided: Decided, shown: Shown) -> bool {
         let mut touched = BTreeSet::new();
         for difference in self.decided.decisions.diff(&decided.decisions) {
@@ -129,7 +130,7 @@ impl Board {
             let (before, after) = (self.shown.neighbours.get(&key), shown.neighbours.get(&key));
             has_events |= record(&mut self.events, before, after);
             if is_established(before) != is_established(after) || before.is_some() != after.is_some() {
-                // What is said of prefixes that it is not told depends on that.
+                // The status of prefixes that are not advertised to the session depends on the session.
                 let meant = decided.decisions.iter().filter(|(_, it)| it.peers.contains_key(&key.peer));
                 touched.extend(meant.map(|(prefix, _)| *prefix));
             }
@@ -151,18 +152,18 @@ impl Board {
         has_events || !touched.is_empty()
     }
 
-    /// What happened to sessions of late, oldest first.
+    /// Returns recent session events, oldest first.
     pub fn events(&mut self) -> Arc<Vec<Event>> {
         self.events.all()
     }
 
-    /// What is shown of each prefix.
+    /// Returns the status of each prefix.
     #[must_use]
     pub const fn routes(&self) -> &OrdMap<IpNet, BgpRoute> {
         &self.routes
     }
 
-    /// What became of a prefix; nothing when nobody knows or is to know of it.
+    /// Returns the status of a prefix, or `None` if no neighbor has it and none is to receive it.
     fn route(&self, prefix: &IpNet) -> Option<BgpRoute> {
         let decision = self.decided.decisions.get(prefix).map(|decision| &**decision);
         let mut peers = BTreeMap::new();
@@ -186,7 +187,7 @@ impl Board {
         }
         let withheld = match decision {
             Some(decision) => decision.withheld.clone(),
-            None => Some("no Advertisement of this node names it any longer".to_owned()),
+            None => Some("no Advertisement of this node selects it any longer".to_owned()),
         };
         let addresses = decision.map(|decision| decision.addresses.clone()).unwrap_or_default();
         Some(BgpRoute { addresses, peers, withheld: withheld.map(limit_message) })
@@ -203,7 +204,8 @@ fn choice<'a>(decision: Option<&'a Decision>, peer: &Name) -> Option<&'a Choice>
     decision.and_then(|decision| decision.peers.get(peer))
 }
 
-/// What a neighbour was told of a prefix, or why not; nothing when it is not to be told and was not.
+/// Returns the status of a prefix at a neighbor, or `None` if the neighbor does not have it and is not to
+/// receive it.
 fn told(prefix: &IpNet, neighbour: &ShownNeighbour, choice: Option<&Choice>) -> Option<BgpTold> {
     let note = match choice {
         Some(Choice::Announce { note, .. }) => note.as_deref(),
@@ -223,14 +225,15 @@ fn is_established(neighbour: Option<&ShownNeighbour>) -> bool {
     neighbour.is_some_and(|neighbour| neighbour.session.state == BgpSessionState::Established)
 }
 
-/// Notes when a session comes and goes, and when an attempt fails otherwise than the last; says whether it did.
+/// Records an event if a session is established or lost, or an attempt fails with a new error. Returns true
+/// if an event was recorded.
 fn record(events: &mut Events, before: Option<&ShownNeighbour>, after: Option<&ShownNeighbour>) -> bool {
     let session = |neighbour: &ShownNeighbour| words::session(&neighbour.session);
     let (reason, message) = match (before, after, is_established(before), is_established(after)) {
         (_, Some(after), false, true) => {
             (EventReason::BgpSessionUp, format!("the session with {} is established", session(after)))
         }
-        // It was lost and made again between two looks.
+        // The session was lost and re-established between two observations.
         (Some(before), Some(after), true, true)
             if before.session.established != after.session.established =>
         {
@@ -254,7 +257,8 @@ fn record(events: &mut Events, before: Option<&ShownNeighbour>, after: Option<&S
     true
 }
 
-/// A NOTIFICATION that was sent or received meanwhile and says something else than the one before.
+/// Returns the message of a NOTIFICATION that was sent or received since `before` and differs from the
+/// previous one.
 fn new_error<'a>(before: &BgpSession, after: &'a BgpSession) -> Option<&'a str> {
     let pairs = [(&before.last_sent, &after.last_sent), (&before.last_received, &after.last_received)];
     let differs = pairs.into_iter().filter_map(|(before, after)| {

@@ -1,4 +1,4 @@
-//! The real speaker, behind the words of [`Routers`].
+//! Production implementation of [`Routers`]: the BGP speaker.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,21 +13,21 @@ use tokio::{runtime::Handle, sync::watch, time::timeout};
 use super::{Routers, plan::Change};
 use crate::bgp::{NeighbourKey, Shown, Speaker};
 
-/// Time for which the loop does not wait for a neighbour again that did not take a withdrawal in time: a stuck one must not
-/// hold up every change until its session ends.
+/// Time during which the agent does not wait again for a neighbor that missed the deadline of a withdrawal,
+/// so that a stuck neighbor does not delay every change until its session ends.
 const LATE_TIME: Duration = Duration::from_secs(10);
 
-/// Tells routers by a speaker.
+/// Passes routes to the BGP speaker.
 pub struct Speakers {
     speaker: Arc<Speaker>,
     shown: watch::Receiver<Shown>,
     runtime: Handle,
-    /// Neighbours that are not waited for, and until when.
+    /// Neighbors that are not waited for, with the end of that period.
     late: BTreeMap<NeighbourKey, Instant>,
 }
 
 impl Speakers {
-    /// Uses a speaker. Has to be called inside a runtime, and used outside of one.
+    /// Wraps a speaker. Must be called inside a runtime, and used outside of one.
     #[must_use]
     pub fn new(speaker: Arc<Speaker>) -> Self {
         let shown = speaker.shown();
@@ -62,7 +62,7 @@ impl Routers for Speakers {
     }
 }
 
-/// The neighbours that still know of what is withdrawn.
+/// Returns the neighbors that still have withdrawn routes.
 fn ignorant<'a>(
     shown: &'a Shown,
     withdrawn: &'a BTreeMap<Name, BTreeSet<IpNet>>,

@@ -1,4 +1,4 @@
-//! What is said of routes and sessions, for people at night.
+//! Text representation of routes and sessions for status output.
 
 use std::fmt::Display;
 
@@ -8,7 +8,7 @@ use model::{
     primitives::community::Community,
 };
 
-/// With which attributes a neighbour knows a route.
+/// Describes the attributes of an advertised route.
 pub(super) fn attributes(attributes: &Attributes) -> String {
     let Attributes {
         origin: _,
@@ -46,7 +46,7 @@ pub(super) fn attributes(attributes: &Attributes) -> String {
     parts.join(", ")
 }
 
-/// What a route adds to what every route says.
+/// Describes the configured attributes of a route.
 pub(in crate::announce) fn route(route: &Route) -> String {
     let Route { med, local_pref, prepend, communities, extended_communities, large_communities } = route;
     let number = |name: &str, value: Option<u32>| value.map(|value| format!("{name} {value}"));
@@ -81,7 +81,7 @@ fn join(items: impl Iterator<Item = impl Display>) -> String {
     items.map(|item| item.to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// Why a neighbour does not know of a route that it is to be told.
+/// Returns the reason for which a neighbor has not received a route.
 pub(super) fn untold(session: &BgpSession) -> String {
     match session.state {
         BgpSessionState::Established => {
@@ -95,7 +95,7 @@ pub(super) fn untold(session: &BgpSession) -> String {
     }
 }
 
-/// Which session.
+/// Describes a session: address, AS number, host name.
 pub(super) fn session(session: &BgpSession) -> String {
     let mut parts: Vec<_> = session.address.iter().map(ToString::to_string).collect();
     parts.extend(session.remote_asn.map(|asn| format!("AS {asn}")));

@@ -1,4 +1,4 @@
-//! The thread that announces. It has nothing else to do, so that no pass over a dataplane keeps a question waiting.
+//! Announcer thread for layer 2. It does nothing else, so dataplane passes never delay a reply.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,57 +22,58 @@ use super::{
 };
 use crate::links::Links;
 
-/// Conflicts that nobody has taken yet; further ones are told a second later.
+/// Capacity of the conflict channel. Conflicts that do not fit are reported again one second later.
 pub const CONFLICTS_WAITING_MAX: usize = 1024;
-/// Probes that wait for the thread; another one gets no verdict.
+/// Maximum number of probes queued for the thread. Further probes return no result.
 const PROBES_WAITING_MAX: usize = 4096;
 
-/// A running announcer. Dropping it ends the thread: from then on nothing is announced or answered.
+/// Handle to a running announcer. Dropping it ends the thread: nothing is announced or answered from then on.
 #[derive(Debug)]
 pub struct Announcer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the announcer has done.
+/// Status of the announcer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Status {
-    /// By address, since it was first wanted.
+    /// Counters by address, since it was first wanted.
     pub addresses: BTreeMap<IpAddr, AddressStatus>,
-    /// By name, since the interface came up: those that are up and have an Ethernet address.
+    /// Counters by name of the interfaces that are up and have an Ethernet address, since the interface came
+    /// up.
     pub interfaces: BTreeMap<String, InterfaceStatus>,
-    /// How often frames woke the thread.
+    /// Number of times frames woke the thread.
     pub wakeups: u64,
 }
 
-/// What was done for one address.
+/// Counters of one address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddressStatus {
-    /// Questions answered.
+    /// Replies sent.
     pub replies: u64,
-    /// Gratuitous ARP packets and unsolicited neighbour advertisements sent.
+    /// Gratuitous ARP packets and unsolicited Neighbor Advertisements sent.
     pub gratuitous: u64,
-    /// When the last of them was sent.
+    /// Time of the last gratuitous announcement.
     pub last_gratuitous: Option<SystemTime>,
 }
 
-/// What was done on one interface.
+/// Status of one interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InterfaceStatus {
-    /// What was counted.
+    /// Frame counters.
     pub counters: PortCounters,
-    /// Why it cannot be listened on.
+    /// Error that prevents listening on the interface.
     pub error: Option<String>,
 }
 
-/// What the thread and its users share.
+/// State shared by the thread and its users.
 #[derive(Debug)]
 struct Shared {
     mailbox: Mutex<Mailbox>,
     bell: EventFd,
 }
 
-/// What the thread has not seen yet. Newer wishes replace older ones, so that it stays small.
+/// Requests the thread has not processed yet. Newer requests replace older ones, so the mailbox is bounded.
 #[derive(Debug, Default)]
 struct Mailbox {
     changes: BTreeMap<IpAddr, Option<Wanted>>,
@@ -90,16 +91,16 @@ impl Shared {
     }
 
     fn ring(&self) {
-        // It fails only when it rings already.
+        // The write fails only if the bell is already pending.
         let _ringing = self.bell.write(1);
     }
 }
 
 impl Announcer {
-    /// Starts the thread in the network namespace of the calling thread. Conflicts come through the receiver.
+    /// Starts the thread in the network namespace of the calling thread. Conflicts arrive on the receiver.
     ///
     /// # Errors
-    /// When the kernel gives no thread or no descriptors.
+    /// Returns an I/O error if the kernel cannot create the thread or its descriptors.
     pub fn start(timing: Timing) -> io::Result<(Self, mpsc::Receiver<Conflict>)> {
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let interfaces = Interfaces::new(&bell)?;
@@ -118,9 +119,9 @@ impl Announcer {
         Ok((Self { shared, thread: Some(thread) }, told))
     }
 
-    /// Changes what is wanted of addresses; none withdraws one at once, without a word to anybody. The answer comes when it
-    /// has been done (for a withdrawal: when no question is answered any longer), with the addresses that were beyond
-    /// [`super::machine::ADDRESSES_MAX`] and were not taken.
+    /// Changes the wanted addresses; `None` withdraws an address at once and silently. The reply arrives when
+    /// the change is in effect (for a withdrawal: when requests are no longer answered). It contains the
+    /// addresses rejected because of [`super::machine::ADDRESSES_MAX`].
     pub fn set(&self, changes: BTreeMap<IpAddr, Option<Wanted>>) -> oneshot::Receiver<BTreeSet<IpAddr>> {
         let (done, is_done) = oneshot::channel();
         let mut mailbox = self.shared.mailbox();
@@ -131,13 +132,15 @@ impl Announcer {
         is_done
     }
 
-    /// Announces an address anew with a whole burst, as after a conflict; nothing when it is not announced.
+    /// Announces an address again with a full burst, as after a conflict. Without effect if the address is
+    /// not announced.
     pub fn announce_again(&self, address: IpAddr) {
         self.shared.mailbox().again.insert(address);
         self.shared.ring();
     }
 
-    /// Asks whether anybody else has an address. The answer comes within [`super::machine::PROBE_TIME`] and a moment.
+    /// Probes for another owner of an address. The reply arrives shortly after
+    /// [`super::machine::PROBE_TIME`].
     pub fn probe(
         &self,
         address: IpAddr,
@@ -148,7 +151,7 @@ impl Announcer {
         if mailbox.probes.len() < PROBES_WAITING_MAX {
             mailbox.probes.push((address, interfaces, answer));
         } else {
-            // Whoever asked may have gone.
+            // The caller may have dropped the receiver.
             let _gone = answer.send(ProbeAnswer::Unknown);
         }
         drop(mailbox);
@@ -156,7 +159,7 @@ impl Announcer {
         is_answered
     }
 
-    /// What has been done so far.
+    /// Requests the current status.
     pub fn status(&self) -> oneshot::Receiver<Status> {
         let (answer, is_answered) = oneshot::channel();
         self.shared.mailbox().asked.push(answer);
@@ -164,12 +167,12 @@ impl Announcer {
         is_answered
     }
 
-    /// Tells the announcer what interfaces there are.
+    /// Passes the current interfaces to the announcer.
     pub fn links(&self, links: Links) {
         hand_over(&self.shared, links);
     }
 
-    /// Tells the announcer what interfaces there are, now and whenever that changes; ends when the sender does.
+    /// Passes the interfaces to the announcer, now and on every change; ends when the sender is dropped.
     pub fn follow(&self, mut links: watch::Receiver<Links>) -> impl Future<Output = ()> + Send + 'static {
         let shared = Arc::clone(&self.shared);
         async move {
@@ -194,13 +197,13 @@ impl Drop for Announcer {
         self.shared.mailbox().is_over = true;
         self.shared.ring();
         if let Some(thread) = self.thread.take() {
-            // A panic has been printed by the thread already.
+            // The thread has already printed a panic.
             let _ended = thread.join();
         }
     }
 }
 
-/// What the thread works with.
+/// State of the thread.
 struct Turn {
     shared: Arc<Shared>,
     machine: Machine,
@@ -222,11 +225,11 @@ impl Turn {
                     }
                 }
                 Err(error) => {
-                    error!(%error, "announcing ends: the kernel does not tell of frames");
+                    error!(%error, "announcing stopped: cannot poll for frames");
                     return;
                 }
             }
-            // The count does not matter, and there may be none.
+            // The counter is irrelevant, and may be absent.
             let _count = self.shared.bell.read();
             let mailbox = std::mem::take(&mut *self.shared.mailbox());
             if mailbox.is_over {
@@ -236,7 +239,7 @@ impl Turn {
         }
     }
 
-    /// Listens before it speaks, and has done both before it says so.
+    /// Applies a mailbox. Opens sockets before sending, and does both before replying.
     fn turn(&mut self, mailbox: Mailbox, now: Instant) {
         let Mailbox { changes, changed, again, links, probes, asked, is_over: _ } = mailbox;
         if let Some(links) = links {
@@ -256,7 +259,7 @@ impl Turn {
         for output in self.machine.take_outputs() {
             self.carry_out(output);
         }
-        // Whoever asked may have gone.
+        // The caller may have dropped the receiver.
         for done in changed {
             let _gone = done.send(refused.clone());
         }
@@ -273,7 +276,7 @@ impl Turn {
                 }
             }
             Output::Conflict(conflict) => {
-                // When nobody has taken the last thousand, the next second tells it again.
+                // If the channel is full, the conflict is reported again in the next second.
                 let _full = self.conflicts.try_send(conflict);
             }
             Output::Probed(id, answer) => {

@@ -1,8 +1,9 @@
-//! The classic BPF program of a socket: only ARP and neighbour discovery about our addresses wake the announcer.
+//! Compiler of the classic BPF socket filter: only ARP and NDP frames about our addresses wake the announcer.
 //!
-//! An address is looked up by a key of 32 bits: of IPv4 the address itself, of IPv6 the sum of its four words, so that
-//! addresses in a row have keys in a row. The keys are covered by at most [`RANGES_MAX`] ranges and found by bisection. What
-//! passes without being ours (a gap that a range spans, another IPv6 address of the same sum) is told apart afterwards.
+//! An address is looked up by a 32-bit key: the address itself for IPv4, the sum of the four words for IPv6,
+//! so that consecutive addresses have consecutive keys. At most [`RANGES_MAX`] ranges cover the keys, and
+//! bisection finds them. False positives (a gap within a range, another IPv6 address with the same sum) are
+//! sorted out in user space.
 
 use std::{
     collections::BTreeSet,
@@ -13,23 +14,23 @@ use model::primitives::net::IpFamily;
 
 use super::wire::{ETHERTYPE_ARP, ETHERTYPE_IPV6};
 
-/// Instructions of one program; the kernel's own limit (`BPF_MAXINSNS`).
+/// Maximum number of instructions of a program, the kernel's limit (`BPF_MAXINSNS`).
 pub const INSTRUCTIONS_MAX: usize = 4096;
-/// Ranges that one program tells apart: each costs at most 12 instructions.
+/// Maximum number of ranges in a program; each costs at most 12 instructions.
 pub const RANGES_MAX: usize = 256;
-/// Bytes of a frame that are handed over; longer ones are none of ours.
+/// Maximum number of bytes of a frame passed to user space. No relevant frame is longer.
 pub const FRAME_BYTES_MAX: u32 = 512;
 
-/// One instruction of classic BPF (`struct sock_filter`).
+/// Instruction of classic BPF (`struct sock_filter`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instruction {
-    /// What is done.
+    /// Operation code.
     pub code: u16,
-    /// Instructions to skip when the comparison holds.
+    /// Instructions to skip if the comparison holds.
     pub jump_true: u8,
-    /// Instructions to skip when it does not.
+    /// Instructions to skip if the comparison fails.
     pub jump_false: u8,
-    /// The operand.
+    /// Operand.
     pub operand: u32,
 }
 
@@ -43,10 +44,10 @@ const JUMP_EQUAL: u16 = 0x15;
 const JUMP_GREATER: u16 = 0x25;
 const JUMP_GREATER_OR_EQUAL: u16 = 0x35;
 const RETURN: u16 = 0x06;
-/// `SKF_AD_OFF` with `SKF_AD_PKTTYPE` and `SKF_AD_VLAN_TAG_PRESENT`: what the kernel knows of a frame beside its bytes.
+/// `SKF_AD_OFF` with `SKF_AD_PKTTYPE` and `SKF_AD_VLAN_TAG_PRESENT`: kernel metadata of a frame.
 const PACKET_TYPE: u32 = 0xffff_f000 + 4;
 const VLAN_TAG_PRESENT: u32 = 0xffff_f000 + 48;
-/// `PACKET_MULTICAST`, the last of the types of frames for this machine.
+/// `PACKET_MULTICAST`, the highest packet type addressed to this machine.
 const PACKET_TYPE_FOR_US_MAX: u32 = 2;
 /// Offsets in a frame.
 const ETHERTYPE_AT: u32 = 12;
@@ -60,15 +61,15 @@ const NEXT_HEADER_ICMPV6: u32 = 58;
 const SOLICITATION: u32 = 135;
 const ADVERTISEMENT: u32 = 136;
 
-/// What a filter lets pass.
+/// Set of address keys that a filter accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
     family: IpFamily,
-    /// First and last key, disjoint, in order.
+    /// First and last key of each range; disjoint and sorted.
     ranges: Vec<(u32, u32)>,
 }
 
-/// The number by which an address is looked up.
+/// Returns the lookup key of an address.
 #[must_use]
 pub fn key(address: IpAddr) -> u32 {
     match address {
@@ -83,7 +84,7 @@ fn words(address: Ipv6Addr) -> [u32; 4] {
 }
 
 impl Filter {
-    /// A filter for these addresses; those of the other family are left out.
+    /// Creates a filter for the addresses of `family`; others are ignored.
     #[must_use]
     pub fn new(family: IpFamily, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         let of_family = addresses.into_iter().filter(|address| IpFamily::of(*address) == family);
@@ -98,7 +99,7 @@ impl Filter {
         Self { family, ranges: close_gaps(ranges) }
     }
 
-    /// Whether frames about an address of the family pass.
+    /// Returns true if frames about an address of the family pass.
     #[must_use]
     pub fn covers(&self, address: IpAddr) -> bool {
         let key = key(address);
@@ -106,7 +107,7 @@ impl Filter {
         after.checked_sub(1).and_then(|at| self.ranges.get(at)).is_some_and(|(_, last)| key <= *last)
     }
 
-    /// The program.
+    /// Compiles the program.
     #[must_use]
     pub fn program(&self) -> Vec<Instruction> {
         let mut program = Vec::new();
@@ -138,7 +139,8 @@ impl Filter {
         program
     }
 
-    /// Ends the program when the accumulator is a key of ours, else goes on behind.
+    /// Emits the lookup: accepts the frame if the accumulator is one of the keys, otherwise continues after
+    /// the emitted code.
     fn look_up(&self, program: &mut Vec<Instruction>) {
         let mut misses = Vec::new();
         bisect(&self.ranges, program, &mut misses);
@@ -149,7 +151,7 @@ impl Filter {
     }
 }
 
-/// Joins the ranges with the smallest gaps between them until there are few enough.
+/// Merges the ranges with the smallest gaps until at most [`RANGES_MAX`] are left.
 fn close_gaps(ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
     let Some(surplus) = ranges.len().checked_sub(RANGES_MAX).filter(|surplus| *surplus > 0) else {
         return ranges;
@@ -171,7 +173,7 @@ fn close_gaps(ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
     joined
 }
 
-/// Frames of a VLAN belong to another interface, frames for another machine are only overheard, and our own are no news.
+/// Rejects tagged frames (they belong to a VLAN interface), frames for other machines, and our own frames.
 fn demand_for_us(program: &mut Vec<Instruction>) {
     program.push(load(LOAD_BYTE, PACKET_TYPE));
     program.push(jump(JUMP_GREATER, PACKET_TYPE_FOR_US_MAX, 0, 1));
@@ -211,7 +213,7 @@ fn bisect(ranges: &[(u32, u32)], program: &mut Vec<Instruction>, misses: &mut Ve
         _ => {
             let (left, right) = ranges.split_at(ranges.len() / 2);
             program.push(jump(JUMP_GREATER_OR_EQUAL, right[0].0, 0, 1));
-            // Conditional jumps reach 255 instructions, plain ones reach everything.
+            // Conditional jumps reach 255 instructions, unconditional ones any distance.
             let turn = program.len();
             program.push(jump(JUMP, 0, 0, 0));
             bisect(left, program, misses);

@@ -1,7 +1,7 @@
-//! The multicast groups at which the IPv6 addresses of one interface are asked for.
+//! Solicited-node multicast groups of the IPv6 addresses on one interface.
 //!
-//! Joined as any program joins a group: the kernel then lets their frames in and tells switches by MLD (RFC 3810) that we
-//! listen. The sockets read nothing; closing them leaves the groups.
+//! Groups are joined on ordinary sockets, so the kernel accepts their frames and reports the membership by
+//! MLD (RFC 3810). The sockets are never read; closing them leaves the groups.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,22 +16,22 @@ use nix::{
 
 use super::wire::solicited_node_group;
 
-/// Groups of one socket: what fits the memory that older kernels give a socket for such things.
+/// Maximum number of groups per socket, which fits the option memory of a socket on older kernels.
 const GROUPS_PER_SOCKET_MAX: usize = 256;
 
-/// The groups of one interface.
+/// Multicast groups of one interface.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     sockets: Vec<UdpSocket>,
-    /// By group: the addresses that are asked for there, and the number of the socket once it is joined.
+    /// Addresses of each group, and the index of its socket once joined.
     members: BTreeMap<Ipv6Addr, (BTreeSet<Ipv6Addr>, Option<usize>)>,
-    /// Groups that are to be joined.
+    /// Groups to join.
     waiting: BTreeSet<Ipv6Addr>,
     filled: BTreeMap<usize, usize>,
 }
 
 impl Groups {
-    /// Wants the group of an address.
+    /// Adds the group of an address.
     pub(super) fn add(&mut self, address: Ipv6Addr) {
         let group = solicited_node_group(address);
         let (addresses, joined) = self.members.entry(group).or_default();
@@ -41,7 +41,7 @@ impl Groups {
         }
     }
 
-    /// Leaves the group of an address, unless another address shares it.
+    /// Leaves the group of an address unless another address shares it.
     pub(super) fn remove(&mut self, address: Ipv6Addr, index: u32) {
         let group = solicited_node_group(address);
         let Some((addresses, joined)) = self.members.get_mut(&group) else { return };
@@ -53,7 +53,7 @@ impl Groups {
         self.members.remove(&group);
         self.waiting.remove(&group);
         if let Some((number, socket)) = joined.and_then(|number| Some((number, self.sockets.get(number)?))) {
-            // The interface may be gone, and the group with it.
+            // The interface may be gone, and its memberships with it.
             let _gone = socket.leave_multicast_v6(&group, index);
             if let Some(filled) = self.filled.get_mut(&number) {
                 *filled -= 1;
@@ -61,7 +61,7 @@ impl Groups {
         }
     }
 
-    /// Joins what is to be joined; what fails is tried again at the next call.
+    /// Joins pending groups; failures are retried at the next call.
     pub(super) fn join(&mut self, index: u32) -> io::Result<()> {
         while let Some(group) = self.waiting.first().copied() {
             let number = self.socket_with_room()?;

@@ -1,4 +1,4 @@
-//! The sockets of the interfaces: opened when there is something to listen for, closed when there is not.
+//! Packet sockets of the interfaces, open only while there is something to listen for.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,21 +19,21 @@ use super::{
     socket::{PacketSocket, Read},
 };
 
-/// Interfaces that are listened on at once, in each family.
+/// Maximum number of interfaces to listen on, per family.
 const INTERFACES_MAX: usize = 256;
-/// Frames read from one socket before another has its turn.
+/// Maximum number of frames read from one socket per turn.
 const FRAMES_PER_TURN_MAX: usize = 64;
-/// Sockets that are told ready in one turn.
+/// Maximum number of ready sockets per turn.
 const READY_MAX: usize = 64;
-/// Pause before what failed is tried again.
+/// Delay before a failed operation is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// What the bell is known by; an interface's index has 31 bits.
+/// Epoll token of the bell. Interface indexes have 31 bits, so it cannot collide.
 const BELL: u64 = u64::MAX;
 
-/// Where frames come from.
+/// Interface index and family of a socket.
 type Place = (u32, IpFamily);
 
-/// All sockets, and what waits for them.
+/// All sockets and the epoll instance that waits for them.
 pub(super) struct Interfaces {
     epoll: Epoll,
     listeners: BTreeMap<Place, Listener>,
@@ -50,19 +50,19 @@ struct Listener {
 }
 
 impl Interfaces {
-    /// With no interface, and a bell that ends waiting.
+    /// Creates the set without interfaces. `bell` interrupts waiting.
     pub(super) fn new(bell: impl AsFd) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(bell, EpollEvent::new(EpollFlags::EPOLLIN, BELL))?;
         Ok(Self { epoll, listeners: BTreeMap::new(), retry_at: None })
     }
 
-    /// Waits until a frame comes, the bell rings or it is time. Answers the places with frames.
+    /// Waits for a frame, the bell or `until`. Returns the sockets with frames.
     pub(super) fn wait(&self, until: Option<Instant>) -> io::Result<Vec<(u32, IpFamily)>> {
         let until = until.into_iter().chain(self.retry_at).min();
         let timeout = until.map_or(EpollTimeout::NONE, |until| {
             let left = until.saturating_duration_since(Instant::now());
-            // Rounded up, so that time has come when waiting ends.
+            // Rounded up, so that `until` has passed when the wait ends.
             let millis = left.as_micros().div_ceil(1000).min(60_000);
             EpollTimeout::from(u16::try_from(millis).unwrap_or(u16::MAX))
         });
@@ -75,7 +75,7 @@ impl Interfaces {
         Ok(ready.iter().take(count).filter_map(|event| place_of(event.data())).collect())
     }
 
-    /// Hands the frames of one place to the machine, some at most.
+    /// Passes a limited number of frames of one socket to the machine.
     pub(super) fn read(&mut self, place: Place, machine: &mut Machine) {
         let Some(listener) = self.listeners.get_mut(&place) else { return };
         let mut buffer = [0; FRAME_BYTES_MAX as usize];
@@ -87,7 +87,7 @@ impl Interfaces {
                 }
                 Read::Nothing => return,
                 Read::Broken(error) => {
-                    debug!(index = place.0, %error, "a packet socket is of no use any longer");
+                    debug!(index = place.0, %error, "packet socket failed and is reopened later");
                     listener.socket = None;
                     listener.error = Some(error.to_string());
                     self.retry_at = Some(Instant::now() + RETRY_INTERVAL);
@@ -96,19 +96,19 @@ impl Interfaces {
         }
     }
 
-    /// Sends a frame; answers whether the kernel took it.
+    /// Sends a frame. Returns true if the kernel accepted it.
     pub(super) fn send(&self, place: Place, frame: &[u8]) -> bool {
         let socket = self.listeners.get(&place).and_then(|listener| listener.socket.as_ref());
         socket.is_some_and(|socket| match socket.send(frame) {
             Ok(()) => true,
             Err(error) => {
-                debug!(index = place.0, %error, "a frame was not sent");
+                debug!(index = place.0, %error, "cannot send a frame");
                 false
             }
         })
     }
 
-    /// Listens as the machine says, where that has changed or failed before.
+    /// Updates the sockets after changes of the machine and retries failed ones.
     pub(super) fn follow(&mut self, changed: BTreeSet<(u32, IpAddr)>, machine: &Machine, now: Instant) {
         let mut touched = BTreeSet::new();
         for (index, address) in changed {
@@ -157,7 +157,7 @@ impl Interfaces {
             return;
         }
         let outcome = if of_family > INTERFACES_MAX && listener.socket.is_none() {
-            Err(io::Error::other(format!("more than {INTERFACES_MAX} interfaces are not listened on")))
+            Err(io::Error::other(format!("the limit of {INTERFACES_MAX} listening interfaces is reached")))
         } else {
             listener.bring_in_line(place, &self.epoll)
         };
@@ -170,7 +170,7 @@ impl Interfaces {
                         index = place.0,
                         family = place.1.as_str(),
                         error = text,
-                        "an interface cannot be listened on"
+                        "cannot listen on an interface"
                     );
                 }
                 listener.error = Some(text);
@@ -179,7 +179,7 @@ impl Interfaces {
         }
     }
 
-    /// What keeps an interface from being listened on.
+    /// Returns the error that prevents listening on an interface.
     pub(super) fn error(&self, index: u32) -> Option<&str> {
         let both = IpFamily::ALL.into_iter().filter_map(|family| self.listeners.get(&(index, family)));
         both.filter_map(|listener| listener.error.as_deref()).next()

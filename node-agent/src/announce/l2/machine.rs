@@ -1,13 +1,13 @@
-//! What an announcer says and when, as a machine without sockets and clock.
+//! State machine of the announcer, without sockets and clock.
 //!
 //! ```text
-//!             set, links up                 burst of 5, 1.1 s apart        every minute or so
-//!  (nothing) ───────────────▶ announced ──▶ gratuitous ──────────────────▶ gratuitous ──▶ …
-//!      ▲                         │ question ──▶ reply      another's claim ──▶ conflict
+//!             set, links up                 burst of 5, 1.1 s apart        about every minute
+//!  (absent)  ───────────────▶ announced ──▶ gratuitous ──────────────────▶ gratuitous ──▶ …
+//!      ▲                         │ request ──▶ reply       claim by another ──▶ conflict
 //!      └──── withdrawn, down ────┘
 //! ```
-//! Whoever runs it hands over frames, changes and the time, carries out [`Output`]s, listens as [`Machine::listening`] says
-//! for every pair in [`Machine::take_changed`], and calls [`Machine::timeout`] at [`Machine::poll_timeout`].
+//! The driver passes in frames, changes and the time, carries out [`Output`]s, applies [`Machine::listening`]
+//! to every pair in [`Machine::take_changed`], and calls [`Machine::timeout`] at [`Machine::poll_timeout`].
 
 mod counters;
 mod frames;
@@ -33,97 +33,98 @@ pub use probe::{PROBE_TIME, ProbeAnswer, ProbeId};
 
 use crate::links::Mac;
 
-/// Addresses that are announced or watched at once.
+/// Maximum number of announced or watched addresses.
 pub const ADDRESSES_MAX: usize = 65_536;
-/// Rounds of a burst of gratuitous announcements.
+/// Number of rounds in a burst of gratuitous announcements.
 pub const BURST_ROUNDS: u32 = 5;
-/// Time between the rounds of a burst: five fit into five seconds.
+/// Time between the rounds of a burst: five rounds take less than five seconds.
 pub const BURST_INTERVAL: Duration = Duration::from_millis(1100);
-/// Time between announcements after the burst, give or take a quarter, unless set otherwise: shorter than the time after
-/// which switches and neighbours forget.
+/// Default time between announcements after the burst, ±25 %. Shorter than the aging time of switches and
+/// neighbor caches.
 pub const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
-/// Addresses announced in one turn, so that questions are answered between.
+/// Maximum number of addresses announced per turn, so that requests are answered in between.
 const ANNOUNCED_PER_TURN_MAX: usize = 256;
 
-/// What is wanted of one address.
+/// Desired state of one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// The interfaces, by name; those that do not exist yet count when they come.
+    /// Names of the interfaces. Missing interfaces count as soon as they appear.
     pub interfaces: BTreeSet<InterfaceName>,
-    /// What is done there.
+    /// Mode of the address on these interfaces.
     pub duty: Duty,
 }
 
-/// What is done about an address.
+/// Mode of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Duty {
-    /// It is announced, questions about it are answered, and others who announce it are told of.
+    /// Announce the address, answer requests, and report conflicts.
     Announce,
-    /// Others who announce it are told of, nothing else.
+    /// Only report others that announce the address.
     Watch,
 }
 
-/// Somebody else announces an address.
+/// Another station announces an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// The address.
+    /// Address in conflict.
     pub address: IpAddr,
-    /// Who announces it.
+    /// MAC address of the other station.
     pub mac: Mac,
-    /// Where it was heard.
+    /// Interface on which the claim was received.
     pub interface: String,
 }
 
-/// What is to be done.
+/// An action for the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// A frame is to be sent.
+    /// Send a frame.
     Send {
-        /// The index of the interface.
+        /// Index of the interface.
         index: u32,
-        /// The family, which tells the socket.
+        /// Family, which selects the socket.
         family: IpFamily,
-        /// The bytes.
+        /// Bytes of the frame.
         frame: Vec<u8>,
     },
-    /// Somebody else announces an address of ours; said once a second for each station and interface.
+    /// Another station announces one of our addresses. Reported once per second for each station and
+    /// interface.
     Conflict(Conflict),
-    /// A probe has ended.
+    /// A probe has finished.
     Probed(ProbeId, ProbeAnswer),
 }
 
-/// How an interface listens for an address.
+/// Listening mode of an interface for an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listening {
-    /// Not.
+    /// Not listening.
     No,
-    /// To what others say to everybody.
+    /// Receives broadcasts and multicasts to all nodes only.
     Overheard,
-    /// As one who is asked: with the multicast group at which the address is asked for.
+    /// Also receives requests: joins the solicited-node multicast group of the address.
     Answered,
 }
 
-/// What is set once.
+/// Timing parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
-    /// Time between announcements after the burst, give or take a quarter.
+    /// Time between announcements after the burst, ±25 %.
     pub refresh_interval: Duration,
-    /// Where the jitter begins.
+    /// Seed of the jitter.
     pub random: u64,
 }
 
-/// See the module.
+/// Announcer state machine; see the module documentation.
 #[derive(Debug)]
 pub struct Machine {
     timing: Timing,
     ports: BTreeMap<u32, Port>,
     indexes: BTreeMap<String, u32>,
-    /// What our own frames come from, on whatever interface they are heard.
+    /// MAC addresses of all interfaces of this machine, to recognize our own frames.
     own_macs: BTreeSet<Mac>,
     held: BTreeMap<IpAddr, Held>,
-    /// The addresses wanted on an interface, whether it exists or not.
+    /// Addresses wanted on an interface, whether it exists or not.
     wanted_on: BTreeMap<InterfaceName, BTreeSet<IpAddr>>,
-    /// When which address is announced where.
+    /// Next announcement of each address on each interface.
     due: BTreeSet<(Instant, u32, IpAddr)>,
     probes: BTreeMap<ProbeId, Probe>,
     probes_due: BTreeSet<(Instant, ProbeId)>,
@@ -134,7 +135,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine that knows of no interface and announces nothing.
+    /// Creates a machine without interfaces and addresses.
     #[must_use]
     pub fn new(timing: Timing) -> Self {
         Self {
@@ -154,8 +155,8 @@ impl Machine {
         }
     }
 
-    /// Changes what is wanted of addresses; none ends it at once. What stays as it was is not announced anew. Answers the
-    /// addresses that were beyond [`ADDRESSES_MAX`] and are not taken.
+    /// Changes the desired state of addresses; `None` withdraws at once. Unchanged addresses are not
+    /// announced again. Returns the addresses rejected because of [`ADDRESSES_MAX`].
     pub fn set(&mut self, changes: BTreeMap<IpAddr, Option<Wanted>>, now: Instant) -> BTreeSet<IpAddr> {
         let mut refused = BTreeSet::new();
         for (address, wanted) in changes {
@@ -168,7 +169,8 @@ impl Machine {
         refused
     }
 
-    /// Announces an address anew, with a whole burst, on all its interfaces. Answers whether it is announced at all.
+    /// Announces an address again with a full burst on all its interfaces. Returns false if it is not
+    /// announced.
     pub fn announce_again(&mut self, address: IpAddr, now: Instant) -> bool {
         let Some(held) = self.held.get_mut(&address) else { return false };
         let mut is_announced = false;
@@ -183,7 +185,7 @@ impl Machine {
         is_announced
     }
 
-    /// When [`Self::timeout`] has something to do.
+    /// Returns the time of the next [`Self::timeout`] call.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let announcement = self.due.first().map(|(at, ..)| *at);
@@ -191,7 +193,7 @@ impl Machine {
         announcement.into_iter().chain(probe).min()
     }
 
-    /// Does what is due. Bounded: what is left over is due at once again.
+    /// Handles due timers. The work is bounded; the remainder is immediately due again.
     pub fn timeout(&mut self, now: Instant) {
         self.run_probes(now);
         for _ in 0..ANNOUNCED_PER_TURN_MAX {
@@ -203,7 +205,7 @@ impl Machine {
         }
     }
 
-    /// One round of gratuitous announcements of one address on one interface.
+    /// Sends one round of gratuitous announcements of an address on an interface.
     fn announce(&mut self, address: IpAddr, index: u32, now: Instant) {
         let refresh = self.refresh_after();
         let Some(held) = self.held.get_mut(&address) else { return };
@@ -223,30 +225,31 @@ impl Machine {
         held.counters.last_gratuitous = Some(now);
     }
 
-    /// The time to the next announcement after a burst. Addresses that came together drift apart.
+    /// Returns the time to the next announcement after a burst, with jitter so that addresses drift apart.
     fn refresh_after(&mut self) -> Duration {
         self.timing.random = self
             .timing
             .random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        // The upper bits of such a sequence are the random ones.
+        // The upper bits of this generator are the random ones.
         let share = u32::try_from(self.timing.random >> 54).unwrap_or_default();
         let interval = self.timing.refresh_interval;
         interval * 3 / 4 + interval * share / 2048
     }
 
-    /// What is to be done since the last call.
+    /// Returns the outputs since the last call.
     pub fn take_outputs(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.outputs)
     }
 
-    /// The interfaces and addresses for which [`Self::listening`] may differ from what it was at the last call.
+    /// Returns the interfaces and addresses for which [`Self::listening`] may have changed since the last
+    /// call.
     pub fn take_changed(&mut self) -> BTreeSet<(u32, IpAddr)> {
         std::mem::take(&mut self.changed)
     }
 
-    /// How an interface listens for an address.
+    /// Listening mode of an interface for an address.
     #[must_use]
     pub fn listening(&self, index: u32, address: IpAddr) -> Listening {
         match self.held.get(&address).and_then(|held| held.places.get(&index)) {
@@ -257,19 +260,19 @@ impl Machine {
         }
     }
 
-    /// A frame could not be sent.
+    /// Counts a frame that could not be sent.
     pub fn not_sent(&mut self, index: u32) {
         if let Some(port) = self.ports.get_mut(&index) {
             port.counters.not_sent += 1;
         }
     }
 
-    /// What was counted for each address since it was first wanted.
+    /// Returns the counters of each address since it was first wanted.
     pub fn addresses(&self) -> impl Iterator<Item = (IpAddr, &AddressCounters)> {
         self.held.iter().map(|(address, held)| (*address, &held.counters))
     }
 
-    /// What was counted for each interface since it came: index, name, counters.
+    /// Returns index, name and counters of each interface since it came up.
     pub fn interfaces(&self) -> impl Iterator<Item = (u32, &str, &PortCounters)> {
         self.ports.iter().map(|(index, port)| (*index, port.name.as_str(), &port.counters))
     }

@@ -1,13 +1,13 @@
-//! Answers for addresses on the local networks: ARP and neighbour discovery on raw sockets.
+//! Layer-2 announcer: ARP and NDP for load balancer addresses on raw sockets.
 //!
 //! ```text
-//!  who owns what ──set──▶ announcer thread ──frames──▶ a socket per interface and family
+//!  ownership ───set──▶ announcer thread ──frames──▶ one socket per interface and family
 //!       ▲                   │  Machine (pure)                  │ filter: only our addresses
 //!       └──conflicts, ──────┴──────────◀──────frames───────────┘
-//!          probe answers
+//!          probe results
 //! ```
-//! What is deliberately absent: any decision about who answers (that is made above), any address given to the kernel, and
-//! anything that is left behind when the thread ends.
+//! Out of scope: deciding which node announces (the layer above does), adding addresses to the kernel, and
+//! any state that outlives the thread.
 
 pub mod announcer;
 pub mod filter;

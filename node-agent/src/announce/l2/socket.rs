@@ -1,6 +1,6 @@
-//! A packet socket: frames of one protocol on one interface, as far as a filter lets them pass.
+//! Packet socket: filtered frames of one protocol on one interface.
 //!
-//! One system call has no safe form in the libraries at hand; it is here, in a function of its own.
+//! One system call has no safe wrapper in the libraries used; it is isolated in a function of this file.
 
 use std::{
     io,
@@ -20,39 +20,40 @@ use super::{
 };
 use crate::socket_option;
 
-/// Room for frames that wait to be read or sent, in bytes: some thousand questions, or announcements, at once.
+/// Socket buffer size in bytes, for some thousand queued requests or announcements.
 const BUFFER_BYTES: usize = 2 << 20;
 /// `PACKET_IGNORE_OUTGOING` (`linux/if_packet.h`).
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 const ON: libc::c_int = 1;
 
-/// A socket that is bound to one interface and one protocol.
+/// A socket bound to one interface and one protocol.
 #[derive(Debug)]
 pub(super) struct PacketSocket {
     descriptor: OwnedFd,
 }
 
-/// What reading gave.
+/// Result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Read {
-    /// A frame, of so many bytes.
+    /// A frame with this number of bytes.
     Frame(usize),
-    /// There is none.
+    /// No frame is waiting.
     Nothing,
-    /// The socket is of no use any longer.
+    /// The socket has failed and must be reopened.
     Broken(Errno),
 }
 
 impl PacketSocket {
-    /// Opens a socket in the network namespace of the calling thread. The filter is in place before the first frame comes.
+    /// Opens a socket in the network namespace of the calling thread. The filter is set before the first
+    /// frame arrives.
     pub(super) fn open(index: u32, family: IpFamily, program: &[Instruction]) -> io::Result<Self> {
-        // Without a protocol the kernel hands over nothing until the socket is bound.
+        // With protocol 0 the kernel delivers nothing until the socket is bound.
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let descriptor = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
-        // Smaller buffers, where these are refused, lose frames earlier in a flood and nothing else.
+        // If the kernel refuses the size, the smaller buffer only loses frames earlier in a flood.
         let _ = setsockopt(&descriptor, sockopt::RcvBufForce, &BUFFER_BYTES);
         let _ = setsockopt(&descriptor, sockopt::SndBufForce, &BUFFER_BYTES);
-        // Kernels before 4.20 do not know it; the filter drops our own frames as well.
+        // Not supported by kernels before 4.20; the filter drops our own frames as well.
         let _ = socket_option::set(descriptor.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &ON);
         let socket = Self { descriptor };
         socket.set_filter(program)?;
@@ -60,7 +61,7 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// Replaces the filter at once.
+    /// Replaces the filter atomically.
     pub(super) fn set_filter(&self, program: &[Instruction]) -> io::Result<()> {
         let mut instructions: Vec<libc::sock_filter> = program
             .iter()
@@ -74,20 +75,20 @@ impl PacketSocket {
         socket_option::set(self.descriptor.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
     }
 
-    /// Reads one frame, if there is one.
+    /// Reads one frame without blocking.
     pub(super) fn read(&self, buffer: &mut [u8; FRAME_BYTES_MAX as usize]) -> Read {
         loop {
             match recv(self.descriptor.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(bytes) => return Read::Frame(bytes),
                 Err(Errno::EAGAIN) => return Read::Nothing,
-                // Said once when the interface goes down; the socket works again when it comes up.
+                // Reported once when the interface goes down; the socket works again when it comes up.
                 Err(Errno::EINTR | Errno::ENETDOWN | Errno::ENOBUFS) => {}
                 Err(error) => return Read::Broken(error),
             }
         }
     }
 
-    /// Sends one frame; what there is no room for is not sent.
+    /// Sends one frame without blocking; it is dropped if the buffer is full.
     pub(super) fn send(&self, frame: &[u8]) -> Result<(), Errno> {
         send(self.descriptor.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT).map(|_| ())
     }
@@ -99,7 +100,7 @@ impl AsFd for PacketSocket {
     }
 }
 
-#[allow(unsafe_code, reason = "no library at hand makes a sockaddr_ll")]
+#[allow(unsafe_code, reason = "no library in use creates a sockaddr_ll")]
 fn bind(descriptor: BorrowedFd<'_>, index: u32, family: IpFamily) -> io::Result<()> {
     let protocol = match family {
         IpFamily::V4 => ETHERTYPE_ARP,
@@ -115,8 +116,8 @@ fn bind(descriptor: BorrowedFd<'_>, index: u32, family: IpFamily) -> io::Result<
         sll_addr: [0; 8],
     };
     let length = libc::socklen_t::try_from(size_of_val(&address)).map_err(|_| Errno::EINVAL)?;
-    // SAFETY: the pointer and the length are those of a whole `sockaddr_ll`, which outlives the call; the descriptor is
-    // borrowed for as long.
+    // SAFETY: the pointer and the length describe a complete `sockaddr_ll` that outlives the call, as does
+    // the borrowed descriptor.
     let answer = unsafe { libc::bind(descriptor.as_raw_fd(), (&raw const address).cast(), length) };
     Ok(Errno::result(answer).map(|_| ())?)
 }

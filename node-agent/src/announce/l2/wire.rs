@@ -1,7 +1,8 @@
-//! Frames of ARP (RFC 826, RFC 5227) and of neighbour discovery (RFC 4861) on Ethernet: bytes to meaning and back.
+//! Codec of ARP (RFC 826, RFC 5227) and NDP (RFC 4861) frames on Ethernet.
 //!
-//! Reading is total: whatever the bytes, it ends, stays within them and answers a packet or the reason why there is none.
-//! Only what an announcer needs is understood: requests, replies, solicitations and advertisements.
+//! Parsing is total: for any input it terminates, stays within the bytes, and returns a packet or an error.
+//! Only the messages an announcer needs are supported: ARP requests and replies, Neighbor Solicitations and
+//! Neighbor Advertisements.
 
 mod arp;
 mod ndp;
@@ -13,9 +14,9 @@ pub use ndp::{Advertisement, Solicitation, solicited_node_group};
 
 use crate::links::Mac;
 
-/// Ethernet header: destination, source, type.
+/// Length of the Ethernet header: destination, source, EtherType.
 const ETHERNET_BYTES: usize = 14;
-/// The shortest frame, without its checksum (IEEE 802.3); shorter ones are filled with zeros.
+/// Minimum frame length without the FCS (IEEE 802.3); shorter frames are padded with zeros.
 pub const FRAME_BYTES_MIN: usize = 60;
 /// `ETH_P_ARP`.
 pub const ETHERTYPE_ARP: u16 = 0x0806;
@@ -24,49 +25,49 @@ pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 const ETHERTYPE_SERVICE_VLAN: u16 = 0x88a8;
 
-/// A packet of the protocols that an announcer speaks.
+/// An ARP or NDP packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Packet {
     /// An ARP request or reply.
     Arp(Arp),
-    /// A neighbour solicitation.
+    /// A Neighbor Solicitation.
     Solicitation(Solicitation),
-    /// A neighbour advertisement.
+    /// A Neighbor Advertisement.
     Advertisement(Advertisement),
 }
 
-/// A frame that was understood.
+/// A parsed frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The station, or group of stations, that it was sent to.
+    /// Destination MAC address, of a station or a group.
     pub destination: Mac,
-    /// The station that sent it.
+    /// Source MAC address.
     pub source: Mac,
-    /// What it says.
+    /// Payload.
     pub packet: Packet,
 }
 
-/// Why a frame says nothing to us.
+/// Reason for which a frame cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unreadable {
-    /// It ends before what it announces.
+    /// The frame is shorter than its headers require.
     Truncated,
-    /// It belongs to a VLAN, and so to another interface.
+    /// The frame has a VLAN tag and belongs to another interface.
     Tagged,
-    /// It is of another protocol, or a message of ICMPv6 that is not for us.
+    /// Another protocol, or an irrelevant ICMPv6 message.
     Foreign,
-    /// It breaks a rule of its protocol.
+    /// The packet violates its protocol.
     Malformed,
-    /// A neighbour discovery message that a router has passed on: it is not of this link (RFC 4861 §6.1, §7.1).
+    /// An NDP message with a hop limit other than 255, which was forwarded by a router (RFC 4861 §6.1, §7.1).
     HopLimit,
-    /// Its ICMPv6 checksum is wrong.
+    /// The ICMPv6 checksum is wrong.
     Checksum,
 }
 
-/// Reads a frame.
+/// Parses a frame.
 ///
 /// # Errors
-/// The reason why it says nothing to us.
+/// Returns [`Unreadable`] if the frame is malformed or irrelevant.
 pub fn parse(frame: &[u8]) -> Result<Frame, Unreadable> {
     let header: &[u8; ETHERNET_BYTES] = frame.first_chunk().ok_or(Unreadable::Truncated)?;
     let payload = &frame[ETHERNET_BYTES..];
@@ -85,7 +86,7 @@ pub fn parse(frame: &[u8]) -> Result<Frame, Unreadable> {
 }
 
 impl Frame {
-    /// The bytes to send.
+    /// Encodes the frame.
     #[must_use]
     pub fn render(&self) -> Vec<u8> {
         let (kind, payload) = match &self.packet {
@@ -103,7 +104,7 @@ impl Frame {
     }
 }
 
-/// The Ethernet address of a multicast group (RFC 2464 §7).
+/// Returns the Ethernet address of an IPv6 multicast group (RFC 2464 §7).
 #[must_use]
 pub const fn group_mac(group: Ipv6Addr) -> Mac {
     let [.., a, b, c, d] = group.octets();

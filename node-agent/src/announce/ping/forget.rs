@@ -1,7 +1,7 @@
-//! Forgets the pings that began before their address was answered.
+//! Deletion of conntrack flows of pings that started before their address was answered.
 //!
-//! Translation decides on the first packet of a flow alone. A ping that this node has passed on once, before the address was
-//! in the table, would never be answered while it goes on, because each request keeps its flow alive.
+//! NAT decides only on the first packet of a flow. If this node forwarded a ping before the address was in
+//! the table, its requests would stay unanswered, because each request keeps the flow alive.
 
 use std::{collections::BTreeSet, io, net::IpAddr};
 
@@ -9,7 +9,7 @@ use model::primitives::net::IpFamily;
 
 use crate::{conntrack::wire, netlink::socket::Netlink};
 
-/// The protocol number of the pings of a family (RFC 792, RFC 4443).
+/// Protocol number of pings of a family (RFC 792, RFC 4443).
 const fn ping_protocol(family: IpFamily) -> u8 {
     match family {
         IpFamily::V4 => 1,
@@ -17,16 +17,17 @@ const fn ping_protocol(family: IpFamily) -> u8 {
     }
 }
 
-/// Removes the flows of pings to these addresses whose destination was not translated. Answers how many.
+/// Deletes the flows of pings to these addresses that were not translated. Returns the number of deleted
+/// flows.
 ///
 /// # Errors
-/// When the kernel shows no flows, or the socket fails.
+/// Returns an I/O error if the kernel cannot list flows or the socket fails.
 pub(super) fn forget(netlink: &mut Netlink, addresses: &BTreeSet<IpAddr>) -> io::Result<usize> {
     let mut forgotten = 0;
     for family in IpFamily::ALL {
         let mut of_family = addresses.iter().filter(|address| IpFamily::of(**address) == family);
         let Some(first) = of_family.next() else { continue };
-        // One address is the usual case, and the kernel looks for it; more of them cost one look at all pings.
+        // For one address, the usual case, the kernel filters; for several, all pings are listed once.
         let only = of_family.next().is_none().then_some(*first);
         let request = wire::dump_protocol(family, ping_protocol(family), only, None);
         let deletions = netlink.dump(&request, Vec::new, |deletions, answer| {
@@ -38,7 +39,7 @@ pub(super) fn forget(netlink: &mut Netlink, addresses: &BTreeSet<IpAddr>) -> io:
             }
             Ok(())
         })?;
-        // One that has ended in the meantime is refused, and that is as good.
+        // An error for a flow that has expired in the meantime is harmless.
         let errnos = netlink.ask(&deletions, |_, _| Ok(()))?;
         forgotten += errnos.iter().filter(|errno| **errno == 0).count();
     }

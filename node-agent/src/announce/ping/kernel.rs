@@ -1,4 +1,4 @@
-//! Reads and writes the table. Nothing is decided here.
+//! Kernel access to the table, without decisions.
 
 use std::{collections::BTreeSet, io, net::IpAddr};
 
@@ -19,22 +19,23 @@ use crate::{
     },
 };
 
-/// Attempts at an undisturbed look at the table.
+/// Maximum number of attempts to read a consistent table.
 const READ_ATTEMPTS_MAX: u32 = 8;
 
-/// The table in the kernel, and what is known of it.
+/// Kernel table and its cached state.
 pub(super) struct Kernel {
     netlink: Netlink,
     table: Table,
-    /// The generation of the ruleset that `table` shows; `None` when it may be otherwise.
+    /// Generation of the ruleset `table` was read at; `None` if `table` may be outdated.
     generation: Option<u32>,
 }
 
 impl Kernel {
-    /// Opens a socket in the network namespace of the calling thread, and reads.
+    /// Opens a socket in the network namespace of the calling thread and reads the table.
     ///
     /// # Errors
-    /// When the kernel gives no socket, or has no nf_tables of this family.
+    /// Returns an I/O error if the socket cannot be created, or the kernel has no nf_tables support for the
+    /// family.
     pub(super) fn open() -> io::Result<Self> {
         let netlink = Netlink::open(Protocol::Netfilter)?;
         let mut kernel = Self { netlink, table: Table::Absent, generation: None };
@@ -42,12 +43,12 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// The table as it was last seen.
+    /// Returns the cached table.
     pub(super) const fn table(&self) -> &Table {
         &self.table
     }
 
-    /// Reads the table anew if anybody may have changed it; answers whether it did.
+    /// Reads the table again if the ruleset has changed. Returns true if it was read.
     pub(super) fn look(&mut self) -> io::Result<bool> {
         let generation = self.read_generation()?;
         let is_known = self.generation == Some(generation);
@@ -57,34 +58,39 @@ impl Kernel {
         Ok(!is_known)
     }
 
-    /// Makes the table so that it holds what is wanted about these addresses. Answers whether something was written.
+    /// Applies the wanted replies for the given addresses. Returns true if the table was changed.
     pub(super) fn write(&mut self, wanted: &Replies, touched: &BTreeSet<IpAddr>) -> io::Result<bool> {
         let plan = plan::plan(wanted, &self.table, touched);
         if plan.is_empty() {
             return Ok(false);
         }
-        // Until it is known what came of it.
+        // Unknown until the commit has succeeded.
         let before = self.generation.take();
         kernel::commit(&mut self.netlink, &render::messages(&plan))?.map_err(kernel::Refused::to_error)?;
         let answered: BTreeSet<_> =
             plan.added.iter().filter(|(set, _)| set.reply == Reply::Answer).map(|(_, it)| *it).collect();
         let after = self.read_generation()?;
         self.note(plan, wanted);
-        // Otherwise somebody else has written, too, and the next look reads.
+        // Otherwise another process has changed the ruleset as well, and the next poll reads the table again.
         self.generation = before.map(|before| before.wrapping_add(1)).filter(|expected| *expected == after);
         match forget::forget(&mut self.netlink, &answered) {
             Ok(0) => {}
-            Ok(flows) => debug!(flows, "pings that began before their address was answered begin anew"),
-            // The table is as it should be all the same; a socket in the middle of an answer is not used again.
+            Ok(flows) => debug!(
+                flows,
+                "restarted the flows of pings that began before their address was \
+                                        answered"
+            ),
+            // The table is correct regardless. The socket may have unread replies, so it is replaced.
             Err(error) => {
-                warn!(%error, "a ping that began before its address was answered stays unanswered while it goes on");
+                warn!(%error, "cannot delete the flows of earlier pings; a running ping to a newly \
+                               announced address stays unanswered");
                 self.netlink = Netlink::open(Protocol::Netfilter)?;
             }
         }
         Ok(true)
     }
 
-    /// A transaction that was not refused has been carried out whole.
+    /// Updates the cache. A successful transaction was applied completely.
     fn note(&mut self, plan: Plan, wanted: &Replies) {
         let Plan { delete_table, make_table, removed, added } = plan;
         if make_table {
@@ -106,7 +112,7 @@ impl Kernel {
             let before = self.read_generation()?;
             let table = match self.read_once() {
                 Ok(table) => table,
-                // The table, or a set of it, went while we read.
+                // The table or one of its sets was deleted during the read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
@@ -173,10 +179,10 @@ impl Kernel {
     }
 }
 
-/// Removes the table, in the network namespace of the calling thread. Answers whether there was one.
+/// Removes the table in the network namespace of the calling thread. Returns true if there was one.
 ///
 /// # Errors
-/// When the kernel has no nf_tables, or refuses.
+/// Returns an I/O error if the kernel has no nf_tables support or rejects the change.
 pub fn cleanup() -> io::Result<bool> {
     Kernel::open()?.write(&Replies::new(), &BTreeSet::new())
 }

@@ -1,17 +1,19 @@
-//! Answers to ICMP and ICMPv6 echo requests for the addresses that this node announces, or keeps them unanswered.
+//! Replies to ICMP and ICMPv6 echo requests for the addresses this node announces, or suppression of replies.
 //!
-//! No address is the node's own, so the kernel answers for none of them by itself. A small table of nf_tables makes it:
+//! The addresses are not configured on the node, so the kernel does not reply by itself. A small nf_tables
+//! table handles the requests:
 //!
 //! ```text
-//! prerouting, before connection tracking:  echo request to a silent address   ─▶ drop
-//! prerouting, before all other translation: echo request to an answered one   ─▶ redirect to this node
+//! prerouting, before connection tracking:  echo request to a silent address     ─▶ drop
+//! prerouting, before all other translation: echo request to an answered address ─▶ redirect to this node
 //! ```
-//! It is the same in every proxy mode and apart from what modes make: it comes with the first address that this node
-//! announces and goes with the last. Addresses are elements of its sets and nothing else; a change of one address writes
-//! one element, and then the flows of pings that this node had passed on before are forgotten. The table is recognised by its name, whoever made it; nothing outside of it is written.
+//! The table is the same in every proxy mode and independent of the tables of the modes. It is created with
+//! the first announced address and removed with the last. Addresses are only elements of its sets. A change
+//! of one address writes one element, then deletes the conntrack flows of pings that this node forwarded
+//! before. The table is recognized by its name, regardless of its creator; nothing outside of it is changed.
 //!
-//! A thread of its own writes it, because the kernel lets one writer at a time change its tables, and taking over an
-//! address must not wait for a pass over all Services.
+//! A dedicated thread writes the table, because the kernel allows only one writer of nf_tables at a time, and
+//! a takeover must not wait for a pass over all Services.
 
 mod forget;
 mod kernel;
@@ -34,32 +36,33 @@ use tracing::error;
 
 pub use self::{kernel::cleanup, schema::Reply};
 
-/// Time for which addresses stay as a former process has left them, until somebody decides about them: as long as the
-/// other nodes wait for an agent that restarts (10 s), and then some.
+/// Time for which addresses left by a previous process are kept until they are set: the time the other nodes
+/// wait for a restarting agent (10 s), with a margin.
 pub const SETTLE_TIME: Duration = Duration::from_secs(30);
 
-/// The way to the thread. Dropped, it waits until everything that was said is done.
+/// Handle to the thread. Dropping it waits until all orders are carried out.
 #[derive(Debug)]
 pub struct Ping {
     orders: Option<Sender<Order>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread is told.
+/// Order to the thread.
 #[derive(Debug)]
 enum Order {
-    /// What is done about some addresses; `None`: nothing any longer.
+    /// Set the replies for some addresses; `None` removes an address.
     Set(BTreeMap<IpAddr, Option<Reply>>),
-    /// Everything stays as it is from now on, because the agent comes back.
+    /// Freeze the table, because the agent restarts.
     Keep,
 }
 
 impl Ping {
-    /// Starts the thread, for the network namespace of the calling one. `warn` is told what goes wrong whenever that
-    /// changes; nothing when all is well.
+    /// Starts the thread for the network namespace of the calling thread. `warn` is called with the current
+    /// problem whenever it changes, and with `None` when it is resolved.
     ///
     /// # Errors
-    /// When no thread can be made. What the kernel lacks is a warning, once it is needed.
+    /// Returns an I/O error if the thread cannot be created. Missing kernel support is reported as a warning
+    /// once it is needed.
     pub fn start(settle_time: Duration, warn: impl Fn(Option<String>) + Send + 'static) -> io::Result<Self> {
         let (orders, received) = channel();
         let thread = std::thread::Builder::new()
@@ -68,12 +71,12 @@ impl Ping {
         Ok(Self { orders: Some(orders), thread: Some(thread) })
     }
 
-    /// Changes what is done about addresses. Returns at once.
+    /// Changes the replies for addresses. Returns at once.
     pub fn set(&self, changes: BTreeMap<IpAddr, Option<Reply>>) {
         self.tell(Order::Set(changes));
     }
 
-    /// Leaves everything as it is from now on.
+    /// Freezes the table.
     pub fn keep(&self) {
         self.tell(Order::Keep);
     }
@@ -82,7 +85,7 @@ impl Ping {
         if let Some(orders) = &self.orders
             && orders.send(order).is_err()
         {
-            error!("the thread that answers to pings has ended");
+            error!("the thread that handles echo requests has stopped");
         }
     }
 }
@@ -91,7 +94,7 @@ impl Drop for Ping {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
-            // A panic has been printed by the thread already.
+            // The thread has already printed a panic.
             let _ended = thread.join();
         }
     }

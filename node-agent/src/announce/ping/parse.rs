@@ -1,5 +1,5 @@
-//! Kernel dumps to what is known of the table. Total: what is malformed is an error, what we would not have made makes the
-//! table strange. Pure.
+//! Parser of kernel dumps of the table. Total: malformed messages are errors, and content this code would not
+//! have created makes the table foreign. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,22 +18,22 @@ use crate::{
     netlink::wire::{Malformed, Received},
 };
 
-/// What the dumps have shown so far.
+/// State collected from the dumps.
 #[derive(Debug, Default)]
 pub struct Observation {
     is_strange: bool,
     sets: BTreeSet<Set>,
     chains: BTreeSet<Reply>,
-    /// How many rules of each chain have come.
+    /// Number of rules of each chain.
     rules: BTreeMap<Reply, usize>,
     replies: Replies,
 }
 
 impl Observation {
-    /// Takes in the table. One with flags, such as a dormant one, is strange.
+    /// Adds the table. A table with flags, such as dormant, is foreign.
     ///
     /// # Errors
-    /// When the message is malformed.
+    /// Returns [`Malformed`] if the message is malformed.
     pub fn table(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
         for attribute in message.attributes() {
             let attribute = attribute?;
@@ -97,10 +97,10 @@ impl Observation {
         Ok(())
     }
 
-    /// Takes in one set.
+    /// Adds one set.
     ///
     /// # Errors
-    /// When the message is malformed.
+    /// Returns [`Malformed`] if the message is malformed.
     pub fn set(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
         let (mut table, mut name, mut key, mut has_more) = ("", "", (0, 0), false);
         for attribute in message.attributes() {
@@ -123,13 +123,13 @@ impl Observation {
         Ok(())
     }
 
-    /// The sets of ours that were found.
+    /// Returns our sets that were found.
     #[must_use]
     pub fn sets(&self) -> Vec<Set> {
         self.sets.iter().copied().collect()
     }
 
-    /// Takes in addresses of a set. One that is in two sets makes the table strange.
+    /// Adds addresses of a set. An address in two sets makes the table foreign.
     pub fn elements(&mut self, set: Set, addresses: &[IpAddr]) {
         for address in addresses {
             let before = self.replies.insert(*address, set.reply);
@@ -137,7 +137,7 @@ impl Observation {
         }
     }
 
-    /// The table, after everything has been taken in.
+    /// Returns the table after all messages have been added.
     #[must_use]
     pub fn finish(self) -> Table {
         let Self { is_strange, sets, chains, rules, replies } = self;
@@ -147,10 +147,10 @@ impl Observation {
     }
 }
 
-/// The addresses in a message with elements of a set.
+/// Extracts the addresses of a message with set elements.
 ///
 /// # Errors
-/// When the message is malformed.
+/// Returns [`Malformed`] if the message is malformed.
 pub fn addresses(message: &Received<'_>, addresses: &mut Vec<IpAddr>) -> Result<(), Malformed> {
     let mut is_malformed = false;
     for_each_raw(message, |raw| {
@@ -160,7 +160,7 @@ pub fn addresses(message: &Received<'_>, addresses: &mut Vec<IpAddr>) -> Result<
             Err(_) => is_malformed = true,
         }
     })?;
-    if is_malformed { Err(Malformed("an address has another length than it should")) } else { Ok(()) }
+    if is_malformed { Err(Malformed("an address has an invalid length")) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What differs between the table as it is and as it should be. Pure.
+//! Difference between the actual and the desired table. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,43 +7,44 @@ use std::{
 
 use super::schema::{Reply, Set};
 
-/// What is done about each address.
+/// Desired reply for each address.
 pub type Replies = BTreeMap<IpAddr, Reply>;
 
-/// The table as the kernel has it.
+/// Table in the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Table {
-    /// There is none.
+    /// No table of this name.
     #[default]
     Absent,
-    /// There is one of the name that is not as we make it.
+    /// A table of this name exists but differs from ours.
     Strange,
-    /// It is as we make it, with these addresses.
+    /// Our table, with these addresses.
     Present(Replies),
 }
 
-/// What is to be done, as one transaction.
+/// Changes to apply in one transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Whether the table is removed first, with all that is in it.
+    /// True if the table is deleted first, with all its content.
     pub delete_table: bool,
-    /// Whether the table is made, with its sets, chains and rules.
+    /// True if the table is created, with its sets, chains and rules.
     pub make_table: bool,
-    /// The addresses that leave a set.
+    /// Addresses to remove from a set.
     pub removed: Vec<(Set, IpAddr)>,
-    /// The addresses that enter a set.
+    /// Addresses to add to a set.
     pub added: Vec<(Set, IpAddr)>,
 }
 
 impl Plan {
-    /// Whether nothing is to be done.
+    /// Returns true if there is nothing to change.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Plans for the addresses that may differ. When the table has to be made or goes, all are looked at.
+/// Plans the changes for the addresses that may differ. If the table is created or deleted, all addresses are
+/// considered.
 #[must_use]
 pub fn plan(wanted: &Replies, table: &Table, touched: &BTreeSet<IpAddr>) -> Plan {
     let is_there = *table != Table::Absent;
@@ -65,7 +66,7 @@ pub fn plan(wanted: &Replies, table: &Table, touched: &BTreeSet<IpAddr>) -> Plan
     plan
 }
 
-/// The addresses about which something is done, or should be.
+/// Returns all addresses that are in the table or should be.
 #[must_use]
 pub fn everything(wanted: &Replies, table: &Table) -> BTreeSet<IpAddr> {
     let wanted = wanted.keys().copied();

@@ -1,4 +1,4 @@
-//! Plans to netlink messages, in an order in which every reference exists. Pure.
+//! Netlink messages of a plan, ordered so that references exist when they are used. Pure.
 
 use std::net::IpAddr;
 
@@ -11,10 +11,10 @@ use crate::{
     netlink::wire::{Attributes, Message, netfilter_header},
 };
 
-/// Elements of one message: an attribute's length has 16 bits, and an element takes 28 bytes.
+/// Elements per message: an attribute length has 16 bits, and an element takes 28 bytes.
 const ELEMENTS_PER_MESSAGE: usize = 1000;
 
-/// The messages of one transaction.
+/// Returns the messages of one transaction.
 #[must_use]
 pub fn messages(plan: &Plan) -> Vec<Message> {
     let Plan { delete_table, make_table, removed, added } = plan;
@@ -35,7 +35,7 @@ pub fn messages(plan: &Plan) -> Vec<Message> {
     messages
 }
 
-/// Asks for all elements of a set.
+/// Returns the request for all elements of a set.
 #[must_use]
 pub fn dump_elements(set: Set) -> Message {
     message(uapi::NFT_MSG_GETSETELEM, uapi::NLM_F_DUMP, element_place(set))
@@ -46,7 +46,7 @@ fn message(kind: u16, flags: u16, attributes: Attributes) -> Message {
     Message { kind, flags: uapi::NLM_F_REQUEST | flags, header, attributes }
 }
 
-/// `id` is by which the rules of the same transaction could refer to it; the kernel asks for one.
+/// `id` would let rules of the same transaction refer to the set; the kernel requires it.
 fn add_set(set: Set, id: u32) -> Message {
     let (key_type, key_length) = set.key();
     let attributes = Attributes::default()

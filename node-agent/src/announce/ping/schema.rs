@@ -1,4 +1,4 @@
-//! The fixed shape of the table: four sets, two chains, a rule per family in each.
+//! Fixed schema of the table: four sets, two chains, one rule per family in each chain.
 
 use std::net::IpAddr;
 
@@ -10,32 +10,32 @@ use crate::dataplane::nftables::{
     uapi,
 };
 
-/// The name of the table, by which a fresh process recognises it.
+/// Name of the table, by which a new process recognizes it.
 pub const TABLE: &str = "tidegate-announce";
 
-/// What is done about echo requests to an address.
+/// Handling of echo requests to an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reply {
-    /// The node answers.
+    /// The node replies.
     Answer,
-    /// Nobody does, and they are not passed on either.
+    /// No reply; requests are dropped, not forwarded.
     Silence,
 }
 
 /// A set of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Set {
-    /// What is done about its addresses.
+    /// Reply for the addresses in the set.
     pub reply: Reply,
-    /// The family of its addresses.
+    /// Family of the addresses.
     pub family: IpFamily,
 }
 
 impl Reply {
-    /// Both, in the order in which they are made.
+    /// All replies, in creation order.
     pub const ALL: [Self; 2] = [Self::Silence, Self::Answer];
 
-    /// The name of the chain that does it.
+    /// Returns the name of the chain.
     #[must_use]
     pub const fn chain(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl Reply {
         }
     }
 
-    /// The type of that chain.
+    /// Returns the type of the chain.
     #[must_use]
     pub const fn chain_type(self) -> &'static str {
         match self {
@@ -53,12 +53,12 @@ impl Reply {
         }
     }
 
-    /// Where that chain hangs.
+    /// Returns the hook of the chain.
     ///
-    /// The first chain that translates a connection decides, and one that refuses ends it; so an answer is before what
-    /// proxy modes and others do at destination translation (-100). Silence is before connection tracking (-200):
-    /// there it also holds for a client that has been answered until now, whose further requests no chain of
-    /// translation sees, and costs no entry.
+    /// The first chain that translates a connection decides, and a chain that drops ends the packet. Replies
+    /// therefore come before the destination NAT (-100) of proxy modes and other programs. Drops come before
+    /// connection tracking (-200): there they also apply to a client that received replies so far, whose
+    /// further requests bypass NAT chains, and create no conntrack entry.
     #[must_use]
     pub const fn hook(self) -> Hook {
         let number = uapi::NF_INET_PRE_ROUTING;
@@ -68,7 +68,7 @@ impl Reply {
         }
     }
 
-    /// What the rules of that chain say.
+    /// Returns the rules of the chain.
     #[must_use]
     pub fn rules(self) -> Vec<Vec<Expr>> {
         IpFamily::ALL.into_iter().map(|family| rule(Set { reply: self, family })).collect()
@@ -76,24 +76,24 @@ impl Reply {
 }
 
 impl Set {
-    /// All sets, in the order in which they are made.
+    /// Returns all sets, in creation order.
     pub fn all() -> impl Iterator<Item = Self> {
         Reply::ALL.into_iter().flat_map(|reply| IpFamily::ALL.map(|family| Self { reply, family }))
     }
 
-    /// The set that an address is in.
+    /// Returns the set an address belongs to.
     #[must_use]
     pub const fn of(address: IpAddr, reply: Reply) -> Self {
         Self { reply, family: IpFamily::of(address) }
     }
 
-    /// The set of this name.
+    /// Returns the set with this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::all().find(|set| set.name() == name)
     }
 
-    /// Its name.
+    /// Returns the name of the set.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match (self.reply, self.family) {
@@ -104,7 +104,7 @@ impl Set {
         }
     }
 
-    /// The type of its keys as the `nft` command numbers it, and their length in bytes.
+    /// Returns the key type, as numbered by the `nft` command, and the key length in bytes.
     #[must_use]
     pub const fn key(self) -> (u32, u32) {
         match self.family {
@@ -114,7 +114,7 @@ impl Set {
     }
 }
 
-/// Whatever is no echo request ends the rule before its address is looked up.
+/// Returns the rule of a set. Other packets than echo requests leave the rule before the address lookup.
 fn rule(set: Set) -> Vec<Expr> {
     // IPPROTO_ICMP and ICMP_ECHO (RFC 792); IPPROTO_ICMPV6 and ICMPV6_ECHO_REQUEST (RFC 4443 §4.1).
     let (protocol, echo_request) = match set.family {

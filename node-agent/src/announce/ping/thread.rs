@@ -1,4 +1,4 @@
-//! The thread that keeps the table as it should be: at once after a change, and soon after somebody else has changed it.
+//! Thread that maintains the table: immediately after a change, and within a second after drift.
 
 use std::{
     collections::BTreeSet,
@@ -16,10 +16,10 @@ use super::{
     plan::{self, Replies, Table},
 };
 
-/// Time between two looks at whether somebody else has changed the table, and between attempts after a failure.
+/// Interval of drift checks, and delay between attempts after a failure.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs until nobody can say anything any longer.
+/// Runs until all senders are dropped.
 pub(super) fn run(orders: &Receiver<Order>, settle_time: Duration, tell: impl Fn(Option<String>)) {
     let mut keeper = Keeper::new(settle_time);
     loop {
@@ -40,7 +40,7 @@ pub(super) fn run(orders: &Receiver<Order>, settle_time: Duration, tell: impl Fn
         if warning != keeper.warning {
             match &warning {
                 Some(warning) => warn!("{warning}"),
-                None => info!("echo requests are dealt with as asked again"),
+                None => info!("echo requests are handled as configured again"),
             }
             keeper.warning.clone_from(&warning);
             tell(warning);
@@ -49,15 +49,15 @@ pub(super) fn run(orders: &Receiver<Order>, settle_time: Duration, tell: impl Fn
 }
 
 struct Keeper {
-    /// Made when it is needed; made anew after a failure.
+    /// Opened on demand, and reopened after a failure.
     kernel: Option<Kernel>,
     wanted: Replies,
     touched: BTreeSet<IpAddr>,
-    /// What a former process has left, until somebody decides about it.
+    /// Addresses left by a previous process that have not been set yet.
     unclaimed: BTreeSet<IpAddr>,
     settle_at: Instant,
     look_at: Instant,
-    /// Whether the last attempt failed and another one can help.
+    /// True if the last attempt failed and a retry can help.
     must_retry: bool,
     warning: Option<String>,
 }
@@ -65,7 +65,7 @@ struct Keeper {
 impl Keeper {
     fn new(settle_time: Duration) -> Self {
         let now = Instant::now();
-        let kernel = Kernel::open().inspect_err(|error| debug!(%error, "nf_tables cannot be read")).ok();
+        let kernel = Kernel::open().inspect_err(|error| debug!(%error, "cannot read nf_tables")).ok();
         let wanted = match kernel.as_ref().map(Kernel::table) {
             Some(Table::Present(replies)) => replies.clone(),
             Some(Table::Absent | Table::Strange) | None => Replies::new(),
@@ -82,7 +82,8 @@ impl Keeper {
         }
     }
 
-    /// When there is something to do without being told; never while no address is announced and no table is there.
+    /// Returns the time of the next action without an order, or `None` if no address is announced and there
+    /// is no table.
     fn poll_timeout(&self) -> Option<Instant> {
         let has_table = self.kernel.as_ref().is_some_and(|kernel| *kernel.table() != Table::Absent);
         let settle = (!self.unclaimed.is_empty()).then_some(self.settle_at);
@@ -90,7 +91,7 @@ impl Keeper {
         settle.into_iter().chain(look).min()
     }
 
-    /// Takes what has been said by now; answers whether to go on.
+    /// Applies all pending orders. Returns false if the thread should end.
     fn take_all(&mut self, first: Order, orders: &Receiver<Order>) -> bool {
         for order in std::iter::once(first).chain(orders.try_iter()) {
             match order {
@@ -110,7 +111,7 @@ impl Keeper {
         true
     }
 
-    /// Does what is due. Answers what is wrong.
+    /// Handles due work. Returns the current problem, if any.
     fn turn(&mut self, now: Instant) -> Option<String> {
         if now >= self.settle_at {
             for address in std::mem::take(&mut self.unclaimed) {
@@ -122,10 +123,10 @@ impl Keeper {
         if is_look {
             self.look_at = now + LOOK_INTERVAL;
         } else if self.touched.is_empty() || self.must_retry {
-            // What has failed is tried again when it is time to look.
+            // A failed write is retried at the next drift check.
             return self.warning.clone();
         }
-        // What was not so any longer is seen when everything is read anew.
+        // Reopening reads everything again, which corrects an outdated cache.
         let written = self.write(is_look).or_else(|_| {
             self.kernel = None;
             self.write(false)
@@ -137,10 +138,13 @@ impl Keeper {
                 None
             }
             Err(error) => {
-                // Where nothing can be read and nothing is wanted, there is nothing to do.
+                // If nothing can be read and nothing is wanted, there is nothing to do.
                 self.must_retry = self.kernel.take().is_some() || !self.wanted.is_empty();
                 (!self.wanted.is_empty()).then(|| {
-                    format!("whether announced addresses answer to ping is left to the proxy mode: {error}")
+                    format!(
+                        "the proxy mode decides whether announced addresses answer pings, because \
+                             their table cannot be written: {error}"
+                    )
                 })
             }
         }
@@ -160,7 +164,7 @@ impl Keeper {
             self.touched.extend(plan::everything(&self.wanted, kernel.table()));
         }
         if kernel.write(&self.wanted, &self.touched)? && is_drift {
-            info!("the table that answers to pings was not as it should be, and is again");
+            info!("repaired drift of the table that handles echo requests");
         }
         Ok(())
     }

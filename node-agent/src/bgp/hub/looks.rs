@@ -1,4 +1,4 @@
-//! What neighbours tell, and what nobody tells: paths, doors, signatures.
+//! Events reported by neighbor tasks, and polling of BFD paths, listening sockets and signature counters.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ impl Hub {
             self.running.remove(key);
         }
         if !ended.is_empty() {
-            // Some may have been wanted again before they had ended.
+            // Ended neighbors may have been configured again in the meantime.
             let peers = self.state.as_ref().map(|state| state.peers.clone()).unwrap_or_default();
             let wanted = self.settings(&peers);
             self.start_missing(wanted);
@@ -35,7 +35,7 @@ impl Hub {
         let wanted = self.paths.values().cloned().collect();
         let outcome = self.bfd.set_peers(wanted);
         if let Err(error) = &outcome {
-            warn!(%error, "the paths to BGP neighbours cannot be watched");
+            warn!(%error, "cannot monitor the paths to BGP neighbors");
         }
         for key in self.paths.keys() {
             if let Some(running) = self.running.get(key) {
@@ -55,7 +55,7 @@ impl Hub {
         }
     }
 
-    /// Looks at what nobody tells.
+    /// Polls the state for which there are no events.
     pub(super) fn look(&mut self) {
         if self.doors.try_again() {
             self.show_doors();
@@ -69,7 +69,8 @@ impl Hub {
         if more == 0 {
             return;
         }
-        // They are of the whole node. Whoever has a password is meant first; without any, neighbours that sign are.
+        // The counters cover the whole node. They are attributed to peers with a password; without any, to
+        // all, because a neighbor may sign unexpectedly.
         let is_signed = |running: &&Running| running.settings.way.password.is_some();
         let has_password = self.running.values().any(|running| is_signed(&running));
         for running in self.running.values().filter(|running| !has_password || is_signed(running)) {
@@ -92,7 +93,7 @@ impl Hub {
         self.board.send_if_modified(|board| {
             let is_news = board.faults != faults;
             for fault in faults.iter().filter(|fault| !board.faults.contains(fault)) {
-                warn!(fault, "BGP neighbours cannot connect");
+                warn!(fault, "BGP neighbors cannot connect to this node");
             }
             board.faults = faults;
             is_news

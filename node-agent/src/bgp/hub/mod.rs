@@ -1,5 +1,5 @@
-//! The hub: takes what the agent wants, who connects and what BFD sees, and hands each neighbour its part. It waits for no
-//! neighbour: whatever it hands out goes into an inbox.
+//! Hub: distributes configuration, incoming connections and BFD states to the neighbor tasks. It never waits
+//! for a neighbor, because it delivers only to inboxes.
 
 mod looks;
 mod visitors;
@@ -38,16 +38,16 @@ use crate::{
     links::Links,
 };
 
-/// What is wished within this time is told at once: several changes of a prefix become one message.
+/// Batching interval: several changes of a prefix within it become one message.
 const BATCH_TIME: Duration = Duration::from_millis(10);
-/// Time between two looks at what nobody tells: counters of signatures, doors that could not be opened.
+/// Interval of polling signature counters and retrying listening sockets.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-/// Connections that were accepted and wait to be handed out.
+/// Capacity of the queue of accepted connections.
 const VISITS_MAX: usize = 64;
-/// Longest wait for the tasks of neighbours, and for connections that are being closed, at the end.
+/// Maximum time to wait for neighbor tasks and closing connections on exit.
 const END_TIME_MAX: Duration = Duration::from_secs(4);
 
-/// What the hub begins with.
+/// Initial state of the hub.
 pub(super) struct Start {
     pub(super) node: Name,
     pub(super) bfd: Bfd,
@@ -56,20 +56,20 @@ pub(super) struct Start {
     pub(super) board: watch::Sender<Shown>,
 }
 
-/// What neighbours tell the hub.
+/// Reports of neighbor tasks to the hub.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
-    /// The path that is to be watched for a neighbour, or none.
+    /// Path to monitor for each neighbor, or `None`.
     pub(super) paths: BTreeMap<NeighbourKey, Option<(PeerKey, SessionConfig)>>,
-    /// Tasks that have ended.
+    /// Neighbors whose task has ended.
     pub(super) ended: BTreeSet<NeighbourKey>,
 }
 
-/// A task.
+/// A neighbor task.
 struct Running {
     inbox: Arc<Post<Inbox>>,
     settings: Settings,
-    /// It was told to end. Its place is taken until it has.
+    /// True if the task was told to end. Its key stays in use until it has.
     is_ending: bool,
 }
 
@@ -82,7 +82,7 @@ struct Hub {
     lingering: Lingering,
     doors: Doors,
     state: Option<BgpState>,
-    /// The first state has been taken over: neighbours that come later were not there before a restart.
+    /// True once the first state has been applied: later neighbors did not exist before a restart.
     is_settled: bool,
     is_end_held: bool,
     wanted: BTreeMap<Name, Wanted>,
@@ -92,7 +92,7 @@ struct Hub {
     bad_signatures: Option<u64>,
 }
 
-/// Runs until told to leave.
+/// Runs until the speaker leaves.
 pub(super) async fn run(start: Start) {
     let Start { node, bfd, links, wishes, board } = start;
     let (visits, mut visitors) = mpsc::channel(VISITS_MAX);
@@ -161,7 +161,7 @@ impl Hub {
         self.state = state;
         let peers = self.state.as_ref().map(|state| state.peers.clone()).unwrap_or_default();
         self.wanted.retain(|name, _| peers.contains_key(name));
-        // Before anybody connects, so that the keys are there.
+        // Keys must be set before neighbors connect.
         self.doors.set(doors::plan(peers.values()));
         let wanted = self.settings(&peers);
         for (key, running) in &mut self.running {
@@ -187,7 +187,8 @@ impl Hub {
         }
     }
 
-    /// The settings of everybody who should have a task: peers with one neighbour, and dynamic neighbours that are there.
+    /// Returns the settings of all neighbors that should have a task: static peers, and dynamic neighbors
+    /// that exist.
     fn settings(&self, peers: &BTreeMap<Name, BgpNeighbour>) -> BTreeMap<NeighbourKey, Settings> {
         let Some(state) = &self.state else { return BTreeMap::new() };
         let mut all = BTreeMap::new();
@@ -215,7 +216,7 @@ impl Hub {
     }
 
     fn identity<'a>(&'a self, state: &'a BgpState, key: &NeighbourKey) -> Identity<'a> {
-        // Once said, it stays said: the session itself says it no longer when it was established once.
+        // Keeps the restart flag of a running task: the session clears its own copy once it is established.
         let is_restarted = match self.running.get(key) {
             Some(running) => running.settings.session.is_restarted,
             None => !self.is_settled,
@@ -270,13 +271,13 @@ impl Hub {
         let Self { mut tasks, lingering, .. } = self;
         let told = async {
             while tasks.join_next().await.is_some() {}
-            // Nobody waits for connections that are closed without a word.
+            // With a restart, connections are closed silently, so there is nothing to wait for.
             if how != Leave::Restart {
                 lingering.ended().await;
             }
         };
         let _in_time = timeout(END_TIME_MAX, told).await;
-        // Whoever wanted to know may have given up.
+        // The caller may have timed out.
         let _gone = done.send(());
     }
 }

@@ -1,4 +1,4 @@
-//! Who connects, and whose neighbour that is.
+//! Assignment of incoming connections to neighbors.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Hub {
-    /// Somebody has connected.
+    /// Handles an incoming connection.
     pub(super) fn receive(&mut self, visit: Visit) {
         let Visit { stream, remote, local } = visit;
         let host = self.host(remote, local.ip());
@@ -24,7 +24,7 @@ impl Hub {
         match running.filter(|running| !running.is_ending) {
             Some(running) => running.inbox.put(|inbox| inbox.visitor = Some(stream)),
             None => {
-                debug!(%remote, %local, "a BGP speaker that is no peer has connected");
+                debug!(%remote, %local, "rejected a BGP connection from an address that is no peer");
                 self.board.send_if_modified(|board| {
                     board.strangers += 1;
                     false
@@ -33,8 +33,8 @@ impl Hub {
         }
     }
 
-    /// Whose connection it is: of the peer that names the address, else of the one at the other end of the interface, else of a
-    /// dynamic one, the one of the smallest network first.
+    /// Returns the neighbor of a connection: the peer with this address, otherwise the peer of the interface,
+    /// otherwise a dynamic neighbor of the most specific network.
     fn host(&mut self, remote: SocketAddr, local: IpAddr) -> Option<NeighbourKey> {
         let peers = &self.state.as_ref()?.peers;
         let link = link_of(remote, &self.links.borrow());
@@ -63,7 +63,8 @@ impl Hub {
         }
     }
 
-    /// The dynamic neighbour at an address: a new one, if there is a place or somebody who leaves one.
+    /// Returns the dynamic neighbor at an address. Creates one if the limit allows or an inactive one can be
+    /// removed.
     fn place(&mut self, peer: Name, address: IpAddr, limit: usize) -> Option<NeighbourKey> {
         let key = NeighbourKey { peer, address: Some(address) };
         if self.running.contains_key(&key) {
@@ -86,7 +87,7 @@ impl Hub {
     }
 }
 
-/// The name of the link that a link-local address is on.
+/// Returns the name of the link of a link-local address.
 fn link_of(remote: SocketAddr, links: &Links) -> Option<String> {
     let SocketAddr::V6(v6) = remote else { return None };
     let index = v6.scope_id();

@@ -1,11 +1,11 @@
-//! The task of one neighbour: everything that happens to its session goes through here, one thing after the other.
+//! Task of one neighbor, which serializes all events of its session.
 //!
 //! ```text
-//!   inbox ─────────────┐                        ┌──▶ connections: connect, send, close
+//!   inbox ─────────────┐                         ┌──▶ connections: connect, send, close
 //!   connections ───────┼──▶ session (crate bgp) ─┼──▶ routes: begin, refresh, end
-//!   deadlines, links ──┘                        └──▶ what is shown
+//!   deadlines, links ──┘                         └──▶ status
 //! ```
-//! It waits in one place, [`next`](Neighbour::next), and for all of these together.
+//! The task waits only in [`next`](Neighbour::next), for all of these together.
 
 mod session;
 mod traffic;
@@ -53,44 +53,44 @@ use crate::{
     links::Links,
 };
 
-/// Room for one reading.
+/// Size of the read buffer.
 const READ_BUFFER_BYTES: usize = 16 << 10;
-/// How long a neighbour may take to be told that everything is withdrawn.
+/// Maximum time to send the withdrawal of all routes.
 const WITHDRAW_TIME_MAX: Duration = Duration::from_secs(3);
-/// How long a dynamic neighbour without a connection is remembered.
+/// Time after which a dynamic neighbor without a connection is removed.
 const FORGET_TIME: Duration = Duration::from_secs(60);
 
-/// What a neighbour is told by the hub.
+/// Messages from the hub to a neighbor task.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     pub(super) settings: Option<Settings>,
     pub(super) routes: BTreeMap<IpNet, Option<Arc<Route>>>,
     pub(super) is_end_held: Option<bool>,
-    /// It has connected; the last one counts.
+    /// Incoming connection of the neighbor; a newer one replaces it.
     pub(super) visitor: Option<TcpStream>,
-    /// How BFD sees the path.
+    /// State of the path according to BFD.
     pub(super) path: Option<PeerState>,
-    /// Why BFD cannot watch it.
+    /// Reason for which BFD cannot monitor the path.
     pub(super) path_fault: Option<Option<String>>,
-    /// Why nobody can connect to us.
+    /// Reason for which the neighbor cannot connect to this node.
     pub(super) door_fault: Option<Option<String>>,
-    /// Segments that had wrong signatures, or none, since the last time.
+    /// Number of segments with invalid or missing signatures since the last message.
     pub(super) bad_signatures: u64,
     pub(super) end: Option<End>,
 }
 
-/// Why the task is to end.
+/// Reason for which the task ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum End {
     /// The speaker leaves.
     Leave(Leave),
-    /// The peer is not configured any longer.
+    /// The peer was removed from the configuration.
     Removed,
-    /// Another dynamic neighbour needs the place.
+    /// Another dynamic neighbor needs the slot.
     Forgotten,
 }
 
-/// What a task begins with.
+/// Initial state of a task.
 pub(super) struct Start {
     pub(super) key: NeighbourKey,
     pub(super) settings: Settings,
@@ -103,7 +103,7 @@ pub(super) struct Start {
     pub(super) lingering: Lingering,
 }
 
-/// What has happened.
+/// An event.
 enum Happening {
     Inbox,
     Due,
@@ -123,25 +123,25 @@ struct Neighbour {
     connections: BTreeMap<ConnectionId, Connection>,
     dialing: Option<Dialing>,
     connections_made: u64,
-    /// Looks for an unnumbered neighbour.
+    /// Discovery of an unnumbered neighbor.
     scout: Option<Scout>,
-    /// Where an unnumbered neighbour is.
+    /// Discovered address of an unnumbered neighbor.
     found: Option<SocketAddr>,
     path: Option<PeerState>,
-    /// What BFD was asked to watch.
+    /// Path that BFD was asked to monitor.
     watched: Option<(PeerKey, SessionConfig)>,
     face: Face,
     links: watch::Receiver<Links>,
     hub: Arc<Post<Reports>>,
     lingering: Lingering,
-    /// Everything is being withdrawn, until then, to be followed by this.
+    /// All routes are being withdrawn until this time, followed by this stop.
     leaving: Option<(Instant, Stop)>,
-    /// When a dynamic neighbour without a connection is forgotten.
+    /// Time at which a dynamic neighbor without a connection is removed.
     forget_at: Option<Instant>,
     has_ended: bool,
 }
 
-/// Runs until it is told to end.
+/// Runs until the task is told to end.
 pub(super) async fn run(start: Start) {
     let Start { key, settings, wanted, is_end_held, inbox, hub, board, links, lingering } = start;
     let mut neighbour = Neighbour {
@@ -171,7 +171,7 @@ pub(super) async fn run(start: Start) {
         if neighbour.has_ended {
             break;
         }
-        // However much there is to do for this neighbour, the others have their turns in between.
+        // Yields so that other neighbors get their turn, regardless of the work for this one.
         tokio::task::yield_now().await;
         let happening =
             if is_more { neighbour.next(&inbox).now_or_never() } else { Some(neighbour.next(&inbox).await) };
@@ -197,15 +197,15 @@ impl Neighbour {
             Place::Interface(interface) => Some(Scout::new(interface.clone(), self.links.clone())),
             Place::Address(_) => None,
         };
-        // Without a place there is nobody to have a session with.
+        // Without an address no session can be attempted.
         if self.remote().is_some() {
             self.tell(Input::Start);
         } else {
-            self.face.wait("no router advertisement was heard on the interface");
+            self.face.wait("no router advertisement was received on the interface");
         }
     }
 
-    /// Waits for whatever happens first.
+    /// Waits for the next event.
     async fn next(&mut self, inbox: &Post<Inbox>) -> Happening {
         let due = self.poll_timeout().map(TokioInstant::from_std);
         let (dialing, connections, scout) = (&mut self.dialing, &self.connections, &mut self.scout);
@@ -282,19 +282,20 @@ impl Neighbour {
         }
     }
 
-    /// Takes other settings over, in place if that is possible.
+    /// Applies new settings, in place if possible.
     fn configure(&mut self, settings: Settings) {
         let password = &settings.way.password;
         let rekey = password.clone().filter(|_| *password != self.settings.way.password);
         let is_established = self.session.state() == State::Established;
         let reset = self.settings.needs_new_connection(&settings);
-        // With another password there is nothing to wait for: what was begun with the old one would go on for long.
+        // With a new password a pending attempt with the old one would only delay the session.
         let reset = reset.or_else(|| (rekey.is_some() && !is_established).then_some("the password"));
         self.settings = settings;
         let config = Box::new(self.settings.session.clone());
         if let Some(what) = reset {
             if is_established {
-                warn!(neighbour = %self.key, what, "a BGP session is reset, because something has changed that it cannot take over");
+                warn!(neighbour = %self.key, what, "resetting a BGP session: a change requires a new \
+                                                    connection");
             }
             self.tell(Input::Stop(Stop::ConfigurationChange));
             self.found = None;
@@ -306,12 +307,13 @@ impl Neighbour {
         if let Some(what) = self.session.config().needs_reset(&config)
             && is_established
         {
-            warn!(neighbour = %self.key, what, "a BGP session is reset, because something has changed that both agree on at its start");
+            warn!(neighbour = %self.key, what, "resetting a BGP session: a change requires a new \
+                                                negotiation");
         }
         if let Some(password) = rekey {
             for connection in self.connections.values() {
                 if let Err(error) = socket::rekey(connection.as_fd(), connection.remote.ip(), &password) {
-                    warn!(neighbour = %self.key, %error, "the password of a BGP connection cannot be replaced");
+                    warn!(neighbour = %self.key, %error, "cannot replace the password of a BGP connection");
                 }
             }
         }
@@ -319,8 +321,8 @@ impl Neighbour {
         self.watch();
     }
 
-    /// Takes a connection that the neighbour has made, and whoever made it as the one at the other end of the interface,
-    /// where nobody was found yet.
+    /// Accepts an incoming connection. On an unnumbered link without a known neighbor, its sender becomes the
+    /// neighbor.
     fn welcome(&mut self, stream: TcpStream) {
         if matches!(self.settings.place, Place::Interface(_))
             && self.found.is_none()
@@ -331,7 +333,7 @@ impl Neighbour {
         self.connected(stream, Direction::Incoming);
     }
 
-    /// The neighbour of an unnumbered link was found.
+    /// Records the discovered neighbor of an unnumbered link.
     fn find(&mut self, found: SocketAddrV6) {
         let found = SocketAddr::V6(SocketAddrV6::new(*found.ip(), self.settings.port, 0, found.scope_id()));
         if self.found == Some(found) {
@@ -340,7 +342,8 @@ impl Neighbour {
         let is_first = self.found.is_none();
         self.found = Some(found);
         if !is_first {
-            warn!(neighbour = %self.key, address = %found, "another router is at the other end of the link");
+            warn!(neighbour = %self.key, address = %found, "the router at the other end of the link has \
+                                                            changed");
             self.tell(Input::Stop(Stop::ConfigurationChange));
         }
         self.face.address = Some(found.ip());
@@ -353,7 +356,7 @@ impl Neighbour {
         self.routes.retarget(next_hops);
     }
 
-    /// Bytes that have come count before time that has passed.
+    /// Handles deadlines. Received bytes are processed first.
     fn due(&mut self, buffer: &mut [u8]) {
         for connection in self.connections.keys().copied().collect::<Vec<_>>() {
             self.read(connection, buffer);
@@ -367,8 +370,8 @@ impl Neighbour {
         }
     }
 
-    /// What every turn ends with: as much as the kernel takes is on its way, and what is so is shown.
-    /// Answers whether there is more of it.
+    /// Ends a turn: writes as much as the kernel accepts and publishes the status. Returns true if more can
+    /// be written.
     fn turn(&mut self) -> bool {
         let is_more = self.pour();
         if self.leaving.as_ref().is_some_and(|(until, _)| {

@@ -1,4 +1,4 @@
-//! The session of a neighbour, its path, and what follows from what they say.
+//! Session and BFD path of a neighbor, and the handling of their outputs.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Neighbour {
-    /// Carries the session on: the one way in which anything happens to it.
+    /// Applies an input to the session. All changes of the session go through this function.
     pub(super) fn tell(&mut self, input: Input) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
@@ -31,7 +31,7 @@ impl Neighbour {
         self.schedule_forgetting();
     }
 
-    /// Does what the session wants; what comes of it at once is its next input.
+    /// Carries out an output of the session. Returns its immediate result as the next input.
     fn carry_out(&mut self, output: Output) -> Option<Input> {
         match output {
             Output::Connect => return self.dial().err().map(|why| Input::ConnectFailed { why }),
@@ -71,7 +71,8 @@ impl Neighbour {
             }
             Event::PrefixLimit { count, limit, is_exceeded } => {
                 if !is_exceeded {
-                    warn!(neighbour = %self.key, %count, limit, "a BGP neighbour announces nearly as many prefixes as it may");
+                    warn!(neighbour = %self.key, %count, limit, "the number of prefixes from a BGP \
+                                                                 neighbor approaches its limit");
                 }
             }
             Event::PeerEndOfRib(_) => {}
@@ -92,7 +93,7 @@ impl Neighbour {
         )
     }
 
-    /// Asks BFD to watch the path, once it is known between which addresses it is.
+    /// Requests BFD monitoring of the path once both addresses are known.
     pub(super) fn watch(&mut self) {
         let connection = self.connections.values().next_back();
         let ends = connection.map(|connection| (connection.local.ip(), connection.remote.ip()));

@@ -1,4 +1,4 @@
-//! The connections of a neighbour: made, read, filled, emptied, closed.
+//! Connections of a neighbor: connecting, reading, writing and closing.
 
 use std::{io, net::SocketAddr, os::fd::AsFd as _};
 
@@ -17,11 +17,12 @@ use crate::bgp::{
     socket, words,
 };
 
-/// Bytes that wait to be sent to a neighbour that takes them slowly, besides what the kernel holds: with fewer, more are made.
+/// Fill level of the send buffer, in addition to the kernel's: below it, more messages are created.
 const UNSENT_BYTES_ENOUGH: usize = 16 << 10;
-/// Readings of what a neighbour has said before it was lost.
+/// Maximum number of reads for messages the neighbor sent before the connection was lost.
 const LAST_READINGS_MAX: usize = 16;
-/// A session that piles up more than this is broken; it has nothing but keepalives to add to what is enough.
+/// Maximum size of the send buffer. Keepalives are the only additions beyond the fill level, so more
+/// indicates a broken session.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
 impl Neighbour {
@@ -33,7 +34,7 @@ impl Neighbour {
         Ok(())
     }
 
-    /// Where to connect to.
+    /// Returns the address to connect to.
     pub(super) fn remote(&self) -> Option<SocketAddr> {
         let place = match &self.settings.place {
             Place::Address(address) => *address,
@@ -75,12 +76,12 @@ impl Neighbour {
                 self.tell(Input::Connected { connection: id, direction });
                 self.watch();
             }
-            // It was lost before it could be used.
+            // The connection was lost before it could be used.
             Err(error) if direction == Direction::Outgoing => {
                 let why = self.not_connected(&error);
                 self.tell(Input::ConnectFailed { why });
             }
-            Err(error) => debug!(neighbour = %self.key, %error, "a BGP connection cannot be used"),
+            Err(error) => debug!(neighbour = %self.key, %error, "cannot use a BGP connection"),
         }
     }
 
@@ -89,7 +90,7 @@ impl Neighbour {
         words::not_connected(error, &self.settings.way)
     }
 
-    /// Takes what has come over a connection, message by message.
+    /// Reads from a connection and processes complete messages.
     pub(super) fn read(&mut self, id: ConnectionId, buffer: &mut [u8]) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let read = connection.read(buffer);
@@ -117,19 +118,19 @@ impl Neighbour {
                 connection.push(&bytes);
                 self.face.sent(message);
             }
-            Err(error) => warn!(neighbour = %self.key, %error, "a BGP message has no bytes and is not sent"),
+            Err(error) => warn!(neighbour = %self.key, %error, "cannot encode a BGP message; it is not sent"),
         }
     }
 
     pub(super) fn close(&mut self, id: ConnectionId) {
         let Some(mut connection) = self.connections.remove(&id) else { return };
-        // What does not go out at once lingers.
+        // Bytes that cannot be sent at once are sent during the graceful close.
         let _lost = connection.write();
         self.lingering.close(connection);
     }
 
-    /// Sends what waits and some more. Answers whether there is more than that to be sent at once: then it is somebody else's
-    /// turn first.
+    /// Writes pending and new messages. Returns true if more can be written; other neighbors get their turn
+    /// first.
     pub(super) fn pour(&mut self) -> bool {
         let mut is_more = false;
         for id in self.connections.keys().copied().collect::<Vec<_>>() {
@@ -140,7 +141,7 @@ impl Neighbour {
         is_more
     }
 
-    /// Makes messages of routes, if there is room.
+    /// Creates messages from routes if there is room.
     fn fill(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get(&id) else { return };
         let room = UNSENT_BYTES_ENOUGH.saturating_sub(connection.unsent_bytes());
@@ -151,7 +152,7 @@ impl Neighbour {
         }
     }
 
-    /// Gives the kernel what waits. Answers whether it took everything.
+    /// Writes pending bytes. Returns true if the kernel accepted all.
     fn drain(&mut self, id: ConnectionId) -> bool {
         let Some(connection) = self.connections.get_mut(&id) else { return false };
         let outcome = connection.write();
@@ -162,9 +163,9 @@ impl Neighbour {
                 self.lose(id, "the neighbour takes nothing of what is sent".to_owned());
                 return false;
             }
-            // What it said before is still to be read, and the end with it.
+            // Earlier messages of the neighbor are still to be read.
             Err(error) => {
-                debug!(neighbour = %self.key, %error, "sending to a BGP neighbour failed");
+                debug!(neighbour = %self.key, %error, "cannot send to a BGP neighbor");
                 self.lose_after_reading(id, &error);
                 return false;
             }
@@ -180,7 +181,8 @@ impl Neighbour {
         is_drained
     }
 
-    /// The neighbour may have said why before it closed: a NOTIFICATION that waits to be read is worth more than the error.
+    /// Reads remaining messages before reporting a loss, because a NOTIFICATION is more informative than the
+    /// I/O error.
     fn lose_after_reading(&mut self, id: ConnectionId, error: &io::Error) {
         let mut buffer = [0; 4096];
         for _ in 0..LAST_READINGS_MAX {

@@ -18,8 +18,8 @@
 //! endpoint. The kernel keeps the last 100 by default (`ip_list_tot` of `xt_recent`) and silently drops the
 //! oldest.
 
-mod asked;
 mod commit;
+mod desired;
 mod empty;
 pub mod layout;
 pub mod listing;
@@ -32,6 +32,7 @@ mod rule;
 mod spelled;
 mod tools;
 mod trace;
+mod verify;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -51,16 +52,19 @@ use model::{
 
 pub use self::tools::Flavour;
 use self::{
-    asked::Asked,
+    desired::Asked,
     layout::{Layout, Table},
     mirror::Mirror,
     tools::Tools,
 };
 use super::{
-    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic, nftables,
-    trace::Subject,
+    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
+    nftables, trace::Subject,
 };
-use crate::netlink::socket::{Netlink, Protocol};
+use crate::{
+    conntrack::nudge::wire::Nudge,
+    netlink::socket::{Netlink, Protocol},
+};
 
 /// Maximum number of attempts to read all rules without a concurrent change.
 const OBSERVE_ATTEMPTS_MAX: u32 = 8;
@@ -282,6 +286,10 @@ impl Dataplane for IptablesBackend {
         ProxyMode::Iptables
     }
 
+    fn begin(&mut self) -> Result<(), KernelError> {
+        Ok(())
+    }
+
     fn observe(&mut self) -> Result<(), KernelError> {
         (self.mirrors, self.probe) = (None, None);
         let read = self.read();
@@ -311,6 +319,24 @@ impl Dataplane for IptablesBackend {
         pass
     }
 
+    fn upkeep(&mut self) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    fn take_cut(&mut self) -> Vec<Nudge> {
+        Vec::new()
+    }
+
+    fn retire(&mut self) -> Result<bool, KernelError> {
+        self.cleanup().map(|_| true)
+    }
+
+    fn abandon(&mut self) {}
+
+    fn is_tracked(&self) -> bool {
+        true
+    }
+
     fn is_counted_by_flows(&self) -> bool {
         true
     }
@@ -324,6 +350,14 @@ impl Dataplane for IptablesBackend {
             traffic.extend(parse::traffic(&self.layout, *family, &text));
         }
         Ok(traffic)
+    }
+
+    fn sees_refusals(&self) -> bool {
+        false
+    }
+
+    fn refusals(&mut self) -> Result<Vec<Refusals>, KernelError> {
+        Ok(Vec::new())
     }
 
     fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
@@ -363,5 +397,9 @@ impl Dataplane for IptablesBackend {
 
     fn counters(&self) -> KernelCounters {
         self.counters
+    }
+
+    fn relay_heap_bytes(&self) -> Option<u64> {
+        None
     }
 }

@@ -9,10 +9,10 @@ use std::{
 use model::{kinds::resource::ServiceKey, primitives::net, program::Program, wire::report::FailureReason};
 
 use super::{
+    desired::{Touched, Wants},
     lower,
     mirror::Mirror,
     plan,
-    wants::{Touched, Wants},
 };
 use crate::dataplane::{Desired, Outcome, Scope};
 

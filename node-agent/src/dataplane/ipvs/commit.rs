@@ -6,7 +6,9 @@ use model::{kinds::resource::ServiceKey, primitives::net::IpFamily, wire::report
 use nix::errno::Errno;
 
 use super::{
-    IpvsBackend, ipset, link,
+    IpvsBackend,
+    desired::Owner,
+    ipset, link,
     mirror::Link,
     plan::{self, Plan},
     render::Command,
@@ -14,15 +16,11 @@ use super::{
     server::Socket,
     sets::{self, Element, Kind, Set},
     sysctls, uapi,
-    wants::Owner,
 };
 use crate::{
     dataplane::{KernelError, Outcome, Pass},
     netlink::wire::Message,
 };
-
-/// Maximum number of changed virtual servers that are read back one by one; beyond, all are read at once.
-const READ_BACK_SINGLY_MAX: usize = 64;
 
 /// Services that the kernel rejected.
 pub(super) type Failed = BTreeMap<Arc<ServiceKey>, Outcome>;
@@ -142,7 +140,7 @@ impl IpvsBackend {
         self.change_addresses(&addresses, true, pass).map_err(failed("adding addresses"))?;
         self.change_servers(&plan.commands, &mut refused, pass)?;
         self.change_elements(&plan.removals, false, &mut refused, pass)?;
-        self.read_back(plan, &mut refused)?;
+        self.verify(plan, &mut refused)?;
         Ok(refused)
     }
 
@@ -246,47 +244,6 @@ impl IpvsBackend {
         Ok(())
     }
 
-    /// Compares the changed objects with the kernel.
-    fn read_back(&mut self, plan: &Plan, refused: &mut Failed) -> Result<(), KernelError> {
-        let mut changed: BTreeMap<Socket, &Owner> = BTreeMap::new();
-        for (owner, command) in &plan.commands {
-            changed.extend(command.socket().map(|socket| (socket, owner)));
-        }
-        let found = self.read_changed(&changed).map_err(failed("reading back virtual servers"))?;
-        for (socket, owner) in changed {
-            let held = self.mirror.as_ref().and_then(|mirror| mirror.servers.get(&socket)).cloned();
-            let mut is_right = held.as_ref().map(|held| &held.service) == found.get(&socket);
-            if let Some(held) = held.filter(|_| is_right) {
-                let loads = self.read_loads(&socket).map_err(failed("reading back destinations"))?;
-                is_right = loads.into_iter().map(|(name, (held, _))| (name, held)).eq(held.destinations);
-            }
-            // A foreign virtual server on the same socket exists, but is not ours.
-            let is_foreign = self.mirror.as_ref().is_some_and(|mirror| mirror.foreign.contains(&socket));
-            if !is_right && !is_foreign {
-                let message = format!("virtual server {socket} is not as it was written");
-                match owner {
-                    Some(owner) => {
-                        refuse(refused, owner, FailureReason::VerificationFailed, message);
-                    }
-                    None => return Err(failed("reading back")(io::Error::other(message))),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn read_changed(
-        &mut self,
-        changed: &BTreeMap<Socket, &Owner>,
-    ) -> io::Result<BTreeMap<Socket, super::server::Service>> {
-        let sockets: Vec<_> = changed.keys().copied().collect();
-        if sockets.len() > READ_BACK_SINGLY_MAX {
-            return Ok(self.read_servers()?.into_iter().collect());
-        }
-        let services = self.read_some(&sockets)?;
-        Ok(sockets.into_iter().zip(services).filter_map(|(socket, found)| Some((socket, found?))).collect())
-    }
-
     /// Removes addresses that are no longer needed.
     pub(super) fn release_addresses(
         &mut self,
@@ -311,23 +268,13 @@ impl IpvsBackend {
     }
 }
 
-impl Command {
-    const fn socket(&self) -> Option<Socket> {
-        match self {
-            Self::AddServer(socket, _)
-            | Self::EditServer(socket, _)
-            | Self::RemoveServer(socket)
-            | Self::AddDestination(socket, ..)
-            | Self::EditDestination(socket, ..)
-            | Self::RemoveDestination(socket, _)
-            | Self::Zero(socket) => Some(*socket),
-            Self::Flush | Self::SetTimeouts(_) | Self::AddDaemon(_) | Self::RemoveDaemon(_) => None,
-        }
-    }
-}
-
 /// Records a failure. Returns true if it is the first one of the Service.
-fn refuse(refused: &mut Failed, owner: &Arc<ServiceKey>, reason: FailureReason, message: String) -> bool {
+pub(super) fn refuse(
+    refused: &mut Failed,
+    owner: &Arc<ServiceKey>,
+    reason: FailureReason,
+    message: String,
+) -> bool {
     let is_first = !refused.contains_key(owner);
     if is_first {
         tracing::warn!(service = %owner, message, "the kernel refused a Service");

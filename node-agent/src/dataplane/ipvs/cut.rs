@@ -12,9 +12,9 @@ use model::kinds::service::Protocol;
 use super::{
     IpvsBackend,
     commit::failed,
+    desired::Owner,
     render::Command,
     server::{Destination, Socket},
-    wants::Owner,
 };
 use crate::{
     conntrack::{self, Filter, nudge},

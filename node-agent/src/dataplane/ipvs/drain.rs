@@ -17,13 +17,13 @@ use super::{
     IpvsBackend,
     commit::{Failed, failed},
     cut::Ends,
+    desired::Owner,
     observe::Loads,
     plan::Plan,
     render::Command,
     rules,
     server::{Destination, Held, Server, Socket},
     sets::{Element, Kind},
-    wants::Owner,
 };
 use crate::{
     clock::moment_of,

@@ -17,11 +17,12 @@
 mod claim;
 mod commit;
 mod cut;
+pub mod desired;
 mod drain;
 pub mod ipset;
 mod iptables;
-pub mod lines;
 pub mod link;
+pub mod listing;
 pub mod mirror;
 mod observe;
 pub mod parse;
@@ -34,7 +35,7 @@ pub mod sets;
 mod sysctls;
 mod trace;
 pub mod uapi;
-pub mod wants;
+mod verify;
 mod watch;
 
 use std::{
@@ -58,13 +59,13 @@ pub use model::program::lower::ipvs as lower;
 use self::{
     claim::Taken,
     commit::{Failed, failed},
+    desired::{Touched, Wants},
     iptables::Iptables,
     mirror::Mirror,
     server::{Destination, Socket},
-    wants::{Touched, Wants},
 };
 use super::{
-    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
+    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
     trace::Subject,
 };
 use crate::{
@@ -200,6 +201,10 @@ impl Dataplane for IpvsBackend {
         ProxyMode::Ipvs
     }
 
+    fn begin(&mut self) -> Result<(), KernelError> {
+        Ok(())
+    }
+
     fn observe(&mut self) -> Result<(), KernelError> {
         // Virtual servers remain ours even if the set that contains them was flushed.
         let known: BTreeSet<_> =
@@ -256,8 +261,26 @@ impl Dataplane for IpvsBackend {
         self.cleanup().map(|_| true)
     }
 
+    fn abandon(&mut self) {}
+
+    fn is_tracked(&self) -> bool {
+        true
+    }
+
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
         self.read_traffic().map_err(failed("reading the counters of virtual servers"))
+    }
+
+    fn sees_refusals(&self) -> bool {
+        false
+    }
+
+    fn refusals(&mut self) -> Result<Vec<Refusals>, KernelError> {
+        Ok(Vec::new())
+    }
+
+    fn is_counted_by_flows(&self) -> bool {
+        false
     }
 
     fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
@@ -285,6 +308,10 @@ impl Dataplane for IpvsBackend {
 
     fn counters(&self) -> KernelCounters {
         self.counters
+    }
+
+    fn relay_heap_bytes(&self) -> Option<u64> {
+        None
     }
 }
 

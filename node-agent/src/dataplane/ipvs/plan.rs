@@ -16,11 +16,11 @@ use model::{
 };
 
 use super::{
+    desired::{Entry, Owner, Touched, Wants},
     mirror::Mirror,
     render::Command,
     server::{Destination, Held, Server, Socket},
     sets::{Element, Kind, Set, Value},
-    wants::{Entry, Owner, Touched, Wants},
 };
 
 /// Planned changes, in order of execution.

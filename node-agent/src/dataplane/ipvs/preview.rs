@@ -17,14 +17,14 @@ use model::{
 use super::{
     IpvsBackend,
     commit::failed,
-    drain, lines,
+    desired::{Touched, Wants},
+    drain, listing,
     mirror::{Link, Mirror},
     plan::{self, Plan},
     rules,
     server::{Destination, Socket},
     sets::{Element, Kind, Set},
     sysctls,
-    wants::{Touched, Wants},
 };
 use crate::dataplane::{Desired, KernelError, Scope};
 
@@ -63,7 +63,7 @@ impl IpvsBackend {
             }
             self.preview_plan(&mut future, &again)?;
         }
-        changes.extend(lines::differences(&before, &future.mirror, self.options.naming));
+        changes.extend(listing::differences(&before, &future.mirror, self.options.naming));
         Ok(changes)
     }
 

@@ -20,6 +20,7 @@
 
 mod commit;
 pub mod definition;
+pub mod desired;
 pub mod element;
 pub mod expr;
 mod forget;
@@ -40,7 +41,6 @@ mod trace;
 mod traffic;
 pub(crate) mod uapi;
 mod verify;
-pub mod wanted;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -60,13 +60,16 @@ use model::{
 
 use self::{mirror::Mirror, parse::Observation, plan::Plan, schema::Pick};
 use super::{
-    Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
+    Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
     claims::{Claims, Touched},
     trace::Subject,
 };
-use crate::netlink::{
-    socket::{Netlink, Protocol},
-    wire::Received,
+use crate::{
+    conntrack::nudge::wire::Nudge,
+    netlink::{
+        socket::{Netlink, Protocol},
+        wire::Received,
+    },
 };
 
 /// Maximum number of attempts to read the whole table without a concurrent change.
@@ -241,7 +244,7 @@ impl NftablesBackend {
         let mut touched = Touched::default();
         let mut affected = BTreeSet::new();
         let mut claim = |claims: &mut Claims, service: &ServiceKey, program: Option<&Arc<Program>>| {
-            let checked = program.map(|program| wanted::check(program));
+            let checked = program.map(|program| desired::check(program));
             let possible = program.filter(|_| matches!(checked, Some(Ok(()))));
             claims.replace(service, possible.cloned(), &mut touched);
             match checked {
@@ -314,6 +317,10 @@ impl Dataplane for NftablesBackend {
         ProxyMode::Nftables
     }
 
+    fn begin(&mut self) -> Result<(), KernelError> {
+        Ok(())
+    }
+
     fn observe(&mut self) -> Result<(), KernelError> {
         self.mirror = None;
         let read = self.read();
@@ -353,8 +360,22 @@ impl Dataplane for NftablesBackend {
         swept.map_err(|source| KernelError { action: "removing unused chains".into(), source })
     }
 
+    fn take_cut(&mut self) -> Vec<Nudge> {
+        Vec::new()
+    }
+
+    fn retire(&mut self) -> Result<bool, KernelError> {
+        self.cleanup().map(|_| true)
+    }
+
+    fn abandon(&mut self) {}
+
+    fn is_tracked(&self) -> bool {
+        true
+    }
+
     fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
-        self.lines_of_pass(desired, scope)
+        self.previewed(desired, scope)
     }
 
     fn is_counted_by_flows(&self) -> bool {
@@ -364,6 +385,14 @@ impl Dataplane for NftablesBackend {
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
         let read = self.read_traffic();
         read.map_err(|source| KernelError { action: "reading the counters".into(), source })
+    }
+
+    fn sees_refusals(&self) -> bool {
+        false
+    }
+
+    fn refusals(&mut self) -> Result<Vec<Refusals>, KernelError> {
+        Ok(Vec::new())
     }
 
     fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
@@ -389,6 +418,10 @@ impl Dataplane for NftablesBackend {
 
     fn counters(&self) -> KernelCounters {
         self.counters
+    }
+
+    fn relay_heap_bytes(&self) -> Option<u64> {
+        None
     }
 }
 

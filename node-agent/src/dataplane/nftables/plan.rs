@@ -14,10 +14,10 @@ use model::{
 };
 
 use super::{
+    desired::{spans, wanted},
     element::{Edge, Element, Key},
     mirror::{Held, Mirror, Structure},
     schema::{Chain, NetworkSet, SetId},
-    wanted::{spans, wanted},
 };
 use crate::dataplane::claims::{Claims, Touched};
 

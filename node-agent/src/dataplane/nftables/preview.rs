@@ -11,7 +11,7 @@ use crate::dataplane::{Dataplane as _, Desired, KernelError, Pass, Scope, claims
 impl NftablesBackend {
     /// Returns the lines that `apply` would remove and add; `None` if the fixed part of the table differs
     /// from the wanted one.
-    pub(super) fn lines_of_pass(
+    pub(super) fn previewed(
         &mut self,
         desired: &Desired,
         scope: &Scope,

@@ -9,7 +9,7 @@ use std::{
 
 use model::{kinds::service::ProxyProtocol, primitives::quantity::Weight, program::Target};
 
-use super::{lines::Told, lower::Policy};
+use super::{desired::Policy, listing::Told};
 
 /// Maximum number of source addresses with affinity per frontend; the least recently used is dropped first.
 pub const AFFINITY_SOURCES_MAX: usize = 65_536;

@@ -14,10 +14,11 @@
 //! and tables have limits, and backpressure from one side stops reading from the other.
 
 pub mod balance;
+mod commit;
+pub mod desired;
 mod failures;
-mod lines;
 mod listen;
-pub mod lower;
+mod listing;
 mod origin;
 mod preview;
 pub mod process;
@@ -31,17 +32,15 @@ pub mod wire;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, Mutex},
     time::Instant,
 };
 
 use model::{
     kinds::{node::ProxyMode, resource::ServiceKey, service::Protocol},
-    program::{Program, Route, Target},
+    program::Target,
     wire::{
         plan::LineChange,
-        report::FailureReason,
         trace::{Packet, Traced},
     },
 };
@@ -50,16 +49,16 @@ use tokio::{runtime::Runtime, sync::Semaphore};
 
 pub use self::relay::{Limits, RelayCounters};
 use self::{
-    lower::{Policy, RelayId},
+    desired::RelayId,
     origin::Listeners,
-    relay::{Account, Orders, Relay, RelayTally, Shared},
+    relay::{Account, Relay, RelayTally, Shared},
 };
 use super::{
-    Dataplane, Desired, DesiredProgram, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
+    Dataplane, Desired, DesiredProgram, KernelCounters, KernelError, Pass, Refusals, Scope, Traffic,
     nftables::{NftablesBackend, NftablesOptions},
 };
 use crate::{
-    clock::moment_of,
+    conntrack::nudge::wire::Nudge,
     netlink::socket::{Netlink, Protocol as NetlinkProtocol},
 };
 
@@ -178,116 +177,6 @@ impl UserspaceBackend {
         }
     }
 
-    /// Creates and configures the listeners of a Service, and returns the program of its capture rules.
-    fn prepare(&mut self, service: &ServiceKey, program: &Program) -> Result<Program, Outcome> {
-        let failed = |reason, message| Outcome::Failed { reason, message };
-        lower::check(program).map_err(|message| failed(FailureReason::Unsupported, message))?;
-        for (id, targets) in lower::relays(program) {
-            let known = self.services.get(service).and_then(|relays| relays.get(&id));
-            let relay = match known {
-                Some(relay) => Arc::clone(relay),
-                None => self.listen(service, id).map_err(|error| {
-                    let message = format!("cannot listen for port {}: {error}", id.frontend.ports);
-                    failed(FailureReason::KernelRefused, message)
-                })?,
-            };
-            let Some(route) = program.frontends.get(&id.frontend) else { continue };
-            let orders = Orders {
-                targets: &targets,
-                tolerated: route.all_targets(),
-                policy: Policy::of(route).unwrap_or(Policy::RoundRobin),
-                affinity_seconds: route.affinity_seconds,
-                proxy_protocol: route.proxy_protocol,
-                removal: route.removal,
-                leaving: leaving(route, Instant::now()),
-            };
-            let accounts = &mut self.accounts;
-            let is_lingering = relay.follow(&orders, Instant::now(), |target| {
-                let key = (service.clone(), id.frontend.protocol, *target);
-                Arc::clone(accounts.entry(key).or_default())
-            });
-            self.linger(&relay, is_lingering);
-        }
-        let relays = self.services.get(service);
-        let port_of = |id| relays.and_then(|relays| relays.get(&id)).map(|relay| relay.port);
-        Ok(lower::lower(program, port_of))
-    }
-
-    fn listen(&mut self, service: &ServiceKey, id: RelayId) -> io::Result<Arc<Relay>> {
-        let (sender, opened) = mpsc::sync_channel(1);
-        let shared = Arc::clone(&self.shared);
-        // Runs on a thread of the runtime, which is certain to be in the right network namespace.
-        self.runtime().spawn(async move {
-            let _waiting = sender.send(listen::open(id.frontend, shared));
-        });
-        let relay = opened.recv().map_err(|_| io::Error::other("the relay's threads are gone"))??;
-        self.services.entry(service.clone()).or_default().insert(id, Arc::clone(&relay));
-        self.note_misled(&relay);
-        Ok(relay)
-    }
-
-    /// Closes the listeners that a Service no longer needs.
-    fn conclude(&mut self, service: &ServiceKey, program: Option<&Program>) {
-        let wanted: BTreeSet<RelayId> =
-            program.map(|it| lower::relays(it).into_keys().collect()).unwrap_or_default();
-        let Some(relays) = self.services.get_mut(service) else { return };
-        let unwanted: Vec<_> =
-            relays.extract_if(.., |id, _| !wanted.contains(id)).map(|(_, relay)| relay).collect();
-        if relays.is_empty() {
-            self.services.remove(service);
-        }
-        for relay in unwanted {
-            let is_lingering = relay.dissolve(Instant::now());
-            self.linger(&relay, is_lingering);
-            self.note_misled(&relay);
-        }
-    }
-
-    fn linger(&mut self, relay: &Arc<Relay>, is_lingering: bool) {
-        if is_lingering && !self.lingering.iter().any(|other| Arc::ptr_eq(other, relay)) {
-            self.lingering.push(Arc::clone(relay));
-        }
-    }
-
-    /// Records that flows of a frontend may go elsewhere than to its listener.
-    fn note_misled(&mut self, relay: &Relay) {
-        match relay.frontend.protocol {
-            Protocol::Udp => {
-                self.misled.entry(relay.frontend).or_default();
-            }
-            Protocol::Tcp | Protocol::Sctp => {}
-        }
-    }
-
-    /// Deletes misdirected UDP flows. A failure is logged and retried in the next pass; the rules do not
-    /// depend on it.
-    fn forget_misled(&mut self) {
-        if self.misled.is_empty() {
-            return;
-        }
-        let mut listeners = std::mem::take(&mut self.misled);
-        for (id, relay) in self.services.values().flatten() {
-            if !relay.closing.is_cancelled()
-                && let Some(ports) = listeners.get_mut(&id.frontend)
-            {
-                ports.insert(relay.port);
-            }
-        }
-        let (sender, done) = mpsc::sync_channel(1);
-        let (shared, asked) = (Arc::clone(&self.shared), listeners.clone());
-        self.runtime().spawn(async move {
-            let mut netlink = shared.netlink.lock().expect("no holder of the lock panics");
-            let _waiting = sender.send(origin::forget_misled(&mut netlink, &asked));
-        });
-        match done.recv().unwrap_or_else(|_| Err(io::Error::other("the relay's threads are gone"))) {
-            Ok(count) => self.conntrack_deletions += count,
-            Err(error) => {
-                tracing::warn!(%error, frontends = listeners.len(), "UDP flows of changed frontends not recaptured");
-                self.misled = listeners;
-            }
-        }
-    }
-
     /// Logs a warning if limits were reached.
     fn warn_of_limits(&mut self) {
         let counters = self.relay_counters();
@@ -308,27 +197,15 @@ impl UserspaceBackend {
     fn runtime(&self) -> &Runtime {
         self.runtime.as_ref().expect("only dropping takes the runtime")
     }
-
-    /// Stops accepting connections; established ones continue.
-    fn close_listeners(&mut self) {
-        let relays: Vec<_> = self.services.values().flat_map(BTreeMap::values).cloned().collect();
-        for relay in relays {
-            relay.closing.cancel();
-            self.note_misled(&relay);
-        }
-        self.forget_misled();
-    }
-}
-
-/// Returns the draining targets of a route, with the deadline of their connections.
-fn leaving(route: &Route, now: Instant) -> BTreeMap<Target, Option<Instant>> {
-    let moment = |(target, until): (&Target, &Option<_>)| (*target, until.map(|it| moment_of(it, now)));
-    route.leaving.iter().map(moment).collect()
 }
 
 impl Dataplane for UserspaceBackend {
     fn mode(&self) -> ProxyMode {
         ProxyMode::Userspace
+    }
+
+    fn begin(&mut self) -> Result<(), KernelError> {
+        Ok(())
     }
 
     fn observe(&mut self) -> Result<(), KernelError> {
@@ -379,11 +256,17 @@ impl Dataplane for UserspaceBackend {
         self.capture.upkeep()
     }
 
+    fn take_cut(&mut self) -> Vec<Nudge> {
+        Vec::new()
+    }
+
     fn retire(&mut self) -> Result<bool, KernelError> {
         self.withdraw()?;
         self.upkeep()?;
         Ok(self.is_drained())
     }
+
+    fn abandon(&mut self) {}
 
     fn is_tracked(&self) -> bool {
         false
@@ -414,6 +297,10 @@ impl Dataplane for UserspaceBackend {
         Ok(refusals.filter(|refusals| refusals.in_a_row > 0).collect())
     }
 
+    fn is_counted_by_flows(&self) -> bool {
+        false
+    }
+
     fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
         self.previewed(desired, scope)
     }
@@ -442,6 +329,10 @@ impl Dataplane for UserspaceBackend {
             conntrack_deletions: capture.conntrack_deletions + self.conntrack_deletions,
             ..capture
         }
+    }
+
+    fn relay_heap_bytes(&self) -> Option<u64> {
+        None
     }
 }
 

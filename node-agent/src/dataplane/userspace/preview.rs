@@ -18,8 +18,8 @@ use model::{
 
 use super::{
     UserspaceBackend,
-    lines::{self, Told},
-    lower::{self, Policy, RelayId},
+    desired::{self, Policy, RelayId},
+    listing::{self, Told},
 };
 use crate::dataplane::{Dataplane as _, Desired, DesiredProgram, KernelError, Scope};
 
@@ -54,7 +54,7 @@ impl UserspaceBackend {
             gone.extend(self.lines_of(service).into_iter().map(|line| (place.clone(), line)));
             lowered.programs.remove(service);
             let Some(DesiredProgram { revision, program }) = desired.programs.get(service) else { continue };
-            if lower::check(program).is_err() {
+            if desired::check(program).is_err() {
                 continue;
             }
             come.extend(wanted_lines(program).into_iter().map(|line| (place.clone(), line)));
@@ -84,7 +84,7 @@ impl UserspaceBackend {
 
     fn lines_of(&self, service: &ServiceKey) -> Vec<String> {
         let relays = self.services.get(service).into_iter().flatten();
-        relays.flat_map(|(id, relay)| lines::of(*id, &relay.told())).collect()
+        relays.flat_map(|(id, relay)| listing::of(*id, &relay.told())).collect()
     }
 
     /// Returns the program of the rules, with a stand-in port for each new listener.
@@ -94,9 +94,9 @@ impl UserspaceBackend {
             Some(relay) => Some(relay.port),
             None => stand_ins.give(),
         };
-        let ids = lower::relays(program).into_keys();
+        let ids = desired::relays(program).into_keys();
         let ports: BTreeMap<_, _> = ids.map(|id| (id, port(&id))).collect();
-        lower::lower(program, |id| ports.get(&id).copied().flatten())
+        desired::lower(program, |id| ports.get(&id).copied().flatten())
     }
 
     fn stand_ins(&self) -> StandIns {
@@ -119,7 +119,7 @@ pub(super) fn captured(networks: &Networks) -> Networks {
 
 /// Returns the configuration lines of the listeners of a program.
 fn wanted_lines(program: &Program) -> Vec<String> {
-    let relays = lower::relays(program).into_iter();
+    let relays = desired::relays(program).into_iter();
     let told = |(id, targets): (RelayId, model::program::Targets)| {
         let route = program.frontends.get(&id.frontend)?;
         let with_weight = targets.iter().filter(|(_, weight)| weight.0 > 0);
@@ -129,7 +129,7 @@ fn wanted_lines(program: &Program) -> Vec<String> {
             affinity_seconds: route.affinity_seconds,
             proxy_protocol: route.proxy_protocol,
         };
-        Some(lines::of(id, &told))
+        Some(listing::of(id, &told))
     };
     relays.filter_map(told).flatten().collect()
 }

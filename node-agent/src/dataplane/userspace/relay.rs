@@ -25,7 +25,7 @@ use model::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::{balance::Balancer, failures::Failures, lines::Told, lower::Policy};
+use super::{balance::Balancer, desired::Policy, failures::Failures, listing::Told};
 use crate::{dataplane::Traffic, netlink::socket::Netlink};
 
 /// Capacity limits and timeouts of a relay.
@@ -348,7 +348,7 @@ impl Relay {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no holder of the lock panics")
+        self.state.lock().expect("the lock is not poisoned")
     }
 }
 

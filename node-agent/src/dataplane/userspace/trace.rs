@@ -7,7 +7,7 @@ use model::{
     wire::trace::{End, Packet, Seen, Traced},
 };
 
-use super::{lower::RelayId, relay::Relay};
+use super::{desired::RelayId, relay::Relay};
 use crate::dataplane::trace::Recorder;
 
 /// Replaces each end at a listener by the listener's treatment of the connection.

@@ -94,7 +94,7 @@ fn deliver(relay: &Arc<Relay>, socket: &Arc<UdpSocket>, flows: &mut Flows, arriv
         return count(&tally.flows_refused);
     };
     let original = {
-        let mut netlink = relay.shared.netlink.lock().expect("no holder of the lock panics");
+        let mut netlink = relay.shared.netlink.lock().expect("the lock is not poisoned");
         origin::of_flow(&mut netlink, SocketAddr::new(local.ip, relay.port.get()), client)
     };
     let Some(original) = original.ok().flatten().filter(|original| relay.answers(*original)) else {

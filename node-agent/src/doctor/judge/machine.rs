@@ -1,4 +1,4 @@
-//! Settings, interfaces and programs of the machine.
+//! Checks of settings, interfaces and programs of the machine.
 
 use model::{
     kinds::node::ProxyMode,
@@ -27,18 +27,18 @@ pub(super) fn conntrack_size(_: &Subject, seen: &Seen) -> Vec<Said> {
 pub(super) fn conntrack_helper(_: &Subject, seen: &Seen) -> Vec<Said> {
     let check = Check::ConntrackHelper;
     match seen.conntrack_helper {
-        Some(0) => vec![Said::fine(check, "helpers are assigned by rules only")],
+        Some(0) => vec![Said::fine(check, "helpers are assigned only by rules")],
         Some(_) => vec![Said::warning(
             check,
             "helpers are assigned to every connection at their port",
             "sysctl -w net.netfilter.nf_conntrack_helper=0, and in /etc/sysctl.d",
         )],
-        // Later kernels cannot do it.
+        // Not supported by later kernels.
         None => Vec::new(),
     }
 }
 
-/// Interfaces that carry no traffic of others.
+/// Interface kinds that carry no foreign traffic.
 const INNER_KINDS: [&str; 1] = ["dummy"];
 
 pub(super) fn mtu(subject: &Subject, seen: &Seen) -> Vec<Said> {
@@ -62,10 +62,7 @@ pub(super) fn mtu(subject: &Subject, seen: &Seen) -> Vec<Said> {
         most.mtu, most.name, least.name, least.mtu
     );
     if seen.chains.iter().flat_map(|chain| &chain.rules).any(|rule| rule.clamps) {
-        return vec![Said::fine(
-            check,
-            format!("{message}; a rule makes the segments of connections smaller"),
-        )];
+        return vec![Said::fine(check, format!("{message}; a rule clamps the TCP MSS"))];
     }
     let fix = format!(
         "give both the same size (`ip link set {} mtu {}`), or make segments smaller: \
@@ -85,12 +82,12 @@ pub(super) fn bridge_traffic(subject: &Subject, seen: &Seen) -> Vec<Said> {
     };
     let found = [("iptables", passed_by(0)), ("ip6tables", passed_by(1))];
     let Some((name, bridge)) = found.into_iter().find_map(|(name, bridge)| Some((name, bridge?))) else {
-        return vec![Said::fine(check, "no bridge carries answers past the rules")];
+        return vec![Said::fine(check, "no bridge forwards replies without passing the rules")];
     };
     if !forwards(subject.mode) {
         return vec![Said::fine(check, format!("bridge {bridge} does not matter in this mode"))];
     }
-    let message = format!("what bridge {bridge} carries from port to port does not meet the rules");
+    let message = format!("packets between ports of bridge {bridge} do not pass the rules");
     let fix = format!(
         "modprobe br_netfilter && sysctl -w net.bridge.bridge-nf-call-{name}=1, where clients and endpoints are on {bridge}"
     );
@@ -101,7 +98,7 @@ pub(super) fn arp_flux(subject: &Subject, seen: &Seen) -> Vec<Said> {
     let check = Check::ArpFlux;
     match subject.mode {
         ProxyMode::Ipvs => {}
-        // No interface has virtual addresses.
+        // Virtual addresses are not assigned to interfaces.
         ProxyMode::Nftables | ProxyMode::Iptables | ProxyMode::Userspace => return Vec::new(),
     }
     let [Some(ignore), Some(announce)] = seen.arp else { return Vec::new() };
@@ -122,14 +119,19 @@ pub(super) fn other_announcer(_: &Subject, seen: &Seen) -> Vec<Said> {
         let process = holder.process.map(|process| format!(" (process {process})")).unwrap_or_default();
         let fix = match holder.process {
             Some(process) => format!(
-                "stop it (`systemctl status {process}` says its unit), or give it other addresses and ports"
+                "stop it (`systemctl status {process}` shows its unit), or give it other addresses and \
+                 ports"
             ),
-            None => "`ss -lnp` as root says who it is; stop it, or give it another port".to_owned(),
+            None => "run `ss -lnp` as root to find it; stop it, or give it another port".to_owned(),
         };
         Said::warning(check, format!("{}{process} {}", holder.program, holder.does), fix)
     });
     let others: Vec<_> = others.collect();
-    if others.is_empty() { vec![Said::fine(check, "nobody else announces addresses here")] } else { others }
+    if others.is_empty() {
+        vec![Said::fine(check, "no other program announces addresses here")]
+    } else {
+        others
+    }
 }
 
 pub(super) fn unseen(_: &Subject, seen: &Seen) -> Vec<Said> {

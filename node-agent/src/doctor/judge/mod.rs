@@ -1,4 +1,4 @@
-//! What is said of what was read: a finding for each check that has a say in the mode. Pure.
+//! Findings derived from the data read, for each check that applies to the mode. Pure.
 
 mod machine;
 mod rules;
@@ -21,10 +21,10 @@ use crate::{
     dataplane::{nftables, userspace},
 };
 
-/// Findings of one check; on a machine with more, these are enough to begin with.
+/// Maximum number of findings per check.
 const PER_CHECK_MAX: usize = 8;
 
-/// Judges what was read.
+/// Returns the findings.
 pub(super) fn judge(subject: &Subject, seen: &Seen) -> Vec<Finding> {
     let judges = [
         machine::conntrack_size,
@@ -50,7 +50,7 @@ pub(super) fn judge(subject: &Subject, seen: &Seen) -> Vec<Finding> {
     findings
 }
 
-/// A finding in the making.
+/// A finding under construction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Said {
     check: Check,
@@ -83,7 +83,8 @@ impl Said {
     }
 }
 
-/// Whether packets to endpoints go through the forward hook. In userspace mode the relay is an end of both connections.
+/// Returns true if packets to endpoints pass the forward hook. In userspace mode the relay terminates both
+/// connections.
 const fn forwards(mode: ProxyMode) -> bool {
     match mode {
         ProxyMode::Nftables | ProxyMode::Iptables | ProxyMode::Ipvs => true,
@@ -91,14 +92,14 @@ const fn forwards(mode: ProxyMode) -> bool {
     }
 }
 
-/// The tables that only we write.
+/// Tables written only by the agent.
 const OWN_TABLES: [&str; 3] = [nftables::schema::TABLE, userspace::TABLE, ping::schema::TABLE];
-/// What the names of our chains begin with, in iptables and ipvs mode.
+/// Chain name prefixes of the agent in iptables and ipvs mode.
 const OWN_PREFIXES: [&str; 2] = ["TG-", "TGV-"];
-/// What the names of kube-proxy's chains begin with, and of ours where we name them so.
+/// Chain name prefix of kube-proxy, and of the agent with kube naming.
 const KUBE_PREFIX: &str = "KUBE-";
 
-/// Whether a chain is ours.
+/// Returns true if a chain belongs to the agent.
 fn is_ours(subject: &Subject, chain: &Chain) -> bool {
     match chain.place.keeper {
         Keeper::Nft => OWN_TABLES.contains(&chain.place.table.as_str()),
@@ -109,7 +110,7 @@ fn is_ours(subject: &Subject, chain: &Chain) -> bool {
     }
 }
 
-/// Whether our own chains have the names of kube-proxy's.
+/// Returns true if the agent's chains use kube-proxy's names.
 fn has_kube_names(subject: &Subject) -> bool {
     match (subject.mode, subject.options.naming) {
         (ProxyMode::Iptables | ProxyMode::Ipvs, Naming::Kube) => true,
@@ -118,7 +119,7 @@ fn has_kube_names(subject: &Subject) -> bool {
     }
 }
 
-/// The bits of the mark that we set.
+/// Returns the mark bits set by the agent.
 fn own_bits(subject: &Subject) -> u32 {
     let options = &subject.options;
     match subject.mode {

@@ -1,4 +1,4 @@
-//! Rules of others.
+//! Checks of foreign rules.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::{
 pub(super) fn forward_drop(subject: &Subject, seen: &Seen) -> Vec<Said> {
     let passing = match subject.mode {
         ProxyMode::Nftables | ProxyMode::Iptables => Passing::Translated,
-        // What goes to endpoints leaves by the output hook; their answers are forwarded.
+        // Packets to endpoints pass the output hook; replies are forwarded.
         ProxyMode::Ipvs => Passing::Established,
         ProxyMode::Userspace => {
             return vec![Said::fine(Check::ForwardDrop, "nothing is forwarded in this mode")];
@@ -29,30 +29,30 @@ pub(super) fn forward_drop(subject: &Subject, seen: &Seen) -> Vec<Said> {
         let message = format!("{} drops what it forwards: chain {}, {by}", chain.place, chain.name);
         Said::warning(Check::ForwardDrop, message, accepting(seen, chain, passing))
     });
-    or_fine(found.collect(), Check::ForwardDrop, "no rule drops all that is forwarded")
+    or_fine(found.collect(), Check::ForwardDrop, "no rule drops all forwarded traffic")
 }
 
 pub(super) fn input_drop(subject: &Subject, seen: &Seen) -> Vec<Said> {
     let passing = match subject.mode {
-        // The way to the relay is a translation.
+        // Traffic reaches the relay by DNAT.
         ProxyMode::Userspace => Passing::Translated,
         ProxyMode::Ipvs => Passing::Any,
         ProxyMode::Nftables | ProxyMode::Iptables => return Vec::new(),
     };
     let found = dropping(subject, seen, Hook::Input, passing).map(|(chain, by)| {
-        let message = format!("{} drops what comes in: chain {}, {by}", chain.place, chain.name);
+        let message = format!("{} drops incoming traffic: chain {}, {by}", chain.place, chain.name);
         let fix = match passing {
             Passing::Translated | Passing::Established => accepting(seen, chain, passing),
-            Passing::Any => "accept the virtual addresses before it, such as `iptables -I INPUT -d 10.96.0.0/12 -j ACCEPT` \
-                with the network of cluster IPs"
+            Passing::Any => "accept the virtual addresses first, for example `iptables -I INPUT -d \
+                             10.96.0.0/12 -j ACCEPT` with the network of cluster IPs"
                 .to_owned(),
         };
         Said::warning(Check::InputDrop, message, fix)
     });
-    or_fine(found.collect(), Check::InputDrop, "no rule drops all that comes in")
+    or_fine(found.collect(), Check::InputDrop, "no rule drops all incoming traffic")
 }
 
-/// The chains of others at a hook that drop what has to pass, and by what.
+/// Returns the foreign chains at a hook that drop the traffic, and the cause.
 fn dropping<'a>(
     subject: &'a Subject,
     seen: &'a Seen,
@@ -64,7 +64,7 @@ fn dropping<'a>(
     at_hook.filter_map(move |chain| Some((chain, dropped_by(&seen.chains, chain, passing)?)))
 }
 
-/// The command that lets pass what has to.
+/// Returns the command that accepts the traffic.
 fn accepting(seen: &Seen, chain: &Chain, passing: Passing) -> String {
     let is_established = passing == Passing::Established;
     let Place { keeper, family, table } = &chain.place;
@@ -75,7 +75,7 @@ fn accepting(seen: &Seen, chain: &Chain, passing: Passing) -> String {
         }
         Keeper::Iptables(_) => {
             let states = if is_established { "ESTABLISHED" } else { "DNAT" };
-            // Docker leaves this chain to others, and puts its own rules before theirs elsewhere.
+            // Docker reserves this chain for users; its own rules come before user rules in other chains.
             let has_user_chain =
                 |name| seen.chains.iter().any(|other| other.place == chain.place && other.name == name);
             let is_docker = chain.hook == Some(Hook::Forward) && has_user_chain("DOCKER-USER");
@@ -93,7 +93,7 @@ pub(super) fn docker_direct_access(_: &Subject, seen: &Seen) -> Vec<Said> {
     let is_docker = |chain: &Chain| match chain.place.keeper {
         Keeper::Nft => chain.place.table.starts_with("docker"),
         Keeper::Iptables(_) => {
-            // Its chains are in another table of the same tool.
+            // Docker's chains are in another table of the same tool.
             let is_beside = |other: &&Chain| {
                 other.place.keeper == chain.place.keeper && other.place.family == chain.place.family
             };
@@ -104,7 +104,7 @@ pub(super) fn docker_direct_access(_: &Subject, seen: &Seen) -> Vec<Said> {
     let early = seen.chains.iter().filter(|chain| chain.hook == Some(Hook::Prerouting) && is_docker(chain));
     let found = early.filter_map(|chain| {
         let rule = chain.rules.iter().find(|rule| rule.effect == Effect::Drop && rule.condition == Condition::Other)?;
-        let message = format!("{} drops what other machines send to containers: `{}`", chain.place, rule.shown);
+        let message = format!("{} drops traffic from other machines to containers: `{}`", chain.place, rule.shown);
         let fix = "only where endpoints are containers of Docker: set \"allow-direct-routing\": true in /etc/docker/daemon.json \
             and restart Docker, or give their network the option com.docker.network.bridge.gateway_mode_ipv4=nat-unprotected";
         Some(Said::warning(Check::DockerDirectAccess, message, fix))
@@ -112,7 +112,7 @@ pub(super) fn docker_direct_access(_: &Subject, seen: &Seen) -> Vec<Said> {
     or_fine(
         found.collect(),
         Check::DockerDirectAccess,
-        "Docker drops nothing that other nodes send to containers",
+        "no Docker rule drops traffic from other nodes to containers",
     )
 }
 
@@ -146,12 +146,13 @@ pub(super) fn flavours(_: &Subject, seen: &Seen) -> Vec<Said> {
         return vec![Said::fine(Check::IptablesFlavours, "at most one flavour of iptables has rules")];
     }
     let message = format!("{nft} rules are in nf_tables, and {legacy} in the legacy tables");
-    let fix = "list the legacy ones by iptables-legacy-save and ip6tables-legacy-save; move or remove what nobody needs \
-        (`iptables-legacy -F`), and let one flavour serve all (`update-alternatives --config iptables`)";
+    let fix = "list the legacy rules with iptables-legacy-save and ip6tables-legacy-save; move or remove \
+               unused ones (`iptables-legacy -F`), and use one flavour for all (`update-alternatives \
+               --config iptables`)";
     vec![Said::warning(Check::IptablesFlavours, message, fix)]
 }
 
-/// Chains of Kubernetes that are kubelet's, and do no harm.
+/// Harmless Kubernetes chains created by kubelet.
 const OF_KUBELET: [&str; 6] = [
     "KUBE-FIREWALL",
     "KUBE-KUBELET-CANARY",
@@ -202,21 +203,30 @@ pub(super) fn kube_proxy(subject: &Subject, seen: &Seen) -> Vec<Said> {
     });
     let is_link_left = !has_kube_names(subject) && seen.links.iter().any(|link| link.name == KUBE_LINK);
     let link = is_link_left.then(|| {
-        let fix = format!("kube-proxy --cleanup, or `ip link delete {KUBE_LINK}` and `ipvsadm -C` where nobody else uses IPVS");
+        let fix = format!(
+            "kube-proxy --cleanup, or `ip link delete {KUBE_LINK}` and, if IPVS has no \
+                           other user, `ipvsadm -C`"
+        );
         Said::warning(check, format!("interface {KUBE_LINK} holds addresses"), fix)
     });
-    or_fine(running.chain(chains).chain(tables).chain(link).collect(), check, "nothing of it is here")
+    or_fine(
+        running.chain(chains).chain(tables).chain(link).collect(),
+        check,
+        "no traces of kube-proxy \
+                                                                               found",
+    )
 }
 
-/// The interface of kube-proxy's IPVS mode.
+/// Interface of kube-proxy's IPVS mode.
 const KUBE_LINK: &str = "kube-ipvs0";
 
 pub(super) fn mark_clash(subject: &Subject, seen: &Seen) -> Vec<Said> {
     let bits = own_bits(subject);
-    let fix = "let them use other bits, or us: --masquerade-bit, or spec.proxy of the Node (masqueradeBit, dropBit)";
+    let fix = "make one of them use other bits; for the agent: --masquerade-bit, or spec.proxy of the \
+               Node (masqueradeBit, dropBit)";
     let said = |message| Said::warning(Check::MarkClash, message, fix);
     let is_foreign = |chain: &&Chain| {
-        // kube-proxy means the same by the same bits, and is a finding of its own.
+        // kube-proxy uses the same bits for the same purpose, and has its own check.
         !is_ours(subject, chain) && !chain.name.starts_with(KUBE_PREFIX) && chain.place.table != KUBE_PROXY
     };
     let rules = seen.chains.iter().filter(is_foreign).flat_map(|chain| {
@@ -232,27 +242,30 @@ pub(super) fn mark_clash(subject: &Subject, seen: &Seen) -> Vec<Said> {
             Family::Ip6 => "-6",
         };
         let (priority, mark, mask) = (rule.priority, rule.mark, rule.mask);
-        format!("`ip {family} rule` {priority} asks for mark {mark:#x}/{mask:#x}, which has a bit of ours")
+        format!(
+            "`ip {family} rule` {priority} matches mark {mark:#x}/{mask:#x}, which includes one of \
+                 our bits"
+        )
     });
     let found = rules.chain(routing).take(PER_CHECK_MAX).map(said).collect();
-    or_fine(found, Check::MarkClash, &format!("nobody else uses the bits {bits:#x} of the mark"))
+    or_fine(found, Check::MarkClash, &format!("no other program uses the mark bits {bits:#x}"))
 }
 
-/// What a rule does with bits of ours.
+/// Returns the conflict of a rule with our mark bits.
 fn clash(mark: MarkUse, bits: u32, hook: Option<Hook>) -> Option<&'static str> {
-    // Between the hooks where we set a bit and where we ask for it.
+    // Hooks between setting and testing our bits.
     let is_between = match hook {
         Some(Hook::Forward | Hook::Postrouting) => true,
         Some(Hook::Prerouting | Hook::Input | Hook::Output) | None => false,
     };
     match mark {
-        MarkUse::Sets { value, .. } if value & bits != 0 => Some("sets a bit of ours"),
+        MarkUse::Sets { value, .. } if value & bits != 0 => Some("sets one of our bits"),
         MarkUse::Sets { touched, .. } => {
-            (touched & bits != 0 && is_between).then_some("clears a bit of ours")
+            (touched & bits != 0 && is_between).then_some("clears one of our bits")
         }
         MarkUse::Tests { value, mask } => {
             let is_asked = if mask == u32::MAX { value & bits != 0 } else { mask & bits != 0 };
-            is_asked.then_some("asks for a bit of ours")
+            is_asked.then_some("tests one of our bits")
         }
     }
 }

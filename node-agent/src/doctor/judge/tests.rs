@@ -1,4 +1,4 @@
-//! Machines in the words of their tools, and what is said of them.
+//! Tests with listings of real tools and the expected findings.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ fn of(mode: ProxyMode, check: Check, seen: &Seen) -> Vec<Finding> {
     found.into_iter().filter(|finding| finding.check == check.as_str()).collect()
 }
 
-/// The states of the findings of a check.
+/// Returns the states of a check's findings.
 fn states(mode: ProxyMode, check: Check, seen: &Seen) -> Vec<FindingState> {
     of(mode, check, seen).into_iter().map(|finding| finding.state).collect()
 }
@@ -52,7 +52,7 @@ fn table(name: &str, chain: &str) -> Chain {
     }
 }
 
-/// What Docker 28 makes, as iptables-save of version 1.8.9 prints it.
+/// Rules of Docker 28, in the format of iptables-save 1.8.9.
 const DOCKER: &str = "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n\
     -A PREROUTING -d 172.17.0.2/32 ! -i docker0 -j DROP\nCOMMIT\n\
     *filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n:DOCKER - [0:0]\n:DOCKER-BRIDGE - [0:0]\n\
@@ -77,7 +77,7 @@ fn docker_drops_what_is_forwarded_until_its_user_chain_lets_it_pass() {
     assert_eq!(states(ProxyMode::Ipvs, Check::ForwardDrop, &passes), WARNING, "answers are not translated");
 }
 
-/// A rule before, a rule that ends the chain, a chain that leads to itself.
+/// A preceding rule, a rule that ends the chain, and a chain that jumps to itself.
 #[test]
 fn rules_are_followed_in_their_order_and_no_loop_holds_up() {
     let state = |rules: &str| {
@@ -152,7 +152,8 @@ fn what_kube_proxy_left_is_told_but_not_our_own_chains_of_its_names() {
     assert_eq!(states(ProxyMode::Nftables, Check::KubeProxy, &runs), [FindingState::Broken]);
 }
 
-/// Rules of iptables in each hook, rules of routing; the bits 0x4000, and 0x8000 in the modes that use it.
+/// iptables rules in each hook and policy routing rules, with the bit 0x4000, and 0x8000 in modes that use
+/// it.
 #[test]
 fn rules_about_our_bits_are_told_and_about_others_not() {
     let state = |mode, chain: &str, rule: &str| {
@@ -179,7 +180,7 @@ fn rules_about_our_bits_are_told_and_about_others_not() {
         let rule = RoutingRule { family: Family::Ip, priority: 100, mark, mask };
         states(ProxyMode::Nftables, Check::MarkClash, &Seen { routing_rules: vec![rule], ..Seen::default() })
     };
-    // The mark of wg-quick, which is a port number.
+    // Mark of wg-quick, which is a port number.
     assert_eq!(routing(0xca6c, u32::MAX), WARNING);
     assert_eq!(routing(0x80000, 0xff0000), FINE);
 }

@@ -1,10 +1,10 @@
-//! What so many answers in a row lead to.
+//! Tests of the thresholds.
 
 use super::*;
 
 const RULES: Rules = Rules { rise: 2, fall: 3 };
 
-/// `g` good, `b` bad, `n` not asked, each a second after the one before; answers the state after each.
+/// Plays results, `g` success, `b` failure, `n` not probed, one per second, and returns the state after each.
 fn play(start_delay_secs: u64, rules: Rules, answers: &str) -> String {
     let begin = Instant::now();
     let wall = Timestamp::from_unix_seconds(0);
@@ -39,7 +39,7 @@ fn so_many_in_a_row_decide() {
         ("ggbbgbbb", ".HHHHHHU"),
         ("bbbgbgg", "..UUUUH"),
         ("ggbbbgg", ".HHHUUH"),
-        // A machine that cannot ask learns nothing, and forgets nothing.
+        // A check that could not be run changes no counter.
         ("gng", "..H"),
         ("ggbnbnb", ".HHHHHU"),
         ("nnnnnn", "......"),
@@ -51,9 +51,9 @@ fn so_many_in_a_row_decide() {
 
 #[test]
 fn bad_answers_do_not_count_during_the_start_delay() {
-    // The delay ends with second 5: the answers of seconds 1 to 4 do not count.
+    // The start delay ends with second 5: the results of seconds 1 to 4 do not count.
     assert_eq!(play(5, RULES, "bbbbbbb"), "......U");
-    // The first good answer ends it.
+    // The first success ends the start delay.
     assert_eq!(play(100, RULES, "bbbbgbbb"), ".......U");
     assert_eq!(play(100, RULES, "bbgg"), "...H");
 }

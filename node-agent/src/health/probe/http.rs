@@ -1,4 +1,4 @@
-//! A request over HTTP/1.1, and whether its answer is the expected one. No redirect is followed: it is an answer.
+//! HTTP/1.1 probe. Redirects are not followed; they are the response.
 
 use std::pin::pin;
 
@@ -16,35 +16,35 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::health::verdict::{Outcome, Verdict};
 
-/// How much of a body is looked at, in bytes; the documentation of `expectBody` names it.
+/// Maximum number of body bytes inspected; stated in the documentation of `expectBody`.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// How much of an answer is held before it is understood, in bytes, and how much is read at once; headers that are longer than
-/// both are a wrong answer.
+/// Maximum size of the read buffer in bytes. Headers that exceed it are a wrong answer.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
-/// Status codes that are good where nothing is said.
+/// Default range of successful status codes.
 const GOOD: std::ops::RangeInclusive<u16> = 200..=399;
-/// Who asks.
+/// User-Agent header.
 pub(super) const AGENT: &str = concat!("tidegate-health-check/", env!("CARGO_PKG_VERSION"));
 
-/// What is asked for, and what is expected.
+/// Request and expected response.
 pub(super) struct Request {
     check: HttpCheck,
     uri: Uri,
 }
 
 impl Request {
+    /// Creates a request.
+    ///
     /// # Errors
-    /// When the path cannot be asked for; in words.
+    /// Returns a message if the path is invalid.
     pub(super) fn new(check: HttpCheck) -> Result<Self, String> {
-        let uri: Uri =
-            check.path.parse().map_err(|error| format!("the path cannot be asked for: {error}"))?;
+        let uri: Uri = check.path.parse().map_err(|error| format!("the path is invalid: {error}"))?;
         if uri.authority().is_some() || !check.path.starts_with('/') {
-            return Err("the path names a host".to_owned());
+            return Err("the path must not contain a host".to_owned());
         }
         Ok(Self { check, uri })
     }
 
-    /// Asks over a connection, which ends with the answer.
+    /// Sends the request over a connection, which is closed after the response.
     pub(super) async fn ask<S>(&self, stream: S, host: &str) -> Verdict
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -67,7 +67,7 @@ impl Request {
         tokio::select! {
             biased;
             verdict = &mut exchange => verdict,
-            // All of it has been read; what is left is to look at it.
+            // The connection has ended with all bytes read, so the exchange completes.
             _ended = connection => exchange.await,
         }
     }
@@ -109,7 +109,7 @@ impl Request {
     }
 }
 
-/// The beginning of a body.
+/// Reads the beginning of a body.
 async fn read(mut body: Incoming) -> Result<Vec<u8>, hyper::Error> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -123,7 +123,7 @@ async fn read(mut body: Incoming) -> Result<Vec<u8>, hyper::Error> {
     Ok(bytes)
 }
 
-/// A status with its name by the standard; what the server calls it is not repeated.
+/// Returns a status code with its standard reason phrase; the server's own phrase is not repeated.
 pub(super) fn name(status: StatusCode) -> String {
     match status.canonical_reason() {
         Some(reason) => format!("{} {reason}", status.as_u16()),
@@ -131,7 +131,7 @@ pub(super) fn name(status: StatusCode) -> String {
     }
 }
 
-/// An error of HTTP, or of what is below it.
+/// Returns the verdict for an HTTP error or its underlying I/O error.
 pub(super) fn words_of(error: &hyper::Error) -> Verdict {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     if let Some(cause) = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>()).next() {

@@ -1,4 +1,4 @@
-//! One question to one endpoint, from the connection to the verdict.
+//! A single probe of an endpoint, from connecting to the verdict.
 
 mod grpc;
 mod http;
@@ -24,14 +24,14 @@ use super::{
     verdict::{Outcome, Verdict},
 };
 
-/// How the endpoints of a Service are asked: what can be made ready once for all of them.
+/// Prepared parameters shared by all endpoints of a Service.
 pub(super) struct Recipe {
     check: Arc<HealthCheck>,
     speech: Speech,
     tls: Option<TlsConnector>,
 }
 
-/// What is spoken, with what that needs.
+/// Protocol with its parameters.
 #[derive(Clone)]
 enum Speech {
     Tcp,
@@ -40,21 +40,22 @@ enum Speech {
     Udp(Arc<model::kinds::health_check::UdpCheck>),
 }
 
-/// A question to one endpoint.
+/// A probe of one endpoint.
 pub(super) struct Probe {
     target: Pinned,
     patience: Duration,
     speech: Speech,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// What the endpoint is called: the name that its certificate must have, and that it is asked for.
+    /// Value of the Host header or `:authority`.
     authority: String,
 }
 
 impl Recipe {
-    /// How to ask.
+    /// Prepares the parameters.
     ///
     /// # Errors
-    /// When it cannot be asked in this way at all, such as with a certificate authority that cannot be read; in words.
+    /// Returns a message if the check cannot be run at all, for example because its CA certificate is
+    /// invalid.
     pub(super) fn new(check: Arc<HealthCheck>) -> Result<Self, String> {
         let speech = match check.check_type {
             HealthCheckType::Tcp => Speech::Tcp,
@@ -66,7 +67,7 @@ impl Recipe {
                 Speech::Grpc(service.unwrap_or_default().into())
             }
             HealthCheckType::Udp => {
-                let udp = check.udp.clone().ok_or("the check does not say what is to be sent")?;
+                let udp = check.udp.clone().ok_or("the UDP check does not define the payload to send")?;
                 Speech::Udp(Arc::new(udp))
             }
         };
@@ -84,10 +85,10 @@ impl Recipe {
         Ok(Self { check, speech, tls })
     }
 
-    /// The question to one endpoint.
+    /// Creates the probe of one endpoint.
     ///
     /// # Errors
-    /// When the endpoint must not be asked; in words.
+    /// Returns a message if the endpoint must not be probed.
     pub(super) fn probe(&self, key: CheckKey) -> Result<Probe, String> {
         let target =
             Pinned::new(key.address, key.port).map_err(|reason| format!("the address is {reason}"))?;
@@ -104,7 +105,7 @@ impl Recipe {
             }
             None => None,
         };
-        // What gRPC servers are asked for goes by their name, as with other clients of theirs.
+        // gRPC servers are addressed by their TLS server name, as by other gRPC clients.
         let name = match self.speech {
             Speech::Grpc(_) => asked,
             Speech::Tcp | Speech::Http(_) | Speech::Udp(_) => host,
@@ -120,7 +121,7 @@ impl Recipe {
 }
 
 impl Probe {
-    /// Asks. Ends within the timeout of the check, whatever the other side does.
+    /// Runs the probe. Ends within the timeout of the check under all circumstances.
     pub(super) async fn run(self) -> Verdict {
         let patience = self.patience;
         let silent =
@@ -149,7 +150,7 @@ impl Probe {
 
 async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
-    // A small request goes at once.
+    // Small requests are sent without delay.
     stream.set_nodelay(true)?;
     Ok(stream)
 }
@@ -159,7 +160,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     match speech {
-        // UDP has no stream.
+        // UDP checks do not use a stream.
         Speech::Tcp | Speech::Udp(_) => Verdict::new(Outcome::Good, "accepted the connection"),
         Speech::Http(request) => request.ask(stream, authority).await,
         Speech::Grpc(service) => grpc::ask(stream, service, scheme, authority).await,

@@ -1,4 +1,4 @@
-//! TLS to an endpoint, and what is wrong with its certificate in words.
+//! TLS connections of probes, and messages for certificate errors.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,17 +17,17 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::health::verdict::{Outcome, Verdict};
 
-/// What is spoken inside (RFC 7301).
+/// Application protocol for ALPN (RFC 7301).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http1,
     Http2,
 }
 
-/// What makes TLS connections.
+/// Creates a TLS connector.
 ///
 /// # Errors
-/// When the certificate authority of the check cannot be read; in words.
+/// Returns a message if the CA certificate of the check is invalid.
 pub(super) fn connector(check: Option<&TlsCheck>, protocol: Protocol) -> Result<TlsConnector, String> {
     let provider = Arc::new(crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -44,19 +44,18 @@ pub(super) fn connector(check: Option<&TlsCheck>, protocol: Protocol) -> Result<
         Protocol::Http1 => b"http/1.1".to_vec(),
         Protocol::Http2 => b"h2".to_vec(),
     }];
-    // Each check is shown the certificate.
+    // Without session resumption every check verifies the certificate.
     config.resumption = Resumption::disabled();
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// Who is trusted: who the check names, else who the machine trusts.
+/// Returns the trusted CAs: those of the check, otherwise those of the machine.
 fn roots(ca: Option<&str>) -> Result<Arc<RootCertStore>, String> {
     let Some(ca) = ca else { return Ok(machine_roots()) };
     let mut store = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca.as_bytes()) {
-        let certificate =
-            certificate.map_err(|error| format!("the certificate authority cannot be read: {error}"))?;
-        store.add(certificate).map_err(|error| format!("the certificate authority is not one: {error}"))?;
+        let certificate = certificate.map_err(|error| format!("cannot parse the CA certificate: {error}"))?;
+        store.add(certificate).map_err(|error| format!("the CA certificate is invalid: {error}"))?;
     }
     if store.is_empty() {
         return Err("the certificate authority holds no certificate".to_owned());
@@ -64,22 +63,23 @@ fn roots(ca: Option<&str>) -> Result<Arc<RootCertStore>, String> {
     Ok(Arc::new(store))
 }
 
-/// Who the machine trusts: read once, because it takes milliseconds; an agent that is to see another set is started again.
+/// Returns the CAs of the machine. Read once because it takes milliseconds; a restart of the agent is needed
+/// to read them again.
 fn machine_roots() -> Arc<RootCertStore> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
     let read = || {
         let mut store = RootCertStore::empty();
-        // Files that cannot be read are missing in effect: certificates by them are then not trusted, and checks say so.
+        // Unreadable files are skipped: certificates of their CAs are then untrusted, and checks report this.
         store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         Arc::new(store)
     };
     Arc::clone(ROOTS.get_or_init(read))
 }
 
-/// Speaks TLS over a connection.
+/// Performs the TLS handshake.
 ///
 /// # Errors
-/// When there is none, or the certificate is not valid.
+/// Returns the verdict if the handshake fails or the certificate is invalid.
 pub(super) async fn handshake(
     connector: &TlsConnector,
     name: ServerName<'static>,
@@ -106,14 +106,14 @@ fn words(error: &rustls::Error, name: &str) -> String {
     } else if matches!(fault, CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) {
         "the certificate is not valid yet".to_owned()
     } else if matches!(fault, CertificateError::UnknownIssuer | CertificateError::BadSignature) {
-        // A bad signature: of somebody with the name of one that is trusted.
+        // A bad signature means a CA with the same name as a trusted one.
         "the certificate is not signed by an authority that is trusted".to_owned()
     } else {
         format!("the certificate is not valid: {error}")
     }
 }
 
-/// Takes any certificate, whose key the other side has to have all the same.
+/// Accepts any certificate, but still verifies possession of its key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

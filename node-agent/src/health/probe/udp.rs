@@ -1,4 +1,4 @@
-//! A datagram that is to be answered.
+//! UDP probe: a datagram that must be answered.
 
 use std::{
     io,
@@ -10,10 +10,11 @@ use tokio::net::UdpSocket;
 
 use crate::health::verdict::{Outcome, Verdict};
 
-/// Longest answer that is looked at: the longest datagram there is.
+/// Maximum response size, the maximum size of a datagram.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Sends and waits for one answer. The socket is connected: it hears nobody else, and hears ICMP errors.
+/// Sends a datagram and waits for one response. The socket is connected, so it receives only from the
+/// endpoint, and also ICMP errors.
 pub(super) async fn ask(address: SocketAddr, check: &UdpCheck) -> io::Result<Verdict> {
     let any: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

@@ -8,8 +8,8 @@ use crate::{
     links::Mac,
 };
 
-/// Runs a program as the kernel would; answers the bytes that pass. Knows the instructions that the compiler of this file
-/// uses, and panics at any other.
+/// Interprets a program like the kernel and returns the accepted length. Supports only the instructions the
+/// compiler emits and panics at others.
 fn interpret(program: &[Instruction], frame: &[u8], packet_type: u32, is_tagged: bool) -> u32 {
     assert!(program.len() <= INSTRUCTIONS_MAX);
     let (mut accumulator, mut index, mut at) = (0_u32, 0_u32, 0);

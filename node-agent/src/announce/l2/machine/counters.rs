@@ -1,50 +1,50 @@
-//! What an announcer counts.
+//! Counters of the announcer.
 
 use std::{collections::BTreeMap, time::Instant};
 
 use crate::announce::l2::wire::Unreadable;
 
-/// What was done for one address.
+/// Counters of one address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddressCounters {
-    /// Questions answered.
+    /// Replies sent.
     pub replies: u64,
-    /// Gratuitous ARP packets and unsolicited neighbour advertisements sent.
+    /// Gratuitous ARP packets and unsolicited Neighbor Advertisements sent.
     pub gratuitous: u64,
-    /// When the last of them was.
+    /// Time of the last gratuitous announcement.
     pub last_gratuitous: Option<Instant>,
 }
 
-/// What was done on one interface.
+/// Counters of one interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PortCounters {
     /// Frames that passed the filter.
     pub received: u64,
-    /// Questions answered.
+    /// Replies sent.
     pub replies: u64,
-    /// Gratuitous announcements.
+    /// Gratuitous announcements sent.
     pub gratuitous: u64,
-    /// Frames that the kernel did not take.
+    /// Frames the kernel rejected.
     pub not_sent: u64,
-    /// Frames that were received and not used.
+    /// Received frames that were dropped, by reason.
     pub dropped: BTreeMap<Dropped, u64>,
 }
 
-/// Why a frame was not used.
+/// Reason for which a frame was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dropped {
-    /// It could not be read.
+    /// The frame could not be parsed.
     Unreadable(Unreadable),
-    /// It comes from this machine.
+    /// The frame was sent by this machine.
     Own,
-    /// It is about no address of ours on this interface, or sent to somebody else.
+    /// The frame concerns no address of ours on this interface, or is addressed to another station.
     NotOurs,
-    /// The same station asks for the same address too often.
+    /// The station has exceeded the reply limit for this address.
     Flood,
 }
 
 impl Dropped {
-    /// A word for metrics.
+    /// Returns the metric label.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
-//! The frames that an announcer sends.
+//! Frames sent by the announcer.
 //!
-//! The router flag of neighbour advertisements is never set: it is about the address in question (RFC 4861 §4.4), and
-//! nobody uses a load balancer address as a router, whatever the node does with other addresses of its own.
+//! The Router flag of Neighbor Advertisements is never set: it describes the target address (RFC 4861 §4.4),
+//! and load balancer addresses are not used as routers, whatever else the node does.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,8 +14,9 @@ use crate::{
 
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// What tells all neighbours who has an address: of IPv4 as a request and as a reply, because some understand only one
-/// of them (RFC 5227 §2.3, RFC 5944 §4.6); of IPv6 an advertisement that replaces what they know (RFC 4861 §7.2.6).
+/// Returns the gratuitous announcements of an address. IPv4: an ARP request and an ARP reply, because some
+/// neighbors accept only one of them (RFC 5227 §2.3, RFC 5944 §4.6). IPv6: an unsolicited Neighbor
+/// Advertisement with the Override flag (RFC 4861 §7.2.6).
 pub(super) fn gratuitous(address: IpAddr, mac: Mac) -> Vec<Frame> {
     match address {
         IpAddr::V4(v4) => {
@@ -30,7 +31,7 @@ pub(super) fn gratuitous(address: IpAddr, mac: Mac) -> Vec<Frame> {
     }
 }
 
-/// Asks whether anybody has an address, without saying anything about us (RFC 5227 §2.1.1, RFC 4862 §5.4.2).
+/// Returns a probe for an address, which does not update neighbor caches (RFC 5227 §2.1.1, RFC 4862 §5.4.2).
 pub(super) fn probe(address: IpAddr, mac: Mac) -> Frame {
     match address {
         IpAddr::V4(v4) => {
@@ -56,7 +57,7 @@ pub(super) fn probe(address: IpAddr, mac: Mac) -> Frame {
     }
 }
 
-/// The answer to an ARP request.
+/// Returns the reply to an ARP request.
 pub(super) fn arp_reply(request: &Arp, mac: Mac) -> Frame {
     let packet = Packet::Arp(Arp {
         operation: Operation::Reply,
@@ -68,8 +69,9 @@ pub(super) fn arp_reply(request: &Arp, mac: Mac) -> Frame {
     Frame { destination: request.sender_mac, source: mac, packet }
 }
 
-/// The answer to a solicitation that `station` has sent (RFC 4861 §7.2.4): to all nodes when the asker has no address
-/// yet, else to the asker; where a check of a known neighbour does not say who asks, the frame does.
+/// Returns the reply to a Neighbor Solicitation sent by `station` (RFC 4861 §7.2.4): to all nodes if the
+/// source address is unspecified, otherwise to the sender. If the solicitation has no Source Link-Layer
+/// Address option (unicast reachability check), the reply goes to the source MAC of the frame.
 pub(super) fn neighbor_reply(solicitation: &Solicitation, station: Mac, mac: Mac) -> Frame {
     if solicitation.source.is_unspecified() {
         return advertisement(solicitation.target, mac, group_mac(ALL_NODES), ALL_NODES, false);

@@ -1,4 +1,4 @@
-//! What was heard: questions that are answered, and claims of others.
+//! Processing of received frames: requests to answer and claims of other stations.
 
 use std::{
     net::IpAddr,
@@ -15,13 +15,13 @@ use crate::{
     links::Mac,
 };
 
-/// Time for which one claim is not told of again.
+/// Interval in which the same claim is reported only once.
 const TOLD_TIME: Duration = Duration::from_secs(1);
-/// Stations that are told of for one address in that time.
+/// Maximum number of stations reported for one address per interval.
 const TOLD_MAX: usize = 8;
 
 impl Machine {
-    /// Takes a frame that an interface has received.
+    /// Processes a frame received on an interface.
     pub fn receive(&mut self, index: u32, bytes: &[u8], now: Instant) {
         let Some(port) = self.ports.get_mut(&index) else { return };
         port.counters.received += 1;
@@ -54,7 +54,8 @@ impl Machine {
         }
     }
 
-    /// Whoever sends from an address claims it, with a request as with a reply (RFC 5227 §2.4).
+    /// Processes an ARP packet. The sender claims its sender address, both in requests and in replies (RFC
+    /// 5227 §2.4).
     fn hear_arp(&mut self, index: u32, arp: &Arp, now: Instant) -> Result<(), Dropped> {
         let is_claim = self.claimed(IpAddr::V4(arp.sender), arp.sender_mac, index, now).is_ok();
         if arp.operation == Operation::Request && arp.target != arp.sender {
@@ -92,7 +93,7 @@ impl Machine {
         }
     }
 
-    /// Answers with which Ethernet address a question is answered.
+    /// Returns the MAC address for the reply to a request, or the reason for not replying.
     fn asked(&mut self, address: IpAddr, station: Mac, index: u32, now: Instant) -> Result<Mac, Dropped> {
         let place = self.held.get(&address).and_then(|held| held.places.get(&index));
         let port = self.ports.get(&index).filter(|_| matches!(place, Some(Some(_))));
@@ -110,7 +111,8 @@ impl Machine {
         self.outputs.push(Output::Send { index, family: IpFamily::of(address), frame: frame.render() });
     }
 
-    /// Somebody else says that it has an address. That is news when the address is ours, watched or probed there.
+    /// Processes the claim of an address by another station. Relevant if the address is announced, watched or
+    /// probed on the interface.
     fn claimed(&mut self, address: IpAddr, mac: Mac, index: u32, now: Instant) -> Result<(), Dropped> {
         if address.is_unspecified() {
             return Err(Dropped::NotOurs);

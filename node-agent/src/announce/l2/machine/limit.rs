@@ -1,4 +1,4 @@
-//! A limit on replies that only a flood meets.
+//! Rate limit for replies, which only a flood reaches.
 
 use std::{
     collections::BTreeMap,
@@ -8,17 +8,18 @@ use std::{
 
 use crate::links::Mac;
 
-/// Time after which the count begins anew.
+/// Length of a counting window.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Replies to one station about one address in a window. Neighbours ask once a second, three times at most when they
-/// hear nothing.
+/// Maximum number of replies to one station about one address per window. Regular neighbors send one request
+/// per second, at most three without a reply.
 const REPLIES_MAX: u32 = 32;
-/// Replies to all stations in a window, so that a flood from invented stations costs no more than this.
+/// Maximum number of replies to all stations per window, which bounds the cost of a flood from spoofed
+/// stations.
 const REPLIES_TOTAL_MAX: u32 = 20_000;
-/// Pairs of station and address that are told apart; beyond, the limit for all remains.
+/// Maximum number of tracked station and address pairs. Beyond it only the total limit applies.
 const PAIRS_MAX: usize = 8192;
 
-/// Counts replies.
+/// Counters of replies in the current window.
 #[derive(Debug, Default)]
 pub(super) struct ReplyLimit {
     since: Option<Instant>,
@@ -27,7 +28,7 @@ pub(super) struct ReplyLimit {
 }
 
 impl ReplyLimit {
-    /// Whether one more reply may be sent.
+    /// Returns true if one more reply may be sent.
     pub(super) fn admits(&mut self, station: Mac, address: IpAddr, now: Instant) -> bool {
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= WINDOW) {
             *self = Self { since: Some(now), ..Self::default() };

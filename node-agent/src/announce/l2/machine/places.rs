@@ -1,4 +1,4 @@
-//! Where addresses are announced: what is wanted by interface name meets what interfaces there are.
+//! Mapping of wanted interface names to existing interfaces.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,18 +17,18 @@ pub(super) struct Port {
     pub(super) counters: PortCounters,
 }
 
-/// One address.
+/// State of one address.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) wanted: Wanted,
-    /// The interfaces at hand, with what is due there; none where it is only watched.
+    /// Existing interfaces by index, with the announcement schedule; `None` if the address is only watched.
     pub(super) places: BTreeMap<u32, Option<Schedule>>,
     pub(super) counters: AddressCounters,
-    /// Who was told of as announcing it, since when.
+    /// Start of the current reporting interval, and the stations and interfaces reported in it.
     pub(super) told: (Option<Instant>, BTreeSet<(Mac, u32)>),
 }
 
-/// When an address is announced next on one interface.
+/// Announcement schedule of an address on one interface.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Schedule {
     pub(super) next: Instant,
@@ -40,7 +40,7 @@ impl Schedule {
         Self { next: now, rounds_left: BURST_ROUNDS }
     }
 
-    /// Takes one round and answers the time to the next.
+    /// Completes one round and returns the time to the next.
     pub(super) fn step(&mut self, refresh: Duration) -> Duration {
         self.rounds_left = self.rounds_left.saturating_sub(1);
         if self.rounds_left > 0 { BURST_INTERVAL } else { refresh }
@@ -82,8 +82,7 @@ impl Machine {
         self.place(address, now);
     }
 
-    /// Brings the places of one address in line with what is wanted and what there is. Places that stay are not
-    /// announced anew.
+    /// Updates the interfaces of one address. Unchanged interfaces are not announced again.
     fn place(&mut self, address: IpAddr, now: Instant) {
         let Some(held) = self.held.get_mut(&address) else { return };
         let names = held.wanted.interfaces.iter();
@@ -122,8 +121,8 @@ impl Machine {
         }
     }
 
-    /// Takes over what interfaces there are. One that comes up, comes back, or gets another name or Ethernet address has
-    /// all its addresses announced anew; the others have not.
+    /// Applies the current interfaces. An interface that comes up, or gets another name or Ethernet address,
+    /// announces all its addresses again; others do not.
     pub fn links(&mut self, links: &Links, now: Instant) {
         self.own_macs = links.by_index.values().filter_map(|link| link.mac).collect();
         let is_same = |index: u32, port: &Port| {
@@ -166,7 +165,7 @@ impl Machine {
     }
 }
 
-/// The Ethernet address of an interface that frames can be sent on.
+/// Returns the Ethernet address of an interface that can send frames.
 fn usable(link: &Link) -> Option<Mac> {
     link.mac.filter(|mac| link.is_up && mac.is_unicast())
 }

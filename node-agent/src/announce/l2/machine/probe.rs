@@ -1,5 +1,5 @@
-//! Asks whether anybody has an address, in the manner of RFC 5227 §2.1.1 but faster: on the networks of one site an answer
-//! takes milliseconds, and every moment of waiting is one without the address.
+//! Probing for other owners of an address as in RFC 5227 §2.1.1, but faster: within a site, replies arrive
+//! within milliseconds, and the address is unavailable while the probe runs.
 
 use std::{
     collections::BTreeSet,
@@ -12,35 +12,35 @@ use model::{kinds::advertisement::InterfaceName, primitives::net::IpFamily};
 use super::{Machine, Output, frames};
 use crate::links::Mac;
 
-/// Time after which nobody has answered.
+/// Time after which a probe without reply ends.
 pub const PROBE_TIME: Duration = Duration::from_millis(300);
-/// Time between questions; the last one has as long for its answer.
+/// Time between requests; also the time to wait after the last one.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
-/// Questions asked.
+/// Number of requests.
 const PROBE_ROUNDS: u32 = 3;
-/// Probes at once; another one gets no verdict.
+/// Maximum number of concurrent probes. Further probes return [`ProbeAnswer::Unknown`].
 const PROBES_MAX: usize = 4096;
 
-/// The number by which the answer to a probe is known.
+/// Identifier of a probe.
 pub type ProbeId = u64;
 
-/// What a probe found.
+/// Result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProbeAnswer {
-    /// Nobody answered on any of the interfaces.
+    /// No station replied on any of the interfaces.
     Silent,
-    /// Somebody else has the address.
+    /// Another station has the address.
     Taken {
-        /// Who.
+        /// MAC address of the station.
         mac: Mac,
-        /// On which interface.
+        /// Interface on which it replied.
         interface: String,
     },
-    /// None of the interfaces could be asked on, or too many probes are on their way.
+    /// No interface could be probed, or there are too many concurrent probes.
     Unknown,
 }
 
-/// A probe on its way.
+/// A running probe.
 #[derive(Debug)]
 pub(super) struct Probe {
     address: IpAddr,
@@ -50,7 +50,7 @@ pub(super) struct Probe {
 }
 
 impl Machine {
-    /// Asks whether anybody else has an address; the answer comes as an output.
+    /// Starts a probe for another owner of an address; the result is an output.
     pub fn probe(
         &mut self,
         id: ProbeId,
@@ -104,7 +104,7 @@ impl Machine {
         probes.filter_map(|id| self.probes.get(id)).any(|probe| probe.indexes.contains(&index))
     }
 
-    /// Ends the probes that somebody has answered; answers whether there were any.
+    /// Finishes the probes to which a station has replied. Returns true if there were any.
     pub(super) fn answer_probes(&mut self, address: IpAddr, mac: Mac, index: u32, interface: &str) -> bool {
         let waiting = self.probed.get(&address).into_iter().flatten().copied();
         let asked_here = |id: &u64| self.probes.get(id).is_some_and(|probe| probe.indexes.contains(&index));

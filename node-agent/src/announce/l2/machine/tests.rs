@@ -1,4 +1,4 @@
-//! The machine with the clock in the hands of the test.
+//! Tests of the machine with a simulated clock.
 
 use imbl::OrdMap;
 
@@ -19,7 +19,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A machine that has `eth0` with index 2.
+    /// Creates a machine with `eth0` at index 2.
     fn new() -> Self {
         let machine = Machine::new(Timing { refresh_interval: REFRESH, random: 7 });
         let mut bench = Self { machine, now: Instant::now(), links: Links { by_index: OrdMap::new() } };
@@ -47,7 +47,7 @@ impl Bench {
         self.machine.set([(ip(address), None)].into(), self.now);
     }
 
-    /// What is done until a time has passed: seconds since the call, interface, frame.
+    /// Advances the time and returns the frames sent: seconds since the call, interface, frame.
     fn pass(&mut self, time: Duration) -> Vec<(f64, u32, Frame)> {
         let (begin, end) = (self.now, self.now + time);
         let mut sent = Vec::new();
@@ -68,7 +68,7 @@ impl Bench {
         sent
     }
 
-    /// What is done about a frame at once.
+    /// Returns the immediate outputs for a received frame.
     fn hear(&mut self, index: u32, frame: &Frame) -> Vec<Output> {
         let _earlier = self.machine.take_outputs();
         self.machine.receive(index, &frame.render(), self.now);
@@ -123,7 +123,8 @@ fn sent(outputs: Vec<Output>) -> Vec<Frame> {
     outputs.into_iter().map(frame).collect()
 }
 
-/// At once, four times more in five seconds, and then about once a minute; each time in both forms.
+/// An address is announced in a burst of five rounds within five seconds, then about once a minute, each time
+/// in both ARP forms.
 #[test]
 fn an_address_is_announced_in_a_burst_and_then_now_and_then() {
     let mut bench = Bench::new();

@@ -5,32 +5,32 @@ use std::net::Ipv4Addr;
 use super::Unreadable;
 use crate::links::Mac;
 
-/// One ARP packet for IPv4 on Ethernet, in bytes; what follows it in a frame is filling.
+/// Length of an ARP packet for IPv4 on Ethernet, in bytes; the rest of the frame is padding.
 const ARP_BYTES: usize = 28;
-/// Hardware type Ethernet, protocol type IPv4, lengths of both.
+/// Hardware type Ethernet, protocol type IPv4, and the lengths of both addresses.
 const ETHERNET_IPV4: [u8; 6] = [0, 1, 0x08, 0x00, 6, 4];
 
-/// What an ARP packet is for.
+/// ARP operation (`ar$op`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// It asks who has the target's address.
+    /// Request for the hardware address of the target.
     Request,
-    /// It says that the sender has its address.
+    /// Reply with the hardware address of the sender.
     Reply,
 }
 
 /// An ARP packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arp {
-    /// What it is for.
+    /// Operation.
     pub operation: Operation,
-    /// The sender's Ethernet address, always that of a station.
+    /// Sender hardware address; always unicast.
     pub sender_mac: Mac,
-    /// The sender's address; unspecified in a probe (RFC 5227 §2.1.1).
+    /// Sender protocol address; unspecified in a probe (RFC 5227 §2.1.1).
     pub sender: Ipv4Addr,
-    /// The target's Ethernet address; means nothing in a request.
+    /// Target hardware address; ignored in a request.
     pub target_mac: Mac,
-    /// The target's address.
+    /// Target protocol address.
     pub target: Ipv4Addr,
 }
 

@@ -1,4 +1,4 @@
-//! Neighbour solicitations and advertisements (RFC 4861 §4.3, §4.4) with the checks of §7.1.
+//! Neighbor Solicitations and Advertisements (RFC 4861 §4.3, §4.4), with the validation of §7.1.
 
 use std::net::Ipv6Addr;
 
@@ -6,54 +6,55 @@ use super::{Packet, Unreadable};
 use crate::links::Mac;
 
 const IPV6_BYTES: usize = 40;
-/// Type, code, checksum, flags, target.
+/// Length of type, code, checksum, flags and target.
 const MESSAGE_BYTES: usize = 24;
 const NEXT_HEADER_ICMPV6: u8 = 58;
-/// What neighbour discovery is sent with, and nothing that passed a router has.
+/// Hop limit of NDP packets; a forwarded packet has a lower one.
 const HOP_LIMIT: u8 = 255;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
 const OPTION_SOURCE_MAC: u8 = 1;
 const OPTION_TARGET_MAC: u8 = 2;
-/// An option with an Ethernet address, in units of eight bytes.
+/// Length of a link-layer address option, in units of eight bytes.
 const MAC_OPTION_UNITS: u8 = 1;
 const FLAG_ROUTER: u8 = 0x80;
 const FLAG_SOLICITED: u8 = 0x40;
 const FLAG_OVERRIDE: u8 = 0x20;
 
-/// Asks who has an address.
+/// A Neighbor Solicitation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Solicitation {
-    /// Who asks; unspecified while it checks whether the address is free (RFC 4862 §5.4.2).
+    /// Source address; unspecified during duplicate address detection (RFC 4862 §5.4.2).
     pub source: Ipv6Addr,
-    /// The target's solicited-node group, or the target itself when a known neighbour is checked.
+    /// Destination address: the solicited-node multicast address of the target, or the target itself in a
+    /// reachability check.
     pub destination: Ipv6Addr,
-    /// The address in question.
+    /// Target address.
     pub target: Ipv6Addr,
-    /// The asker's Ethernet address, when it says it; checks of a known neighbour need not.
+    /// Source Link-Layer Address option; optional in unicast solicitations.
     pub source_mac: Option<Mac>,
 }
 
-/// Says who has an address.
+/// A Neighbor Advertisement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advertisement {
-    /// Who says it.
+    /// Source address.
     pub source: Ipv6Addr,
-    /// Who is told.
+    /// Destination address.
     pub destination: Ipv6Addr,
-    /// Whether the sender is a router.
+    /// Router flag: true if the sender is a router.
     pub is_router: bool,
-    /// Whether it answers a question.
+    /// Solicited flag: true if the message answers a solicitation.
     pub is_solicited: bool,
-    /// Whether it replaces what was known.
+    /// Override flag: true if the message replaces an existing cache entry.
     pub is_override: bool,
-    /// The address in question.
+    /// Target address.
     pub target: Ipv6Addr,
-    /// The target's Ethernet address.
+    /// Target Link-Layer Address option.
     pub target_mac: Option<Mac>,
 }
 
-/// The group at which the owner of an address is asked (RFC 4291 §2.7.1).
+/// Returns the solicited-node multicast address of `address` (RFC 4291 §2.7.1).
 #[must_use]
 pub const fn solicited_node_group(address: Ipv6Addr) -> Ipv6Addr {
     let [.., low, last] = address.segments();
@@ -65,7 +66,7 @@ pub(super) fn parse(payload: &[u8]) -> Result<Packet, Unreadable> {
     if header[0] >> 4 != 6 {
         return Err(Unreadable::Malformed);
     }
-    // Extension headers have no use here, and a fragment is forbidden (RFC 6980).
+    // Extension headers are not used here, and fragmentation is forbidden (RFC 6980).
     if header[6] != NEXT_HEADER_ICMPV6 {
         return Err(Unreadable::Foreign);
     }
@@ -112,7 +113,8 @@ pub(super) fn parse(payload: &[u8]) -> Result<Packet, Unreadable> {
     }))
 }
 
-/// The Ethernet address in the first option of a type; each option is looked at (RFC 4861 §4.6).
+/// Returns the Ethernet address in the first option of type `wanted`. All options are validated (RFC 4861
+/// §4.6).
 fn mac_option(mut options: &[u8], wanted: u8) -> Result<Option<Mac>, Unreadable> {
     let mut found = None;
     while let [kind, units, ..] = *options {
@@ -181,8 +183,8 @@ fn render(
     packet
 }
 
-/// The ICMPv6 checksum (RFC 4443 §2.3): what to send over a message whose checksum field is 0, and 0 over one that holds
-/// the right one.
+/// Computes the ICMPv6 checksum (RFC 4443 §2.3): the value to send for a message whose checksum field is 0,
+/// and 0 for a message with a correct checksum.
 fn checksum(source: Ipv6Addr, destination: Ipv6Addr, message: &[u8]) -> u16 {
     let sum_of = |bytes: &[u8]| -> u32 {
         let words = bytes.chunks(2).map(|pair| match *pair {

@@ -42,7 +42,7 @@ fn advertisement() -> Frame {
     Frame { destination: group_mac(six("ff02::1")), source: OURS, packet }
 }
 
-/// A request as the Linux kernel sends it, and our answer to it, byte by byte.
+/// A request of the Linux kernel and our reply, byte by byte.
 #[test]
 fn arp_frames_have_the_bytes_that_the_standard_says() {
     let bytes = request().render();
@@ -53,7 +53,8 @@ fn arp_frames_have_the_bytes_that_the_standard_says() {
     assert!(bytes[42..].iter().all(|byte| *byte == 0));
 }
 
-/// Captured with `tcpdump -xx` from a Linux kernel that looks for a neighbour: its checksum is not of our making.
+/// A Neighbor Solicitation captured with `tcpdump -xx` from a Linux kernel, so its checksum was not computed
+/// by this code.
 #[test]
 fn a_solicitation_of_the_linux_kernel_is_read_and_rendered_alike() {
     let captured = include_str!("testdata/solicitation.hex");
@@ -97,7 +98,7 @@ fn an_option_without_length_or_beyond_the_end_is_refused() {
     for (units, expected) in [(0, Unreadable::Malformed), (2, Unreadable::Truncated)] {
         let mut bytes = solicitation("2001:db8::2", Some(THEIRS)).render();
         let at = 14 + 40 + 24 + 1;
-        // The checksum is kept right, so that the option is what is refused.
+        // The checksum stays correct, so that the option is the reason for the rejection.
         let sum = u16::from_be_bytes([bytes[56], bytes[57]]);
         let sum = !sum;
         let old = u16::from(bytes[at]);

@@ -32,10 +32,13 @@ use super::{
     start,
     wire::{Failure, Farewell, Intent, PROTOCOL, Refusal, Reply, Request, Welcome},
 };
-use crate::dataplane::{
-    Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
-    nftables::{NftablesBackend, NftablesOptions},
-    userspace::TABLE,
+use crate::{
+    conntrack::nudge::wire::Nudge,
+    dataplane::{
+        Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
+        nftables::{NftablesBackend, NftablesOptions},
+        userspace::TABLE,
+    },
 };
 
 const ASKING: &str = "asking the relay process";
@@ -315,6 +318,10 @@ impl Dataplane for RelayClient {
         Ok(())
     }
 
+    fn take_cut(&mut self) -> Vec<Nudge> {
+        Vec::new()
+    }
+
     fn retire(&mut self) -> Result<bool, KernelError> {
         self.link = None;
         let mut pids = std::mem::take(&mut self.predecessors);
@@ -382,6 +389,10 @@ impl Dataplane for RelayClient {
             | Reply::Preview(_)
             | Reply::Traced(_) => None,
         })
+    }
+
+    fn is_counted_by_flows(&self) -> bool {
+        false
     }
 
     /// Requires a process with the complete state; none is started for a preview.

@@ -128,11 +128,11 @@ struct Standing {
 
 impl Served {
     fn backend(&self) -> MutexGuard<'_, UserspaceBackend> {
-        self.backend.lock().expect("no holder of the lock panics")
+        self.backend.lock().expect("the lock is not poisoned")
     }
 
     fn standing(&self) -> MutexGuard<'_, Standing> {
-        self.standing.lock().expect("no holder of the lock panics")
+        self.standing.lock().expect("the lock is not poisoned")
     }
 
     fn welcome(&self) -> Welcome {

@@ -1,4 +1,4 @@
-//! The health protocol of gRPC: `grpc.health.v1.Health/Check` answers SERVING.
+//! Probe by the gRPC health checking protocol: `grpc.health.v1.Health/Check` must return SERVING.
 
 pub(super) mod wire;
 
@@ -19,16 +19,16 @@ use self::wire::ServingStatus;
 use super::http::{AGENT, name, words_of};
 use crate::health::verdict::{Outcome, Verdict};
 
-/// The method that is called.
+/// Method path.
 const PATH: &str = "/grpc.health.v1.Health/Check";
-/// Longest answer that is read, in bytes: the one that is expected has seven.
+/// Maximum size of a response in bytes; the expected one has seven.
 const ANSWER_BYTES_MAX: usize = 4 << 10;
-/// How much the other side may send before it is read, in bytes; the least that HTTP/2 begins with (RFC 9113 §6.9.2).
+/// HTTP/2 flow control window in bytes, the initial value of the protocol (RFC 9113 §6.9.2).
 const WINDOW_BYTES: u32 = 65_535;
-/// Longest headers that are read, in bytes.
+/// Maximum size of response headers in bytes.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
 
-/// Asks over a connection, which ends with the answer.
+/// Sends the request over a connection, which is closed after the response.
 pub(super) async fn ask<S>(stream: S, service: &str, scheme: &str, authority: &str) -> Verdict
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -76,7 +76,7 @@ async fn judge(response: hyper::Response<Incoming>) -> Verdict {
     if status != StatusCode::OK {
         return Verdict::new(Outcome::WrongAnswer, format!("answered {}", name(status)));
     }
-    // An answer without a message has its status where headers are.
+    // A response without a message has its status in the headers.
     if let Some(verdict) = refusal(response.headers()) {
         return verdict;
     }
@@ -108,7 +108,7 @@ async fn judge(response: hyper::Response<Incoming>) -> Verdict {
     }
 }
 
-/// What a status of gRPC other than OK says.
+/// Returns the verdict for a gRPC status other than OK.
 fn refusal(headers: &HeaderMap) -> Option<Verdict> {
     let status = headers.get("grpc-status")?;
     let words = match status.as_bytes() {

@@ -1,43 +1,43 @@
-//! The two messages of the gRPC health protocol, in the framing of gRPC. Pure, total and bounded; whatever is not understood
-//! is a fault or skipped, as protobuf says.
+//! Codec of the two messages of the gRPC health checking protocol, with gRPC framing. Pure, total and
+//! bounded; unknown content is an error or skipped, as defined by protobuf.
 
 use std::fmt;
 
-/// Bytes before a message: whether it is compressed, and its length.
+/// Length of the message prefix: compression flag and message length.
 const PREFIX_BYTES: usize = 5;
-/// Longest varint of protobuf, in bytes.
+/// Maximum length of a protobuf varint in bytes.
 const VARINT_BYTES_MAX: u32 = 10;
-/// Field 1 of the request, a text; of the response, a number.
+/// Field 1: a string in the request, a varint in the response.
 const SERVICE: u8 = 1 << 3 | 2;
 const STATUS_FIELD: u64 = 1;
 
-/// What a server says of itself.
+/// Serving status of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ServingStatus {
-    /// It does not say.
+    /// UNKNOWN.
     Unknown,
-    /// It serves.
+    /// SERVING.
     Serving,
-    /// It does not.
+    /// NOT_SERVING.
     NotServing,
-    /// It does not know the service that was asked about.
+    /// SERVICE_UNKNOWN: the server does not know the requested service.
     ServiceUnknown,
-    /// Something that the protocol has no name for.
+    /// A value that the protocol does not define.
     Other(u64),
 }
 
-/// Why bytes are not a response.
+/// Decoding error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// They end too early.
+    /// The message is incomplete.
     Truncated,
-    /// They go on after the message.
+    /// There are bytes after the message.
     TooLong,
-    /// The message is compressed, which was not agreed on.
+    /// The message is compressed although compression was not negotiated.
     Compressed,
-    /// A number goes beyond 64 bits.
+    /// A varint exceeds 64 bits.
     Overflow,
-    /// A field without a number, or of a type that does not exist.
+    /// A field number or wire type is invalid.
     BadField,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The request about a service; about the server as a whole when the name is empty.
+/// Encodes the request for a service; an empty name means the server as a whole.
 #[must_use]
 pub(super) fn render_request(service: &str) -> Vec<u8> {
     let mut message = Vec::new();
@@ -71,10 +71,10 @@ pub(super) fn render_request(service: &str) -> Vec<u8> {
     [&[0], length.to_be_bytes().as_slice(), &message].concat()
 }
 
-/// What a response says.
+/// Decodes a response.
 ///
 /// # Errors
-/// When it is not one whole message that is not compressed.
+/// Returns [`Fault`] unless the bytes are exactly one uncompressed message.
 pub(super) fn parse_response(bytes: &[u8]) -> Result<ServingStatus, Fault> {
     let (prefix, mut rest) = bytes.split_at_checked(PREFIX_BYTES).ok_or(Fault::Truncated)?;
     let &[compressed, a, b, c, d] = prefix else { return Err(Fault::Truncated) };
@@ -97,7 +97,7 @@ pub(super) fn parse_response(bytes: &[u8]) -> Result<ServingStatus, Fault> {
         match tag & 7 {
             0 => {
                 let value = varint(&mut rest)?;
-                // Of a field that comes more than once, the last counts.
+                // The last value of a repeated field counts.
                 if field == STATUS_FIELD {
                     status = value;
                 }
@@ -108,7 +108,7 @@ pub(super) fn parse_response(bytes: &[u8]) -> Result<ServingStatus, Fault> {
                 skip(&mut rest, length)?;
             }
             5 => skip(&mut rest, 4)?,
-            // Groups, which nobody sends any longer, and types that do not exist.
+            // Groups, which are obsolete, and undefined wire types.
             _ => return Err(Fault::BadField),
         }
     }
@@ -171,9 +171,9 @@ mod tests {
             (&[8, 2], ServingStatus::NotServing),
             (&[8, 3], ServingStatus::ServiceUnknown),
             (&[8, 0x80, 1], ServingStatus::Other(128)),
-            // The last one counts; longer forms of a number are the number.
+            // The last value counts, also in a non-minimal varint encoding.
             (&[8, 2, 8, 0x81, 0], ServingStatus::Serving),
-            // Fields of later versions are skipped: a number, a text, 32 and 64 bits, and a field 1 of another type.
+            // Unknown fields are skipped: varint, string, 32 and 64 bits, and a field 1 of another wire type.
             (&[16, 5, 26, 2, b'o', b'k', 8, 1], ServingStatus::Serving),
             (&[37, 1, 2, 3, 4, 41, 1, 2, 3, 4, 5, 6, 7, 8, 8, 1], ServingStatus::Serving),
             (&[10, 1, 1, 8, 1], ServingStatus::Serving),
@@ -210,7 +210,7 @@ mod tests {
         for length in 0..whole.len() {
             assert_eq!(parse_response(&whole[..length]), Err(Fault::Truncated), "{length}");
         }
-        // The same where the length says that this is all.
+        // The same truncation with a matching length prefix.
         for length in 1..whole.len() - PREFIX_BYTES {
             let cut = frame(&whole[PREFIX_BYTES..PREFIX_BYTES + length]);
             assert_ne!(parse_response(&cut), Ok(ServingStatus::Serving), "{length}");

@@ -14,7 +14,7 @@ use model::{
     program::{Destination, Frontend, Target},
 };
 
-use super::lower::{Policy, RelayId, SourceClass};
+use super::desired::{Policy, RelayId, SourceClass};
 
 /// Configuration of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
