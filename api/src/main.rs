@@ -14,7 +14,7 @@ use api::{
         clock_and_random::{Source, System},
         config::{Config, LogFormat},
     },
-    context::server_state::App,
+    context::server_state::ServerState,
     server::{
         commands::{self, Cli},
         notify::Notifier,
@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 #[global_allocator]
-static ALLOCATOR: heap::Allocator = heap::ALLOCATOR;
+static ALLOCATOR: allocator::Allocator = allocator::ALLOCATOR;
 
 fn main() -> ExitCode {
     let outcome = run();
@@ -100,7 +100,7 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     let (is_insecure, speaks_tls, replica_name) =
         (settings.is_insecure, settings.tls.is_some(), settings.replica_name.clone());
     let running =
-        App::start(settings, Arc::clone(&store), source).await.context("the store cannot be read")?;
+        ServerState::start(settings, Arc::clone(&store), source).await.context("the store cannot be read")?;
     if api::bootstrap(&running.app, &bootstrap_token_file).await? {
         // Where it is; what it is, no log says.
         tracing::warn!(

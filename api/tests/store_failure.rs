@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use api::context::server_state::App;
+use api::context::server_state::ServerState;
 use model::{
     cluster::{change::Commit, history::RevisionEntry},
     primitives::quantity::{Position, Revision, Timestamp},
@@ -109,7 +109,8 @@ async fn start() -> (common::Server, Arc<Flaky>) {
     let inner = store::open("memory:", Timestamp::from_unix_seconds(common::START)).await.unwrap();
     let flaky = Arc::new(Flaky { inner, mode: AtomicU8::new(WORKS) });
     let store: Arc<dyn Store> = flaky.clone();
-    let running = App::start(common::settings(30000..=32767), store, plain.source.clone()).await.unwrap();
+    let running =
+        ServerState::start(common::settings(30000..=32767), store, plain.source.clone()).await.unwrap();
     let router = api::service(Arc::clone(&running.app));
     (common::Server { router, running, source: plain.source }, flaky)
 }

@@ -20,7 +20,7 @@ use api::{
         clock_and_random::{Source, System},
         config::{Hosts, tls::TlsMin},
     },
-    context::server_state::App,
+    context::server_state::ServerState,
     server::{serve::serve, start::Running},
 };
 use axum::body::Body;
@@ -94,7 +94,7 @@ async fn start_on(tls: TlsOptions, store: Arc<dyn Store>, source: Arc<Shifted>) 
     log();
     let mut settings = common::settings(30000..=32767);
     (settings.tls, settings.hosts) = (Some(tls), Hosts::Any);
-    let running = App::start(settings, Arc::clone(&store), source.clone()).await.unwrap();
+    let running = ServerState::start(settings, Arc::clone(&store), source.clone()).await.unwrap();
     let tls = Tls::start(&running.app).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

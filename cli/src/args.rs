@@ -30,7 +30,7 @@ use model::{
     },
 };
 use reqwest::Url;
-use trust::Pin;
+use tls_trust::Pin;
 
 use crate::{
     import::Format,

@@ -9,7 +9,7 @@ use std::{
 use reqwest::{Url, header::HeaderValue};
 use rustls::{ClientConfig, RootCertStore};
 use serde::{Deserialize, Deserializer};
-use trust::{Pin, Trust};
+use tls_trust::{Pin, Trust};
 
 use crate::{
     args::{Global, parse_api},

@@ -20,13 +20,13 @@ use lab::{
     chaos::{
         histories::{Answer, Event, History, Operation, WatchStep, check},
         servers::{
-            machines::{self, Fabric, Machine, Program},
             site::{Site, client},
             watchers::{self, Course},
             writers::Writer,
         },
     },
     host::random::{self, Random},
+    network::machines::{self, Fabric, Machine, Program},
     processes::binaries,
 };
 use tokio::{sync::watch, task::JoinSet};

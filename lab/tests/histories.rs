@@ -9,13 +9,10 @@
 use std::{env, fmt::Write, time::Instant};
 
 use lab::{
-    chaos::servers::{
-        faults::Targets,
-        machines::{self, Fabric, Program},
-        round::Round,
-    },
+    chaos::servers::{faults::Targets, round::Round},
     cluster::{control::Http, etcd},
     host::random,
+    network::machines::{self, Fabric, Program},
     processes::binaries,
 };
 use serde_json::json;

@@ -1,4 +1,5 @@
-//! Asks the agent of this machine whether it is well, for engines that look after containers without a shell or `curl` in them.
+//! Health query for container engines: sends `GET /healthz` to the agent on this machine, so that the
+//! container image needs neither a shell nor `curl`.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -6,15 +7,17 @@ use std::{
     time::Duration,
 };
 
-/// How long the agent may take for each step of an answer; engines have a limit of their own for all of it.
+/// Timeout for connecting and for each read and write. Container engines apply their own limit to the whole
+/// command.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of an answer that are read; more is not needed to say what is wrong.
+/// Maximum number of response bytes that are read. A health response with all its problems fits.
 const ANSWER_BYTES_MAX: u64 = 16 * 1024;
 
-/// Asks `/healthz` where the agent listens; answers what it says of itself.
+/// Sends `GET /healthz` to the agent that listens on `listen` and returns the response body.
 ///
 /// # Errors
-/// It does not answer, or says that it is not well; then its words are in the error.
+/// Returns an error if the agent does not respond, or if it reports itself unhealthy; the error then contains
+/// the response body.
 pub fn ask(listen: SocketAddr) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&reached_at(listen), PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -25,7 +28,7 @@ pub fn ask(listen: SocketAddr) -> io::Result<String> {
     judge(&String::from_utf8_lossy(&answer))
 }
 
-/// Whoever listens everywhere is reached on loopback.
+/// Returns the address to connect to: loopback if the agent listens on the unspecified address.
 const fn reached_at(listen: SocketAddr) -> SocketAddr {
     let address = match listen.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -1,12 +1,13 @@
-//! How long to wait before trying again. Pure: randomness is an argument.
+//! Retry delays: exponential backoff with jitter. Pure: randomness is an argument.
 
 use std::time::Duration;
 
-/// Doublings after which the cap is reached by any sensible floor; keeps the shift from overflowing.
+/// Number of doublings after which every sensible floor has reached the cap. Keeps the shift from
+/// overflowing.
 const DOUBLINGS_MAX: u32 = 20;
 
-/// Exponential backoff with full jitter between a floor and a rising ceiling, so that a thousand agents that lost the
-/// same server do not come back at the same moment.
+/// Exponential backoff with full jitter between a floor and a rising ceiling, so that a thousand agents that
+/// lost the same server do not reconnect at the same moment.
 #[derive(Debug, Clone)]
 pub struct Backoff {
     floor: Duration,
@@ -15,13 +16,13 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// A backoff whose delays lie between `floor` and `cap`.
+    /// Creates a backoff with delays between `floor` and `cap`.
     #[must_use]
     pub const fn new(floor: Duration, cap: Duration) -> Self {
         Self { floor, cap, attempts: 0 }
     }
 
-    /// The next delay. `random` is uniform over all of its values.
+    /// Returns the next delay. `random` must be uniformly distributed over all values of `u64`.
     pub fn next_delay(&mut self, random: u64) -> Duration {
         self.attempts = self.attempts.saturating_add(1).min(DOUBLINGS_MAX);
         let ceiling = self.floor.saturating_mul(1 << self.attempts).min(self.cap);
@@ -30,7 +31,7 @@ impl Backoff {
         self.floor + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Starts again at the floor, after a success.
+    /// Resets the delay to the floor, after a success.
     pub const fn reset(&mut self) {
         self.attempts = 0;
     }

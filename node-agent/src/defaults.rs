@@ -1,4 +1,4 @@
-//! What an agent does where its Node says nothing. Pure.
+//! Defaults of the agent for settings that the Node object leaves out. Pure.
 
 use ipnet::IpNet;
 use model::{
@@ -8,26 +8,26 @@ use model::{
 
 use crate::dataplane::BackendOptions;
 
-/// The agent's own choice of mode and proxy options; what the Node object says wins.
+/// Proxy mode and options from the agent's own configuration. Settings in the Node object take precedence.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProxyDefaults {
-    /// How the kernel is programmed.
+    /// The proxy mode.
     pub mode: ProxyMode,
-    /// The bit of the packet mark that asks for masquerading.
+    /// Bit of the packet mark that requests masquerading.
     pub masquerade_bit: Option<u8>,
-    /// Networks whose sources count as workloads.
+    /// Networks whose source addresses count as workloads.
     pub cluster_cidrs: Vec<IpNet>,
-    /// Networks in which node ports answer.
+    /// Networks on whose local addresses node ports are served.
     pub node_port_addresses: Vec<IpNet>,
-    /// How chains and sets are named.
+    /// Naming scheme of chains and sets.
     pub naming: Naming,
-    /// Leave `arp_ignore` and `arp_announce` alone in ipvs mode.
+    /// True if ipvs mode must not change the sysctls `arp_ignore` and `arp_announce`.
     pub is_arp_lax: bool,
 }
 
 impl ProxyDefaults {
-    /// The settings of the node, with what it leaves out filled in. A Node that names its chains by the default, or asks
-    /// for strict ARP by default, says nothing.
+    /// Returns the node's settings with missing values filled in from the defaults. A value equal to the API
+    /// default (default naming, strict ARP) counts as missing.
     #[must_use]
     pub fn fill(&self, node: &NodeState) -> NodeState {
         let Self { mode, masquerade_bit, cluster_cidrs, node_port_addresses, naming, is_arp_lax } = self;
@@ -52,7 +52,7 @@ impl ProxyDefaults {
         }
     }
 
-    /// Which backend the node asks for.
+    /// Returns the backend that the node's settings select.
     #[must_use]
     pub fn backend(&self, node: &NodeState) -> Backend {
         let filled = self.fill(node);
@@ -60,17 +60,17 @@ impl ProxyDefaults {
     }
 }
 
-/// A mode with those options that make a difference in it; another value means another backend.
+/// A proxy mode with the options that are relevant in it. Two different values need two different backends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backend {
-    /// The mode.
+    /// The proxy mode.
     pub mode: ProxyMode,
-    /// The options.
+    /// The options; irrelevant ones have their default value.
     pub options: BackendOptions,
 }
 
 impl Backend {
-    /// A mode with options; what makes no difference in the mode is as if it had not been said.
+    /// Creates a backend description; options without effect in the mode are reset to their default.
     #[must_use]
     pub fn of(mode: ProxyMode, options: &BackendOptions) -> Self {
         let BackendOptions { masquerade_mark, drop_mark, naming, strict_arp } = *options;
@@ -83,12 +83,13 @@ impl Backend {
         Self { mode, options }
     }
 
-    /// Whether both program the same kernel objects, so that one takes them over from the other in place.
+    /// Returns true if both backends program the same kernel objects, so that one takes over from the other
+    /// in place.
     #[must_use]
     pub fn shares_objects(&self, other: &Self) -> bool {
         self.mode == other.mode
             && match self.mode {
-                // Virtual servers have no names: those of the other naming are the same ones.
+                // IPVS virtual servers have no names, so both naming schemes share them.
                 ProxyMode::Nftables | ProxyMode::Userspace | ProxyMode::Ipvs => true,
                 ProxyMode::Iptables => self.options.naming == other.options.naming,
             }
@@ -96,8 +97,8 @@ impl Backend {
 }
 
 impl Backend {
-    /// Whether both give the same names to different things, as kube-proxy does in iptables and ipvs mode: where one has
-    /// cleaned up, the other has to look again.
+    /// Returns true if both backends use the same names for different objects, as kube-proxy's chain names in
+    /// iptables and ipvs mode. After one of them has cleaned up, the other must observe the kernel again.
     #[must_use]
     pub fn clashes_with(&self, other: &Self) -> bool {
         let has_kube_chains = |backend: &Self| match backend.mode {

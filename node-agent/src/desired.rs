@@ -1,4 +1,5 @@
-//! From the state held to what the kernel should hold: one Service at a time, and only those that were touched. Pure.
+//! Derives the desired kernel state from the received state, one Service at a time and only for changed
+//! Services. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,10 +21,10 @@ use crate::{
     state::{State, Touched},
 };
 
-/// Longest message of a failure in a report, in bytes (`model::report::Failure`).
+/// Maximum size of a failure message in a report, in bytes (`model::report::Failure`).
 const MESSAGE_BYTES_MAX: usize = 1024;
 
-/// What the kernel of a node should hold, kept in step with the state.
+/// Desired kernel state of a node, updated incrementally with the received state.
 #[derive(Debug, Clone)]
 pub struct Derived {
     place: Place,
@@ -33,17 +34,17 @@ pub struct Derived {
     unsupported_version: u64,
 }
 
-/// What a change of the state means for the kernel.
+/// Effect of a state change on the kernel: the scope of the next pass.
 #[derive(Debug)]
 pub struct Followed {
-    /// The Services to look at.
+    /// Services to apply.
     pub services: BTreeSet<ServiceKey>,
-    /// Whether the networks that rules tell apart are others.
+    /// True if the networks used by the rules changed.
     pub networks: bool,
 }
 
 impl Derived {
-    /// Nothing, for a node; where its settings say nothing, the defaults do.
+    /// Creates an empty desired state for a node; `defaults` fill in settings that the node leaves out.
     #[must_use]
     pub fn new(node: Name, defaults: ProxyDefaults) -> Self {
         Self {
@@ -55,35 +56,37 @@ impl Derived {
         }
     }
 
-    /// The node.
+    /// Returns the name of the node.
     #[must_use]
     pub const fn node(&self) -> &Name {
         &self.place.node
     }
 
-    /// What the kernel should hold.
+    /// Returns the desired kernel state.
     #[must_use]
     pub const fn desired(&self) -> &Desired {
         &self.desired
     }
 
-    /// The Services that ask for what this agent does not carry out; the kernel is to hold nothing of them.
+    /// Returns the Services that use features this agent does not support. The kernel must hold nothing for
+    /// them.
     #[must_use]
     pub const fn unsupported(&self) -> &BTreeMap<ServiceKey, Failure> {
         &self.unsupported
     }
 
-    /// Rises whenever [`Self::unsupported`] changes, so that nobody has to compare it.
+    /// Returns a version that increases whenever [`Self::unsupported`] changes, so that callers need not
+    /// compare the map.
     #[must_use]
     pub const fn unsupported_version(&self) -> u64 {
         self.unsupported_version
     }
 
-    /// Follows a change of the state; says what has to be looked at in the kernel.
+    /// Applies a change of the state and returns the scope of the kernel pass that it needs.
     pub fn update(&mut self, state: &State, touched: Touched) -> Followed {
         let Touched { mut services, addresses: _, network, node, bgp: _ } = touched;
         if node && self.place.zone != state.node().zone {
-            // Which endpoints are near has changed, and with it any program.
+            // The zone decides which endpoints are near, so a new zone may change every program.
             self.place.zone.clone_from(&state.node().zone);
             services.extend(state.services().keys().cloned());
         }
@@ -140,7 +143,7 @@ fn unsupported_message(fields: &[UnsupportedField]) -> String {
     limit_message(texts.join("; "))
 }
 
-/// Cuts a message to what a report may carry.
+/// Truncates a message to the maximum size in a report.
 #[must_use]
 pub fn limit_message(mut message: String) -> String {
     if message.len() > MESSAGE_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! What happened on the node of late, for people: a ring that forgets the oldest.
+//! Recent events of the node for operators, in a ring buffer of fixed size.
 
 use std::{collections::VecDeque, sync::Arc, time::SystemTime};
 
@@ -10,16 +10,16 @@ use model::{
 
 use crate::desired::limit_message;
 
-/// The last events, oldest first.
+/// The most recent events, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     ring: VecDeque<Event>,
-    /// What was shown last, so that a status costs nothing while nothing happens.
+    /// Cached snapshot for [`Events::all`]; cleared by a new event.
     shown: Option<Arc<Vec<Event>>>,
 }
 
 impl Events {
-    /// Notes that something happened; the same again in a row only counts.
+    /// Records an event. Repeated identical events in a row increase the count of the last one.
     pub(crate) fn record(&mut self, reason: EventReason, message: String) {
         let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let time = Timestamp::from_unix_seconds(i64::try_from(seconds).unwrap_or(i64::MAX));
@@ -37,7 +37,7 @@ impl Events {
         self.ring.push_back(Event { time, reason, message, count: 1 });
     }
 
-    /// All of them.
+    /// Returns all events; the snapshot is shared until the next event.
     pub(crate) fn all(&mut self) -> Arc<Vec<Event>> {
         let shown = self.shown.get_or_insert_with(|| Arc::new(self.ring.iter().cloned().collect()));
         Arc::clone(shown)

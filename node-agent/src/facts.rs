@@ -1,4 +1,4 @@
-//! What the agent finds on its machine, read anew each time.
+//! Facts about the machine: addresses, networks, kernel release. Read anew for each report.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,13 +11,13 @@ use nix::{ifaddrs::getifaddrs, sys::socket::SockaddrStorage};
 
 use crate::links::Links;
 
-/// Addresses in one report (`model::report::Facts`).
+/// Maximum number of addresses in one report (`model::report::Facts`).
 const ADDRESSES_MAX: usize = 1024;
-/// Where Linux tells its release.
+/// File with the release of the running kernel.
 const KERNEL_RELEASE_PATH: &str = "/proc/sys/kernel/osrelease";
 
-/// The addresses, networks and kernel of this machine, without loopback, link-local and multicast addresses. What
-/// cannot be read is left out.
+/// Reads the addresses, networks and kernel release of this machine, without loopback, link-local and
+/// multicast addresses. Facts that cannot be read are left out.
 #[must_use]
 pub fn collect() -> Facts {
     let found = getifaddrs().into_iter().flatten().filter_map(|interface| {
@@ -29,8 +29,8 @@ pub fn collect() -> Facts {
     from_addresses(found)
 }
 
-/// As [`collect`], from the interfaces that are followed; networks are those of interfaces with neighbours, on which an
-/// address can be announced.
+/// Like [`collect`], from the tracked interfaces. Networks are only taken from interfaces with a MAC address,
+/// on which an address can be announced.
 #[must_use]
 pub fn of(links: &Links) -> Facts {
     let found = links.by_index.values().flat_map(|link| {
@@ -55,16 +55,16 @@ fn from_addresses(found: impl Iterator<Item = (String, IpAddr, Option<IpNet>)>) 
             subnets.entry(name).or_default().push(subnet.trunc());
         }
     }
-    // IPv4 first, else in the order of the interfaces: the first address is the one that people know the machine by.
+    // IPv4 first, then in interface order: the first address is the one by which operators know the machine.
     addresses.sort_by_key(IpAddr::is_ipv6);
     let kernel = std::fs::read_to_string(KERNEL_RELEASE_PATH).unwrap_or_default().trim().to_owned();
     Facts { addresses, subnets, kernel, capabilities: vec![ProxyMode::Nftables] }
 }
 
-/// All addresses of this machine but loopback ones.
+/// Returns all addresses of this machine except loopback addresses.
 ///
 /// # Errors
-/// When they cannot be read.
+/// Returns an error if the interfaces cannot be listed.
 pub fn local_addresses() -> std::io::Result<BTreeSet<IpAddr>> {
     let addresses = getifaddrs()?.filter_map(|interface| interface.address.as_ref().and_then(ip_of));
     Ok(addresses.filter(|address| !address.is_loopback()).collect())

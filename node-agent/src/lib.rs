@@ -1,4 +1,4 @@
-//! The agent of a node: observe → plan → apply → verify → report.
+//! The node agent: observe → plan → apply → verify → report.
 //!
 //! ```text
 //!  control ──feed──▶ feed task ──batches──▶ loop thread ──▶ kernel
@@ -6,8 +6,9 @@
 //!     └──report── report task ◀──status──────┤
 //!                 server task ◀──status──────┘    /metrics /healthz /v1/state
 //! ```
-//! What is deliberately absent: any decision that needs control to be reachable, any kernel object that a fresh process
-//! could not recognise as its own, and any kernel write at the end of the process. Traffic never waits for this program.
+//! Invariants: no decision needs a reachable control server; a fresh process recognises every kernel object
+//! of ours; the kernel is not written when the process ends. Traffic never passes through or waits for this
+//! process.
 
 pub mod agent;
 pub mod alive;
@@ -47,7 +48,7 @@ pub mod told;
 
 pub use model::wire::networks;
 
-/// Random bits for jitter.
+/// Returns random bits for jitter.
 #[must_use]
 pub fn entropy() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0.rotate_left(32) ^ uuid::Uuid::new_v4().as_u64_pair().0

@@ -46,17 +46,17 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 use tracing_subscriber::EnvFilter;
 
-/// Threads for the network; the loop has its own.
+/// Worker threads of the async runtime. The loop has its own thread.
 const NETWORK_THREADS: usize = 2;
 
 #[global_allocator]
-static ALLOCATOR: heap::Allocator = heap::ALLOCATOR;
+static ALLOCATOR: allocator::Allocator = allocator::ALLOCATOR;
 
 fn main() -> ExitCode {
     match execute(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody is left to tell when standard error is gone.
+            // If standard error is closed, the error has no other destination.
             let _gone = writeln!(std::io::stderr(), "tidegate-agent: {error:#}");
             ExitCode::FAILURE
         }
@@ -75,8 +75,10 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
             run_agent(configure(options)?, log_arguments)
         }
         Command::Relay { mark, successor } => run_relay(options, mark, successor),
-        Command::Manual { share } => manual::write(Cli::command(), manual::Section::Administration, &share)
-            .context("the manual was not written"),
+        Command::Manual { share } => {
+            man_pages::write(Cli::command(), man_pages::Section::Administration, &share)
+                .context("the manual was not written")
+        }
         Command::Cleanup { force } => cleanup(&configure(options)?, force),
         Command::Confirm { epoch } => confirm_state(&configure(options)?, Epoch(epoch)),
         Command::Healthcheck => {
@@ -96,28 +98,28 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-/// Checks the settings and starts the log.
+/// Validates the settings and initialises logging.
 fn configure(options: Options) -> anyhow::Result<Config> {
     let has_log_setting = options.log.is_some();
     let host_name = nix::unistd::gethostname().context("the host name cannot be read")?;
     let mut config = Config::from_options(options, &host_name.to_string_lossy())?;
-    // No flag: arguments of a process can be seen by all users of the machine.
+    // Environment variable instead of a flag: process arguments are visible to all users of the machine.
     config.enrolment.join_token = std::env::var("TIDEGATE_JOIN_TOKEN").ok().map(Secret::new);
     start_log(&config.log, config.log_format, has_log_setting)?;
     Ok(config)
 }
 
-/// What a relay process has to be told so that its log is like the agent's.
+/// Returns the log flags for a relay process, so that its log matches the agent's.
 fn log_arguments(options: &Options) -> Vec<OsString> {
     let log = options.log.iter().flat_map(|log| ["--log", log]);
     let format = options.log_format.iter().flat_map(|format| ["--log-format", format.as_str()]);
     log.chain(format).map(OsString::from).collect()
 }
 
-/// Whoever started it hears on standard output that it is ready, or why it will not be.
+/// Runs a relay process. It reports on standard output that it is ready, or the error that prevents it.
 fn run_relay(options: Options, mark: u32, is_successor: bool) -> anyhow::Result<()> {
     let Options { state_dir, log, log_format, .. } = options;
-    let state_dir = state_dir.context("a relay has to be told --state-dir")?;
+    let state_dir = state_dir.context("the relay command needs --state-dir")?;
     start_log(log.as_deref().unwrap_or(LOG_DEFAULT), log_format.unwrap_or_default(), log.is_some())?;
     let orders = process::Orders { state_dir, mark, is_successor };
     let ended = process::run(&orders, || say(process::READY));
@@ -127,7 +129,8 @@ fn run_relay(options: Options, mark: u32, is_successor: bool) -> anyhow::Result<
     ended
 }
 
-/// Needs no setting but the mode: it has to work where nothing is set up yet.
+/// Runs the preflight checks. Needs no setting but the mode, because it must work on a machine without
+/// configuration.
 fn preflight(mode: ProxyMode, load: bool, output: OutputFormat) -> anyhow::Result<()> {
     let report = preflight::run(mode, load);
     match output {
@@ -141,7 +144,7 @@ fn preflight(mode: ProxyMode, load: bool, output: OutputFormat) -> anyhow::Resul
     Ok(())
 }
 
-/// How a machine is looked at.
+/// Options of the `doctor` command.
 struct Examination {
     all: bool,
     fix: bool,
@@ -149,12 +152,12 @@ struct Examination {
     output: OutputFormat,
 }
 
-/// Needs no setting but those of the proxy, as preflight.
+/// Runs `doctor`. Needs only the proxy settings, like preflight.
 fn examine(subject: &Subject, examination: &Examination) -> anyhow::Result<()> {
     let Examination { all, fix, yes, output } = *examination;
     let mut findings = doctor::examine(subject);
     if fix {
-        // With a listing for programs on standard output, what was done is for people.
+        // Standard output may carry the JSON report, so messages about fixes go to standard error.
         let tell = |line: &str| {
             let _gone = writeln!(std::io::stderr(), "{line}");
         };
@@ -180,7 +183,7 @@ fn examine(subject: &Subject, examination: &Examination) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Asks whoever is at the terminal; nobody there has to have said it before.
+/// Asks for confirmation on the terminal. Without a terminal, `--yes` is required.
 fn confirm(what: &str, yes: bool) -> anyhow::Result<()> {
     if yes {
         return Ok(());
@@ -198,7 +201,7 @@ fn confirm(what: &str, yes: bool) -> anyhow::Result<()> {
     }
 }
 
-/// An answer is a word.
+/// Maximum size of the answer to a confirmation prompt, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64;
 
 fn start_log(log: &str, format: LogFormat, has_setting: bool) -> anyhow::Result<()> {
@@ -209,7 +212,8 @@ fn start_log(log: &str, format: LogFormat, has_setting: bool) -> anyhow::Result<
             format!("--log `{log}` must be a filter such as `info` or `warn,node_agent=debug`")
         })?,
     };
-    // When the reader of the log is gone, complaining about it on the same pipe would end the task that logs.
+    // If the reader of the log is gone, reporting the log error to the same pipe would end the task that
+    // logs.
     let log = tracing_subscriber::fmt()
         .log_internal_errors(false)
         .with_env_filter(filter)
@@ -250,12 +254,13 @@ fn run_agent(config: Config, log_arguments: Vec<OsString>) -> anyhow::Result<()>
     })
 }
 
-/// Time that an agent is given to take a consent: it looks once a second.
+/// Time to wait for the agent to pick up a consent; it polls once a second.
 const CONSENT_PATIENCE: Duration = Duration::from_secs(10);
-/// Time between two looks whether it has.
+/// Interval between checks whether the consent was picked up.
 const CONSENT_POLL: Duration = Duration::from_millis(50);
 
-/// Leaves consent for the agent that runs, and takes it back when it is of no use.
+/// Leaves a consent to a held state for the running agent, and removes it if the agent does not use it in
+/// time.
 fn confirm_state(config: &Config, epoch: Epoch) -> anyhow::Result<()> {
     let (dir, shown) = (&config.state_dir, config.state_dir.display());
     if !dir.exists() || StateDirLock::acquire(dir).is_ok() {
@@ -270,7 +275,7 @@ fn confirm_state(config: &Config, epoch: Epoch) -> anyhow::Result<()> {
         }
         std::thread::sleep(CONSENT_POLL);
     }
-    // It may be used in this very moment; then there is nothing to remove.
+    // The agent may pick up the consent at this very moment; then there is no file left to remove.
     let is_unused = consent::remove(dir).context("the consent that was not used cannot be removed")?;
     if is_unused {
         bail!("the agent holds back no state of epoch {epoch}; its log and /v1/state say what it holds back");
@@ -294,7 +299,8 @@ fn cleanup(config: &Config, force: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes what any mode has left; a mode that this machine lacks has left nothing, unless it is the one configured.
+/// Removes the kernel objects of every mode. A mode that this machine does not support cannot have left
+/// objects, so its error counts only if it is the configured one.
 fn clean_all(dir: &Path, proxy: &ProxyDefaults) -> anyhow::Result<Vec<String>> {
     let configured = proxy.backend(&NodeState::default());
     let mut lines = Vec::new();
@@ -338,7 +344,8 @@ fn clean_all(dir: &Path, proxy: &ProxyDefaults) -> anyhow::Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Keeps agents from starting meanwhile; nothing when there is no directory, or with `--force` when an agent runs.
+/// Locks the state directory so that no agent starts during the cleanup. Returns `None` if the directory does
+/// not exist, or with `--force` while an agent is running.
 fn hold_for_cleanup(dir: &Path, force: bool) -> anyhow::Result<Option<StateDirLock>> {
     if !dir.exists() {
         return Ok(None);
@@ -360,6 +367,6 @@ fn hold_for_cleanup(dir: &Path, force: bool) -> anyhow::Result<Option<StateDirLo
 
 fn say(line: &str) {
     let mut out = std::io::stdout();
-    // A reader that went away does not stop an agent.
+    // A closed standard output does not stop the agent.
     let _gone = writeln!(out, "{line}").and_then(|()| out.flush());
 }

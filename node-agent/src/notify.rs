@@ -1,6 +1,7 @@
-//! Tells a service manager how it is going: the protocol of `sd_notify(3)`, one datagram of text per message.
+//! Service manager notifications: the protocol of `sd_notify(3)`, one text datagram per message.
 //!
-//! Nothing depends on it: without `NOTIFY_SOCKET` nobody is told, and a manager that does not read loses messages.
+//! Best effort: without `NOTIFY_SOCKET` messages are discarded, and a manager that does not read loses
+//! messages.
 
 use std::{
     env,
@@ -16,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-/// The way to the service manager, if there is one.
+/// Connection to the service manager, if there is one.
 #[derive(Debug)]
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -24,7 +25,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// What the environment says of the service manager.
+    /// Creates a notifier from `NOTIFY_SOCKET`, `WATCHDOG_PID` and `WATCHDOG_USEC`.
     #[must_use]
     pub fn of_environment() -> Self {
         let address = env::var_os("NOTIFY_SOCKET");
@@ -38,7 +39,7 @@ impl Notifier {
         Self { socket, watchdog: watchdog.map(Duration::from_micros) }
     }
 
-    /// Says something, such as `READY=1`. What cannot be said is lost.
+    /// Sends a message such as `READY=1`. A message that cannot be sent is lost.
     pub fn say(&self, message: &str) {
         if let Some((socket, address)) = &self.socket
             && let Err(error) = socket.send_to_addr(message.as_bytes(), address)
@@ -47,7 +48,8 @@ impl Notifier {
         }
     }
 
-    /// How often the watchdog wants to hear that this process works: three times in the time after which it is killed.
+    /// Returns the interval between watchdog messages, a third of the watchdog timeout; `None` without a
+    /// watchdog.
     #[must_use]
     pub fn watchdog_interval(&self) -> Option<Duration> {
         self.watchdog.filter(|_| self.socket.is_some()).map(|limit| limit / 3)
@@ -61,7 +63,7 @@ fn open(address: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
         _ => return Err(io::Error::new(io::ErrorKind::Unsupported, "neither a path nor an abstract name")),
     };
     let socket = UnixDatagram::unbound()?;
-    // A manager that does not read must not stop the one that works.
+    // A manager that does not read must not block this process.
     socket.set_nonblocking(true)?;
     Ok((socket, address))
 }

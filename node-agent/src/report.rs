@@ -1,6 +1,6 @@
-//! Tells control how far this agent is: the whole report each time, at once after progress and every 5 seconds, never
-//! two in flight to one control server. A lost report is repaired by the next. Each server is told by itself, so that each knows
-//! this node at first hand, and none waits for another.
+//! Reporting to control: a full report at once after progress and every 5 seconds, with at most one in flight
+//! to each control server. The next report repairs a lost one. Every server receives its own reports, so that
+//! each has first-hand data about this node and a slow one does not delay the others.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -36,46 +36,46 @@ use crate::{
     tally::Tally,
 };
 
-/// Time between reports without progress, by which control knows that the agent lives.
+/// Interval between reports without progress; they serve as heartbeat.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
-/// Time that one report may take.
+/// Timeout of one report.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Wait after the first report that failed, and the longest one.
+/// Minimum and maximum delay before retrying a failed report.
 const RETRY_FLOOR: Duration = Duration::from_millis(100);
 const RETRY_CAP: Duration = Duration::from_secs(10);
 
-/// Age at which control is told all traffic again, in case that it has started anew.
+/// Age after which all traffic is sent again, in case the control server has restarted.
 const TRAFFIC_AGE_MAX: Duration = Duration::from_secs(300);
 
-/// Who reports, and to whom.
+/// Sender of the reports of this node.
 #[derive(Debug, Clone)]
 pub struct Reporter {
-    /// The ways to control; every server is told.
+    /// Clients of all control servers; each receives reports.
     pub control: Arc<Control>,
     /// The node.
     pub node: Name,
-    /// Differs with every start of the agent.
+    /// Unique identifier of this run of the agent.
     pub boot_id: String,
-    /// What is counted.
+    /// Counters of the agent.
     pub tally: Tally,
-    /// Told whether control takes reports.
+    /// Notified of each delivered or failed report.
     pub announcing: Announcing,
 }
 
-/// What is reported, as it stands.
+/// Sources of the data in a report.
 #[derive(Debug, Clone)]
 pub struct Sources {
-    /// Where the agent is.
+    /// Status of the loop.
     pub status: watch::Receiver<Status>,
-    /// The interfaces of the machine.
+    /// Interfaces of the machine.
     pub links: watch::Receiver<Links>,
-    /// What it announces.
+    /// Status of announced addresses.
     pub announced: watch::Receiver<Announcements>,
-    /// What it tells routers.
+    /// Status of BGP sessions and routes.
     pub routes: View,
-    /// What the endpoints answer that it checks.
+    /// Results of endpoint health checks.
     pub checked: watch::Receiver<Checked>,
-    /// Whether control has been heard and knows this node.
+    /// True once control has been reached and has a Node object for this node.
     pub is_known: watch::Receiver<bool>,
 }
 
@@ -87,14 +87,14 @@ enum ReportError {
     Refused { status: StatusCode, body: String },
 }
 
-/// Reports until told to stop, from the moment on at which control knows the node.
+/// Sends reports until `stop` is cancelled, starting as soon as control knows the node.
 pub async fn run(reporter: Reporter, sources: Sources, stop: CancellationToken) {
     let servers = reporter.control.servers();
     let all = servers.map(|server| tell_forever(reporter.clone(), server, sources.clone()));
     let _stopped = stop.run_until_cancelled(join_all(all)).await;
 }
 
-/// Tells one server; what it has been told is remembered for it alone.
+/// Sends reports to one server and tracks the data that this server has received.
 async fn tell_forever(reporter: Reporter, server: ServerId, sources: Sources) {
     let Sources { mut status, mut links, mut announced, mut routes, mut checked, mut is_known } = sources;
     if is_known.wait_for(|is_known| *is_known).await.is_err() {
@@ -117,7 +117,7 @@ async fn tell_forever(reporter: Reporter, server: ServerId, sources: Sources) {
             told_health.forget();
         }
         if std::mem::replace(&mut streams, board.streams_opened(server)) != streams {
-            // Whoever is at the other end of a new stream may know nothing of what was told before.
+            // The server behind a new stream may have lost the data of earlier reports.
             told_addresses.forget();
             told_routes.forget();
             told_health.forget();
@@ -155,7 +155,7 @@ async fn tell_forever(reporter: Reporter, server: ServerId, sources: Sources) {
             let checked = checked.borrow_and_update();
             report.warnings.truncate(EVENTS_MAX - usize::from(checked.warning.is_some()));
             report.warnings.extend(checked.warning.clone());
-            // A Service is told whole; one without checks takes room for its name.
+            // The checks of a Service are sent together; a Service without checks counts as one entry.
             told_health.news_by(&checked.services, |reports| reports.len().max(1))
         };
         report.health = health(&health_news);
@@ -190,7 +190,7 @@ async fn tell_forever(reporter: Reporter, server: ServerId, sources: Sources) {
                 }
             }
             Err(error) => {
-                // Control may have forgotten everything meanwhile.
+                // The server may have restarted and lost everything.
                 told = Told::default();
                 told_addresses.forget();
                 told_routes.forget();
@@ -209,7 +209,7 @@ async fn tell_forever(reporter: Reporter, server: ServerId, sources: Sources) {
     }
 }
 
-/// What a report follows at once.
+/// Inputs whose changes trigger a report.
 struct Changing<'a> {
     status: &'a mut watch::Receiver<Status>,
     links: &'a mut watch::Receiver<Links>,
@@ -219,8 +219,8 @@ struct Changing<'a> {
 }
 
 impl Changing<'_> {
-    /// Waits until there is something to tell, or it is time to say that the agent lives. Of interfaces that come and go
-    /// all day, such as those of containers, only what the facts say of them is told.
+    /// Waits until there is news to report or the heartbeat is due. Changes of interfaces count only if the
+    /// facts in the report change, because container interfaces come and go all day.
     async fn wait(&mut self, told: &Facts) -> Result<(), watch::error::RecvError> {
         let pause = tokio::time::sleep(REPORT_INTERVAL);
         tokio::pin!(pause);
@@ -241,7 +241,7 @@ impl Changing<'_> {
     }
 }
 
-/// What a report says of the endpoints that are checked.
+/// Returns the health check results of a report; removed Services have an empty list.
 fn health(
     news: &told::News<ServiceKey, OrdMap<CheckKey, CheckReport>>,
 ) -> BTreeMap<ServiceKey, Vec<CheckReport>> {
@@ -250,7 +250,7 @@ fn health(
     changed.chain(news.gone.iter().map(|service| (service.clone(), Vec::new()))).collect()
 }
 
-/// The last events of two lists, oldest first.
+/// Merges two event lists and returns the most recent events, oldest first.
 #[must_use]
 pub fn merge_events(some: &[Event], others: &[Event]) -> Vec<Event> {
     let mut all = [some, others].concat();
@@ -269,7 +269,7 @@ impl Reporter {
     }
 }
 
-/// The traffic that control has been told.
+/// Traffic data that a control server has received.
 #[derive(Debug, Default)]
 pub struct Told {
     traffic: TrafficByService,
@@ -278,7 +278,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// What control has not been told, at most as much as a report may carry.
+    /// Returns the rows not yet delivered, at most as many as a report may carry.
     #[must_use]
     pub fn news(&mut self, traffic: &Arc<TrafficByService>) -> TrafficByService {
         if self.is_complete && Arc::ptr_eq(&self.seen, traffic) {
@@ -291,7 +291,7 @@ impl Told {
         let mut news = TrafficByService::new();
         self.is_complete = true;
         for (service, rows) in gone.chain(changed) {
-            // A Service of more targets than a report carries is told as far as it goes.
+            // Rows beyond the capacity of a report are dropped if a single Service has more targets.
             let rows = &rows[..rows.len().min(TRAFFIC_TARGETS_MAX - 1)];
             let Some(left) = room.checked_sub(rows.len() + 1) else {
                 self.is_complete = false;
@@ -304,7 +304,7 @@ impl Told {
         news
     }
 
-    /// Notes that it has been told.
+    /// Records delivered rows.
     pub fn delivered(&mut self, news: TrafficByService) {
         for (service, rows) in news {
             if rows.is_empty() {
@@ -318,7 +318,7 @@ impl Told {
 
 static NOTHING: Vec<TargetTraffic> = Vec::new();
 
-/// The report of a moment.
+/// Builds a report from the current status.
 #[must_use]
 pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: TrafficByService) -> Report {
     let verified = status.verified.unwrap_or_default();
@@ -326,12 +326,12 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: 
         boot_id: reporter.boot_id.clone(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         mode: status.mode,
-        // What is held back has arrived; what is refused has not.
+        // A state held back for confirmation has been received; a rejected one has not.
         received: status
             .held
             .filter(|held| held.reason == HeldReason::MuchLost)
             .map_or(status.received.unwrap_or_default(), |held| held.offered),
-        // A pass reads back what it wrote before it ends, so what is applied is verified in the same moment.
+        // A pass reads back its writes before it ends, so the applied and the verified position are the same.
         applied: verified,
         verified,
         held: status.held,
@@ -356,7 +356,7 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: 
     }
 }
 
-/// The published counters of a moment.
+/// Returns the counters of a report.
 #[must_use]
 pub fn counters(tally: &Tally, status: &Status) -> Counters {
     Counters {

@@ -1,4 +1,4 @@
-//! Puts the parts together and takes them apart again.
+//! Composition root: starts all parts of the agent and stops them in order.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -41,24 +41,24 @@ use crate::{
     told,
 };
 
-/// Waits between attempts to follow control.
+/// Minimum and maximum delay before reconnecting to control.
 const RECONNECT_FLOOR: std::time::Duration = std::time::Duration::from_millis(100);
 const RECONNECT_CAP: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// An agent that runs.
+/// Data of a started agent.
 #[derive(Debug)]
 pub struct Ready {
-    /// Where it shows itself.
+    /// Address of the status server.
     pub listen: SocketAddr,
-    /// The mode that runs.
+    /// The active proxy mode.
     pub mode: ProxyMode,
 }
 
-/// Runs an agent until told to stop; then syncs the journal and leaves the kernel exactly as it is. `ready` comes when
-/// what the journal held has been programmed and the server answers.
+/// Runs an agent until `stop` is cancelled, then syncs the journal and leaves the kernel unchanged. `ready`
+/// fires when the journal's state has been programmed and the status server accepts connections.
 ///
 /// # Errors
-/// When the state directory or the listener cannot be had, or the loop ends with an error.
+/// Returns an error if the state directory or the listener is unavailable, or if the loop fails.
 pub async fn run(
     config: Config,
     kernel: Kernel,
@@ -106,7 +106,7 @@ pub async fn run(
     agent.guard_by(Guard::new(state_guard_percent, loop_end));
     let (announcing, messages) = announce::channel();
     let (follower, links) = Follower::open().context("the interfaces of the machine cannot be listed")?;
-    // Ends when nobody looks at the interfaces any longer.
+    // Ends when the last receiver of interface updates is dropped.
     let _follower = tokio::spawn(follower.run());
     let bfd = Bfd::start().context("BFD cannot be started")?;
     let speaker = Speaker::start(&node, bfd.share(), links.clone()).context("BGP cannot be started")?;
@@ -185,18 +185,18 @@ pub async fn run(
     let server = tokio::spawn(server::run(listener, shown, stop.clone()));
 
     if running.first_turn.await.is_ok() {
-        // Whoever wanted to know may have gone.
+        // The receiver may be gone.
         let mode = status.borrow().mode;
         let _gone = ready.send(Ready { listen, mode });
     }
-    // The loop ends when the feed is gone, which is when it was told to stop; or by itself, on a fault.
+    // The loop ends when the feed ends, which happens on stop, or on a fault of its own.
     let ended = spawn_blocking(move || running.thread.join()).await?;
     stop.cancel();
     let on_exit = announce_config.on_exit;
     stop_speaking(speaker, on_exit, &node).await;
     spawn_blocking(move || {
         announcing.leave(on_exit);
-        // A panic has been printed by the thread already.
+        // The panic message was already printed by the thread.
         let _ended = announcer.thread.join();
     })
     .await?;
@@ -214,7 +214,7 @@ pub async fn run(
     }
 }
 
-/// Listens to the questions of the servers that no state comes from.
+/// Starts listeners for questions from the servers other than the one that serves the state.
 fn hear_questions(
     control: &Arc<Control>,
     options: &FeedOptions,
@@ -237,8 +237,8 @@ fn hear_questions(
     })
 }
 
-/// Ends the sessions with routers, in a way that says what becomes of the routes. The loop has ended: nobody else uses the
-/// speaker.
+/// Closes the BGP sessions, either for a graceful restart or with an administrative shutdown. The loop has
+/// ended, so this is the only user of the speaker.
 async fn stop_speaking(speaker: Arc<Speaker>, on_exit: OnExit, node: &Name) {
     let how = match on_exit {
         OnExit::Keep => Leave::Restart,

@@ -1,5 +1,5 @@
-//! What the agent shows of itself on `--listen`: `/metrics`, `/healthz`, `/v1/state`, `/v1/traffic`, `/v1/announcements`,
-//! `/v1/routes`, `/v1/health-checks`. It only reads.
+//! Read-only status server on `--listen`: `/metrics`, `/healthz`, `/v1/state`, `/v1/traffic`,
+//! `/v1/announcements`, `/v1/routes`, `/v1/health-checks`.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
 
@@ -50,36 +50,37 @@ use crate::{
     tally::Tally,
 };
 
-/// The media type of the Prometheus text form.
+/// Media type of the OpenMetrics text format.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Services that metrics are shown of, so that a cluster does not swamp who collects them.
+/// Maximum number of Services with their own metrics, so that a large cluster does not overload the metrics
+/// collector.
 const METRIC_SERVICES_MAX: usize = 1000;
 
-/// What is shown.
+/// Sources of the served data.
 #[derive(Debug, Clone)]
 pub struct Shown {
     /// The node.
     pub node: Name,
-    /// Differs with every start of the agent.
+    /// Unique identifier of this run of the agent.
     pub boot_id: String,
-    /// Where the agent is.
+    /// Status of the loop.
     pub status: watch::Receiver<Status>,
-    /// What it announces.
+    /// Status of announced addresses.
     pub announced: watch::Receiver<Announcements>,
-    /// What it tells routers.
+    /// Status of BGP sessions and routes.
     pub routes: View,
-    /// What the endpoints answer that it checks.
+    /// Results of endpoint health checks.
     pub checked: watch::Receiver<Checked>,
-    /// What it counts.
+    /// Counters of the agent.
     pub tally: Tally,
-    /// How this node proves who it is.
+    /// Enrolment status of this node.
     pub enrolled: watch::Receiver<enrol::Shown>,
-    /// The ways to control.
+    /// Connections to the control servers.
     pub control: Arc<Control>,
 }
 
-/// The answer of `/v1/state`.
+/// Response body of `/v1/state`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StateAnswer {
@@ -111,25 +112,26 @@ struct StateAnswer {
     certificate_expires: Option<Timestamp>,
 }
 
-/// The answer of `/healthz`.
+/// Response body of `/healthz`.
 #[derive(Debug, Serialize)]
 struct Health {
     healthy: bool,
     problems: Vec<String>,
-    /// It is no reason to be unhealthy: what the node holds is served, and a restart would change nothing.
+    /// The state held back, if any. This does not make the agent unhealthy: the node serves its last good
+    /// state, and a restart would not help.
     #[serde(skip_serializing_if = "Option::is_none")]
     held: Option<Held>,
 }
 
-/// Serves until told to stop.
+/// Serves until `stop` is cancelled.
 ///
 /// # Errors
-/// When the listener fails.
+/// Returns an error if the listener fails.
 pub async fn run(listener: TcpListener, shown: Shown, stop: CancellationToken) -> std::io::Result<()> {
     axum::serve(listener, router(shown)).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
-/// The routes.
+/// Builds the router.
 pub fn router(shown: Shown) -> Router {
     let mut registry = Registry::with_prefix("tidegate_agent");
     shown.tally.register(&mut registry);
@@ -139,7 +141,7 @@ pub fn router(shown: Shown) -> Router {
     registry.register_collector(Box::new(CheckCollector(shown.checked.clone())));
     registry.register_collector(Box::new(CertificateCollector(shown.enrolled.clone())));
     registry.register_collector(Box::new(ControlCollector(Arc::clone(&shown.control))));
-    registry.register_collector(Box::new(heap::HeapCollector));
+    registry.register_collector(Box::new(allocator::HeapCollector));
     let registry = Arc::new(registry);
     Router::new()
         .route("/healthz", get(healthz))
@@ -251,27 +253,27 @@ async fn health_checks(State(shown): State<Shown>) -> Json<BTreeMap<ServiceKey, 
     Json(services.map(|(service, reports)| (service, reports.values().cloned().collect())).collect())
 }
 
-/// Turns when the certificate ends into a metric; there is none while there is no certificate.
+/// Exports the expiry time of the node's certificate; no metric without a certificate.
 #[derive(Debug)]
 struct CertificateCollector(watch::Receiver<enrol::Shown>);
 
 impl Collector for CertificateCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let Some(expires) = self.0.borrow().expires else { return Ok(()) };
-        let help = "When the certificate of this node ends, in Unix seconds";
+        let help = "When the certificate of this node expires, in Unix seconds";
         let metric = encoder.encode_descriptor("certificate_expires", help, None, MetricType::Gauge)?;
         ConstGauge::new(expires.unix_seconds()).encode(metric)
     }
 }
 
-/// Turns how each control server was met into metrics.
+/// Exports the connection state of each control server.
 #[derive(Debug)]
 struct ControlCollector(Arc<Control>);
 
 impl Collector for ControlCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let all = self.0.board.all();
-        /// Name, help, and when it is 1.
+        /// Name, help text, and condition for the value 1.
         type Gauge = (&'static str, &'static str, fn(&Seen) -> bool);
         let gauges: [Gauge; 3] = [
             ("control_serves_state", "1 while the state comes from this control server", |seen| {
@@ -291,7 +293,7 @@ impl Collector for ControlCollector {
                 ConstGauge::new(u64::from(condition(seen))).encode(family.encode_family(&labels)?)?;
             }
         }
-        let help = "Reports that this control server did not take";
+        let help = "Reports that this control server did not accept";
         let mut family =
             encoder.encode_descriptor("control_report_errors", help, None, MetricType::Counter)?;
         for seen in &all {
@@ -302,7 +304,8 @@ impl Collector for ControlCollector {
     }
 }
 
-/// Turns what the endpoints answer into metrics: sums, because an endpoint each would swamp who collects them.
+/// Exports the number of endpoints per health state. Sums only, because one series per endpoint would
+/// overload the metrics collector.
 #[derive(Debug)]
 struct CheckCollector(watch::Receiver<Checked>);
 
@@ -310,7 +313,7 @@ impl Collector for CheckCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let checked = self.0.borrow().clone();
         let health::Counts { pending, healthy, unhealthy } = checked.counts();
-        let help = "Endpoints that this node checks, by what it holds of them";
+        let help = "Endpoints that this node checks, by health state";
         let mut family = encoder.encode_descriptor("checked_endpoints", help, None, MetricType::Gauge)?;
         for (state, count) in [("pending", pending), ("healthy", healthy), ("unhealthy", unhealthy)] {
             ConstGauge::new(count).encode(family.encode_family(&[("state", state)])?)?;
@@ -319,7 +322,7 @@ impl Collector for CheckCollector {
     }
 }
 
-/// Turns the sessions of the moment into metrics.
+/// Exports the current BGP sessions.
 #[derive(Debug)]
 struct BgpCollector(View);
 
@@ -329,9 +332,9 @@ impl Collector for BgpCollector {
         let up = sessions.iter().filter(|session| session.state == BgpSessionState::Established).count();
         let told = sessions.iter().map(|session| session.counters.prefixes_sent).sum();
         let gauges = [
-            ("bgp_sessions", "BGP sessions that there should be", sessions.len() as u64),
+            ("bgp_sessions", "Configured BGP sessions", sessions.len() as u64),
             ("bgp_sessions_established", "BGP sessions that are established", up as u64),
-            ("bgp_prefixes_told", "Prefixes that BGP neighbours have from this node, of all sessions", told),
+            ("bgp_prefixes_told", "Prefixes advertised to BGP neighbours, over all sessions", told),
         ];
         for (name, help, value) in gauges {
             let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -341,7 +344,8 @@ impl Collector for BgpCollector {
     }
 }
 
-/// Turns what is announced at the moment into metrics: sums, because an address each would swamp who collects them.
+/// Exports the number of announced addresses per state. Sums only, because one series per address would
+/// overload the metrics collector.
 #[derive(Debug)]
 struct AnnouncementCollector(watch::Receiver<Announcements>);
 
@@ -355,14 +359,14 @@ impl Collector for AnnouncementCollector {
             ("addresses_standby", "Addresses for which this node stands by", standby),
             (
                 "addresses_held",
-                "Addresses of which this node is first in rank and that it does not announce",
+                "Addresses for which this node has the highest preference but which it does not announce",
                 held,
             ),
             ("address_conflicts", "Addresses that somebody else was heard to announce", conflicts),
             ("peers", "Nodes that this one watches", announced.peers.len() as u64),
             (
                 "peers_up",
-                "Nodes that this one watches and that live",
+                "Nodes that this one watches and that are alive",
                 announced.peers.iter().filter(is_up).count() as u64,
             ),
         ];
@@ -374,7 +378,7 @@ impl Collector for AnnouncementCollector {
     }
 }
 
-/// Turns the status of the moment into metrics.
+/// Exports the loop status.
 #[derive(Debug)]
 struct StatusCollector(watch::Receiver<Status>);
 
@@ -406,7 +410,7 @@ impl Collector for StatusCollector {
                 u64::from(status.held.is_some()),
             ),
             ("services", "Services held", status.services as u64),
-            ("failures", "Services that are not as they should be", status.failures_total),
+            ("failures", "Services that could not be programmed as desired", status.failures_total),
             ("journal_bytes", "Size of the saved state in bytes", status.journal_bytes),
         ];
         let relay = status.relay_heap_bytes.map(|bytes| {
@@ -425,7 +429,7 @@ impl Collector for StatusCollector {
     }
 }
 
-/// Sums per Service; the targets are at `/v1/traffic`.
+/// Exports the sums per Service. Counters per target are served at `/v1/traffic`.
 fn encode_traffic(traffic: &TrafficByService, encoder: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
     type Value = fn(&TargetTraffic) -> Option<u64>;
     let families: [(&str, &str, MetricType, Value); 5] = [
@@ -461,7 +465,7 @@ fn encode_traffic(traffic: &TrafficByService, encoder: &mut DescriptorEncoder) -
         }
     }
     let left_out = traffic.len().saturating_sub(METRIC_SERVICES_MAX);
-    let help = "Services that are counted and not shown here; /v1/traffic has them";
+    let help = "Services left out of these metrics because of their number; /v1/traffic has all of them";
     let family = encoder.encode_descriptor("services_left_out", help, None, MetricType::Gauge)?;
     ConstGauge::new(u64::try_from(left_out).unwrap_or(u64::MAX)).encode(family)
 }

@@ -1,4 +1,5 @@
-//! Options of sockets for which the libraries at hand have no safe form: the one place that sets such.
+//! Socket options without a safe wrapper in our dependencies. The only module that calls `setsockopt`
+//! directly.
 
 use std::{
     io,
@@ -7,8 +8,8 @@ use std::{
 
 use nix::{errno::Errno, libc};
 
-/// Sets an option to the bytes of a value, which has to be of the type that the kernel expects: plain data, or a structure
-/// that points to what its caller keeps until this returns.
+/// Sets a socket option to the bytes of a value. The value must have the type that the kernel expects: plain
+/// data, or a structure that points to data which the caller keeps alive during the call.
 #[allow(unsafe_code, reason = "no library at hand has these options")]
 pub(crate) fn set<T>(
     descriptor: BorrowedFd<'_>,
@@ -17,8 +18,8 @@ pub(crate) fn set<T>(
     value: &T,
 ) -> io::Result<()> {
     let length = libc::socklen_t::try_from(size_of::<T>()).map_err(|_| Errno::EINVAL)?;
-    // SAFETY: the pointer and the length are those of a whole `T`, which outlives the call. A `sock_fprog` points to the
-    // instructions of its caller, who keeps them until the call has returned; the kernel copies them.
+    // SAFETY: pointer and length describe a whole `T` that outlives the call. A `sock_fprog` points to
+    // instructions that its caller keeps alive until the call has returned; the kernel copies them.
     let answer = unsafe {
         libc::setsockopt(descriptor.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), length)
     };

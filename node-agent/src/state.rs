@@ -1,4 +1,4 @@
-//! The state this agent holds: what control said last, complete and consistent. Pure.
+//! State received from control: the last complete and consistent version. Pure.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -12,12 +12,13 @@ use model::{
 
 use crate::feed::machine::{self, Batch, ServiceChange, StreamFault};
 
-/// Compiled Services by key; a clone shares everything.
+/// Compiled Services by key. Clones share all data.
 pub type Services = OrdMap<ServiceKey, Arc<CompiledService>>;
-/// Load balancer addresses; a clone shares everything.
+/// Load balancer addresses with their state. Clones share all data.
 pub type Addresses = OrdMap<IpAddr, Arc<AddressState>>;
 
-/// What control said last. A clone is cheap: the journal writes one out while the agent goes on.
+/// Last complete state from control. Clones are cheap, so the journal can write one out while the agent
+/// continues.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     position: Option<Position>,
@@ -27,56 +28,58 @@ pub struct State {
     addresses: Addresses,
 }
 
-/// What a batch changed.
+/// Objects changed by a batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Touched {
-    /// Services that differ from before, or are gone.
+    /// Services that changed or were removed.
     pub services: BTreeSet<ServiceKey>,
-    /// Load balancer addresses that differ from before, or are gone.
+    /// Load balancer addresses that changed or were removed.
     pub addresses: BTreeSet<IpAddr>,
-    /// Whether the facts about the cluster differ.
+    /// True if the cluster-wide settings changed.
     pub network: bool,
-    /// Whether the settings of this node differ, but for its BGP.
+    /// True if the settings of this node changed, BGP excepted.
     pub node: bool,
-    /// Whether its BGP differs.
+    /// True if the BGP settings of this node changed.
     pub bgp: bool,
 }
 
 impl State {
-    /// The position reached; `None` before the first complete state.
+    /// Returns the position of the state; `None` before the first complete state.
     #[must_use]
     pub const fn position(&self) -> Option<Position> {
         self.position
     }
 
-    /// Facts about the cluster.
+    /// Returns the cluster-wide settings.
     #[must_use]
     pub const fn network(&self) -> &NetworkState {
         &self.network
     }
 
-    /// The settings of this node.
+    /// Returns the settings of this node.
     #[must_use]
     pub const fn node(&self) -> &NodeState {
         &self.node
     }
 
-    /// The Services.
+    /// Returns the Services.
     #[must_use]
     pub const fn services(&self) -> &Services {
         &self.services
     }
 
-    /// The load balancer addresses.
+    /// Returns the load balancer addresses.
     #[must_use]
     pub const fn addresses(&self) -> &Addresses {
         &self.addresses
     }
 
-    /// Takes a batch, whole. A full state is a difference like any other: what is not in it is gone.
+    /// Applies a whole batch and returns the changed objects. A full state removes everything that it does
+    /// not contain.
     ///
     /// # Errors
-    /// When the batch would lead backwards or does not follow from what is held; nothing has changed then.
+    /// Returns an error, and changes nothing, if the batch would lead to an older position or does not follow
+    /// from the current one.
     pub fn apply(&mut self, batch: Batch) -> Result<Touched, StreamFault> {
         let Batch { mode, network, node, services, addresses, position } = batch;
         machine::check(self.position, mode, position)?;
@@ -123,10 +126,10 @@ impl State {
         Ok(touched)
     }
 
-    /// The whole state, as a batch that leads to it from any other.
+    /// Converts the state into a full batch that leads to it from any other state.
     ///
     /// # Panics
-    /// When there is no state yet: nothing leads to that.
+    /// Panics if no state has been received yet.
     #[must_use]
     pub fn into_batch(self) -> Batch {
         let Self { position, network, node, services, addresses } = self;
@@ -137,7 +140,7 @@ impl State {
             node: Some(node),
             services: services.collect(),
             addresses: addresses.into_iter().map(|(address, state)| (address, Some(state))).collect(),
-            position: position.expect("a state that took a batch has its position"),
+            position: position.expect("a state that applied a batch has a position"),
         }
     }
 
@@ -153,7 +156,7 @@ impl State {
     }
 }
 
-/// Puts a value in place and says whether that made a difference.
+/// Assigns a value and returns true if it differs from the previous one.
 fn replace<T: PartialEq>(place: &mut T, value: T) -> bool {
     let differs = *place != value;
     *place = value;

@@ -1,4 +1,4 @@
-//! What the agent says of itself at one moment: published by the loop, read by the report and the server.
+//! Snapshot of the agent's status: published by the loop, read by the reporter and the status server.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,45 +13,45 @@ use crate::{
     dataplane::{BackendOptions, KernelCounters},
 };
 
-/// Where the agent is.
+/// Status of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// How the kernel is programmed.
+    /// The active proxy mode.
     pub mode: ProxyMode,
-    /// The options of the mode, as far as they make a difference in it.
+    /// Options of the mode; irrelevant ones have their default value.
     pub options: BackendOptions,
-    /// Everything up to here has arrived; `None` before the first complete state.
+    /// Position up to which everything has been received; `None` before the first complete state.
     pub received: Option<Position>,
-    /// Everything up to here, but for the failures, has been programmed and read back.
+    /// Position up to which everything, except `failures`, has been programmed and read back.
     pub verified: Option<Position>,
-    /// The state that is held back or refused, if there is one.
+    /// The state that is held back or rejected, if any.
     pub held: Option<Held>,
-    /// Services held.
+    /// Number of Services.
     pub services: usize,
     /// The first failures, at most `model::report::FAILURES_MAX`.
     pub failures: Arc<BTreeMap<ServiceKey, Failure>>,
-    /// How many there are.
+    /// Total number of failures.
     pub failures_total: u64,
-    /// Why the agent is not healthy; empty when it is.
+    /// Reasons for which the agent is unhealthy; empty if it is healthy.
     pub problems: Vec<String>,
-    /// What is odd without making the agent unhealthy.
+    /// Irregularities that do not make the agent unhealthy.
     pub warnings: Vec<String>,
-    /// What was done to the kernel.
+    /// Counters of kernel writes.
     pub kernel: KernelCounters,
-    /// Bytes of memory in use by the relay process of userspace mode, as it said last.
+    /// Allocated bytes of the relay process in userspace mode, from its last report.
     pub relay_heap_bytes: Option<u64>,
-    /// The size of the journal, in bytes.
+    /// Size of the journal in bytes.
     pub journal_bytes: u64,
-    /// What happened of late, oldest first.
+    /// Recent events, oldest first.
     pub events: Arc<Vec<Event>>,
-    /// The last reading of the traffic counters.
+    /// Latest sample of the traffic counters.
     pub traffic: Arc<TrafficByService>,
-    /// How far the node was when that reading was taken.
+    /// Verified position at the time of that sample.
     pub traffic_at: Option<Position>,
 }
 
 impl Status {
-    /// Whether state is loaded and the last pass succeeded.
+    /// Returns true if a state is loaded and the last pass succeeded.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.problems.is_empty()

@@ -1,4 +1,4 @@
-//! What the agent counts: one set of counters for the metrics and for the report.
+//! Counters of the agent, shared by the metrics and the report.
 
 use std::sync::atomic::AtomicI64;
 
@@ -7,7 +7,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// Counters since the start of the agent; clones count together.
+/// Counters since the start of the agent. Clones share the same counters.
 #[derive(Debug, Clone)]
 pub struct Tally {
     /// Services and removals received by the feed.
@@ -18,33 +18,33 @@ pub struct Tally {
     pub feed_connects: Counter,
     /// Streams that ended with an error.
     pub feed_errors: Counter,
-    /// Streams left because they would have led backwards.
+    /// Streams closed because they would have led to an older state.
     pub feed_refusals: Counter,
-    /// Times a state was held back because it would take away too much.
+    /// Number of times a state was held back by the state guard.
     pub states_held: Counter,
     /// 1 while a stream is open.
     pub feed_connected: Gauge<i64, AtomicI64>,
-    /// Passes that had something to look at.
+    /// Passes with a non-empty scope.
     pub passes: Counter,
     /// Passes that failed as a whole.
     pub pass_failures: Counter,
     /// Kernel objects changed by passes.
     pub kernel_writes: Counter,
-    /// Times that the kernel was found changed by somebody else, and was repaired.
+    /// Number of times the kernel state was found changed by another program and repaired.
     pub drift_repairs: Counter,
-    /// Times that another backend took over.
+    /// Completed changes to another backend.
     pub mode_changes: Counter,
-    /// Times that another backend was asked for and could not take over.
+    /// Failed changes to another backend.
     pub mode_change_failures: Counter,
-    /// How long passes took, in seconds.
+    /// Duration of passes in seconds.
     pub pass_seconds: Histogram,
     /// Reports delivered.
     pub reports: Counter,
     /// Reports that could not be delivered.
     pub report_errors: Counter,
-    /// Health checks of endpoints, by what came of them.
+    /// Health checks of endpoints, by result.
     pub health_checks: Family<[(&'static str, &'static str); 1], Counter>,
-    /// Health checks that are due and wait for room.
+    /// Health checks that are due and wait for a free slot.
     pub health_checks_waiting: Gauge<i64, AtomicI64>,
 }
 
@@ -75,7 +75,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Makes the counters visible.
+    /// Registers the counters as metrics.
     pub fn register(&self, registry: &mut Registry) {
         let Self {
             objects_received,
@@ -105,29 +105,25 @@ impl Tally {
         counter("feed_errors", "Feed streams that ended with an error", feed_errors);
         counter(
             "feed_refusals",
-            "Feed streams left because they would have led to an older state",
+            "Feed streams closed because they would have led to an older state",
             feed_refusals,
         );
         counter("states_held", "Times a state that would take away too much was held back", states_held);
-        counter("passes", "Passes that had something to look at", passes);
+        counter("passes", "Passes with something to program or verify", passes);
         counter("pass_failures", "Passes that failed as a whole", pass_failures);
         counter("kernel_writes", "Kernel objects changed", kernel_writes);
         counter(
             "drift_repairs",
-            "Times the kernel was found changed by somebody else and was repaired",
+            "Times the kernel state was found changed by another program and repaired",
             drift_repairs,
         );
         counter("mode_changes", "Times another proxy mode took over", mode_changes);
-        counter(
-            "mode_change_failures",
-            "Times another proxy mode was asked for and could not take over",
-            mode_change_failures,
-        );
+        counter("mode_change_failures", "Times a change to another proxy mode failed", mode_change_failures);
         counter("reports", "Reports delivered to control", reports);
         counter("report_errors", "Reports that could not be delivered", report_errors);
-        let help = "Health checks of endpoints, by what came of them";
+        let help = "Health checks of endpoints, by result";
         registry.register("health_checks", help, health_checks.clone());
-        let help = "Health checks of endpoints that are due and wait for room";
+        let help = "Health checks of endpoints that are due and wait for a free slot";
         registry.register("health_checks_waiting", help, health_checks_waiting.clone());
         registry.register("feed_connected", "1 while a feed stream is open", feed_connected.clone());
         registry.register("pass_seconds", "Duration of passes in seconds", pass_seconds.clone());

@@ -1,4 +1,5 @@
-//! What the service manager is told: when what should be is in force, that the loop goes round, and that it ends.
+//! Messages to the service manager: ready once the state is programmed, watchdog heartbeats while the loop
+//! runs, and stopping.
 
 use std::{
     sync::{
@@ -13,15 +14,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{notify::Notifier, status::Status};
 
-/// Time between two turns where there is no watchdog: nothing is done in them.
+/// Interval of idle wake-ups without a watchdog; nothing is done in them.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// Counts the turns of the loop, for whoever watches over it.
+/// Counter of completed loop iterations, for the watchdog.
 #[derive(Debug, Clone, Default)]
 pub struct Beats(Arc<AtomicU64>);
 
 impl Beats {
-    /// One more turn is over.
+    /// Counts one completed iteration.
     pub(crate) fn beat(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -31,8 +32,9 @@ impl Beats {
     }
 }
 
-/// Tells the service manager until the agent stops. It is ready when a state is in force, from the journal or from
-/// control; the watchdog is fed by turns of the loop, and by nothing else.
+/// Notifies the service manager until the agent stops. `READY=1` is sent once a state from the journal or
+/// from control is programmed. Watchdog heartbeats are sent only if the loop has completed an iteration since
+/// the last one.
 pub(crate) async fn tell(
     notifier: Notifier,
     beats: Beats,

@@ -16,8 +16,8 @@ use rustls::{ClientConfig, RootCertStore};
 use serde::Deserialize;
 use serde_json::Value;
 
-pub use trust::Pin;
-use trust::Trust;
+pub use tls_trust::Pin;
+use tls_trust::Trust;
 
 /// Bytes of one answer: a batch of objects with their statuses, with room to spare.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::CommandFactory as _;
-use manual::Section;
+use man_pages::Section;
 use sync::args::{Cli, Global, LogFormat};
 use tracing_subscriber::EnvFilter;
 
@@ -56,7 +56,7 @@ fn work(cli: Cli) -> anyhow::Result<ExitCode> {
 
 /// Writes man pages and completions below a directory that is laid out as `/usr/share`.
 fn write_manual(share: &Path) -> ExitCode {
-    match manual::write(Cli::command(), Section::Administration, share) {
+    match man_pages::write(Cli::command(), Section::Administration, share) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // When stderr is gone there is nobody to tell.

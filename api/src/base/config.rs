@@ -480,6 +480,29 @@ fn list<T>(flags: Vec<T>, file: Option<Vec<T>>) -> Option<Vec<T>> {
     if flags.is_empty() { file } else { Some(flags) }
 }
 
+/// What the server needs to know from its configuration.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The ranges of the cluster.
+    pub cluster: ClusterConfig,
+    /// Whether the server listens off loopback without security.
+    pub is_insecure: bool,
+    /// Which `Host` headers are answered.
+    pub hosts: Hosts,
+    /// Percent of the checked endpoints that may leave service at once by their health; 100: all of them.
+    pub health_guard_percent: u8,
+    /// What this control server is called among those of its store.
+    pub replica_name: String,
+    /// How TLS is spoken; not at all when left out.
+    pub tls: Option<TlsOptions>,
+    /// Whether everybody has to prove who they are.
+    pub is_auth_required: bool,
+    /// How the status page is served.
+    pub page: PageSettings,
+    /// Whether what there is can be read below `/k8s/` in the words of Kubernetes.
+    pub has_kubernetes_view: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -567,27 +590,4 @@ mod tests {
     fn unknown_settings_in_the_file_are_refused() {
         assert!(toml::from_str::<File>("lisen = 'x'").is_err());
     }
-}
-
-/// What the server needs to know from its configuration.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The ranges of the cluster.
-    pub cluster: ClusterConfig,
-    /// Whether the server listens off loopback without security.
-    pub is_insecure: bool,
-    /// Which `Host` headers are answered.
-    pub hosts: Hosts,
-    /// Percent of the checked endpoints that may leave service at once by their health; 100: all of them.
-    pub health_guard_percent: u8,
-    /// What this control server is called among those of its store.
-    pub replica_name: String,
-    /// How TLS is spoken; not at all when left out.
-    pub tls: Option<TlsOptions>,
-    /// Whether everybody has to prove who they are.
-    pub is_auth_required: bool,
-    /// How the status page is served.
-    pub page: PageSettings,
-    /// Whether what there is can be read below `/k8s/` in the words of Kubernetes.
-    pub has_kubernetes_view: bool,
 }

@@ -58,7 +58,7 @@ const BEHIND_PATIENCE: Duration = Duration::from_secs(5);
 /// When to come back to a server that is behind, in seconds.
 const BEHIND_RETRY_SECS: u32 = 1;
 /// What every handler shares.
-pub struct App {
+pub struct ServerState {
     pub(crate) settings: Settings,
     pub(crate) cluster: Arc<ClusterConfig>,
     pub(crate) store: Arc<dyn Store>,
@@ -101,7 +101,7 @@ pub struct App {
     pub(crate) stop_writer: CancellationToken,
 }
 
-impl App {
+impl ServerState {
     /// The newest state with what is known of the nodes.
     pub(crate) fn view(&self) -> View<'_> {
         self.view_of(self.hub.load())
@@ -132,7 +132,7 @@ impl App {
     }
 }
 
-impl App {
+impl ServerState {
     /// Waits for a state that another control server has shown, if there can be one; refuses when it does not come.
     pub(crate) async fn reach(&self, position: Position) -> Result<(), Problem> {
         let present = self.hub.load().position();

@@ -28,7 +28,7 @@ use crate::{
         config::Settings,
         error::{Code, Problem},
     },
-    context::server_state::App,
+    context::server_state::ServerState,
     http::kubernetes,
     security::{
         Access, Identity, access,
@@ -83,8 +83,8 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestId {
 }
 
 /// Puts the layers around the routes.
-pub(crate) fn wrap(router: Router, app: Arc<App>) -> Router {
-    let state = |app: &Arc<App>| Arc::clone(app);
+pub(crate) fn wrap(router: Router, app: Arc<ServerState>) -> Router {
+    let state = |app: &Arc<ServerState>| Arc::clone(app);
     router
         .layer(from_fn_with_state(state(&app), wait_for_position))
         .layer(from_fn_with_state(state(&app), limit))
@@ -92,7 +92,7 @@ pub(crate) fn wrap(router: Router, app: Arc<App>) -> Router {
         .layer(from_fn_with_state(state(&app), around))
 }
 
-async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let id = request_id(request.headers());
     let method = request.method().clone();
@@ -224,7 +224,7 @@ fn word(method: &Method) -> &'static str {
 }
 
 /// On loopback, refuses names that are not ours: a page in a browser can make its own name lead here (DNS rebinding).
-async fn check_host(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+async fn check_host(State(app): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
     let hosts = match hosts_of(&request) {
         Ok(hosts) => hosts,
         Err(problem) => return problem.into_response(),
@@ -255,7 +255,7 @@ fn hosts_of(request: &Request) -> Result<Vec<&str>, Problem> {
 }
 
 /// Has a request served on the state that it names, or a later one.
-async fn wait_for_position(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+async fn wait_for_position(State(app): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
     let waited = match request.headers().get(X_MIN_POSITION) {
         None => Ok(()),
         // Who proved nothing is refused in a moment, and keeps nobody waiting until then.
@@ -271,7 +271,7 @@ async fn wait_for_position(State(app): State<Arc<App>>, request: Request, next: 
     }
 }
 
-fn min_position(value: &HeaderValue, app: &App) -> Result<Position, Problem> {
+fn min_position(value: &HeaderValue, app: &ServerState) -> Result<Position, Problem> {
     let text = value.to_str().unwrap_or_default().trim();
     let of_epoch = |revision| Position { epoch: app.hub.load().epoch, revision: Revision(revision) };
     let position = text.parse().ok().or_else(|| text.parse().ok().map(of_epoch));
@@ -281,7 +281,7 @@ fn min_position(value: &HeaderValue, app: &App) -> Result<Position, Problem> {
 }
 
 /// Bounds how many requests are served at once, and how long each may take.
-async fn limit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+async fn limit(State(app): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
     let Ok(_permit) = app.requests.try_acquire() else {
         return Problem::new(Code::TooManyRequests, "too many requests at once")
             .retry_after(RETRY_SECS)

@@ -18,7 +18,7 @@ use crate::{
         etag,
         negotiate::{Form, render},
     },
-    context::server_state::App,
+    context::server_state::ServerState,
     http::patch::not_found,
     security::{Verb, access},
     write::{
@@ -48,13 +48,13 @@ pub(crate) struct Manner {
 }
 
 /// Has a request admitted, and carried out unless it is only tried, if who asks may write all of it.
-pub(crate) async fn write(app: &App, request: Request, manner: Manner) -> Result<Written, Problem> {
+pub(crate) async fn write(app: &ServerState, request: Request, manner: Manner) -> Result<Written, Problem> {
     write_besides(app, request, manner, None).await
 }
 
 /// The same, where the route does something to each object beyond writing it.
 pub(crate) async fn write_besides(
-    app: &App,
+    app: &ServerState,
     request: Request,
     manner: Manner,
     besides: Option<Verb>,
@@ -80,7 +80,12 @@ pub(crate) async fn write_besides(
 }
 
 /// Answers with the one object that a mutation was about.
-pub(crate) fn answer_object(app: &Arc<App>, manner: Manner, status: StatusCode, written: &Written) -> Answer {
+pub(crate) fn answer_object(
+    app: &Arc<ServerState>,
+    manner: Manner,
+    status: StatusCode,
+    written: &Written,
+) -> Answer {
     let outcome = written
         .outcomes
         .first()
@@ -97,7 +102,7 @@ pub(crate) fn answer_object(app: &Arc<App>, manner: Manner, status: StatusCode, 
 }
 
 /// Answers a mutation that has nothing to change.
-pub(crate) fn answer_unchanged(app: &Arc<App>, manner: Manner, key: &ObjectKey) -> Answer {
+pub(crate) fn answer_unchanged(app: &Arc<ServerState>, manner: Manner, key: &ObjectKey) -> Answer {
     let published = app.hub.load();
     let object = published.snapshot.get(key).ok_or_else(|| not_found(key))?;
     let outcome = Outcome { action: Action::Unchanged, object: Arc::clone(object) };
@@ -114,7 +119,7 @@ fn location(object: &Object) -> HeaderValue {
 }
 
 /// Objects as the answer to a mutation shows them. What is gone or was only tried has no status: nobody observed it.
-pub(crate) fn show_all(app: &App, manner: Manner, outcomes: &[Outcome]) -> Vec<Value> {
+pub(crate) fn show_all(app: &ServerState, manner: Manner, outcomes: &[Outcome]) -> Vec<Value> {
     let view = app.view();
     let shower = view.shower();
     let show = |outcome: &Outcome| {
@@ -128,7 +133,7 @@ pub(crate) fn show_all(app: &App, manner: Manner, outcomes: &[Outcome]) -> Vec<V
 }
 
 /// Answers with all objects that a mutation was about.
-pub(crate) fn answer_many(app: &App, manner: Manner, written: &Written) -> Response {
+pub(crate) fn answer_many(app: &ServerState, manner: Manner, written: &Written) -> Response {
     let shown = show_all(app, manner, &written.outcomes);
     let results = written.outcomes.iter().zip(shown);
     let results: Vec<Value> =

@@ -21,7 +21,7 @@ use crate::{
         error::{Answer, Code, Problem},
         etag::{self, IfMatch},
     },
-    context::server_state::App,
+    context::server_state::ServerState,
     http::mutation::{self as mutate, Manner},
     state::published::Published,
 };
@@ -35,7 +35,7 @@ const SERVER_SET: [&str; 6] =
 
 /// Applies a patch.
 pub(crate) async fn patch(
-    app: &Arc<App>,
+    app: &Arc<ServerState>,
     key: &ObjectKey,
     changes: &Value,
     demand: Option<&IfMatch>,

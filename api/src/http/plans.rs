@@ -32,7 +32,7 @@ use tokio::time::Instant;
 use self::candidate::Candidate;
 use crate::{
     base::error::Problem,
-    context::server_state::App,
+    context::server_state::ServerState,
     security::{Verb, access},
     state::{compiled_set::Delta, published::Published},
 };
@@ -59,7 +59,7 @@ pub(crate) struct Wish {
 }
 
 /// Works out what a write would do.
-pub(crate) async fn make(app: &App, wish: Wish) -> Result<Plan, Problem> {
+pub(crate) async fn make(app: &ServerState, wish: Wish) -> Result<Plan, Problem> {
     let Wish { request, bytes, asks_nodes } = wish;
     let published = app.hub.load();
     let access = access::current();
@@ -146,7 +146,7 @@ fn proposals(before: &Published, after: &Published) -> BTreeMap<Name, Proposal> 
         .collect()
 }
 
-async fn ask_all(app: &App, proposals: BTreeMap<Name, Proposal>) -> BTreeMap<Name, NodePlan> {
+async fn ask_all(app: &ServerState, proposals: BTreeMap<Name, Proposal>) -> BTreeMap<Name, NodePlan> {
     let deadline = Instant::now() + NODES_PATIENCE;
     let questions = proposals.into_iter().map(|(node, proposal)| async move {
         let plan = if proposal.is_empty() {
@@ -175,7 +175,7 @@ fn limit_lines(plans: &mut BTreeMap<Name, NodePlan>) {
     }
 }
 
-async fn ask(app: &App, node: &Name, question: Question, deadline: Instant) -> NodePlan {
+async fn ask(app: &ServerState, node: &Name, question: Question, deadline: Instant) -> NodePlan {
     let error = |error: String| NodePlan { preview: None, error: Some(error) };
     let patience = NODE_PATIENCE.min(deadline.saturating_duration_since(Instant::now()));
     if patience.is_zero() {

@@ -44,12 +44,12 @@ use axum::Router;
 use model::kinds::resource::Kind;
 
 use crate::{
-    context::server_state::App,
+    context::server_state::ServerState,
     http::{kubernetes, middleware, openapi::Routes},
 };
 
 /// What handlers share.
-pub(crate) type Shared = Arc<App>;
+pub(crate) type Shared = Arc<ServerState>;
 
 /// Every documented route.
 pub(crate) fn router() -> Routes {
@@ -94,7 +94,7 @@ pub(crate) fn router() -> Routes {
 }
 
 /// The whole server as one service.
-pub fn service(app: Arc<App>) -> Router {
+pub fn service(app: Arc<ServerState>) -> Router {
     let (router, document) = router().split();
     let router = web::serve(docs::serve(router, document));
     let router = if app.settings.has_kubernetes_view { kubernetes::serve(router) } else { router };

@@ -30,7 +30,7 @@ use crate::{
         error::{Code, Problem, ProblemBody},
         negotiate::StreamForm,
     },
-    context::server_state::App,
+    context::server_state::ServerState,
     security::{Access, Verb, access::unauthenticated},
     state::{
         change_ring::{Before, RecentChange},
@@ -99,7 +99,7 @@ pub(crate) struct WatchEvent {
 /// What a watch works with.
 pub(crate) struct Watch {
     /// The server.
-    pub(crate) app: Arc<App>,
+    pub(crate) app: Arc<ServerState>,
     /// What to send.
     pub(crate) filter: Filter,
     /// Where to go on.

@@ -14,7 +14,7 @@ use std::{
 use model::primitives::{name::Label, secret::Secret};
 use store::{StoreError, VaultError};
 
-use crate::context::server_state::App;
+use crate::context::server_state::ServerState;
 use crate::security::{
     roles::ADMIN,
     tokens::{self, Binding, Token},
@@ -51,7 +51,7 @@ pub enum BootstrapError {
 ///
 /// # Errors
 /// The file or the store cannot be written; then no token was made.
-pub async fn bootstrap(app: &App, path: &Path) -> Result<bool, BootstrapError> {
+pub async fn bootstrap(app: &ServerState, path: &Path) -> Result<bool, BootstrapError> {
     let now = app.source.now();
     let directory = app.desk.directory();
     if !app.desk.is_required() || directory.has_admin(now) {

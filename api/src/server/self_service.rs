@@ -16,7 +16,7 @@ use model::{
 };
 use serde_json::{Value, json};
 
-use crate::context::server_state::App;
+use crate::context::server_state::ServerState;
 
 /// The port of the Service, as that of the Kubernetes API in its own cluster.
 const PORT: u16 = 443;
@@ -104,7 +104,7 @@ fn endpoints(key: &ServiceKey, set: &Name, address: SocketAddr) -> Value {
 }
 
 /// Writes it, again until it is accepted.
-pub async fn run(app: Arc<App>, publication: Publication) {
+pub async fn run(app: Arc<ServerState>, publication: Publication) {
     let Publication { key, address, service, endpoints } = publication;
     loop {
         let is_there = app.hub.load().snapshot.get(&key.object_key()).is_some();

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     base::{clock_and_random::Source, config::Settings, error_chain::Chain},
-    context::server_state::{App, BACKUPS_MAX, FEEDS_MAX, REQUESTS_MAX, WATCHES_MAX},
+    context::server_state::{BACKUPS_MAX, FEEDS_MAX, REQUESTS_MAX, ServerState, WATCHES_MAX},
     security::{
         Desk, Manners,
         ca::Authority,
@@ -34,7 +34,7 @@ use crate::{
         writer::{Context, Writer},
     },
 };
-impl App {
+impl ServerState {
     /// Reads the store and starts the tasks.
     ///
     /// # Errors
@@ -148,7 +148,7 @@ const HOUSEKEEPING: Duration = Duration::from_secs(30);
 /// The server and its tasks.
 pub struct Running {
     /// What handlers share.
-    pub app: Arc<App>,
+    pub app: Arc<ServerState>,
     writer: JoinHandle<()>,
     housekeeping: JoinHandle<()>,
     assigner: JoinHandle<()>,
@@ -201,13 +201,13 @@ impl Running {
 }
 
 /// Tells the streams of new states.
-async fn beat(app: Arc<App>, [to_feeds, to_watches]: [watch::Receiver<Position>; 2]) {
+async fn beat(app: Arc<ServerState>, [to_feeds, to_watches]: [watch::Receiver<Position>; 2]) {
     let feeds = app.feeding.beat.run(&app.hub, to_feeds, (&app.feeds, FEEDS_MAX));
     let watches = app.watching.beat.run(&app.hub, to_watches, (&app.watches, WATCHES_MAX));
     tokio::join!(feeds, watches);
 }
 
-async fn keep_audit(app: Arc<App>) {
+async fn keep_audit(app: Arc<ServerState>) {
     let mut turn = tokio::time::interval(AUDIT_FLUSH);
     let mut old = tokio::time::interval(AUDIT_TRIM);
     loop {
@@ -222,7 +222,7 @@ async fn keep_audit(app: Arc<App>) {
     }
 }
 
-async fn housekeeping(app: Arc<App>) {
+async fn housekeeping(app: Arc<ServerState>) {
     let mut turn = tokio::time::interval(HOUSEKEEPING);
     loop {
         turn.tick().await;

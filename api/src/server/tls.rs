@@ -24,7 +24,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use crate::{
     CertificateFiles, TlsOptions,
     base::{clock_and_random::Source, config::tls::TlsMin, error_chain::Chain},
-    context::server_state::App,
+    context::server_state::ServerState,
     security::{
         ca::{Authority, SERVER_LIFE_SECS},
         certificates::Proven,
@@ -97,7 +97,7 @@ impl Tls {
     ///
     /// # Errors
     /// It cannot be had.
-    pub async fn start(app: &Arc<App>) -> Result<Arc<Self>, TlsError> {
+    pub async fn start(app: &Arc<ServerState>) -> Result<Arc<Self>, TlsError> {
         let (Some(options), Some(authority)) = (app.settings.tls.clone(), app.authority.clone()) else {
             return Err(TlsError::Off);
         };

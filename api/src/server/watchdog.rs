@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 use model::admission::admit::Request;
 use tokio::time::MissedTickBehavior;
 
-use crate::{context::server_state::App, server::notify::Notifier, write::writer::WriteError};
+use crate::{context::server_state::ServerState, server::notify::Notifier, write::writer::WriteError};
 
 /// Pause before the writer is asked again when its queue is full.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Tells the service manager that this server works, for as long as it does. Ends at once where nobody wants to know.
-pub async fn feed(app: Arc<App>, notifier: Arc<Notifier>) {
+pub async fn feed(app: Arc<ServerState>, notifier: Arc<Notifier>) {
     let Some(interval) = notifier.watchdog_interval() else { return };
     let mut turn = tokio::time::interval(interval);
     turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -24,7 +24,7 @@ pub async fn feed(app: Arc<App>, notifier: Arc<Notifier>) {
 
 /// Waits until the writer has answered a request that asks for nothing. A refusal is an answer, and so is that the store
 /// fails: another start would not mend it.
-async fn wait_for_writer(app: &App) {
+async fn wait_for_writer(app: &ServerState) {
     loop {
         match app.writer.write(Request::default(), app.source.draw(), 0).await {
             Ok(_)

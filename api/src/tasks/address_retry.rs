@@ -9,14 +9,14 @@ use model::{
     primitives::quantity::Timestamp,
 };
 
-use crate::context::server_state::App;
+use crate::context::server_state::ServerState;
 
 /// How often it looks whether something is due: the resolution of quarantines. Looking costs next to nothing.
 const TURN: Duration = Duration::from_secs(1);
 
 /// Runs until it is aborted; acts while this server leads. Services that wait when it begins to, perhaps since a version
 /// that gave addresses otherwise, have a turn at once.
-pub(crate) async fn run(app: Arc<App>) {
+pub(crate) async fn run(app: Arc<ServerState>) {
     let mut turn = tokio::time::interval(TURN);
     turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut after = None;

@@ -34,7 +34,7 @@ use model::{
 use tokio::time::MissedTickBehavior;
 
 use crate::{
-    context::server_state::App,
+    context::server_state::ServerState,
     state::{node_reports::Table, published::Published},
     write::writer::WriteError,
 };
@@ -56,7 +56,7 @@ const SWEEP: Duration = Duration::from_secs(300);
 
 /// What the task knows.
 pub(crate) struct Assigner {
-    app: Arc<App>,
+    app: Arc<ServerState>,
     /// When this server began to hear reports, or to lead, if that was later: a server that leads anew may have been cut off
     /// from the agents before.
     listening_since: Timestamp,
@@ -78,7 +78,7 @@ pub(crate) struct Assigner {
 
 impl Assigner {
     /// A task that knows nothing yet.
-    pub(crate) fn new(app: Arc<App>) -> Self {
+    pub(crate) fn new(app: Arc<ServerState>) -> Self {
         let listening_since = app.source.now();
         let seen = Position::default();
         Self {

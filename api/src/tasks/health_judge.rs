@@ -30,7 +30,7 @@ use model::{
 use tokio::time::MissedTickBehavior;
 
 use crate::{
-    context::server_state::App,
+    context::server_state::ServerState,
     state::{compiled_set::Delta, published::Published},
     write::writer::WriteError,
 };
@@ -45,7 +45,7 @@ const SWEEP: Duration = Duration::from_secs(300);
 
 /// What the task knows.
 pub(crate) struct HealthJudge {
-    app: Arc<App>,
+    app: Arc<ServerState>,
     /// The state that the following is derived from.
     seen: Position,
     checkers: BTreeSet<Name>,
@@ -59,7 +59,7 @@ pub(crate) struct HealthJudge {
 
 impl HealthJudge {
     /// A task that knows nothing yet.
-    pub(crate) fn new(app: Arc<App>) -> Self {
+    pub(crate) fn new(app: Arc<ServerState>) -> Self {
         Self {
             app,
             seen: Position::default(),

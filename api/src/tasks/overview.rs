@@ -15,7 +15,7 @@ pub(crate) mod stream;
 mod writes;
 
 use crate::{
-    context::server_state::App,
+    context::server_state::ServerState,
     state::overview_cache::{Counts, Mark, OverviewDesk, Shown, State},
 };
 use std::{
@@ -40,7 +40,7 @@ const PULSE: Duration = Duration::from_secs(12);
 
 impl OverviewDesk {
     /// The document of this moment; `None` only when the server ends.
-    pub(crate) async fn current(&self, app: &Arc<App>) -> Option<Arc<Shown>> {
+    pub(crate) async fn current(&self, app: &Arc<ServerState>) -> Option<Arc<Shown>> {
         let mut state = Arc::clone(&self.state).lock_owned().await;
         state.looked = Instant::now();
         let mark = self.mark(app);
@@ -99,7 +99,7 @@ impl OverviewDesk {
         self.state.lock().await.looked.elapsed() >= PULSE
     }
 
-    fn mark(&self, app: &App) -> Mark {
+    fn mark(&self, app: &ServerState) -> Mark {
         let (position, now) = (app.hub.load().position(), app.source.now());
         let view = app.view();
         let nodes = view.table().views();
@@ -125,7 +125,7 @@ fn is_same(before: &Mark, now: &Mark) -> bool {
 }
 
 /// Works until the server ends.
-pub(crate) async fn run(app: Arc<App>) {
+pub(crate) async fn run(app: Arc<ServerState>) {
     let desk = &app.overview;
     let mut bell = app.hub.subscribe();
     let mut tick = tokio::time::interval(TICK);

@@ -19,7 +19,7 @@ use model::{
 };
 
 use crate::{
-    context::server_state::App,
+    context::server_state::ServerState,
     state::series::{NodeSample, OF_CLUSTER, OF_SERVICE, SERVICES_MAX, STEPS_TO_FORGET, Sample, short},
 };
 
@@ -27,7 +27,7 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Takes a point whenever one is due.
-pub(crate) async fn run(app: Arc<App>) {
+pub(crate) async fn run(app: Arc<ServerState>) {
     let mut turn = tokio::time::interval(LOOK);
     turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -50,14 +50,14 @@ pub(crate) async fn run(app: Arc<App>) {
     }
 }
 
-fn forget_gone(app: &App) {
+fn forget_gone(app: &ServerState) {
     let published = app.hub.load();
     let is_there = |key: &ObjectKey| published.snapshot.get(key).is_some();
     let node_key = |name: &Name| ObjectKey { kind: Kind::Node, namespace: None, name: name.clone() };
     app.series.forget_gone(|service| is_there(&service.object_key()), |node| is_there(&node_key(node)));
 }
 
-fn gather(app: &App, shown: &Overview) -> Sample {
+fn gather(app: &ServerState, shown: &Overview) -> Sample {
     let view = app.view();
     let views = view.table().views();
     let head = view.published().nodes_head();

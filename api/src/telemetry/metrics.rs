@@ -257,7 +257,7 @@ impl Metrics {
         ] {
             to.register(name, help, gauge.clone());
         }
-        to.register_collector(Box::new(heap::HeapCollector));
+        to.register_collector(Box::new(allocator::HeapCollector));
     }
 
     /// Counts a request.

@@ -14,7 +14,7 @@ use api::{
         clock_and_random::Source,
         config::{Hosts, Settings},
     },
-    context::server_state::App,
+    context::server_state::ServerState,
     server::start::Running,
 };
 use axum::{Router, body::Body, response::Response};
@@ -112,7 +112,7 @@ pub(crate) async fn start_with(settings: Settings) -> Server {
 
 /// A server over a store that a test may have filled, or had used by a server before.
 pub(crate) async fn start_on(settings: Settings, store: Arc<dyn Store>, source: Arc<Fixed>) -> Server {
-    let running = App::start(settings, store, source.clone()).await.unwrap();
+    let running = ServerState::start(settings, store, source.clone()).await.unwrap();
     Server { router: api::service(Arc::clone(&running.app)), running, source }
 }
 

@@ -15,10 +15,10 @@ use std::{net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use lab::{
-    chaos::servers::machines::{Fabric, Machine, Program},
     cluster::{control::Http, etcd},
     host::{netns::Namespace, scratch::Scratch},
     load::http_load::{self as crowd, Sent},
+    network::machines::{Fabric, Machine, Program},
     processes::binaries,
 };
 use serde_json::{Value, json};

@@ -83,7 +83,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Node(command) => security::node(&client, command, terminal).await,
         Command::Version => version(&client, terminal).await,
         Command::Manual { share } => {
-            manual::write(Cli::command(), manual::Section::User, &share)?;
+            man_pages::write(Cli::command(), man_pages::Section::User, &share)?;
             Ok(ExitCode::Success)
         }
         Command::Completions { shell } => {

@@ -13,7 +13,6 @@
 
 pub mod faults;
 pub mod feeders;
-pub mod machines;
 pub mod round;
 pub mod site;
 pub mod watchers;

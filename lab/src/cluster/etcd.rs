@@ -9,9 +9,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::{
-    chaos::servers::machines::{Fabric, Machine, Program},
     cluster::control::Http,
     host::netns::Namespace,
+    network::machines::{Fabric, Machine, Program},
     processes::process::{Plan, Process},
 };
 

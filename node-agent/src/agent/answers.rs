@@ -1,4 +1,4 @@
-//! What the loop answers to questions of control: by the functions that would carry it out, without a write.
+//! Answers to questions from control. They use the same functions as a real pass, without kernel writes.
 
 use std::{collections::BTreeSet, time::Instant};
 
@@ -28,7 +28,7 @@ use crate::{
     state::{State, Touched},
 };
 
-/// Whether established connections that a change would touch are counted, which reads the table of connections.
+/// Mode for counting the established connections affected by a change, which reads the conntrack table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sessions {
     Counted,
@@ -36,27 +36,27 @@ enum Sessions {
 }
 
 impl Agent {
-    /// Answers a question. The kernel may be read, and is not written.
+    /// Answers a question. May read the kernel, never writes it.
     pub fn answer(&mut self, question: Question) -> Reply {
         let Some(position) = self.state.position() else {
             return failed("no state has been loaded");
         };
         if self.guard.is_holding() && matches!(question, Question::Plan(_)) {
             return failed(
-                "the node holds back the state of control, so it cannot say what a change of it would do",
+                "the node holds back the state of control, so the effect of a change cannot be computed",
             );
         }
-        // A trace reads the kernel anew, and is wanted most where something is wrong.
+        // A trace reads the kernel anew, so it needs no mirror; it is most useful after a failure.
         let needs_mirror = matches!(question, Question::Plan(_));
         if self.full_look.is_some() && needs_mirror {
-            let why = self.last_failure.as_deref().unwrap_or("it is about to be looked at");
-            return failed(&format!("what the kernel holds is not known: {why}"));
+            let why = self.last_failure.as_deref().unwrap_or("it is about to be read");
+            return failed(&format!("the kernel state is not known: {why}"));
         }
         match question {
             Question::Plan(proposal) => reply(self.plan(*proposal, position)),
             Question::Compare(comparison) => reply(self.compare(*comparison, position)),
             Question::Trace(packet) => self.trace(&packet),
-            Question::Doctor | Question::Fix { .. } => failed("the loop does not look at the machine"),
+            Question::Doctor | Question::Fix { .. } => failed("the loop does not examine the machine"),
             Question::Confirm { epoch } => self.confirm(epoch, Instant::now()),
         }
     }
@@ -67,7 +67,7 @@ impl Agent {
         Ok(preview)
     }
 
-    /// Both states are looked at in one go, so that nothing comes between.
+    /// Compares two states. Both previews are computed in one call, so that no change comes between.
     fn compare(&mut self, comparison: Comparison, position: Position) -> Result<Preview, Reply> {
         let Comparison { from, to } = comparison;
         let from = self.preview(from, position, Sessions::Left)?;
@@ -101,17 +101,17 @@ impl Agent {
             touched.node.then(|| self.backends.would_change(&self.defaults.backend(state.node()))).flatten();
         if sessions == Sessions::Counted && self.backends.current().is_tracked() {
             let lost = risk::lost(self.derived.desired(), derived.desired(), &followed.services);
-            // A table that cannot be read tells nothing, and stops nothing.
+            // If the conntrack table cannot be read, the count is left out.
             preview.connections_at_risk = self.cleaner.count(&lost).ok().flatten();
         }
         let is_listed = match (&takeover, sessions) {
             (None, Sessions::Counted | Sessions::Left) => true,
-            // Of the past it is asked what the present mode would list.
+            // The preview of a past state lists lines as the current mode would.
             (Some(takeover), Sessions::Left) => {
                 preview.failures.push(format!("{}, whose lines are not listed here", takeover.words));
                 true
             }
-            // What the present mode would list never comes.
+            // With a pending change of mode, the current mode's lines would never be programmed.
             (Some(takeover), Sessions::Counted) => {
                 let words = self.made_anew(takeover, derived.desired());
                 preview.failures.push(words);
@@ -131,8 +131,9 @@ impl Agent {
         Ok(preview)
     }
 
-    /// Says how much another backend would make, and how much would go with the present one. Lines of a backend that has
-    /// never looked at the kernel cannot be listed.
+    /// Describes the size of a change to another backend: Services and frontends it would program, and lines
+    /// of the current backend it would remove. Lines of a backend that has never observed the kernel cannot
+    /// be listed.
     fn made_anew(&mut self, takeover: &Takeover, desired: &Desired) -> String {
         let Takeover { words, is_in_place } = takeover;
         let frontends: usize = desired.programs.values().map(|wanted| wanted.program.frontends.len()).sum();
@@ -144,7 +145,7 @@ impl Agent {
             return format!("{made}, in the place of the present ones");
         }
         let gone = self.backends.current().preview(&Desired::default(), &Scope::Everything);
-        // That they go is said as well where they cannot be counted.
+        // The removal is mentioned even if the lines cannot be counted.
         let lines =
             gone.ok().flatten().map_or_else(String::new, |lines| format!(" (lines: {})", lines.len()));
         format!("{made}; the present ones{lines} go when the connections that they carry have ended")
@@ -191,7 +192,7 @@ fn kernel_failed(error: &KernelError) -> Reply {
     failed(&chain(error))
 }
 
-/// A proposal as the feed would bring it, from where the agent is.
+/// Converts a proposal into a delta batch that starts at the current position.
 fn batch(proposal: Proposal, position: Position) -> Batch {
     let Proposal { services, removed, addresses, addresses_removed, network, node } = proposal;
     let set = services.into_iter().map(|service| (service.service.clone(), ServiceChange::Set(service)));
@@ -208,7 +209,7 @@ fn batch(proposal: Proposal, position: Position) -> Batch {
     }
 }
 
-/// What of the Services in scope this agent would not carry out.
+/// Returns the failure messages of the unsupported Services in scope.
 fn failures(derived: &Derived, services: &BTreeSet<ServiceKey>) -> Vec<String> {
     let unsupported = derived.unsupported().iter().filter(|(service, _)| services.contains(*service));
     let words = unsupported
@@ -216,7 +217,7 @@ fn failures(derived: &Derived, services: &BTreeSet<ServiceKey>) -> Vec<String> {
     words.take(PREVIEW_WORDS_MAX).collect()
 }
 
-/// Keeps an answer within its limits; what is left out of the lines is counted.
+/// Truncates an answer to its limits and counts the omitted lines.
 fn bound(preview: &mut Preview) {
     let Preview { kernel, announcements, omitted, session_resets, connections_at_risk: _, failures } =
         preview;
@@ -236,7 +237,8 @@ fn bound(preview: &mut Preview) {
     failures.truncate(PREVIEW_WORDS_MAX);
 }
 
-/// Bytes of the lines of an answer, so that the whole of it stays within `model::ask::REPLY_BYTES_MAX`.
+/// Maximum total size of the lines in an answer, in bytes, so that the whole answer stays within
+/// `model::ask::REPLY_BYTES_MAX`.
 const LINES_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// What the form of a line takes in JSON beside its text, quotes that have to be escaped included.
+/// Estimated JSON overhead of a line in bytes, escaped quotes included.
 const LINE_OVERHEAD_BYTES: usize = 64;

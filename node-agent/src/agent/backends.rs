@@ -1,14 +1,15 @@
-//! Which backend programs the kernel, and how another one takes over while traffic goes on.
+//! Active backend and takeover by another backend without interruption of traffic.
 //!
 //! ```text
-//! running ──Node asks for another──▶ open ─▶ observe ─▶ apply everything ─▶ verified ─▶ running (new)
-//!    ▲                                 └─────────┴────────────┴─ failed: the new one cleans up   │
-//!    └──────────── waits, tries again ◀───────────────────────────────┘                          │
+//! running ──Node selects another──▶ open ─▶ observe ─▶ apply everything ─▶ verified ─▶ running (new)
+//!    ▲                                └─────────┴────────────┴─ failure: the new one cleans up   │
+//!    └──────────── backoff, retry ◀──────────────────────────┘                                   │
 //!                                               old: retire, once a second, until nothing is left ┘
 //! ```
-//! Both program the same for a moment, so that no new connection meets a node without rules. Where old and new share
-//! their kernel objects (another mark in the same mode) the new one takes them over in place and the old one is
-//! forgotten. What must not happen here: the old one retires before everything of the new is read back.
+//! For a moment both backends program the same Services, so that no new connection finds a node without
+//! rules. If old and new share their kernel objects (another mark in the same mode), the new one takes them
+//! over in place and the old one is dropped. Invariant: the old backend retires only after everything of the
+//! new one has been read back.
 
 use std::time::{Duration, Instant};
 
@@ -30,20 +31,20 @@ use crate::{
     feed::chain,
 };
 
-/// Makes backends, in the network namespace of the calling thread.
+/// Factory of backends, in the network namespace of the calling thread.
 pub type Opener = Box<dyn FnMut(ProxyMode, &BackendOptions) -> Result<Box<dyn Dataplane>, OpenError> + Send>;
 
-/// Wait after the first failed change, and the longest one.
+/// Minimum and maximum delay before retrying a failed change.
 const CHANGE_FLOOR: Duration = Duration::from_secs(1);
 const CHANGE_CAP: Duration = Duration::from_secs(60);
-/// Time between two questions to a backend that leaves.
+/// Interval between `retire` calls to a leaving backend.
 const LEAVE_INTERVAL: Duration = Duration::from_secs(1);
-/// Time that a relay is kept in any case, for connections that were just on their way to it.
+/// Minimum time for which a superseded relay is kept, for connections already on their way to it.
 const RELAY_TIME_MIN: Duration = Duration::from_secs(5);
-/// Time that established connections have to end before what is left of their backend is removed.
+/// Time limit for established connections of a leaving backend. Its remaining objects are then removed.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 
-/// The backend that runs, the one that is wanted, and those that leave.
+/// The active backend, the wanted one, and the leaving ones.
 pub(super) struct Backends {
     open: Opener,
     current: Box<dyn Dataplane>,
@@ -57,44 +58,45 @@ pub(super) struct Backends {
     past: KernelCounters,
 }
 
-/// A backend whose place another has taken.
+/// A backend that has been replaced.
 struct Leaving {
     dataplane: Box<dyn Dataplane>,
     backend: Backend,
     since: Instant,
-    /// Its kernel objects are another's now; it only keeps the connections that it relays.
+    /// True if another backend has taken over the kernel objects; this one only keeps its relayed
+    /// connections.
     is_superseded: bool,
     last_error: Option<String>,
 }
 
-/// A change of backend that would come.
+/// A pending change of backend.
 pub(super) struct Takeover {
-    /// From what to what, in words.
+    /// Description of the old and new backend.
     pub(super) words: String,
-    /// Whether the new one goes on with the kernel objects of the old one.
+    /// True if the new backend takes over the kernel objects of the old one.
     pub(super) is_in_place: bool,
 }
 
-/// What came of an attempt to change.
+/// Result of an attempt to change the backend.
 pub(super) enum Change {
-    /// The new backend runs, and this is what came of its first pass.
+    /// The new backend is active.
     Taken {
-        /// What changed, in words.
+        /// Description of the change.
         message: String,
-        /// The pass over everything.
+        /// First pass of the new backend, over everything.
         pass: Pass,
     },
-    /// The old backend goes on.
+    /// The old backend stays active.
     Refused {
-        /// Why, in words.
+        /// Cause of the failure.
         message: String,
-        /// Whether the kernel objects of the old one may have been written.
+        /// True if kernel objects of the old backend may have been overwritten.
         is_disturbed: bool,
     },
 }
 
 impl Backends {
-    /// Opens the backend that is wanted; if that fails, the one that the agent was started with.
+    /// Opens the wanted backend, or the fallback if that fails.
     pub(super) fn open(
         mut open: Opener,
         wanted: Backend,
@@ -112,7 +114,7 @@ impl Backends {
             Err(error) if *fallback == wanted => return Err(error),
             Err(error) => {
                 let problem = chain(&error);
-                warn!(wanted = wanted.mode.as_str(), error = problem, "the Node's mode cannot be used");
+                warn!(wanted = wanted.mode.as_str(), error = problem, "the mode of the Node cannot be used");
                 (begin(fallback)?, fallback.clone(), Some(problem))
             }
         };
@@ -131,22 +133,22 @@ impl Backends {
         })
     }
 
-    /// The backend that runs.
+    /// Returns the active backend.
     pub(super) fn current(&mut self) -> &mut dyn Dataplane {
         &mut *self.current
     }
 
-    /// The mode that runs.
+    /// Returns the active proxy mode.
     pub(super) const fn mode(&self) -> ProxyMode {
         self.running.mode
     }
 
-    /// The options of the mode that runs.
+    /// Returns the options of the active mode.
     pub(super) fn options(&self) -> BackendOptions {
         self.running.options.clone()
     }
 
-    /// Says which backend would take over from which, if another would be asked for.
+    /// Returns the takeover that a different wanted backend would cause, or `None` if it is the same.
     pub(super) fn would_change(&self, wanted: &Backend) -> Option<Takeover> {
         (*wanted != self.wanted).then(|| Takeover {
             words: format!("the node would change from {} to {}", shown(&self.wanted), shown(wanted)),
@@ -154,7 +156,7 @@ impl Backends {
         })
     }
 
-    /// Asks for a backend, from here on.
+    /// Sets the wanted backend.
     pub(super) fn want(&mut self, wanted: Backend, now: Instant) {
         if wanted == self.wanted {
             return;
@@ -165,17 +167,17 @@ impl Backends {
         self.change_at = (self.wanted != self.running).then_some(now);
     }
 
-    /// When a change is to be tried.
+    /// Returns the time of the next attempt to change the backend.
     pub(super) const fn change_at(&self) -> Option<Instant> {
         self.change_at
     }
 
-    /// When backends that leave are to be asked again.
+    /// Returns the time of the next `retire` call to a leaving backend.
     pub(super) fn leave_at(&self) -> Option<Instant> {
         (!self.leaving.is_empty()).then_some(self.leave_at)
     }
 
-    /// Why the Node does not run as it asks, with what is done about it.
+    /// Returns a warning if the backend that the Node selects could not take over.
     pub(super) fn warning(&self) -> Option<String> {
         let problem = self.problem.as_ref()?;
         let (wanted, running) = (shown(&self.wanted), shown(&self.running));
@@ -184,14 +186,14 @@ impl Backends {
         ))
     }
 
-    /// What all backends have done to the kernel.
+    /// Returns the kernel counters of all backends together.
     pub(super) fn counters(&self) -> KernelCounters {
         let leaving = self.leaving.iter().map(|leaving| leaving.dataplane.counters());
         leaving.chain([self.current.counters()]).fold(self.past, add)
     }
 
-    /// Tries to put the wanted backend in the place of the current one. Services of which `was_refused` is true do not
-    /// stop it.
+    /// Tries to replace the current backend by the wanted one. A rejected Service does not block the change
+    /// if `was_refused` returns true for it.
     pub(super) fn try_change(
         &mut self,
         desired: &Desired,
@@ -207,7 +209,7 @@ impl Backends {
                 if is_in_place {
                     new.abandon();
                 } else if let Err(error) = new.cleanup() {
-                    warn!(error = chain(&error), "what a failed change of mode left was not removed");
+                    warn!(error = chain(&error), "leftovers of a failed mode change were not removed");
                 }
                 Err(problem)
             }
@@ -246,8 +248,8 @@ impl Backends {
         message
     }
 
-    /// Lets those that leave do so, about once a second. Answers whether one of them may have taken something that is the
-    /// running one's.
+    /// Retires the leaving backends, about once a second. Returns true if one of them may have removed
+    /// objects of the active backend.
     pub(super) fn see_off(&mut self, now: Instant) -> bool {
         if now < self.leave_at {
             return false;
@@ -267,8 +269,8 @@ impl Backends {
         is_disturbed
     }
 
-    /// Removes what other modes have left in the kernel, as after an end between two steps of a change; answers it in
-    /// words. Modes that this machine lacks are passed over.
+    /// Removes leftovers of other modes from the kernel, as after a crash during a change, and returns their
+    /// descriptions. Modes that this machine does not support are skipped.
     pub(super) fn remove_leftovers(&mut self, asked: &BackendOptions) -> Vec<String> {
         let mut removed = Vec::new();
         for backend in candidates(&self.running, asked) {
@@ -286,9 +288,9 @@ impl Backends {
                     removed.push(format!("{count} objects of {name}"));
                 }
                 Ok(Err(error)) => {
-                    debug!(mode = name, error = chain(&error), "leftovers cannot be looked for")
+                    debug!(mode = name, error = chain(&error), "cannot check for leftovers")
                 }
-                Err(error) => debug!(mode = name, error = chain(&error), "leftovers cannot be looked for"),
+                Err(error) => debug!(mode = name, error = chain(&error), "cannot check for leftovers"),
             }
         }
         removed
@@ -296,19 +298,20 @@ impl Backends {
 }
 
 impl Leaving {
-    /// Asks it to leave; answers whether it has.
+    /// Retires the backend. Returns true once it is gone.
     fn is_gone(&mut self, now: Instant) -> bool {
         if now >= self.since + LEAVE_TIME_MAX {
             if !self.is_superseded
                 && let Err(error) = self.dataplane.cleanup()
             {
-                warn!(error = chain(&error), "the rest of a former proxy mode was not removed");
+                warn!(error = chain(&error), "the remaining objects of a former proxy mode were not removed");
             }
             return true;
         }
         if self.is_superseded {
             return match self.backend.mode {
-                // A relay in this process would end with it. One in another process has resigned, and ends by itself.
+                // A relay in this process would end when dropped. A relay in a separate process has already
+                // handed over and ends by itself.
                 ProxyMode::Userspace => now >= self.since + RELAY_TIME_MIN && is_idle(&mut *self.dataplane),
                 ProxyMode::Nftables | ProxyMode::Iptables | ProxyMode::Ipvs => true,
             };
@@ -321,7 +324,7 @@ impl Leaving {
                     warn!(
                         mode = self.backend.mode.as_str(),
                         error = text,
-                        "a former proxy mode cannot leave"
+                        "a former proxy mode cannot retire"
                     );
                     self.last_error = Some(text);
                 }
@@ -331,7 +334,7 @@ impl Leaving {
     }
 }
 
-/// Whether a relay has no connection left.
+/// Returns true if a relay has no open connection.
 fn is_idle(dataplane: &mut dyn Dataplane) -> bool {
     let traffic = dataplane.traffic();
     traffic.is_ok_and(|rows| rows.iter().all(|row| row.active.unwrap_or_default() == 0))
@@ -349,7 +352,8 @@ fn program(
     if let Some(error) = pass.failed.take() {
         return Err(text(error));
     }
-    // What a mode does not do is said of that Service; what the kernel refuses would be worse than before.
+    // Features that the mode does not support are reported per Service. A rejection by the kernel aborts the
+    // change, because it would be worse than before.
     let refused = pass.outcomes.iter().find_map(|(service, outcome)| match outcome {
         Outcome::Failed {
             reason: FailureReason::KernelRefused | FailureReason::VerificationFailed,
@@ -360,8 +364,8 @@ fn program(
     refused.map_or(Ok(pass), Err)
 }
 
-/// The backends whose objects could be there beside those of the running one. Names that are also kube-proxy's are looked
-/// for only if the node is asked to use them.
+/// Returns the backends whose leftovers may exist in addition to the active one's objects. kube-proxy's names
+/// are only included if the node is configured to use them.
 fn candidates(running: &Backend, asked: &BackendOptions) -> Vec<Backend> {
     let namings = match asked.naming {
         Naming::Tidegate => vec![Naming::Tidegate],

@@ -1,5 +1,6 @@
-//! Tells those who announce addresses what the kernel holds: before a pass what it will hold no longer, after it what it
-//! holds; and those who check endpoints what is to be checked, which does not depend on the kernel.
+//! Notifications for the announcers and the health checker. Before a pass the announcers learn which Services
+//! the kernel is about to lose, after the pass which ones it holds. Health checks follow the state directly,
+//! because they do not depend on the kernel.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -21,7 +22,7 @@ use crate::{
 };
 
 impl Agent {
-    /// Lets the addresses of the state be announced, as soon as the kernel holds what they lead to.
+    /// Attaches the announcer. Addresses are announced once the kernel holds their Services.
     pub fn announce_by(&mut self, announcing: Announcing) {
         self.announcing = announcing;
         let addresses = self.all_addresses();
@@ -29,14 +30,14 @@ impl Agent {
         self.announcing.follow(Following { addresses, is_old: true, key, ..Following::default() });
     }
 
-    /// Lets the prefixes of the state be announced to routers, as soon as the kernel holds what they lead to.
+    /// Attaches BGP routing. Prefixes are advertised once the kernel holds their Services.
     pub fn route_by(&mut self, mut routing: Routing) {
         let (bgp, addresses) = (Some(self.bgp()), self.all_addresses());
         routing.follow(bgp::Following { bgp, addresses, ..bgp::Following::default() });
         self.routing = Some(routing);
     }
 
-    /// Lets the endpoints of the state be checked.
+    /// Attaches the health checker.
     pub fn check_by(&mut self, checking: Checking) {
         self.checking = checking;
         let services = self.state.services().iter();
@@ -49,7 +50,7 @@ impl Agent {
         self.checking.follow(Changes { services, checkers });
     }
 
-    /// Brings what a batch has changed of what is checked; does not wait.
+    /// Sends the health check changes of a batch. Does not wait.
     pub(super) fn check_changes(&mut self, touched: &Touched) {
         let Touched { services, addresses: _, network, node: _, bgp: _ } = touched;
         for key in services {
@@ -61,7 +62,8 @@ impl Agent {
         self.checking.follow(Changes { services, checkers });
     }
 
-    /// Brings what a batch has changed; when it returns, what the kernel is about to lose is not announced any longer.
+    /// Sends the announcement changes of a batch. When this function returns, Services that the kernel is
+    /// about to lose are no longer announced.
     pub(super) fn announce_changes(&mut self, touched: &Touched) {
         let Touched { services, addresses, network, node: _, bgp } = touched;
         let (changing, closing): (BTreeSet<_>, BTreeSet<_>) = services
@@ -88,7 +90,8 @@ impl Agent {
         self.announcing.follow(Following { addresses, is_old: false, closing, changing, key });
     }
 
-    /// Says which Services with load balancer addresses the kernel holds after a pass, as far as the pass looked.
+    /// Reports which Services with load balancer addresses the kernel holds after a pass, within the scope of
+    /// the pass.
     pub(super) fn announce_outcomes(&mut self, scope: &Scope) {
         let gates = |services: &mut dyn Iterator<Item = &ServiceKey>| -> Vec<_> {
             services.filter_map(|service| Some((service.clone(), self.gate(service)?))).collect()

@@ -1,4 +1,4 @@
-//! What the loop does about states that would take away too much: it goes on with what it has, and says so.
+//! State guard in the loop: while a state is held back, the loop keeps the last good one and reports it.
 
 use std::time::Instant;
 
@@ -14,19 +14,19 @@ use crate::{
 };
 
 impl Agent {
-    /// Lets a guard judge the states of other lives of control's store.
+    /// Attaches the guard that checks full syncs from a different store epoch.
     pub fn guard_by(&mut self, guard: Guard) {
         self.guard = guard;
     }
 
-    /// What is left of a batch to be taken.
+    /// Passes a batch through the guard and returns the batch if it may be applied.
     pub(super) fn pass_guard(&mut self, batch: Batch, now: Instant) -> Option<Batch> {
         let was_holding = self.guard.is_holding();
         match self.guard.consider(&self.state, batch, wall_clock()) {
             Ok(Verdict::Take(batch)) => {
                 if was_holding {
-                    info!(position = %batch.position, "the state that was held back is not held any longer");
-                    let message = "what control offers does not take away too much any longer".to_owned();
+                    info!(position = %batch.position, "the state that was held back has been released");
+                    let message = "the state offered by control no longer removes too much".to_owned();
                     self.events.record(EventReason::StateReleased, message);
                 }
                 Some(batch)
@@ -48,10 +48,10 @@ impl Agent {
 
     pub(super) fn refuse(&self, fault: &StreamFault) {
         self.tally.feed_refusals.inc();
-        error!(%fault, "a batch was refused; the last good state stays");
+        error!(%fault, "a batch was rejected; the last good state stays");
     }
 
-    /// Looks for consent given on this machine, and says again what is held back.
+    /// Checks for a consent on this machine, and repeats the warning about the held state.
     pub(super) fn guard_turn(&mut self, now: Instant) {
         if !self.guard.is_holding() {
             return;
@@ -61,16 +61,16 @@ impl Agent {
             && let Reply::Confirmed(_) = self.confirm(epoch, now)
             && let Err(error) = consent::remove(&dir)
         {
-            warn!(%error, "the consent that was used cannot be removed; it counts for this epoch only");
+            warn!(%error, "the used consent cannot be removed; it is valid for this epoch only");
         }
         self.shout(now);
     }
 
-    /// Takes the state that is held back, if it is of this epoch.
+    /// Applies the held state if it is of this epoch.
     pub(super) fn confirm(&mut self, epoch: Epoch, now: Instant) -> Reply {
         match self.guard.confirm(epoch) {
             Ok((held, batch)) => {
-                warn!(offered = %held.offered, "the state that was held back was confirmed and is taken");
+                warn!(offered = %held.offered, "the state that was held back was confirmed and is applied");
                 let message = format!("{} was confirmed and is taken", held.offered);
                 self.events.record(EventReason::StateReleased, message);
                 self.take(batch, now);

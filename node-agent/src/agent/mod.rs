@@ -1,4 +1,4 @@
-//! The loop of a node, without a clock and without threads of its own: observe → plan → apply → verify, again and again.
+//! The control loop of a node: observe → plan → apply → verify. It has no clock and no threads of its own.
 //!
 //! ```text
 //!            batch ──▶ state ──▶ journal ──▶ derived ──▶ dirty Services
@@ -8,9 +8,9 @@
 //!                                     └── failed ──────┴──▶ outcomes, watermarks ──▶ status
 //!                                                      └──▶ stale flows, health check node ports
 //! ```
-//! One path: start, change, drift and recovery run the same pass over more or less; another mode that the Node asks for
-//! runs it with another backend (`backends`). What must not happen here: a kernel write before a first complete state is
-//! held, and work for a small change that grows with the number of Services.
+//! Start, change, drift and recovery run the same pass with a different scope. A change of mode runs the pass
+//! with another backend (`backends`). Invariants: no kernel write before the first complete state, and no
+//! work for a small change that grows with the number of Services.
 
 mod answers;
 mod backends;
@@ -58,20 +58,20 @@ use crate::{
     tally::Tally,
 };
 
-/// Time between two questions whether somebody else changed the kernel: the bound on how long drift lasts.
+/// Interval between drift checks: upper bound on the time for which drift goes undetected.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// A full look at the kernel may take at most one part in this many of the time, however often strangers change it.
+/// A full pass may take at most 1/10 of the time, however often other programs change the kernel.
 const PROBE_SHARE: u32 = 10;
-/// Wait after the first failed pass, and the longest one.
+/// Minimum and maximum delay after a failed pass.
 const RECOVERY_FLOOR: Duration = Duration::from_millis(100);
 const RECOVERY_CAP: Duration = Duration::from_secs(30);
-/// Wait before failed Services are tried again, and the longest one.
+/// Minimum and maximum delay before failed Services are retried.
 const RETRY_FLOOR: Duration = Duration::from_secs(1);
 const RETRY_CAP: Duration = Duration::from_secs(60);
-/// Longest time without a turn, for the upkeep of the journal.
+/// Maximum time between turns, for the upkeep of the journal.
 const TURN_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-/// The loop of a node.
+/// The control loop of a node.
 pub struct Agent {
     backends: Backends,
     defaults: ProxyDefaults,
@@ -95,16 +95,16 @@ pub struct Agent {
     verified: Option<Position>,
     last_failure: Option<String>,
     are_leftovers_removed: bool,
-    /// Whether flows may be left of a backend whose place another has taken.
+    /// True if flows of a replaced backend may be left.
     has_mode_changed: bool,
     announcing: Announcing,
-    /// Announces to routers; nothing in agents that do not.
+    /// BGP announcements; `None` in agents without BGP.
     routing: Option<Routing>,
     checking: Checking,
     refusals: refusals::Watch,
 }
 
-/// Everything is to be observed and looked at.
+/// A pending full pass: observe and apply everything.
 #[derive(Debug, Clone, Copy)]
 struct FullLook {
     cause: Cause,
@@ -118,36 +118,36 @@ enum Cause {
     Failure,
 }
 
-/// What an agent begins with.
+/// Construction parameters of an agent.
 pub struct Beginning {
-    /// Its node.
+    /// The node.
     pub node: Name,
-    /// Its kernel.
+    /// Access to the kernel.
     pub kernel: Kernel,
-    /// What it does where its Node says nothing.
+    /// Defaults for settings that the Node leaves out.
     pub defaults: ProxyDefaults,
-    /// Its journal.
+    /// The journal.
     pub journal: Journal,
-    /// What the journal held.
+    /// State restored from the journal.
     pub state: State,
-    /// Where it counts.
+    /// Counters.
     pub tally: Tally,
 }
 
-/// The ways to the kernel.
+/// Access to the kernel.
 pub struct Kernel {
-    /// Makes the backends.
+    /// Factory of backends.
     pub open: Opener,
-    /// The flows that it tracks.
+    /// The conntrack table.
     pub flows: Box<dyn FlowTable>,
 }
 
 impl Agent {
-    /// Begins with the state of the journal and opens the backend that it asks for; the kernel is not touched before the
-    /// first [`Self::turn`].
+    /// Creates an agent with the state of the journal and opens the backend that it selects. The kernel is
+    /// not touched before the first [`Self::turn`].
     ///
     /// # Errors
-    /// When neither that backend nor the one of the defaults can be opened.
+    /// Returns an error if neither that backend nor the default one can be opened.
     pub fn new(beginning: Beginning, now: Instant) -> Result<Self, OpenError> {
         let Beginning { node, kernel, defaults, journal, state, tally } = beginning;
         let fallback = defaults.backend(&model::wire::feed::NodeState::default());
@@ -187,7 +187,8 @@ impl Agent {
         })
     }
 
-    /// Takes a batch into state and journal, unless it is held back. The kernel follows at the next [`Self::turn`].
+    /// Applies a batch to state and journal, unless it is held back. The kernel is updated at the next
+    /// [`Self::turn`].
     pub fn receive(&mut self, batch: Batch, now: Instant) {
         if let Some(batch) = self.pass_guard(batch, now) {
             self.take(batch, now);
@@ -212,7 +213,7 @@ impl Agent {
         self.dirty.extend(followed.services);
     }
 
-    /// Does what is due. `random` spreads retries.
+    /// Does all work that is due. `random` adds jitter to retries.
     pub fn turn(&mut self, now: Instant, random: u64) {
         self.journal.maintain(&self.state, now);
         if self.state.position().is_none() {
@@ -241,7 +242,8 @@ impl Agent {
         }
     }
 
-    /// What does not wait for the kernel, and what waits until the kernel is as it should be.
+    /// Does the work that is independent of the kernel, and the work that waits until the kernel is
+    /// programmed.
     fn turn_rest(&mut self, now: Instant, random: u64) {
         self.clean_flows(now, random);
         if self.backends.see_off(now) {
@@ -264,7 +266,7 @@ impl Agent {
         self.readings.read(self.backends.current(), counted, now);
     }
 
-    /// When the next [`Self::turn`] has something to do, if nothing is received before.
+    /// Returns the time of the next due [`Self::turn`] if nothing is received earlier.
     #[must_use]
     pub fn next_turn(&self, now: Instant) -> Instant {
         let upkeep = now + TURN_INTERVAL_MAX;
@@ -272,7 +274,7 @@ impl Agent {
             return upkeep;
         }
         let kernel = match self.full_look {
-            // While a full look waits, nothing else is done before it.
+            // A pending full pass precedes all other kernel work.
             Some(look) => [Some(look.not_before), None, None],
             None => [Some(self.probe_at), self.retry_at, Some(self.readings.next_at(&self.cleaner, now))],
         };
@@ -285,15 +287,15 @@ impl Agent {
         kernel.into_iter().chain(rest).flatten().fold(upkeep, Instant::min)
     }
 
-    /// Ends: what was recorded is synced, the kernel stays exactly as it is.
+    /// Stops the agent: syncs the journal and leaves the kernel unchanged.
     ///
     /// # Errors
-    /// When the journal cannot be synced.
+    /// Returns an error if the journal cannot be synced.
     pub fn stop(self) -> std::io::Result<()> {
         self.journal.close()
     }
 
-    /// The state held.
+    /// Returns the current state.
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state

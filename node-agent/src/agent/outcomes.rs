@@ -1,4 +1,4 @@
-//! Which Services are not as they should be: what the kernel refused, joined with what cannot be carried out.
+//! Failures per Service: rejections by the kernel, failures of the agent itself, and unsupported features.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,13 +13,13 @@ use crate::{
     desired::{Derived, limit_message},
 };
 
-/// The failures that passes left behind.
+/// Current failures.
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
     refused: BTreeMap<ServiceKey, Failure>,
-    /// What the agent itself could not do; tried again by itself.
+    /// Failures of the agent itself, such as a health check port in use. The agent retries them.
     aside: BTreeMap<ServiceKey, Failure>,
-    /// What was shown last, kept while nothing changes so that a status costs nothing.
+    /// Cached list of failures, reused while nothing changes.
     shown: Option<Shown>,
 }
 
@@ -30,17 +30,17 @@ struct Shown {
 }
 
 impl Outcomes {
-    /// The Services that the kernel does not hold as it should; to be tried again.
+    /// Returns the Services that the kernel does not hold as desired; they are retried.
     pub(super) fn refused(&self) -> impl Iterator<Item = &ServiceKey> {
         self.refused.keys()
     }
 
-    /// Why the kernel does not hold a Service as it should, or the agent does not serve it.
+    /// Returns the failure of a Service in the kernel or in the agent.
     pub(super) fn failure(&self, service: &ServiceKey) -> Option<&Failure> {
         self.refused.get(service).or_else(|| self.aside.get(service))
     }
 
-    /// Takes what came of a pass; says whether a Service failed that had not failed before.
+    /// Merges the outcomes of a pass. Returns true if a Service failed that had not failed before.
     pub(super) fn take(
         &mut self,
         scope: &Scope,
@@ -59,7 +59,7 @@ impl Outcomes {
             let previous = before.remove(&service);
             match outcome {
                 Outcome::Verified if previous.is_some() => {
-                    info!(%service, "the Service is as it should be again")
+                    info!(%service, "the Service is programmed as desired again")
                 }
                 Outcome::Verified => {}
                 Outcome::Failed { reason, message } => {
@@ -80,7 +80,7 @@ impl Outcomes {
         has_new
     }
 
-    /// Takes what the agent itself could not do for Services; it replaces what was said before.
+    /// Replaces the failures of the agent itself.
     pub(super) fn set_aside<'a>(
         &mut self,
         failures: impl Iterator<Item = (&'a ServiceKey, &'a str)>,
@@ -95,10 +95,10 @@ impl Outcomes {
         self.shown = None;
     }
 
-    /// All failures, at most as many as a report may list, and their number.
+    /// Returns the failures, at most as many as a report may list, and their total number.
     pub(super) fn failures(&mut self, derived: &Derived) -> (Arc<BTreeMap<ServiceKey, Failure>>, u64) {
         let (unsupported, version) = (derived.unsupported(), derived.unsupported_version());
-        // A Service whose rules fail, too, is said to fail for those.
+        // A Service listed here that also has a failure in the rules is reported with that one.
         let aside = self.aside.iter().filter(|(service, _)| {
             !self.refused.contains_key(*service) && !unsupported.contains_key(*service)
         });
@@ -106,7 +106,7 @@ impl Outcomes {
         if let Some(shown) = self.shown.as_ref().filter(|shown| shown.unsupported_version == version) {
             return (Arc::clone(&shown.failures), total);
         }
-        // What the kernel refused comes first: it is news, while an unsupported field is in the Service for all to see.
+        // Kernel rejections come first: they are news, while an unsupported field is visible in the Service.
         let all = self.refused.iter().chain(aside).chain(unsupported).take(FAILURES_MAX);
         let failures = Arc::new(all.map(|(key, failure)| (key.clone(), failure.clone())).collect());
         self.shown = Some(Shown { failures: Arc::clone(&failures), unsupported_version: version });

@@ -1,4 +1,4 @@
-//! The passes: over what changed, over everything, and through another backend.
+//! Passes over changed Services, over everything, and through a new backend.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Agent {
-    /// Programs what batches touched, without looking at anything else.
+    /// Programs the changed Services only.
     pub(super) fn follow_changes(&mut self, now: Instant, random: u64) {
         if self.dirty.is_empty() && !self.are_networks_dirty {
             self.verified = self.state.position();
@@ -41,7 +41,7 @@ impl Agent {
 
     pub(super) fn look_at_everything(&mut self, cause: Cause, now: Instant, random: u64) {
         let begun = Instant::now();
-        // A pass may have failed because somebody took the ground from under it; then the repair is one of drift.
+        // If the failed pass was caused by another program's change, count the repair as drift.
         let is_drift = match cause {
             Cause::Start => false,
             Cause::Drift => true,
@@ -51,7 +51,7 @@ impl Agent {
             return self.fail(&error, now, random);
         }
         let pass = self.backends.current().apply(self.derived.desired(), &Scope::Everything);
-        // Strangers change their own rules; that says nothing about our flows.
+        // If only other programs' rules changed, our flows are unaffected.
         let depth = |writes| if is_drift && writes == 0 { Depth::Changes } else { Depth::Everything };
         let Some(writes) = self.conclude(pass, &Scope::Everything, depth, begun, now, random) else { return };
         self.full_look = None;
@@ -59,13 +59,13 @@ impl Agent {
         self.probe_at = now + PROBE_INTERVAL.max(begun.elapsed() * PROBE_SHARE);
         if is_drift && writes > 0 {
             self.tally.drift_repairs.inc();
-            warn!(writes, "the kernel had been changed by somebody else and was repaired");
+            warn!(writes, "the kernel state had been changed by another program and was repaired");
             let message = format!("somebody else had changed the kernel; {writes} objects were put right");
             self.events.record(EventReason::DriftRepaired, message);
         }
     }
 
-    /// Tries to put the backend that the Node asks for in the place of the one that runs.
+    /// Tries to replace the active backend by the one that the Node selects.
     pub(super) fn change_backend(&mut self, now: Instant, random: u64) {
         let begun = Instant::now();
         let refused: std::collections::BTreeSet<_> = self.outcomes.refused().cloned().collect();
@@ -93,7 +93,8 @@ impl Agent {
         }
     }
 
-    /// Takes over what came of a pass; answers the kernel writes, or nothing when it failed as a whole.
+    /// Records the result of a pass. Returns the number of kernel writes, or `None` if the pass failed as a
+    /// whole.
     fn conclude(
         &mut self,
         pass: Pass,
@@ -108,7 +109,7 @@ impl Agent {
         self.tally.kernel_writes.inc_by(writes);
         self.tally.pass_seconds.observe(begun.elapsed().as_secs_f64());
         debug!(writes, services = outcomes.len(), everything = *scope == Scope::Everything, "pass");
-        // The agent itself serves these ports, whatever the kernel says.
+        // The agent serves these ports itself, whatever the outcome in the kernel.
         self.health_ports.follow(scope, self.derived.desired());
         if let Some(error) = failed {
             self.fail(&error, now, random);
@@ -133,7 +134,7 @@ impl Agent {
         Some(writes)
     }
 
-    /// After a failure of the whole nothing is known of the kernel; everything is looked at again, but not at once.
+    /// Schedules a full pass, with backoff: after a failed pass the kernel state is unknown.
     fn fail(&mut self, error: &KernelError, now: Instant, random: u64) {
         self.tally.pass_failures.inc();
         let delay = self.recovery.next_delay(random);
@@ -150,9 +151,10 @@ impl Agent {
         self.last_failure = Some(text);
     }
 
-    /// Removes flows that would stay on targets that are gone.
+    /// Removes flows to targets that are gone.
     pub(super) fn clean_flows(&mut self, now: Instant, random: u64) {
-        // What a backend cuts itself goes first: whoever is made to speak must not find the connection in place.
+        // Expired connections of the backend are terminated first, so that the notified client does not find
+        // the connection still in place.
         if self.cleaner.is_deadline_over(now, wall_clock())
             && let Err(error) = self.backends.current().upkeep()
         {
@@ -169,7 +171,7 @@ impl Agent {
         };
         self.cleaner.tell(self.backends.current().take_cut(), now);
         if let Err(error) = cleaned {
-            let message = format!("stale flows were not removed, and are tried again: {error}");
+            let message = format!("stale flows were not removed; retrying: {error}");
             self.events.record(EventReason::ConntrackFailed, message);
         }
     }
@@ -184,7 +186,8 @@ impl Agent {
         self.outcomes.set_aside(failures, reason, self.derived.desired());
     }
 
-    /// Once, when everything is programmed: what another mode left before this agent's start.
+    /// Removes leftovers of another mode from before this agent's start. Runs once, when everything is
+    /// programmed.
     pub(super) fn remove_leftovers(&mut self) {
         if self.are_leftovers_removed || self.verified.is_none() || self.backends.change_at().is_some() {
             return;
@@ -192,7 +195,7 @@ impl Agent {
         self.are_leftovers_removed = true;
         let node: NodeState = self.defaults.fill(self.state.node());
         for removed in self.backends.remove_leftovers(&BackendOptions::of(&node.proxy)) {
-            let message = format!("what an earlier proxy mode had left was removed: {removed}");
+            let message = format!("leftovers of an earlier proxy mode were removed: {removed}");
             self.events.record(EventReason::LeftoversRemoved, message);
         }
     }

@@ -1,4 +1,4 @@
-//! How much goes through in a second: what was counted between two readings, by the time between them. Pure.
+//! Rates per second: the difference of two readings divided by the time between them. Pure.
 
 use std::{
     collections::BTreeMap,
@@ -7,10 +7,10 @@ use std::{
 
 use model::wire::traffic_counts::{Counts, Rates};
 
-/// Least time between two readings that make a rate: of less, a single connection would look like many.
+/// Minimum time between two readings of a rate. With less, a single connection would look like a high rate.
 const WINDOW_MIN: Duration = Duration::from_secs(1);
 
-/// The last readings of many things.
+/// Rate meter for many keys.
 #[derive(Debug)]
 pub(super) struct Meter<K> {
     last: Option<(Instant, BTreeMap<K, Counts>)>,
@@ -24,7 +24,8 @@ impl<K> Default for Meter<K> {
 }
 
 impl<K: Ord> Meter<K> {
-    /// Takes a reading. What was not there before was not counted before; of the first reading there are no rates.
+    /// Records a reading. Keys missing from the previous reading count from zero; the first reading yields no
+    /// rates.
     pub(super) fn read(&mut self, now: Instant, counts: BTreeMap<K, Counts>)
     where
         K: Clone,
@@ -44,7 +45,7 @@ impl<K: Ord> Meter<K> {
         self.last = Some((now, counts));
     }
 
-    /// The rates between the last two readings.
+    /// Returns the rates between the last two readings.
     pub(super) fn rates(&self, key: &K) -> Option<Rates> {
         self.rates.get(key).copied()
     }
@@ -56,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// Time and connections of readings → connections in a second after each.
+    /// Time and connections of readings → connections per second after each.
     #[test]
     fn rates_begin_with_the_second_reading_and_need_a_second() {
         let (mut meter, start) = (Meter::default(), Instant::now());

@@ -1,4 +1,5 @@
-//! Connections that endpoints refuse, where the backend sees it and a Service wants it to count: brought to whoever checks.
+//! Passive health checks: forwards refused connections from the backend to the health checker, for Services
+//! that enable them.
 
 use std::{
     collections::BTreeSet,
@@ -10,10 +11,10 @@ use tracing::debug;
 
 use crate::{dataplane::Dataplane, health::Checking};
 
-/// Time between two questions to the backend.
+/// Interval between queries to the backend.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Which Services want it, and when the backend is asked next.
+/// Services with passive health checks, and the time of the next query.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     services: BTreeSet<ServiceKey>,
@@ -21,7 +22,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Notes what a Service wants.
+    /// Adds or removes a Service.
     pub(super) fn note(&mut self, key: &ServiceKey, service: Option<&CompiledService>) {
         if service.and_then(|service| service.health_check.as_ref()).is_some_and(|check| check.passive) {
             self.services.insert(key.clone());
@@ -30,7 +31,7 @@ impl Watch {
         }
     }
 
-    /// Asks, if somebody wants to know and it is time.
+    /// Queries the backend if a Service has passive checks and the query is due.
     pub(super) fn turn(&mut self, dataplane: &mut dyn Dataplane, checking: &Checking, now: Instant) {
         if self.services.is_empty()
             || !dataplane.sees_refusals()
@@ -44,18 +45,18 @@ impl Watch {
                 refusals.retain(|row| self.services.contains(&row.service));
                 checking.refuse(refusals);
             }
-            // The checks go on without it.
-            Err(error) => debug!(%error, "who refuses connections was not read"),
+            // Active checks continue without this data.
+            Err(error) => debug!(%error, "refused connections could not be read"),
         }
     }
 
-    /// What is asked for and not carried out, in words.
+    /// Returns a warning if Services enable passive checks that the backend does not support.
     pub(super) fn warning(&self, dataplane: &dyn Dataplane) -> Option<String> {
         let first = self.services.first().filter(|_| !dataplane.sees_refusals())?;
         let (count, mode) = (self.services.len(), dataplane.mode().as_str());
         Some(format!(
-            "healthCheck.passive of {count} Services, such as {first}, is not carried out: in {mode} mode nobody sees that \
-             endpoints refuse connections"
+            "healthCheck.passive of {count} Services, such as {first}, has no effect: {mode} mode cannot \
+             detect that endpoints refuse connections"
         ))
     }
 }

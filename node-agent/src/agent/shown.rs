@@ -1,10 +1,10 @@
-//! What the loop says of itself.
+//! Status of the loop.
 
 use super::Agent;
 use crate::{clock::wall_clock, dataplane::KernelCounters, desired::limit_message, status::Status};
 
 impl Agent {
-    /// Where the agent is.
+    /// Returns the current status.
     #[must_use]
     pub fn status(&mut self) -> Status {
         let (failures, failures_total) = self.outcomes.failures(&self.derived);

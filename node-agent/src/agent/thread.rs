@@ -1,4 +1,4 @@
-//! The one thread that owns the kernel: kernel calls block, so they are kept away from the runtime.
+//! The thread that owns the kernel. Kernel calls block, so they are kept off the async runtime.
 
 use std::{io, thread::JoinHandle, time::Instant};
 
@@ -11,25 +11,25 @@ use tokio::{
 use super::Agent;
 use crate::{ask::Errand, entropy, feed::machine::Batch, status::Status, told::Beats};
 
-/// Batches that wait for the loop. When it is full the feed stops reading, and control squashes what follows.
+/// Capacity of the batch queue. When it is full the feed stops reading, and control merges further changes.
 pub const BATCHES_WAITING_MAX: usize = 64;
 
-/// The ends of the loop's thread that others hold.
+/// Handles of the loop thread for the other parts of the agent.
 pub struct Running {
-    /// The thread; ends when every sender of batches is gone.
+    /// The thread. Ends when all batch senders are dropped.
     pub thread: JoinHandle<io::Result<()>>,
-    /// Where the agent is.
+    /// Status of the agent.
     pub status: watch::Receiver<Status>,
-    /// Comes when the first turn is over.
+    /// Fires after the first turn.
     pub first_turn: oneshot::Receiver<()>,
-    /// How often the loop went round.
+    /// Counter of loop iterations.
     pub beats: Beats,
 }
 
-/// Starts the loop on a thread of its own.
+/// Starts the loop on its own thread.
 ///
 /// # Errors
-/// When no thread can be made.
+/// Returns an error if the thread cannot be created.
 pub fn spawn(
     mut agent: Agent,
     batches: mpsc::Receiver<Batch>,
@@ -46,22 +46,22 @@ pub fn spawn(
     Ok(Running { thread, status, first_turn, beats })
 }
 
-/// What the loop is brought.
+/// Input queues of the loop.
 struct Inlets {
     batches: mpsc::Receiver<Batch>,
     errands: mpsc::Receiver<Errand>,
 }
 
-/// What came first.
+/// Next input.
 enum Brought {
-    /// A change; `None` when there will be none any longer.
+    /// A change; `None` if all senders are gone.
     Batch(Option<Batch>),
     /// A question.
     Errand(Errand),
 }
 
 impl Inlets {
-    /// Changes go before questions.
+    /// Returns the next input. Changes take precedence over questions.
     async fn next(&mut self) -> Brought {
         tokio::select! {
             biased;
@@ -71,7 +71,7 @@ impl Inlets {
     }
 }
 
-/// What the loop tells others.
+/// Outputs of the loop.
 struct Ends {
     publish: watch::Sender<Status>,
     first_turn: oneshot::Sender<()>,
@@ -88,15 +88,15 @@ fn run(mut agent: Agent, mut inlets: Inlets, ends: Ends, runtime: &Handle) -> io
         let status = agent.status();
         publish.send_if_modified(|shown| std::mem::replace(shown, status.clone()) != status);
         if let Some(first_turn) = first_turn.take() {
-            // Whoever waited may have gone; the loop goes on either way.
+            // The receiver may be gone; the loop continues either way.
             let _gone = first_turn.send(());
         }
-        // Answered behind the turn, so that what was received before the question is in the kernel.
+        // Answered after the turn, so that everything received before the question is in the kernel.
         if let Some(errand) = errand.take() {
             errand.carry_out(|question| agent.answer(question));
         }
         let deadline = agent.next_turn(Instant::now());
-        // The deadline is made inside the runtime, whose clock it needs.
+        // The timeout is created inside the runtime, because it needs the runtime's clock.
         let received = runtime.block_on(async { timeout_at(deadline.into(), inlets.next()).await });
         match received {
             Ok(Brought::Batch(Some(batch))) => agent.receive(batch, Instant::now()),
@@ -104,7 +104,7 @@ fn run(mut agent: Agent, mut inlets: Inlets, ends: Ends, runtime: &Handle) -> io
             Ok(Brought::Errand(brought)) => errand = Some(brought),
             Err(_elapsed) => continue,
         }
-        // What has piled up meanwhile takes effect in one pass.
+        // Queued batches are applied in one pass.
         for _ in 0..BATCHES_WAITING_MAX {
             let Ok(batch) = inlets.batches.try_recv() else { break };
             agent.receive(batch, Instant::now());

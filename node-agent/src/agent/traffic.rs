@@ -1,5 +1,5 @@
-//! What went through each Service, read when there is nothing else to do: what the backend counts, and where that is
-//! connections only, what connection tracking knows of them beside.
+//! Traffic per Service, sampled while the loop is otherwise idle. Combines the counters of the backend with
+//! connection tracking for backends that count connections only.
 
 use std::{
     collections::BTreeMap,
@@ -24,50 +24,50 @@ use crate::{
     dataplane::{Dataplane, Traffic},
 };
 
-/// Time between two readings.
+/// Interval between samples.
 const TRAFFIC_INTERVAL: Duration = Duration::from_secs(10);
-/// Time between two readings while somebody may wait for connections to end.
+/// Interval between samples while a target drains, so that the end of its connections is noticed soon.
 const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
-/// How long after something began to drain it is read that often, even if nothing is open.
+/// Duration of the short interval after a drain began, even without open connections.
 const DRAIN_WATCH: Duration = Duration::from_secs(15);
-/// A reading may take at most one part in this many of the time.
+/// A sample may take at most 1/100 of the time.
 const TRAFFIC_SHARE: u32 = 100;
-/// The same while something drains.
+/// The same limit during a drain: 1/20.
 const DRAIN_SHARE: u32 = 20;
 
-/// The traffic of each Service, by target. What was never used has no row: most targets of a large cluster are given nothing
-/// by most nodes, and neither they nor control should keep noughts of them.
+/// Traffic per Service and target. Unused targets have no row: most nodes send no traffic to most targets of
+/// a large cluster, and rows of zeros would waste memory here and in control.
 pub type TrafficByService = BTreeMap<ServiceKey, Vec<TargetTraffic>>;
 
 /// A target of a Service.
 type Row = (ServiceKey, Protocol, Target);
 
-/// What is read beside the backend.
+/// Inputs of a sample other than the backend.
 pub(super) struct Counted<'a> {
-    /// Knows the flows.
+    /// Source of the flows.
     pub(super) cleaner: &'a mut Cleaner,
-    /// The networks that tell which addresses node ports answer at.
+    /// Networks, which define the addresses of node ports.
     pub(super) networks: &'a Networks,
-    /// How far the node is.
+    /// Verified position of the node.
     pub(super) position: Option<Position>,
 }
 
-/// The last reading, and when the next one is due.
+/// Latest sample and the schedule of the next one.
 #[derive(Debug)]
 pub(super) struct Readings {
     last: Arc<TrafficByService>,
-    /// What the backend counted last.
+    /// Latest counters of the backend.
     rows: Vec<Traffic>,
     meter: Meter<Row>,
     position: Option<Position>,
     next_at: Instant,
-    /// When the next reading is due if something drains.
+    /// Time of the next sample during a drain.
     next_drain_at: Instant,
     has_read_flows: bool,
-    /// How often something had begun or ended to drain when it was last looked at, and until when it is watched.
+    /// Version of the set of draining targets at the last check, and the end of the short interval.
     drains_known: u64,
     watch_until: Instant,
-    /// Whether a target that drains has a connection.
+    /// True if a draining target has a connection.
     is_draining: bool,
 }
 
@@ -87,28 +87,28 @@ impl Readings {
         }
     }
 
-    /// When the next reading is due.
+    /// Returns the time of the next sample.
     pub(super) fn next_at(&self, cleaner: &Cleaner, now: Instant) -> Instant {
         if self.is_hurried(cleaner, now) { self.next_drain_at.min(self.next_at) } else { self.next_at }
     }
 
-    /// The last reading.
+    /// Returns the latest sample.
     pub(super) fn last(&self) -> Arc<TrafficByService> {
         Arc::clone(&self.last)
     }
 
-    /// How far the node was when it was taken.
+    /// Returns the verified position at the time of the sample.
     pub(super) const fn position(&self) -> Option<Position> {
         self.position
     }
 
-    /// Reads what is counted, if it is time.
+    /// Takes a sample if one is due.
     pub(super) fn read(&mut self, dataplane: &mut dyn Dataplane, counted: Counted<'_>, now: Instant) {
         let Counted { cleaner, networks, position } = counted;
         let begun = Instant::now();
         let by_flows = dataplane.is_counted_by_flows();
         if by_flows && !self.has_read_flows {
-            // What flows carried before is not this agent's to count; from here on it is.
+            // The first reading sets the baseline: bytes that flows carried earlier are not counted.
             self.has_read_flows = cleaner.read_flows(networks).is_ok();
         }
         let is_hurried = self.is_hurried(cleaner, now);
@@ -121,12 +121,12 @@ impl Readings {
         if !is_due && !is_drain_due {
             return;
         }
-        // The rules of a backend that counts by flows say nothing about connections that end.
+        // A backend that counts by flows has no data about ending connections in its rules.
         let read = if is_due || !by_flows { dataplane.traffic().map(Some) } else { Ok(None) };
         match read {
             Ok(Some(rows)) => self.rows = rows.into_iter().filter(is_used).collect(),
             Ok(None) => {}
-            // The figures stay as they were; nobody's traffic depends on them.
+            // The previous figures stay; no traffic depends on them.
             Err(error) => return self.give_up(&error, now),
         }
         let flows = if by_flows {
@@ -158,8 +158,8 @@ impl Readings {
         self.next_drain_at = self.next_at;
     }
 
-    /// Makes one picture of what was read. `flows` says whether what flows carry is counted, where they were read, and
-    /// `whole_at` when everything was read, connections as well.
+    /// Combines backend counters and flows into a sample. `flows` is `Some` if flows were read, and true if
+    /// their bytes are counted. `whole_at` is the time of the reading if backend counters were read as well.
     fn take(&mut self, cleaner: &Cleaner, flows: Option<bool>, whole_at: Option<Instant>) {
         let mut rows: BTreeMap<Row, Traffic> = BTreeMap::new();
         for row in &self.rows {
@@ -200,7 +200,7 @@ impl Readings {
                 service: service.clone(),
                 protocol,
                 target: *target,
-                // A target that goes is in no rule any more, but its connections were given to it.
+                // A draining target is in no rule any more, so its connection count is the previous one.
                 connections: self.connections_before(service, protocol, target),
                 packets: is_counted.then_some(0),
                 bytes: is_counted.then_some(0),
@@ -250,7 +250,7 @@ fn by_service(rows: BTreeMap<Row, Traffic>, meter: &Meter<Row>) -> TrafficByServ
     traffic
 }
 
-/// Whether anything was counted.
+/// Returns true if any counter is above zero.
 fn is_used(row: &Traffic) -> bool {
     let any = |figure: Option<u64>| figure.is_some_and(|figure| figure > 0);
     row.connections > 0
@@ -261,7 +261,7 @@ fn is_used(row: &Traffic) -> bool {
         || row.failed.is_some_and(|failed| failed != TargetFailures::default())
 }
 
-/// What of a row is counted, and not of the moment.
+/// Returns the cumulative counters of a row, without gauges.
 fn counts(row: &Traffic) -> Counts {
     let Traffic {
         service: _,

@@ -37,7 +37,7 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Told<K, V> {
         *self = Self::new(self.per_report_max);
     }
 
-    /// What control has not been told, at most as much as a report may carry.
+    /// Returns the rows not yet delivered, at most as many as a report may carry.
     #[must_use]
     pub fn news(&self, all: &OrdMap<K, V>) -> News<K, V> {
         self.news_by(all, |_| 1)

@@ -1,10 +1,12 @@
-//! What flows carry and how many are open, by frontend and target: sums over readings of the kernel's table. Pure.
+//! Flow accounting: bytes, packets and open flows by frontend and target, summed over readings of the
+//! conntrack table. Pure.
 //!
-//! The kernel counts by flow (`nf_conntrack_acct`), and forgets a count with its flow. What a flow carried since the reading
-//! before is added to a sum that never falls; only what it carried after its last reading is missed. An entry outlives its
-//! connection by ten seconds or more (`nf_conntrack_tcp_timeout_close` and its siblings), which is the time between readings,
-//! so that short connections are counted whole unless the table is full or readings are rare because it is huge.
-//! What flows had carried before the first reading belongs to whoever counted then.
+//! The kernel counts per flow (`nf_conntrack_acct`) and drops a counter with its flow. The increase since the
+//! previous reading is added to a sum that never decreases; only the traffic after the last reading of a flow
+//! is missed. An entry outlives its connection by ten seconds or more (`nf_conntrack_tcp_timeout_close` and
+//! its siblings), which equals the interval between readings. Short connections are therefore counted
+//! completely, unless the table is full or so large that readings are rare. Traffic before the first reading
+//! is not counted here, because the previous process has counted it.
 
 use std::collections::BTreeMap;
 
@@ -12,32 +14,32 @@ use model::program::{Frontend, Target};
 
 use super::Flow;
 
-/// Flows whose counts are remembered from one reading to the next: the largest default of `nf_conntrack_max`, some 16 MB.
-/// What further ones carry is not counted, but that they are open is.
+/// Maximum number of flows remembered between readings: the largest default of `nf_conntrack_max`, about 16
+/// MB. Further flows count as open, but their traffic is not counted.
 pub const FLOWS_KEPT_MAX: usize = 262_144;
 
-/// What tells a flow from others that live at the same time.
+/// Key of a flow, unique among the flows that exist at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowId {
-    /// The kernel's number of the entry, which is a hash.
+    /// The kernel's id of the conntrack entry, which is a hash.
     pub id: u32,
-    /// The client's port, so that two with the same hash are told apart.
+    /// Port of the client; distinguishes two flows with the same hash.
     pub client_port: u16,
-    /// The port of the target.
+    /// Port of the target.
     pub target_port: u16,
 }
 
-/// What was carried, in both directions.
+/// Traffic in both directions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Carried {
     /// Packets.
     pub packets: u64,
-    /// Bytes, with headers from the network layer up.
+    /// Bytes, including headers from the network layer up.
     pub bytes: u64,
 }
 
 impl Carried {
-    /// Adds what else was carried.
+    /// Adds other traffic.
     pub fn add(&mut self, other: &Self) {
         let Self { packets, bytes } = other;
         self.packets = self.packets.saturating_add(*packets);
@@ -45,37 +47,37 @@ impl Carried {
     }
 
     fn since(&self, before: &Self) -> Self {
-        // A lower count is that of another flow with the same number.
+        // A lower counter belongs to a new flow with the same id.
         let grown = |new: u64, old: u64| new.checked_sub(old).unwrap_or(new);
         Self { packets: grown(self.packets, before.packets), bytes: grown(self.bytes, before.bytes) }
     }
 }
 
-/// A flow as it is seen in one reading.
+/// A flow in one reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sighting {
-    /// Where it goes.
+    /// Addresses and ports of the flow.
     pub flow: Flow,
-    /// Which one it is.
+    /// Key of the flow.
     pub id: FlowId,
-    /// What it carried since it began, if that is counted.
+    /// Traffic since the flow began, if counted.
     pub carried: Option<Carried>,
-    /// Whether at least one direction is open; of connectionless protocols, whether both sides were heard.
+    /// True if at least one direction is open; for connectionless protocols, if both sides have sent packets.
     pub is_open: bool,
 }
 
-/// The flows of one target through one frontend.
+/// Sums of the flows to one target through one frontend.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flows {
-    /// What was carried since the first reading, by those that are gone as well.
+    /// Traffic since the first reading, ended flows included.
     pub carried: Carried,
-    /// Those that are open.
+    /// Number of open flows.
     pub active: u64,
-    /// Those that are known and not open.
+    /// Number of tracked flows that are not open.
     pub inactive: u64,
 }
 
-/// The sums.
+/// Sums over all readings.
 #[derive(Debug, Default)]
 pub struct Account {
     seen: BTreeMap<FlowId, Carried>,
@@ -83,7 +85,7 @@ pub struct Account {
     has_read: bool,
 }
 
-/// A reading while it is taken; nothing of it counts before it is complete.
+/// A reading in progress. It takes effect only when it is complete.
 #[derive(Debug, Default)]
 pub struct Reading {
     seen: BTreeMap<FlowId, Carried>,
@@ -91,7 +93,8 @@ pub struct Reading {
 }
 
 impl Account {
-    /// Takes in one flow of a reading. A flow that is shown twice, because the table changed under the reading, counts once.
+    /// Adds one flow to a reading. A flow listed twice, because the table changed during the dump, counts
+    /// once.
     pub fn see(&self, reading: &mut Reading, at: (Frontend, Target), sighting: &Sighting) {
         let Sighting { flow: _, id, carried, is_open } = sighting;
         if reading.seen.contains_key(id) {
@@ -114,7 +117,7 @@ impl Account {
         }
     }
 
-    /// Takes over a complete reading. Sums of targets that are not current and have no flow are forgotten.
+    /// Merges a complete reading. Sums of targets that are neither current nor have a flow are dropped.
     pub fn conclude(&mut self, reading: Reading, is_current: impl Fn(&Frontend, &Target) -> bool) {
         let Reading { seen, mut flows } = reading;
         for (at, before) in &self.flows {
@@ -127,7 +130,7 @@ impl Account {
         *self = Self { seen, flows, has_read: true };
     }
 
-    /// The sums, by frontend and target.
+    /// Iterates over the sums, by frontend and target.
     pub fn flows(&self) -> impl Iterator<Item = (&Frontend, &Target, &Flows)> {
         self.flows.iter().map(|((frontend, target), flows)| (frontend, target, flows))
     }
@@ -156,19 +159,19 @@ mod tests {
         Sighting { flow, id, carried: Some(Carried { packets: bytes / 100, bytes }), is_open }
     }
 
-    /// Readings → bytes, open, and other flows after each.
+    /// Readings → bytes, open flows, and other flows after each.
     #[test]
     fn sums_never_fall_and_begin_with_the_first_reading() {
         let mut account = Account::default();
         for (sightings, bytes, active, inactive) in [
-            // What was carried before anybody looked.
+            // Traffic from before the first reading.
             (vec![flow(1, 5000, true)], 0, 1, 0),
             (vec![flow(1, 5100, true), flow(2, 700, true)], 800, 2, 0),
-            // One is closing, and shown twice.
+            // One flow is closing, and listed twice.
             (vec![flow(1, 5100, true), flow(2, 900, false), flow(2, 900, false)], 1000, 1, 1),
             (vec![flow(1, 5200, true)], 1100, 1, 0),
             (vec![], 1100, 0, 0),
-            // The number of a flow is given again.
+            // The id of a flow is reused.
             (vec![flow(1, 300, true)], 1400, 1, 0),
         ] {
             let mut reading = Reading::default();
@@ -181,6 +184,6 @@ mod tests {
             assert_eq!(found, [Flows { carried, active, inactive }], "{sightings:?}");
         }
         account.conclude(Reading::default(), |_, _| false);
-        assert_eq!(account.flows().count(), 0, "what is not current and has no flow is forgotten");
+        assert_eq!(account.flows().count(), 0, "sums that are not current and have no flow are dropped");
     }
 }

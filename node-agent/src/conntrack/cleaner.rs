@@ -1,4 +1,4 @@
-//! Carries out what is due, with deadlines and retries; the clock is the caller's.
+//! Deletion of stale flows, with deadlines and retries. The caller provides the time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,19 +27,19 @@ use crate::{
     dataplane::{Desired, Outcome, Scope},
 };
 
-/// Wait after the first failure, and the longest one.
+/// Minimum and maximum delay after a failure.
 const RETRY_FLOOR: Duration = Duration::from_millis(100);
 const RETRY_CAP: Duration = Duration::from_secs(30);
-/// Targets whose connections wait for a deadline. Beyond, connections are cut without one: the memory of a node that
-/// loses targets for a day must end somewhere.
+/// Maximum number of targets with a pending deadline, to bound the memory of a node that loses targets for a
+/// day. Beyond it, connections are terminated without a deadline.
 const DRAINS_MAX: usize = 100_000;
 
-/// When connections are cut.
+/// Time at which connections are terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deadline {
-    /// By the removal policy: some time after it fell due.
+    /// Set by the removal policy: a fixed time after the target was removed.
     After(Instant),
-    /// As somebody asked, by the clock of the node.
+    /// Set by the user, as wall-clock time.
     At(Timestamp),
 }
 
@@ -52,12 +52,12 @@ impl Deadline {
     }
 }
 
-/// Keeps the tracked flows in step with what is programmed.
+/// Keeps the conntrack table consistent with the programmed state.
 pub struct Cleaner {
     table: Box<dyn FlowTable>,
     programmed: Programmed,
     dues: Dues,
-    /// When the connections of a target that is gone are cut.
+    /// Deadlines of the connections of removed targets.
     deadlines: BTreeMap<(Frontend, Target), Deadline>,
     account: Account,
     retry: Backoff,
@@ -66,7 +66,7 @@ pub struct Cleaner {
 }
 
 impl Cleaner {
-    /// Begins without knowledge of what is programmed; the first pass over everything brings it.
+    /// Creates a cleaner without programmed state; the first full pass provides it.
     #[must_use]
     pub fn new(table: Box<dyn FlowTable>) -> Self {
         Self {
@@ -81,13 +81,14 @@ impl Cleaner {
         }
     }
 
-    /// Flows deleted so far.
+    /// Returns the number of flows deleted so far.
     #[must_use]
     pub const fn deleted(&self) -> u64 {
         self.deleted
     }
 
-    /// Takes over what came of a pass. `depth` says whether flows may be stale for which this pass is not the reason.
+    /// Applies the outcomes of a pass. `depth` states whether flows may be stale for reasons other than this
+    /// pass.
     pub fn follow(
         &mut self,
         scope: &Scope,
@@ -103,9 +104,9 @@ impl Cleaner {
             let program = desired.programs.get(&service).map(|desired| &desired.program);
             let program = match outcomes.get(&service) {
                 Some(Outcome::Verified) => program.cloned(),
-                // Nothing of it is programmed.
+                // The kernel holds nothing of this Service.
                 Some(Outcome::Failed { reason: FailureReason::Unsupported, .. }) => None,
-                // What is in the kernel is not known; it will be tried again.
+                // The kernel state of this Service is unknown; the pass is retried.
                 Some(Outcome::Failed { .. }) => continue,
                 None if program.is_some() => continue,
                 None => None,
@@ -114,10 +115,10 @@ impl Cleaner {
         }
     }
 
-    /// Counts the flows on targets of frontends, if they can be found without a look at all flows.
+    /// Counts the flows to targets of frontends. Returns `None` if that would take a scan of all flows.
     ///
     /// # Errors
-    /// When the table cannot be read.
+    /// Returns an error if the table cannot be read.
     pub fn count(&mut self, targets: &BTreeSet<(Frontend, Target)>) -> io::Result<Option<u64>> {
         if targets.is_empty() {
             return Ok(Some(0));
@@ -131,18 +132,18 @@ impl Cleaner {
         Ok(Some(count))
     }
 
-    /// Forgets what is due: the flows of the backend that runs are not to be found in the table.
+    /// Clears all due work, because the table does not show the flows of the active backend.
     pub fn forget_dues(&mut self) {
         self.dues = Dues::default();
         self.deadlines.clear();
         self.not_before = None;
     }
 
-    /// Moves flows of connectionless protocols to the relays of a backend that has just taken over; from here on their
-    /// targets are not to be seen in the table.
+    /// Deletes flows of connectionless protocols when a relay backend takes over, so that their next packets
+    /// reach a relay. Afterwards the real targets are no longer visible in the table.
     ///
     /// # Errors
-    /// When the table cannot be read or written.
+    /// Returns an error if the table cannot be read or written.
     pub fn hand_over_to_relays(&mut self, networks: &Networks, now: Instant) -> io::Result<()> {
         let swept = if self.dues.is_empty() { Ok(0) } else { self.sweep(networks, true, now) };
         self.forget_dues();
@@ -150,10 +151,10 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Does what is due, in one walk of the table, or none. `wall` is the time of the node's clock.
+    /// Processes all due work in a single walk of the table, or none. `wall` is the node's wall-clock time.
     ///
     /// # Errors
-    /// When the table cannot be read or written; it is tried again later.
+    /// Returns an error if the table cannot be read or written; the work is retried later.
     pub fn run(&mut self, networks: &Networks, now: Instant, wall: Timestamp, random: u64) -> io::Result<()> {
         self.table.tell_again(now);
         self.schedule_drains(now);
@@ -167,7 +168,7 @@ impl Cleaner {
         }
         match self.sweep(networks, false, now) {
             Ok(deleted) => {
-                debug!(deleted, frontends = self.dues.len(), "connection tracking cleaned");
+                debug!(deleted, frontends = self.dues.len(), "conntrack table cleaned");
                 self.deleted += deleted;
                 self.dues = Dues::default();
                 self.not_before = None;
@@ -184,19 +185,19 @@ impl Cleaner {
         }
     }
 
-    /// Tells clients that their connections are gone, though not by a look at the table.
+    /// Notifies clients of connections that were terminated by other means than this cleaner.
     pub fn tell(&mut self, clients: Vec<Nudge>, now: Instant) {
         self.table.tell(clients, now);
     }
 
-    /// Whether connections are to be cut whose time is over.
+    /// Returns true if connections have passed their deadline.
     #[must_use]
     pub fn is_deadline_over(&self, now: Instant, wall: Timestamp) -> bool {
         self.deadlines.values().any(|deadline| deadline.is_over(now, wall))
     }
 
-    /// When [`Self::run`] has something to do, if nothing is programmed before and the caller looks about once a second:
-    /// for a clock that may be set, nothing else can be told.
+    /// Returns the time at which [`Self::run`] next has work to do, assuming no change and calls about once a
+    /// second. Wall-clock deadlines are not included, because the clock may be set.
     #[must_use]
     pub fn next_run(&self) -> Option<Instant> {
         let after = |deadline: &Deadline| match deadline {
@@ -206,10 +207,10 @@ impl Cleaner {
         self.not_before.or_else(|| self.deadlines.values().filter_map(after).min())
     }
 
-    /// Reads what flows carry and how many are open. Answers whether what they carry is counted.
+    /// Reads packets, bytes and the number of open flows. Returns true if packets and bytes are counted.
     ///
     /// # Errors
-    /// When the table cannot be read; then the sums stay as they were.
+    /// Returns an error if the table cannot be read; the sums then keep their previous values.
     pub fn read_flows(&mut self, networks: &Networks) -> io::Result<bool> {
         let is_counted = self.table.count();
         let local = self.local_addresses(networks, false)?;
@@ -225,7 +226,7 @@ impl Cleaner {
         Ok(is_counted)
     }
 
-    /// What was read last, by Service and target.
+    /// Returns the latest reading by Service and target.
     pub fn flows(&self) -> impl Iterator<Item = (&ServiceKey, &Frontend, &Target, &Flows)> {
         let flows = self.account.flows();
         flows.filter_map(|(frontend, target, flows)| {
@@ -233,7 +234,7 @@ impl Cleaner {
         })
     }
 
-    /// What is programmed.
+    /// Returns the programmed state.
     #[must_use]
     pub const fn programmed(&self) -> &Programmed {
         &self.programmed
@@ -259,14 +260,20 @@ impl Cleaner {
 
     fn schedule(&mut self, frontend: Frontend, target: Target, at: Deadline) {
         if self.deadlines.len() >= DRAINS_MAX && !self.deadlines.contains_key(&(frontend, target)) {
-            warn!(?frontend, ?target, "too many targets drain; the connections of this one are cut at once");
+            warn!(
+                ?frontend,
+                ?target,
+                "too many targets drain; the connections of this target are cut at \
+                                       once"
+            );
             self.dues.add_gone(frontend, target);
             return;
         }
         self.deadlines.entry((frontend, target)).or_insert(at);
     }
 
-    /// Makes due what has waited long enough; a target that has come back keeps its connections.
+    /// Moves targets past their deadline to the due work. A target that has been added again keeps its
+    /// connections.
     fn take_deadlines(&mut self, now: Instant, wall: Timestamp) {
         let (programmed, dues) = (&self.programmed, &mut self.dues);
         self.deadlines.retain(|(frontend, target), at| {

@@ -1,4 +1,4 @@
-//! The flows of the kernel of this network namespace. Nothing is decided here.
+//! Access to the conntrack table of this network namespace. Contains no decisions.
 
 use std::{collections::BTreeSet, fs, io, net::IpAddr, time::Instant};
 
@@ -13,20 +13,20 @@ use crate::{
     netlink::socket::{Netlink, Protocol},
 };
 
-/// Whether the kernel counts what flows carry.
+/// Sysctl that enables flow counters.
 const ACCOUNTING: &str = "/proc/sys/net/netfilter/nf_conntrack_acct";
 
-/// The flows of the kernel, over a socket of its own that is made when it is first needed.
+/// Conntrack table of the kernel, over its own netlink socket, which is opened on first use.
 #[derive(Default)]
 pub struct KernelFlows {
     netlink: Option<Netlink>,
     nudger: nudge::Nudger,
 }
 
-/// The clients of open TCP connections among the flows that are meant, of those that the filter lets through.
+/// Returns the clients of open TCP connections that pass the filter and for which `is_meant` returns true.
 ///
 /// # Errors
-/// When the kernel does not show its table.
+/// Returns an error if the kernel does not dump its table.
 pub fn clients(filter: &Filter, is_meant: impl Fn(&Flow) -> bool) -> io::Result<Vec<Nudge>> {
     let mut netlink = Netlink::open(Protocol::Netfilter)?;
     netlink.dump(&wire::dump(filter), Vec::new, |clients, answer| {
@@ -52,9 +52,9 @@ impl FlowTable for KernelFlows {
                 Ok(())
             })?;
         let errnos = netlink.ask(&deletions, |_, _| Ok(()))?;
-        // After a failure the socket is not kept: answers may still be on their way to it.
+        // The socket is dropped after a failure, because responses may still arrive on it.
         self.netlink = Some(netlink);
-        // An entry that went by itself in the meantime is refused, and that is as good.
+        // An entry that expired in the meantime yields an error, which is as good as a deletion.
         let deleted = errnos.iter().filter(|errno| **errno == 0).count();
         let is_deleted = |(errno, client): (&i32, _)| if *errno == 0 { client } else { None };
         let clients: Vec<_> = errnos.iter().zip(clients).filter_map(is_deleted).collect();

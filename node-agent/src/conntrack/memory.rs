@@ -1,4 +1,4 @@
-//! A table of flows in memory: the fake of tests, and the table of simulated agents.
+//! In-memory conntrack table for tests and simulated agents.
 
 use std::{
     collections::BTreeSet,
@@ -9,7 +9,7 @@ use std::{
 
 use super::{Filter, Flow, FlowTable, account::Sighting};
 
-/// Flows in memory; clones are the same table.
+/// In-memory conntrack table; clones refer to the same table.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryFlows(Arc<Mutex<Inner>>);
 
@@ -28,29 +28,29 @@ impl MemoryFlows {
         self.lock().flows.insert(flow);
     }
 
-    /// The flows that are left.
+    /// Returns the remaining flows.
     #[must_use]
     pub fn flows(&self) -> BTreeSet<Flow> {
         self.lock().flows.clone()
     }
 
-    /// Says what a reading sees.
+    /// Sets the flows returned by a reading.
     pub fn set_sightings(&self, sightings: Vec<Sighting>) {
         self.lock().sightings = sightings;
     }
 
-    /// Says which addresses the node has.
+    /// Sets the node's own addresses.
     pub fn set_local_addresses(&self, addresses: impl IntoIterator<Item = IpAddr>) {
         self.lock().local_addresses = addresses.into_iter().collect();
     }
 
-    /// How often somebody walked the table.
+    /// Returns the number of walks of the table.
     #[must_use]
     pub fn walks(&self) -> u64 {
         self.lock().walks
     }
 
-    /// Lets the next walks fail.
+    /// Fails the next `count` walks.
     pub fn fail_walks(&self, count: u32) {
         self.lock().walks_to_fail = count;
     }

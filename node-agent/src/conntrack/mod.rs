@@ -1,32 +1,34 @@
-//! Connection tracking after a change: flows that would stay on a target that is gone, whichever backend programmed it.
+//! Removal of stale flows after a change, in any proxy mode: flows that would stay on a target that is gone.
 //!
 //! ```text
-//! pass ─▶ follow: which frontends lost what ─▶ dues ─▶ one dump ─▶ judge each flow ─▶ delete
+//! pass ─▶ follow: targets lost per frontend ─▶ dues ─▶ one dump ─▶ judge each flow ─▶ delete
 //!                             └─ drain ─▶ deadlines ────────┘
 //! ```
-//! The target of a flow is chosen at its first packet and kept while the flow lives. A UDP client that goes on sending
-//! from one port would talk to a removed endpoint for ever, or to nobody if the Service came after its first packet. So
-//! flows of UDP and SCTP whose target is none of the current ones are deleted; the next packet is a new flow.
+//! The target of a flow is chosen at its first packet and kept for the lifetime of the flow. A UDP client
+//! that keeps sending from one port would reach a removed endpoint forever, or no endpoint at all if the
+//! Service was created after its first packet. Therefore UDP and SCTP flows to targets other than the current
+//! ones are deleted; the next packet starts a new flow.
 //!
-//! A TCP connection may be finishing its work on a target that goes: what happens is the Service's removal policy. *Keep*
-//! does nothing. *Reset* deletes the entry at once, *drain* after its time. The client's next packet then belongs to no
-//! known connection and is placed anew: whoever gets it, a target or the rule that refuses, answers with a reset. So that
-//! clients that only listen are told as well, each is made to send a packet (`nudge`). This takes `nf_conntrack_tcp_loose`, which
-//! Linux sets by default. Where nothing answers any more (the Service and its address are gone, or the verdict for this
-//! client is to drop) no reset can come, and the client's own timeout ends it. A backend whose kernel part deletes entries itself
-//! says which clients these were (`Dataplane::take_cut`).
+//! A TCP connection to a removed target may still be finishing its work, so the Service's removal policy
+//! applies. *Keep* does nothing. *Reset* deletes the entry at once, *drain* after a delay. The client's next
+//! packet then belongs to no tracked connection and is load-balanced anew; the new target, or a reject rule,
+//! responds with a reset. Clients that only receive are made to send a packet (`nudge`). This requires
+//! `nf_conntrack_tcp_loose`, which Linux enables by default. If no machine responds any more (the Service and
+//! its address are gone, or the verdict for this client is to drop), the client's own timeout ends the
+//! connection. A backend whose kernel part deletes entries itself reports the affected clients
+//! (`Dataplane::take_cut`).
 //!
-//! A target that drains (`Route::leaving`) keeps its connections whatever the policy says, until its deadline by the
-//! clock of the node; then they are deleted like those of *drain*. That is state, not an event: an agent that starts
-//! in the middle goes on with it.
+//! A draining target (`Route::leaving`) keeps its connections under every policy until its wall-clock
+//! deadline; then they are deleted as with *drain*. A drain is state, not an event: an agent that restarts
+//! during a drain continues it.
 //!
-//! The table also says what flows carry and how many are open (`account`), for modes whose rules cannot. For that the
-//! agent sets `net.netfilter.nf_conntrack_acct` when it first looks, and leaves it set when it ends: others may have come to
-//! rely on it, and it costs two additions a packet.
+//! The table also provides traffic counters and the number of open flows (`account`) for modes whose rules do
+//! not. For this the agent sets `net.netfilter.nf_conntrack_acct` at the first reading and leaves it set when
+//! it ends, because other programs may rely on it by then. The cost is two additions per packet.
 //!
-//! What must not happen here: a walk of the kernel's table for a change that concerns no such flow, and the deletion of a
-//! flow to somebody else's address. A failure leaves the dues for the next attempt; the programmed state is right
-//! without it.
+//! Invariants: no walk of the kernel's table for a change without affected flows, and no deletion of a flow
+//! to a foreign address. After a failure the due work is kept for the next attempt; the programmed state does
+//! not depend on it.
 
 pub mod account;
 mod cleaner;
@@ -50,61 +52,62 @@ pub use self::{
     kernel::{KernelFlows, clients},
 };
 
-/// A tracked flow, as far as it is looked at.
+/// A tracked flow, reduced to the fields needed here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
     /// The transport protocol.
     pub protocol: Protocol,
-    /// Where the client sent to.
+    /// Destination address of the client's packets.
     pub destination: IpAddr,
-    /// The port that it sent to.
+    /// Destination port of the client's packets.
     pub port: Port,
-    /// Who answers.
+    /// Address of the target that responds.
     pub target: IpAddr,
-    /// From which port.
+    /// Port of the target.
     pub target_port: Port,
 }
 
-/// What all flows of interest have in common, so that the kernel can leave the others out.
+/// Criteria common to all flows of interest, so that the kernel can skip other flows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// The family.
+    /// The address family.
     pub family: Option<IpFamily>,
     /// The transport protocol.
     pub protocol: Option<Protocol>,
-    /// Where the client sent to.
+    /// Destination address of the client's packets.
     pub destination: Option<IpAddr>,
-    /// The port that it sent to.
+    /// Destination port of the client's packets.
     pub port: Option<Port>,
 }
 
-/// The flows that a kernel tracks.
+/// Conntrack table.
 pub trait FlowTable: Send {
-    /// Looks at every flow that the filter lets through (and perhaps at others, and perhaps twice) and removes those that
-    /// are condemned; answers how many.
+    /// Visits every flow that passes the filter (and possibly others, and some twice) and deletes those for
+    /// which `condemned` returns true. Returns the number of deleted flows.
     ///
     /// # Errors
-    /// When the kernel does not show its table, or takes no request.
+    /// Returns an error if the kernel does not dump its table, or accepts no request.
     fn remove(&mut self, filter: &Filter, condemned: &mut dyn FnMut(&Flow) -> bool) -> io::Result<u64>;
 
-    /// Tells clients that their flows are gone, whoever removed them.
+    /// Notifies clients whose flows were deleted by any means.
     fn tell(&mut self, _clients: Vec<Nudge>, _now: Instant) {}
 
-    /// Tells clients whose flows were removed once more, about once a second; the first time may not have reached them.
+    /// Notifies clients of deleted flows again; called about once a second. The first packet may have been
+    /// lost.
     fn tell_again(&mut self, _now: Instant) {}
 
-    /// Shows every flow whose destination was translated, perhaps some of them twice.
+    /// Calls `each` for every flow with destination NAT, for some possibly twice.
     ///
     /// # Errors
-    /// When the kernel does not show its table.
+    /// Returns an error if the kernel does not dump its table.
     fn show(&mut self, each: &mut dyn FnMut(&Sighting)) -> io::Result<()>;
 
-    /// Has packets and bytes of flows counted that begin from here on; answers whether they are.
+    /// Enables packet and byte counters for new flows. Returns true if they are enabled.
     fn count(&mut self) -> bool;
 
-    /// The node's own addresses, without loopback ones.
+    /// Returns the node's own addresses, without loopback addresses.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// Returns an error if the addresses cannot be read.
     fn local_addresses(&mut self) -> io::Result<BTreeSet<IpAddr>>;
 }

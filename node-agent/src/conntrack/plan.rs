@@ -1,7 +1,8 @@
-//! Which flows are stale: pure.
+//! Decides which flows are stale. Pure.
 //!
-//! A flow belongs to the most specific frontend that it was sent to: an address before a node port, a single port before
-//! a range. Whether its target is current is asked of what is programmed when it is judged, not when it fell due.
+//! A flow belongs to the most specific matching frontend: an address before a node port, a single port before
+//! a range. Its target is compared with the programmed state at the time of the decision, not at the time of
+//! the change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,56 +22,56 @@ use smallvec::SmallVec;
 
 use super::{Filter, Flow};
 
-/// What is programmed, by Service and by frontend.
+/// Programmed state, by Service and by frontend.
 #[derive(Debug, Default)]
 pub struct Programmed {
     programs: BTreeMap<ServiceKey, Arc<Program>>,
-    /// In order; the first has it.
+    /// Claimants in key order; the first is the owner.
     owners: BTreeMap<Frontend, SmallVec<[ServiceKey; 1]>>,
     ranges: BTreeSet<Frontend>,
-    /// Services with targets that drain.
+    /// Services with draining targets.
     leaving: BTreeMap<ServiceKey, BTreeSet<(Protocol, Target)>>,
-    /// Rises whenever something begins to drain, or ends.
+    /// Version that increases whenever a drain begins or ends.
     leaving_version: u64,
 }
 
-/// When the connections of a target that is gone are cut.
+/// Time at which the connections of a removed target are terminated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// In so many seconds, unless it was to be sooner already.
+    /// After this number of seconds, unless an earlier deadline is already set.
     After(u32),
-    /// At this time, whatever was said before.
+    /// At this time, replacing any previous deadline.
     At(Timestamp),
-    /// Not at all, whatever was said before.
+    /// Never, replacing any previous deadline.
     Never,
 }
 
-/// What a change asks to be looked at.
+/// Work caused by changes: frontends whose flows must be checked.
 #[derive(Debug, Default)]
 pub struct Dues {
     frontends: BTreeMap<Frontend, Due>,
     ranges: BTreeSet<Frontend>,
-    /// Targets that are gone, with the time that their connections have, in the order in which it is said.
+    /// Removed targets with the deadline of their connections, in order of events.
     pub drains: Vec<(Frontend, Target, When)>,
 }
 
-/// What is to be looked at in one frontend.
+/// Work for one frontend.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Due {
-    /// Flows to these targets are deleted, unless the target has come back.
+    /// Flows to these targets are deleted, unless the target has been added again.
     gone: BTreeSet<Target>,
-    /// Flows to anything but current targets are treated like this.
+    /// Removal policy for flows to targets other than the current ones.
     strays: Option<Removal>,
 }
 
 /// The node's own addresses.
 #[derive(Debug, Default)]
 pub struct LocalAddresses {
-    /// All of them, but loopback ones.
+    /// All addresses except loopback.
     pub all: BTreeSet<IpAddr>,
-    /// Those at which node ports answer.
+    /// Addresses on which node ports are served.
     pub node_ports: BTreeSet<IpAddr>,
-    /// Whether every new connection goes to a relay on the node.
+    /// True if every new connection goes to a relay on the node.
     pub have_relays: bool,
 }
 
@@ -80,33 +81,33 @@ impl LocalAddresses {
     }
 }
 
-/// How much of the programs is looked at.
+/// Amount of work that a pass causes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// What a change could have made stale.
+    /// Only flows that a change can have made stale.
     Changes,
-    /// Everything, because it is not known what happened before.
+    /// All flows, because earlier changes are unknown.
     Everything,
 }
 
-/// What becomes of a flow.
+/// Decision about a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judgement {
-    /// It stays.
+    /// The flow stays.
     Keep,
-    /// It is deleted.
+    /// The flow is deleted.
     Delete,
-    /// It is deleted in so many seconds; it was found on this target of this frontend.
+    /// The flow to this target of this frontend is deleted after this number of seconds.
     DeleteLater(Frontend, Target, u32),
 }
 
 impl Programmed {
-    /// The Services that something is programmed of.
+    /// Iterates over the programmed Services.
     pub fn services(&self) -> impl Iterator<Item = &ServiceKey> {
         self.programs.keys()
     }
 
-    /// Takes over what is programmed of a Service; notes what has to be looked at because of it.
+    /// Replaces the program of a Service and adds the resulting work to `dues`.
     pub fn replace(
         &mut self,
         service: &ServiceKey,
@@ -175,31 +176,31 @@ impl Programmed {
         self.programs.insert(service.clone(), program);
     }
 
-    /// Rises whenever something begins to drain, or ends; the same while nothing does.
+    /// Returns a version that increases whenever a drain begins or ends.
     #[must_use]
     pub const fn leaving_version(&self) -> u64 {
         self.leaving_version
     }
 
-    /// Whether a target of a Service drains.
+    /// Returns true if a target of a Service is draining.
     #[must_use]
     pub fn is_leaving(&self, service: &ServiceKey, protocol: Protocol, target: &Target) -> bool {
         self.leaving.get(service).is_some_and(|leaving| leaving.contains(&(protocol, *target)))
     }
 
-    /// Whose a frontend is.
+    /// Returns the owner of a frontend.
     #[must_use]
     pub fn owner(&self, frontend: &Frontend) -> Option<&ServiceKey> {
         self.owners.get(frontend)?.first()
     }
 
-    /// The frontend and target of a flow that a frontend of ours has placed.
+    /// Returns the frontend and target of a flow, or `None` if the flow is not ours.
     #[must_use]
     pub fn attribute(&self, flow: &Flow, local: &LocalAddresses) -> Option<(Frontend, Target)> {
         let frontend = self.owned(flow, local)?;
         let target = target(frontend, flow);
         let route = self.route(&frontend)?;
-        // What ends on the node itself without being asked to was relayed there by another mode.
+        // A flow that ends on the node itself, without such a target, was relayed there by another mode.
         let is_ours =
             !local.has(flow.target) || has_target(route, &target) || route.leaving.contains_key(&target);
         is_ours.then_some((frontend, target))
@@ -211,7 +212,7 @@ impl Programmed {
             .find_map(|(destination, is_range)| find(&self.owners, &self.ranges, destination, is_range, flow))
     }
 
-    /// Whether a target is one that connections to a frontend are given to.
+    /// Returns true if the target receives connections of the frontend.
     #[must_use]
     pub fn is_current(&self, frontend: &Frontend, target: &Target) -> bool {
         self.route(frontend).is_some_and(|route| has_target(route, target))
@@ -222,10 +223,10 @@ impl Programmed {
         self.programs.get(owner)?.frontends.get(frontend)
     }
 
-    /// Judges a flow.
+    /// Decides about a flow.
     #[must_use]
     pub fn judge(&self, dues: &Dues, flow: &Flow, local: &LocalAddresses) -> Judgement {
-        // The most specific frontend, due or not: what belongs to one that is not due is none of our business.
+        // Uses the most specific frontend, due or not: a flow of a frontend that is not due is left alone.
         let due = candidates(flow, local).into_iter().find_map(|(destination, is_range)| {
             let due = find(&dues.frontends, &dues.ranges, destination, is_range, flow);
             due.or_else(|| find(&self.owners, &self.ranges, destination, is_range, flow))
@@ -267,7 +268,8 @@ impl Programmed {
     }
 }
 
-/// Where a flow may have been sent to, the most specific first; whether it is looked for as one of several ports.
+/// Returns the possible frontends' destinations of a flow, most specific first; the flag selects frontends
+/// with port ranges.
 fn candidates(flow: &Flow, local: &LocalAddresses) -> Vec<(Destination, bool)> {
     let node_port = Destination::AnyLocal(IpFamily::of(flow.destination));
     let node_port = local.node_ports.contains(&flow.destination).then_some(node_port);
@@ -278,7 +280,8 @@ fn candidates(flow: &Flow, local: &LocalAddresses) -> Vec<(Destination, bool)> {
         .collect()
 }
 
-/// The target of a flow as a frontend names it: frontends of several ports leave the client's.
+/// Returns the target of a flow in the form used by a frontend: port ranges keep the client's port, so the
+/// target has none.
 fn target(frontend: Frontend, flow: &Flow) -> Target {
     let keeps_port = frontend.ports.single().is_none() && flow.target_port == flow.port;
     Target { address: flow.target, port: (!keeps_port).then_some(flow.target_port) }
@@ -289,7 +292,7 @@ fn has_target(route: &Route, target: &Target) -> bool {
     targets.any(|targets| targets.contains_key(target))
 }
 
-/// The frontend among some that a flow was sent to, with a single port or with a range.
+/// Finds the frontend of a flow, either with a single port or with a range.
 fn find<V>(
     frontends: &BTreeMap<Frontend, V>,
     ranges: &BTreeSet<Frontend>,
@@ -302,7 +305,7 @@ fn find<V>(
     if !is_range {
         return Some(at(flow.port.into())).filter(|frontend| frontends.contains_key(frontend));
     }
-    // Ranges of one address are few: beside them there are only single ports.
+    // Only the port ranges are scanned; there are few per address.
     let same = ranges.range(at(PORT_MIN.into())..).take_while(|frontend| {
         frontend.destination == destination
             && frontend.protocol == protocol
@@ -314,24 +317,24 @@ fn find<V>(
 const PORT_MIN: Port = Port::new(1).expect("1 is not 0");
 
 impl Dues {
-    /// Whether there is nothing to look at.
+    /// Returns true if there is no work.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.frontends.is_empty()
     }
 
-    /// How many frontends are to be looked at.
+    /// Returns the number of due frontends.
     #[must_use]
     pub fn len(&self) -> usize {
         self.frontends.len()
     }
 
-    /// Asks for flows to a target that is gone.
+    /// Adds a removed target whose flows must be deleted.
     pub fn add_gone(&mut self, frontend: Frontend, target: Target) {
         self.due(frontend).gone.insert(target);
     }
 
-    /// What all flows of interest have in common.
+    /// Returns the criteria common to all flows of interest.
     #[must_use]
     pub fn filter(&self) -> Filter {
         let mut frontends = self.frontends.keys();
@@ -352,7 +355,7 @@ impl Dues {
         filter
     }
 
-    /// Notes what the difference between two routes of a frontend makes stale.
+    /// Adds the work caused by the difference between two routes of a frontend.
     fn compare(&mut self, frontend: Frontend, old: Option<&Route>, new: Option<&Route>, depth: Depth) {
         let drains = |route: Option<&Route>, target: &Target| {
             route.is_some_and(|route| route.leaving.contains_key(target))

@@ -1,4 +1,4 @@
-//! Which established flows a change would cut or move: told before it is made. Pure.
+//! Impact of a planned change on established flows: the flows that it would terminate or move. Pure.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use model::{
 use super::{Filter, Flow, plan::Dues};
 use crate::dataplane::Desired;
 
-/// The targets that frontends would lose, of those whose flows do not simply go on.
+/// Returns the targets that frontends would lose, without those whose flows simply continue.
 #[must_use]
 pub fn lost(
     before: &Desired,
@@ -37,7 +37,8 @@ fn lost_of(before: &Program, after: &Program) -> Vec<(Frontend, Target)> {
     lost
 }
 
-/// What the flows on these targets have in common; `None` when it is no single destination, and the look would be at too many.
+/// Returns the common criteria of the flows to these targets; `None` without a common destination, because
+/// the dump would contain too many flows.
 #[must_use]
 pub fn filter(targets: &BTreeSet<(Frontend, Target)>) -> Option<Filter> {
     let mut dues = Dues::default();
@@ -47,7 +48,7 @@ pub fn filter(targets: &BTreeSet<(Frontend, Target)>) -> Option<Filter> {
     Some(dues.filter()).filter(|filter| filter.destination.is_some())
 }
 
-/// Whether a flow is on one of these targets.
+/// Returns true if the flow goes to one of these targets.
 #[must_use]
 pub fn is_on(targets: &BTreeSet<(Frontend, Target)>, flow: &Flow) -> bool {
     targets.iter().any(|(frontend, target)| {

@@ -1,4 +1,4 @@
-//! The messages of ctnetlink (`linux/netfilter/nfnetlink_conntrack.h`). Pure.
+//! Messages of ctnetlink (`linux/netfilter/nfnetlink_conntrack.h`). Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -28,7 +28,7 @@ const CTA_COUNTERS_PACKETS: u16 = 1;
 const CTA_COUNTERS_BYTES: u16 = 2;
 const CTA_PROTOINFO_TCP: u16 = 1;
 const CTA_PROTOINFO_SCTP: u16 = 3;
-/// The state within `CTA_PROTOINFO_TCP` and `CTA_PROTOINFO_SCTP`.
+/// State attribute within `CTA_PROTOINFO_TCP` and `CTA_PROTOINFO_SCTP`.
 const CTA_PROTOINFO_STATE: u16 = 1;
 const CTA_ID: u16 = 12;
 const CTA_ZONE: u16 = 18;
@@ -47,29 +47,33 @@ pub(crate) const CTA_PROTO_DST_PORT: u16 = 3;
 const STATUS_SEEN_REPLY: u32 = 1 << 1;
 /// The destination was translated (`IPS_DST_NAT`).
 const STATUS_DESTINATION_TRANSLATED: u32 = 1 << 5;
-/// The states of TCP in which at least one direction is open: `TCP_CONNTRACK_ESTABLISHED`, `…_FIN_WAIT`, `…_CLOSE_WAIT`.
+/// TCP states in which at least one direction is open: `TCP_CONNTRACK_ESTABLISHED`, `…_FIN_WAIT`,
+/// `…_CLOSE_WAIT`.
 const TCP_STATES_OPEN: std::ops::RangeInclusive<u8> = 3..=5;
 /// `SCTP_CONNTRACK_ESTABLISHED`.
 const SCTP_STATE_ESTABLISHED: u8 = 4;
-/// Which parts of the original tuple a filter names.
+/// Flags for the fields of the original tuple that a filter compares.
 const FILTER_DESTINATION: u32 = 1 << 1;
 const FILTER_PROTOCOL: u32 = 1 << 3;
 const FILTER_DESTINATION_PORT: u32 = 1 << 5;
 
-/// The request for all flows that a filter lets through. Kernels before 5.8 do not know filters and show all.
+/// Builds the dump request for flows that match a filter. Kernels before 5.8 do not support filters and
+/// return all flows.
 #[must_use]
 pub fn dump(filter: &Filter) -> Message {
     let Filter { family, protocol, destination, port } = *filter;
     match (family, protocol) {
         (Some(family), Some(protocol)) => dump_protocol(family, protocol.number(), destination, port),
-        // The kernel takes a tuple only together with the family, and a port only together with the protocol.
+        // The kernel accepts a tuple only together with the family, and a port only together with the
+        // protocol.
         (Some(_), None) | (None, _) => {
             message(GET, uapi::NLM_F_DUMP, family.map_or(0, family_number), Attributes::default())
         }
     }
 }
 
-/// The request for the flows of one protocol, to one destination or all. More may be shown: whoever asks looks at each.
+/// Builds the dump request for flows of one protocol, to one destination or all. The kernel may return more
+/// flows, so the caller must check each.
 pub(crate) fn dump_protocol(
     family: IpFamily,
     protocol: u8,
@@ -83,8 +87,8 @@ pub(crate) fn dump_protocol(
         proto = proto.be16(CTA_PROTO_DST_PORT, port.get());
     }
     let mut tuple = Attributes::default();
-    // Asked for one IPv6 address, the kernel shows the flows to all others (its comparison is the wrong way round, seen in
-    // 6.18): such a request names no address.
+    // With an IPv6 destination in the filter, the kernel returns the flows to all other addresses (the
+    // comparison is inverted, seen in 6.18). Such a request therefore carries no address.
     if let Some(IpAddr::V4(destination)) = destination {
         flags |= FILTER_DESTINATION;
         let address = Attributes::default().bytes(CTA_IP_V4_DST, &destination.octets());
@@ -103,17 +107,18 @@ const fn family_number(family: IpFamily) -> u8 {
     }
 }
 
-/// The request for all flows whose destination was translated. Kernels before 5.14 do not know this filter and show all.
+/// Builds the dump request for flows with destination NAT. Kernels before 5.14 do not support this filter and
+/// return all flows.
 #[must_use]
 pub fn dump_translated() -> Message {
     let status = Attributes::default().be32(CTA_STATUS, STATUS_DESTINATION_TRANSLATED);
     message(GET, uapi::NLM_F_DUMP, 0, status)
 }
 
-/// What is seen of a flow whose destination was translated; `None` for every other entry.
+/// Parses a flow with destination NAT; `None` for every other entry.
 ///
 /// # Errors
-/// When the bytes are no such message.
+/// Returns an error if the bytes are not such a message.
 pub fn sighting(answer: &Received<'_>) -> Result<Option<Sighting>, Malformed> {
     let Some(Entry { flow, shown }) = Entry::parse(answer)? else { return Ok(None) };
     let (mut status, mut id, state) = (0, 0, shown.state);
@@ -171,22 +176,22 @@ fn counters(attributes: AttributeIter<'_>) -> Result<Carried, Malformed> {
     Ok(carried)
 }
 
-/// A message of ctnetlink about flows of a family.
+/// Builds a ctnetlink message for flows of a family.
 pub(crate) fn message(number: u16, flags: u16, family: u8, attributes: Attributes) -> Message {
     let kind = uapi::NFNL_SUBSYS_CTNETLINK << 8 | number;
     Message { kind, flags: uapi::NLM_F_REQUEST | flags, header: netfilter_header(family, 0), attributes }
 }
 
-/// An entry of the kernel's table, as it was shown.
+/// A parsed conntrack entry.
 pub(crate) struct Shown<'a> {
-    /// As the client sends.
+    /// Tuple of the client's packets.
     pub(crate) original: Tuple,
-    /// As it is answered.
+    /// Tuple of the replies.
     pub(crate) reply: Tuple,
     family: u8,
-    /// The state of its protocol, if it has any.
+    /// Protocol state, if the protocol has any.
     state: Option<u8>,
-    /// What identifies the entry: original tuple, number, zone.
+    /// Attributes that identify the entry: original tuple, id, zone.
     identity: [Option<&'a [u8]>; 3],
 }
 
@@ -212,7 +217,7 @@ impl<'a> Shown<'a> {
         Ok(Self { original, reply, family, state, identity })
     }
 
-    /// The request that deletes exactly this entry.
+    /// Builds the request that deletes exactly this entry.
     pub(crate) fn deletion(&self) -> Message {
         let mut attributes = Attributes::default();
         for (kind, value) in [CTA_TUPLE_ORIG | NLA_F_NESTED, CTA_ID, CTA_ZONE].into_iter().zip(self.identity)
@@ -225,7 +230,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// An entry of the kernel's table that shows a flow of ours.
+/// A conntrack entry with a flow that is relevant here.
 pub struct Entry<'a> {
     /// The flow.
     pub flow: Flow,
@@ -233,10 +238,10 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// `None` when the message shows no flow with ports of a protocol of ours.
+    /// Parses an entry. `None` if the flow has no ports or an unsupported protocol.
     ///
     /// # Errors
-    /// When the bytes are no such message.
+    /// Returns an error if the bytes are not such a message.
     pub fn parse(answer: &Received<'a>) -> Result<Option<Self>, Malformed> {
         let shown = Shown::parse(answer)?;
         let Tuple { destination, protocol, destination_port, .. } = shown.original;
@@ -253,13 +258,13 @@ impl<'a> Entry<'a> {
         Ok(Some(Self { flow, shown }))
     }
 
-    /// The request that deletes exactly this entry.
+    /// Builds the request that deletes exactly this entry.
     #[must_use]
     pub fn deletion(&self) -> Message {
         self.shown.deletion()
     }
 
-    /// How to make the client of an open TCP connection speak.
+    /// Returns the challenge for the client of an open TCP connection.
     #[must_use]
     pub fn nudge(&self) -> Option<Nudge> {
         let is_open = self.shown.state.is_some_and(|state| TCP_STATES_OPEN.contains(&state));
@@ -272,7 +277,7 @@ impl<'a> Entry<'a> {
 
 const NLA_F_NESTED: u16 = 0x8000;
 
-/// One direction of a flow, as far as it was shown.
+/// One direction of a flow, as far as present in the message.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Tuple {
     pub(crate) source: Option<IpAddr>,

@@ -1,21 +1,21 @@
-//! Addresses of both families as keys.
+//! Compact maps with IPv4 and IPv6 addresses as keys.
 //!
-//! Every endpoint of a node is a key in what is claimed and in what the kernel has, so there are as many keys as endpoints.
-//! [`IpAddr`] takes the room of the longer family, 17 bytes; kept apart, the shorter one takes 4.
+//! Claims and kernel mirrors have one key per endpoint. [`IpAddr`] takes 17 bytes; with the families in
+//! separate maps, an IPv4 key takes 4.
 
 use std::{
     collections::{BTreeMap, btree_map},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-/// A map by address, in the order of [`IpAddr`].
+/// Map by address, iterated in the order of [`IpAddr`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressMap<V> {
     v4: BTreeMap<Ipv4Addr, V>,
     v6: BTreeMap<Ipv6Addr, V>,
 }
 
-/// A set of addresses, in their order.
+/// Set of addresses, iterated in the order of [`IpAddr`].
 pub type AddressSet = AddressMap<()>;
 
 impl<V> Default for AddressMap<V> {
@@ -25,13 +25,13 @@ impl<V> Default for AddressMap<V> {
 }
 
 impl<V> AddressMap<V> {
-    /// Whether the address is in it.
+    /// Returns true if the map contains the address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.get(address).is_some()
     }
 
-    /// What is at an address.
+    /// Returns the value of an address.
     #[must_use]
     pub fn get(&self, address: IpAddr) -> Option<&V> {
         match address {
@@ -40,7 +40,7 @@ impl<V> AddressMap<V> {
         }
     }
 
-    /// What is at an address, to be changed.
+    /// Returns a mutable reference to the value of an address.
     pub fn get_mut(&mut self, address: IpAddr) -> Option<&mut V> {
         match address {
             IpAddr::V4(address) => self.v4.get_mut(&address),
@@ -48,7 +48,7 @@ impl<V> AddressMap<V> {
         }
     }
 
-    /// Puts something at an address; answers what was there.
+    /// Inserts a value and returns the previous one.
     pub fn insert(&mut self, address: IpAddr, value: V) -> Option<V> {
         match address {
             IpAddr::V4(address) => self.v4.insert(address, value),
@@ -56,7 +56,7 @@ impl<V> AddressMap<V> {
         }
     }
 
-    /// Takes away what is at an address.
+    /// Removes an address and returns its value.
     pub fn remove(&mut self, address: IpAddr) -> Option<V> {
         match address {
             IpAddr::V4(address) => self.v4.remove(&address),
@@ -64,7 +64,7 @@ impl<V> AddressMap<V> {
         }
     }
 
-    /// What is at an address, the default put there when there was nothing.
+    /// Returns the value of an address, inserting the default if it is missing.
     pub fn or_default(&mut self, address: IpAddr) -> &mut V
     where
         V: Default,
@@ -75,24 +75,24 @@ impl<V> AddressMap<V> {
         }
     }
 
-    /// How many addresses there are.
+    /// Returns the number of addresses.
     #[must_use]
     pub fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if the map is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }
 
-    /// The addresses, in order.
+    /// Iterates over the addresses in order.
     pub fn keys(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.iter().map(|(address, _)| address)
     }
 
-    /// The addresses with what is at them, in order.
+    /// Iterates over addresses and values in order.
     pub fn iter(&self) -> Iter<'_, V> {
         Iter { v4: self.v4.iter(), v6: self.v6.iter() }
     }
@@ -107,7 +107,7 @@ impl<'a, V> IntoIterator for &'a AddressMap<V> {
     }
 }
 
-/// Goes over an [`AddressMap`].
+/// Iterator over an [`AddressMap`].
 #[derive(Debug)]
 pub struct Iter<'a, V> {
     v4: btree_map::Iter<'a, Ipv4Addr, V>,
@@ -127,7 +127,8 @@ impl<'a, V> Iterator for Iter<'a, V> {
 mod tests {
     use super::*;
 
-    /// In: five addresses of both families, one of them twice, one taken away again. Out: what a map by `IpAddr` has, in its order.
+    /// Input: five addresses of both families, one inserted twice, one removed again. Output: same contents
+    /// and order as a map by `IpAddr`.
     #[test]
     fn the_order_and_the_contents_are_those_of_a_map_by_address() {
         let addresses = ["fd00::2", "10.0.0.2", "fd00::1", "255.255.255.255", "10.0.0.2", "0.0.0.0"];

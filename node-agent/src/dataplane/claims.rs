@@ -1,5 +1,6 @@
-//! What each Service asks for, indexed so that one Service can change without a look at the others; who has what two
-//! ask for, and what a change touches. Shared by all backends.
+//! Index of the frontends and addresses that each Service claims, shared by all backends. One Service can
+//! change without a scan of the others; the index resolves conflicts and returns the dirty objects of a
+//! change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,32 +20,33 @@ use super::{Outcome, addresses::AddressMap};
 
 const PORT_MIN: Port = Port::new(1).expect("1 is not 0");
 
-/// What each Service asks for.
+/// Claims of all Services.
 ///
-/// A frontend belongs to the first of the Services that ask for it, by key. The same holds of port ranges that overlap;
-/// a single port within a range of another Service is that port's owner's, and the range has the others.
+/// If several Services claim a frontend, the first by key owns it. The same rule applies to overlapping port
+/// ranges. A single port inside another Service's range belongs to the Service that claims the single port;
+/// the range keeps the other ports.
 #[derive(Debug, Clone, Default)]
 pub struct Claims {
     programs: BTreeMap<Arc<ServiceKey>, Arc<Program>>,
-    /// The claimants of each frontend, in order.
+    /// Claimants of each frontend, in key order.
     frontends: BTreeMap<Frontend, SmallVec<[Arc<ServiceKey>; 1]>>,
     virtual_addresses: AddressMap<u32>,
     hairpins: AddressMap<u32>,
 }
 
-/// What has to be looked at, and for the sake of which Service.
+/// Dirty objects, each with the Service that caused the change.
 #[derive(Debug, Default)]
 pub struct Touched {
-    /// Frontends.
+    /// Dirty frontends.
     pub frontends: BTreeMap<Frontend, Option<Arc<ServiceKey>>>,
-    /// Virtual addresses.
+    /// Dirty virtual addresses.
     pub virtual_addresses: AddressMap<Option<Arc<ServiceKey>>>,
-    /// Endpoints that may connect to themselves.
+    /// Dirty hairpin endpoints: local endpoints that may connect to themselves through a Service.
     pub hairpins: AddressMap<Option<Arc<ServiceKey>>>,
 }
 
 impl Claims {
-    /// Replaces what a Service asks for; notes everything that it asked for or asks for.
+    /// Replaces the claims of a Service and marks its old and new objects as dirty.
     pub fn replace(&mut self, service: &ServiceKey, program: Option<Arc<Program>>, touched: &mut Touched) {
         let service = Arc::new(service.clone());
         if let Some(old) = self.programs.remove(&service) {
@@ -79,13 +81,14 @@ impl Claims {
         self.programs.insert(service, new);
     }
 
-    /// The Services that ask for a frontend, by key.
+    /// Returns the Services that claim a frontend, by key.
     #[must_use]
     pub fn claimants(&self, frontend: &Frontend) -> &[Arc<ServiceKey>] {
         self.frontends.get(frontend).map_or(&[], SmallVec::as_slice)
     }
 
-    /// The Service that has a frontend; `None` also when another one has an overlapping range of ports.
+    /// Returns the owner of a frontend; `None` if there is no claimant, or if another Service owns an
+    /// overlapping port range.
     #[must_use]
     pub fn owner(&self, frontend: &Frontend) -> Option<&Arc<ServiceKey>> {
         let first = self.claimants(frontend).first()?;
@@ -94,13 +97,14 @@ impl Claims {
         self.rivals(frontend).all(is_first).then_some(first)
     }
 
-    /// What should happen at a frontend.
+    /// Returns the effective route of a frontend.
     #[must_use]
     pub fn route(&self, frontend: &Frontend) -> Option<&Route> {
         self.programs.get(self.owner(frontend)?)?.frontends.get(frontend)
     }
 
-    /// How a Service fails that asks for something that another one has.
+    /// Returns the failure of a Service that claims a frontend owned by another Service, or `None` without a
+    /// conflict.
     #[must_use]
     pub fn conflict(&self, service: &ServiceKey) -> Option<Outcome> {
         let message = self.program(service)?.frontends.keys().find_map(|frontend| {
@@ -117,7 +121,7 @@ impl Claims {
         Some(Outcome::Failed { reason: FailureReason::Unsupported, message })
     }
 
-    /// The other ranges of ports that share one with this range, and their claimants.
+    /// Iterates over the other port ranges that overlap with this range, with their claimants.
     fn rivals(&self, frontend: &Frontend) -> impl Iterator<Item = (Frontend, &[Arc<ServiceKey>])> {
         let frontend = *frontend;
         let is_range = |frontend: &Frontend| frontend.ports.single().is_none();
@@ -142,19 +146,19 @@ impl Claims {
         }
     }
 
-    /// What a Service asks for.
+    /// Returns the program of a Service.
     #[must_use]
     pub fn program(&self, service: &ServiceKey) -> Option<&Arc<Program>> {
         self.programs.get(service)
     }
 
-    /// Whether any Service has this virtual address.
+    /// Returns true if any Service has this virtual address.
     #[must_use]
     pub fn wants_virtual_address(&self, address: IpAddr) -> bool {
         self.virtual_addresses.contains(address)
     }
 
-    /// Whether any Service has this endpoint on this node.
+    /// Returns true if any Service has this local endpoint.
     #[must_use]
     pub fn wants_hairpin(&self, address: IpAddr) -> bool {
         self.hairpins.contains(address)
@@ -189,7 +193,7 @@ fn note(
 }
 
 impl Touched {
-    /// Adds what the kernel has, so that what nobody asks for is seen.
+    /// Adds objects found in the kernel, so that objects without a claimant are removed.
     pub fn add(
         &mut self,
         frontends: impl IntoIterator<Item = Frontend>,

@@ -1,5 +1,5 @@
-//! A kernel in memory: the fake of tests, the oracle that says what packets should meet, and the kernel of simulated
-//! agents. Like a real one it outlives the backend, can be changed by strangers, and can refuse.
+//! In-memory kernel: a test fake, an oracle for the fate of packets, and the kernel of simulated agents. Like
+//! a real kernel it outlives the backend, can be changed by other programs, and can reject writes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,16 +23,16 @@ use model::{
 use super::{Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic};
 use crate::conntrack::nudge::wire::Nudge;
 
-/// What a kernel holds of ours.
+/// Our objects in a kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contents {
     /// The programs by Service.
     pub programs: BTreeMap<ServiceKey, Arc<Program>>,
-    /// The networks that rules tell apart.
+    /// Networks used by the rules.
     pub networks: Networks,
 }
 
-/// A kernel in memory; clones are the same kernel.
+/// In-memory kernel; clones refer to the same kernel.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryKernel(Arc<Mutex<Inner>>);
 
@@ -42,19 +42,19 @@ struct Inner {
     generation: u64,
     refused: BTreeMap<ServiceKey, String>,
     calls_to_fail: u32,
-    /// How often a backend that retires is asked before it is gone.
+    /// Number of `retire` calls before a backend is gone.
     retirement: u32,
     traffic: Vec<Traffic>,
 }
 
 impl MemoryKernel {
-    /// A backend for this kernel, as a starting agent opens one.
+    /// Opens a backend for this kernel, as a starting agent does.
     #[must_use]
     pub fn open(&self) -> MemoryDataplane {
         self.open_as(ProxyMode::Nftables)
     }
 
-    /// The same under the name of a mode.
+    /// Opens a backend that reports the given proxy mode.
     #[must_use]
     pub fn open_as(&self, mode: ProxyMode) -> MemoryDataplane {
         MemoryDataplane {
@@ -66,20 +66,20 @@ impl MemoryKernel {
         }
     }
 
-    /// What it holds.
+    /// Returns a copy of the contents.
     #[must_use]
     pub fn contents(&self) -> Contents {
         self.lock().contents.clone()
     }
 
-    /// Changes it as a stranger would, behind the agent's back.
+    /// Changes the contents as another program would, without the backend's knowledge.
     pub fn disturb(&self, change: impl FnOnce(&mut Contents)) {
         let mut inner = self.lock();
         change(&mut inner.contents);
         inner.generation += 1;
     }
 
-    /// Refuses every program of a Service from here on; `None` accepts it again.
+    /// Rejects all further programs of a Service with a message; `None` accepts them again.
     pub fn refuse(&self, service: &ServiceKey, message: Option<&str>) {
         let mut inner = self.lock();
         match message {
@@ -88,17 +88,17 @@ impl MemoryKernel {
         };
     }
 
-    /// Lets a backend that retires go only when it has been asked so often.
+    /// Sets the number of `retire` calls before a backend is gone.
     pub fn retire_after(&self, count: u32) {
         self.lock().retirement = count;
     }
 
-    /// Says what has gone through.
+    /// Sets the traffic counters.
     pub fn set_traffic(&self, traffic: Vec<Traffic>) {
         self.lock().traffic = traffic;
     }
 
-    /// Lets the next calls of `observe` and `apply` fail as a whole.
+    /// Fails the next `count` calls of `observe` and `apply` as a whole.
     pub fn fail_calls(&self, count: u32) {
         self.lock().calls_to_fail = count;
     }
@@ -118,14 +118,14 @@ impl MemoryKernel {
 }
 
 impl Contents {
-    /// What becomes of a new connection.
+    /// Returns the fate of a new connection.
     #[must_use]
     pub fn fate(&self, connection: &Connection) -> Fate {
         oracle::fate(self.programs.values().map(AsRef::as_ref), &self.networks, connection)
     }
 }
 
-/// A backend for a kernel in memory.
+/// Backend for an in-memory kernel.
 #[derive(Debug)]
 pub struct MemoryDataplane {
     kernel: MemoryKernel,
@@ -136,12 +136,12 @@ pub struct MemoryDataplane {
 }
 
 impl MemoryDataplane {
-    /// Brings one Service to what is desired and says what came of it; `None` when it is not desired.
+    /// Applies one Service and returns the outcome; `None` if the Service is not desired.
     fn apply_service(&mut self, key: &ServiceKey, desired: &Desired, writes: &mut u64) -> Option<Outcome> {
         let wanted = desired.programs.get(key).map(|desired| Arc::clone(&desired.program));
         let mut inner = self.kernel.lock();
         let refusal = inner.refused.get(key).cloned().filter(|_| wanted.is_some());
-        // A Service that cannot be as it should be is not left half way.
+        // A rejected Service is removed, not left half programmed.
         let put = if refusal.is_some() { None } else { wanted.clone() };
         if self.mirror.programs.get(key) != put.as_ref() {
             *writes += 1;

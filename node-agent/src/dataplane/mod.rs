@@ -1,8 +1,9 @@
-//! The seam between the loop and a kernel: what should be, how much of it to look at, and what came of it.
+//! Interface between the loop and the kernel: desired state, scope of a pass, outcome.
 //!
-//! A backend remembers what it last saw or wrote (its mirror of the kernel) and plans differences against that, so that
-//! the cost of a pass follows its scope. Every backend recognises its own kernel objects without memory of having made
-//! them, never touches others, and survives being killed between any two kernel calls.
+//! A backend keeps a mirror of the kernel (its last observation or write) and plans differences against the
+//! mirror, so that the cost of a pass depends on its scope only. Every backend recognises its own kernel
+//! objects without stored state, never touches the objects of others, and survives being killed between any
+//! two kernel calls.
 
 pub mod addresses;
 pub mod claims;
@@ -37,185 +38,192 @@ use serde::{Deserialize, Serialize};
 
 use crate::conntrack::nudge::wire::Nudge;
 
-/// What the kernel of this node should hold.
+/// Desired kernel state of this node.
 #[derive(Debug, Clone, Default)]
 pub struct Desired {
-    /// The packet program of every Service that can be carried out here.
+    /// Packet program of every Service that this node supports.
     pub programs: BTreeMap<ServiceKey, DesiredProgram>,
-    /// The networks that the rules tell apart.
+    /// Networks used by the rules.
     pub networks: Networks,
 }
 
-/// The packet program of one Service.
+/// Packet program of one Service.
 #[derive(Debug, Clone)]
 pub struct DesiredProgram {
-    /// The revision of the compiled Service it was made from.
+    /// Revision of the compiled Service from which the program was built.
     pub revision: Revision,
     /// The program.
     pub program: Arc<Program>,
 }
 
-/// How much of the desired state a pass looks at. What lies outside is left as it is.
+/// Scope of a pass. Everything outside is left unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scope {
-    /// All of it, and everything of ours in the kernel: for start, drift and recovery.
+    /// All Services, and all our objects in the kernel. Used for start, drift and recovery.
     Everything,
-    /// These Services (also ones that are no longer desired), and the networks if they changed.
+    /// These Services (including ones that are no longer desired), and the networks if they changed.
     Services(BTreeSet<ServiceKey>),
 }
 
-/// What came of a pass.
+/// Result of a pass.
 #[derive(Debug, Default)]
 pub struct Pass {
-    /// Of every Service in scope that is desired.
+    /// Outcome of every desired Service in scope.
     pub outcomes: BTreeMap<ServiceKey, Outcome>,
-    /// Kernel objects that had to be changed.
+    /// Number of kernel objects changed.
     pub writes: u64,
-    /// A failure of the whole pass, after which nothing is known: the next pass must observe again.
+    /// Failure of the whole pass. The kernel state is then unknown, so the next pass must observe again.
     pub failed: Option<KernelError>,
 }
 
-/// What came of one Service.
+/// Outcome for one Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// The kernel holds it, read back after a change (or observed, when nothing had to change).
+    /// The kernel holds the program. It was read back after a change, or observed if no change was needed.
     Verified,
-    /// It is not in the kernel as it should be; other Services are not affected.
+    /// The kernel does not hold the program as desired. Other Services are not affected.
     Failed {
-        /// The machine word.
+        /// Machine-readable reason.
         reason: FailureReason,
-        /// The cause in words.
+        /// Cause as text for operators.
         message: String,
     },
 }
 
-/// What a backend has done to the kernel since it was opened.
+/// Counters of a backend's kernel writes since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelCounters {
-    /// Transactions committed.
+    /// Committed transactions.
     pub transactions: u64,
-    /// Netlink messages (or lines) in them.
+    /// Netlink messages (or lines of tool input) in these transactions.
     pub messages: u64,
-    /// Bytes of these.
+    /// Bytes of these messages.
     pub bytes: u64,
-    /// Conntrack entries deleted.
+    /// Deleted conntrack entries.
     pub conntrack_deletions: u64,
 }
 
-/// A failed exchange with the kernel.
+/// Failed kernel call.
 #[derive(Debug, thiserror::Error)]
 #[error("{action} failed")]
 pub struct KernelError {
-    /// What was tried, such as `committing 12 nf_tables messages`.
+    /// The failed action, such as `committing 12 nf_tables messages`.
     pub action: String,
-    /// What the kernel said.
+    /// The error returned by the kernel.
     #[source]
     pub source: std::io::Error,
 }
 
-/// One way of programming a kernel. All calls block; the loop makes them on a thread of its own.
+/// Backend that programs the kernel in one proxy mode. All calls block; the loop makes them on its own
+/// thread.
 pub trait Dataplane: Send {
-    /// Which one.
+    /// Returns the proxy mode.
     fn mode(&self) -> ProxyMode;
 
-    /// Gets what the backend needs beside the kernel, such as a process; the kernel is not touched. Not called by who only
-    /// wants to clean up.
+    /// Acquires resources other than the kernel, such as a relay process. Does not touch the kernel. Callers
+    /// that only clean up skip this call.
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// Returns an error if a resource is unavailable.
     fn begin(&mut self) -> Result<(), KernelError>;
 
-    /// Reads everything of ours in the kernel into the mirror. Writes nothing.
+    /// Reads all our kernel objects into the mirror. Writes nothing.
     ///
     /// # Errors
-    /// When the kernel cannot be read.
+    /// Returns an error if the kernel cannot be read.
     fn observe(&mut self) -> Result<(), KernelError>;
 
-    /// Whether anybody else may have changed the kernel since the last `observe` or `apply`. Cheap: one exchange.
+    /// Returns true if another program may have changed the kernel since the last `observe` or `apply`.
+    /// Cheap: one round trip.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// Returns an error if the kernel cannot be queried.
     fn is_disturbed(&mut self) -> Result<bool, KernelError>;
 
-    /// Brings the kernel to the desired state within the scope: plans against the mirror, commits, reads back.
-    /// Withdraws nothing outside the scope and makes no kernel write when nothing differs.
+    /// Applies the desired state within the scope: plans against the mirror, commits, reads back. Removes
+    /// nothing outside the scope, and does not write to the kernel if nothing differs.
     fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass;
 
-    /// Does what time brings, about once a second: takes away what has drained. Most backends have nothing to do.
+    /// Runs periodic work, about once a second, such as removing drained servers. Most backends have none.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel rejects a change.
     fn upkeep(&mut self) -> Result<(), KernelError>;
 
-    /// Clients whose TCP connections the kernel has ended, since this was asked last, because of what the backend did: they
-    /// are not to be found in connection tracking any more, and are to be told.
+    /// Returns and clears the clients whose TCP connections the kernel has terminated because of this
+    /// backend's changes. These connections are no longer in connection tracking, so their clients must be
+    /// notified separately.
     fn take_cut(&mut self) -> Vec<Nudge>;
 
-    /// Leaves the node to another backend that has programmed everything: catches no new connection from here on, but
-    /// lets established ones end where the kernel allows it. Answers whether nothing is left; until then it is called
-    /// again about once a second, and neither `observe` nor `apply` is.
+    /// Hands the node over to another backend that has programmed everything. From now on this backend
+    /// matches no new connection, but established ones may finish where the kernel allows it. Returns true
+    /// once nothing is left; until then it is called again about once a second, and neither `observe` nor
+    /// `apply` is called.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel rejects a change.
     fn retire(&mut self) -> Result<bool, KernelError>;
 
-    /// Leaves the kernel objects to another backend of the same mode that goes on with them: what this one has beside them
-    /// is not needed. Writes nothing.
+    /// Leaves the kernel objects to another backend of the same mode and releases other resources. Writes
+    /// nothing.
     fn abandon(&mut self);
 
-    /// Whether the kernel's connection tracking shows the targets, so that flows on targets that are gone can be found
-    /// there. Not where a relay stands between.
+    /// Returns true if connection tracking shows the real targets, so that stale flows can be found there.
+    /// False if a relay terminates the connections.
     fn is_tracked(&self) -> bool;
 
-    /// What went through, as far as the backend counts it, since it programmed each target. Not on the way of a change. Targets
-    /// that were given nothing may be left out.
+    /// Returns the traffic per target since it was programmed, as far as the backend counts it. Not called on
+    /// the path of a change. Targets without traffic may be left out.
     ///
     /// # Errors
-    /// When the kernel cannot be read.
+    /// Returns an error if the kernel cannot be read.
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError>;
 
-    /// Whether the backend sees that targets refuse connections.
+    /// Returns true if the backend can detect that targets refuse connections.
     fn sees_refusals(&self) -> bool;
 
-    /// The targets that have refused connections since the last one that they took.
+    /// Returns the targets that have refused connections since the last one that they accepted.
     ///
     /// # Errors
-    /// When whoever sees it cannot be asked.
+    /// Returns an error if the source of this data cannot be queried.
     fn refusals(&mut self) -> Result<Vec<Refusals>, KernelError>;
 
-    /// Whether packets, bytes and open connections are to be had from connection tracking: the backend counts connections
-    /// only. Where it counts everything itself, and where a relay stands between, they are not.
+    /// Returns true if the backend counts connections only, and packets, bytes and open connections must be
+    /// read from connection tracking. False if the backend counts everything itself, or a relay terminates
+    /// the connections.
     fn is_counted_by_flows(&self) -> bool;
 
-    /// The lines by which the kernel's listings would differ if `desired` were applied within the scope, planned by what would
-    /// carry it out, against the mirror. Writes nothing and changes no mirror. `None`: this backend cannot say.
+    /// Returns the difference in the kernel's listings if `desired` were applied within the scope. Uses the
+    /// same planner as `apply`, against the mirror. Writes nothing and leaves the mirror unchanged. `None` if
+    /// the backend does not support previews.
     ///
     /// # Errors
-    /// When the kernel cannot be read.
+    /// Returns an error if the kernel cannot be read.
     fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError>;
 
-    /// What the kernel would do with each of these first packets of connections, by what it holds, read anew, once for all of
-    /// them. `None`: this backend cannot say.
+    /// Traces the first packets of connections through the kernel state, which is read anew once for all
+    /// packets. `None` if the backend does not support traces.
     ///
     /// # Errors
-    /// When the kernel cannot be read.
+    /// Returns an error if the kernel cannot be read.
     fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError>;
 
-    /// Removes everything of ours from the kernel, whoever made it; answers how many objects that were.
+    /// Removes all our objects from the kernel, including those of other processes. Returns the number of
+    /// removed objects.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel rejects a change.
     fn cleanup(&mut self) -> Result<u64, KernelError>;
 
-    /// What was done since the backend was opened.
+    /// Returns the counters since the backend was opened.
     fn counters(&self) -> KernelCounters;
 
-    /// Bytes of memory in use by the process that carries connections for the backend, as it said last; nothing where
-    /// there is none but the kernel.
+    /// Returns the allocated bytes of the relay process, from its last report; `None` if there is no such
+    /// process.
     fn relay_heap_bytes(&self) -> Option<u64>;
 }
 
-/// What went to one target of one Service.
+/// Traffic of one target of one Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// The Service.
@@ -224,41 +232,41 @@ pub struct Traffic {
     pub protocol: Protocol,
     /// The target.
     pub target: Target,
-    /// Connections given to it.
+    /// Connections forwarded to the target.
     pub connections: u64,
-    /// Packets in both directions, where they are counted.
+    /// Packets in both directions, if counted.
     pub packets: Option<u64>,
-    /// Bytes in both directions, where they are counted.
+    /// Bytes in both directions, if counted.
     pub bytes: Option<u64>,
-    /// Established connections, where they are known.
+    /// Established connections, if known.
     pub active: Option<u64>,
-    /// Connections that are known but not established, where that is known.
+    /// Tracked connections that are not established, if known.
     pub inactive: Option<u64>,
-    /// Connections that the target did not take or broke off, where somebody sees that.
+    /// Failed connections to the target, if the backend can detect them.
     pub failed: Option<TargetFailures>,
 }
 
-/// Connections that a target of a Service has refused since the last one that it took.
+/// Connections that a target of a Service has refused since the last one that it accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusals {
     /// The Service.
     pub service: ServiceKey,
     /// The target.
     pub target: Target,
-    /// How many; more than none.
+    /// Number of refused connections in a row; at least 1.
     pub in_a_row: u64,
 }
 
-/// How a backend programs. Another value means another backend.
+/// Options of a backend. A different value requires a different backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendOptions {
-    /// The packet mark that asks for masquerading; exactly one bit.
+    /// Packet mark that requests masquerading; exactly one bit.
     pub masquerade_mark: u32,
-    /// The packet mark that asks for dropping, where a backend needs one; exactly one bit.
+    /// Packet mark that requests a drop, in backends that need one; exactly one bit.
     pub drop_mark: u32,
-    /// How chains and sets are named in iptables and ipvs mode.
+    /// Naming scheme of chains and sets in iptables and ipvs mode.
     pub naming: Naming,
-    /// In ipvs mode, answer ARP only for addresses of the interface asked.
+    /// True if, in ipvs mode, interfaces answer ARP only for their own addresses.
     pub strict_arp: bool,
 }
 
@@ -269,7 +277,7 @@ impl Default for BackendOptions {
 }
 
 impl BackendOptions {
-    /// The options that a Node asks for.
+    /// Returns the options of a Node.
     #[must_use]
     pub fn of(options: &ProxyOptions) -> Self {
         Self {
@@ -281,19 +289,20 @@ impl BackendOptions {
     }
 }
 
-/// Why a backend could not be opened.
+/// Error when opening a backend.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The kernel did not play along.
-    #[error("the kernel gives no access")]
+    /// The kernel denied access or failed.
+    #[error("the kernel denied access")]
     Kernel(#[from] KernelError),
 }
 
-/// Opens the backend of a mode in the network namespace of the calling thread. The relay of userspace mode is in this
-/// process, and ends with it; an agent has it in a process of its own ([`userspace::process::Relays::opener`]).
+/// Opens the backend of a mode in the network namespace of the calling thread. The relay of userspace mode
+/// runs in this process and ends with it; the agent uses a separate process instead
+/// ([`userspace::process::Relays::opener`]).
 ///
 /// # Errors
-/// When there is no such backend, or the kernel gives no access.
+/// Returns an error if there is no such backend, or the kernel denies access.
 pub fn open(mode: ProxyMode, options: &BackendOptions) -> Result<Box<dyn Dataplane>, OpenError> {
     match mode {
         ProxyMode::Nftables => {

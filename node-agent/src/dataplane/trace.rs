@@ -1,19 +1,18 @@
-//! What backends share when they follow a packet through what the kernel holds: the steps, the ends, and which
-//! addresses are the node's own.
+//! Shared parts of packet traces: subject, recorder of steps and ends, and the node's own addresses.
 
 use std::{collections::BTreeSet, io, net::IpAddr, rc::Rc};
 
 use model::wire::trace::{ENDS_MAX, End, Packet, STEPS_MAX, Seen, TraceStep, Traced, words};
 use nix::ifaddrs::getifaddrs;
 
-/// Longest place of a step, in bytes (`model::trace::TraceStep`).
+/// Maximum size of the place of a step, in bytes (`model::trace::TraceStep`).
 const PLACE_BYTES_MAX: usize = 256;
-/// Longest rule of a step, in bytes.
+/// Maximum size of the rule of a step, in bytes.
 const RULE_BYTES_MAX: usize = 4096;
-/// Longest result of a step and longest fate, in bytes.
+/// Maximum size of the result of a step and of the fate, in bytes.
 const RESULT_BYTES_MAX: usize = 1024;
 
-/// A packet on the machine that it is asked about.
+/// Packet to trace, with the addresses of the machine.
 #[derive(Debug)]
 pub(super) struct Subject<'a> {
     /// The packet.
@@ -22,7 +21,8 @@ pub(super) struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// Reads the addresses of the network namespace of the calling thread, once for all packets.
+    /// Creates the subjects of all packets. Reads the addresses of the calling thread's network namespace
+    /// once.
     pub(super) fn all_here(packets: &'a [Packet]) -> io::Result<Vec<Self>> {
         let found = getifaddrs().map_err(io::Error::from)?;
         let local = found.filter_map(|interface| {
@@ -34,28 +34,28 @@ impl<'a> Subject<'a> {
         Ok(packets.iter().map(|packet| Self { packet, local: Rc::clone(&local) }).collect())
     }
 
-    /// Whether an address is one of the machine's, loopback included.
+    /// Returns true if the address belongs to the machine, loopback included.
     pub(super) fn is_local(&self, address: IpAddr) -> bool {
         address.is_loopback() || self.local.contains(&address)
     }
 
-    /// Whether the packet starts on the machine.
+    /// Returns true if the packet originates on the machine.
     pub(super) fn is_from_node(&self) -> bool {
         self.is_local(self.packet.source)
     }
 
-    /// Whether node ports may answer at the destination: an address of the machine that is no loopback one.
+    /// Returns true if node ports may match the destination: a local address that is not loopback.
     pub(super) fn is_at_node(&self) -> bool {
         self.is_local(self.packet.destination) && !self.packet.destination.is_loopback()
     }
 
-    /// Whom an endpoint sees.
+    /// Returns the source that an endpoint sees.
     pub(super) fn seen(&self, is_masqueraded: bool) -> Seen {
         if is_masqueraded || self.is_from_node() { Seen::Node } else { Seen::Client }
     }
 }
 
-/// What was met on the way.
+/// Recorder of the steps and ends of a trace.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     steps: Vec<TraceStep>,
@@ -63,7 +63,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Notes a step.
+    /// Records a step.
     pub(super) fn step(
         &mut self,
         place: impl Into<String>,
@@ -73,7 +73,7 @@ impl Recorder {
         self.note(place.into(), rule.into(), result.into(), false);
     }
 
-    /// Notes a step at something that would not have been programmed so.
+    /// Records a step at an object that differs from the expected programming.
     pub(super) fn odd(
         &mut self,
         place: impl Into<String>,
@@ -83,32 +83,33 @@ impl Recorder {
         self.note(place.into(), rule.into(), result.into(), true);
     }
 
-    /// Notes an end.
+    /// Records an end.
     pub(super) fn end(&mut self, end: End) {
         if self.ends.len() < ENDS_MAX {
             self.ends.insert(end);
         }
     }
 
-    /// The ends so far, taken out to be replaced by others.
+    /// Removes and returns the ends recorded so far, to be replaced by others.
     pub(super) fn take_ends(&mut self) -> BTreeSet<End> {
         std::mem::take(&mut self.ends)
     }
 
-    /// A trace that goes on from an earlier one.
+    /// Continues an earlier trace.
     pub(super) fn of(traced: Traced) -> Self {
         let Traced { steps, fate: _, ends } = traced;
         Self { steps, ends }
     }
 
-    /// The whole trace.
+    /// Returns the finished trace.
     pub(super) fn finish(self) -> Traced {
         let Self { steps, ends } = self;
         Traced { steps, fate: cut(words(&ends), RESULT_BYTES_MAX), ends }
     }
 
     fn note(&mut self, place: String, rule: String, result: String, odd: bool) {
-        // What is odd is worth more than what is as it should be, and comes early or not at all.
+        // Unexpected steps matter more than regular ones and come early, so later steps are dropped at the
+        // limit.
         if self.steps.len() < STEPS_MAX {
             let place = cut(place, PLACE_BYTES_MAX);
             let (rule, result) = (cut(rule, RULE_BYTES_MAX), cut(result, RESULT_BYTES_MAX));
@@ -117,7 +118,7 @@ impl Recorder {
     }
 }
 
-/// A text that fits, cut at a character.
+/// Truncates a text at a character boundary.
 fn cut(mut text: String, bytes_max: usize) -> String {
     let end = (0..=bytes_max.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     text.truncate(end);

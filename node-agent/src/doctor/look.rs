@@ -95,7 +95,7 @@ fn sysctl(path: &str) -> Option<u64> {
     fs::read_to_string(format!("/proc/sys/{path}")).ok()?.trim().parse().ok()
 }
 
-/// Where the programs may be when the environment does not say so.
+/// Directories of the programs, in addition to `PATH`.
 const MORE_PATHS: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin";
 
 /// What a program prints when it succeeds.

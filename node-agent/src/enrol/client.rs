@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use reqwest::Client;
 use rustls_pki_types::CertificateDer;
-use trust::Trust;
+use tls_trust::Trust;
 
 use super::identity::Identity;
 use crate::control;
@@ -15,7 +15,7 @@ use crate::control;
 /// # Errors
 /// It cannot be read, or holds none.
 pub(super) fn read_ca_file(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
-    trust::read(path).with_context(|| format!("--ca-file {}", path.display()))
+    tls_trust::read(path).with_context(|| format!("--ca-file {}", path.display()))
 }
 
 /// Those authorities; when there are none, the machine's own.

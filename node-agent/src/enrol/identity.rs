@@ -12,7 +12,7 @@ use model::primitives::{name::Name, quantity::Timestamp, secret::Secret};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::extensions::GeneralName;
 
-use trust::certificates;
+use tls_trust::certificates;
 
 /// Key, certificate and those between it and the authority.
 const FILE: &str = "identity.pem";

@@ -6,10 +6,10 @@ use anyhow::Context as _;
 use model::primitives::{quantity::Timestamp, secret::Secret};
 use reqwest::StatusCode;
 use rustls_pki_types::CertificateDer;
+use tls_trust::{Trust, certificates};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
-use trust::{Trust, certificates};
 
 use super::{
     EnrolOptions, Place, Shown,

@@ -4,7 +4,7 @@ use std::{fs::File, io::Read};
 
 use anyhow::Context as _;
 use model::primitives::secret::Secret;
-use trust::Pin;
+use tls_trust::Pin;
 
 use super::EnrolOptions;
 

@@ -1,4 +1,5 @@
-//! Netlink: the socket and the message format that every part of the kernel shares. What the messages mean is elsewhere.
+//! Netlink socket and message format, shared by all kernel subsystems. The meaning of messages is defined by
+//! the users.
 
 pub mod socket;
 pub mod uapi;

@@ -1,4 +1,4 @@
-//! The netlink socket: requests out, answers in. Nothing is decided here.
+//! Netlink socket: sends requests, receives responses. Contains no decisions.
 
 use std::{
     io::{self, ErrorKind},
@@ -20,28 +20,28 @@ use super::{
     wire::{Malformed, Message, Messages, Received},
 };
 
-/// How much may be on its way in one direction, in bytes: a table made anew is one batch of up to 300,000 elements,
-/// and an interrupted reader must not lose answers.
+/// Size of the send and receive buffers in bytes. A newly built table is one batch of up to 300,000 elements,
+/// and a preempted reader must not lose responses.
 const SOCKET_BUFFER_BYTES: usize = 64 << 20;
-/// One datagram of the kernel's: dumps come in pieces of at most 32 KiB.
+/// Maximum size of a datagram from the kernel; dumps come in pieces of at most 32 KiB.
 const DATAGRAM_BYTES: usize = 128 << 10;
-/// The kernel answers at once; a transaction can wait for other writers.
+/// Timeout for a response. The kernel responds at once, but a transaction may wait for other writers.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
-/// Attempts at something that another writer, or a full buffer, can interrupt.
+/// Maximum number of attempts at an operation that another writer or a full buffer can interrupt.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// What a socket talks to.
+/// Netlink protocol of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// Links, addresses and routes.
     Route,
     /// nf_tables, conntrack and ipset.
     Netfilter,
-    /// Families that are found by name, such as IPVS.
+    /// Generic netlink families, found by name, such as IPVS.
     Generic,
 }
 
-/// A socket to one part of the kernel, in one network namespace.
+/// Socket to one netlink protocol, in one network namespace.
 pub struct Netlink {
     socket: Socket,
     sequence: u32,
@@ -52,7 +52,7 @@ impl Netlink {
     /// Opens a socket in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// When the kernel gives none, which takes `CAP_NET_ADMIN`.
+    /// Returns an error if the kernel denies it; `CAP_NET_ADMIN` is required.
     pub fn open(protocol: Protocol) -> io::Result<Self> {
         let mut socket = Socket::new(match protocol {
             Protocol::Route => NETLINK_ROUTE,
@@ -69,10 +69,11 @@ impl Netlink {
         Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(DATAGRAM_BYTES) })
     }
 
-    /// Reads a dump, message by message; begins again when a writer came between. `begin` is called before each try.
+    /// Reads a dump message by message, and restarts if a writer interrupted it. `begin` is called before
+    /// each attempt.
     ///
     /// # Errors
-    /// When the kernel refuses, or every attempt was interrupted.
+    /// Returns an error if the kernel rejects the request, or every attempt was interrupted.
     pub fn dump<T>(
         &mut self,
         request: &Message,
@@ -94,7 +95,7 @@ impl Netlink {
         ))
     }
 
-    /// Answers whether the dump is whole.
+    /// Reads a dump once. Returns true if it is complete.
     fn dump_once(
         &mut self,
         request: &Message,
@@ -124,11 +125,11 @@ impl Netlink {
         }
     }
 
-    /// Sends single requests, each of which asks for an acknowledgement, and hands each answer to `each` with the
-    /// index of its request. Answers the `errno` of each request.
+    /// Sends single requests, each with `NLM_F_ACK`, and passes each response to `each` with the index of its
+    /// request. Returns the `errno` of each request.
     ///
     /// # Errors
-    /// When the socket fails; what the kernel refuses is in the answer.
+    /// Returns an error if the socket fails. Rejections by the kernel are in the returned list.
     pub fn ask(
         &mut self,
         requests: &[Message],
@@ -162,16 +163,16 @@ impl Netlink {
         Ok(errnos)
     }
 
-    /// A number by which the answers to a message are known.
+    /// Returns a new sequence number, by which responses are matched to a message.
     pub fn next_sequence(&mut self) -> u32 {
         self.sequence = self.sequence.wrapping_add(1);
         self.sequence
     }
 
-    /// Sends one datagram, of one or more messages.
+    /// Sends one datagram with one or more messages.
     ///
     /// # Errors
-    /// When the kernel does not take it.
+    /// Returns an error if the kernel does not accept it.
     pub fn send(&self, datagram: &[u8]) -> io::Result<()> {
         for _ in 0..ATTEMPTS_MAX {
             match self.socket.send(datagram, 0) {
@@ -184,10 +185,10 @@ impl Netlink {
         Err(io::Error::from_raw_os_error(errno_enobufs()))
     }
 
-    /// Receives messages until one is said to be the last.
+    /// Receives messages until `is_last` returns true.
     ///
     /// # Errors
-    /// When nothing comes in time, or what comes is malformed.
+    /// Returns an error after the timeout, or if a message is malformed.
     pub fn receive(
         &mut self,
         mut is_last: impl FnMut(&Received<'_>) -> Result<bool, Malformed>,
@@ -209,7 +210,7 @@ impl Netlink {
     }
 }
 
-/// Single requests on their way at once, so that their answers fit the receive buffer.
+/// Maximum number of single requests in flight, so that their responses fit the receive buffer.
 const REQUESTS_IN_FLIGHT_MAX: usize = 64;
 
 const fn errno_eintr() -> i32 {

@@ -1,4 +1,5 @@
-//! Numbers of the kernel's netlink interface (`linux/netlink.h`, `linux/netfilter/nfnetlink.h`), under the kernel's names.
+//! Constants of the kernel's netlink interface (`linux/netlink.h`, `linux/netfilter/nfnetlink.h`), with the
+//! kernel's names.
 
 #![allow(missing_docs, reason = "the kernel's names, documented by the kernel")]
 

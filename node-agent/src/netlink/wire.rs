@@ -1,40 +1,42 @@
-//! The netlink message format (RFC 3549 §2.2–2.3): headers, attributes, nothing above.
+//! Netlink message format (RFC 3549 §2.2–2.3): headers and attributes.
 //!
-//! Decoding is total: whatever the bytes, it ends, stays within them and answers a value or [`Malformed`].
+//! Decoding is total: for any input it terminates, stays in bounds and returns a value or [`Malformed`].
 
 /// Attribute type bit: the payload is a list of attributes.
 const NLA_F_NESTED: u16 = 0x8000;
-/// Attribute type bits that are flags, not type.
+/// Mask that removes the flags from an attribute type.
 const NLA_TYPE_MASK: u16 = 0x3fff;
-/// `nlmsghdr`, in bytes.
+/// Size of `nlmsghdr` in bytes.
 const NLMSG_HEADER_BYTES: usize = 16;
 
-/// Bytes that are no netlink message.
+/// Error for bytes that are not a valid netlink message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed netlink message: {0}")]
 pub struct Malformed(pub &'static str);
 
-/// One netlink message, to be sent.
+/// A netlink message to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// Subsystem and message number, or the number of a generic netlink family.
     pub kind: u16,
-    /// `NLM_F_…`.
+    /// `NLM_F_…` flags.
     pub flags: u16,
-    /// The subsystem's own header, a multiple of four bytes: [`netfilter_header`], [`generic_header`] or another.
+    /// Header of the subsystem, a multiple of four bytes: [`netfilter_header`], [`generic_header`] or
+    /// another.
     pub header: Vec<u8>,
     /// The attributes.
     pub attributes: Attributes,
 }
 
-/// The `nfgenmsg`: the family, and the `res_id`, which is 0 except for the brackets of a batch.
+/// Encodes `nfgenmsg`: the family, and the `res_id`, which is 0 except in the begin and end messages of a
+/// batch.
 #[must_use]
 pub fn netfilter_header(family: u8, resource: u16) -> Vec<u8> {
     let [high, low] = resource.to_be_bytes();
     vec![family, 0, high, low]
 }
 
-/// The `genlmsghdr`: the command, and the version of the family.
+/// Encodes `genlmsghdr`: the command, and the version of the family.
 #[must_use]
 pub fn generic_header(command: u8, version: u8) -> Vec<u8> {
     vec![command, version, 0, 0]
@@ -60,7 +62,7 @@ impl Message {
         NLMSG_HEADER_BYTES + self.header.len() + self.attributes.0.len()
     }
 
-    /// Bytes of all messages together.
+    /// Returns the encoded size of all messages in bytes.
     #[must_use]
     pub fn total_bytes(messages: &[Self]) -> u64 {
         messages.iter().map(|message| u64::try_from(message.length()).unwrap_or(u64::MAX)).sum()
@@ -75,7 +77,7 @@ impl Attributes {
     /// Adds an attribute with raw bytes.
     ///
     /// # Panics
-    /// Never for callers that keep lists below 64 KiB, as `render` does.
+    /// Never, if callers keep lists below 64 KiB, as `render` does.
     #[must_use]
     pub fn bytes(mut self, kind: u16, value: &[u8]) -> Self {
         let length = u16::try_from(value.len() + 4).expect("callers split lists below 64 KiB");
@@ -86,37 +88,37 @@ impl Attributes {
         self
     }
 
-    /// Adds a number in network byte order.
+    /// Adds an integer in network byte order.
     #[must_use]
     pub fn be16(self, kind: u16, value: u16) -> Self {
         self.bytes(kind, &value.to_be_bytes())
     }
 
-    /// Adds a number in network byte order, as nf_tables and ctnetlink want them.
+    /// Adds an integer in network byte order, as nf_tables and ctnetlink require.
     #[must_use]
     pub fn be32(self, kind: u16, value: u32) -> Self {
         self.bytes(kind, &value.to_be_bytes())
     }
 
-    /// Adds a number in network byte order.
+    /// Adds an integer in network byte order.
     #[must_use]
     pub fn be64(self, kind: u16, value: u64) -> Self {
         self.bytes(kind, &value.to_be_bytes())
     }
 
-    /// Adds a number in host byte order.
+    /// Adds an integer in host byte order.
     #[must_use]
     pub fn ne16(self, kind: u16, value: u16) -> Self {
         self.bytes(kind, &value.to_ne_bytes())
     }
 
-    /// Adds a number in host byte order, as generic netlink families want them.
+    /// Adds an integer in host byte order, as generic netlink families require.
     #[must_use]
     pub fn ne32(self, kind: u16, value: u32) -> Self {
         self.bytes(kind, &value.to_ne_bytes())
     }
 
-    /// Adds a text with its final NUL.
+    /// Adds a string with its terminating NUL.
     #[must_use]
     pub fn text(self, kind: u16, value: &str) -> Self {
         let mut bytes = value.as_bytes().to_vec();
@@ -130,52 +132,53 @@ impl Attributes {
         self.bytes(kind | NLA_F_NESTED, &inner.0)
     }
 
-    /// The encoded bytes.
+    /// Returns the encoded bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Bytes so far.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is no attribute yet.
+    /// Returns true if there are no attributes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// One received message.
+/// A received message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received<'a> {
     /// Subsystem and message number, or a control type below 16.
     pub kind: u16,
-    /// `NLM_F_…`.
+    /// `NLM_F_…` flags.
     pub flags: u16,
-    /// The sequence number of the request it answers.
+    /// Sequence number of the corresponding request.
     pub sequence: u32,
-    /// All that follows the `nlmsghdr`.
+    /// Bytes after the `nlmsghdr`.
     pub payload: &'a [u8],
 }
 
 impl<'a> Received<'a> {
-    /// The attributes behind a header of four bytes, as netfilter and generic netlink have it.
+    /// Iterates over the attributes after a header of four bytes, as in netfilter and generic netlink
+    /// messages.
     #[must_use]
     pub fn attributes(&self) -> AttributeIter<'a> {
         self.attributes_behind(4)
     }
 
-    /// The attributes behind a header of so many bytes.
+    /// Iterates over the attributes after a header of the given size.
     #[must_use]
     pub fn attributes_behind(&self, header_bytes: usize) -> AttributeIter<'a> {
         AttributeIter::new(self.payload.get(header_bytes..).unwrap_or_default())
     }
 
-    /// The `errno` of an `NLMSG_ERROR` or `NLMSG_DONE`, positive; 0 is an acknowledgement.
+    /// Returns the `errno` of an `NLMSG_ERROR` or `NLMSG_DONE` as a positive number; 0 is an acknowledgement.
     #[must_use]
     pub fn errno(&self) -> i32 {
         let number = self.payload.first_chunk().map_or(0, |bytes| i32::from_ne_bytes(*bytes));
@@ -183,11 +186,11 @@ impl<'a> Received<'a> {
     }
 }
 
-/// Walks the messages of one datagram; ends after the first malformed one.
+/// Iterator over the messages of one datagram; ends after the first malformed one.
 pub struct Messages<'a>(&'a [u8]);
 
 impl<'a> Messages<'a> {
-    /// Starts at the beginning of a datagram.
+    /// Creates an iterator from the beginning of a datagram.
     #[must_use]
     pub const fn new(datagram: &'a [u8]) -> Self {
         Self(datagram)
@@ -208,9 +211,9 @@ impl<'a> Iterator for Messages<'a> {
 }
 
 fn split_message(bytes: &[u8]) -> Result<(Received<'_>, &[u8]), Malformed> {
-    let header: &[u8; NLMSG_HEADER_BYTES] = bytes.first_chunk().ok_or(Malformed("cut off in the header"))?;
+    let header: &[u8; NLMSG_HEADER_BYTES] = bytes.first_chunk().ok_or(Malformed("truncated header"))?;
     let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
-    let length = usize::try_from(length).map_err(|_| Malformed("longer than memory"))?;
+    let length = usize::try_from(length).map_err(|_| Malformed("length exceeds the address space"))?;
     let payload =
         bytes.get(NLMSG_HEADER_BYTES..length).ok_or(Malformed("length does not fit the datagram"))?;
     let message = Received {
@@ -222,12 +225,12 @@ fn split_message(bytes: &[u8]) -> Result<(Received<'_>, &[u8]), Malformed> {
     Ok((message, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
-/// Walks a list of attributes; ends after the first malformed one.
+/// Iterator over a list of attributes; ends after the first malformed one.
 #[derive(Clone)]
 pub struct AttributeIter<'a>(&'a [u8]);
 
 impl<'a> AttributeIter<'a> {
-    /// Starts at the beginning of a list.
+    /// Creates an iterator from the beginning of a list.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -248,85 +251,85 @@ impl<'a> Iterator for AttributeIter<'a> {
 }
 
 fn split_attribute(bytes: &[u8]) -> Result<(Attribute<'_>, &[u8]), Malformed> {
-    let header: &[u8; 4] = bytes.first_chunk().ok_or(Malformed("attribute header cut off"))?;
+    let header: &[u8; 4] = bytes.first_chunk().ok_or(Malformed("truncated attribute header"))?;
     let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
     let value = bytes.get(4..length).ok_or(Malformed("attribute length does not fit"))?;
     let kind = u16::from_ne_bytes([header[2], header[3]]) & NLA_TYPE_MASK;
     Ok((Attribute { kind, value }, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
-/// One received attribute.
+/// A received attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attribute<'a> {
-    /// Its type, without flags.
+    /// Attribute type, without flags.
     pub kind: u16,
-    /// Its payload.
+    /// Payload.
     pub value: &'a [u8],
 }
 
 impl<'a> Attribute<'a> {
-    /// The payload as a list of attributes.
+    /// Returns the payload as a list of attributes.
     #[must_use]
     pub const fn nested(&self) -> AttributeIter<'a> {
         AttributeIter::new(self.value)
     }
 
-    /// The payload as a number in network byte order.
+    /// Returns the payload as an integer in network byte order.
     ///
     /// # Errors
-    /// When it has not two bytes.
+    /// Returns an error if the payload is not two bytes long.
     pub fn be16(&self) -> Result<u16, Malformed> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// The payload as a number in network byte order.
+    /// Returns the payload as an integer in network byte order.
     ///
     /// # Errors
-    /// When it has not four bytes.
+    /// Returns an error if the payload is not four bytes long.
     pub fn be32(&self) -> Result<u32, Malformed> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// The payload as a number in network byte order.
+    /// Returns the payload as an integer in network byte order.
     ///
     /// # Errors
-    /// When it has not eight bytes.
+    /// Returns an error if the payload is not eight bytes long.
     pub fn be64(&self) -> Result<u64, Malformed> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// The payload as a number in host byte order.
+    /// Returns the payload as an integer in host byte order.
     ///
     /// # Errors
-    /// When it has not two bytes.
+    /// Returns an error if the payload is not two bytes long.
     pub fn ne16(&self) -> Result<u16, Malformed> {
         self.array().map(u16::from_ne_bytes)
     }
 
-    /// The payload as a number in host byte order.
+    /// Returns the payload as an integer in host byte order.
     ///
     /// # Errors
-    /// When it has not four bytes.
+    /// Returns an error if the payload is not four bytes long.
     pub fn ne32(&self) -> Result<u32, Malformed> {
         self.array().map(u32::from_ne_bytes)
     }
 
-    /// The payload as a number in host byte order.
+    /// Returns the payload as an integer in host byte order.
     ///
     /// # Errors
-    /// When it has not eight bytes.
+    /// Returns an error if the payload is not eight bytes long.
     pub fn ne64(&self) -> Result<u64, Malformed> {
         self.array().map(u64::from_ne_bytes)
     }
 
     fn array<const N: usize>(&self) -> Result<[u8; N], Malformed> {
-        self.value.try_into().map_err(|_| Malformed("a number has another length than it should"))
+        self.value.try_into().map_err(|_| Malformed("an integer has the wrong length"))
     }
 
-    /// The payload as text, without the final NUL.
+    /// Returns the payload as text, without the terminating NUL.
     ///
     /// # Errors
-    /// When it is not UTF-8.
+    /// Returns an error if the payload is not UTF-8.
     pub fn text(&self) -> Result<&'a str, Malformed> {
         let end = self.value.iter().position(|&byte| byte == 0).unwrap_or(self.value.len());
         std::str::from_utf8(&self.value[..end]).map_err(|_| Malformed("a name must be UTF-8"))

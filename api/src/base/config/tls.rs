@@ -164,6 +164,28 @@ fn of_interfaces() -> Vec<IpAddr> {
     addresses.filter(|address| !address.is_loopback()).collect()
 }
 
+/// How the server speaks TLS.
+#[derive(Debug, Clone)]
+pub struct TlsOptions {
+    /// The names of the certificate that the server's own authority signs for it.
+    pub names: Vec<ServerName<'static>>,
+    /// The certificate of the operator, in place of that one.
+    pub files: Option<CertificateFiles>,
+    /// The oldest version that is spoken.
+    pub min: TlsMin,
+    /// Life of an agent's certificate, in seconds.
+    pub agent_life_secs: i64,
+}
+
+/// Files of the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate and those between it and its authority, as PEM.
+    pub certificate: PathBuf,
+    /// Its key, as PEM.
+    pub key: PathBuf,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,26 +239,4 @@ mod tests {
             assert!(names.contains(&ServerName::try_from(expected).unwrap()), "{expected} in {names:?}");
         }
     }
-}
-
-/// How the server speaks TLS.
-#[derive(Debug, Clone)]
-pub struct TlsOptions {
-    /// The names of the certificate that the server's own authority signs for it.
-    pub names: Vec<ServerName<'static>>,
-    /// The certificate of the operator, in place of that one.
-    pub files: Option<CertificateFiles>,
-    /// The oldest version that is spoken.
-    pub min: TlsMin,
-    /// Life of an agent's certificate, in seconds.
-    pub agent_life_secs: i64,
-}
-
-/// Files of the operator.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CertificateFiles {
-    /// The certificate and those between it and its authority, as PEM.
-    pub certificate: PathBuf,
-    /// Its key, as PEM.
-    pub key: PathBuf,
 }

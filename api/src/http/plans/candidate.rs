@@ -23,7 +23,7 @@ use model::{
 
 use crate::{
     base::error::Problem,
-    context::server_state::App,
+    context::server_state::ServerState,
     state::{
         node_reports::Table,
         published::{Published, Step},
@@ -42,7 +42,7 @@ pub(super) struct Candidate {
 }
 
 /// Works out where a write leads from a published state.
-pub(super) fn of(app: &App, published: &Published, request: &Request) -> Result<Candidate, Problem> {
+pub(super) fn of(app: &ServerState, published: &Published, request: &Request) -> Result<Candidate, Problem> {
     let entropy = app.source.draw();
     let try_admit = |request: &Request| admit::admit(&published.snapshot, &app.cluster, request, &entropy);
     let (admitted, guards) = match try_admit(request) {
@@ -88,7 +88,12 @@ fn concerned(before: &Published, after: &Published, changes: &[Change]) -> BTree
 }
 
 /// The state with the orders that the server would decide on, once all nodes had verified it.
-fn announced(app: &App, next: Published, addresses: &BTreeSet<IpAddr>, entropy: &Entropy) -> Published {
+fn announced(
+    app: &ServerState,
+    next: Published,
+    addresses: &BTreeSet<IpAddr>,
+    entropy: &Entropy,
+) -> Published {
     if addresses.is_empty() {
         return next;
     }

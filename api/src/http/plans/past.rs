@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::{NODES_AT_ONCE, NODES_PATIENCE, ask, limit_lines, proposals};
 use crate::{
-    context::server_state::App,
+    context::server_state::ServerState,
     state::published::{Published, Step},
 };
 
@@ -35,7 +35,11 @@ pub(crate) struct Past {
 }
 
 /// Asks every node how its listings would differ between two states of the past.
-pub(crate) async fn compare(app: &App, published: &Published, past: &Past) -> BTreeMap<Name, NodePlan> {
+pub(crate) async fn compare(
+    app: &ServerState,
+    published: &Published,
+    past: &Past,
+) -> BTreeMap<Name, NodePlan> {
     let now = app.source.now();
     let of = |former: &Former| {
         let (after, changes) = rollback::state(&published.snapshot, former);

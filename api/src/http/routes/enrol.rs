@@ -12,7 +12,7 @@ use crate::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
-    context::server_state::App,
+    context::server_state::ServerState,
     http::{
         body,
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
@@ -157,7 +157,7 @@ pub(super) fn add(router: Routes) -> Routes {
 }
 
 /// What signs, where the server speaks TLS.
-pub(super) fn desk(app: &App) -> Result<Desk<'_>, Problem> {
+pub(super) fn desk(app: &ServerState) -> Result<Desk<'_>, Problem> {
     let (Some(authority), Some(tls)) = (&app.authority, &app.settings.tls) else {
         return Err(Problem::new(
             Code::Conflict,

@@ -15,7 +15,7 @@ use crate::{
         error::{Answer, Code, Problem},
         error_chain::Chain,
     },
-    context::server_state::App,
+    context::server_state::ServerState,
     http::openapi::{Doc, Route, Routes},
     security::Permission,
 };
@@ -64,7 +64,7 @@ async fn readyz(State(app): State<Shared>) -> Answer {
 
 /// A store that did not take the last write may be read all the same, as one on a full disk is. Whether it takes writes again
 /// is only found by writing: a status that means nothing to anybody.
-async fn try_to_write(app: &App) -> Result<(), String> {
+async fn try_to_write(app: &ServerState) -> Result<(), String> {
     let written = async {
         app.store.put_status(TRIAL, b"{}").await.map_err(|error| Chain(&error).to_string())?;
         app.store.remove_status(TRIAL).await.map_err(|error| Chain(&error).to_string())

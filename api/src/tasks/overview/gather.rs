@@ -23,7 +23,7 @@ use model::{
 };
 
 use crate::{
-    context::server_state::App,
+    context::server_state::ServerState,
     state::{
         object_view::{Shower, View},
         overview_announced::{Announced, announced, holds},
@@ -45,7 +45,11 @@ struct Gathered {
 }
 
 /// Makes the document of this moment; says besides whether time alone may change it.
-pub(super) fn gather(app: &App, published: Arc<Published>, known: &mut Known) -> (Overview, Counts, bool) {
+pub(super) fn gather(
+    app: &ServerState,
+    published: Arc<Published>,
+    known: &mut Known,
+) -> (Overview, Counts, bool) {
     let Known { memory, writes, kept } = known;
     let view = app.view_of(published);
     let shower = view.shower();
@@ -141,7 +145,7 @@ fn zone(object: &Object) -> Option<&str> {
     }
 }
 
-fn gather_others(app: &App, view: &View<'_>, shower: &Shower<'_>, into: &mut Gathered) {
+fn gather_others(app: &ServerState, view: &View<'_>, shower: &Shower<'_>, into: &mut Gathered) {
     let snapshot = &view.published().snapshot;
     let Gathered { findings, pools, .. } = into;
     for object in snapshot.list(Kind::AddressPool, None, None) {

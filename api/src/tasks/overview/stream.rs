@@ -25,7 +25,7 @@ use crate::{
         error::Problem,
         negotiate::StreamForm,
     },
-    context::server_state::App,
+    context::server_state::ServerState,
     security::{Access, Subject, Verb, access::unauthenticated},
 };
 
@@ -35,7 +35,7 @@ const HEARTBEAT: Duration = Duration::from_millis(1500);
 /// What a watch works with.
 pub(crate) struct OverviewWatch {
     /// The server.
-    pub(crate) app: Arc<App>,
+    pub(crate) app: Arc<ServerState>,
     /// What whoever watches may see.
     pub(crate) access: Arc<Access>,
     /// How to send it.

@@ -12,7 +12,7 @@ use store::{HistoryQuery, ObjectFilter};
 
 use crate::{
     base::error_chain::Chain,
-    context::server_state::App,
+    context::server_state::ServerState,
     state::{
         change_ring::{Before, Recent},
         published::Published,
@@ -23,7 +23,12 @@ use crate::{
 const HEADS_MAX: usize = 200;
 
 /// Learns of the writes since the last time. What cannot be read is left out: then a problem has no change beside it.
-pub(super) async fn follow(app: &App, published: &Published, writes: &mut Writes, written: &mut Revision) {
+pub(super) async fn follow(
+    app: &ServerState,
+    published: &Published,
+    writes: &mut Writes,
+    written: &mut Revision,
+) {
     let head = published.position().revision;
     if head < *written {
         // Another life of the store.

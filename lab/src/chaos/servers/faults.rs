@@ -4,9 +4,9 @@ use std::{fmt, net::IpAddr, thread, time::Duration};
 
 use anyhow::{Context, Result};
 
-use super::machines::{Fabric, Machine};
 use crate::cluster::etcd;
 use crate::host::random::Random;
+use crate::network::machines::{Fabric, Machine};
 
 /// Milliseconds between faults.
 const BETWEEN_MS: (u64, u64) = (40, 200);

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 use super::{Herd, objects};
 use crate::{
-    chaos::servers as storm,
     cluster::control::{Http, string},
     host::{netns::Namespace, scratch::Scratch, wait},
+    network::machines,
     processes::{
         binaries,
         process::{Plan, Process},
@@ -76,7 +76,7 @@ impl Large {
     /// A binary is not built, or something is refused.
     pub fn start(options: Options) -> Result<Self> {
         let mut laps = Laps::new();
-        let directory = storm::machines::directory()?;
+        let directory = machines::directory()?;
         let namespace = Namespace::new("large")?;
         let mut server = Process::start(plan(&options, &namespace, &directory)?)?;
         let api = Http::new(&namespace, CONTROL);

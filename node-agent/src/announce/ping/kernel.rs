@@ -163,7 +163,13 @@ impl Kernel {
             generation = nftables::parse::generation(answer)?;
             Ok(())
         })?;
-        generation.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the kernel named no generation"))
+        generation.ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the response contains no \
+                                                                             generation",
+            )
+        })
     }
 }
 

@@ -44,10 +44,10 @@ impl Observation {
         Ok(())
     }
 
-    /// Takes in one chain of any table of the family.
+    /// Parses a chain of any table of the family.
     ///
     /// # Errors
-    /// When the message is malformed.
+    /// Returns an error if the message is malformed.
     pub fn chain(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
         let (mut table, mut name, mut kind, mut hook, mut accepts) = ("", "", "", None, false);
         for attribute in message.attributes() {
@@ -70,10 +70,10 @@ impl Observation {
         Ok(())
     }
 
-    /// Takes in one rule; rules of a chain come in their order.
+    /// Parses a rule. Rules of a chain must arrive in order.
     ///
     /// # Errors
-    /// When the message is malformed.
+    /// Returns an error if the message is malformed.
     pub fn rule(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
         let (mut table, mut name, mut exprs) = ("", "", None);
         for attribute in message.attributes() {

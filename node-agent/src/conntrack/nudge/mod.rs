@@ -1,15 +1,16 @@
-//! Clients whose connections were cut are made to speak, so that they are told.
+//! Challenges the clients of terminated connections to send a packet, so that they receive a reset.
 //!
 //! ```text
-//!  node ── SYN+ACK, out of place, as the virtual address ──▶ client
-//!  node ◀──────────── ACK: "this is what I expect" ───────── client
-//!   │ belongs to no known connection: placed anew
+//!  node ── out-of-window SYN+ACK from the virtual address ──▶ client
+//!  node ◀──────────── challenge ACK with expected number ──── client
+//!   │ belongs to no tracked connection: load-balanced anew
 //!  target or rule ── RST with exactly that number ─────────▶ client
 //! ```
-//! Without its entry a connection ends at the client's next packet. One that only receives sends none any more: it acknowledges
-//! what comes, and nothing comes. It would wait until a timeout of its own, which few have.
+//! Without its conntrack entry a connection ends at the client's next packet. A client that only receives
+//! sends none any more, because it has nothing to acknowledge. It would wait for a timeout of its own, which
+//! few applications have.
 //!
-//! Nobody rests on it. What is lost, or filtered by somebody, is as before: the client is told when it says something.
+//! Best effort: if a packet is lost or filtered, the client receives the reset with its next packet.
 
 pub mod wire;
 
@@ -27,23 +28,24 @@ use tracing::debug;
 
 use self::wire::Nudge;
 
-/// Clients that are asked at a time. Each answers with a packet of its own, and these come back to this node; more of them
-/// would be a storm.
+/// Maximum number of clients challenged at a time. Each responds with a packet to this node; more would be a
+/// packet storm.
 pub(crate) const NUDGES_MAX: usize = 50_000;
-/// Time until a client is asked once more: longer than that for which one keeps quiet after it has answered something that
-/// was out of place (half a second in Linux, `tcp_invalid_ratelimit`), and short enough for the next turn a second later.
+/// Delay before a client is challenged again: longer than the rate limit of challenge ACKs (half a second in
+/// Linux, `tcp_invalid_ratelimit`), and short enough for the next turn a second later.
 const AGAIN_AFTER: Duration = Duration::from_millis(750);
-/// How often a client is asked again. What it says first may be lost: IPVS ends the connection of a target that is gone with
-/// the next packet, and drops that.
+/// Number of repetitions. The first response may be lost: IPVS ends the connection of a removed server at the
+/// next packet, and drops that packet.
 const AGAIN: u8 = 2;
 
-/// Clients that are asked, and asked again. One that has been told by then answers with a reset, which ends nowhere.
+/// Sends challenges and repeats them. A client that has already received the reset responds to a repetition
+/// with a reset, which has no effect.
 #[derive(Debug, Default)]
 pub(super) struct Nudger {
     waiting: Vec<Asked>,
 }
 
-/// Clients that have been asked at one time.
+/// Clients challenged at the same time.
 #[derive(Debug)]
 struct Asked {
     clients: Vec<Nudge>,
@@ -52,7 +54,8 @@ struct Asked {
 }
 
 impl Nudger {
-    /// Asks clients to speak; those beyond [`NUDGES_MAX`] are left to themselves, and only so many are asked again.
+    /// Challenges clients. Those beyond [`NUDGES_MAX`] are skipped, and only as many are scheduled for
+    /// repetition.
     pub(super) fn ask(&mut self, mut clients: Vec<Nudge>, now: Instant) {
         if clients.is_empty() {
             return;
@@ -66,7 +69,7 @@ impl Nudger {
         }
     }
 
-    /// Asks those again whose time has come.
+    /// Repeats the challenges that are due.
     pub(super) fn ask_again(&mut self, now: Instant) {
         self.waiting.retain_mut(|asked| {
             if now < asked.next {
@@ -87,12 +90,13 @@ fn send(clients: &[Nudge]) {
         let Some(first) = of_family.next() else { continue };
         match open(family) {
             Ok(socket) => std::iter::once(first).chain(of_family).for_each(|nudge| send_one(&socket, nudge)),
-            Err(error) => debug!(%error, "clients of cut connections are told when they say something"),
+            Err(error) => debug!(%error, "clients of terminated connections cannot be challenged; they \
+                                          are reset when they next send a packet"),
         }
     }
 }
 
-/// A socket for whole packets.
+/// Opens a raw IP socket.
 fn open(family: AddressFamily) -> io::Result<OwnedFd> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     Ok(socket(family, SockType::Raw, flags, SockProtocol::Raw)?)
@@ -100,7 +104,7 @@ fn open(family: AddressFamily) -> io::Result<OwnedFd> {
 
 fn send_one(socket: &OwnedFd, nudge: &Nudge) {
     let Some(packet) = nudge.packet() else { return };
-    // The port is none of TCP's here: it has to be 0.
+    // On a raw socket the port must be 0.
     let sent = match nudge.client {
         SocketAddr::V4(mut client) => {
             client.set_port(0);
@@ -111,8 +115,8 @@ fn send_one(socket: &OwnedFd, nudge: &Nudge) {
             sendto(socket.as_raw_fd(), &packet, &SockaddrIn6::from(client), MsgFlags::empty())
         }
     };
-    // A client that cannot be reached keeps no other from being told.
+    // An unreachable client does not stop the others.
     if let Err(error) = sent {
-        debug!(%error, client = %nudge.client, "a client cannot be told");
+        debug!(%error, client = %nudge.client, "a client cannot be challenged");
     }
 }

@@ -1,28 +1,29 @@
-//! The segment that makes the client of a connection speak. Pure.
+//! Encoding of the TCP segment that challenges a client. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const PROTOCOL_TCP: u8 = 6;
 const HOP_LIMIT: u8 = 64;
 const TCP_HEADER_BYTES: u8 = 20;
-/// Do not fragment (RFC 791 §3.1).
+/// Don't Fragment flag (RFC 791 §3.1).
 const DONT_FRAGMENT: u8 = 0x40;
 /// SYN and ACK (RFC 9293 §3.1).
 const FLAGS: u8 = 0x12;
 
-/// A client that is asked to speak, and as whom.
+/// Client to challenge, and the server address that it is connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nudge {
-    /// Where the client believes to be connected to.
+    /// Server address from the client's point of view.
     pub server: SocketAddr,
     /// The client.
     pub client: SocketAddr,
 }
 
 impl Nudge {
-    /// The whole packet: a SYN with ACK, out of place. An established connection answers it with an acknowledgement that says
-    /// exactly what it expects next (RFC 5961 §4.2), and stays as it is. Connection tracking knows no connection that
-    /// begins with it, so it leaves no entry behind. `None` for addresses of two families.
+    /// Encodes the whole packet: an out-of-window SYN+ACK. An established connection responds with a
+    /// challenge ACK that carries the next expected sequence number (RFC 5961 §4.2), and is not affected
+    /// itself. Connection tracking does not accept it as the start of a connection, so it leaves no entry
+    /// behind. `None` if the addresses are of different families.
     #[must_use]
     pub fn packet(&self) -> Option<Vec<u8>> {
         match (self.server.ip(), self.client.ip()) {
@@ -32,7 +33,7 @@ impl Nudge {
         }
     }
 
-    /// The kernel fills in the total length, the identification and the header's checksum.
+    /// The kernel fills in total length, identification and header checksum.
     fn packet_v4(&self, server: Ipv4Addr, client: Ipv4Addr) -> Vec<u8> {
         let mut packet = vec![0x45, 0, 0, 0, 0, 0, DONT_FRAGMENT, 0, HOP_LIMIT, PROTOCOL_TCP, 0, 0];
         packet.extend(server.octets());
@@ -53,9 +54,9 @@ impl Nudge {
         let mut segment = Vec::with_capacity(TCP_HEADER_BYTES.into());
         segment.extend(self.server.port().to_be_bytes());
         segment.extend(self.client.port().to_be_bytes());
-        // Neither its number nor what it acknowledges counts, so both are 0.
+        // Sequence and acknowledgement number do not matter, so both are 0.
         segment.extend([0; 8]);
-        // Length in words, flags, window, checksum, urgent pointer.
+        // Data offset, flags, window, checksum, urgent pointer.
         segment.extend([(TCP_HEADER_BYTES / 4) << 4, FLAGS, 0, 0, 0, 0, 0, 0]);
         let [high, low] = checksum(server, client, &segment).to_be_bytes();
         segment[16] = high;
@@ -64,7 +65,8 @@ impl Nudge {
     }
 }
 
-/// The checksum of TCP (RFC 9293 §3.1): what to send in a segment whose field is 0, and 0 of one that holds the right one.
+/// Computes the TCP checksum (RFC 9293 §3.1). For a segment with checksum field 0 this is the value to send;
+/// for a segment with a correct checksum it is 0.
 fn checksum(server: &[u8], client: &[u8], segment: &[u8]) -> u16 {
     let pseudo_header = [0, PROTOCOL_TCP, 0, TCP_HEADER_BYTES];
     let all = [server, client, &pseudo_header, segment].concat();

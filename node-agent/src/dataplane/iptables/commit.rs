@@ -1,4 +1,5 @@
-//! Carrying out what is wanted: runs of bounded size, the search for a Service that the kernel refuses, and reading back.
+//! Commit of a plan: runs of bounded size, bisection to find a Service that the kernel rejects, and
+//! read-back.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,20 +16,20 @@ use super::{
 };
 use crate::dataplane::{KernelError, Outcome, Pass};
 
-/// Rules in one run: it is taken whole, and holds a lock meanwhile.
+/// Maximum number of rules in one run of `iptables-restore`, which is atomic and holds a lock meanwhile.
 const RULES_PER_RUN: usize = 50_000;
-/// Services that the kernel may refuse in a pass before it is the kernel that is at fault.
+/// Number of rejected Services in a pass after which the whole pass fails.
 const REFUSED_SERVICES_MAX: usize = 32;
 
 pub(super) type Failed = BTreeMap<Arc<ServiceKey>, Outcome>;
 
-/// What should become of one Service, or of what belongs to none.
+/// Changes for one Service, or for objects that belong to none.
 #[derive(Debug, Clone)]
 pub(super) struct Part {
     pub(super) service: Option<Arc<ServiceKey>>,
-    /// Chains and lines that are there or not, other than
+    /// Wanted chains and lines, present or absent, except for `removals`.
     pub(super) wanted: Wanted,
-    /// chains that go when nothing leads to them any more.
+    /// Chains to delete once no rule refers to them.
     pub(super) removals: BTreeSet<ChainId>,
 }
 
@@ -43,8 +44,8 @@ impl Part {
 }
 
 impl IptablesBackend {
-    /// Brings one family to what is wanted and reads it back. Notes the Services that the kernel refused; an error means
-    /// that nothing is known any more.
+    /// Applies the parts to one family and reads the result back. Records the rejected Services in `failed`.
+    /// After an error the kernel state is unknown.
     pub(super) fn carry_out(
         &mut self,
         family: IpFamily,
@@ -54,13 +55,13 @@ impl IptablesBackend {
         pass: &mut Pass,
     ) -> Result<(), KernelError> {
         let mut run = Run { family, everything, changed: BTreeSet::new(), lines: 0 };
-        // The fixed part is there before anything marks packets for it.
+        // The fixed part must exist before any rule marks packets for it.
         let fixed = self.write(&mut run, &Wanted::default(), pass)?;
         fixed.map_err(|said| refused("writing the fixed chains", said))?;
         let mut rest = parts;
         let rules: usize = parts.iter().map(|part| part.wanted.len() + part.removals.len()).sum();
         if rules <= RULES_PER_RUN {
-            // The usual case is one run, in which what nothing leads to any more goes as well.
+            // Usual case: a single run, which also deletes the unreferenced chains.
             let wanted = merged(parts, true, failed);
             if self.write(&mut run, &wanted, pass)?.is_ok() {
                 return self.verify(&run, parts, failed);
@@ -80,7 +81,8 @@ impl IptablesBackend {
         self.verify(&run, parts, failed)
     }
 
-    /// Writes parts in one run. When it is refused, halves are tried until the refused Service is alone.
+    /// Writes parts in one run. If the run is rejected, bisects the parts until the rejected Service is
+    /// isolated.
     fn write_parts(
         &mut self,
         run: &mut Run,
@@ -111,21 +113,21 @@ impl IptablesBackend {
         }
     }
 
-    /// After a refusal: what we believed of the kernel may be wrong. A pass over some Services cannot know what else
-    /// is, so it fails; one over everything goes on from what is seen.
+    /// Reads the family again after a rejection, because the mirror may be wrong. An incremental pass then
+    /// fails, since other differences are unknown; a full pass continues from the new mirror.
     fn look_again(&mut self, run: &Run) -> Result<(), KernelError> {
         let reading = |source| KernelError { action: "reading rules after a refusal".to_owned(), source };
         let seen = self.read_family(run.family).map_err(reading)?;
         let mirror = self.mirror(run.family);
         if *mirror != seen && !run.everything {
-            let source = io::Error::other("the rules are not as they were left");
+            let source = io::Error::other("the rules were changed by another program");
             return Err(KernelError { action: "writing rules".to_owned(), source });
         }
         *mirror = seen;
         Ok(())
     }
 
-    /// One run of `iptables-restore`, if anything differs.
+    /// Runs `iptables-restore` once if anything differs.
     fn write(
         &mut self,
         run: &mut Run,
@@ -154,7 +156,7 @@ impl IptablesBackend {
         Ok(outcome)
     }
 
-    /// Writes, and keeps the generation of our own change apart from those of others.
+    /// Writes a script and keeps the ruleset generation of our own change apart from changes of others.
     fn restore(&mut self, family: IpFamily, script: &Script) -> io::Result<Result<(), String>> {
         let before = self.own_generation()?;
         let text = script.to_string();
@@ -172,7 +174,7 @@ impl IptablesBackend {
     }
 }
 
-/// What has been written into one family in a pass.
+/// State of the writes to one family in a pass.
 pub(super) struct Run {
     pub(super) family: IpFamily,
     everything: bool,
@@ -180,7 +182,7 @@ pub(super) struct Run {
     pub(super) lines: usize,
 }
 
-/// What the parts want together, with the chains that go if those shall be named.
+/// Merges the wanted changes of all parts, optionally with the chain removals.
 pub(super) fn merged(parts: &[Part], with_removals: bool, failed: &Failed) -> Wanted {
     let mut wanted = Wanted::default();
     for part in parts.iter().filter(|part| !part.is_failed(failed)) {
@@ -192,7 +194,7 @@ pub(super) fn merged(parts: &[Part], with_removals: bool, failed: &Failed) -> Wa
     wanted
 }
 
-/// How many parts the next run takes: as many as fit, at least one.
+/// Returns the number of parts in the next run: as many as fit, at least one.
 fn batch_length(parts: &[Part]) -> usize {
     let mut rules = 0;
     let fits = |part: &&Part| {

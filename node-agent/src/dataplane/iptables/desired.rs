@@ -1,5 +1,5 @@
-//! What the Services ask for: who has which frontend, and which chains that comes to. No kernel and no tool is met here,
-//! so that a preview can take over what may come into a copy.
+//! Desired state of the iptables backend: frontend owners and the chains of each Service. Uses neither kernel
+//! nor tools, so that a preview can work on a copy.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,29 +26,29 @@ use crate::dataplane::{
     claims::{Claims, Touched},
 };
 
-/// What the Services that were taken over ask for.
+/// Desired state of the applied Services.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Asked {
-    /// Who has which frontend.
+    /// Owners of the frontends.
     pub(super) claims: Claims,
-    /// The networks that everything was last rendered for.
+    /// Networks used by the last rendering.
     pub(super) networks: Networks,
-    /// The chains of each Service.
+    /// Chains of each Service.
     chains: BTreeMap<Arc<ServiceKey>, BTreeMap<IpFamily, BTreeSet<ChainId>>>,
 }
 
-/// What a pass looks at.
+/// Scope of a pass in terms of claims.
 #[derive(Debug, Default)]
 pub(super) struct Looked {
     touched: Touched,
     pub(super) services: BTreeSet<Arc<ServiceKey>>,
     pub(super) everything: bool,
-    /// Services that cannot be carried out here, and why.
+    /// Services that this backend cannot program, with the failure.
     pub(super) impossible: BTreeMap<ServiceKey, Outcome>,
 }
 
 impl Asked {
-    /// Takes over what the Services in scope ask for. Answers what that touches.
+    /// Applies the desired state of the Services in scope, and returns the affected objects.
     pub(super) fn take_over(&mut self, families: &[IpFamily], desired: &Desired, scope: &Scope) -> Looked {
         let mut looked = Looked { everything: *scope == Scope::Everything, ..Looked::default() };
         let is_renamed = self.networks != desired.networks;
@@ -65,7 +65,7 @@ impl Asked {
                 for service in keys {
                     self.claim(families, desired, service, &mut looked);
                 }
-                // The networks are part of many Services' rules.
+                // The networks are part of the rules of many Services.
                 let others = desired.programs.keys().filter(|key| is_renamed && !keys.contains(*key));
                 for service in others {
                     if self.claims.program(service).is_some() {
@@ -91,7 +91,8 @@ impl Asked {
         looked.services.insert(Arc::new(service.clone()));
     }
 
-    /// What should become of the Services looked at, each by itself, and of what belongs to none.
+    /// Returns the wanted changes: one part per Service in scope, and one for objects that belong to no
+    /// Service.
     pub(super) fn parts(
         &self,
         layout: &Layout,
@@ -144,7 +145,7 @@ impl Asked {
         parts
     }
 
-    /// What is in the kernel under our names and nobody wants.
+    /// Returns the removal of objects in the kernel that have our names but no owner.
     fn strays(&self, layout: &Layout, family: IpFamily, mirror: &Mirror, parts: &[Part]) -> Part {
         let fixed = layout.fixed(family, &self.networks);
         let Wanted { chains, lines } = plan::strays(mirror, &fixed, parts.iter().map(|part| &part.wanted));
@@ -161,7 +162,7 @@ impl Asked {
         }
     }
 
-    /// Remembers which chains a family has of the parts that were carried out, and of those that failed.
+    /// Records the chains of a family for the parts that were applied, and for those that failed.
     pub(super) fn remember_chains(
         &mut self,
         family: IpFamily,
@@ -178,7 +179,7 @@ impl Asked {
         }
     }
 
-    /// Forgets the Services that have no chain.
+    /// Drops Services without chains.
     pub(super) fn forget_without_chains(&mut self) {
         self.chains.retain(|_, families| families.values().any(|chains| !chains.is_empty()));
     }

@@ -1,4 +1,4 @@
-//! Taking away tables of the nft flavour in which nothing is left: its tools make them and never remove them.
+//! Removal of empty nft tables: the iptables tools of the nft flavour create them but never remove them.
 
 use std::io;
 
@@ -17,7 +17,8 @@ const NFNL_BATCH_GENID: u16 = 1;
 const NFT_MSG_DELTABLE: u16 = uapi::NFNL_SUBSYS_NFTABLES << 8 | 2;
 const NFTA_TABLE_NAME: u16 = 1;
 
-/// Removes a table that was seen to be empty at a generation; the kernel refuses when anything has changed since.
+/// Removes a table that was empty at a given ruleset generation. The kernel rejects the removal if anything
+/// has changed since.
 pub(super) fn remove(
     netlink: &mut Netlink,
     family: IpFamily,

@@ -1,12 +1,13 @@
-//! The chains that are there whatever the Services are, how all chains are named, and which names are ours. Pure.
+//! Fixed chains, names of all chains, and recognition of our names. Pure.
 //!
 //! ```text
 //! nat     PREROUTING, OUTPUT ─▶ SERVICES ─▶ RANGES, then NODEPORTS (at local addresses) ─▶ SVC, FW or XLB ─▶ SEP ─▶ DNAT
-//!         POSTROUTING ─▶ POSTROUTING (masquerades what MARK-MASQ marked)
-//! filter  INPUT, FORWARD, OUTPUT ─▶ PROXY-FIREWALL (drops what MARK-DROP marked)
-//!                                └▶ SERVICES, NODEPORTS (refuse what nothing translated); FORWARD ─▶ FORWARD (accepts)
+//!         POSTROUTING ─▶ POSTROUTING (masquerades packets with MARK-MASQ)
+//! filter  INPUT, FORWARD, OUTPUT ─▶ PROXY-FIREWALL (drops packets with MARK-DROP)
+//!                                └▶ SERVICES, NODEPORTS (reject packets without DNAT); FORWARD ─▶ FORWARD (accepts)
 //! ```
-//! Every name has the prefix of the naming. The chains are recognised by their names, whoever made them.
+//! Every name has the prefix of the naming scheme. Chains are recognised by name, no matter which process
+//! created them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,21 +22,21 @@ use model::{
 };
 use sha2::{Digest, Sha256};
 
-/// A table of iptables that we have chains in, in the order in which they are written: what a kernel may refuse first, so
-/// that then nothing is written.
+/// iptables table with chains of ours, in write order. The table whose rules the kernel may reject comes
+/// first, so that after a rejection nothing has been written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
-    /// Translates.
+    /// The nat table: destination and source NAT.
     Nat,
-    /// Refuses and drops.
+    /// The filter table: rejects and drops.
     Filter,
 }
 
 impl Table {
-    /// Both.
+    /// Both tables.
     pub const ALL: [Self; 2] = [Self::Nat, Self::Filter];
 
-    /// As iptables calls it.
+    /// Returns the iptables name of the table.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -50,22 +51,22 @@ impl Table {
 pub struct ChainId {
     /// The table it is in.
     pub table: Table,
-    /// Its name.
+    /// Name of the chain.
     pub name: String,
 }
 
-/// The chains of Services, by what they do.
+/// Kind of a Service chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Chooses among all endpoints.
+    /// Load-balances over all endpoints.
     Service,
-    /// Chooses among another set of endpoints of the same port.
+    /// Load-balances over another set of endpoints of the same port.
     Local,
-    /// Translates to one endpoint.
+    /// DNAT to one endpoint.
     Endpoint,
-    /// Lets in the allowed sources and drops the others.
+    /// Accepts the allowed sources and drops others.
     Firewall,
-    /// Tells workloads, the node and everybody else apart.
+    /// Separates workloads, the node and other sources.
     External,
 }
 
@@ -83,9 +84,9 @@ impl Kind {
     }
 }
 
-/// Characters of the hash in the name of a Service's chain.
+/// Number of hash characters in the name of a Service chain.
 const HASH_LENGTH: usize = 16;
-/// The chains that are always there: those with rules of ours from first to last, and those that Services have lines in.
+/// Fixed chains: `…_WHOLE` contain only our fixed rules, `…_DISPATCH` contain lines of Services.
 const NAT_WHOLE: [&str; 4] = [MARK_MASQ, MARK_DROP, POSTROUTING, OFF_CLUSTER];
 const FILTER_WHOLE: [&str; 3] = [FIREWALL, FORWARD, REJECT];
 const NAT_DISPATCH: [&str; 3] = [SERVICES, RANGES, NODEPORTS];
@@ -102,38 +103,38 @@ const POSTROUTING: &str = "POSTROUTING";
 const FIREWALL: &str = "PROXY-FIREWALL";
 const FORWARD: &str = "FORWARD";
 
-/// How chains are named, and the mark bits.
+/// Naming scheme and mark bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// By whose names.
+    /// Naming scheme of the chains.
     pub naming: Naming,
-    /// The packet mark that asks for masquerading.
+    /// Packet mark that requests masquerading.
     pub masquerade_mark: u32,
-    /// The packet mark that asks for dropping.
+    /// Packet mark that requests a drop.
     pub drop_mark: u32,
 }
 
-/// Whose connections to virtual addresses are masqueraded, as far as one match can say it.
+/// Sources whose connections to virtual addresses are masqueraded, as far as a single match can express them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OffCluster {
-    /// Nobody's.
+    /// No source.
     Nobody,
-    /// Everybody's.
+    /// All sources.
     Everybody,
-    /// Those of all sources but this network.
+    /// All sources outside of this network.
     OutsideOf(IpNet),
-    /// It takes the chain for it.
+    /// Several networks, which need a chain.
     Chain,
 }
 
-/// The part of one family that does not depend on Services.
+/// Part of one family's rules that does not depend on Services.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fixed {
-    /// Chains that hold these rules and no others.
+    /// Chains with exactly these rules.
     pub chains: BTreeMap<ChainId, Vec<String>>,
-    /// The last rules of the chains that Services have lines in.
+    /// Last rules of the chains that contain lines of Services.
     pub tails: BTreeMap<ChainId, Vec<String>>,
-    /// Our rules in built-in chains, which come first there.
+    /// Our rules in built-in chains, at the beginning of the chain.
     pub jumps: BTreeMap<ChainId, Vec<String>>,
 }
 
@@ -152,7 +153,7 @@ impl Layout {
         }
     }
 
-    /// The full name of a fixed chain.
+    /// Returns the full name of a fixed chain.
     #[must_use]
     pub fn name(&self, word: &str) -> String {
         format!("{}{word}", self.prefix())
@@ -162,15 +163,15 @@ impl Layout {
         ChainId { table, name: self.name(word) }
     }
 
-    /// The name of a chain of a port of a Service: the hash is that of kube-proxy. The label is
-    /// `namespace/name:port-name`, the rest an endpoint or empty.
+    /// Returns the name of the chain of a Service port. The hash is computed as in kube-proxy. `label` is
+    /// `namespace/name:port-name`, `rest` an endpoint or empty.
     #[must_use]
     pub fn service_chain(&self, kind: Kind, label: &str, protocol: Protocol, rest: &str) -> String {
         let digest = Sha256::digest(format!("{label}{}{rest}", protocol_word(protocol)));
         format!("{}{}{}", self.prefix(), kind.word(), base32(&digest, HASH_LENGTH))
     }
 
-    /// Whether a chain of this name is ours.
+    /// Returns true if a chain of this name is ours.
     #[must_use]
     pub fn is_ours(&self, table: Table, name: &str) -> bool {
         let Some(word) = name.strip_prefix(self.prefix()) else { return false };
@@ -188,7 +189,7 @@ impl Layout {
             }
     }
 
-    /// Whether Services have single lines in this chain.
+    /// Returns true if Services have single lines in this chain.
     #[must_use]
     pub fn is_dispatch(&self, table: Table, name: &str) -> bool {
         name.strip_prefix(self.prefix()).is_some_and(|word| match table {
@@ -197,13 +198,13 @@ impl Layout {
         })
     }
 
-    /// Whether a rule with this target belongs behind all lines of Services.
+    /// Returns true if a rule with this target belongs after all lines of Services.
     #[must_use]
     pub fn is_tail_target(&self, target: &str) -> bool {
         target == "RETURN" || [NODEPORTS, RANGES].iter().any(|word| target == self.name(word))
     }
 
-    /// The fixed part of one family.
+    /// Builds the fixed part of one family.
     #[must_use]
     pub fn fixed(&self, family: IpFamily, networks: &Networks) -> Fixed {
         let mut fixed = Fixed::default();
@@ -211,7 +212,7 @@ impl Layout {
         let mark = |mark: u32| format!("{mark:#x}/{mark:#x}");
         let (masquerade, drop) = (mark(self.masquerade_mark), mark(self.drop_mark));
         let comment = |text: &str| format!("-m comment --comment \"{product} {text}\"");
-        // kube-proxy of the time of its names did not ask for random ports.
+        // kube-proxy versions with these chain names did not use random ports.
         let randomly = match self.naming {
             Naming::Tidegate => " --random-fully",
             Naming::Kube => "",
@@ -274,7 +275,8 @@ impl Layout {
         };
         let services = jump("", "service portals", SERVICES);
         let firewall = jump("", "service firewall", FIREWALL);
-        // What was translated has met its Service; only what nothing translated can be a port that is not there.
+        // Packets with DNAT have matched their Service. Only packets without DNAT can be for a port that does
+        // not exist.
         let untranslated = "-m conntrack --ctstate NEW -m conntrack ! --ctstate DNAT ";
         let refuse = jump(untranslated, "service portals", SERVICES);
         let forward = jump("", "forwarding rules", FORWARD);
@@ -292,7 +294,7 @@ impl Layout {
         .collect()
     }
 
-    /// Node ports answer at local addresses, not at loopback ones.
+    /// Returns the rules for node ports, which match local addresses except loopback.
     fn node_port_rules(&self, family: IpFamily, networks: &Networks) -> Vec<String> {
         let product = self.product();
         let loopback = match family {
@@ -319,7 +321,7 @@ impl Layout {
         if jumps.is_empty() { jumps } else { [vec![except_loopback], jumps].concat() }
     }
 
-    /// How to say whose connections to virtual addresses are masqueraded.
+    /// Returns the form in which masqueraded sources can be matched.
     #[must_use]
     pub fn off_cluster(family: IpFamily, networks: &Networks) -> OffCluster {
         let sources: Vec<_> = of_family(&networks.masquerade_sources, family).collect();
@@ -360,7 +362,7 @@ fn reject_rules(family: IpFamily) -> Vec<String> {
     ]
 }
 
-/// A protocol as the rules name it.
+/// Returns the iptables name of a protocol.
 pub(super) const fn protocol_word(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Tcp => "tcp",
@@ -369,12 +371,12 @@ pub(super) const fn protocol_word(protocol: Protocol) -> &'static str {
     }
 }
 
-/// The networks of a family, in order.
+/// Iterates over the networks of a family, in order.
 pub(super) fn of_family(networks: &BTreeSet<IpNet>, family: IpFamily) -> impl Iterator<Item = IpNet> {
     networks.iter().filter(move |net| IpFamily::of_net(net) == family).copied()
 }
 
-/// The addresses of a family outside of some networks, as the fewest networks.
+/// Returns the complement of some networks within a family, as the smallest list of networks.
 fn complement(family: IpFamily, taken: &[IpNet]) -> Vec<IpNet> {
     let whole = match family {
         IpFamily::V4 => IpNet::V4(ipnet::Ipv4Net::default()),
@@ -408,7 +410,7 @@ fn subnets(family: IpFamily, from: u128, to: u128) -> Vec<IpNet> {
 
 const BASE32: [u8; 32] = *b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
-/// The first characters of the bytes in base 32 (RFC 4648 section 6).
+/// Encodes bytes in base 32 (RFC 4648 §6), truncated to `length` characters.
 fn base32(bytes: &[u8], length: usize) -> String {
     let bit = |index: usize| {
         let byte = bytes.get(index / 8).copied().unwrap_or_default();
@@ -464,7 +466,7 @@ mod tests {
         ] {
             assert!(!ours(name), "{name}");
         }
-        assert!(!kube().is_ours(Table::Filter, "KUBE-FIREWALL"), "that one is the kubelet's");
+        assert!(!kube().is_ours(Table::Filter, "KUBE-FIREWALL"), "KUBE-FIREWALL belongs to the kubelet");
     }
 
     #[test]

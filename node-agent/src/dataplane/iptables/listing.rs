@@ -1,7 +1,8 @@
-//! What `iptables-restore` makes of a listing by `iptables-save`: which of its lines go, and which come. Pure.
+//! Effect of an `iptables-restore` script on the output of `iptables-save`: removed and added lines. Pure.
 //!
-//! Lines that go are as the tool printed them; lines that come are as we write them, which is how current versions print
-//! them. Versions that print a rule differently mean the same by it, so what is written again as it was is no difference.
+//! Removed lines are shown as printed by the tool. Added lines are shown as we write them, which is the form
+//! that current versions print. Other versions may print the same rule differently, so a rule that is written
+//! again unchanged is not reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +17,8 @@ use super::{
     plan::{Script, Section},
 };
 
-/// The difference between a listing of a family and the one that follows when the script is carried out. The order of
-/// lines is none, and neither are counters.
+/// Returns the difference between the listing of a family and the listing after the script. Ignores the order
+/// of lines and counters.
 #[must_use]
 pub fn differences(family: IpFamily, listing: &str, script: &Script) -> Vec<LineChange> {
     let mut changes = Vec::new();
@@ -43,11 +44,11 @@ const fn tool(family: IpFamily) -> &'static str {
 struct Line<'a> {
     text: &'a str,
     chain: &'a str,
-    /// The line in the form in which we write it; of a line that declares a chain nothing.
+    /// The line in the form in which we write it; `None` for a chain declaration.
     rule: Option<String>,
 }
 
-/// The lines of one table, in the order of the listing.
+/// Parses the lines of one table, in the order of the listing.
 fn lines(listing: &str, table: Table) -> Vec<Line<'_>> {
     let head = format!("*{}", table.as_str());
     let of_table = listing.lines().skip_while(|line| *line != head).skip(1);
@@ -63,7 +64,7 @@ fn line(text: &str) -> Option<Line<'_>> {
     Some(Line { text, chain, rule: Some(format!("-A {chain} {}", parse::normal(rule))) })
 }
 
-/// The lines that go and those that come.
+/// Returns the removed and the added lines.
 fn difference(held: &[Line<'_>], section: &Section) -> (Vec<String>, Vec<String>) {
     let Section { declared, appended, deleted, closing, inserted, removed } = section;
     let chains: BTreeSet<&str> =
@@ -85,11 +86,11 @@ fn names(chains: &[String]) -> BTreeSet<&str> {
     chains.iter().map(String::as_str).collect()
 }
 
-/// Which lines of a listing go.
+/// Set of removed lines of a listing.
 struct Gone<'a> {
     held: &'a [Line<'a>],
     is_gone: Vec<bool>,
-    /// Where each rule stands.
+    /// Positions of each rule.
     places: BTreeMap<&'a str, Vec<usize>>,
 }
 
@@ -110,12 +111,12 @@ impl<'a> Gone<'a> {
         }
     }
 
-    /// One rule like this goes.
+    /// Marks one occurrence of a rule as removed.
     fn take_rule(&mut self, rule: &str) {
         self.turn(rule, true);
     }
 
-    /// One rule like this comes; answers whether one went.
+    /// Cancels the removal of one occurrence of a rule. Returns true if there was one.
     fn give_back(&mut self, rule: &str) -> bool {
         self.turn(rule, false)
     }

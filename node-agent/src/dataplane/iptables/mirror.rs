@@ -1,4 +1,4 @@
-//! What we last saw in one family's tables or wrote there.
+//! Mirror of one family's tables as last read or written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,36 +10,36 @@ use super::{layout::ChainId, rule};
 /// Our chains and rules of one family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mirror {
-    /// The chains that hold rules of one Service, or fixed ones, by a digest of their rules.
+    /// Chains owned by one Service, and fixed chains, with a digest of their rules.
     pub chains: BTreeMap<ChainId, u64>,
-    /// The chains that Services have single lines in.
+    /// Chains in which several Services have lines.
     pub dispatch: BTreeMap<ChainId, Dispatch>,
     /// Our rules in built-in chains.
     pub jumps: BTreeMap<ChainId, Jumps>,
 }
 
-/// A chain that Services have single lines in.
+/// A chain in which several Services have lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dispatch {
-    /// The lines of Services in order, by what they match.
+    /// Lines of Services in order, by the match criteria.
     pub lines: BTreeMap<String, Vec<String>>,
-    /// The rules behind them.
+    /// Rules after these lines.
     pub tail: Vec<String>,
-    /// Whether a line of a Service stands behind a rule of the tail.
+    /// True if a line of a Service comes after a rule of the tail.
     pub is_out_of_order: bool,
 }
 
 /// Our rules in one built-in chain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Jumps {
-    /// In order.
+    /// The rules in order.
     pub rules: Vec<String>,
-    /// Whether a foreign rule stands before one of them.
+    /// True if a foreign rule comes before one of ours.
     pub is_behind: bool,
 }
 
 impl Dispatch {
-    /// Takes over the next rule of the chain.
+    /// Appends the next rule of the chain.
     pub fn push(&mut self, rule: String, is_tail: bool) {
         if is_tail {
             self.tail.push(rule);
@@ -51,7 +51,7 @@ impl Dispatch {
 }
 
 impl Mirror {
-    /// How many kernel objects these are: chains and rules in chains that we share.
+    /// Returns the number of kernel objects: chains, and rules in shared chains.
     #[must_use]
     pub fn objects(&self) -> u64 {
         let lines: usize = self
@@ -63,7 +63,7 @@ impl Mirror {
         u64::try_from(self.chains.len() + lines + jumps).unwrap_or(u64::MAX)
     }
 
-    /// A digest of everything.
+    /// Returns a digest of the whole mirror.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let Self { chains, dispatch, jumps } = self;
@@ -78,7 +78,7 @@ impl Mirror {
         hasher.finish()
     }
 
-    /// Takes over what another mirror shows of some chains.
+    /// Replaces the given chains by their contents in another mirror.
     pub fn refresh(&mut self, chains: &BTreeSet<ChainId>, seen: &Self) {
         for chain in chains {
             match seen.chains.get(chain) {
@@ -93,7 +93,7 @@ impl Mirror {
     }
 }
 
-/// A digest of the rules of a chain; the same in every process.
+/// Returns a digest of the rules of a chain; identical in every process.
 #[must_use]
 pub fn digest(rules: &[String]) -> u64 {
     let mut hasher = DefaultHasher::new();

@@ -1,19 +1,22 @@
-//! The iptables backend: kube-proxy's chains, of which only those are written that differ.
+//! iptables backend: kube-proxy's chains, written incrementally.
 //!
 //! ```text
 //! desired ─▶ claims ─▶ render ─▶ plan ─▶ iptables-restore --noflush ─▶ read back ─▶ outcomes
 //!                                  ▲               │
 //!                                  └─── mirror ◀───┘  ◀── observe (iptables-save, parse)
 //! ```
-//! Each family is one run of `iptables-restore`, which the kernel takes whole per table. Nothing is run on a pass that
-//! changes nothing. Chains are recognised by their names, whoever made them; foreign rules are never named.
+//! Each family is one run of `iptables-restore`, which is atomic per table. A pass without changes runs no
+//! tool. Chains are recognised by name, no matter which process created them; foreign rules are never
+//! touched.
 //!
-//! Somebody else's changes are noticed by the generation of nf_tables. The legacy tables have none, so there they are
-//! read again: at each question while that is cheap, else after a pause of twenty times its cost, of five seconds at most.
+//! Changes by other programs are detected by the ruleset generation of nf_tables. The legacy tables have no
+//! generation, so they are read again: at each check while that is cheap, otherwise after a pause of twenty
+//! times the cost, five seconds at most.
 //!
-//! A connection is given to one endpoint at random, and to no other when that one does not answer: netfilter decides at
-//! the first packet. Stickiness is a list of recent sources per endpoint, of which the kernel keeps the last 100 by
-//! default (`ip_list_tot` of `xt_recent`); the oldest are forgotten without a word.
+//! Each connection goes to one random endpoint, without a retry on another one if the endpoint does not
+//! respond, because netfilter decides at the first packet. Session affinity is a list of recent sources per
+//! endpoint. The kernel keeps the last 100 by default (`ip_list_tot` of `xt_recent`) and silently drops the
+//! oldest.
 
 mod commit;
 mod desired;
@@ -63,26 +66,26 @@ use crate::{
     netlink::socket::{Netlink, Protocol},
 };
 
-/// Attempts at an undisturbed look at all rules.
+/// Maximum number of attempts to read all rules without a concurrent change.
 const OBSERVE_ATTEMPTS_MAX: u32 = 8;
-/// A look at the legacy tables that takes longer than this is made more rarely.
+/// If reading the legacy tables takes longer than this, the check runs less often.
 const PROBE_CHEAP: Duration = Duration::from_millis(50);
-/// How many times longer than such a look the time to the next one is.
+/// Pause between such checks, as a multiple of their duration.
 const PROBE_PAUSE_FACTOR: u32 = 20;
-/// The longest time between such looks, however long they take.
+/// Maximum pause between such checks.
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// How the backend programs.
+/// Options of the iptables backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IptablesOptions {
-    /// Names of chains, and the mark bits.
+    /// Chain names and mark bits.
     pub layout: Layout,
-    /// Which flavour; found out when `None`.
+    /// Flavour of the tools; detected if `None`.
     pub flavour: Option<Flavour>,
 }
 
 impl IptablesOptions {
-    /// What the options of a Node mean here.
+    /// Converts the options of a Node.
     #[must_use]
     pub const fn of(options: &BackendOptions) -> Self {
         let BackendOptions { masquerade_mark, drop_mark, naming, strict_arp: _ } = *options;
@@ -90,26 +93,26 @@ impl IptablesOptions {
     }
 }
 
-/// The iptables backend of one network namespace.
+/// iptables backend of one network namespace.
 pub struct IptablesBackend {
     layout: Layout,
     tools: Tools,
     netlink: Netlink,
-    /// What the kernel has, as far as is known.
+    /// Mirrors of the kernel; `None` if the kernel state is unknown.
     mirrors: Option<BTreeMap<IpFamily, Mirror>>,
-    /// The generation of nf_tables that the mirrors show.
+    /// nf_tables generation that the mirrors correspond to.
     generation: Option<u32>,
-    /// When the legacy tables were last looked at for others' changes, and how long that took.
+    /// Time and duration of the last check of the legacy tables.
     probe: Option<(Instant, Duration)>,
     asked: Asked,
     counters: KernelCounters,
 }
 
 impl IptablesBackend {
-    /// Finds the programs for the network namespace of the calling thread. Writes nothing.
+    /// Finds the tools for the network namespace of the calling thread. Writes nothing.
     ///
     /// # Errors
-    /// When there are none, a mark is not exactly one bit, or the kernel gives no socket.
+    /// Returns an error if no tools are found, a mark is not exactly one bit, or the kernel denies a socket.
     pub fn open(options: &IptablesOptions) -> Result<Self, KernelError> {
         let failed = |source| KernelError { action: "opening iptables".to_owned(), source };
         let Layout { naming: _, masquerade_mark, drop_mark } = options.layout;
@@ -131,7 +134,7 @@ impl IptablesBackend {
         })
     }
 
-    /// In which part of the kernel the rules are.
+    /// Returns the flavour of the tools, which determines the part of the kernel that holds the rules.
     #[must_use]
     pub const fn flavour(&self) -> Flavour {
         self.tools.flavour
@@ -157,7 +160,7 @@ impl IptablesBackend {
         self.tools.save(family, false).map(|text| parse::saved(&self.layout, &text))
     }
 
-    /// The generation of nf_tables, if that is where our rules are.
+    /// Returns the nf_tables generation; `None` for the legacy flavour.
     fn own_generation(&mut self) -> io::Result<Option<u32>> {
         match self.tools.flavour {
             Flavour::Legacy => Ok(None),
@@ -195,7 +198,7 @@ impl IptablesBackend {
         self.conclude(&looked.services, failed, pass)
     }
 
-    /// Says of each Service that this pass could have changed how it stands.
+    /// Sets the outcome of every Service affected by this pass.
     fn conclude(
         &self,
         services: &BTreeSet<Arc<ServiceKey>>,
@@ -219,7 +222,7 @@ impl IptablesBackend {
         }
     }
 
-    /// Whether the legacy tables show something else than we left there.
+    /// Returns true if the legacy tables differ from the mirrors.
     fn is_legacy_disturbed(&mut self) -> io::Result<bool> {
         let rests = |(at, took): (Instant, Duration)| {
             let pause = took.saturating_mul(PROBE_PAUSE_FACTOR).min(PROBE_PAUSE_MAX);
@@ -239,7 +242,7 @@ impl IptablesBackend {
         Ok(is_disturbed)
     }
 
-    /// Removes the tables of nf_tables that hold nothing any more. What fails stays, and harms nobody.
+    /// Removes nf_tables tables that are empty. A table that cannot be removed stays and does no harm.
     fn remove_empty_tables(&mut self, tools: &Tools) -> io::Result<()> {
         for family in &tools.families {
             for table in Table::ALL {
@@ -255,7 +258,7 @@ impl IptablesBackend {
         Ok(())
     }
 
-    /// Removes everything of ours that one flavour holds.
+    /// Removes all our rules from one flavour.
     fn remove_all(&mut self, tools: &Tools) -> Result<u64, KernelError> {
         let failed = |source| KernelError { action: "removing our iptables rules".to_owned(), source };
         let mut objects = 0;
@@ -303,7 +306,7 @@ impl Dataplane for IptablesBackend {
             }
             Flavour::Legacy => self.is_legacy_disturbed(),
         };
-        let action = "looking for changes of others".to_owned();
+        let action = "checking for changes by other programs".to_owned();
         disturbed.map_err(|source| KernelError { action, source })
     }
 

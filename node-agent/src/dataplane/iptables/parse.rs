@@ -1,4 +1,5 @@
-//! Reads what `iptables-save` and `iptables -S` print. Pure and total: what is not ours, or makes no sense, is passed over.
+//! Parser for the output of `iptables-save` and `iptables -S`. Pure and total: foreign or unintelligible
+//! lines are skipped.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +16,10 @@ use super::{
 };
 use crate::dataplane::Traffic;
 
-/// The chains that the kernel calls. A foreign chain that leads to ours is its owner's business.
+/// Built-in chains. Jumps to our chains from foreign chains are left to their owner.
 const BUILT_IN: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
-/// What `iptables-save` printed of our chains and rules.
+/// Parses our chains and rules from the output of `iptables-save`.
 #[must_use]
 pub fn saved(layout: &Layout, text: &str) -> Mirror {
     let mut seen = Seen::new(layout);
@@ -33,16 +34,16 @@ pub fn saved(layout: &Layout, text: &str) -> Mirror {
     seen.finish()
 }
 
-/// A rule as it was printed.
+/// A printed rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
-    /// In the form in which we write it.
+    /// The rule in the form in which we write it.
     pub(super) text: String,
-    /// Its words, without quotes.
+    /// Words of the rule, without quotes.
     pub(super) words: Vec<String>,
 }
 
-/// All chains that `iptables-save` printed, also those of others, in the tables that we have chains in.
+/// Parses all chains in our tables from the output of `iptables-save`, foreign chains included.
 pub(super) fn chains(text: &str) -> BTreeMap<ChainId, Vec<Line>> {
     let mut chains: BTreeMap<ChainId, Vec<Line>> = BTreeMap::new();
     let mut table = None;
@@ -61,7 +62,7 @@ pub(super) fn chains(text: &str) -> BTreeMap<ChainId, Vec<Line>> {
     chains
 }
 
-/// What `iptables -S CHAIN` printed of one of our chains.
+/// Parses one of our chains from the output of `iptables -S CHAIN`.
 #[must_use]
 pub fn listed(layout: &Layout, table: Table, text: &str) -> Mirror {
     let mut seen = Seen::new(layout);
@@ -71,7 +72,8 @@ pub fn listed(layout: &Layout, table: Table, text: &str) -> Mirror {
     seen.finish()
 }
 
-/// Whether `iptables-save` printed a table with nothing in it but built-in chains that accept.
+/// Returns true if the output of `iptables-save` contains the table with only built-in chains with policy
+/// ACCEPT.
 #[must_use]
 pub fn is_empty(text: &str, table: Table) -> bool {
     let head = format!("*{}", table.as_str());
@@ -81,7 +83,7 @@ pub fn is_empty(text: &str, table: Table) -> bool {
     is_there && lines.take_while(|line| *line != "COMMIT").all(is_built_in)
 }
 
-/// How many rules `iptables-save` printed, and how many chains of ours.
+/// Returns the number of rules in the output of `iptables-save`, and the number of our chains.
 #[must_use]
 pub fn weigh(layout: &Layout, text: &str) -> (usize, usize) {
     let rules = text.lines().filter(|line| line.starts_with("-A ")).count();
@@ -89,7 +91,7 @@ pub fn weigh(layout: &Layout, text: &str) -> (usize, usize) {
     (rules, mirror.chains.len() + mirror.dispatch.len())
 }
 
-/// What `iptables-save -c` printed of connections per endpoint.
+/// Parses the connections per endpoint from the output of `iptables-save -c`.
 #[must_use]
 pub fn traffic(layout: &Layout, family: IpFamily, text: &str) -> Vec<Traffic> {
     let counted = text.lines().filter_map(|line| {
@@ -121,7 +123,7 @@ pub fn traffic(layout: &Layout, family: IpFamily, text: &str) -> Vec<Traffic> {
         .collect()
 }
 
-/// The Service and the target of a rule that translates.
+/// Returns the Service and the target of a DNAT rule.
 fn translation(family: IpFamily, rule: &str) -> Option<(ServiceKey, Protocol, Target)> {
     let rule = normal(rule);
     let (_, place) = rule.split_once("-j DNAT --to-destination ")?;
@@ -151,12 +153,12 @@ fn translation(family: IpFamily, rule: &str) -> Option<(ServiceKey, Protocol, Ta
     Some((ServiceKey::try_from(service.to_owned()).ok()?, protocol, target))
 }
 
-/// Our chains, while lines come in.
+/// State of the parser: our chains so far.
 struct Seen<'a> {
     layout: &'a Layout,
     chains: BTreeMap<ChainId, Vec<String>>,
     dispatch: BTreeMap<ChainId, Dispatch>,
-    /// Built-in chains: our rules, and whether a foreign one has come.
+    /// Built-in chains: our rules, and true if a foreign rule has been seen.
     jumps: BTreeMap<ChainId, (Jumps, bool)>,
 }
 
@@ -213,8 +215,8 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// A rule in the form in which we write it: versions of iptables differ in when they quote, in how they name
-/// protocols, and in the digits of a probability.
+/// Normalises a rule to the form in which we write it. Versions of iptables differ in quoting, protocol names
+/// and the digits of a probability.
 pub(super) fn normal(rule: &str) -> String {
     let mut normal = String::with_capacity(rule.len());
     let mut before = String::new();
@@ -242,7 +244,7 @@ pub(super) fn normal(rule: &str) -> String {
     normal
 }
 
-/// The words of a rule, without the quotes around them.
+/// Splits a rule into words and removes quotes.
 pub(crate) fn words(rule: &str) -> Vec<String> {
     let mut words = Vec::new();
     let (mut word, mut is_quoted, mut is_word) = (String::new(), false, false);
@@ -320,7 +322,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a tool prints is taken without a panic, and what is not ours leaves no trace.
+        /// Any output is parsed without a panic, and foreign chains leave no trace in the mirror.
         #[test]
         fn anything_can_be_read(text in "(\\*nat\n|\\*filter\n|:TG-SVC-[A-Z2-7]{16} - \\[0:0\\]\n|-A TG-SERVICES [ -~]{0,40}\n|-A [A-Z-]{1,12} [ -~é\"\\\\]{0,60}\n|\\[[0-9:]{0,9}\\] -A TG-SEP-[A-Z2-7]{16} [ -~]{0,80}\n|COMMIT\n|[ -~]{0,20}\n){0,20}") {
             let _ = saved(&layout(), &text);

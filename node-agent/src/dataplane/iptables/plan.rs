@@ -1,5 +1,5 @@
-//! Compares what should be in one family with what is, and says what to write: a text for `iptables-restore` in which
-//! only chains and lines stand that differ. Pure.
+//! Planner: compares the wanted state of one family with its mirror and builds the input of
+//! `iptables-restore`, which contains only differing chains and lines. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,81 +11,81 @@ use super::{
     mirror::{Dispatch, Jumps, Mirror, digest},
 };
 
-/// What should become of some chains and lines; what is not named stays as it is.
+/// Wanted state of some chains and lines; others are left unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Chains with all of their rules; `None` is no such chain.
+    /// Chains with all their rules; `None` removes the chain.
     pub chains: BTreeMap<ChainId, Option<Vec<String>>>,
-    /// The lines in shared chains, by what they match.
+    /// Lines in shared chains, by chain and match criteria.
     pub lines: BTreeMap<(ChainId, String), Vec<String>>,
 }
 
 impl Wanted {
-    /// How many rules these are, at most.
+    /// Returns the maximum number of rules involved.
     #[must_use]
     pub fn len(&self) -> usize {
         let rules: usize = self.chains.values().map(|rules| 1 + rules.as_ref().map_or(0, Vec::len)).sum();
         rules + self.lines.values().map(Vec::len).sum::<usize>()
     }
 
-    /// Whether nothing is named.
+    /// Returns true if nothing is wanted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.chains.is_empty() && self.lines.is_empty()
     }
 
-    /// Adds what another one names.
+    /// Adds the contents of another one.
     pub fn extend(&mut self, other: &Self) {
         self.chains.extend(other.chains.iter().map(|(chain, rules)| (chain.clone(), rules.clone())));
         self.lines.extend(other.lines.iter().map(|(place, lines)| (place.clone(), lines.clone())));
     }
 
-    /// The chains in which something is named.
+    /// Returns the chains that are affected.
     #[must_use]
     pub fn places(&self) -> BTreeSet<ChainId> {
         self.chains.keys().chain(self.lines.keys().map(|(chain, _)| chain)).cloned().collect()
     }
 }
 
-/// What to write, per table.
+/// Input of `iptables-restore`, by table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Script {
     sections: BTreeMap<Table, Section>,
-    /// The last table is written first.
+    /// True if the tables are written in reverse order.
     is_reversed: bool,
 }
 
-/// What to write into one table: each is carried out behind the one before.
+/// Changes to one table, in order of execution.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Section {
-    /// Chains that are made, or emptied if they exist.
+    /// Chains to create, or to flush if they exist.
     pub(super) declared: Vec<String>,
-    /// The rules of those.
+    /// Rules of these chains.
     pub(super) appended: Vec<String>,
-    /// Rules that go.
+    /// Rules to delete.
     pub(super) deleted: Vec<String>,
-    /// Rules at the end of a chain, behind what others have there.
+    /// Rules to append at the end of a chain, after foreign rules.
     pub(super) closing: Vec<String>,
-    /// Rules at the head of a chain, the last one first.
+    /// Rules to insert at the head of a chain, last one first.
     pub(super) inserted: Vec<String>,
-    /// Chains that go.
+    /// Chains to delete.
     pub(super) removed: Vec<String>,
 }
 
 impl Script {
-    /// Whether there is nothing to write.
+    /// Returns true if there is nothing to write.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sections.is_empty()
     }
 
-    /// How many transactions it makes.
+    /// Returns the number of transactions.
     #[must_use]
     pub fn tables(&self) -> usize {
         self.sections.len()
     }
 
-    /// How many lines it changes.
+    /// Returns the number of changed lines.
     #[must_use]
     pub fn lines(&self) -> usize {
         let lines = |section: &Section| {
@@ -96,7 +96,7 @@ impl Script {
         self.sections.values().map(lines).sum()
     }
 
-    /// The chains that are written and stay.
+    /// Returns the chains that are written and not deleted.
     #[must_use]
     pub fn chains(&self) -> BTreeSet<ChainId> {
         let mut chains = BTreeSet::new();
@@ -110,7 +110,7 @@ impl Script {
         chains
     }
 
-    /// What is written into each table.
+    /// Returns the changes by table.
     pub(super) const fn sections(&self) -> &BTreeMap<Table, Section> {
         &self.sections
     }
@@ -121,7 +121,7 @@ impl Script {
 }
 
 impl Display for Script {
-    /// The input of `iptables-restore --noflush`.
+    /// Formats the input of `iptables-restore --noflush`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sections: Vec<_> = if self.is_reversed {
             self.sections.iter().rev().collect()
@@ -157,7 +157,7 @@ impl Display for Script {
     }
 }
 
-/// What to write so that the fixed part and what is wanted are there.
+/// Builds the script that leads from the mirror to the fixed part and the wanted state.
 #[must_use]
 pub fn plan(mirror: &Mirror, fixed: &Fixed, wanted: &Wanted) -> Script {
     let mut script = Script::default();
@@ -186,8 +186,8 @@ pub fn plan(mirror: &Mirror, fixed: &Fixed, wanted: &Wanted) -> Script {
     script
 }
 
-/// What to write so that nothing of ours is there. What refuses goes before what translates: a connection that is not
-/// translated any more may already belong to another mode.
+/// Builds the script that removes all our objects. Reject rules go before DNAT rules: a connection that is no
+/// longer translated may already belong to another mode.
 #[must_use]
 pub fn removal(mirror: &Mirror) -> Script {
     let mut script = Script { is_reversed: true, ..Script::default() };
@@ -228,7 +228,8 @@ fn tail(script: &mut Script, held: Option<&Dispatch>, chain: &ChainId, tail: &[S
     section.closing.extend(tail.iter().map(|rule| format!("{} {rule}", chain.name)));
 }
 
-/// Ours come first in the table `nat`, where the first translation counts; in `filter` others may come before.
+/// Plans our rules in a built-in chain. They come first in the table `nat`, where the first translation wins;
+/// in `filter` foreign rules may precede them.
 fn jumps(script: &mut Script, held: Option<&Jumps>, chain: &ChainId, rules: &[String]) {
     let held_rules = held.map_or(&[][..], |held| held.rules.as_slice());
     let must_lead = chain.table == Table::Nat;
@@ -240,7 +241,7 @@ fn jumps(script: &mut Script, held: Option<&Jumps>, chain: &ChainId, rules: &[St
     section.inserted.extend(rules.iter().map(|rule| format!("{} {rule}", chain.name)));
 }
 
-/// Takes over into the mirror that a plan was carried out.
+/// Updates the mirror after a plan was committed.
 pub fn absorb(mirror: &mut Mirror, fixed: &Fixed, wanted: &Wanted) {
     for (chain, rules) in &fixed.chains {
         mirror.chains.insert(chain.clone(), digest(rules));
@@ -271,7 +272,7 @@ pub fn absorb(mirror: &mut Mirror, fixed: &Fixed, wanted: &Wanted) {
         .collect();
 }
 
-/// Everything in the mirror that is neither fixed nor wanted by anybody, to go.
+/// Returns the removal of everything in the mirror that is neither fixed nor wanted.
 #[must_use]
 pub fn strays<'a>(
     mirror: &Mirror,

@@ -1,4 +1,4 @@
-//! What a pass would change, without one.
+//! Preview of a pass without executing it.
 
 use std::{collections::BTreeMap, io};
 
@@ -8,8 +8,8 @@ use super::{IptablesBackend, commit, listing, parse, plan};
 use crate::dataplane::{Desired, Scope};
 
 impl IptablesBackend {
-    /// The lines of `iptables-save` that would go and come. What the chains hold is read anew, because only digests of it
-    /// are remembered; what is wanted is taken over into a copy.
+    /// Returns the lines of `iptables-save` that a pass would remove and add. The chains are read anew,
+    /// because the mirror holds only digests; the desired state is applied to a copy.
     pub(super) fn previewed(&self, desired: &Desired, scope: &Scope) -> io::Result<Vec<LineChange>> {
         let mut asked = self.asked.clone();
         let looked = asked.take_over(&self.tools.families, desired, scope);

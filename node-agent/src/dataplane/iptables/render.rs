@@ -1,4 +1,4 @@
-//! Turns the packet program of one Service into chains and lines of one family. Pure.
+//! Renders the packet program of one Service as chains and lines of one family. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,39 +17,40 @@ use super::{
     rule::{self, Match, Source},
 };
 
-/// The longest comment that the kernel takes.
+/// Maximum length of a comment in the kernel.
 const COMMENT_LENGTH_MAX: usize = 255;
-/// What is put behind a Service's label in a comment, at most.
+/// Maximum length of the text after a Service's label in a comment.
 const COMMENT_SUFFIX_LENGTH_MAX: usize = 32;
-/// Equal shares with more endpoints than this are given with more than kube-proxy's five decimals.
+/// Maximum number of endpoints for which kube-proxy's five decimals of a probability are precise enough; more
+/// decimals are used beyond.
 const FIVE_DECIMALS_ENDPOINTS_MAX: usize = 100;
 
-/// What the rules of one family depend on besides the Service.
+/// Inputs of the rendering other than the Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Context {
     /// Names and marks.
     pub layout: Layout,
-    /// The family.
+    /// Address family.
     pub family: IpFamily,
-    /// Where workloads are.
+    /// Networks of workloads.
     pub workloads: Vec<IpNet>,
-    /// Whose connections to virtual addresses are masqueraded.
+    /// Sources whose connections to virtual addresses are masqueraded.
     pub off_cluster: OffCluster,
 }
 
-/// What one Service needs in one family.
+/// Rendered rules of one Service in one family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rendered {
-    /// Its own chains, all in the table `nat`.
+    /// Chains of the Service, all in the table `nat`.
     pub chains: BTreeMap<ChainId, Vec<String>>,
-    /// Its lines in shared chains, by frontend.
+    /// Lines of the Service in shared chains, by frontend.
     pub lines: BTreeMap<Frontend, Vec<(ChainId, Vec<String>)>>,
 }
 
-/// Whether this backend can carry a program out; says what it cannot.
+/// Checks that this backend supports a program.
 ///
 /// # Errors
-/// In words, what keeps the Service from being programmed.
+/// Returns the unsupported feature as a message.
 pub fn check(service: &ServiceKey, program: &Program) -> Result<(), String> {
     for (frontend, route) in &program.frontends {
         if let Some(scheduler) = &route.scheduler {
@@ -65,7 +66,7 @@ pub fn check(service: &ServiceKey, program: &Program) -> Result<(), String> {
             return Err("proxy mode iptables cannot send a PROXY protocol header".to_owned());
         }
         if route.verdicts().into_iter().any(|verdict| matches!(verdict, Verdict::Relay { .. })) {
-            return Err(format!("port {} is for a relay", frontend.ports));
+            return Err(format!("port {} requires a relay", frontend.ports));
         }
         let length = label(service, route).len() + COMMENT_SUFFIX_LENGTH_MAX;
         if length > COMMENT_LENGTH_MAX {
@@ -78,7 +79,7 @@ pub fn check(service: &ServiceKey, program: &Program) -> Result<(), String> {
     Ok(())
 }
 
-/// The chains and lines of the frontends that a Service has.
+/// Renders the chains and lines of the frontends that the Service owns.
 #[must_use]
 pub fn service(
     context: &Context,
@@ -95,7 +96,7 @@ pub fn service(
         }
     }
     for ((label, protocol), mut routes) in ports {
-        // The chain of the Service is the one that clients of other nodes' Services meet too.
+        // Cluster IPs come last, so that the main chain of the port is the one that external clients use.
         routes.sort_by_key(|(frontend, route)| (route.role == Role::ClusterIp, *frontend));
         let mut port = Port {
             context,
@@ -118,19 +119,19 @@ pub fn service(
     rendered
 }
 
-/// The shared chains in which a frontend can have lines.
+/// Returns the shared chains in which a frontend can have lines.
 #[must_use]
 pub fn dispatch_chains(layout: &Layout, frontend: &Frontend) -> [ChainId; 2] {
     let (nat, filter) = match frontend.destination {
         Destination::AnyLocal(_) => (NODEPORTS, NODEPORTS),
-        // One port is looked for before the ranges that it may lie in.
+        // Single ports are matched before ranges that may contain them.
         Destination::Address(_) if frontend.ports.single().is_none() => (RANGES, SERVICES),
         Destination::Address(_) => (SERVICES, SERVICES),
     };
     [layout.chain(Table::Nat, nat), layout.chain(Table::Filter, filter)]
 }
 
-/// The line that refuses every port of a virtual address that nothing translated.
+/// Returns the line that rejects all ports of a virtual address without DNAT.
 #[must_use]
 pub fn virtual_address(layout: &Layout, address: std::net::IpAddr) -> (ChainId, String, String) {
     let comment = "not a port of this virtual address";
@@ -144,16 +145,16 @@ fn label(service: &ServiceKey, route: &Route) -> String {
     format!("{}/{}:{port}", service.namespace.as_str(), service.name.as_str())
 }
 
-/// One port of a Service in one family, while its chains are made.
+/// State while rendering the chains of one Service port in one family.
 struct Port<'a> {
     context: &'a Context,
     /// `namespace/name:port-name`.
     label: &'a str,
     protocol: Protocol,
     program: &'a Program,
-    /// The sets of targets that have a chain, with its name.
+    /// Target sets that have a chain, with its name.
     sets: Vec<((Targets, Option<u32>), String)>,
-    /// The chains before those, by what they do, with their names.
+    /// Chains before these, by kind and rules, with their names.
     entries: Vec<((Kind, Vec<String>), String)>,
     rendered: &'a mut Rendered,
 }
@@ -168,13 +169,13 @@ impl Port<'_> {
         self.rendered.chains.insert(chain, rules);
     }
 
-    /// The name of a chain, other than its siblings of the same kind before it.
+    /// Returns a chain name distinct from earlier siblings of the same kind.
     fn chain_name(&self, kind: Kind, siblings: usize) -> String {
         let rest = if siblings == 0 { String::new() } else { format!("#{siblings}") };
         self.layout().service_chain(kind, self.label, self.protocol, &rest)
     }
 
-    /// The chain that chooses among the targets.
+    /// Returns the chain that load-balances over the targets.
     fn balance(&mut self, targets: &Targets, affinity: Option<u32>) -> String {
         let same = |((other, seconds), _): &&((Targets, Option<u32>), String)| {
             *seconds == affinity && **other == **targets
@@ -210,7 +211,7 @@ impl Port<'_> {
         name
     }
 
-    /// The chain that translates to a target.
+    /// Returns the chain that translates to a target.
     fn endpoint(&mut self, target: Target, affinity: Option<u32>) -> String {
         let place = rule::place(target.address, target.port);
         let rest = if affinity.is_some_and(|_| self.has_other_affinity(affinity)) {
@@ -233,7 +234,8 @@ impl Port<'_> {
         name
     }
 
-    /// Whether this port has been made with another stickiness before, which takes chains of their own.
+    /// Returns true if this port was rendered with a different session affinity before, which needs separate
+    /// chains.
     fn has_other_affinity(&self, affinity: Option<u32>) -> bool {
         self.sets.iter().any(|((_, other), _)| *other != affinity)
     }
@@ -269,7 +271,7 @@ impl Port<'_> {
         self.rendered.lines.insert(frontend, places);
     }
 
-    /// The rules that do what a verdict says with the packets of a match.
+    /// Returns the rules that apply a verdict to the matching packets.
     fn carry_out(&mut self, line: &Match<'_>, verdict: &Verdict, affinity: Option<u32>) -> Vec<String> {
         match verdict {
             Verdict::Forward { masquerade, targets } => {
@@ -278,7 +280,8 @@ impl Port<'_> {
                 rules.push(line.rule(&format!("-j {chain}")));
                 rules
             }
-            // It is refused in the table that can, where it comes untranslated if no other rule gets it.
+            // Rejected in the `filter` table, which the packet reaches without DNAT if no other rule matches
+            // it.
             Verdict::Reject => {
                 let comment = format!("{} has no endpoints", self.label);
                 vec![Match { comment: &comment, ..*line }.rule("-j ACCEPT")]
@@ -288,7 +291,7 @@ impl Port<'_> {
                 let drop = format!("-j {}", self.layout().name(MARK_DROP));
                 vec![Match { comment: &comment, ..*line }.rule(&drop)]
             }
-            // Refused by `check`.
+            // Rejected by `check`.
             Verdict::Relay { .. } => Vec::new(),
         }
     }
@@ -310,7 +313,7 @@ impl Port<'_> {
         }
     }
 
-    /// The chain that lets in the allowed sources and the node itself.
+    /// Returns the chain that accepts the allowed sources and the node itself.
     fn firewall(&mut self, route: &Route, comment: &str) -> String {
         let line = Match { comment, ..Match::default() };
         let (mut rules, actions) = match route.uniform() {
@@ -335,7 +338,7 @@ impl Port<'_> {
         self.entry(Kind::Firewall, rules)
     }
 
-    /// The chain that tells sources apart.
+    /// Returns the chain that separates the sources.
     fn external(&mut self, route: &Route) -> String {
         let line = Match { comment: self.label, ..Match::default() };
         let mut rules = Vec::new();
@@ -349,7 +352,7 @@ impl Port<'_> {
         self.entry(Kind::External, rules)
     }
 
-    /// A chain before those that choose; frontends that want the same share it.
+    /// Returns a chain before the load-balancing ones; frontends with the same rules share it.
     fn entry(&mut self, kind: Kind, rules: Vec<String>) -> String {
         let key = (kind, without_comments(&rules));
         if let Some((_, name)) = self.entries.iter().find(|(other, _)| *other == key) {
@@ -363,18 +366,18 @@ impl Port<'_> {
     }
 }
 
-/// Load balancer addresses are translated behind a chain of their own, as kube-proxy has it.
+/// Load balancer addresses are translated in a separate chain, as in kube-proxy.
 fn is_firewalled(route: &Route, verdict: &Verdict) -> bool {
     route.role == Role::LoadBalancer && verdict.targets().is_some()
 }
 
-/// The rules without what only names them.
+/// Strips the comments from rules.
 fn without_comments(rules: &[String]) -> Vec<String> {
     let bare = |rule: &String| rule.split('"').step_by(2).collect::<String>();
     rules.iter().map(bare).collect()
 }
 
-/// The names of a Service's own chains.
+/// Returns the names of a Service's own chains.
 #[must_use]
 pub fn chain_names(rendered: &Rendered) -> BTreeSet<ChainId> {
     rendered.chains.keys().cloned().collect()

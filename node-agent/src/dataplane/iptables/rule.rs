@@ -1,5 +1,5 @@
-//! Rules as `iptables-save` prints them, without the chain in front: the one form in which rules are written, read and
-//! compared.
+//! Rules in the format of `iptables-save`, without the chain name. This is the only form in which rules are
+//! written, read and compared.
 
 use std::{fmt::Write, net::IpAddr};
 
@@ -15,35 +15,35 @@ use model::{
 
 use super::layout::protocol_word;
 
-/// What a rule looks at, in the order in which iptables prints it.
+/// Match criteria of a rule, in the order in which iptables prints them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Match<'a> {
-    /// The source, or everything but it.
+    /// Source network, or its complement.
     pub(super) source: Source,
     /// The destination address.
     pub(super) destination: Option<IpAddr>,
     /// The transport protocol and its destination ports.
     pub(super) transport: Option<(Protocol, Option<PortRange>)>,
-    /// Whose rule it is.
+    /// Comment that names the owner.
     pub(super) comment: &'a str,
 }
 
-/// The sources that a rule is for.
+/// Sources matched by a rule.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) enum Source {
-    /// All of them.
+    /// All sources.
     #[default]
     Any,
-    /// Those in the network.
+    /// Sources in the network.
     In(IpNet),
-    /// Those outside of it.
+    /// Sources outside of the network.
     NotIn(IpNet),
     /// The node's own addresses.
     Node,
 }
 
 impl Match<'_> {
-    /// The match of a frontend, for a rule with a comment.
+    /// Returns the match criteria of a frontend, for a rule with a comment.
     pub(super) fn frontend(frontend: Frontend, comment: &str) -> Match<'_> {
         let destination = match frontend.destination {
             Destination::Address(address) => Some(address),
@@ -53,7 +53,7 @@ impl Match<'_> {
         Match { destination, transport, comment, ..Match::default() }
     }
 
-    /// The rule with this action, which may bring matches of its own.
+    /// Formats the rule with an action, which may add further match criteria.
     pub(super) fn rule(&self, action: &str) -> String {
         let Self { source, destination, transport, comment } = *self;
         let mut rule = String::new();
@@ -95,7 +95,7 @@ fn span(ports: PortRange) -> String {
     }
 }
 
-/// What all lines for one frontend in one chain have in common.
+/// Returns the key common to all lines for one frontend in a chain.
 pub(super) fn frontend_key(frontend: Frontend) -> String {
     let rest = format!("-p {} --dport {}", protocol_word(frontend.protocol), span(frontend.ports));
     match frontend.destination {
@@ -104,27 +104,28 @@ pub(super) fn frontend_key(frontend: Frontend) -> String {
     }
 }
 
-/// What all lines for one whole address in one chain have in common.
+/// Returns the key common to all lines for a whole address in a chain.
 pub(super) fn address_key(address: IpAddr) -> String {
     format!("-d {}", host(address))
 }
 
-/// What a rule has in common with the others for its destination: address, protocol and port.
+/// Returns the key of a rule: address, protocol and port of its destination.
 pub(super) fn key_of(rule: &str) -> String {
     let words: Vec<_> = rule.split(' ').collect();
     let pairs = words.windows(2).filter(|pair| matches!(pair[0], "-d" | "-p" | "--dport"));
     pairs.map(|pair| pair.join(" ")).collect::<Vec<_>>().join(" ")
 }
 
-/// The chain or extension that a rule leads to.
+/// Returns the target of a rule: a chain or an extension.
 pub(super) fn target_of(rule: &str) -> &str {
     let mut words = rule.split(' ');
     words.find(|word| matches!(*word, "-j" | "-g")).and_then(|_| words.next()).unwrap_or_default()
 }
 
-/// The match that takes a share of the connections that reach it: the weight among all that remain. `None` takes all.
+/// Returns the match for a share of the connections that reach the rule: `weight / remaining`. `None` matches
+/// all.
 ///
-/// The kernel compares 31 random bits, and iptables prints what it makes of them.
+/// The kernel compares 31 random bits, and iptables prints the rounded probability.
 pub(super) fn share(weight: Weight, remaining: u64, decimals: usize) -> Option<String> {
     let weight = u64::from(weight.0);
     if weight >= remaining {
@@ -136,13 +137,13 @@ pub(super) fn share(weight: Weight, remaining: u64, decimals: usize) -> Option<S
     Some(format!("-m statistic --mode random --probability {} ", probability(written)))
 }
 
-/// A probability as iptables prints it.
+/// Formats a probability as iptables prints it.
 pub(super) fn probability(wanted: f64) -> String {
     let steps = f64::from(1_u32 << 31);
     format!("{:.11}", (wanted * steps).round() / steps)
 }
 
-/// The list of recent sources of an endpoint, which the match is to do something with.
+/// Returns a match on the list of recent sources of an endpoint.
 pub(super) fn recent(family: IpFamily, list: &str, what: &str) -> String {
     let mask = match family {
         IpFamily::V4 => "255.255.255.255",
@@ -151,7 +152,7 @@ pub(super) fn recent(family: IpFamily, list: &str, what: &str) -> String {
     format!("-m recent {what} --name {list} --mask {mask} --rsource ")
 }
 
-/// Where a translated connection goes, as iptables prints it.
+/// Formats the target of a DNAT rule as iptables prints it.
 pub(super) fn place(address: IpAddr, port: Option<Port>) -> String {
     match (address, port) {
         (IpAddr::V4(_), None) | (IpAddr::V6(_), None) => address.to_string(),

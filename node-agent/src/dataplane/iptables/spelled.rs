@@ -1,5 +1,5 @@
-//! Rules as they were read back, taken apart: what they look at, and what they do. Only what our own rules are made of is
-//! understood; anything else is somebody else's. Pure and total.
+//! Parser for single rules that were read back: match criteria and action. Supports only the elements of our
+//! own rules; other rules are foreign. Pure and total.
 
 use std::{fmt, net::IpAddr};
 
@@ -9,23 +9,23 @@ use model::{
     primitives::quantity::{Port, PortRange},
 };
 
-/// A rule.
+/// A parsed rule.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Spelled {
-    /// All of which must hold.
+    /// Match criteria; all must hold.
     pub(super) tests: Vec<Test>,
-    /// What is done.
+    /// Action of the rule.
     pub(super) action: Action,
 }
 
-/// Something that a rule looks at, and whether it must not hold.
+/// A match criterion, possibly negated.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Test {
     pub(super) what: What,
     pub(super) is_negated: bool,
 }
 
-/// What a rule looks at.
+/// Kind of a match criterion.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum What {
     Source(IpNet),
@@ -38,20 +38,20 @@ pub(super) enum What {
         value: u32,
         mask: u32,
     },
-    /// States of connection tracking, by their words.
+    /// Connection tracking states, by name.
     States(Vec<String>),
-    /// It holds by chance.
+    /// Matches with a probability.
     Chance(f64),
-    /// The source is remembered; one that is new is not.
+    /// Matches if the source is in the recent list; a new client is not.
     Remembered,
-    /// The source is remembered from here on, which always holds.
+    /// Adds the source to the recent list; always matches.
     Remember,
 }
 
-/// What a rule does.
+/// Action of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Goes through another chain, and comes back unless `is_goto`.
+    /// Jumps to another chain; returns unless `is_goto`.
     Chain {
         name: String,
         is_goto: bool,
@@ -71,7 +71,7 @@ pub(super) enum Action {
     Masquerade,
 }
 
-/// Something that our rules do not have.
+/// An element that our rules do not contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Foreign(String);
 
@@ -81,7 +81,7 @@ impl fmt::Display for Foreign {
     }
 }
 
-/// Words that say nothing that is asked here, and how many words follow that belong to them.
+/// Options irrelevant to a trace, with the number of their arguments.
 const IGNORED: [(&str, usize); 12] = [
     ("--comment", 1),
     ("--mode", 1),
@@ -99,7 +99,7 @@ const IGNORED: [(&str, usize); 12] = [
 const MATCHES: [&str; 9] =
     ["tcp", "udp", "sctp", "comment", "addrtype", "statistic", "recent", "mark", "conntrack"];
 
-/// Takes a rule apart, given its words without quotes and without the chain.
+/// Parses a rule, given its words without quotes and without the chain.
 pub(super) fn spell(words: &[String]) -> Result<Spelled, Foreign> {
     let mut words = words.iter().map(String::as_str);
     let (mut tests, mut target, mut option) = (Vec::new(), None, None);
@@ -182,7 +182,7 @@ fn action(target: &str, is_goto: bool, option: Option<&str>) -> Result<Action, F
     })
 }
 
-/// `value/mask` or `value`, in hexadecimal or decimal.
+/// Parses `value/mask` or `value`, in hexadecimal or decimal.
 fn pair(text: &str) -> Option<(u32, u32)> {
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),

@@ -1,7 +1,8 @@
-//! The programs of iptables: which of the two flavours, and one run of each. Nothing is decided here about rules.
+//! Execution of the iptables programs, in one of their two flavours. Contains no decisions about rules.
 //!
-//! The flavours keep their rules apart in the kernel (`nft` in nf_tables, `legacy` in tables of its own), so the one has to
-//! be used in which rules are: a packet meets both, but whoever looks would see half.
+//! Each flavour keeps its rules in a different part of the kernel (`nft` in nf_tables, `legacy` in tables of
+//! its own). The flavour that already holds rules must be used: a packet traverses both, but each tool lists
+//! only its own.
 
 use std::{
     fs::File,
@@ -18,29 +19,30 @@ use super::{
     parse,
 };
 
-/// How long a run waits for the lock of another one, in seconds. A pass that does not get it fails whole and comes again.
+/// Time to wait for the xtables lock, in seconds. A pass that does not get the lock fails as a whole and is
+/// retried.
 const LOCK_WAIT_SECS: u32 = 5;
-/// The exit status of a run that could not get a resource: the lock, or the rights.
+/// Exit status of a run without a required resource: the lock, or the privileges.
 const EXIT_RESOURCE: i32 = 4;
-/// Where the programs may be when the environment does not say so.
+/// Directories of the programs, in addition to `PATH`.
 const MORE_PATHS: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin";
-/// Characters of what a program says that are worth keeping.
+/// Maximum length of a program's error message that is kept, in characters.
 const SAID_LENGTH_MAX: usize = 400;
 
-/// In which part of the kernel rules are kept.
+/// Flavour of the tools: the part of the kernel that holds the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Flavour {
-    /// In nf_tables.
+    /// Rules in nf_tables.
     Nft,
-    /// In the tables of ip_tables and ip6_tables.
+    /// Rules in the tables of ip_tables and ip6_tables.
     Legacy,
 }
 
 impl Flavour {
-    /// Both.
+    /// Both flavours.
     pub const ALL: [Self; 2] = [Self::Nft, Self::Legacy];
 
-    /// As the programs are named.
+    /// Returns the name of the flavour in program names.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -50,16 +52,16 @@ impl Flavour {
     }
 }
 
-/// The programs of one flavour, for one network namespace.
+/// Programs of one flavour, for one network namespace.
 #[derive(Debug)]
 pub(super) struct Tools {
     pub(super) flavour: Flavour,
-    /// The families that they can be used for.
+    /// Address families that the programs support here.
     pub(super) families: Vec<IpFamily>,
     namespace: Namespace,
 }
 
-/// What a flavour was found to be.
+/// Result of probing a flavour.
 #[derive(Debug, Clone, Copy, Default)]
 struct Found {
     is_usable: bool,
@@ -68,8 +70,8 @@ struct Found {
 }
 
 impl Tools {
-    /// The flavour asked for, or the one that holds rules: ours before others', more before fewer; where there are
-    /// none, what `iptables` itself is.
+    /// Selects the requested flavour, or the one that holds rules: ours before foreign ones, more before
+    /// fewer. Without any rules, selects the flavour of the `iptables` program itself.
     pub(super) fn find(layout: &Layout, asked: Option<Flavour>) -> io::Result<Self> {
         let namespace = Namespace::current()?;
         let found = Flavour::ALL.map(|flavour| (flavour, look(&namespace, layout, flavour)));
@@ -95,13 +97,13 @@ impl Tools {
         Ok(tools)
     }
 
-    /// The same programs once more.
+    /// Returns another handle of the same programs.
     pub(super) fn again(&self) -> io::Result<Self> {
         let namespace = self.namespace.again()?;
         Ok(Self { flavour: self.flavour, families: self.families.clone(), namespace })
     }
 
-    /// The programs of the other flavour, if it holds chains of ours.
+    /// Returns the programs of the other flavour, if it holds chains of ours.
     pub(super) fn other_with_ours(&self, layout: &Layout) -> io::Result<Option<Self>> {
         let others = Flavour::ALL.into_iter().filter(|flavour| *flavour != self.flavour);
         for flavour in others {
@@ -120,14 +122,14 @@ impl Tools {
         }
     }
 
-    /// All rules of a family in all tables, with their counters if asked for.
+    /// Returns all rules of a family in all tables, with counters if requested.
     pub(super) fn save(&self, family: IpFamily, with_counters: bool) -> io::Result<String> {
         let arguments: &[&str] = if with_counters { &["-c"] } else { &[] };
         let output = self.namespace.run(&program(family, self.flavour, "-save"), arguments, "")?;
         said(output)?.map_err(io::Error::other)
     }
 
-    /// The rules of one chain; `None` when there is no such chain.
+    /// Returns the rules of one chain; `None` if the chain does not exist.
     pub(super) fn list(&self, family: IpFamily, chain: &ChainId) -> io::Result<Option<String>> {
         let wait = LOCK_WAIT_SECS.to_string();
         let arguments = ["-w", &wait, "-t", chain.table.as_str(), "-S", &chain.name];
@@ -135,7 +137,8 @@ impl Tools {
         Ok(said(output)?.ok())
     }
 
-    /// Writes; what the kernel refuses is undone for its table and said in words.
+    /// Runs `iptables-restore`. If the kernel rejects the script, the table is unchanged and the error
+    /// message is returned.
     pub(super) fn restore(&self, family: IpFamily, script: &str) -> io::Result<Result<(), String>> {
         let wait = format!("--wait={LOCK_WAIT_SECS}");
         let restore = program(family, self.flavour, "-restore");
@@ -144,7 +147,7 @@ impl Tools {
     }
 }
 
-/// Whether a flavour can be used here, and what it holds. Makes no table.
+/// Probes a flavour: usability and existing rules. Creates no table.
 fn look(namespace: &Namespace, layout: &Layout, flavour: Flavour) -> Found {
     let mut found = Found::default();
     for family in IpFamily::ALL {
@@ -171,7 +174,7 @@ fn program(family: IpFamily, flavour: Flavour, what: &str) -> String {
     format!("{family}-{}{what}", flavour.as_str())
 }
 
-/// What a program printed, or why it refused.
+/// Returns the output of a program, or its error message if it failed.
 fn said(output: Output) -> io::Result<Result<String, String>> {
     if output.status.success() {
         let text = String::from_utf8(output.stdout);
@@ -186,14 +189,14 @@ fn said(output: Output) -> io::Result<Result<String, String>> {
     }
 }
 
-/// The network namespace that programs run in: that of the thread that opened the backend.
+/// Network namespace for the programs: that of the thread that opened the backend.
 #[derive(Debug)]
 struct Namespace {
     file: File,
     inode: u64,
 }
 
-/// The network namespace of the calling thread.
+/// Path of the calling thread's network namespace.
 const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
 
 impl Namespace {
@@ -203,12 +206,12 @@ impl Namespace {
         Ok(Self { file, inode })
     }
 
-    /// The same namespace once more.
+    /// Returns another handle of the same namespace.
     fn again(&self) -> io::Result<Self> {
         Ok(Self { file: self.file.try_clone()?, inode: self.inode })
     }
 
-    /// Runs a program to its end. A child is in the namespace of the thread that starts it.
+    /// Runs a program to completion. A child process is in the namespace of the thread that starts it.
     fn run(&self, program: &str, arguments: &[&str], input: &str) -> io::Result<Output> {
         if std::fs::metadata(OWN_NAMESPACE)?.ino() == self.inode {
             return run(program, arguments, input);
@@ -233,7 +236,7 @@ fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<Output> {
     if let Some(Err(error)) = pipe.map(|mut pipe| pipe.write_all(input.as_bytes()))
         && error.kind() != io::ErrorKind::BrokenPipe
     {
-        // It ends without the rest of its input, and then writes nothing.
+        // Without its full input the program exits and writes nothing.
         let _ = child.kill();
         let _ = child.wait();
         return Err(error);

@@ -1,9 +1,10 @@
-//! A packet followed through our chains as `iptables-save` has printed them. Pure.
+//! Trace of a packet through our chains, as read by `iptables-save`. Pure.
 //!
 //! ```text
 //! nat PREROUTING or OUTPUT ─▶ filter INPUT, FORWARD or OUTPUT ─▶ nat POSTROUTING
 //! ```
-//! Where chance decides, every way is followed. Rules of others in the built-in chains are named and not followed.
+//! At a random choice all branches are followed. Foreign rules in the built-in chains are listed but not
+//! followed.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -18,23 +19,23 @@ use super::{
 };
 use crate::dataplane::trace::{Recorder, Subject};
 
-/// Chains within chains: ours are four deep.
+/// Maximum depth of nested chains; ours are four deep.
 const DEPTH_MAX: u32 = 16;
-/// Ways followed at once, one for each endpoint.
+/// Maximum number of branches at a time, one for each endpoint.
 const WAYS_MAX: usize = 20_000;
-/// Rules looked at; beyond, somebody's chains lead in circles.
+/// Maximum number of evaluated rules; beyond, foreign chains form a loop.
 const LOOKS_MAX: usize = 2_000_000;
 
-/// What the kernel holds.
+/// Kernel state for a trace.
 #[derive(Clone, Copy)]
 pub(super) struct Held<'a> {
-    /// Its chains, read anew.
+    /// Chains, read anew.
     pub(super) chains: &'a BTreeMap<ChainId, Vec<Line>>,
-    /// What was seen or written before, if anything was: what somebody changed since is odd.
+    /// The mirror, if there is one; differences from it are reported as unexpected.
     pub(super) known: Option<&'a Mirror>,
 }
 
-/// Follows a packet through these chains.
+/// Traces a packet through the chains.
 pub(super) fn trace(layout: &Layout, held: Held<'_>, subject: &Subject<'_>) -> Recorder {
     let Held { chains, known } = held;
     let mut walk =
@@ -43,13 +44,13 @@ pub(super) fn trace(layout: &Layout, held: Held<'_>, subject: &Subject<'_>) -> R
     walk.recorder
 }
 
-/// A packet on its way.
+/// A branch of the trace.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Way {
-    /// The share of connections that come this way.
+    /// Share of connections on this branch.
     share: f64,
     mark: u32,
-    /// Where it was translated to.
+    /// Target of the DNAT, if any.
     to: Option<(IpAddr, Option<Port>)>,
     is_masqueraded: bool,
 }
@@ -60,16 +61,16 @@ struct Walk<'a> {
     known: Option<&'a Mirror>,
     subject: &'a Subject<'a>,
     recorder: Recorder,
-    /// Ways that have passed the table.
+    /// Branches that have passed the table.
     passed: Vec<Way>,
     looks: usize,
 }
 
-/// What came of a rule for one way.
+/// Result of a rule's match criteria for one branch.
 enum Tested {
     No,
     Yes,
-    /// By chance: the share of those that it holds for.
+    /// Random match, with the probability.
     Perhaps(f64),
 }
 
@@ -105,7 +106,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The chain of the filter table that a packet meets.
+    /// Returns the chain of the filter table that the packet traverses.
     fn filter_chain(&self, way: &Way) -> &'static str {
         let destination = way.to.map_or(self.subject.packet.destination, |(address, _)| address);
         if self.subject.is_from_node() {
@@ -117,7 +118,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Says so when no rule leads from a built-in chain to ours.
+    /// Records an unexpected step if no rule leads from a built-in chain to ours.
     fn expect_jump(&mut self, table: Table, chain: &str) {
         let id = ChainId { table, name: chain.to_owned() };
         let lines = self.chains.get(&id).map_or(&[][..], Vec::as_slice);
@@ -126,7 +127,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Says so where a chain of ours lacks rules that it had, or has others.
+    /// Records an unexpected step if a chain of ours has missing or different rules.
     fn expect_lines(&mut self, id: &ChainId, lines: &[Line], way: &Way) {
         let Some(known) = self.known else { return };
         if let Some(wanted) = known.chains.get(id) {
@@ -148,7 +149,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Goes through a built-in chain; answers what comes out.
+    /// Traverses a built-in chain and returns the resulting branches.
     fn table(&mut self, table: Table, chain: &str, ways: &[Way]) -> Vec<Way> {
         let id = ChainId { table, name: chain.to_owned() };
         let mut out = Vec::new();
@@ -159,7 +160,7 @@ impl Walk<'_> {
         out
     }
 
-    /// Goes through a chain; answers the ways that come back from it.
+    /// Traverses a chain and returns the branches that return from it.
     fn chain(&mut self, id: &ChainId, way: Way, depth: u32) -> Vec<Way> {
         let is_ours = self.layout.is_ours(id.table, &id.name);
         let Some(lines) = self.chains.get(id) else {
@@ -189,7 +190,7 @@ impl Walk<'_> {
                     ways = next;
                 }
                 Ok(spelled) => {
-                    // Somebody else's rule in a built-in chain.
+                    // A foreign rule in a built-in chain.
                     if ways.iter().any(|way| !matches!(self.test(&spelled, way), Tested::No)) {
                         self.recorder.step(
                             place(id),
@@ -212,7 +213,7 @@ impl Walk<'_> {
         back
     }
 
-    /// One rule for one way.
+    /// Evaluates one rule for one branch.
     fn look(
         &mut self,
         (id, line, spelled): (&ChainId, &Line, &Spelled),
@@ -300,7 +301,7 @@ impl Walk<'_> {
                 "DNAT" => way.to.is_some(),
                 _ => false,
             }),
-            // What is traced is a client that nobody remembers.
+            // The traced client is new, so it is in no recent list.
             What::Remembered => false,
             What::Remember | What::Chance(_) => true,
         }

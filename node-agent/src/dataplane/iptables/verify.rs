@@ -14,11 +14,11 @@ use super::{
 };
 use crate::dataplane::{KernelError, Outcome};
 
-/// Changed chains up to which they are read back one by one; reading everything is cheaper beyond.
+/// Maximum number of changed chains that are read back one by one. Beyond it, reading everything is cheaper.
 const CHAINS_READ_ONE_BY_ONE_MAX: usize = 8;
 
 impl IptablesBackend {
-    /// Compares what was written with what the kernel shows: a difference is a failure of the Service.
+    /// Compares the written rules with the kernel's. A difference is a failure of the Service.
     pub(super) fn verify(
         &mut self,
         run: &Run,
@@ -39,8 +39,10 @@ impl IptablesBackend {
         let parts = parts.iter().filter(|part| !part.is_failed(failed));
         let wrong: Vec<_> = parts.filter(|part| is_different(&part.wanted)).collect();
         for part in wrong {
-            let Some(service) = &part.service else { return Err(differs("what belongs to no Service")) };
-            let message = "the kernel shows other rules than were written".to_owned();
+            let Some(service) = &part.service else {
+                return Err(differs("objects that belong to no Service"));
+            };
+            let message = "the kernel returned other rules than were written".to_owned();
             let outcome = Outcome::Failed { reason: FailureReason::VerificationFailed, message };
             failed.insert(Arc::clone(service), outcome);
             self.generation = None;
@@ -48,8 +50,8 @@ impl IptablesBackend {
         Ok(())
     }
 
-    /// Reads what was written back into the mirror. In nf_tables a chain is read by itself; the legacy tables are given
-    /// out whole in any case.
+    /// Reads the written chains back into the mirror. The nft flavour can read single chains; the legacy
+    /// tables can only be read as a whole.
     fn refresh(&mut self, run: &Run) -> io::Result<()> {
         let Run { family, ref changed, .. } = *run;
         let are_ours = changed.iter().all(|chain| self.layout.is_ours(chain.table, &chain.name));
@@ -73,6 +75,6 @@ impl IptablesBackend {
 }
 
 fn differs(what: &str) -> KernelError {
-    let source = io::Error::other(format!("the kernel shows {what} differently than they were written"));
+    let source = io::Error::other(format!("the kernel returned {what} differently than they were written"));
     KernelError { action: "verifying".to_owned(), source }
 }

@@ -1,4 +1,4 @@
-//! Taking over what Services ask for. Pure.
+//! Application of the desired state to the claims. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,17 +16,17 @@ use super::{
 };
 use crate::dataplane::{Desired, Outcome, Scope};
 
-/// What came of taking over.
+/// Result of applying the desired state.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
-    /// Services that can be carried out here.
+    /// Services that this backend supports.
     pub(super) possible: BTreeSet<Arc<ServiceKey>>,
-    /// Those that cannot, and why.
+    /// Services that it does not support, with the failure.
     pub(super) impossible: BTreeMap<ServiceKey, Outcome>,
 }
 
 impl Wants {
-    /// Takes over what the Services in scope ask for; notes what that touches.
+    /// Applies the desired state of the Services in scope and marks the affected objects as dirty.
     pub(super) fn take_over(
         &mut self,
         desired: &Desired,
@@ -79,7 +79,7 @@ impl Wants {
         }
     }
 
-    /// Takes over which addresses node ports answer at; touches the node ports if that changed.
+    /// Updates the addresses on which node ports are served. Marks the node ports as dirty if they changed.
     pub(super) fn renew_node_addresses(&mut self, mirror: &Mirror, touched: &mut Touched) {
         let nets = &self.networks.node_ports;
         let answers = |address: &&IpAddr| {
@@ -94,8 +94,9 @@ impl Wants {
     }
 }
 
-/// The program as it is carried out here. Addresses that are closed because they are bound here, and not because the
-/// Service owns them whole, are left to the plan, which knows what is bound.
+/// Lowers the program for this backend. Virtual addresses stay those of the original program: addresses that
+/// are closed only because they are bound here are left to the planner, which has the list of bound
+/// addresses.
 fn wanted(program: &Program) -> Result<Program, String> {
     let lowered = lower::lower(program)?;
     Ok(Program { virtual_addresses: program.virtual_addresses.clone(), ..lowered })

@@ -1,4 +1,4 @@
-//! Carrying out a plan and reading back what came of it.
+//! Commit of a plan, and read-back of the result.
 
 use std::{collections::BTreeMap, io, net::IpAddr, sync::Arc};
 
@@ -22,11 +22,11 @@ use crate::{
     netlink::wire::Message,
 };
 
-/// Services that the kernel refused.
+/// Services that the kernel rejected.
 pub(super) type Failed = BTreeMap<Arc<ServiceKey>, Outcome>;
 
 impl IpvsBackend {
-    /// Makes what does not depend on Services: sets, settings, the link, the rules.
+    /// Creates the objects that do not depend on Services: sets, sysctls, the link, the rules.
     pub(super) fn ensure_structure(&mut self, everything: bool, pass: &mut Pass) -> Result<(), KernelError> {
         let naming = self.options.naming;
         let mirror = self.mirror.get_or_insert_default();
@@ -56,7 +56,7 @@ impl IpvsBackend {
         Ok(())
     }
 
-    /// Carries out a script for both tables of a family.
+    /// Runs a script for both tables of a family.
     pub(super) fn write_rules(
         &mut self,
         family: IpFamily,
@@ -85,7 +85,7 @@ impl IpvsBackend {
             self.change_elements(&[(None, element)], false, &mut Failed::new(), pass)?;
             self.former_sysctls.remove(&element);
         }
-        // What was remembered stays so when somebody empties the set.
+        // The former sysctl values stay recorded even if another program flushes the set.
         let mirror = self.mirror.get_or_insert_default();
         let forgotten: Vec<_> = self.former_sysctls.difference(&mirror.elements).copied().collect();
         let forgotten: Vec<_> = forgotten.into_iter().map(|element| (None, element)).collect();
@@ -128,7 +128,8 @@ impl IpvsBackend {
         Ok(())
     }
 
-    /// Carries out a plan. Answers the Services that the kernel refused; an error means that nothing is known any more.
+    /// Commits a plan. Returns the Services that the kernel rejected. After an error the kernel state is
+    /// unknown.
     pub(super) fn commit(&mut self, plan: &Plan, pass: &mut Pass) -> Result<Failed, KernelError> {
         let mut refused = Failed::new();
         for (service, socket) in &plan.foreign {
@@ -232,7 +233,7 @@ impl IpvsBackend {
                 return Err(failed(command.to_string())(refusal(errno)));
             };
             let (reason, message) = explain(command, errno);
-            // What follows the refusal of a virtual server says nothing new.
+            // Errors that follow from a rejected virtual server are not reported again.
             if refuse(refused, owner, reason, message) && errno == Errno::ESRCH as i32 {
                 return Err(failed(command.to_string())(refusal(errno)));
             }
@@ -243,7 +244,7 @@ impl IpvsBackend {
         Ok(())
     }
 
-    /// Takes addresses away that nobody needs any more.
+    /// Removes addresses that are no longer needed.
     pub(super) fn release_addresses(
         &mut self,
         addresses: impl Iterator<Item = IpAddr>,
@@ -267,7 +268,7 @@ impl IpvsBackend {
     }
 }
 
-/// Answers whether that is the first that goes wrong with the Service.
+/// Records a failure. Returns true if it is the first one of the Service.
 pub(super) fn refuse(
     refused: &mut Failed,
     owner: &Arc<ServiceKey>,

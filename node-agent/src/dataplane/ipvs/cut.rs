@@ -1,8 +1,9 @@
-//! Connections that end with their destination: whose they are is asked while the kernel still knows.
+//! Clients of connections that end with their destination. They are looked up before the removal, while the
+//! kernel still has the entries.
 //!
-//! Once a destination is removed, IPVS ends its connections by itself, at once or with the next packet, and takes what
-//! connection tracking knows of them along. Whoever looks for them there afterwards may find nothing, and clients that only
-//! receive would wait for ever.
+//! Once a destination is removed, IPVS ends its connections itself, at once or with the next packet, and
+//! deletes their conntrack entries. A lookup afterwards may find nothing, and clients that only receive would
+//! wait forever.
 
 use std::collections::BTreeSet;
 
@@ -20,14 +21,15 @@ use crate::{
     dataplane::KernelError,
 };
 
-/// Virtual servers that are asked one by one whether they have connections; above, all are taken to have some.
+/// Maximum number of virtual servers that are checked for connections one by one; beyond, all are assumed to
+/// have some.
 const ASKED_SINGLY_MAX: usize = 64;
 
 /// Destinations of virtual servers.
 pub(super) type Ends = BTreeSet<(Socket, Destination)>;
 
 impl IpvsBackend {
-    /// The destinations with TCP connections that these commands remove.
+    /// Returns the destinations with TCP connections that these commands remove.
     pub(super) fn ends(&mut self, commands: &[(Owner, Command)]) -> Result<Ends, KernelError> {
         let mut ends = Ends::new();
         for (_, command) in commands {
@@ -64,7 +66,8 @@ impl IpvsBackend {
         Ok(ends)
     }
 
-    /// Notes whose connections end with these destinations. Nobody rests on it: what cannot be read is left out.
+    /// Records the clients of connections to these destinations. Best effort: clients that cannot be read are
+    /// left out.
     pub(super) fn note_clients(&mut self, ends: &Ends) {
         let Some(filter) = filter(ends) else { return };
         let is_meant = |flow: &conntrack::Flow| {
@@ -74,14 +77,15 @@ impl IpvsBackend {
         match conntrack::clients(&filter, is_meant) {
             Ok(clients) => self.cut.extend(clients),
             Err(error) => {
-                tracing::debug!(%error, "clients of cut connections are told when they say something")
+                tracing::debug!(%error, "clients of terminated connections cannot be challenged; they \
+                                         are reset when they next send a packet")
             }
         }
         self.cut.truncate(nudge::NUDGES_MAX);
     }
 }
 
-/// What the connections of all of them have in common; `None` when there is none.
+/// Returns the criteria common to all connections; `None` if there are no destinations.
 fn filter(ends: &Ends) -> Option<Filter> {
     let (first, _) = ends.first()?;
     let all = |is_so: &dyn Fn(&Socket) -> bool| ends.iter().all(|(socket, _)| is_so(socket));

@@ -1,4 +1,4 @@
-//! What the kernel should hold: programs turned into virtual servers, elements of sets and addresses, one by one.
+//! Desired kernel objects: programs expanded into virtual servers, set elements and addresses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,38 +30,38 @@ use super::{
 };
 use crate::dataplane::claims;
 
-/// What each Service asks for and what that comes to.
+/// Claims of the Services and the kernel objects derived from them.
 #[derive(Debug, Clone, Default)]
 pub struct Wants {
-    /// The lowered programs, and who has which frontend.
+    /// Lowered programs, and the owners of frontends.
     pub claims: claims::Claims,
-    /// Addresses of the node that node ports answer at.
+    /// Addresses of the node on which node ports are served.
     pub node_addresses: BTreeSet<IpAddr>,
-    /// The networks that rules tell apart.
+    /// Networks used by the rules.
     pub networks: Networks,
-    /// Frontends of several ports.
+    /// Frontends with a port range.
     ranges: Counted<Frontend>,
-    /// Frontends at every address of the node.
+    /// Frontends on every address of the node.
     anywhere: Counted<Frontend>,
-    /// Endpoints that may reach themselves, by what they would be reached at.
+    /// Hairpin endpoints, by the socket at which they would reach themselves.
     loops: Counted<Socket>,
-    /// Addresses that have to be local.
+    /// Addresses that must be local.
     addresses: Counted<IpAddr>,
-    /// Where the agent answers health checks.
+    /// Health check node ports of the agent.
     health_checks: Counted<Port>,
 }
 
-/// For the sake of which Service something is looked at.
+/// Service that caused a change.
 pub type Owner = Option<Arc<ServiceKey>>;
 
-/// What has to be looked at.
+/// Dirty objects.
 #[derive(Debug, Default)]
 pub struct Touched {
-    /// Virtual servers, and what happens to established connections of targets that go.
+    /// Virtual servers, with the removal policy for connections of removed targets.
     pub sockets: BTreeMap<Socket, (Owner, Removal)>,
     /// Node ports.
     pub node_ports: BTreeMap<(IpFamily, Protocol, Port), Owner>,
-    /// Endpoints that may reach themselves.
+    /// Hairpin endpoints.
     pub loops: BTreeMap<Socket, Owner>,
     /// Addresses.
     pub addresses: BTreeMap<IpAddr, Owner>,
@@ -69,18 +69,18 @@ pub struct Touched {
     pub health_checks: BTreeSet<Port>,
 }
 
-/// What should be at one socket.
+/// Desired objects of one socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// Whose it is.
+    /// The owning Service.
     pub owner: Owner,
     /// The virtual server.
     pub server: Option<Server>,
-    /// The elements of sets.
+    /// The set elements.
     pub elements: BTreeSet<Element>,
 }
 
-/// How often each value is asked for.
+/// Reference counts of values.
 #[derive(Debug, Clone)]
 struct Counted<T>(BTreeMap<T, u32>);
 
@@ -105,13 +105,13 @@ impl<T: Ord> Counted<T> {
     }
 }
 
-/// The ports of a range.
+/// Iterates over the ports of a range.
 pub fn ports(range: PortRange) -> impl Iterator<Item = Port> {
     (range.first().get()..=range.last().get()).filter_map(Port::new)
 }
 
 impl Wants {
-    /// Replaces what a Service asks for by a lowered program; notes all that this touches.
+    /// Replaces the lowered program of a Service and marks the affected objects as dirty.
     pub fn replace(&mut self, service: &ServiceKey, program: Option<Arc<Program>>, touched: &mut Touched) {
         let owner: Owner = Some(Arc::new(service.clone()));
         if let Some(old) = self.claims.program(service).cloned() {
@@ -174,14 +174,14 @@ impl Wants {
         }
     }
 
-    /// Touches everything that depends on the addresses of the node.
+    /// Marks everything that depends on the node's addresses as dirty.
     pub fn touch_node_ports(&self, touched: &mut Touched) {
         for frontend in self.anywhere.0.keys() {
             self.touch(frontend, &self.claims.owner(frontend).cloned(), Removal::Keep, touched);
         }
     }
 
-    /// The virtual servers that a frontend comes to.
+    /// Returns the virtual servers of a frontend.
     pub fn sockets(&self, frontend: &Frontend) -> Vec<Socket> {
         let addresses: Vec<_> = match frontend.destination {
             Place::Address(address) => vec![address],
@@ -197,7 +197,8 @@ impl Wants {
         addresses.into_iter().flat_map(at).collect()
     }
 
-    /// Who decides what happens at a socket: exact addresses before node ports, single ports before ranges.
+    /// Returns the frontend that matches a socket: exact addresses before node ports, single ports before
+    /// ranges.
     #[must_use]
     pub fn resolve(&self, socket: &Socket) -> Option<(Frontend, &Arc<ServiceKey>, &Route)> {
         let exact = self.resolve_at(Place::Address(socket.address), socket.protocol, socket.port);
@@ -225,7 +226,7 @@ impl Wants {
         found(single).or_else(|| ranges.find_map(found))
     }
 
-    /// The destinations of a socket that drain, with the time at which their connections are cut.
+    /// Returns the draining destinations of a socket, with the deadline of their connections.
     #[must_use]
     pub fn leaving(&self, socket: &Socket) -> BTreeMap<Destination, Option<Timestamp>> {
         let Some((_, _, route)) = self.resolve(socket) else { return BTreeMap::new() };
@@ -236,7 +237,7 @@ impl Wants {
         route.leaving.iter().map(|(target, until)| (destination(target), *until)).collect()
     }
 
-    /// What should be at a socket.
+    /// Returns the desired objects of a socket.
     #[must_use]
     pub fn entry(&self, socket: &Socket) -> Entry {
         let Some((frontend, owner, route)) = self.resolve(socket) else { return Entry::default() };
@@ -265,7 +266,7 @@ impl Wants {
         Entry { owner: Some(Arc::clone(owner)), server, elements }
     }
 
-    /// The sets that a node port of TCP or UDP is in.
+    /// Returns the set of a TCP or UDP node port.
     #[must_use]
     pub fn node_port_kind(&self, family: IpFamily, protocol: Protocol, port: Port) -> Option<Kind> {
         let (_, _, route) = self.resolve_at(Place::AnyLocal(family), protocol, port)?;
@@ -278,25 +279,25 @@ impl Wants {
         }
     }
 
-    /// Whether an endpoint may reach itself at this socket.
+    /// Returns true if an endpoint may reach itself at this socket.
     #[must_use]
     pub fn wants_loop(&self, socket: &Socket) -> bool {
         self.loops.0.contains_key(socket)
     }
 
-    /// Whether an address has to be local.
+    /// Returns true if an address must be local.
     #[must_use]
     pub fn wants_address(&self, address: IpAddr) -> bool {
         self.addresses.0.contains_key(&address)
     }
 
-    /// Whether the agent answers health checks at a port.
+    /// Returns true if the agent serves health checks on the port.
     #[must_use]
     pub fn wants_health_check(&self, port: Port) -> bool {
         self.health_checks.0.contains_key(&port)
     }
 
-    /// The elements that the networks come to.
+    /// Returns the set elements for the networks.
     #[must_use]
     pub fn networks(&self) -> BTreeSet<Element> {
         let elements = |kind, nets: &BTreeSet<IpNet>| {
@@ -312,7 +313,7 @@ impl Wants {
     }
 }
 
-/// What a program asks for besides its frontends.
+/// Parts of a program that are reference-counted.
 enum Part {
     Range(Frontend),
     Anywhere(Frontend),
@@ -345,11 +346,12 @@ fn for_each_part(program: &Program, mut each: impl FnMut(Part)) {
     }
 }
 
-/// The set that says whose source address is replaced. Node ports of TCP and UDP have theirs by port.
+/// Returns the set that selects masquerading for a frontend. TCP and UDP node ports have sets by port
+/// instead.
 fn masquerade_kind(frontend: &Frontend, route: &Route) -> Option<Kind> {
     let is_node_port = matches!(frontend.destination, Place::AnyLocal(_));
     match lower::profile(route)? {
-        // Refused by everybody, or never masqueraded; a cluster IP is listed all the same.
+        // Rejected for all sources, or never masqueraded; a cluster IP is listed nevertheless.
         Profile::Never => (route.role == Role::ClusterIp && lower::shared_targets(route).is_none())
             .then_some(Kind::ClusterIp),
         Profile::BySource => Some(Kind::ClusterIp),

@@ -1,4 +1,5 @@
-//! Destinations that go: they take no new connection, and are removed with their last one or at their deadline.
+//! Draining destinations: they receive no new connection, and are removed with their last one or at their
+//! deadline.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +31,7 @@ use crate::{
 };
 
 impl IpvsBackend {
-    /// Looks at virtual servers some of whose destinations wait, and removes what waits for nothing.
+    /// Checks virtual servers with draining destinations and removes the finished ones.
     pub(super) fn settle(
         &mut self,
         waiting: &[(Socket, Removal)],
@@ -66,7 +67,7 @@ impl IpvsBackend {
         self.release_addresses(over.iter().map(|socket| socket.address), pass)
     }
 
-    /// Forgets that destinations waited for their end that are wanted again.
+    /// Cancels the drain of destinations that are wanted again.
     pub(super) fn recall(&mut self, plan: &Plan) {
         for (_, command) in &plan.commands {
             if let Command::EditDestination(socket, destination, Held { weight: 1.., .. }) = command {
@@ -75,7 +76,7 @@ impl IpvsBackend {
         }
     }
 
-    /// Takes no new connection from here on: the rules that lead here go, and every weight becomes 0.
+    /// Stops new connections: removes the rules and sets every weight to 0.
     pub(super) fn quiesce(&mut self) -> Result<(), KernelError> {
         use crate::dataplane::Dataplane as _;
         if self.mirror.is_none() {
@@ -100,7 +101,7 @@ impl IpvsBackend {
         self.change_servers(&commands, &mut Failed::new(), &mut Pass::default())
     }
 
-    /// Whether any of our virtual servers has a connection.
+    /// Returns true if any of our virtual servers has a connection.
     pub(super) fn has_connections(&mut self) -> Result<bool, KernelError> {
         let sockets: Vec<_> = self.mirror.iter().flat_map(|mirror| mirror.servers.keys().copied()).collect();
         for socket in sockets {
@@ -112,7 +113,7 @@ impl IpvsBackend {
         Ok(false)
     }
 
-    /// What went to each target, by Service.
+    /// Returns the traffic of each target, by Service.
     pub(super) fn read_traffic(&mut self) -> io::Result<Vec<Traffic>> {
         let sockets: Vec<_> = self.mirror.iter().flat_map(|mirror| mirror.servers.keys().copied()).collect();
         let mut found: BTreeMap<_, Traffic> = BTreeMap::new();
@@ -145,7 +146,7 @@ impl IpvsBackend {
     }
 }
 
-/// When a target that goes is cut.
+/// Returns the deadline of a removed target's connections.
 pub(super) fn deadline(removal: Removal, now: Instant) -> Option<Instant> {
     match removal {
         Removal::Keep => None,
@@ -154,15 +155,16 @@ pub(super) fn deadline(removal: Removal, now: Instant) -> Option<Instant> {
     }
 }
 
-/// When the connections of destinations that nobody wants are cut.
+/// Deadlines for the connections of unwanted destinations.
 pub(super) struct Deadlines {
-    /// Of those about which nobody has said anything.
+    /// Deadline by the removal policy, for all destinations.
     pub(super) of_all: Option<Instant>,
-    /// Of those about which somebody has.
+    /// Deadlines set by the user, for single destinations.
     pub(super) of_each: BTreeMap<Destination, Option<Timestamp>>,
 }
 
-/// The destinations of a virtual server that nobody wants and that wait for nothing any more, and whether others wait.
+/// Returns the unwanted destinations of a virtual server that are finished, and true if others are still
+/// draining.
 pub(super) fn due(
     draining: &mut BTreeMap<(Socket, Destination), Option<Instant>>,
     socket: &Socket,
@@ -178,10 +180,10 @@ pub(super) fn due(
     let (mut due, mut waits) = (Vec::new(), false);
     for (destination, (_, load)) in loads.iter().filter(|(destination, _)| !is_wanted(destination)) {
         let until = draining.entry((*socket, *destination)).or_insert(deadlines.of_all);
-        // The earliest deadline counts: a later pass may bring one, but puts none off.
+        // The earliest deadline wins: a later pass may add one, but does not postpone it.
         *until = [*until, deadlines.of_all].into_iter().flatten().min();
         if let Some(asked) = deadlines.of_each.get(destination) {
-            // Somebody has said when, and may say otherwise.
+            // A deadline set by the user may also be postponed.
             *until = asked.map(|asked| moment_of(asked, now));
         }
         let until = *until;
@@ -195,7 +197,7 @@ pub(super) fn due(
     (due, waits)
 }
 
-/// The target as the program names it: of frontends of several ports, without a port.
+/// Returns the target as named in the program: without a port for frontends with several ports.
 fn target_of(frontend: &Frontend, socket: &Socket, destination: Destination) -> Target {
     let is_range = frontend.ports.single().is_none() && destination.port == socket.port;
     Target { address: destination.address, port: (!is_range).then_some(destination.port) }

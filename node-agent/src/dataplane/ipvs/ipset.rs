@@ -1,4 +1,4 @@
-//! Commands to ipset and its answers, as netlink messages. Pure, as `render` and `parse` are.
+//! ipset commands and responses as netlink messages. Pure, like `render` and `parse`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,12 +18,13 @@ use crate::netlink::{
     wire::{Attribute, AttributeIter, Attributes, Malformed, Message, Received, netfilter_header},
 };
 
-/// Elements that a set can hold: enough for 10,000 Services with ten frontends each, and a bound on kernel memory.
+/// Maximum number of elements of a set: enough for 10,000 Services with ten frontends each, and a bound on
+/// kernel memory.
 pub const ELEMENTS_MAX: u32 = 1 << 20;
-/// The size that a hash starts with.
+/// Initial size of a hash.
 pub(super) const HASH_SIZE: u32 = 1024;
 
-/// Makes a set.
+/// Creates a set.
 #[must_use]
 pub fn create(set: Set, naming: Naming) -> Message {
     let shape = set.kind.shape();
@@ -57,25 +58,25 @@ pub fn destroy(set: Set, naming: Naming) -> Message {
     message(u::IPSET_CMD_DESTROY, NLM_F_ACK, set.family, named(&set.name(naming)))
 }
 
-/// Adds an element; one that is there is no error.
+/// Adds an element; no error if it exists.
 #[must_use]
 pub fn add(element: &Element, naming: Naming) -> Message {
     change(u::IPSET_CMD_ADD, element, naming)
 }
 
-/// Removes an element; one that is not there is no error.
+/// Removes an element; no error if it does not exist.
 #[must_use]
 pub fn remove(element: &Element, naming: Naming) -> Message {
     change(u::IPSET_CMD_DEL, element, naming)
 }
 
-/// Asks for a set with its elements.
+/// Requests a set with its elements.
 #[must_use]
 pub fn dump(set: Set, naming: Naming) -> Message {
     message(u::IPSET_CMD_LIST, NLM_F_DUMP, set.family, named(&set.name(naming)))
 }
 
-/// Asks for all sets, without their elements.
+/// Requests all sets without their elements.
 #[must_use]
 pub fn dump_headers() -> Message {
     let attributes = Attributes::default()
@@ -145,23 +146,23 @@ const fn family_number(family: IpFamily) -> u8 {
     }
 }
 
-/// A set as the kernel describes it.
+/// Header of a set as reported by the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Its name.
+    /// Name of the set.
     pub name: String,
-    /// Its type.
+    /// Type of the set.
     pub type_name: String,
-    /// How many rules name it.
+    /// Number of rules that refer to the set.
     pub references: u32,
-    /// How many elements it has.
+    /// Number of elements.
     pub elements: u32,
 }
 
-/// The description in a part of a listing.
+/// Parses the header in a part of a listing.
 ///
 /// # Errors
-/// When the answer is malformed.
+/// Returns an error if the response is malformed.
 pub fn header(answer: &Received<'_>) -> Result<Header, Malformed> {
     let mut header = Header::default();
     for attribute in answer.attributes() {
@@ -185,10 +186,10 @@ pub fn header(answer: &Received<'_>) -> Result<Header, Malformed> {
     Ok(header)
 }
 
-/// The elements in a part of a listing of a set; those that we would not have written are counted only.
+/// Parses the elements in a part of a listing. An element that we would not have written yields `None`.
 ///
 /// # Errors
-/// When the answer is malformed.
+/// Returns an error if the response is malformed.
 pub fn elements(answer: &Received<'_>, set: Set, found: &mut Vec<Option<Element>>) -> Result<(), Malformed> {
     for attribute in answer.attributes() {
         let attribute = attribute?;
@@ -252,11 +253,11 @@ fn address(attribute: &Attribute<'_>) -> Result<Option<IpAddr>, Malformed> {
         let inner = inner?;
         match inner.kind {
             u::IPSET_ATTR_IPADDR_IPV4 => {
-                let octets: &[u8; 4] = inner.value.first_chunk().ok_or(Malformed("an address cut off"))?;
+                let octets: &[u8; 4] = inner.value.first_chunk().ok_or(Malformed("truncated address"))?;
                 return Ok(Some(IpAddr::V4(Ipv4Addr::from(*octets))));
             }
             u::IPSET_ATTR_IPADDR_IPV6 => {
-                let octets: &[u8; 16] = inner.value.first_chunk().ok_or(Malformed("an address cut off"))?;
+                let octets: &[u8; 16] = inner.value.first_chunk().ok_or(Malformed("truncated address"))?;
                 return Ok(Some(IpAddr::V6(Ipv6Addr::from(*octets))));
             }
             _ => {}

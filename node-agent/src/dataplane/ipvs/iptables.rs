@@ -1,4 +1,5 @@
-//! Runs the tools of iptables: when the backend starts, when its rules were disturbed, and in the end. Never for a Service.
+//! Execution of the iptables tools: at start, after a disturbance of the rules, and at the end. Never for a
+//! Service.
 
 use std::{
     io::{self, Write},
@@ -7,19 +8,19 @@ use std::{
 
 use model::primitives::net::IpFamily;
 
-/// Which kind of iptables, by the infix of its tools' names: the machine's choice, else the legacy one.
+/// Tool name infix of each flavour: the machine's default first, then legacy.
 const FLAVOURS: [&str; 2] = ["", "-legacy"];
-/// How long the lock of the tables is waited for, in seconds.
+/// Time to wait for the xtables lock, in seconds.
 const LOCK_SECONDS: &str = "10";
 
-/// The tools that work in this kernel.
+/// Tools that work with this kernel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Iptables {
     flavour: &'static str,
 }
 
 impl Iptables {
-    /// Finds the tools: the first kind that can list the tables.
+    /// Finds the tools: the first flavour that can list the tables.
     pub(super) fn find() -> io::Result<Self> {
         let mut refusal = io::Error::from(io::ErrorKind::NotFound);
         for flavour in FLAVOURS {
@@ -43,7 +44,7 @@ impl Iptables {
         String::from_utf8(output.stdout).map_err(io::Error::other)
     }
 
-    /// Carries out a script of `iptables-restore`, as a whole or not at all.
+    /// Runs an `iptables-restore` script; it is applied as a whole or not at all.
     pub(super) fn restore(self, family: IpFamily, script: &str) -> io::Result<()> {
         let tool = self.tool(family, "restore");
         let mut child = Command::new(&tool)
@@ -53,7 +54,7 @@ impl Iptables {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| named(&tool, &error))?;
-        // Dropped at once, so that the tool sees the end.
+        // Standard input is dropped at once, so that the tool receives end of file.
         let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(script.as_bytes()));
         let output = child.wait_with_output()?;
         if !output.status.success() {

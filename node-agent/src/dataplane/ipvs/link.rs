@@ -1,7 +1,7 @@
-//! Links and addresses as rtnetlink messages. Pure, as `render` and `parse` are.
+//! Links and addresses as rtnetlink messages. Pure, like `render` and `parse`.
 //!
-//! Three requests and two answers are all that is needed, and everything here blocks, so the messages are our own and not
-//! those of an asynchronous crate.
+//! Only three requests and two responses are needed, and all calls block, so the messages are encoded here
+//! instead of using an asynchronous crate.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,12 +11,12 @@ use crate::netlink::{
     wire::{Attributes, Malformed, Message, Received},
 };
 
-/// `struct ifinfomsg`, in bytes.
+/// Size of `struct ifinfomsg` in bytes.
 const LINK_HEADER_BYTES: usize = 16;
-/// `struct ifaddrmsg`, in bytes.
+/// Size of `struct ifaddrmsg` in bytes.
 const ADDRESS_HEADER_BYTES: usize = 8;
 
-/// Makes a dummy link that is up. The kernel gives it a link-local address, which is none of ours.
+/// Creates a dummy link that is up. The kernel assigns a link-local address, which does not count as ours.
 #[must_use]
 pub fn add(name: &str) -> Message {
     let kind = Attributes::default().text(u::IFLA_INFO_KIND, "dummy");
@@ -37,27 +37,27 @@ pub fn remove(index: u32) -> Message {
     message(u::RTM_DELLINK, NLM_F_ACK, link_header(index, 0), Attributes::default())
 }
 
-/// Asks for a link.
+/// Requests a link.
 #[must_use]
 pub fn get(name: &str) -> Message {
     let attributes = Attributes::default().text(u::IFLA_IFNAME, name);
     message(u::RTM_GETLINK, NLM_F_ACK, link_header(0, 0), attributes)
 }
 
-/// Gives a link an address of full length.
+/// Adds an address with full prefix length to a link.
 #[must_use]
 pub fn add_address(index: u32, address: IpAddr) -> Message {
     let flags = NLM_F_ACK | NLM_F_CREATE;
     message(u::RTM_NEWADDR, flags, address_header(index, address), address_attributes(address))
 }
 
-/// Takes an address from a link.
+/// Removes an address from a link.
 #[must_use]
 pub fn remove_address(index: u32, address: IpAddr) -> Message {
     message(u::RTM_DELADDR, NLM_F_ACK, address_header(index, address), address_attributes(address))
 }
 
-/// Asks for all addresses of all links.
+/// Requests all addresses of all links.
 #[must_use]
 pub fn dump_addresses() -> Message {
     message(u::RTM_GETADDR, NLM_F_DUMP, vec![0; ADDRESS_HEADER_BYTES], Attributes::default())
@@ -67,13 +67,14 @@ fn message(kind: u16, flags: u16, header: Vec<u8>, attributes: Attributes) -> Me
     Message { kind, flags: flags | NLM_F_REQUEST, header, attributes }
 }
 
-/// Family, padding, type, index, flags, and which flags are meant.
+/// Encodes family, padding, type, index, flags and change mask.
 fn link_header(index: u32, flags: u32) -> Vec<u8> {
     let words = [0, index, flags, flags];
     words.into_iter().flat_map(u32::to_ne_bytes).collect()
 }
 
-/// Family, prefix length, flags, scope, index. Duplicate address detection makes no sense where nobody else can answer.
+/// Encodes family, prefix length, flags, scope and index. Duplicate address detection is off, because no
+/// other machine can respond on this link.
 fn address_header(index: u32, address: IpAddr) -> Vec<u8> {
     let (family, length, flags) = match address {
         IpAddr::V4(_) => (u::AF_INET, 32, 0),
@@ -93,23 +94,26 @@ fn address_attributes(address: IpAddr) -> Attributes {
     }
 }
 
-/// The index of a link, and whether it is up.
+/// Parses the index of a link, and true if it is up.
 ///
 /// # Errors
-/// When the answer is malformed.
+/// Returns an error if the response is malformed.
 pub fn index(answer: &Received<'_>) -> Result<(u32, bool), Malformed> {
-    let header: &[u8; LINK_HEADER_BYTES] = answer.payload.first_chunk().ok_or(Malformed("a link cut off"))?;
+    let header: &[u8; LINK_HEADER_BYTES] = answer.payload.first_chunk().ok_or(Malformed(
+        "truncated link \
+                                                                                         header",
+    ))?;
     let word = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     Ok((word(4), word(8) & u::IFF_UP != 0))
 }
 
-/// An address, and the index of its link.
+/// Parses an address and the index of its link.
 ///
 /// # Errors
-/// When the answer is malformed.
+/// Returns an error if the response is malformed.
 pub fn address(answer: &Received<'_>) -> Result<Option<(u32, IpAddr)>, Malformed> {
     let header: &[u8; ADDRESS_HEADER_BYTES] =
-        answer.payload.first_chunk().ok_or(Malformed("an address cut off"))?;
+        answer.payload.first_chunk().ok_or(Malformed("truncated address"))?;
     let index = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
     let (mut local, mut address) = (None, None);
     for attribute in answer.attributes_behind(ADDRESS_HEADER_BYTES) {
@@ -129,6 +133,7 @@ pub fn address(answer: &Received<'_>) -> Result<Option<(u32, IpAddr)>, Malformed
             _ => None,
         };
     }
-    // On a link between two, the address of this end is the local one (RFC 3549 §3.2.1 leaves it to the family).
+    // On a point-to-point link the local address is that of this end (RFC 3549 §3.2.1 leaves it to the
+    // family).
     Ok(local.or(address).map(|address| (index, address)))
 }

@@ -1,4 +1,5 @@
-//! Our part of the kernel as its tools list it: `ipvsadm-save -n`, `ipset save`, `ip -o address`. Pure.
+//! Our kernel objects in the output format of the tools: `ipvsadm-save -n`, `ipset save`, `ip -o address`.
+//! Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,13 +20,13 @@ use super::{
     uapi,
 };
 
-/// Where virtual servers are listed.
+/// Place of virtual servers in a listing.
 const SERVERS: &str = "ipvs";
 
-/// A place, and a line there.
+/// A place, and a line at that place.
 type Line = (String, String);
 
-/// The lines by which the tools' listings of two states differ, without the rules and settings.
+/// Returns the difference of the tools' listings between two states, without rules and sysctls.
 #[must_use]
 pub fn differences(before: &Mirror, after: &Mirror, naming: Naming) -> Vec<LineChange> {
     let (mut gone, mut come) = (BTreeSet::new(), BTreeSet::new());
@@ -49,7 +50,7 @@ pub fn differences(before: &Mirror, after: &Mirror, naming: Naming) -> Vec<LineC
     changes(&gone, &come)
 }
 
-/// What is among the one and not among the other, by place.
+/// Returns the removed and added lines, sorted by place.
 #[must_use]
 pub fn changes(gone: &BTreeSet<Line>, come: &BTreeSet<Line>) -> Vec<LineChange> {
     let change =
@@ -61,7 +62,7 @@ pub fn changes(gone: &BTreeSet<Line>, come: &BTreeSet<Line>) -> Vec<LineChange> 
     changes
 }
 
-/// A virtual server and its destinations, as the arguments of `ipvsadm`.
+/// Formats a virtual server and its destinations as arguments of `ipvsadm`.
 fn of_server(socket: &Socket, server: &Server) -> Vec<Line> {
     let Server { service, destinations } = server;
     let name = format!("{} {}", option(socket.protocol), SocketAddr::new(socket.address, socket.port.get()));
@@ -96,12 +97,12 @@ const fn forwarding(forwarding: Forwarding) -> &'static str {
     match forwarding {
         Forwarding::Masquerade => "-m",
         Forwarding::Tunnel => "-i",
-        // What is on the node itself is listed as directly routed.
+        // Local destinations are listed as directly routed.
         Forwarding::Local | Forwarding::Direct | Forwarding::Bypass => "-g",
     }
 }
 
-/// The flags of a scheduler that has names for them, as it names them.
+/// Returns the scheduler's flags by name.
 fn scheduler_flags(scheduler: &str, flags: u32) -> Vec<String> {
     let words = match scheduler {
         "sh" => ["sh-fallback".to_owned(), "sh-port".to_owned()],
@@ -112,7 +113,7 @@ fn scheduler_flags(scheduler: &str, flags: u32) -> Vec<String> {
     words.into_iter().zip(bits).filter(|(_, bit)| flags & bit != 0).map(|(word, _)| word).collect()
 }
 
-/// An element of a set, as an argument of `ipset restore`.
+/// Formats an element of a set as an argument of `ipset restore`.
 fn of_element(element: &Element, naming: Naming) -> Line {
     let name = element.set.name(naming);
     let line = format!("add {name} {}", value(&element.value));
@@ -133,7 +134,7 @@ fn value(value: &Value) -> String {
     }
 }
 
-/// A network of one address is listed as that.
+/// A network of one address is listed as an address.
 fn network(net: &ipnet::IpNet) -> String {
     if net.prefix_len() == net.max_prefix_len() { net.addr().to_string() } else { net.to_string() }
 }
@@ -150,8 +151,8 @@ fn place_of(set: &str) -> String {
     format!("ipset {set}")
 }
 
-/// The sets of the one state that the other has not, without what the kernel chooses by itself (`initval`) and what differs
-/// by its version (`bucketsize`).
+/// Returns the sets that are missing in the other state, without fields that the kernel chooses itself
+/// (`initval`) or that depend on its version (`bucketsize`).
 fn sets_without(is: &BTreeMap<Set, u32>, other: &BTreeMap<Set, u32>, naming: Naming) -> Vec<Line> {
     let missing = is.keys().filter(|set| !other.contains_key(*set));
     let line = |set: &Set| {
@@ -172,7 +173,7 @@ fn sets_without(is: &BTreeMap<Set, u32>, other: &BTreeMap<Set, u32>, naming: Nam
     missing.map(line).collect()
 }
 
-/// Our link, and its addresses without what never changes.
+/// Formats our link and its addresses, without constant fields.
 fn of_link(link: Option<&Link>, naming: Naming) -> Vec<Line> {
     let Some(Link { index: _, is_up, addresses }) = link else { return Vec::new() };
     let name = sets::link(naming);

@@ -1,4 +1,4 @@
-//! What we last saw in the kernel or wrote there.
+//! Mirror of the kernel state as last read or written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,38 +17,38 @@ use super::{
     sets::{Element, Kind, Set, Value},
 };
 
-/// Our part of the kernel, and what others have that matters to us.
+/// Our kernel objects, and relevant foreign objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mirror {
-    /// Our sets that exist, and how many elements each has that we would not have written.
+    /// Our existing sets, each with the number of elements that we would not have written.
     pub sets: BTreeMap<Set, u32>,
-    /// Their elements.
+    /// Elements of these sets.
     pub elements: BTreeSet<Element>,
     /// Our virtual servers.
     pub servers: BTreeMap<Socket, Server>,
-    /// Virtual servers of others.
+    /// Foreign virtual servers.
     pub foreign: BTreeSet<Socket>,
-    /// Our link.
+    /// Our dummy link.
     pub link: Option<Link>,
     /// Addresses on other links.
     pub other_addresses: BTreeSet<IpAddr>,
-    /// Whether the rules of a family are as they should be.
+    /// True for each family whose rules are as desired.
     pub rules: BTreeMap<IpFamily, bool>,
 }
 
-/// Our link.
+/// Our dummy link.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Its index.
+    /// Interface index.
     pub index: u32,
-    /// Whether it is up.
+    /// True if the link is up.
     pub is_up: bool,
-    /// Its addresses.
+    /// Addresses of the link.
     pub addresses: BTreeSet<IpAddr>,
 }
 
 impl Mirror {
-    /// The elements that concern one socket, without the one that names the virtual server.
+    /// Returns the elements for one socket, except the one that marks the virtual server as ours.
     #[must_use]
     pub fn elements_of(&self, socket: &Socket) -> BTreeSet<Element> {
         let plain = Kind::OF_FRONTEND.into_iter().map(|kind| Element::of_socket(kind, *socket));
@@ -65,7 +65,7 @@ impl Mirror {
         plain.chain(ranges.copied()).collect()
     }
 
-    /// Whether a virtual server is known to be ours.
+    /// Returns true if a virtual server is ours.
     #[must_use]
     pub fn owns(&self, socket: &Socket) -> bool {
         let is_listed = self.elements.contains(&Element::of_socket(Kind::Servers, *socket));
@@ -73,7 +73,7 @@ impl Mirror {
         is_listed || is_at_ours
     }
 
-    /// Whether we have a virtual server at an address.
+    /// Returns true if we have a virtual server at the address.
     #[must_use]
     pub fn serves(&self, address: IpAddr) -> bool {
         let Some(port) = Port::new(1) else { return false };
@@ -81,7 +81,7 @@ impl Mirror {
         self.servers.range(first..).next().is_some_and(|(socket, _)| socket.address == address)
     }
 
-    /// Takes over a command that the kernel has carried out.
+    /// Updates the mirror after a command was executed.
     pub fn absorb(&mut self, command: &Command) {
         match command {
             Command::AddServer(socket, service) => {
@@ -115,7 +115,7 @@ impl Mirror {
         }
     }
 
-    /// How many kernel objects this is.
+    /// Returns the number of kernel objects.
     #[must_use]
     pub fn objects(&self) -> u64 {
         let servers: usize = self.servers.values().map(|server| 1 + server.destinations.len()).sum();

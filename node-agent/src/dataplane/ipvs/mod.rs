@@ -1,17 +1,18 @@
-//! The ipvs backend: virtual servers in the kernel's IPVS, their addresses on a link of our own, ipsets that hold what
-//! differs between Services, and a fixed number of iptables rules that ask those sets.
+//! ipvs backend: virtual servers in the kernel's IPVS, their addresses on a dummy link, ipsets for the
+//! differences between Services, and a fixed number of iptables rules that match these sets.
 //!
 //! ```text
 //! desired ─▶ lower ─▶ wants ─▶ plan ─▶ sets, addresses, virtual servers, sets ─▶ read back ─▶ outcomes
 //!                                ▲                       │
 //!                                └──────── mirror ◀──────┘  ◀── observe
 //! ```
-//! How a fresh process knows what is ours: the link, the chains and the sets by their names; a virtual server when the set
-//! `…IPVS-SERVERS` names it or its address is on our link. It is named there before it is made and until it is gone, so
-//! virtual servers of others are never touched; one of theirs that is in the way fails the Service that wants it.
+//! A fresh process recognises its own objects as follows: the link, the chains and the sets by name; a
+//! virtual server if the set `…IPVS-SERVERS` contains it or its address is on our link. The set entry is
+//! added before the virtual server is created and removed after it is deleted, so foreign virtual servers are
+//! never touched. If a foreign one uses a wanted socket, the Service fails.
 //!
-//! We speak netlink ourselves; a process (`iptables-restore`) is started only for the fixed rules, never for a Service.
-//! There is deliberately no rule per Service.
+//! The backend uses netlink directly. A process (`iptables-restore`) is started only for the fixed rules,
+//! never for a Service. There is deliberately no rule per Service.
 
 mod claim;
 mod commit;
@@ -72,23 +73,23 @@ use crate::{
     netlink::socket::{Netlink, Protocol},
 };
 
-/// The ipvs backend of one network namespace.
+/// ipvs backend of one network namespace.
 pub struct IpvsBackend {
     generic: Netlink,
     netfilter: Netlink,
     route: Netlink,
     iptables: Iptables,
-    /// The number of the generic netlink family.
+    /// Number of the generic netlink family.
     family: u16,
     options: BackendOptions,
-    /// What the kernel has, as far as is known.
+    /// Mirror of the kernel; `None` if the kernel state is unknown.
     mirror: Option<Mirror>,
     wants: Wants,
-    /// Destinations that wait for their last connection, and until when at the latest.
+    /// Draining destinations and the deadline of their connections.
     draining: BTreeMap<(Socket, Destination), Option<Instant>>,
-    /// What remembers the former values of settings.
+    /// Set elements that record the former values of sysctls.
     former_sysctls: BTreeSet<sets::Element>,
-    /// Where the next look at the virtual servers begins.
+    /// Start of the next window of virtual servers to check.
     watch: watch::Position,
     is_retiring: bool,
     /// Clients of connections that ended with their destination.
@@ -100,13 +101,13 @@ impl IpvsBackend {
     /// Opens sockets in the network namespace of the calling thread and finds the tools. Writes nothing.
     ///
     /// # Errors
-    /// When the kernel has no IPVS or gives no socket, or there is no iptables that works.
+    /// Returns an error if the kernel has no IPVS, denies a socket, or no iptables works.
     pub fn open(options: &BackendOptions) -> Result<Self, KernelError> {
         let mut generic = Netlink::open(Protocol::Generic).map_err(failed("opening a netlink socket"))?;
         let family = observe::find_family(&mut generic).map_err(failed("looking for IPVS"))?;
         let family = family.ok_or_else(|| {
             let missing =
-                "kernel module ip_vs is not there; load it (modprobe ip_vs) or use another proxy mode";
+                "kernel module ip_vs is not loaded; load it (modprobe ip_vs) or use another proxy mode";
             failed("looking for IPVS")(io::Error::new(io::ErrorKind::NotFound, missing))
         })?;
         Ok(Self {
@@ -150,7 +151,7 @@ impl IpvsBackend {
         Ok(())
     }
 
-    /// Brings what is touched to what is wanted. A Service that the kernel refuses is withdrawn whole.
+    /// Applies the dirty objects. A Service that the kernel rejects is withdrawn as a whole.
     fn carry_out(&mut self, touched: &mut Touched, pass: &mut Pass) -> Result<Failed, KernelError> {
         let refused = self.carry_out_once(touched, pass)?;
         let withdrawn: Vec<_> =
@@ -163,7 +164,7 @@ impl IpvsBackend {
             self.wants.replace(service, None, &mut again);
         }
         let mut all = self.carry_out_once(&again, pass)?;
-        // What was refused first is why.
+        // The first rejection is the cause.
         all.extend(refused);
         for (socket, owner) in again.sockets {
             touched.sockets.entry(socket).or_insert(owner);
@@ -183,7 +184,7 @@ impl IpvsBackend {
         Ok(refused)
     }
 
-    /// Says of each Service that this pass could have changed how it stands.
+    /// Sets the outcome of every Service affected by this pass.
     fn conclude(&self, affected: &BTreeSet<Arc<ServiceKey>>, mut refused: Failed, pass: &mut Pass) {
         for service in affected {
             let outcome = match refused.remove(service) {
@@ -205,7 +206,7 @@ impl Dataplane for IpvsBackend {
     }
 
     fn observe(&mut self) -> Result<(), KernelError> {
-        // Our virtual servers stay ours, also when the set that names them was emptied.
+        // Virtual servers remain ours even if the set that contains them was flushed.
         let known: BTreeSet<_> =
             self.mirror.take().map(|mirror| mirror.servers.into_keys().collect()).unwrap_or_default();
         let mut mirror = self.read().map_err(failed("reading our part of the kernel"))?;
@@ -216,7 +217,7 @@ impl Dataplane for IpvsBackend {
     }
 
     fn is_disturbed(&mut self) -> Result<bool, KernelError> {
-        self.look().map_err(failed("looking for disturbances"))
+        self.look().map_err(failed("checking for changes by other programs"))
     }
 
     fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass {
@@ -315,13 +316,14 @@ impl Dataplane for IpvsBackend {
 }
 
 impl IpvsBackend {
-    /// Follows the addresses of the node: node ports answer at new ones, and an address that another link has is not ours.
+    /// Follows changes of the node's addresses: node ports are served on new ones, and an address on another
+    /// link is not ours.
     fn follow_addresses(&mut self, pass: &mut Pass) -> Result<(), KernelError> {
         let Some(mut mirror) = self.mirror.take() else { return Ok(()) };
         let before = mirror.other_addresses.clone();
         let held = mirror.link.clone();
         let read = self.read_addresses(&mut mirror);
-        // Our own link is compared by `is_disturbed`; here it stays as it was known.
+        // Changes of our own link are detected by `is_disturbed`; here the known state is kept.
         mirror.link = held;
         let changed: Vec<_> = before.symmetric_difference(&mirror.other_addresses).copied().collect();
         self.mirror = Some(mirror);
@@ -337,7 +339,7 @@ impl IpvsBackend {
         }
         let refused = self.carry_out(&mut touched, pass)?;
         for (service, outcome) in refused {
-            tracing::warn!(%service, ?outcome, "a node port does not answer at a new address");
+            tracing::warn!(%service, ?outcome, "a node port is not served on a new address");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Reading our part of the kernel.
+//! Reads our kernel objects.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::netlink::{socket::Netlink, wire::Message};
 
-/// What a virtual server has, with the load of each destination.
+/// Destinations of a virtual server, with their load.
 pub(super) type Loads = BTreeMap<Destination, (Held, Load)>;
 
 impl IpvsBackend {
@@ -62,7 +62,7 @@ impl IpvsBackend {
         for (index, address) in self.read_all_addresses()? {
             match &mut mirror.link {
                 Some(link) if link.index == index => {
-                    // The kernel may give a link an address of its own making.
+                    // The kernel may assign a link-local address by itself.
                     if model::primitives::net::forbidden(address).is_none() {
                         link.addresses.insert(address);
                     }
@@ -104,7 +104,7 @@ impl IpvsBackend {
         if type_name.as_deref().is_some_and(|found| found != wanted) {
             let name = set.name(naming);
             return Err(io::Error::other(format!(
-                "set {name} is not of type {wanted}: it is somebody else's"
+                "set {name} is not of type {wanted}: it belongs to another program"
             )));
         }
         let strays = elements.iter().filter(|element| element.is_none()).count();
@@ -120,7 +120,7 @@ impl IpvsBackend {
         })
     }
 
-    /// Reads the destinations of a virtual server; none when there is no such server.
+    /// Reads the destinations of a virtual server; empty if the server does not exist.
     pub(super) fn read_loads(&mut self, socket: &Socket) -> io::Result<Loads> {
         let family = u16::from(match socket.family() {
             IpFamily::V4 => uapi::AF_INET,
@@ -134,7 +134,7 @@ impl IpvsBackend {
         })
     }
 
-    /// Reads virtual servers by name; `None` for one that is not there.
+    /// Reads virtual servers by socket; `None` for those that do not exist.
     pub(super) fn read_some(&mut self, sockets: &[Socket]) -> io::Result<Vec<Option<Service>>> {
         let requests: Vec<_> = sockets.iter().map(|socket| render::get_server(self.family, socket)).collect();
         let mut found = vec![None; sockets.len()];
@@ -154,10 +154,10 @@ impl IpvsBackend {
         Ok(true)
     }
 
-    /// Reads what concerns all virtual servers: timeouts, version and size, synchronisation daemons.
+    /// Reads the global IPVS settings: timeouts, version and table size, synchronisation daemons.
     ///
     /// # Errors
-    /// When the kernel cannot be read.
+    /// Returns an error if the kernel cannot be read.
     pub fn settings(&mut self) -> io::Result<(render::Timeouts, parse::Info, Vec<render::Daemon>)> {
         let (mut timeouts, mut info) = (None, None);
         let requests = [render::get_timeouts(self.family), render::get_info(self.family)];
@@ -177,11 +177,11 @@ impl IpvsBackend {
         Ok((timeouts, info, daemons))
     }
 
-    /// The headers of all sets.
+    /// Reads the headers of all sets.
     pub(super) fn read_headers(&mut self) -> io::Result<BTreeMap<String, ipset::Header>> {
         self.netfilter.dump(&ipset::dump_headers(), BTreeMap::new, |found, answer| {
             let header = ipset::header(answer)?;
-            // Of a listing in parts only the first describes the set.
+            // In a multipart listing only the first part contains the header.
             if !header.type_name.is_empty() {
                 found.insert(header.name.clone(), header);
             }
@@ -190,7 +190,7 @@ impl IpvsBackend {
     }
 }
 
-/// The number of the IPVS family; `None` when the kernel has none.
+/// Returns the number of the IPVS netlink family; `None` if the kernel has none.
 pub(super) fn find_family(generic: &mut Netlink) -> io::Result<Option<u16>> {
     let request: Message = render::get_family(uapi::IPVS_GENL_NAME);
     let mut family = None;

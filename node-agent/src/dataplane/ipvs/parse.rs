@@ -1,4 +1,4 @@
-//! Answers of IPVS, message by message. Decoding is total; what is not understood is passed over or an error.
+//! Parser for IPVS messages. Decoding is total; unknown attributes are skipped or cause an error.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,34 +11,34 @@ use super::{
 };
 use crate::netlink::wire::{Attribute, AttributeIter, Malformed, Received};
 
-/// The flags of a virtual server that somebody sets; the others are the kernel's own.
+/// Flags of a virtual server that can be set from user space; others are internal to the kernel.
 const FLAGS_SETTABLE: u32 = u::IP_VS_SVC_F_PERSISTENT
     | u::IP_VS_SVC_F_ONEPACKET
     | u::IP_VS_SVC_F_SCHED1
     | u::IP_VS_SVC_F_SCHED2
     | 0x20;
 
-/// Version of IPVS and size of its connection table.
+/// IPVS version and size of the connection table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Info {
     /// `0x010201` for 1.2.1.
     pub version: u32,
-    /// Entries in the hash table of connections.
+    /// Number of buckets in the hash table of connections.
     pub connection_table_size: u32,
 }
 
-/// The number of a generic netlink family.
+/// Parses the number of a generic netlink family.
 ///
 /// # Errors
-/// When the answer is malformed.
+/// Returns an error if the response is malformed.
 pub fn family(answer: &Received<'_>) -> Result<Option<u16>, Malformed> {
     find(answer.attributes(), u::CTRL_ATTR_FAMILY_ID)?.map(|attribute| attribute.ne16()).transpose()
 }
 
-/// A virtual server; `None` for one that is named by a firewall mark or has a protocol that we do not know.
+/// Parses a virtual server; `None` if it is identified by a firewall mark or has an unsupported protocol.
 ///
 /// # Errors
-/// When the answer is malformed.
+/// Returns an error if the response is malformed.
 pub fn server(answer: &Received<'_>) -> Result<Option<(Socket, Service)>, Malformed> {
     let Some(nest) = find(answer.attributes(), u::IPVS_CMD_ATTR_SERVICE)? else { return Ok(None) };
     let (mut family, mut address, mut protocol, mut port) = (0, None, 0, 0);
@@ -52,7 +52,7 @@ pub fn server(answer: &Received<'_>) -> Result<Option<(Socket, Service)>, Malfor
             u::IPVS_SVC_ATTR_PORT => port = attribute.be16()?,
             u::IPVS_SVC_ATTR_SCHED_NAME => attribute.text()?.clone_into(&mut service.scheduler),
             u::IPVS_SVC_ATTR_FLAGS => {
-                let flags = attribute.value.first_chunk().ok_or(Malformed("flags cut off"))?;
+                let flags = attribute.value.first_chunk().ok_or(Malformed("truncated flags"))?;
                 service.flags = u32::from_ne_bytes(*flags) & FLAGS_SETTABLE;
             }
             u::IPVS_SVC_ATTR_TIMEOUT => service.timeout_secs = attribute.ne32()?,
@@ -68,10 +68,10 @@ pub fn server(answer: &Received<'_>) -> Result<Option<(Socket, Service)>, Malfor
     Ok(Some((Socket { address: address_of(&address, family)?, protocol, port }, service)))
 }
 
-/// A destination of a virtual server of this family; `None` for one without a port.
+/// Parses a destination of a virtual server of the given family; `None` if it has no port.
 ///
 /// # Errors
-/// When the answer is malformed.
+/// Returns an error if the response is malformed.
 pub fn destination(
     answer: &Received<'_>,
     server_family: u16,
@@ -99,10 +99,10 @@ pub fn destination(
     Ok(Some((Destination { address: address_of(&address, family)?, port }, held, load)))
 }
 
-/// The timeouts.
+/// Parses the timeouts.
 ///
 /// # Errors
-/// When the answer is malformed.
+/// Returns an error if the response is malformed.
 pub fn timeouts(answer: &Received<'_>) -> Result<Timeouts, Malformed> {
     let mut timeouts = Timeouts::default();
     for attribute in answer.attributes() {
@@ -117,10 +117,10 @@ pub fn timeouts(answer: &Received<'_>) -> Result<Timeouts, Malformed> {
     Ok(timeouts)
 }
 
-/// Version and size of the connection table.
+/// Parses version and size of the connection table.
 ///
 /// # Errors
-/// When the answer is malformed.
+/// Returns an error if the response is malformed.
 pub fn info(answer: &Received<'_>) -> Result<Info, Malformed> {
     let number = |kind| {
         let attribute = find(answer.attributes(), kind)?;
@@ -132,10 +132,10 @@ pub fn info(answer: &Received<'_>) -> Result<Info, Malformed> {
     })
 }
 
-/// A synchronisation daemon.
+/// Parses a synchronisation daemon.
 ///
 /// # Errors
-/// When the answer is malformed.
+/// Returns an error if the response is malformed.
 pub fn daemon(answer: &Received<'_>) -> Result<Option<Daemon>, Malformed> {
     let Some(nest) = find(answer.attributes(), u::IPVS_CMD_ATTR_DAEMON)? else { return Ok(None) };
     let mut daemon = Daemon { state: 0, interface: String::new(), sync_id: 0 };
@@ -180,10 +180,10 @@ fn find<'a>(attributes: AttributeIter<'a>, kind: u16) -> Result<Option<Attribute
 
 fn address_of(attribute: &Attribute<'_>, family: u16) -> Result<IpAddr, Malformed> {
     if family == u16::from(u::AF_INET6) {
-        let octets: &[u8; 16] = attribute.value.first_chunk().ok_or(Malformed("an address cut off"))?;
+        let octets: &[u8; 16] = attribute.value.first_chunk().ok_or(Malformed("truncated address"))?;
         return Ok(IpAddr::V6(Ipv6Addr::from(*octets)));
     }
-    let octets: &[u8; 4] = attribute.value.first_chunk().ok_or(Malformed("an address cut off"))?;
+    let octets: &[u8; 4] = attribute.value.first_chunk().ok_or(Malformed("truncated address"))?;
     Ok(IpAddr::V4(Ipv4Addr::from(*octets)))
 }
 

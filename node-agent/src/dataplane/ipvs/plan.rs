@@ -1,4 +1,4 @@
-//! The difference between what the kernel has and what it should have.
+//! Planner: difference between mirror and desired state.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,24 +23,25 @@ use super::{
     sets::{Element, Kind, Set, Value},
 };
 
-/// What has to be done, in this order.
+/// Planned changes, in order of execution.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Elements that come, before anything is served: no packet passes a filter that is yet to come.
+    /// Set elements to add. They are added before anything is served, so that no packet bypasses a missing
+    /// filter.
     pub additions: Vec<(Owner, Element)>,
-    /// Addresses that become local.
+    /// Addresses to add to our link.
     pub addresses_added: Vec<(Owner, IpAddr)>,
     /// Changes of virtual servers.
     pub commands: Vec<(Owner, Command)>,
-    /// Elements that go.
+    /// Set elements to remove.
     pub removals: Vec<(Owner, Element)>,
-    /// Virtual servers some of whose destinations only wait for their last connection.
+    /// Virtual servers with draining destinations.
     pub draining: Vec<(Socket, Removal)>,
-    /// Services that want what somebody else has.
+    /// Services whose socket belongs to a foreign virtual server.
     pub foreign: Vec<(Arc<ServiceKey>, Socket)>,
 }
 
-/// Plans what is touched, and the networks.
+/// Plans the dirty objects and the networks.
 #[must_use]
 pub fn plan(mirror: &Mirror, wants: &Wants, touched: &Touched) -> Plan {
     let mut plan = Plan::default();
@@ -89,13 +90,13 @@ pub fn plan(mirror: &Mirror, wants: &Wants, touched: &Touched) -> Plan {
     plan
 }
 
-/// What becomes of destinations that go.
+/// Treatment of removed destinations.
 struct Fate {
     removal: Removal,
     leaving: BTreeMap<Destination, Option<Timestamp>>,
 }
 
-/// Touches all that the kernel has, so that what nobody asks for is seen.
+/// Marks everything in the kernel as dirty, so that objects without an owner are removed.
 pub fn touch_all(mirror: &Mirror, touched: &mut Touched) {
     for socket in mirror.servers.keys() {
         touched.sockets.entry(*socket).or_default();
@@ -132,7 +133,7 @@ fn touch_port(set: Set, kind: Kind, number: u16, touched: &mut Touched) {
     touched.node_ports.entry((set.family, protocol, port)).or_default();
 }
 
-/// The addresses of our link among these that nobody needs any more.
+/// Returns those of the given addresses that are on our link and no longer needed.
 #[must_use]
 pub fn idle_addresses(
     mirror: &Mirror,
@@ -159,7 +160,7 @@ impl Plan {
         self.commands.push((owner.clone(), command));
     }
 
-    /// Whether nothing has to be done.
+    /// Returns true if there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.additions.is_empty()
@@ -176,11 +177,12 @@ fn plan_socket(mirror: &Mirror, socket: &Socket, owner: &Owner, entry: Entry, fa
     plan.removals.extend(held_elements.difference(&elements).map(|element| (owner.clone(), *element)));
     let held = mirror.servers.get(socket);
     let stays = plan_server(held, server.as_ref(), socket, owner, fate, plan);
-    // The name comes before the virtual server and goes after it, so that it is never there without being known as ours.
+    // The set entry is added before the virtual server and removed after it, so that the server is always
+    // recognisable as ours.
     plan.presence(mirror, owner, Element::of_socket(Kind::Servers, *socket), stays);
 }
 
-/// Answers whether the virtual server stays.
+/// Plans a virtual server. Returns true if the server stays.
 fn plan_server(
     held: Option<&Server>,
     wanted: Option<&Server>,

@@ -1,4 +1,4 @@
-//! What a pass would change, without one: the same plan, carried out on a copy of the mirror.
+//! Preview of a pass: the same plan, applied to a copy of the mirror.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::dataplane::{Desired, KernelError, Scope};
 
-/// What the kernel would hold, and who drains there.
+/// Future kernel state with its draining destinations.
 struct Future {
     mirror: Mirror,
     wants: Wants,
@@ -36,8 +36,8 @@ struct Future {
 }
 
 impl IpvsBackend {
-    /// The lines of the tools' listings that would go and come. The kernel is read for the connections of targets that go,
-    /// and for rules that are not as they should be.
+    /// Returns the lines of the tools' listings that a pass would remove and add. Reads the kernel for the
+    /// connections of removed targets, and for rules that differ.
     pub(super) fn previewed(
         &mut self,
         desired: &Desired,
@@ -55,7 +55,7 @@ impl IpvsBackend {
         let mut touched = Touched::default();
         let _taken = future.wants.take_over(desired, scope, &future.mirror, &mut touched);
         let in_the_way = self.preview_plan(&mut future, &touched)?;
-        // Services that want what somebody else has are withdrawn whole.
+        // Services whose socket belongs to another program are withdrawn as a whole.
         if !in_the_way.is_empty() {
             let mut again = Touched::default();
             for service in &in_the_way {
@@ -67,7 +67,7 @@ impl IpvsBackend {
         Ok(changes)
     }
 
-    /// What does not depend on Services.
+    /// Previews the objects that do not depend on Services.
     fn preview_structure(
         &self,
         everything: bool,
@@ -117,7 +117,8 @@ impl IpvsBackend {
         Ok(changes)
     }
 
-    /// Plans what is touched and carries it out on the copy. Answers the Services that cannot have what they want.
+    /// Plans the dirty objects and applies the plan to the copy. Returns the Services with a conflicting
+    /// foreign virtual server.
     fn preview_plan(
         &mut self,
         future: &mut Future,
@@ -148,7 +149,7 @@ impl IpvsBackend {
     }
 }
 
-/// What becomes of the kernel when all goes well.
+/// Updates the mirror as if the kernel accepted the whole plan.
 fn carry_out(plan: &Plan, mirror: &mut Mirror) {
     mirror.elements.extend(plan.additions.iter().map(|(_, element)| *element));
     let Link { addresses, .. } = mirror.link.get_or_insert_default();

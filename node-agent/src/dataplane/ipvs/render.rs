@@ -1,4 +1,4 @@
-//! Commands to IPVS as generic netlink messages.
+//! IPVS commands as generic netlink messages.
 
 use std::{fmt, net::IpAddr};
 
@@ -13,26 +13,26 @@ use crate::netlink::{
     wire::{Attributes, Message, generic_header},
 };
 
-/// A change of the table of virtual servers.
+/// Command that changes IPVS state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Makes a virtual server.
+    /// Creates a virtual server.
     AddServer(Socket, Service),
-    /// Changes how a virtual server gives out connections.
+    /// Changes scheduler, flags or timeout of a virtual server.
     EditServer(Socket, Service),
     /// Removes a virtual server with its destinations.
     RemoveServer(Socket),
-    /// Gives a virtual server a destination.
+    /// Adds a destination to a virtual server.
     AddDestination(Socket, Destination, Held),
     /// Changes the weight of a destination.
     EditDestination(Socket, Destination, Held),
-    /// Takes a destination away.
+    /// Removes a destination.
     RemoveDestination(Socket, Destination),
     /// Zeroes the counters of a virtual server.
     Zero(Socket),
-    /// Removes every virtual server of the namespace, whoever made it. Never sent by the backend.
+    /// Removes every virtual server of the namespace, foreign ones included. Never sent by the backend.
     Flush,
-    /// Sets how long connections are kept without packets; 0 leaves a time as it is.
+    /// Sets the idle timeouts of connections; 0 leaves a timeout unchanged.
     SetTimeouts(Timeouts),
     /// Starts a synchronisation daemon. Never sent by the backend.
     AddDaemon(Daemon),
@@ -40,25 +40,25 @@ pub enum Command {
     RemoveDaemon(Daemon),
 }
 
-/// How long connections are kept without packets, in seconds.
+/// Idle timeouts of connections in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timeouts {
     /// Established TCP connections.
     pub tcp_secs: u32,
     /// TCP connections after a FIN.
     pub tcp_fin_secs: u32,
-    /// UDP.
+    /// UDP connections.
     pub udp_secs: u32,
 }
 
-/// A connection synchronisation daemon of the kernel.
+/// Connection synchronisation daemon of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Daemon {
-    /// `IP_VS_STATE_…`: 1 sends, 2 receives.
+    /// `IP_VS_STATE_…`: 1 is master, 2 is backup.
     pub state: u32,
-    /// The interface of the multicast group.
+    /// Interface of the multicast group.
     pub interface: String,
-    /// The number that tells groups apart.
+    /// Identifier of the group.
     pub sync_id: u32,
 }
 
@@ -98,7 +98,7 @@ impl fmt::Display for Command {
 }
 
 impl Command {
-    /// The message to the family of this number; it asks to be acknowledged.
+    /// Encodes the command as a message with `NLM_F_ACK` to the netlink family of the given number.
     #[must_use]
     pub fn message(&self, family: u16) -> Message {
         let (command, attributes) = match self {
@@ -130,7 +130,7 @@ impl Command {
     }
 }
 
-/// Asks for the number of a generic netlink family.
+/// Requests the number of a generic netlink family.
 #[must_use]
 pub fn get_family(name: &str) -> Message {
     Message {
@@ -141,37 +141,37 @@ pub fn get_family(name: &str) -> Message {
     }
 }
 
-/// Asks for every virtual server.
+/// Requests all virtual servers.
 #[must_use]
 pub fn dump_servers(family: u16) -> Message {
     message(family, u::IPVS_CMD_GET_SERVICE, NLM_F_DUMP, Attributes::default())
 }
 
-/// Asks for one virtual server.
+/// Requests one virtual server.
 #[must_use]
 pub fn get_server(family: u16, socket: &Socket) -> Message {
     message(family, u::IPVS_CMD_GET_SERVICE, NLM_F_ACK, of_server(socket))
 }
 
-/// Asks for the destinations of a virtual server.
+/// Requests the destinations of a virtual server.
 #[must_use]
 pub fn dump_destinations(family: u16, socket: &Socket) -> Message {
     message(family, u::IPVS_CMD_GET_DEST, NLM_F_DUMP, of_server(socket))
 }
 
-/// Asks for the timeouts.
+/// Requests the timeouts.
 #[must_use]
 pub fn get_timeouts(family: u16) -> Message {
     message(family, u::IPVS_CMD_GET_CONFIG, NLM_F_ACK, Attributes::default())
 }
 
-/// Asks for version and size of the connection table.
+/// Requests version and size of the connection table.
 #[must_use]
 pub fn get_info(family: u16) -> Message {
     message(family, u::IPVS_CMD_GET_INFO, NLM_F_ACK, Attributes::default())
 }
 
-/// Asks for the synchronisation daemons.
+/// Requests the synchronisation daemons.
 #[must_use]
 pub fn dump_daemons(family: u16) -> Message {
     message(family, u::IPVS_CMD_GET_DAEMON, NLM_F_DUMP, Attributes::default())
@@ -195,13 +195,13 @@ fn server_name(socket: &Socket) -> Attributes {
 }
 
 fn with_service(socket: &Socket, service: &Service) -> Attributes {
-    // `struct ip_vs_flags`: the flags, and which of them are meant.
+    // `struct ip_vs_flags`: the flags and their mask.
     let flags = [service.flags.to_ne_bytes(), u32::MAX.to_ne_bytes()].concat();
     let named = server_name(socket)
         .text(u::IPVS_SVC_ATTR_SCHED_NAME, &service.scheduler)
         .bytes(u::IPVS_SVC_ATTR_FLAGS, &flags)
         .ne32(u::IPVS_SVC_ATTR_TIMEOUT, service.timeout_secs);
-    // Every source address is a client of its own: a mask of all ones, written as a length for IPv6.
+    // Persistence per source address: an all-ones netmask, encoded as a prefix length for IPv6.
     let masked = match socket.family() {
         IpFamily::V4 => named.be32(u::IPVS_SVC_ATTR_NETMASK, u32::MAX),
         IpFamily::V6 => named.ne32(u::IPVS_SVC_ATTR_NETMASK, 128),

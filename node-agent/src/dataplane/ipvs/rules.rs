@@ -1,12 +1,13 @@
-//! The rules of iptables around the virtual servers, as text. Their number does not depend on the Services.
+//! iptables rules around the virtual servers, as text. Their number does not depend on the Services.
 //!
 //! ```text
-//! new connection ─▶ nat PREROUTING, OUTPUT: marks what is to be masqueraded
-//!                ─▶ filter INPUT: source ranges, refusals, closed ports          (from outside and to what is not served)
+//! new connection ─▶ nat PREROUTING, OUTPUT: marks packets to masquerade
+//!                ─▶ filter INPUT: source ranges, rejects, closed ports      (from outside and to unserved ports)
 //!                ─▶ IPVS, at the end of INPUT and at the start of OUTPUT
 //!                ─▶ nat POSTROUTING: masquerades
 //! ```
-//! What IPVS forwards passes INPUT with the client's address and the virtual one, and never FORWARD, so the filter is there.
+//! Packets forwarded by IPVS traverse INPUT with the client's address and the virtual address, and never
+//! FORWARD, so the filter rules are in INPUT.
 
 use model::{
     kinds::node::Naming,
@@ -16,19 +17,19 @@ use model::{
 
 use super::sets::{Kind, Set, prefix};
 
-/// What distinguishes the rules of one node.
+/// Node-specific options of the rules.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// How chains and sets are named.
+    /// Naming scheme of chains and sets.
     pub naming: Naming,
-    /// The mark that asks for masquerading.
+    /// Packet mark that requests masquerading.
     pub masquerade_mark: u32,
 }
 
-/// A table with our chains and our rules in built-in chains, in the notation of `iptables-save`.
+/// A table with our chains and our rules in built-in chains, in the format of `iptables-save`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// Its name.
+    /// Name of the table.
     pub name: &'static str,
     /// Our chains.
     pub chains: Vec<String>,
@@ -38,7 +39,7 @@ pub struct Table {
     pub rules: Vec<String>,
 }
 
-/// The tables of one family.
+/// Returns the tables of one family.
 #[must_use]
 pub fn tables(family: IpFamily, options: Options) -> [Table; 2] {
     [nat(family, options), filter(family, options)]
@@ -57,7 +58,8 @@ fn nat(family: IpFamily, options: Options) -> Table {
     };
     let services = [
         format!("-s {loopback} -j RETURN"),
-        // A client on the node that chose no address got the virtual one, which no endpoint could answer.
+        // A client on the node without an explicit source address gets the virtual address, to which no
+        // endpoint could reply.
         format!("{} {} -j {p}-MARK-MASQ", from(Kind::Addresses), at(Kind::Servers)),
         format!("{} {} -j {p}-MARK-MASQ", at(Kind::ClusterIp), from(Kind::MasqueradeSources)),
         format!("{} -j ACCEPT", at(Kind::ClusterIp)),
@@ -85,7 +87,7 @@ fn nat(family: IpFamily, options: Options) -> Table {
     let postrouting = [
         format!("-m set --match-set {} dst,dst,src -j MASQUERADE", set(Kind::LoopBack)),
         format!("-m mark ! --mark {mark:#x}/{mark:#x} -j RETURN"),
-        // Cleared, so that a packet that comes by again is not translated twice.
+        // The mark is cleared, so that a packet that passes again is not translated twice.
         format!("-j MARK --set-xmark {mark:#x}/0x0"),
         "-j MASQUERADE --random-fully".to_owned(),
     ];
@@ -176,7 +178,7 @@ fn table(name: &'static str, prefix: &str, jumps: &[(&str, &str)], chains: &[(&s
     }
 }
 
-/// What of a listing by `iptables-save` is ours: rules of our chains, and rules that jump there.
+/// Returns our part of an `iptables-save` listing: rules in our chains, and jumps to them.
 #[must_use]
 pub fn ours(listing: &str, table: &Table) -> Vec<String> {
     let is_of_chain = |line: &str| {
@@ -188,13 +190,13 @@ pub fn ours(listing: &str, table: &Table) -> Vec<String> {
     lines.filter(|line| is_of_chain(line) || jumps_there(line)).map(str::to_owned).collect()
 }
 
-/// Whether a listing shows the table's chains.
+/// Returns true if a listing contains any of the table's chains.
 #[must_use]
 pub fn has_chains(listing: &str, table: &Table) -> bool {
     table.chains.iter().any(|chain| listing.lines().any(|line| line.starts_with(&format!(":{chain} "))))
 }
 
-/// Whether a listing shows the table as it should be.
+/// Returns true if a listing contains the table as desired.
 #[must_use]
 pub fn is_right(listing: &str, table: &Table) -> bool {
     let found: Vec<_> = ours(listing, table);
@@ -208,7 +210,7 @@ pub fn is_right(listing: &str, table: &Table) -> bool {
         && sorted(jumps) == sorted(table.jumps.clone())
 }
 
-/// Whether each chain has its rules in order; chains come in any order.
+/// Returns true if each chain has its rules in order; the order of chains is irrelevant.
 fn same_order(found: &[String], wanted: &[String]) -> bool {
     let chain = |line: &&String| line.split(' ').nth(1).map(str::to_owned);
     let of = |lines: &[String], name: &Option<String>| {
@@ -220,12 +222,12 @@ fn same_order(found: &[String], wanted: &[String]) -> bool {
     })
 }
 
-/// What `iptables-restore --noflush` needs to make a table right, given a listing of it.
+/// Builds the `iptables-restore --noflush` input that repairs a table, given its listing.
 #[must_use]
 pub fn restore(listing: &str, table: &Table) -> String {
     let mut text = format!("*{}\n", table.name);
     for chain in &table.chains {
-        // Naming a chain makes it, or empties it.
+        // Declaring a chain creates or flushes it.
         text += &format!(":{chain} - [0:0]\n");
     }
     text += &without_jumps(listing, table);
@@ -238,7 +240,7 @@ pub fn restore(listing: &str, table: &Table) -> String {
     text + "COMMIT\n"
 }
 
-/// The lines of `iptables-save` that [`restore`] takes away and brings.
+/// Returns the lines of `iptables-save` that [`restore`] removes and adds.
 #[must_use]
 pub fn differences(family: IpFamily, listing: &str, table: &Table) -> Vec<LineChange> {
     let tool = match family {
@@ -261,8 +263,8 @@ pub fn differences(family: IpFamily, listing: &str, table: &Table) -> Vec<LineCh
     gone.chain(come.into_iter().map(|line| change(LineFate::Added, line))).collect()
 }
 
-/// Puts a jump at the head of its chain, but behind those of iptables mode: while that one retires it still translates
-/// new connections, and what we accepted before it would meet its refusals.
+/// Inserts a jump at the head of its chain, but after the jumps of iptables mode: while that mode retires it
+/// still translates new connections, and packets accepted by our chains first would match its reject rules.
 fn inserted(listing: &str, table: &Table, jump: &str) -> String {
     let place = jump.split(' ').nth(1).unwrap_or_default();
     let theirs = |line: &&str| line.split(" -j ").nth(1).is_some_and(|target| target.starts_with("TG-"));
@@ -273,7 +275,8 @@ fn inserted(listing: &str, table: &Table, jump: &str) -> String {
     jump.replacen(&format!("-A {place}"), &format!("-I {place} {position}"), 1)
 }
 
-/// What `iptables-restore --noflush` needs to remove a table's chains, given a listing of it; `None` when there are none.
+/// Builds the `iptables-restore --noflush` input that removes a table's chains, given its listing; `None` if
+/// there are none.
 #[must_use]
 pub fn remove(listing: &str, table: &Table) -> Option<String> {
     if !has_chains(listing, table) {
@@ -292,7 +295,7 @@ pub fn remove(listing: &str, table: &Table) -> Option<String> {
     Some(text + "COMMIT\n")
 }
 
-/// What removes only the jumps, so that new packets meet none of our rules.
+/// Builds the script that removes only the jumps, so that new packets traverse none of our rules.
 #[must_use]
 pub fn retire(listing: &str, table: &Table) -> String {
     format!("*{}\n{}COMMIT\n", table.name, without_jumps(listing, table))

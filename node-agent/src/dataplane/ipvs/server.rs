@@ -1,4 +1,4 @@
-//! Virtual servers and their destinations, as the kernel has them.
+//! Virtual servers and destinations as held by the kernel.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 
@@ -7,19 +7,19 @@ use model::{
     primitives::{net::IpFamily, quantity::Port},
 };
 
-/// An address, a protocol and a port: what names a virtual server.
+/// Address, protocol and port: the key of a virtual server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Socket {
     /// The address.
     pub address: IpAddr,
     /// The transport protocol.
     pub protocol: Protocol,
-    /// The port.
+    /// Port.
     pub port: Port,
 }
 
 impl Socket {
-    /// The family of the address.
+    /// Returns the address family.
     #[must_use]
     pub const fn family(&self) -> IpFamily {
         IpFamily::of(self.address)
@@ -33,60 +33,60 @@ impl fmt::Display for Socket {
     }
 }
 
-/// How a virtual server gives out connections.
+/// Scheduling parameters of a virtual server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
-    /// The name of the scheduler.
+    /// Name of the scheduler.
     pub scheduler: String,
-    /// `IP_VS_SVC_F_…`, without what the kernel keeps for itself.
+    /// `IP_VS_SVC_F_…` flags, without those internal to the kernel.
     pub flags: u32,
-    /// How long a source stays with its destination, in seconds; meaningless unless the flags say persistent.
+    /// Persistence timeout in seconds; meaningless without the persistent flag.
     pub timeout_secs: u32,
 }
 
-/// How packets reach a destination.
+/// Forwarding method of a destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Forwarding {
-    /// The destination address is translated.
+    /// Masquerading: the destination address is translated.
     Masquerade,
     /// The destination is the node itself.
     Local,
-    /// In an IP tunnel; no virtual server of ours does it.
+    /// IP tunnel; not used by our virtual servers.
     Tunnel,
-    /// Only the link-layer destination changes; no virtual server of ours does it.
+    /// Direct routing: only the link-layer destination changes; not used by our virtual servers.
     Direct,
-    /// Past IPVS; no virtual server of ours does it.
+    /// Bypasses IPVS; not used by our virtual servers.
     Bypass,
 }
 
-/// What names a destination of a virtual server.
+/// Key of a destination within a virtual server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Destination {
     /// The address.
     pub address: IpAddr,
-    /// The port.
+    /// Port.
     pub port: Port,
 }
 
-/// A destination as the kernel has it.
+/// Attributes of a destination in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    /// How packets reach it.
+    /// Forwarding method.
     pub forwarding: Forwarding,
-    /// Its share of new connections; none at 0.
+    /// Weight for new connections; 0 means none.
     pub weight: u32,
 }
 
 /// A virtual server with its destinations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// How it gives out connections.
+    /// Scheduling parameters.
     pub service: Service,
-    /// To whom.
+    /// Destinations with their attributes.
     pub destinations: BTreeMap<Destination, Held>,
 }
 
-/// What a destination has carried.
+/// Connection and traffic counters of a destination.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Load {
     /// Established connections.
@@ -95,7 +95,7 @@ pub struct Load {
     pub inactive: u32,
     /// Persistence entries.
     pub persistent: u32,
-    /// Connections since it was made.
+    /// Connections since the destination was created.
     pub connections: u64,
     /// Packets in both directions.
     pub packets: u64,
@@ -104,7 +104,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Whether a connection would be lost with the destination.
+    /// Returns true if no connection would be lost with the destination.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.active == 0 && self.inactive == 0

@@ -1,6 +1,7 @@
-//! The ipsets around the virtual servers: which there are, how they are named, and what they hold.
+//! ipsets around the virtual servers: kinds, names and elements.
 //!
-//! The rules of iptables name these sets and never an address, so their number does not grow with the Services.
+//! The iptables rules refer to these sets and never to an address, so the number of rules does not grow with
+//! the Services.
 
 use std::net::IpAddr;
 
@@ -12,61 +13,61 @@ use model::{
 
 use super::server::Socket;
 
-/// The longest name of a set that the kernel takes, in bytes.
+/// Maximum length of a set name in the kernel, in bytes.
 const NAME_BYTES_MAX: usize = 31;
 
-/// What a set is for. Each is there once for IPv4 and once for IPv6.
+/// Purpose of a set. Each kind exists once for IPv4 and once for IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Every virtual server of ours: what a fresh process recognises them by.
+    /// All our virtual servers; a fresh process recognises them by this set.
     Servers,
-    /// Every address that answers nothing but its frontends.
+    /// Addresses that serve nothing but their frontends.
     Addresses,
-    /// Frontends that masquerade by source.
+    /// Frontends that masquerade depending on the source.
     ClusterIp,
-    /// Endpoints that reach themselves.
+    /// Endpoints that connect to themselves (hairpin).
     LoopBack,
-    /// Exact frontends that masquerade always.
+    /// Exact frontends that always masquerade.
     ExternalIp,
-    /// Exact frontends that masquerade only what the node itself sends.
+    /// Exact frontends that masquerade only connections from the node itself.
     ExternalIpLocal,
     /// Load balancer frontends.
     LoadBalancer,
-    /// Load balancer frontends that masquerade only what the node itself sends.
+    /// Load balancer frontends that masquerade only connections from the node itself.
     LoadBalancerLocal,
-    /// Frontends that only some sources may use.
+    /// Frontends with allowed source ranges.
     Firewall,
-    /// Those sources.
+    /// Allowed source ranges.
     SourceCidr,
-    /// TCP node ports that masquerade always.
+    /// TCP node ports that always masquerade.
     NodePortTcp,
-    /// TCP node ports that masquerade only what the node itself sends.
+    /// TCP node ports that masquerade only connections from the node itself.
     NodePortLocalTcp,
-    /// UDP node ports that masquerade always.
+    /// UDP node ports that always masquerade.
     NodePortUdp,
-    /// UDP node ports that masquerade only what the node itself sends.
+    /// UDP node ports that masquerade only connections from the node itself.
     NodePortLocalUdp,
-    /// SCTP node ports that masquerade always.
+    /// SCTP node ports that always masquerade.
     NodePortSctp,
-    /// SCTP node ports that masquerade only what the node itself sends.
+    /// SCTP node ports that masquerade only connections from the node itself.
     NodePortLocalSctp,
-    /// Where the agent answers health checks.
+    /// Health check node ports of the agent.
     HealthCheck,
-    /// Frontends that refuse everybody.
+    /// Frontends that reject all sources.
     Reject,
-    /// Frontends that drop everybody.
+    /// Frontends that drop all sources.
     Drop,
-    /// Frontends that drop whoever is neither a workload nor the node.
+    /// Frontends that drop all sources except workloads and the node.
     DropOutside,
-    /// The networks of the workloads.
+    /// Networks of workloads.
     Workloads,
-    /// Sources that are masqueraded where the source decides.
+    /// Masqueraded sources, for frontends that masquerade depending on the source.
     MasqueradeSources,
-    /// The former values of the sysctls that were changed.
+    /// Former values of the changed sysctls.
     Sysctls,
 }
 
-/// The type of a set, as the kernel names it.
+/// Kernel type of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// `hash:ip`.
@@ -84,7 +85,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// The kernel's name of the type.
+    /// Returns the kernel's name of the type.
     #[must_use]
     pub const fn type_name(self) -> &'static str {
         match self {
@@ -97,7 +98,7 @@ impl Shape {
         }
     }
 
-    /// A revision of the type that every kernel and every `ipset` of the last ten years has.
+    /// Returns a revision of the type that all kernels and `ipset` versions of the last ten years support.
     #[must_use]
     pub const fn revision(self) -> u8 {
         match self {
@@ -111,7 +112,7 @@ impl Shape {
 }
 
 impl Kind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 23] = [
         Self::Servers,
         Self::Addresses,
@@ -138,7 +139,7 @@ impl Kind {
         Self::Sysctls,
     ];
 
-    /// The kinds whose elements belong to one exact frontend.
+    /// Kinds whose elements belong to one exact frontend.
     pub const OF_FRONTEND: [Self; 11] = [
         Self::ClusterIp,
         Self::ExternalIp,
@@ -153,11 +154,11 @@ impl Kind {
         Self::DropOutside,
     ];
 
-    /// The kinds that hold the node ports of TCP and UDP.
+    /// Kinds that hold TCP and UDP node ports.
     pub const OF_NODE_PORT: [Self; 4] =
         [Self::NodePortTcp, Self::NodePortLocalTcp, Self::NodePortUdp, Self::NodePortLocalUdp];
 
-    /// The type of the set.
+    /// Returns the type of the set.
     #[must_use]
     pub const fn shape(self) -> Shape {
         match self {
@@ -186,7 +187,7 @@ impl Kind {
         }
     }
 
-    /// The name without prefix; those that kube-proxy has are its names.
+    /// Returns the name without prefix; for sets that kube-proxy also has, its name.
     #[must_use]
     pub const fn suffix(self) -> &'static str {
         match self {
@@ -217,22 +218,22 @@ impl Kind {
     }
 }
 
-/// A set.
+/// A set of one kind and family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Set {
-    /// What it is for.
+    /// Purpose of the set.
     pub kind: Kind,
-    /// Whose packets.
+    /// Address family of the matched packets.
     pub family: IpFamily,
 }
 
 impl Set {
-    /// All of them.
+    /// Iterates over all sets.
     pub fn all() -> impl Iterator<Item = Self> {
         IpFamily::ALL.into_iter().flat_map(|family| Kind::ALL.map(|kind| Self { kind, family }))
     }
 
-    /// Its name; what is longer than the kernel takes loses its end, as kube-proxy does it.
+    /// Returns the name of the set, truncated to the kernel's limit as in kube-proxy.
     #[must_use]
     pub fn name(self, naming: Naming) -> String {
         let family = match self.family {
@@ -245,17 +246,17 @@ impl Set {
     }
 }
 
-/// What all names of sets and chains begin with.
+/// Returns the prefix of the names of sets and chains.
 #[must_use]
 pub const fn prefix(naming: Naming) -> &'static str {
     match naming {
-        // Another one than that of iptables mode: while one mode takes over from the other, both are in the kernel.
+        // Different from the prefix of iptables mode, because during a mode change both are in the kernel.
         Naming::Tidegate => "TGV",
         Naming::Kube => "KUBE",
     }
 }
 
-/// The name of the link that holds the addresses.
+/// Returns the name of the link that holds the addresses.
 #[must_use]
 pub const fn link(naming: Naming) -> &'static str {
     match naming {
@@ -264,20 +265,20 @@ pub const fn link(naming: Naming) -> &'static str {
     }
 }
 
-/// What a set holds.
+/// Value of a set element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     /// An address.
     Address(IpAddr),
-    /// A network; never one of length 0, which no hash takes.
+    /// A network; never with prefix length 0, which hash types do not support.
     Net(IpNet),
     /// An address, protocol and port.
     Socket(Socket),
     /// A destination and a source address.
     SocketAddress(Socket, IpAddr),
-    /// A destination and a source network; never one of length 0.
+    /// A destination and a source network; never with prefix length 0.
     SocketNet(Socket, IpNet),
-    /// A number of 16 bits, most often a port.
+    /// A 16-bit number, usually a port.
     Port(u16),
 }
 
@@ -291,26 +292,26 @@ pub struct Element {
 }
 
 impl Element {
-    /// An element of the set of this kind in the value's family.
+    /// Creates an element of the set of this kind, in the family of the socket.
     #[must_use]
     pub const fn of_socket(kind: Kind, socket: Socket) -> Self {
         Self { set: Set { kind, family: socket.family() }, value: Value::Socket(socket) }
     }
 
-    /// A node port of TCP or UDP.
+    /// Creates an element for a TCP or UDP node port.
     #[must_use]
     pub const fn of_port(kind: Kind, family: IpFamily, port: Port) -> Self {
         Self { set: Set { kind, family }, value: Value::Port(port.get()) }
     }
 
-    /// An address that answers nothing but its frontends.
+    /// Creates an element for an address that serves nothing but its frontends.
     #[must_use]
     pub const fn of_address(address: IpAddr) -> Self {
         let set = Set { kind: Kind::Addresses, family: IpFamily::of(address) };
         Self { set, value: Value::Address(address) }
     }
 
-    /// The way of an endpoint to itself.
+    /// Creates an element for the hairpin connection of an endpoint to itself.
     #[must_use]
     pub const fn of_loop(socket: Socket) -> Self {
         let set = Set { kind: Kind::LoopBack, family: socket.family() };
@@ -318,7 +319,7 @@ impl Element {
     }
 }
 
-/// A network as elements of a set: one of length 0 as its halves.
+/// Returns the set elements for a network: the network itself, or its two halves for prefix length 0.
 #[must_use]
 pub fn halves(net: IpNet) -> Vec<IpNet> {
     if net.prefix_len() > 0 {

@@ -1,7 +1,7 @@
-//! The kernel settings that virtual servers need: set, and put back by `cleanup`.
+//! Sysctls required by virtual servers: set at start, restored by `cleanup`.
 //!
-//! What a setting was before is written into a set of the kernel first, as `number << 8 | value`: there every later process
-//! finds it, and it is gone exactly when the settings themselves are, with the namespace.
+//! The former value is first stored in a kernel set, as `number << 8 | value`. Every later process finds it
+//! there, and it has the same lifetime as the sysctls themselves: that of the network namespace.
 
 use std::{fs, io, path::Path};
 
@@ -9,24 +9,24 @@ use model::primitives::net::IpFamily;
 
 use super::sets::{Element, Kind, Set, Value};
 
-/// Kernels from here on reuse the ports of connections without the delays that made this setting harmful.
+/// First kernel version in which port reuse no longer causes the delays that make this sysctl harmful.
 const REUSE_FIXED_IN: (u32, u32) = (5, 9);
 
-/// A setting and the value that it should have.
+/// A sysctl and its wanted value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sysctl {
-    /// Names it in the set of former values; never given to another one.
+    /// Identifier in the set of former values; must never be reassigned.
     number: u8,
     path: &'static str,
     value: u8,
 }
 
 const ALWAYS: [Sysctl; 4] = [
-    // Connections are tracked, so that they can be masqueraded.
+    // Track connections, so that they can be masqueraded.
     Sysctl { number: 1, path: "net/ipv4/vs/conntrack", value: 1 },
-    // Flows to a destination that is gone move at once.
+    // Flows to a removed destination move at once.
     Sysctl { number: 2, path: "net/ipv4/vs/expire_nodest_conn", value: 1 },
-    // Affinity does not hold clients on a destination that only waits for its end.
+    // Session affinity does not keep clients on a draining destination.
     Sysctl { number: 3, path: "net/ipv4/vs/expire_quiescent_template", value: 1 },
     Sysctl { number: 5, path: "net/ipv4/ip_forward", value: 1 },
 ];
@@ -36,7 +36,7 @@ const STRICT_ARP: [Sysctl; 2] = [
     Sysctl { number: 7, path: "net/ipv4/conf/all/arp_announce", value: 2 },
 ];
 
-/// The settings that this node needs.
+/// Returns the sysctls that this node needs.
 pub(super) fn wanted(strict_arp: bool) -> Vec<Sysctl> {
     let mut wanted = ALWAYS.to_vec();
     if release() < REUSE_FIXED_IN {
@@ -53,17 +53,17 @@ fn all() -> impl Iterator<Item = Sysctl> {
 }
 
 impl Sysctl {
-    /// Whether it has its value.
+    /// Returns true if the sysctl has the wanted value.
     pub(super) fn is_set(self) -> bool {
         self.read().is_ok_and(|value| value == self.value)
     }
 
-    /// Gives it its value.
+    /// Sets the wanted value.
     pub(super) fn set(self) -> io::Result<()> {
         self.write(self.value)
     }
 
-    /// The element that remembers the value that it has, unless one remembers an earlier one.
+    /// Returns the element that records the current value, or `None` if an earlier value is already recorded.
     pub(super) fn former(self, remembered: impl Fn(&Element) -> bool) -> io::Result<Option<Element>> {
         let mut earlier = (0..=u8::MAX).map(|value| self.element(value));
         if earlier.any(|element| remembered(&element)) {
@@ -72,12 +72,12 @@ impl Sysctl {
         self.read().map(|value| Some(self.element(value)))
     }
 
-    /// What [`Sysctl::set`] would change: the line of `sysctl` that goes and the one that comes.
+    /// Returns the effect of [`Sysctl::set`]: the removed and the added line of `sysctl` output.
     pub(super) fn changed(self) -> io::Result<(String, String)> {
         Ok((self.line(self.read()?), self.line(self.value)))
     }
 
-    /// As `sysctl` prints it.
+    /// Formats a line as `sysctl` prints it.
     fn line(self, value: u8) -> String {
         format!("{} = {value}", self.path.replace('/', "."))
     }
@@ -89,7 +89,13 @@ impl Sysctl {
 
     fn read(self) -> io::Result<u8> {
         let text = fs::read_to_string(Path::new("/proc/sys").join(self.path))?;
-        text.trim().parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no small number"))
+        text.trim().parse().map_err(|_| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "value is not an \
+                                                                                    integer from 0 to 255",
+            )
+        })
     }
 
     fn write(self, value: u8) -> io::Result<()> {
@@ -97,7 +103,7 @@ impl Sysctl {
     }
 }
 
-/// Puts a setting back, given what remembers it; unless somebody else has changed it since.
+/// Restores the recorded value of a sysctl, unless another program has changed the sysctl since.
 pub(super) fn restore(element: &Element) -> io::Result<()> {
     let Value::Port(number) = element.value else { return Ok(()) };
     let [setting, value] = number.to_be_bytes();
@@ -105,7 +111,7 @@ pub(super) fn restore(element: &Element) -> io::Result<()> {
     if sysctl.is_set() { sysctl.write(value) } else { Ok(()) }
 }
 
-/// What [`restore`] would change: the setting, and the line of `sysctl` that goes and the one that comes.
+/// Returns the effect of [`restore`]: the removed and the added line of `sysctl` output.
 pub(super) fn restored(element: &Element) -> Option<(String, String)> {
     let Value::Port(number) = element.value else { return None };
     let [setting, value] = number.to_be_bytes();
@@ -113,7 +119,7 @@ pub(super) fn restored(element: &Element) -> Option<(String, String)> {
     (sysctl.value != value).then(|| (sysctl.line(sysctl.value), sysctl.line(value)))
 }
 
-/// Whether an element remembers a setting that is not among those needed.
+/// Returns true if an element records a sysctl that is no longer needed.
 pub(super) fn is_superfluous(element: &Element, wanted: &[Sysctl]) -> bool {
     let Value::Port(number) = element.value else { return false };
     let [setting, _] = number.to_be_bytes();

@@ -1,7 +1,7 @@
-//! A packet followed through rules, sets and virtual servers as they were read back. Pure.
+//! Trace of a packet through rules, sets and virtual servers as read back. Pure.
 //!
-//! The rules are fixed, and reading has compared them with what they should be; so the way through them is known, and what
-//! they ask is in the mirror.
+//! The rules are fixed and were compared with the wanted ones when they were read. So their order is known,
+//! and the sets that they match are in the mirror.
 
 use std::{
     collections::BTreeSet,
@@ -21,16 +21,16 @@ use super::{
 };
 use crate::dataplane::trace::{Recorder, Subject};
 
-/// What the kernel holds.
+/// Kernel state for a trace.
 #[derive(Clone, Copy)]
 pub(super) struct Held<'a> {
-    /// As it was read anew.
+    /// Kernel state, read anew.
     pub(super) mirror: &'a Mirror,
-    /// As it was seen or written before, if it was: what somebody changed since is odd.
+    /// The backend's mirror, if there is one; differences from it are reported as unexpected.
     pub(super) known: Option<&'a Mirror>,
 }
 
-/// Follows a packet.
+/// Traces a packet.
 pub(super) fn trace(held: Held<'_>, naming: Naming, subject: &Subject<'_>) -> Recorder {
     let Held { mirror, known } = held;
     let Packet { source: _, destination: address, protocol, port } = *subject.packet;
@@ -61,7 +61,7 @@ impl Walk<'_> {
             let what = "the address is not on our link: packets from outside are not taken in";
             self.recorder.odd(format!("link {}", link(self.naming)), self.socket.address.to_string(), what);
         }
-        // What starts here meets IPVS before any filter.
+        // Packets from the node itself reach IPVS before any filter.
         if self.subject.is_from_node() && self.server().is_some_and(takes_connections) {
             return self.serve();
         }
@@ -72,7 +72,7 @@ impl Walk<'_> {
         self.filter();
     }
 
-    /// The rules before IPVS, in their order.
+    /// Evaluates the rules before IPVS, in order.
     fn filter(&mut self) {
         if self.asks(Kind::Firewall, "only some sources may connect") {
             if let Some(element) = self.allowance() {
@@ -150,7 +150,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Says so where a virtual server lacks destinations that it had, or has others.
+    /// Records unexpected steps if a virtual server has missing or different destinations.
     fn expect_destinations(&mut self, server: &Server) {
         let known = self.known.and_then(|known| known.servers.get(&self.socket));
         let Some(known) = known.filter(|known| known.destinations != server.destinations) else { return };
@@ -168,7 +168,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether the rules mark the packet, in their order.
+    /// Returns true if the rules mark the packet for masquerading, evaluated in order.
     fn masquerade(&mut self) -> bool {
         let source = self.subject.packet.source;
         if source.is_loopback() {
@@ -217,7 +217,7 @@ impl Walk<'_> {
         self.mirror.servers.get(&self.socket)
     }
 
-    /// The element of a set that stands for the destination.
+    /// Returns the element of a set that represents the destination.
     fn element(&self, kind: Kind) -> Element {
         let Socket { port, .. } = self.socket;
         match kind {
@@ -250,7 +250,7 @@ impl Walk<'_> {
         self.mirror.elements.contains(&self.element(kind))
     }
 
-    /// Whether a set holds the destination; noted if so.
+    /// Returns true if a set contains the destination, and records a step in that case.
     fn asks(&mut self, kind: Kind, result: &str) -> bool {
         let (is_in, element) = (self.is_in(kind), self.element(kind));
         match self.known.map(|known| known.elements.contains(&element)) {
@@ -262,7 +262,7 @@ impl Walk<'_> {
         is_in
     }
 
-    /// The element that lets the source connect.
+    /// Returns the element that allows the source.
     fn allowance(&self) -> Option<Element> {
         let source = self.subject.packet.source;
         let elements = self.mirror.elements_of(&self.socket);
@@ -294,7 +294,7 @@ fn takes_connections(server: &Server) -> bool {
     server.destinations.values().any(|held| held.weight > 0)
 }
 
-/// An element as `ipset` lists it.
+/// Formats a value as `ipset` lists it.
 fn text(value: &Value) -> String {
     let socket = |socket: &Socket| {
         let protocol = socket.protocol.as_str().to_lowercase();

@@ -1,5 +1,5 @@
-//! Numbers of the kernel's interfaces to IPVS (`linux/ip_vs.h`), ipset (`linux/netfilter/ipset/ip_set.h`) and links
-//! (`linux/rtnetlink.h`), under the kernel's names.
+//! Constants of the kernel's interfaces to IPVS (`linux/ip_vs.h`), ipset (`linux/netfilter/ipset/ip_set.h`)
+//! and links (`linux/rtnetlink.h`), with the kernel's names.
 
 #![allow(missing_docs, reason = "the kernel's names, documented by the kernel")]
 
@@ -114,7 +114,7 @@ pub const IPSET_ATTR_ELEMENTS: u16 = 24;
 pub const IPSET_ATTR_REFERENCES: u16 = 25;
 pub const IPSET_ATTR_IPADDR_IPV4: u16 = 1;
 pub const IPSET_ATTR_IPADDR_IPV6: u16 = 2;
-/// `IPSET_FLAG_LIST_HEADER`: the sets without their elements.
+/// `IPSET_FLAG_LIST_HEADER`: list sets without their elements.
 pub const IPSET_FLAG_LIST_HEADER: u32 = 4;
 /// `IPSET_ERR_HASH_FULL`.
 pub const IPSET_ERR_HASH_FULL: i32 = 4352;

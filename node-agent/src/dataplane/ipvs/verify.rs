@@ -14,11 +14,11 @@ use super::{
 };
 use crate::dataplane::KernelError;
 
-/// Changed virtual servers that are read back one by one; above, all are read at once.
+/// Maximum number of changed virtual servers that are read back one by one; beyond, all are read at once.
 const READ_BACK_SINGLY_MAX: usize = 64;
 
 impl IpvsBackend {
-    /// Compares what was changed with what the kernel says.
+    /// Compares the changed objects with the kernel.
     pub(super) fn verify(&mut self, plan: &Plan, refused: &mut Failed) -> Result<(), KernelError> {
         let mut changed: BTreeMap<Socket, &Owner> = BTreeMap::new();
         for (owner, command) in &plan.commands {
@@ -32,7 +32,7 @@ impl IpvsBackend {
                 let loads = self.read_loads(&socket).map_err(failed("reading back destinations"))?;
                 is_right = loads.into_iter().map(|(name, (held, _))| (name, held)).eq(held.destinations);
             }
-            // A virtual server of somebody else that was in the way is there, but not ours.
+            // A foreign virtual server on the same socket exists, but is not ours.
             let is_foreign = self.mirror.as_ref().is_some_and(|mirror| mirror.foreign.contains(&socket));
             if !is_right && !is_foreign {
                 let message = format!("virtual server {socket} is not as it was written");

@@ -1,8 +1,8 @@
-//! Whether somebody else has changed our part of the kernel. IPVS and ipset tell nobody of changes, so this looks.
+//! Detection of changes by other programs. IPVS and ipset have no change notifications, so this module polls.
 //!
-//! Each look costs two dumps (addresses; the descriptions of all sets) and a window of the virtual servers. A set's
-//! description says how many elements it has and how many rules name it, so emptied sets and flushed rules show there. All
-//! rules are listed, which takes a process, once in many looks.
+//! Each poll costs two dumps (addresses, and the headers of all sets) and a window of the virtual servers. A
+//! set header contains the number of elements and of referring rules, so flushed sets and flushed rules are
+//! detected there. A full listing of the rules, which takes a process, is done once in many polls.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,14 +19,15 @@ use super::{
     sysctls,
 };
 
-/// Virtual servers in one look: all of them on most nodes; their loss as a whole is seen in any window.
+/// Number of virtual servers per poll: all of them on most nodes. The loss of all servers is detected in any
+/// window.
 const SERVERS_PER_LOOK: usize = 1024;
-/// Virtual servers whose destinations are compared in one look.
+/// Number of virtual servers whose destinations are compared per poll.
 const DESTINATIONS_PER_LOOK: usize = 64;
-/// Looks between two listings of the rules.
+/// Number of polls between two listings of the rules.
 const LOOKS_PER_LISTING: u32 = 30;
 
-/// Where the next look begins.
+/// Start of the next poll.
 #[derive(Debug, Default)]
 pub(super) struct Position {
     looks: u32,
@@ -82,7 +83,7 @@ impl IpvsBackend {
         Ok(!counts.iter().all(|(set, elements)| is_right(set, elements)))
     }
 
-    /// How many rules of ours name each set.
+    /// Returns the number of our rules that refer to each set.
     fn references(&self) -> BTreeMap<String, u32> {
         let mut references = BTreeMap::new();
         for family in IpFamily::ALL {

@@ -1,4 +1,4 @@
-//! Carrying out a plan: transactions of bounded size, each with whole Services, and the search for a refused one.
+//! Commit of a plan: transactions of bounded size with whole Services, and bisection to find a rejected one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,16 +22,18 @@ use crate::{
     netlink::wire::Message,
 };
 
-/// Elements in one transaction: the kernel inserts fastest in pieces of this size, and holds a lock for each piece.
+/// Maximum number of elements in one transaction. The kernel inserts fastest in batches of this size, and
+/// holds a lock for each batch.
 const ELEMENTS_PER_TRANSACTION: usize = 5000;
-/// The same when the table is made anew: one transaction up to what the socket buffer holds.
+/// The same limit when the table is rebuilt: one transaction, as far as the socket buffer permits.
 const ELEMENTS_PER_REBUILD: usize = 300_000;
 
-/// The changes of one Service, or of nobody.
+/// Changes of one Service, or of objects that belong to none.
 type Group<'a> = (Option<&'a Arc<ServiceKey>>, &'a [Change]);
 
 impl NftablesBackend {
-    /// Commits a plan. Answers the Services that the kernel refused; an error means that nothing is known any more.
+    /// Commits a plan. Returns the Services that the kernel rejected. After an error the kernel state is
+    /// unknown.
     pub(super) fn commit_plan(
         &mut self,
         plan: &Plan,
@@ -39,7 +41,7 @@ impl NftablesBackend {
     ) -> Result<BTreeMap<Arc<ServiceKey>, Outcome>, KernelError> {
         let mut failed = BTreeMap::new();
         if plan.is_rebuild() {
-            tracing::warn!("the table has parts that are not ours or have another shape; it is made anew");
+            tracing::warn!("the table has foreign parts or another layout; rebuilding it");
         }
         let limit = if plan.is_rebuild() { ELEMENTS_PER_REBUILD } else { ELEMENTS_PER_TRANSACTION };
         let groups: Vec<Group<'_>> =
@@ -54,7 +56,8 @@ impl NftablesBackend {
         Ok(failed)
     }
 
-    /// Commits groups as one transaction. When the kernel refuses, halves are tried until the refused Service is alone.
+    /// Commits groups as one transaction. If the kernel rejects it, bisects the groups until the rejected
+    /// Service is isolated.
     fn commit_batch(
         &mut self,
         structure: &[Structural],
@@ -65,8 +68,9 @@ impl NftablesBackend {
         let changes: Vec<Change> = groups.iter().flat_map(|(_, changes)| changes.iter().copied()).collect();
         let Err((refused, what)) = self.transact(structure, &changes, pass)? else { return Ok(()) };
         let refusal = || KernelError { action: format!("committing {what}"), source: refused.to_error() };
-        // What is missing is the table, or something in it that we believe to be there: the mirror is wrong. And a
-        // refusal of the batch as a whole, as for want of memory or rights, is no Service's fault.
+        // `NotFound` means that the table or an object in it is missing although the mirror has it: the
+        // mirror is wrong. A rejection of the whole batch, such as for lack of memory or privileges, is not
+        // caused by a Service.
         if refused.to_error().kind() == io::ErrorKind::NotFound || refused.message.is_none() {
             return Err(refusal());
         }
@@ -92,7 +96,7 @@ impl NftablesBackend {
         }
     }
 
-    /// One transaction. A refusal comes with the refused message in words.
+    /// Runs one transaction. A rejection is returned with a description of the rejected message.
     fn transact(
         &mut self,
         structure: &[Structural],
@@ -127,13 +131,13 @@ impl NftablesBackend {
         Ok(Ok(()))
     }
 
-    /// Sends commands as one transaction and keeps count.
+    /// Sends commands as one transaction and updates the counters.
     pub(super) fn send(&mut self, commands: &[Command]) -> io::Result<Result<(), Refused>> {
         let table = self.options.table;
         let messages: Vec<_> = commands.iter().map(|command| command.message(table)).collect();
         let outcome = kernel::commit(&mut self.netlink, &messages)?;
         if outcome.is_ok() && !messages.is_empty() {
-            // The kernel counts every transaction, leaving out 0.
+            // The kernel increments the generation with every transaction and skips 0.
             self.generation = self.generation.checked_add(1).unwrap_or(1);
             self.counters.transactions += 1;
             self.counters.messages += u64::try_from(messages.len()).unwrap_or(u64::MAX);
@@ -143,7 +147,7 @@ impl NftablesBackend {
     }
 }
 
-/// The changes without numbers of chains that are known already, or are brought by an earlier one.
+/// Drops `Chain` elements that are already known, or added by an earlier change.
 fn without_known_chains(changes: &[Change], is_known: impl Fn(&(Numbers, Dispatch)) -> bool) -> Vec<Change> {
     let mut brought = BTreeSet::new();
     let is_new = |change: &&Change| match change {
@@ -156,7 +160,7 @@ fn without_known_chains(changes: &[Change], is_known: impl Fn(&(Numbers, Dispatc
     changes.iter().filter(is_new).copied().collect()
 }
 
-/// How many groups the next transaction takes: as many as fit, at least one.
+/// Returns the number of groups in the next transaction: as many as fit, at least one.
 fn batch_length(groups: &[Group<'_>], limit: usize) -> usize {
     let mut elements = 0;
     let fits = |(_, changes): &&Group<'_>| {
@@ -192,7 +196,7 @@ fn absorb(mirror: &mut Mirror, structure: &[Structural], chains: &BTreeSet<Pick>
     }
 }
 
-/// The longest refused message in a report, in bytes: a report's text has 1,024 characters.
+/// Maximum length of a rejected message in a report, in characters; the whole text of a report has 1,024.
 const REFUSED_TEXT_MAX: usize = 300;
 
 fn shorten(mut text: String) -> String {

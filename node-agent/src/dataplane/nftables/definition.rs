@@ -1,4 +1,4 @@
-//! What our sets and maps are made of.
+//! Definitions of our sets and maps.
 
 use model::primitives::net::IpFamily;
 
@@ -9,24 +9,24 @@ use super::{
 };
 use crate::netlink::wire::Attributes;
 
-/// What makes up a set: flags, key and value, as the kernel shows them.
+/// Definition of a set: flags, key and value, as reported by the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SetShape {
-    /// `NFT_SET_…`.
+    /// `NFT_SET_…` flags.
     pub flags: u32,
-    /// The types of the key's fields, six bits each.
+    /// Types of the key fields, six bits each.
     pub key_type: u32,
-    /// In bytes.
+    /// Key length in bytes.
     pub key_length: u32,
-    /// The types of the value's fields, [`uapi::NFT_DATA_VERDICT`], or 0 for a set.
+    /// Types of the value fields, [`uapi::NFT_DATA_VERDICT`], or 0 for a set.
     pub data_type: u32,
-    /// In bytes; 0 for verdicts.
+    /// Value length in bytes; 0 for verdicts.
     pub data_length: u32,
-    /// Whether its elements count packets.
+    /// True if its elements count packets.
     pub is_counted: bool,
 }
 
-// Types of fields as the `nft` command numbers them; the kernel only keeps them for readers.
+// Type numbers of the `nft` command. The kernel stores them only for listings.
 const TYPE_BITS: u32 = 6;
 const TYPE_INTEGER: Field = Field { number: 4, length: 4 };
 const TYPE_PROTOCOL: Field = Field { number: 12, length: 1 };
@@ -37,7 +37,7 @@ const TYPE_MARK: Field = Field { number: 19, length: 4 };
 #[derive(Debug, Clone, Copy)]
 struct Field {
     number: u32,
-    /// In bytes, without the padding to four.
+    /// Length in bytes, without the padding to four.
     length: u32,
 }
 
@@ -48,7 +48,7 @@ const fn address(family: IpFamily) -> Field {
     }
 }
 
-/// The fields of a frontend's key.
+/// Returns the key fields of a frontend.
 fn frontend(place: Place, family: IpFamily) -> Vec<Field> {
     match place {
         Place::Address => vec![address(family), TYPE_PROTOCOL, TYPE_PORT],
@@ -79,7 +79,7 @@ fn key(set: SetId) -> Vec<Field> {
     }
 }
 
-/// The shape that a set must have.
+/// Returns the required definition of a set.
 #[must_use]
 pub fn set_shape(set: SetId) -> SetShape {
     let key = key(set);
@@ -116,7 +116,7 @@ fn length(fields: &[Field]) -> u32 {
     fields.iter().map(|field| field.length.next_multiple_of(4)).sum()
 }
 
-/// The attributes with which a set is made.
+/// Returns the attributes that create a set.
 pub(super) fn set_definition(table: &str, set: SetId) -> Attributes {
     let shape = set_shape(set);
     let id = (1u32..).zip(SetId::all()).find(|(_, other)| *other == set).map_or(0, |(id, _)| id);

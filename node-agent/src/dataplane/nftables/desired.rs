@@ -1,4 +1,4 @@
-//! What the sets and maps should hold about one frontend, and which programs cannot be carried out.
+//! Desired elements of one frontend, and the check for unsupported programs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,10 +20,10 @@ use super::{
     slots,
 };
 
-/// Why a program cannot be carried out by this backend, in words.
+/// Checks that this backend supports a program.
 ///
 /// # Errors
-/// The first thing that cannot be expressed.
+/// Returns the first unsupported feature as a message.
 pub fn check(program: &Program) -> Result<(), String> {
     for (frontend, route) in &program.frontends {
         if place(frontend) == Place::NodePort && frontend.ports.single().is_none() {
@@ -50,7 +50,7 @@ fn check_forwarding(frontend: &Frontend, route: &Route) -> Result<(), String> {
         return Err("the PROXY protocol needs mode userspace".to_owned());
     }
     if let Err(what) = choice(route) {
-        return Err(format!("{what} of port {} is not known in mode nftables", frontend.ports));
+        return Err(format!("mode nftables does not support {what} of port {}", frontend.ports));
     }
     Ok(())
 }
@@ -73,7 +73,7 @@ fn check_targets(frontend: &Frontend, targets: &Targets) -> Result<(), String> {
     Ok(())
 }
 
-/// How a target is chosen; an error names what cannot be done.
+/// Returns the pick method of a route, or a description of the unsupported option.
 fn choice(route: &Route) -> Result<Choice, String> {
     let Some(Scheduler(name)) = &route.scheduler else {
         return match route.scheduler_flags.first() {
@@ -92,7 +92,7 @@ fn choice(route: &Route) -> Result<Choice, String> {
     }
 }
 
-/// What there should be, with as many slots as possible where they are held.
+/// Returns the desired elements. As many slots as possible keep their target.
 #[must_use]
 pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &Held) -> Held {
     let place = place(frontend);
@@ -141,8 +141,8 @@ pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &Held) -> Held {
     wanted
 }
 
-/// The verdicts in the order of [`Source::ALL`], each with the list of targets that it takes: that of an earlier one if
-/// it is the same.
+/// Returns the verdicts in the order of [`Source::ALL`], each with its pool of targets. Verdicts with the
+/// same targets share a pool.
 fn pools(route: &Route) -> [(&Verdict, Pool); 3] {
     let Route { from_workloads, from_node, from_elsewhere, .. } = route;
     let same = |a: &Verdict, b: &Verdict| match (a, b) {
@@ -161,13 +161,13 @@ fn pools(route: &Route) -> [(&Verdict, Pool); 3] {
     [(from_workloads, Pool::Workloads), (from_node, of_node), (from_elsewhere, of_others)]
 }
 
-/// The targets with the port that the client named, where that is one port.
+/// Returns the targets with the client's port filled in, if the frontend has a single port.
 fn resolved(frontend: &Frontend, targets: &Targets) -> BTreeMap<Target, model::primitives::quantity::Weight> {
     let port = |target: &Target| target.port.or(frontend.ports.single());
     targets.iter().map(|(target, weight)| (Target { port: port(target), ..*target }, *weight)).collect()
 }
 
-/// The ids of the targets in the slots: those that they have or, for new ones, that follow from the target.
+/// Returns the target ids of the slots: existing ids are kept, new ones are derived from the target.
 fn identify(
     pool: Pool,
     slots: &[Target],
@@ -209,7 +209,7 @@ fn pick(frontend: &Frontend, route: &Route, masquerade: Masquerade, pool: Pool, 
     }
 }
 
-/// Affinity and the source are the listener's business.
+/// Session affinity and source address are handled by the listener.
 const fn relay(place: Place, pool: Pool) -> Pick {
     Pick {
         place,
@@ -229,7 +229,7 @@ fn unspecified(family: IpFamily) -> IpAddr {
     }
 }
 
-/// The union of networks as spans: adjoining ones become one.
+/// Returns the union of networks as address ranges; adjacent ranges are merged.
 pub(super) fn spans(networks: &BTreeSet<IpNet>, family: IpFamily) -> Vec<Span> {
     let of_family = networks.iter().filter(|network| IpFamily::of_net(network) == family);
     let number = |address: IpAddr| net::to_number(address);

@@ -1,11 +1,11 @@
-//! The elements of our sets and maps: typed on our side, bytes on the kernel's.
+//! Elements of our sets and maps: typed in this program, bytes in the kernel.
 //!
-//! A key is a concatenation of fields, each padded to four bytes. Addresses and ports are in network byte order, the
-//! slot is in host byte order because that is how the random number arrives in its register. In the key of a range of
-//! ports, first and last port stand where the port stands otherwise.
+//! A key is a concatenation of fields, each padded to four bytes. Addresses and ports are in network byte
+//! order. The slot is in host byte order, because that is the form of the random number in its register. In
+//! the key of a port range, first and last port take the place of the port.
 //!
-//! Where sources stay on targets, a target has an id, which is what the kernel remembers of it for a source. The id
-//! follows from the target, so that it means the same whatever else changes.
+//! With session affinity a target has an id, which the kernel stores per source. The id is derived from the
+//! target, so that it keeps its meaning when other targets change.
 
 use std::{
     fmt,
@@ -26,50 +26,50 @@ use super::{
     schema::{Chain, NetworkSet, Pick, Place, Pool, SetId, SetRole, Source, TARGETS_MAX},
 };
 
-/// One element of one of our sets or maps.
+/// An element of one of our sets or maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Element {
-    /// Which chain has a number.
+    /// Chain of a dispatch number.
     Chain(Numbers, Dispatch),
-    /// Which chain takes the connections of a frontend.
+    /// Chain that handles the connections of a frontend.
     Dispatch(Frontend, Dispatch),
-    /// Which chain takes those of one kind of source.
+    /// Chain that handles those of one class of sources.
     DispatchFrom(Frontend, Source, Dispatch),
-    /// Which target a slot of a frontend stands for.
+    /// Target of a frontend's slot.
     Slot(Frontend, Slot, Target),
-    /// Which target a slot stands for, where sources stay on targets.
+    /// Target id of a slot, with session affinity.
     AffinitySlot(Frontend, Slot, TargetId),
-    /// A target that the sources of a pool may stay on.
+    /// Target of a pool with session affinity, by id.
     AffinityTarget(Frontend, Pool, TargetId, Target),
-    /// Sources that may connect.
+    /// Allowed sources.
     Allowed(Frontend, Span),
-    /// A range of ports.
+    /// A port range.
     Range(Frontend),
-    /// An address that exists only in rules.
+    /// A virtual address, which exists only in rules.
     VirtualAddress(IpAddr),
-    /// An endpoint that may connect to itself.
+    /// Hairpin endpoint: may connect to itself.
     Hairpin(IpAddr),
-    /// Where networks begin or end.
+    /// Begin or end of a network.
     Network(NetworkSet, Edge),
 }
 
-/// Which chain takes the connections of a frontend.
+/// Chain that handles the connections of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Dispatch {
-    /// The one that chooses a slot.
+    /// Chain that picks a slot.
     Forward(Pick),
-    /// The one that refuses.
+    /// Chain that rejects.
     Refuse,
-    /// The one that drops.
+    /// Chain that drops.
     Discard,
-    /// The one that looks at the source. Never for one kind of source.
+    /// Chain that dispatches by source. Never used for a single class of sources.
     BySource(Place),
-    /// The one that looks whether the source is allowed. Never for one kind of source.
+    /// Chain that checks the allowed sources. Never used for a single class of sources.
     Checked(Place),
 }
 
 impl Dispatch {
-    /// The chain.
+    /// Returns the chain.
     #[must_use]
     pub const fn chain(self) -> Chain {
         match self {
@@ -93,25 +93,25 @@ impl Dispatch {
     }
 }
 
-/// Whose chains have numbers of their own.
+/// Namespace of dispatch numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Numbers {
-    /// The family of the frontends.
+    /// Family of the frontends.
     pub family: IpFamily,
-    /// How they are found.
+    /// Lookup type of the frontends.
     pub place: Place,
-    /// Whether the source has been looked at.
+    /// True after the dispatch by source.
     pub is_by_source: bool,
 }
 
 impl Numbers {
-    /// Those of a frontend.
+    /// Returns the namespace of a frontend.
     #[must_use]
     pub fn of(frontend: &Frontend, is_by_source: bool) -> Self {
         Self { family: frontend.destination.family(), place: place(frontend), is_by_source }
     }
 
-    /// The map that says which chain has which number.
+    /// Returns the map from numbers to chains.
     #[must_use]
     pub const fn set(self) -> SetId {
         let role =
@@ -120,17 +120,17 @@ impl Numbers {
     }
 }
 
-/// One slot of a frontend.
+/// A slot of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
-    /// In which list of targets.
+    /// List of targets.
     pub pool: Pool,
-    /// Where in it, below [`TARGETS_MAX`].
+    /// Index in the list, below [`TARGETS_MAX`].
     pub index: u32,
 }
 
 impl Slot {
-    /// The number that the kernel knows it by.
+    /// Returns the slot number used in the kernel.
     pub(super) const fn number(self) -> u32 {
         self.pool.offset() + self.index
     }
@@ -142,81 +142,81 @@ impl Slot {
     }
 }
 
-/// What the kernel remembers of a target. Unique among the targets of a frontend.
+/// Identifier that the kernel stores for a target. Unique among the targets of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetId(pub u32);
 
 impl TargetId {
-    /// The id that a target has, unless another one has it: FNV-1a of its bytes.
+    /// Computes the preferred id of a target: FNV-1a of its bytes.
     #[must_use]
     pub fn of(target: &Target) -> Self {
         let fold = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
         Self(target_value(target).iter().fold(0x811c_9dc5, fold))
     }
 
-    /// The next one to try.
+    /// Returns the next candidate id after a collision.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 }
 
-/// Addresses from the first to the last, both included.
+/// Range of addresses, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
-    /// The first.
+    /// The first address.
     pub first: IpAddr,
-    /// The last, of the same family.
+    /// The last address, of the same family.
     pub last: IpAddr,
 }
 
-/// An edge of an interval of addresses.
+/// Boundary of an address interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Edge {
-    /// The first address of the interval, or the first one behind it.
+    /// First address of the interval, or first address after it.
     pub address: IpAddr,
-    /// Whether the interval ends here.
+    /// True if the interval ends here.
     pub is_end: bool,
 }
 
-/// An element as the kernel has it.
+/// An element in kernel encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RawElement<'a> {
-    /// Its key, or the low end of its keys.
+    /// Key, or low end of the key interval.
     pub key: &'a [u8],
-    /// The high end of its keys, where fields are intervals.
+    /// High end of the key interval, if fields are intervals.
     pub key_end: Option<&'a [u8]>,
-    /// Its value.
+    /// Value.
     pub value: RawValue<'a>,
-    /// Whether an interval ends here.
+    /// True if an interval ends here.
     pub is_end: bool,
-    /// Packets that met it, where they are counted.
+    /// Packet counter, if enabled.
     pub packets: u64,
 }
 
-/// The value of an element, as the kernel has it.
+/// Value of an element in kernel encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RawValue<'a> {
     /// No value: an element of a set.
     None,
-    /// Go to the chain.
+    /// Goto verdict to a chain.
     Goto(&'a str),
     /// Bytes.
     Bytes(&'a [u8]),
-    /// Anything that we never write.
+    /// A value that we never write.
     Other,
 }
 
-/// The bytes of a key, and of its high end where fields are intervals.
+/// Encoded key, and its high end if fields are intervals.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// The key, or its low end.
+    /// Key, or its low end.
     pub low: Vec<u8>,
-    /// Its high end.
+    /// High end.
     pub high: Option<Vec<u8>>,
 }
 
-/// How a frontend is found.
+/// Returns the lookup type of a frontend.
 #[must_use]
 pub fn place(frontend: &Frontend) -> Place {
     match frontend.destination {
@@ -227,7 +227,7 @@ pub fn place(frontend: &Frontend) -> Place {
 }
 
 impl Element {
-    /// The set or map it belongs to.
+    /// Returns the set or map of the element.
     #[must_use]
     pub fn set(&self) -> SetId {
         let of = |frontend: &Frontend, role: fn(Place) -> SetRole| {
@@ -254,7 +254,7 @@ impl Element {
         }
     }
 
-    /// The bytes of the key.
+    /// Returns the encoded key.
     #[must_use]
     pub fn key(&self) -> Key {
         let exact = |low| Key { low, high: None };
@@ -281,7 +281,7 @@ impl Element {
         }
     }
 
-    /// The bytes of the value, if it has one that is no chain.
+    /// Returns the encoded value, if it has one that is not a chain.
     #[must_use]
     pub fn value(&self) -> Option<Vec<u8>> {
         match self {
@@ -297,7 +297,7 @@ impl Element {
         }
     }
 
-    /// The chain that is its value.
+    /// Returns the chain in the value, if it has one.
     #[must_use]
     pub const fn chain(&self) -> Option<Dispatch> {
         match self {
@@ -315,7 +315,7 @@ impl Element {
         }
     }
 
-    /// Reads an element of the set from what the kernel shows; `None` for one that we would not have written.
+    /// Parses an element of the set from kernel encoding; `None` for one that we would not have written.
     #[must_use]
     pub fn parse(set: SetId, raw: &RawElement<'_>) -> Option<Self> {
         let family = set.family;
@@ -373,10 +373,10 @@ impl Element {
         element.is_shown_as(raw).then_some(element)
     }
 
-    /// Whether the kernel shows exactly this element.
+    /// Returns true if the kernel encoding is exactly this element.
     fn is_shown_as(&self, raw: &RawElement<'_>) -> bool {
         let Key { low, high } = self.key();
-        // A kernel shows the high end also of keys that have none.
+        // Some kernels report a high end even for keys without one.
         let same_end = raw.key_end.is_none_or(|end| *end == *high.as_ref().unwrap_or(&low));
         let same_value = match (&raw.value, self.value()) {
             (RawValue::Bytes(shown), Some(value)) => *shown == value,
@@ -398,7 +398,7 @@ fn parse_number(place: Place, raw: &RawElement<'_>) -> Option<Dispatch> {
     number::numbered(place, u32::from_ne_bytes(Fields(value).take()?))
 }
 
-/// The bytes of a number, in the byte order of the host, like a mark.
+/// Encodes a dispatch number in host byte order, like a mark.
 fn number_value(dispatch: Dispatch) -> Vec<u8> {
     number::number(dispatch).to_ne_bytes().to_vec()
 }
@@ -408,7 +408,7 @@ fn parse_target(family: IpFamily, raw: &RawElement<'_>) -> Option<Target> {
     Fields(bytes).target(family)
 }
 
-/// The bytes of an address and a port; 0 when that stays as it is.
+/// Encodes an address and a port; port 0 keeps the client's port.
 fn target_value(target: &Target) -> Vec<u8> {
     let mut value = address_bytes(target.address);
     value.extend(port_bytes(target.port.map_or(0, Port::get)));
@@ -440,19 +440,19 @@ const fn port_bytes(number: u16) -> [u8; 4] {
     [high, low, 0, 0]
 }
 
-/// A range of ports in one word, which stands for the port in keys.
+/// Encodes a port range in one word, which takes the place of the port in keys.
 const fn ports_bytes(ports: PortRange) -> [u8; 4] {
     let ([a, b], [c, d]) = (ports.first().get().to_be_bytes(), ports.last().get().to_be_bytes());
     [a, b, c, d]
 }
 
-/// The frontend at the beginning of a key, whatever follows it; `None` when there is none.
+/// Parses the frontend at the beginning of a key, ignoring the rest; `None` if there is none.
 #[must_use]
 pub fn frontend_of(place: Place, family: IpFamily, key: &[u8]) -> Option<Frontend> {
     Fields(key).frontend(place, family)
 }
 
-/// The fields of a key or value that have not been read yet.
+/// Unread fields of a key or value.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -489,7 +489,7 @@ impl Fields<'_> {
             Place::Range => PortRange::new(first, Port::new(u16::from_be_bytes([c, d]))?),
             Place::Address | Place::NodePort => first.into(),
         };
-        // A range of one port is found as that port.
+        // A range of one port is stored as a single port.
         let is_found_so = place != Place::Range || ports.single().is_none();
         is_found_so.then_some(Frontend { destination, protocol, ports })
     }

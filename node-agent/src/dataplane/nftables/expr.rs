@@ -1,7 +1,8 @@
-//! The few nf_tables expressions that our rules are made of, and how they look on the wire.
+//! nf_tables expressions used by our rules, and their netlink encoding.
 //!
-//! An expression is sent with every attribute that the kernel shows when it is read back, also where the default would
-//! do. So a rule in the kernel is compared with what it should be attribute by attribute, without decoding it.
+//! An expression is sent with every attribute that the kernel reports when it is read back, even if the
+//! default would suffice. So a rule in the kernel is compared with the wanted rule attribute by attribute,
+//! without decoding it.
 
 use std::fmt;
 
@@ -13,33 +14,33 @@ use super::{
 };
 use crate::netlink::wire::{AttributeIter, Attributes, Malformed};
 
-/// A register, by the number that the kernel shows.
+/// Register, numbered as reported by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Register(pub u32);
 
 impl Register {
-    /// The register that starts with the 32-bit word `index`, counted from the first word of register 1. The kernel
-    /// shows words that start a 128-bit register under the number of that register.
+    /// Returns the register that starts with the 32-bit word `index`, counted from the first word of register
+    /// 1. The kernel reports a word that starts a 128-bit register under the number of that register.
     #[must_use]
     pub const fn word(index: u32) -> Self {
         if index.is_multiple_of(4) { Self(index / 4 + 1) } else { Self(8 + index) }
     }
 }
 
-/// One expression of a rule.
+/// An expression of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expr {
-    /// Loads a fact about the packet.
+    /// Loads packet metadata.
     LoadMeta(Meta, Register),
-    /// Makes the register the packet's mark.
+    /// Sets the packet mark to the register.
     StoreMark(Register),
-    /// Goes on with the rule only if the comparison holds.
+    /// Continues the rule only if the comparison holds.
     Compare {
-        /// Whether equality is asked for, or its opposite.
+        /// True for equality, false for inequality.
         equal: bool,
-        /// What is compared.
+        /// Register to compare.
         from: Register,
-        /// With what.
+        /// Value to compare with.
         value: Vec<u8>,
     },
     /// Loads the source address.
@@ -60,169 +61,169 @@ pub enum Expr {
     LoadDestinationIsLocal(Register),
     /// Loads the status bits of the connection.
     LoadConntrackStatus(Register),
-    /// Loads a random number, in host byte order.
+    /// Loads a random number in host byte order.
     Random {
-        /// How many different numbers.
+        /// Number of possible values.
         modulus: u32,
-        /// The lowest one.
+        /// Lowest value.
         offset: u32,
-        /// Where to.
+        /// Destination register.
         to: Register,
     },
-    /// Loads a number that the same words always give, in host byte order.
+    /// Loads a hash of the input words, in host byte order.
     Hash {
-        /// Where the words begin.
+        /// First input register.
         from: Register,
-        /// How many words.
+        /// Number of input words.
         words: u32,
-        /// How many different numbers.
+        /// Number of possible values.
         modulus: u32,
-        /// The lowest one.
+        /// Lowest value.
         offset: u32,
-        /// Where to.
+        /// Destination register.
         to: Register,
     },
     /// Sets a register to `(register & mask) ^ xor`.
     Bitwise {
-        /// The register.
+        /// Source and destination register.
         register: Register,
         /// In host byte order.
         mask: u32,
         /// In host byte order.
         xor: u32,
     },
-    /// Goes on with the rule only if the set holds the registers from `from` on.
+    /// Continues the rule only if the set contains the key in the registers from `from` on.
     InSet {
         /// The set.
         set: SetId,
-        /// Start of the key.
+        /// First register of the key.
         from: Register,
     },
-    /// As [`Self::InSet`], for a set of another table than that of Services.
+    /// Like [`Self::InSet`], for a set in another table than that of the Services.
     InNamedSet {
-        /// The name of the set.
+        /// Name of the set.
         set: &'static str,
-        /// Start of the key.
+        /// First register of the key.
         from: Register,
     },
-    /// Does what the map says.
+    /// Executes the verdict in the map.
     VerdictMap {
         /// The map.
         map: SetId,
-        /// Start of the key.
+        /// First register of the key.
         from: Register,
     },
-    /// Loads what the map says; ends the rule when it has no such key.
+    /// Loads the value in the map; ends the rule if the key is missing.
     Map {
         /// The map.
         map: SetId,
-        /// Start of the key.
+        /// First register of the key.
         from: Register,
-        /// Where to.
+        /// Destination register.
         to: Register,
     },
-    /// Changes a map that packets fill; ends the rule when the map is full.
+    /// Changes a map from the packet path; ends the rule if the map is full.
     Dynamic {
-        /// What is done.
+        /// Operation.
         operation: DynamicSet,
         /// The map.
         map: SetId,
-        /// Start of the key.
+        /// First register of the key.
         key: Register,
-        /// Start of the value.
+        /// First register of the value.
         data: Register,
     },
-    /// Replaces the destination address, and the port if one is given.
+    /// DNAT: replaces the destination address, and the port if one is given.
     DestinationNat {
-        /// The family of the address.
+        /// Family of the address.
         family: IpFamily,
-        /// Start of the address.
+        /// First register of the address.
         address: Register,
-        /// The port.
+        /// Register of the port.
         port: Option<Register>,
     },
-    /// Makes this node the destination, at a port.
+    /// Redirects to this node, at the port.
     Redirect {
-        /// The port.
+        /// Register of the port.
         port: Register,
     },
-    /// Makes this node the destination, at an address of the interface that the packet came in by.
+    /// Redirects to this node, at an address of the inbound interface.
     RedirectHere,
-    /// Replaces the source address by that of the interface, and the source port by a random free one, so that two
-    /// connections rarely race for the same port.
+    /// Masquerades: replaces the source address by that of the outbound interface, and the source port by a
+    /// random free one, so that two connections rarely race for the same port.
     Masquerade,
-    /// Answers a TCP segment with a reset.
+    /// Rejects with a TCP reset.
     RejectTcpReset,
-    /// Answers with ICMP port unreachable.
+    /// Rejects with ICMP port unreachable.
     RejectPortUnreachable,
-    /// Goes on elsewhere, or ends.
+    /// Continues in another chain, or ends.
     Verdict(VerdictExpr),
 }
 
-/// What a packet does to a map.
+/// Operation of a packet on a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DynamicSet {
-    /// Adds the key with the value, or lets a key that is there live longer.
+    /// Adds the key with the value, or refreshes the timeout of an existing key.
     Update {
-        /// How long from here on.
+        /// Timeout in seconds.
         seconds: u32,
     },
     /// Removes the key.
     Delete,
 }
 
-/// A fact about a packet.
+/// Kind of packet metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meta {
-    /// Its mark.
+    /// Packet mark.
     Mark,
-    /// Its network protocol.
+    /// Network protocol.
     NfProto,
-    /// Its transport protocol.
+    /// Transport protocol.
     L4Proto,
 }
 
-/// Where a packet goes on.
+/// Verdict of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VerdictExpr {
-    /// Into a chain, and back.
+    /// Jumps to a chain and returns.
     Jump(String),
-    /// Into a chain.
+    /// Goes to a chain without return.
     Goto(String),
-    /// Nowhere.
+    /// Drops the packet.
     Drop,
 }
 
 impl Expr {
-    /// A comparison for equality.
+    /// Creates a comparison for equality.
     #[must_use]
     pub fn equal(register: u32, value: &[u8]) -> Self {
         Self::Compare { equal: true, from: Register(register), value: value.to_vec() }
     }
 
-    /// A comparison for difference.
+    /// Creates a comparison for inequality.
     #[must_use]
     pub fn unequal(register: u32, value: &[u8]) -> Self {
         Self::Compare { equal: false, from: Register(register), value: value.to_vec() }
     }
 
-    /// Keeps the bits of a mask only.
+    /// Creates a bitwise AND with a mask.
     #[must_use]
     pub const fn bits(register: u32, mask: u32) -> Self {
         Self::Bitwise { register: Register(register), mask, xor: 0 }
     }
 
-    /// The expression as one element of a rule's list.
+    /// Encodes the expression as one element of a rule's expression list.
     #[must_use]
     pub fn encode(&self) -> Attributes {
         let shape = self.shape();
         Attributes::default().text(uapi::NFTA_EXPR_NAME, shape.name).nested(uapi::NFTA_EXPR_DATA, &shape.data)
     }
 
-    /// Whether an expression in the kernel (its name and attribute list) does the same.
+    /// Returns true if an expression in the kernel (name and attributes) is equivalent.
     ///
     /// # Errors
-    /// When the list is malformed.
+    /// Returns an error if the attribute list is malformed.
     pub fn matches(&self, name: &str, data: AttributeIter<'_>) -> Result<bool, Malformed> {
         let shape = self.shape();
         if shape.name != name {
@@ -267,7 +268,7 @@ impl Expr {
             Self::Hash { from, words, modulus, offset, to } => {
                 let attributes = empty().be32(1, from.0).be32(2, to.0).be32(3, words * 4);
                 let attributes = attributes.be32(4, *modulus).be32(5, HASH_SEED);
-                // The kernel does not show an offset of zero, nor need it be told.
+                // The kernel does not report an offset of zero, so it is not sent.
                 let attributes = if *offset == 0 { attributes } else { attributes.be32(6, *offset) };
                 // NFT_HASH_JENKINS.
                 Shape::new("hash", 7, attributes.be32(7, 0))
@@ -315,7 +316,7 @@ impl Expr {
 }
 
 impl VerdictExpr {
-    /// The attributes of the verdict.
+    /// Encodes the verdict.
     #[must_use]
     pub fn encode(&self) -> Attributes {
         let (code, chain) = match self {
@@ -341,10 +342,11 @@ impl Meta {
     }
 }
 
-/// An expression on the wire.
+/// Encoded form of an expression.
 struct Shape {
     name: &'static str,
-    /// The highest attribute of this expression that we know. What a newer kernel shows beyond it is not compared.
+    /// Highest known attribute of this expression. Attributes beyond it, reported by newer kernels, are not
+    /// compared.
     attribute_max: u16,
     data: Attributes,
 }
@@ -372,7 +374,7 @@ fn payload(header: Header, offset: u32, length: u32, to: Register) -> Shape {
     )
 }
 
-/// Any number does, but it must be the same on all nodes and for ever.
+/// The value is arbitrary, but must be the same on all nodes and in all versions.
 pub(super) const HASH_SEED: u32 = 0x7469_6465;
 
 fn dynamic(operation: DynamicSet, map: SetId, key: Register, data: Register) -> Shape {
@@ -394,7 +396,7 @@ fn lookup(set: &str, from: Register, to: Option<Register>) -> Shape {
     Shape::new("lookup", 5, attributes.be32(5, 0))
 }
 
-/// The attributes as comparable pairs. Padding that the kernel shows behind the flags of nesting does not count.
+/// Converts attributes into comparable pairs. Ignores padding that the kernel reports after nesting flags.
 fn flatten(attributes: AttributeIter<'_>, kind_max: Option<u16>) -> Result<Vec<(u16, Vec<u8>)>, Malformed> {
     let mut flat = Vec::new();
     for attribute in attributes {
@@ -406,7 +408,7 @@ fn flatten(attributes: AttributeIter<'_>, kind_max: Option<u16>) -> Result<Vec<(
     Ok(flat)
 }
 
-/// A payload without the nesting flags inside it, so that both spellings of a nested list compare equal.
+/// Strips the nesting flags inside a payload, so that both encodings of a nested list compare equal.
 fn canonical(value: &[u8]) -> Vec<u8> {
     let nested: Result<Vec<_>, _> = AttributeIter::new(value).collect();
     match nested {

@@ -1,15 +1,17 @@
-//! Forgetting which source stayed on which target, when the frontend where it did is gone.
+//! Cleanup of session affinity entries of removed frontends.
 //!
-//! Only packets fill these maps, and the kernel forgets by itself what no packet has used for the time of the affinity, which may be
-//! a day. Until then what is left of a frontend that is gone would take places that others need, of which there are
-//! [`super::schema::AFFINITY_CLIENTS_MAX`]. So after a removal the maps are read once, and what belongs to nothing goes.
+//! Only packets fill the affinity maps, and the kernel expires entries after the affinity timeout, which may
+//! be a day. Until then entries of removed frontends would use up space, of which there is
+//! [`super::schema::AFFINITY_CLIENTS_MAX`]. So after a removal the maps are read once, and entries without a
+//! frontend are deleted.
 //!
-//! Nothing rests on it: a source goes only to a target that its frontend has, whatever is remembered, so that a
-//! Service that comes back at the same address sends nobody to a former endpoint. Therefore it is done beside the
-//! changes, in turns of [`super::Dataplane::upkeep`], and never more of it in a turn than [`FORGOTTEN_PER_TURN_MAX`].
+//! Correctness does not depend on it: a source is only sent to a current target of its frontend, so a Service
+//! that is created again at the same address sends no client to a former endpoint. Therefore the cleanup runs
+//! apart from changes, in [`super::Dataplane::upkeep`], and deletes at most [`FORGOTTEN_PER_TURN_MAX`]
+//! entries per turn.
 //!
-//! What is remembered of a target that is gone stays: while an endpoint is away for a moment, its clients are still known, and who
-//! connects meanwhile is placed anew by the rules.
+//! Entries of removed targets stay: if an endpoint is away for a moment, its clients are still assigned to
+//! it, and a client that connects meanwhile is reassigned by the rules.
 
 use std::io;
 
@@ -25,30 +27,32 @@ use super::{
     schema::{SetId, SetRole},
 };
 
-/// Keys that go in one turn: so many take some ten transactions, and a full map is empty within half a minute.
+/// Maximum number of keys deleted per turn, which takes about ten transactions; a full map is empty within
+/// half a minute.
 const FORGOTTEN_PER_TURN_MAX: usize = 4_000;
-/// Turns, of about a second, between two readings of the maps: a full one takes the kernel and us a tenth of a second.
+/// Number of turns, of about a second, between two readings of the maps. Reading a full map takes a tenth of
+/// a second.
 const PAUSE: u32 = 5;
-/// The same while something is remembered of frontends that have no target for the moment: if they go, nothing else is removed with them
-/// that would tell.
+/// The same while entries exist for frontends that currently have no target. If such a frontend is removed,
+/// no target is removed with it that would trigger the cleanup.
 const PAUSE_WAITING: u32 = 60;
 
-/// Whether there is anything to forget, and when it is looked for.
+/// Schedule of the cleanup.
 #[derive(Debug, Default)]
 pub(super) struct Forgetting {
     is_due: bool,
-    /// Turns until the maps are read again.
+    /// Number of turns until the maps are read again.
     pause: u32,
 }
 
 impl Forgetting {
-    /// Takes note that a target went at which sources may have stayed, or that nothing is known of what was before.
+    /// Schedules a cleanup, because a target with affinity was removed or the previous state is unknown.
     pub(super) fn note(&mut self) {
         self.is_due = true;
         self.pause = self.pause.min(PAUSE);
     }
 
-    /// Whether the maps are to be read in this turn.
+    /// Advances the schedule. Returns true if the maps must be read in this turn.
     const fn turn(&mut self) -> bool {
         self.pause = self.pause.saturating_sub(1);
         self.is_due && self.pause == 0
@@ -60,25 +64,25 @@ impl Forgetting {
     }
 }
 
-/// What a reading of the maps has shown.
+/// Result of reading the maps.
 #[derive(Debug, Default)]
 struct Found {
-    /// Keys to forget.
+    /// Keys to delete.
     keys: Vec<Key>,
-    /// Whether there are more of these.
+    /// True if there are more keys to delete.
     is_more: bool,
-    /// Whether something is remembered of frontends without targets.
+    /// True if there are entries of frontends without targets.
     is_waiting: bool,
 }
 
-/// What is to be done with what is remembered of a frontend.
+/// Decision about the entries of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Judgement {
-    /// There are targets to stay at.
+    /// The frontend has targets with affinity.
     Keep,
-    /// There may be targets again.
+    /// The frontend may have targets again.
     Wait,
-    /// The frontend is gone, or spreads its connections without remembering.
+    /// The frontend was removed, or no longer uses session affinity.
     Forget,
 }
 
@@ -92,7 +96,7 @@ fn judge(mirror: &Mirror, frontend: &Frontend) -> Judgement {
 
 impl Found {
     fn take(&mut self, mirror: &Mirror, set: SetId, place: super::schema::Place, key: Key) {
-        // Whatever is not a frontend at all was put there by somebody else, and the kernel will forget it.
+        // A key that is no frontend was added by another program; the kernel will expire it.
         let Some(frontend) = frontend_of(place, set.family, &key.low) else { return };
         match judge(mirror, &frontend) {
             Judgement::Keep => {}
@@ -104,7 +108,7 @@ impl Found {
 }
 
 impl NftablesBackend {
-    /// Forgets what belongs to no frontend, if it is time to.
+    /// Deletes entries without a frontend, if a cleanup is due.
     pub(super) fn forget(&mut self) -> io::Result<()> {
         let Some(mirror) = &self.mirror else { return Ok(()) };
         if !self.forgetting.turn() {
@@ -138,7 +142,7 @@ impl NftablesBackend {
                 })
             });
             let found = match read {
-                // Somebody has removed the table, which is somebody else's business here.
+                // Another program has removed the table; that is handled elsewhere.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 read => read?,
             };
@@ -152,7 +156,7 @@ impl NftablesBackend {
         Ok(())
     }
 
-    /// Removes keys. The kernel refuses all of them when one is gone already, because its time was over: then halves are tried.
+    /// Deletes keys. If one of them has already expired, the kernel rejects all; then the keys are bisected.
     fn forget_keys(&mut self, map: SetId, keys: &[Key]) -> io::Result<()> {
         let outcome = self.send(&[Command::DeleteKeys(map, keys.to_vec())])?;
         match outcome.map_err(Refused::to_error) {

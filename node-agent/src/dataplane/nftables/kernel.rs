@@ -1,4 +1,4 @@
-//! Transactions of nf_tables: messages out as one batch, the first refusal in. Nothing is decided here.
+//! nf_tables transactions: sends messages as one batch, returns the first rejection. Contains no decisions.
 
 use std::io;
 
@@ -8,15 +8,15 @@ use crate::netlink::{
     wire::{Attributes, Message, netfilter_header},
 };
 
-/// Attempts at a transaction that another writer can interrupt.
+/// Maximum number of attempts at a transaction that another writer can interrupt.
 const ATTEMPTS_MAX: u32 = 8;
 
-/// A transaction that the kernel has refused and undone.
+/// A transaction that the kernel has rejected and rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Refused {
-    /// The index of the first refused message; `None` when the batch as a whole was.
+    /// Index of the first rejected message; `None` if the batch as a whole was rejected.
     pub(crate) message: Option<usize>,
-    /// The kernel's word for it.
+    /// Error number of the kernel.
     pub(crate) errno: i32,
 }
 
@@ -28,8 +28,8 @@ impl Refused {
 
 /// Sends messages as one transaction.
 ///
-/// The kernel answers every refused message, and the last one in any case: it alone asks to be acknowledged, and
-/// answers come in the order of the messages, after the commit.
+/// The kernel responds to every rejected message, and always to the last one: only that one requests an
+/// acknowledgement. Responses arrive in message order, after the commit.
 pub(crate) fn commit(netlink: &mut Netlink, messages: &[Message]) -> io::Result<Result<(), Refused>> {
     let mut attempts = 0;
     loop {
@@ -42,7 +42,7 @@ pub(crate) fn commit(netlink: &mut Netlink, messages: &[Message]) -> io::Result<
     }
 }
 
-/// Whether the kernel would say something else if asked again: it was busy with another writer.
+/// Returns true for transient errors, caused by another writer.
 fn is_passing(errno: i32) -> bool {
     use nix::errno::Errno;
     [Errno::EAGAIN, Errno::EINTR, Errno::EBUSY, Errno::ENOBUFS]

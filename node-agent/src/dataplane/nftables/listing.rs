@@ -1,7 +1,7 @@
-//! How the `nft` command (`nft -n -s list table`) prints what we write: the lines that a plan adds and removes. Pure.
+//! Listing format of the `nft` command (`nft -n -s list table`): lines that a plan adds and removes. Pure.
 //!
-//! Rules are printed in the words of `nft` 1.0.6, which leaves out what it can infer, and of a redirection to a port in a
-//! register everything but the protocol.
+//! Rules are formatted as by `nft` 1.0.6, which omits parts that it can infer, and for a redirection to a
+//! port in a register everything except the protocol.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,16 +25,17 @@ use super::{
     schema::{Action, Chain, Choice, NetworkSet, Pick, Place, SetId, SetRole, nfproto},
 };
 
-/// How our table is made, as far as its listing shows it.
+/// Parameters of our table that are visible in a listing.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting<'a> {
     /// The name of the table.
     pub table: &'a str,
-    /// The mark bit that asks for masquerading.
+    /// Mark bit that requests masquerading.
     pub mark_bit: u32,
 }
 
-/// The lines that a plan would remove and add; `None` when it would change the fixed part, which has no lines here.
+/// Returns the lines that a plan would remove and add; `None` if it would change the fixed part, which has no
+/// lines here.
 #[must_use]
 pub fn changes(mirror: &Mirror, plan: &Plan, setting: Setting<'_>) -> Option<Vec<LineChange>> {
     if !plan.structure.is_empty() {
@@ -82,7 +83,7 @@ pub fn changes(mirror: &Mirror, plan: &Plan, setting: Setting<'_>) -> Option<Vec
         lines.extend(after.difference(&before).map(|line| added(&place, line.clone())));
     }
     lines.sort();
-    // Several Services may bring the number of the same chain.
+    // Several Services may add the number of the same chain.
     lines.dedup();
     Some(lines)
 }
@@ -95,13 +96,13 @@ fn removed(place: &str, line: String) -> LineChange {
     LineChange { change: LineFate::Removed, place: place.to_owned(), line }
 }
 
-/// Where a set or map is listed, as it follows `nft list`.
+/// Returns the place of a set or map in a listing, as the arguments of `nft list`.
 pub(super) fn place_of(set: SetId, table: &str) -> String {
     let kind = if set_shape(set).data_type == 0 { "set" } else { "map" };
     format!("{kind} inet {table} {set}")
 }
 
-/// An element, but for the edges of networks, which are no elements to a reader.
+/// Formats an element. Network boundaries are not handled here, because `nft` lists them as intervals.
 pub(super) fn line(element: &Element) -> String {
     match element {
         Element::Chain(_, dispatch) => {
@@ -126,7 +127,7 @@ pub(super) fn line(element: &Element) -> String {
                 Destination::AnyLocal(_) => String::new(),
             };
             let (first, last) = (frontend.ports.first(), frontend.ports.last());
-            // As a value, `nft` 1.0.6 shows the word in the byte order of the network.
+            // As a value, `nft` 1.0.6 prints the word in network byte order.
             let word = (u32::from(first.get()) << 16) | u32::from(last.get());
             format!("{address}{} . {first}-{last} : {word:#010x}", frontend.protocol.number())
         }
@@ -148,7 +149,7 @@ pub(super) fn key(frontend: &Frontend) -> String {
     format!("{address}{} . {port}", frontend.protocol.number())
 }
 
-/// The word that stands for a range of ports, shown like a mark: a number in the byte order of the host.
+/// Formats the word of a port range like a mark: a number in host byte order.
 fn range_word(frontend: &Frontend) -> String {
     let ([a, b], [c, d]) =
         (frontend.ports.first().get().to_be_bytes(), frontend.ports.last().get().to_be_bytes());
@@ -159,7 +160,7 @@ fn target_text(target: &Target) -> String {
     format!("{} . {}", target.address, target.port.map_or(0, model::primitives::quantity::Port::get))
 }
 
-/// The networks between edges, each as one line.
+/// Formats the networks between boundaries, one per line.
 fn intervals(edges: &BTreeSet<Edge>, family: IpFamily) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
     let mut edges = edges.iter().peekable();
@@ -181,7 +182,7 @@ const fn last_of(family: IpFamily) -> IpAddr {
     }
 }
 
-/// Addresses in the shortest form: one, a network, or from the first to the last.
+/// Formats an address range in the shortest form: address, network, or first and last address.
 fn interval(Span { first, last }: Span) -> String {
     let (from, to) = (net::to_number(first), net::to_number(last));
     let host_bits = (from ^ to).trailing_ones();
@@ -198,7 +199,7 @@ fn interval(Span { first, last }: Span) -> String {
     }
 }
 
-/// The rules of a chain that chooses a slot.
+/// Formats the rules of a pick chain.
 fn rules(pick: Pick, mark_bit: u32) -> Vec<String> {
     let mark = format!("meta mark set meta mark | {mark_bit:#010x}");
     let mut rules: Vec<String> = match pick.masquerade {
@@ -227,7 +228,7 @@ const fn protocol(family: IpFamily) -> &'static str {
     }
 }
 
-/// The words of one chain for one family.
+/// Formatter of one chain for one family.
 struct Words {
     pick: Pick,
     family: IpFamily,
@@ -242,7 +243,7 @@ impl Words {
         format!("{} saddr", protocol(self.family))
     }
 
-    /// What has to be done before the key of the frontend is known.
+    /// Returns the statements before the key of the frontend.
     fn prelude(&self) -> String {
         match self.pick.place {
             Place::Range => {
@@ -255,7 +256,7 @@ impl Words {
         }
     }
 
-    /// The key of the frontend.
+    /// Returns the key of the frontend.
     fn key(&self) -> String {
         let ip = protocol(self.family);
         match self.pick.place {
@@ -265,7 +266,7 @@ impl Words {
         }
     }
 
-    /// The slot that is chosen.
+    /// Returns the expression that picks the slot.
     fn slot(&self) -> String {
         let Pick { slots, pool, choice, .. } = self.pick;
         let offset = match pool.offset() {
@@ -282,7 +283,7 @@ impl Words {
         }
     }
 
-    /// The family, where nothing else in the rule tells it.
+    /// Returns the family match, if no other part of the rule implies the family.
     fn family_of_choice(&self) -> String {
         match (self.pick.place, self.pick.choice) {
             (Place::NodePort, Choice::Random) => format!("meta nfproto {} ", nfproto(self.family)),
@@ -305,7 +306,7 @@ impl Words {
         format!("{prelude}meta mark set {key} . {slot} map @{slots} meta mark set meta mark")
     }
 
-    /// The last rule of the family: a new choice.
+    /// Returns the last rule of the family: a new pick.
     fn choose(&self) -> String {
         let family = self.family_of_choice();
         match self.pick.action {
@@ -321,7 +322,8 @@ impl Words {
         }
     }
 
-    /// The port is in a register, and of that `nft` shows what it takes for the mark, and only in its first rule.
+    /// The port is in a register. `nft` prints that register as the mark, and only in the first rule that
+    /// uses it.
     fn redirect(&self) -> String {
         match (self.pick.place, self.family) {
             (Place::Address | Place::NodePort, family) => format!("meta nfproto {}", nfproto(family)),
@@ -330,7 +332,7 @@ impl Words {
         }
     }
 
-    /// Stay, forget, and place anew.
+    /// Returns the three affinity rules: reuse, delete, reassign.
     fn affinity(&self, seconds: u32) -> [String; 3] {
         let map = self.set(SetRole::Affinity(self.pick.place));
         let (prelude, key, source) = (self.prelude(), self.key(), self.source());

@@ -1,4 +1,4 @@
-//! What we last saw in the kernel or wrote there.
+//! Mirror of the kernel state as last read or written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,59 +11,60 @@ use super::{
 };
 use crate::dataplane::addresses::AddressSet;
 
-/// Our table as the kernel has it.
+/// Our table as held by the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mirror {
-    /// The fixed part.
+    /// Fixed part.
     pub structure: Structure,
-    /// The chains that have a number, by the map that says so.
+    /// Chains that have a number, by map.
     pub chains: BTreeSet<(Numbers, Dispatch)>,
-    /// The elements of the maps, by frontend.
+    /// Elements of the maps, by frontend.
     pub frontends: BTreeMap<Frontend, Box<Held>>,
-    /// The virtual addresses.
+    /// Virtual addresses.
     pub virtual_addresses: AddressSet,
-    /// The endpoints that may connect to themselves.
+    /// Hairpin endpoints, which may connect to themselves.
     pub hairpins: AddressSet,
-    /// The edges of networks.
+    /// Network boundaries.
     pub networks: BTreeSet<(NetworkSet, Edge)>,
     /// Keys of elements that we would not have written.
     pub strays: BTreeSet<(SetId, Key)>,
 }
 
-/// The fixed part of our table.
+/// Fixed part of our table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Structure {
-    /// Whether the table exists.
+    /// True if the table exists.
     pub table: bool,
-    /// Whether it holds chains or sets that are not ours, or ours in another shape: only a new table helps.
+    /// True if the table holds foreign chains or sets, or ours with another definition. The table must then
+    /// be rebuilt.
     pub foreign: bool,
-    /// The chains, and whether their rules are right.
+    /// Chains, each with true if its rules are as wanted.
     pub chains: BTreeMap<Chain, bool>,
     /// The sets and maps.
     pub sets: BTreeSet<SetId>,
 }
 
-/// What the sets and maps hold about one frontend.
+/// Elements of one frontend in the sets and maps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Which chain takes its connections.
+    /// Chain that handles its connections.
     pub dispatch: Option<Dispatch>,
-    /// Which chain takes those of a kind of source.
+    /// Chains per class of sources.
     pub by_source: LiteMap<Source, Dispatch>,
     /// The targets by slot.
     pub pools: LiteMap<Pool, Vec<Option<Target>>>,
-    /// The ids of targets by slot, where sources stay on targets.
+    /// Target ids by slot, with session affinity.
     pub affinity_pools: LiteMap<Pool, Vec<Option<TargetId>>>,
-    /// The targets that the sources of a pool may stay on. A target has the same id in all pools.
+    /// Targets of the affinity pools, by id. A target has the same id in all pools.
     pub affinity_targets: BTreeMap<(Pool, TargetId), Target>,
-    /// The sources that may connect.
+    /// Allowed sources.
     pub allowed: BTreeSet<Span>,
-    /// Whether the range of ports is known; never of a single port.
+    /// True if the port range is in the range map; never for a single port.
     pub is_range: bool,
 }
 
 impl Held {
-    /// The slots of a pool.
+    /// Returns the slots of a pool.
     #[must_use]
     pub fn slots(&self, pool: Pool) -> Vec<Option<Target>> {
         let target =
@@ -74,7 +75,7 @@ impl Held {
         }
     }
 
-    /// The chains that need a number for it.
+    /// Iterates over the chains that need a number for this frontend.
     pub fn chains(&self, frontend: &Frontend) -> impl Iterator<Item = (Numbers, Dispatch)> {
         let numbers = |is_by_source| Numbers::of(frontend, is_by_source);
         let (all, by_source) = (numbers(false), numbers(true));
@@ -82,7 +83,7 @@ impl Held {
         dispatch.chain(self.by_source.values().map(move |dispatch| (by_source, *dispatch)))
     }
 
-    /// All of it, as elements.
+    /// Returns all elements of the frontend.
     #[must_use]
     pub fn elements(&self, frontend: &Frontend) -> BTreeSet<Element> {
         let Self { dispatch, by_source, pools, affinity_pools, affinity_targets, allowed, is_range } = self;
@@ -139,7 +140,7 @@ impl Held {
     }
 }
 
-/// The used slots.
+/// Iterates over the used slots.
 fn slots_of<T: Copy>(pools: &LiteMap<Pool, Vec<Option<T>>>) -> impl Iterator<Item = (Slot, T)> {
     pools.iter().flat_map(|(&pool, slots)| {
         let slots = (0..).zip(slots).filter_map(|(index, cell)| Some((index, (*cell)?)));
@@ -147,16 +148,16 @@ fn slots_of<T: Copy>(pools: &LiteMap<Pool, Vec<Option<T>>>) -> impl Iterator<Ite
     })
 }
 
-/// Uses or frees a slot.
+/// Sets or clears a slot.
 fn put<T: Copy>(pools: &mut LiteMap<Pool, Vec<Option<T>>>, slot: Slot, cell: Option<T>) {
     let Ok(index) = usize::try_from(slot.index) else { return };
     if pools.is_empty() {
-        // Most frontends have one.
+        // Most frontends have a single pool.
         *pools = LiteMap::with_capacity(1);
     }
     let slots = pools.entry(slot.pool).or_default();
     if slots.len() <= index {
-        // Lists are held for long and grow seldom: no room is kept for more.
+        // Lists live long and rarely grow, so no spare capacity is kept.
         slots.reserve_exact(index + 1 - slots.len());
         slots.resize(index + 1, None);
     }
@@ -168,7 +169,7 @@ fn put<T: Copy>(pools: &mut LiteMap<Pool, Vec<Option<T>>>, slot: Slot, cell: Opt
 }
 
 impl Mirror {
-    /// Takes over an element that the kernel has.
+    /// Adds an element.
     pub fn insert(&mut self, element: &Element) {
         match *element {
             Element::Chain(numbers, dispatch) => {
@@ -193,7 +194,7 @@ impl Mirror {
         }
     }
 
-    /// Takes over that the kernel has an element no more.
+    /// Removes an element.
     pub fn remove(&mut self, element: &Element) {
         match *element {
             Element::Chain(numbers, dispatch) => {
@@ -225,7 +226,7 @@ impl Mirror {
         }
     }
 
-    /// How many kernel objects the table consists of, itself included, and what packets made left out.
+    /// Returns the number of kernel objects, the table included, without entries added by packets.
     #[must_use]
     pub fn objects(&self) -> u64 {
         let Self { structure, chains, frontends, virtual_addresses, hairpins, networks, strays } = self;

@@ -1,20 +1,22 @@
-//! The nftables backend: one table, a fixed set of chains and maps, and Services as elements of the maps.
+//! nftables backend: one table with a fixed set of chains and maps. Services are elements of the maps.
 //!
 //! ```text
 //! desired ─▶ claims ─▶ plan ─▶ render ─▶ commit ─▶ read back ─▶ outcomes
 //!                        ▲                  │
 //!                        └──── mirror ◀─────┘  ◀── observe (parse)
 //! ```
-//! A packet is translated after the node has found some route for it, so a node needs one (a default route will do) to
-//! reach virtual addresses from itself.
+//! For connections from the node itself, a packet is translated after routing, so the node needs some route
+//! (a default route suffices) to reach virtual addresses.
 //!
-//! We speak netlink ourselves; no process is started. The table is recognised by its name, whoever made it.
-//! There is deliberately no chain, set or rule per Service, and no object outside the table.
+//! The backend uses netlink directly; no process is started. The table is recognised by name, no matter which
+//! process created it. There is deliberately no chain, set or rule per Service, and no object outside the
+//! table.
 //!
-//! Which source stays on which target is remembered by the kernel alone, in maps that packets fill: no pass reads or
-//! writes them. What is left there of frontends that are gone is forgotten between passes (`forget`). Schedulers that need a state per frontend (round robin, least
-//! connections) have none here, since the chains are shared. Established flows go on without the table as long as anybody
-//! else in the network namespace translates addresses, which is so when another mode has taken over.
+//! Session affinity is stored only in the kernel, in maps filled by packets; no pass reads or writes them.
+//! Entries of removed frontends are deleted between passes (`forget`). Schedulers that need state per
+//! frontend (round robin, least connections) are not supported, because the chains are shared. Established
+//! flows continue without the table as long as another program in the network namespace uses NAT, as is the
+//! case after a takeover by another mode.
 
 mod commit;
 pub mod definition;
@@ -70,15 +72,15 @@ use crate::{
     },
 };
 
-/// Attempts at an undisturbed look at the whole table.
+/// Maximum number of attempts to read the whole table without a concurrent change.
 const OBSERVE_ATTEMPTS_MAX: u32 = 8;
 
-/// How the backend programs.
+/// Options of the nftables backend.
 #[derive(Debug, Clone, Copy)]
 pub struct NftablesOptions {
-    /// The packet mark bit that asks for masquerading; exactly one bit.
+    /// Packet mark that requests masquerading; exactly one bit.
     pub mark_bit: u32,
-    /// The name of the table, by which it is recognised.
+    /// Name of the table, by which it is recognised.
     pub table: &'static str,
 }
 
@@ -88,16 +90,16 @@ impl Default for NftablesOptions {
     }
 }
 
-/// The nftables backend of one network namespace.
+/// nftables backend of one network namespace.
 pub struct NftablesBackend {
     netlink: Netlink,
     options: NftablesOptions,
-    /// What the kernel has, as far as is known.
+    /// Mirror of the kernel; `None` if the kernel state is unknown.
     mirror: Option<Mirror>,
-    /// The generation of the ruleset that the mirror shows.
+    /// Ruleset generation that the mirror corresponds to.
     generation: u32,
     claims: Claims,
-    /// Pick chains made in this pass.
+    /// Pick chains created in this pass.
     chains_made: BTreeSet<Pick>,
     tally: traffic::Tally,
     forgetting: forget::Forgetting,
@@ -109,7 +111,8 @@ impl NftablesBackend {
     /// Opens a socket in the network namespace of the calling thread. Reads and writes nothing.
     ///
     /// # Errors
-    /// When the mark is not exactly one bit, or the kernel gives no socket (which takes `CAP_NET_ADMIN`).
+    /// Returns an error if the mark is not exactly one bit, or the kernel denies a socket (`CAP_NET_ADMIN` is
+    /// required).
     pub fn open(options: NftablesOptions) -> Result<Self, KernelError> {
         let failed = |source| KernelError { action: "opening a netfilter socket".to_owned(), source };
         if !options.mark_bit.is_power_of_two() {
@@ -136,7 +139,7 @@ impl NftablesBackend {
             let before = self.read_generation()?;
             let mirror = match self.read_once() {
                 Ok(mirror) => mirror,
-                // The table, or a set of it, went while we read.
+                // The table or one of its sets was removed while reading.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
@@ -161,7 +164,7 @@ impl NftablesBackend {
             }
             errno => return Err(io::Error::from_raw_os_error(errno)),
         }
-        // Each dump begins anew on a collection of its own when a writer came between, so the parts are joined here.
+        // An interrupted dump restarts with a new collection, so the parts are joined here.
         let chains = self.netlink.dump(&render::dump_chains(), Vec::new, |chains, answer| {
             chains.push(answer.payload.to_vec());
             Ok(())
@@ -184,8 +187,9 @@ impl NftablesBackend {
         for payload in &sets {
             observation.set(&received(payload)).map_err(invalid)?;
         }
-        // There are many elements, so no list of them is made. What a dump had shown when it began anew stays taken in: when that
-        // was for a writer, the generation is another one and all of this is read again, and otherwise it is as true as before.
+        // Elements are processed one by one, because there are many. Elements of an interrupted dump stay in
+        // the mirror: if a writer interrupted it, the generation differs and everything is read again;
+        // otherwise they are as valid as before.
         for set in observation.sets().into_iter().filter(|set| !set.is_dynamic()) {
             self.netlink.dump(
                 &render::dump_elements(table, set),
@@ -204,7 +208,13 @@ impl NftablesBackend {
             generation = parse::generation(answer)?;
             Ok(())
         })?;
-        generation.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the kernel named no generation"))
+        generation.ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the response contains no \
+                                                                             generation",
+            )
+        })
     }
 
     fn run(&mut self, desired: &Desired, scope: &Scope, pass: &mut Pass) -> Result<(), KernelError> {
@@ -223,7 +233,8 @@ impl NftablesBackend {
         self.conclude(&affected, failed, pass)
     }
 
-    /// Takes over what the Services in scope ask for. Answers what that touches, and which Services could be.
+    /// Applies the desired state of the Services in scope. Returns the dirty objects and the affected
+    /// Services.
     fn claim(
         &mut self,
         desired: &Desired,
@@ -277,7 +288,7 @@ impl NftablesBackend {
         plan::plan(mirror, &self.claims, touched, &desired.networks, everything)
     }
 
-    /// Says of each Service that this pass could have changed how it stands.
+    /// Sets the outcome of every Service affected by this pass.
     fn conclude(
         &self,
         affected: &BTreeSet<Arc<ServiceKey>>,
@@ -316,7 +327,7 @@ impl Dataplane for NftablesBackend {
         let (mirror, generation) =
             read.map_err(|source| KernelError { action: "reading our table".into(), source })?;
         (self.mirror, self.generation) = (Some(mirror), generation);
-        // Whoever was here before may have ended before it forgot.
+        // The previous process may have ended before its cleanup.
         self.forgetting.note();
         Ok(())
     }
@@ -341,10 +352,12 @@ impl Dataplane for NftablesBackend {
 
     fn upkeep(&mut self) -> Result<(), KernelError> {
         let forgotten = self.forget();
-        forgotten
-            .map_err(|source| KernelError { action: "forgetting clients of what is gone".into(), source })?;
+        forgotten.map_err(|source| KernelError {
+            action: "deleting affinity entries of removed frontends".into(),
+            source,
+        })?;
         let swept = self.sweep();
-        swept.map_err(|source| KernelError { action: "removing chains that nothing leads to".into(), source })
+        swept.map_err(|source| KernelError { action: "removing unused chains".into(), source })
     }
 
     fn take_cut(&mut self) -> Vec<Nudge> {

@@ -1,13 +1,15 @@
-//! Notes for readers: how the fields of a key came about, so that `nft list` can name their types.
+//! User data of our sets: type information from which `nft list` derives the types of a key.
 //!
-//! The random slot has no type of its own that could be written in a `type` line; the `nft` command shows and reads it
-//! as `typeof … numgen random mod 2`, whatever the real modulus, from notes in this form. The kernel only keeps them.
+//! The random slot has no type that could be written in a `type` line. The `nft` command prints and parses it
+//! as `typeof … numgen random mod 2`, with any actual modulus, based on user data in this format. The kernel
+//! only stores it.
 
 use model::primitives::net::IpFamily;
 
 use super::schema::{Place, SetId, SetRole};
 
-// Tags and numbers of the notes that the `nft` command writes (libnftnl `udata.h`, nftables `expression.h`).
+// Tags and numbers of the user data written by the `nft` command (libnftnl `udata.h`, nftables
+// `expression.h`).
 const KEY_BYTE_ORDER: u8 = 0;
 const KEY_TYPEOF: u8 = 3;
 const DATA_TYPEOF: u8 = 4;
@@ -22,7 +24,8 @@ const HEADER_TRANSPORT: u32 = 11;
 const HEADER_IPV4: u32 = 12;
 const HEADER_IPV6: u32 = 13;
 
-/// The notes of a map whose key holds a slot or whose value is a mark; the other sets need none.
+/// Returns the user data of a map whose key contains a slot or whose value is a mark; `None` for other sets,
+/// which need none.
 #[must_use]
 pub(super) fn key_and_value(set: SetId) -> Option<Vec<u8>> {
     let address = match set.family {
@@ -36,7 +39,7 @@ pub(super) fn key_and_value(set: SetId) -> Option<Vec<u8>> {
         IpFamily::V4 => payload(HEADER_IPV4, 11),
         IpFamily::V6 => payload(HEADER_IPV6, 8),
     };
-    // The word of a range of ports and the id of a target have no type of their own either; a mark has their size.
+    // The word of a port range and the id of a target have no type either; a mark has the same size.
     let mark = expression(EXPRESSION_META, &number(0, 3));
     let frontend = |place| match place {
         Place::Address => vec![&address, &protocol, &port],
@@ -45,7 +48,7 @@ pub(super) fn key_and_value(set: SetId) -> Option<Vec<u8>> {
     };
     let target = concat(&[&address, &port]);
     let (key, data) = match set.role {
-        // Without notes, `nft` shows and reads a mark in the other byte order.
+        // Without user data, `nft` prints and parses a mark in the opposite byte order.
         SetRole::Dispatch(place) | SetRole::DispatchFrom(place, _) => (frontend(place), mark.clone()),
         SetRole::Endpoints(place) => ([frontend(place), vec![&slot]].concat(), target),
         SetRole::Affinity(place) => ([frontend(place), vec![&source]].concat(), mark.clone()),
@@ -62,7 +65,7 @@ pub(super) fn key_and_value(set: SetId) -> Option<Vec<u8>> {
     Some([field(KEY_TYPEOF, &concat(&key)), field(DATA_TYPEOF, &data)].concat())
 }
 
-/// One field: tag, length, bytes. All of ours are shorter than 256 bytes.
+/// Encodes one field: tag, length, bytes. All our fields are shorter than 256 bytes.
 fn field(tag: u8, bytes: &[u8]) -> Vec<u8> {
     let length = u8::try_from(bytes.len()).expect("the notes are fixed and short");
     [&[tag, length], bytes].concat()

@@ -1,12 +1,12 @@
-//! The numbers of chains: what a frontend's element holds instead of a verdict, see [`super::schema`].
+//! Numbers of chains: the values of dispatch elements instead of verdicts, see [`super::schema`].
 //!
 //! ```text
-//! 0x0000_0000 + kind · 2¹⁵ + slots                       chains that choose a slot, 1–16,384 slots
-//! 0x0100_0000 + ((seconds − 1) · kinds + kind) · 513 + s  the same with affinity: s is slots − 1, or 512 for 16,384 slots
+//! 0x0000_0000 + kind · 2¹⁵ + slots                       pick chains, 1–16,384 slots
+//! 0x0100_0000 + ((seconds − 1) · kinds + kind) · 513 + s  pick chains with affinity: s is slots − 1, or 512 for 16,384 slots
 //! 0xffff_0001…                                            refuse, discard, by-source, checked
 //! ```
-//! A number says everything of its chain except the place, which the map's name says: so a number is as stable as the
-//! name, and a listing is read without any table of ours.
+//! A number encodes everything about its chain except the lookup type, which is in the map's name. So a
+//! number is as stable as the chain name, and a listing can be read without a translation table.
 
 use model::program::Masquerade;
 
@@ -20,13 +20,13 @@ use super::{
 const MASQUERADES: [Masquerade; 3] = [Masquerade::OffCluster, Masquerade::Always, Masquerade::Never];
 const CHOICES: [Choice; 3] = [Choice::Random, Choice::SourceAddress, Choice::SourceAddressAndPort];
 const ACTIONS: [Action; 3] = [Action::Translate, Action::TranslateAddress, Action::Redirect];
-/// Combinations of who is masqueraded, the pool, the choice and the action.
+/// Number of combinations of masquerading, pool, choice and action.
 const KINDS: u32 = 81;
-/// Bits for the number of slots: [`TARGETS_MAX`] is the most.
+/// Bits for the number of slots, which is at most [`TARGETS_MAX`].
 const SLOT_BITS: u32 = 15;
-/// Where the numbers of chains with affinity begin.
+/// First number of chains with affinity.
 const AFFINITY: u32 = 0x0100_0000;
-/// Numbers of slots that chains with affinity can have: 1–[`AFFINITY_SLOTS_MAX`], and [`TARGETS_MAX`].
+/// Number of possible slot counts of chains with affinity: 1–[`AFFINITY_SLOTS_MAX`], and [`TARGETS_MAX`].
 const AFFINITY_SLOTS: u32 = AFFINITY_SLOTS_MAX + 1;
 const REFUSE: u32 = 0xffff_0001;
 const DISCARD: u32 = 0xffff_0002;
@@ -41,9 +41,10 @@ const _: () = {
     );
 };
 
-/// The number of the chain, another one for each chain of a place.
+/// Returns the number of a chain, unique within a lookup type.
 ///
-/// A chain that [`has_number`] denies has one that says another chain; there is none such in our table.
+/// A chain without a number ([`has_number`] returns false) yields the number of another chain; our table
+/// never contains such a chain.
 pub(super) fn number(dispatch: Dispatch) -> u32 {
     match dispatch {
         Dispatch::Forward(pick) => pick_number(&pick),
@@ -54,7 +55,7 @@ pub(super) fn number(dispatch: Dispatch) -> u32 {
     }
 }
 
-/// The chain of a place that has the number.
+/// Returns the chain of a lookup type that has the number.
 pub(super) fn numbered(place: Place, number: u32) -> Option<Dispatch> {
     let dispatch = match number {
         REFUSE => Dispatch::Refuse,
@@ -66,7 +67,7 @@ pub(super) fn numbered(place: Place, number: u32) -> Option<Dispatch> {
     Some(dispatch)
 }
 
-/// Whether the chain has a number: with affinity there is one for few slots and for the most.
+/// Returns true if the chain has a number. With affinity only small slot counts and the maximum have one.
 pub(super) fn has_number(pick: Pick) -> bool {
     let slots = match pick.affinity_seconds {
         Some(seconds) => {
@@ -111,7 +112,7 @@ fn numbered_pick(place: Place, number: u32) -> Option<Pick> {
     })
 }
 
-/// Which combination a chain is, below [`KINDS`].
+/// Returns the index of the chain's combination, below [`KINDS`].
 fn kind(pick: &Pick) -> u32 {
     let masquerade = match pick.masquerade {
         Masquerade::OffCluster => 0,

@@ -1,4 +1,4 @@
-//! Kernel dumps to the mirror. Total: what is malformed is an error, what is not ours is noted or passed over.
+//! Parser of kernel dumps. Total: a malformed message is an error, foreign objects are recorded or skipped.
 
 use std::collections::BTreeMap;
 
@@ -13,26 +13,26 @@ use super::{
 };
 use crate::netlink::wire::{Attribute, AttributeIter, Malformed, Received};
 
-/// What the dumps of our table have shown so far.
+/// State of the parser over several dumps.
 #[derive(Debug, Default)]
 pub struct Observation {
     options: NftablesOptions,
     mirror: Mirror,
-    /// How many rules of each chain have come, and whether all were right.
+    /// Number of rules per chain so far, and true if all were as wanted.
     rules: BTreeMap<Chain, (usize, bool)>,
 }
 
 impl Observation {
-    /// Nothing is seen yet.
+    /// Creates an empty observation.
     #[must_use]
     pub fn new(options: NftablesOptions) -> Self {
         Self { options, ..Self::default() }
     }
 
-    /// Takes in our table. One with flags, such as a dormant one, is not as we make it.
+    /// Parses our table. A table with flags, such as dormant, counts as foreign.
     ///
     /// # Errors
-    /// When the message is malformed.
+    /// Returns an error if the message is malformed.
     pub fn table(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
         self.mirror.structure.table = true;
         for attribute in message.attributes() {
@@ -44,15 +44,15 @@ impl Observation {
         Ok(())
     }
 
-    /// Takes a chain as there, so that its rules can be judged without a look at all chains.
+    /// Marks a chain as existing, so that its rules can be checked without a dump of all chains.
     pub fn expect_chain(&mut self, chain: Chain) {
         self.mirror.structure.chains.insert(chain, false);
     }
 
-    /// Takes in one chain of any table of the family.
+    /// Parses a chain of any table of the family.
     ///
     /// # Errors
-    /// When the message is malformed.
+    /// Returns an error if the message is malformed.
     pub fn chain(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
         let (mut table, mut name, mut hook, mut is_nat, mut accepts) = ("", "", None, false, true);
         for attribute in message.attributes() {
@@ -78,10 +78,10 @@ impl Observation {
         Ok(())
     }
 
-    /// Takes in one rule; rules of a chain come in their order.
+    /// Parses a rule. Rules of a chain must arrive in order.
     ///
     /// # Errors
-    /// When the message is malformed.
+    /// Returns an error if the message is malformed.
     pub fn rule(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
         let (mut table, mut name, mut exprs) = ("", "", None);
         for attribute in message.attributes() {
@@ -100,10 +100,10 @@ impl Observation {
         Ok(())
     }
 
-    /// Takes in one set or map.
+    /// Parses a set or map.
     ///
     /// # Errors
-    /// When the message is malformed.
+    /// Returns an error if the message is malformed.
     pub fn set(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
         let (mut table, mut name) = ("", "");
         let mut shape = SetShape::default();
@@ -122,7 +122,7 @@ impl Observation {
             }
         }
         if shape.data_type == uapi::NFT_DATA_VERDICT {
-            // The kernel shows the size of its own structure.
+            // For verdicts the kernel reports the size of an internal structure.
             shape.data_length = 0;
         }
         if table != self.options.table {
@@ -137,13 +137,13 @@ impl Observation {
         Ok(())
     }
 
-    /// The sets found so far.
+    /// Returns the sets found so far.
     #[must_use]
     pub fn sets(&self) -> Vec<SetId> {
         self.mirror.structure.sets.iter().copied().collect()
     }
 
-    /// Takes in an element of a set, or the key of one that we would not have written.
+    /// Adds an element of a set, or the key of one that we would not have written.
     pub fn take_element(&mut self, set: SetId, element: Result<Element, Key>) {
         match element {
             Ok(element) => self.mirror.insert(&element),
@@ -153,7 +153,7 @@ impl Observation {
         }
     }
 
-    /// The mirror, after everything has been taken in.
+    /// Returns the mirror, after all dumps.
     #[must_use]
     pub fn finish(mut self) -> Mirror {
         for (chain, is_right) in &mut self.mirror.structure.chains {
@@ -164,10 +164,10 @@ impl Observation {
     }
 }
 
-/// Hands out the elements of a message; of those that we would not have written, the key.
+/// Calls `each` for the elements of a message; for an element that we would not have written, with its key.
 ///
 /// # Errors
-/// When the message is malformed.
+/// Returns an error if the message is malformed.
 pub fn for_each_element(
     set: SetId,
     message: &Received<'_>,
@@ -176,10 +176,11 @@ pub fn for_each_element(
     for_each_raw(message, |raw| each(Element::parse(set, raw).ok_or_else(|| key(raw))))
 }
 
-/// Hands out the elements of a message with the packets that met them, those left out that we would not have written.
+/// Calls `each` for the elements of a message with their packet counters, skipping elements that we would not
+/// have written.
 ///
 /// # Errors
-/// When the message is malformed.
+/// Returns an error if the message is malformed.
 pub fn for_each_counted(
     set: SetId,
     message: &Received<'_>,
@@ -196,10 +197,10 @@ fn key(raw: &RawElement<'_>) -> Key {
     Key { low: raw.key.to_vec(), high: raw.key_end.map(<[u8]>::to_vec) }
 }
 
-/// Hands out the elements of a message as they are.
+/// Calls `each` for the elements of a message in kernel encoding.
 ///
 /// # Errors
-/// When the message is malformed.
+/// Returns an error if the message is malformed.
 pub(crate) fn for_each_raw(
     message: &Received<'_>,
     mut each: impl FnMut(&RawElement<'_>),
@@ -215,10 +216,10 @@ pub(crate) fn for_each_raw(
     Ok(())
 }
 
-/// The generation in the answer to [`super::render::get_generation`].
+/// Parses the generation from the response to [`super::render::get_generation`].
 ///
 /// # Errors
-/// When the message is malformed.
+/// Returns an error if the message is malformed.
 pub fn generation(message: &Received<'_>) -> Result<Option<u32>, Malformed> {
     for attribute in message.attributes() {
         let attribute = attribute?;
@@ -297,10 +298,10 @@ fn parse_verdict(attributes: AttributeIter<'_>) -> Result<RawValue<'_>, Malforme
     Ok(chain.filter(|_| is_goto).map_or(RawValue::Other, RawValue::Goto))
 }
 
-/// Where a base chain hangs, by the list that the kernel shows.
+/// Parses the hook of a base chain.
 ///
 /// # Errors
-/// When the list is malformed.
+/// Returns an error if the attribute list is malformed.
 pub(crate) fn parse_hook(attributes: AttributeIter<'_>) -> Result<Hook, Malformed> {
     let mut hook = Hook { number: u32::MAX, priority: 0 };
     for attribute in attributes {
@@ -326,10 +327,10 @@ fn rule_is_right(
     }
 }
 
-/// Whether the expressions of a rule in the kernel are exactly these.
+/// Returns true if the expressions of a rule in the kernel are exactly the wanted ones.
 ///
 /// # Errors
-/// When the list is malformed.
+/// Returns an error if the attribute list is malformed.
 pub(crate) fn expressions_are(wanted: &[Expr], exprs: AttributeIter<'_>) -> Result<bool, Malformed> {
     let mut wanted = wanted.iter();
     for expr in exprs {
@@ -364,7 +365,7 @@ mod tests {
         fn any_bytes_are_taken_in_without_panic(payload in prop::collection::vec(any::<u8>(), 0..200), nested in any::<bool>()) {
             let mut payload = payload;
             if nested {
-                // Gives the random bytes a chance to be reached: a list of elements around them.
+                // Wraps the random bytes in an element list, so that the element parser is reached.
                 let inner = payload.clone();
                 let length = u16::try_from(inner.len() + 4).unwrap();
                 payload = vec![1, 0, 0, 0];

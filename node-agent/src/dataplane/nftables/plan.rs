@@ -1,4 +1,4 @@
-//! The difference between what the kernel has and what it should have, grouped by Service.
+//! Planner: difference between mirror and desired state, grouped by Service.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,23 +21,24 @@ use super::{
 };
 use crate::dataplane::claims::{Claims, Touched};
 
-/// What has to be done.
+/// Planned changes.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// First of all, at once with the first groups.
+    /// Changes of the fixed part, committed first, together with the first groups.
     pub structure: Vec<Structural>,
-    /// By Service, or nobody's: each group belongs into one transaction.
+    /// Changes by Service (`None`: of no Service). Each group is committed in one transaction.
     pub groups: BTreeMap<Option<Arc<ServiceKey>>, Vec<Change>>,
 }
 
 impl Plan {
-    /// Kernel objects that have to be changed.
+    /// Returns the number of kernel objects to change.
     #[must_use]
     pub fn writes(&self) -> usize {
         self.structure.len() + self.groups.values().map(Vec::len).sum::<usize>()
     }
 
-    /// Whether the table is made anew, which must be one transaction so that no packet meets an empty one.
+    /// Returns true if the table is rebuilt. A rebuild must be one transaction, so that no packet meets an
+    /// empty table.
     #[must_use]
     pub fn is_rebuild(&self) -> bool {
         self.structure.contains(&Structural::DeleteTable)
@@ -47,32 +48,33 @@ impl Plan {
 /// A change of the fixed part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Structural {
-    /// Removes the table with all that is in it.
+    /// Removes the table with its contents.
     DeleteTable,
-    /// Makes the table.
+    /// Creates the table.
     AddTable,
-    /// Makes a set or map.
+    /// Creates a set or map.
     AddSet(SetId),
-    /// Makes a chain without rules.
+    /// Creates a chain without rules.
     AddChain(Chain),
-    /// Removes the rules of a chain.
+    /// Flushes a chain.
     FlushChain(Chain),
-    /// Gives a chain its rules.
+    /// Adds the rules of a chain.
     AddRules(Chain),
-    /// Removes an element that we would not have written, by its key.
+    /// Removes an element that we would not have written, by key.
     RemoveStray(SetId, Key),
 }
 
 /// A change of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Adds it.
+    /// Adds the element.
     Add(Element),
-    /// Removes it.
+    /// Removes the element.
     Remove(Element),
 }
 
-/// Plans what is touched, and the networks. With `everything`, also the fixed part and what nobody asks for.
+/// Plans the dirty objects and the networks. With `everything`, also the fixed part and objects without an
+/// owner.
 #[must_use]
 pub fn plan(
     mirror: &Mirror,
@@ -138,14 +140,14 @@ fn plan_structure(structure: &Structure) -> Vec<Structural> {
     changes
 }
 
-/// The numbers that a frontend needs and that no chain has. Several Services may bring the same one, each in its own transaction;
-/// what they are for stays for a while, like the chains (see [`super::sweep`]).
+/// Returns the chain numbers that a frontend needs and the kernel lacks. Several Services may add the same
+/// number, each in its own transaction. Unused numbers and chains are removed later (see [`super::sweep`]).
 fn missing_chains(mirror: &Mirror, frontend: &Frontend, wanted: &Held) -> Vec<Change> {
     let missing = wanted.chains(frontend).filter(|chain| !mirror.chains.contains(chain));
     missing.map(|(numbers, dispatch)| Change::Add(Element::Chain(numbers, dispatch))).collect()
 }
 
-/// What goes before what comes, because both can have the same key.
+/// Removals come before additions, because both may have the same key.
 fn difference(is: &BTreeSet<Element>, should: &BTreeSet<Element>) -> Vec<Change> {
     let removed = is.difference(should).map(|element| Change::Remove(*element));
     removed.chain(should.difference(is).map(|element| Change::Add(*element))).collect()
@@ -159,8 +161,8 @@ fn plan_presence(element: Element, is: bool, should: bool) -> Vec<Change> {
     }
 }
 
-/// An interval set is replaced as a whole: the kernel judges overlaps while elements come and go one by one, and there
-/// are few of them.
+/// Interval sets are replaced as a whole: the kernel checks overlaps for each single element, and there are
+/// few elements.
 fn plan_networks(
     mirror: &BTreeSet<(NetworkSet, Edge)>,
     networks: &Networks,
@@ -184,7 +186,7 @@ fn plan_networks(
     removed.chain(should.iter().map(|edge| Change::Add(Element::Network(set, *edge)))).collect()
 }
 
-/// The edges of the union of networks; an interval that reaches the last address has no end.
+/// Returns the boundaries of the union of networks. An interval up to the last address has no end.
 #[must_use]
 pub fn edges(networks: &BTreeSet<IpNet>, family: IpFamily) -> BTreeSet<Edge> {
     let ends = |last: IpAddr| {

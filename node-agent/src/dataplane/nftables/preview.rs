@@ -1,4 +1,4 @@
-//! A pass that stops before the kernel: the same claims and the same plan, and then the lines instead of messages.
+//! Preview of a pass: the same claims and plan, formatted as lines instead of messages.
 
 use model::{kinds::resource::ServiceKey, wire::plan::LineChange};
 
@@ -9,7 +9,8 @@ use super::{
 use crate::dataplane::{Dataplane as _, Desired, KernelError, Pass, Scope, claims::Touched};
 
 impl NftablesBackend {
-    /// The lines that an `apply` would remove and add; `None` when the fixed part of the table is not as it should be.
+    /// Returns the lines that `apply` would remove and add; `None` if the fixed part of the table differs
+    /// from the wanted one.
     pub(super) fn previewed(
         &mut self,
         desired: &Desired,
@@ -29,7 +30,7 @@ impl NftablesBackend {
         let kept = everything.then(|| std::mem::take(&mut self.claims));
         let (touched, _affected) = self.claim(desired, scope, &mut Pass::default());
         let plan = self.plan(desired, &touched, everything);
-        // As it was: what nobody carries out, nobody has claimed.
+        // Restores the previous claims, because the preview is not committed.
         if let Some(claims) = kept {
             self.claims = claims;
         }

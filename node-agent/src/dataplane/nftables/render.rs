@@ -1,5 +1,5 @@
-//! Plans to netlink messages, in an order in which every reference exists: table, sets, chains, rules, removals,
-//! additions.
+//! Renders plans as netlink messages, ordered so that every reference exists: table, sets, chains, rules,
+//! removals, additions.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,23 +16,24 @@ use super::{
 };
 use crate::netlink::wire::{Attributes, Message, netfilter_header};
 
-/// Elements of one message: an attribute's length has 16 bits, and the largest element takes about 130 bytes.
+/// Maximum number of elements in one message: an attribute's length has 16 bits, and the largest element
+/// takes about 130 bytes.
 pub const ELEMENTS_PER_MESSAGE: usize = 400;
 
-/// One message to the kernel, in our words.
+/// A message to the kernel, before encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Removes the table with all that is in it.
+    /// Removes the table with its contents.
     DeleteTable,
-    /// Makes the table.
+    /// Creates the table.
     AddTable,
-    /// Makes a set or map.
+    /// Creates a set or map.
     AddSet(SetId),
-    /// Makes a chain without rules.
+    /// Creates a chain without rules.
     AddChain(Chain),
-    /// Removes the rules of a chain.
+    /// Flushes a chain.
     FlushChain(Chain),
-    /// Removes a chain with its rules; nothing may lead to it.
+    /// Removes a chain with its rules; no rule or element may refer to it.
     DeleteChain(Chain),
     /// Appends a rule.
     AddRule(Chain, Vec<Expr>),
@@ -44,7 +45,7 @@ pub enum Command {
     AddElements(SetId, Vec<Element>),
 }
 
-/// The messages of one transaction. `chains` are the pick chains that it needs first.
+/// Returns the commands of one transaction. `chains` are the pick chains that must be created first.
 #[must_use]
 pub fn commands(
     structure: &[Structural],
@@ -92,7 +93,7 @@ fn rules(chain: Chain, mark_bit: u32) -> impl Iterator<Item = Command> {
 }
 
 impl Command {
-    /// The message for the table of this name. It asks for no acknowledgement.
+    /// Encodes the command for the table of this name, without requesting an acknowledgement.
     #[must_use]
     pub fn message(&self, table: &str) -> Message {
         let empty = Attributes::default;
@@ -140,7 +141,7 @@ impl Command {
     }
 }
 
-/// Asks whether these elements are there, and with which values.
+/// Requests these elements with their values.
 #[must_use]
 pub fn get_elements(table: &str, set: SetId, elements: &[Element]) -> Message {
     message(
@@ -150,7 +151,7 @@ pub fn get_elements(table: &str, set: SetId, elements: &[Element]) -> Message {
     )
 }
 
-/// Asks for all elements of a set.
+/// Requests all elements of a set.
 #[must_use]
 pub fn dump_elements(table: &str, set: SetId) -> Message {
     let attributes = Attributes::default().text(uapi::NFTA_SET_ELEM_LIST_TABLE, table);
@@ -158,19 +159,19 @@ pub fn dump_elements(table: &str, set: SetId) -> Message {
     message(uapi::NFT_MSG_GETSETELEM, uapi::NLM_F_DUMP, attributes)
 }
 
-/// Asks for our table.
+/// Requests our table.
 #[must_use]
 pub fn get_table(table: &str) -> Message {
     message(uapi::NFT_MSG_GETTABLE, uapi::NLM_F_ACK, Attributes::default().text(uapi::NFTA_TABLE_NAME, table))
 }
 
-/// Asks for all chains of the family; the kernel cannot be asked for those of one table.
+/// Requests all chains of the family; the kernel cannot filter by table.
 #[must_use]
 pub fn dump_chains() -> Message {
     message(uapi::NFT_MSG_GETCHAIN, uapi::NLM_F_DUMP, Attributes::default())
 }
 
-/// Asks for the rules of our table, or of one of its chains.
+/// Requests the rules of our table, or of one of its chains.
 #[must_use]
 pub fn dump_rules(table: &str, chain: Option<Chain>) -> Message {
     let attributes = match chain {
@@ -180,13 +181,13 @@ pub fn dump_rules(table: &str, chain: Option<Chain>) -> Message {
     message(uapi::NFT_MSG_GETRULE, uapi::NLM_F_DUMP, attributes)
 }
 
-/// Asks for the sets of our table.
+/// Requests the sets of our table.
 #[must_use]
 pub fn dump_sets(table: &str) -> Message {
     message(uapi::NFT_MSG_GETSET, uapi::NLM_F_DUMP, Attributes::default().text(uapi::NFTA_SET_TABLE, table))
 }
 
-/// Asks for the generation of the ruleset.
+/// Requests the generation of the ruleset.
 #[must_use]
 pub fn get_generation() -> Message {
     let header = netfilter_header(0, 0);
@@ -252,7 +253,7 @@ fn encode_element(element: &Element) -> Attributes {
     }
 }
 
-/// The pick chains that a list of changes refers to.
+/// Returns the pick chains that the changes refer to.
 #[must_use]
 pub fn picks(changes: &[Change]) -> BTreeSet<Pick> {
     let pick = |change: &Change| match change {

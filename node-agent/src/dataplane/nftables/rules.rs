@@ -1,7 +1,7 @@
-//! What the rules of our chains say.
+//! Rules of our chains.
 //!
-//! Rules about frontends load the same words into the registers: the target (to be filled), the key of the frontend, and
-//! the source or a slot behind it. So one layout serves every lookup.
+//! Rules for frontends load the same words into the registers: the target (to be filled in), the key of the
+//! frontend, and after it the source or a slot. So one layout serves every lookup.
 //!
 //! ```text
 //! | address port | id | address protocol port | source          |   an IPv6 address has four words
@@ -16,7 +16,7 @@ use super::{
 };
 
 impl Chain {
-    /// What its rules say.
+    /// Returns the rules of the chain.
     #[must_use]
     pub fn rules(self, mark_bit: u32) -> Vec<Vec<Expr>> {
         match self {
@@ -34,7 +34,7 @@ impl Chain {
     }
 }
 
-/// Where things are in the registers, for one kind of frontend and family.
+/// Register layout for one lookup type and family.
 #[derive(Clone, Copy)]
 struct Layout {
     place: Place,
@@ -46,7 +46,7 @@ impl Layout {
         Register::word(index)
     }
 
-    /// The target begins here: address and port.
+    /// First register of the target: address and port.
     const TARGET: Register = Register::word(0);
 
     const fn target_port(self) -> Register {
@@ -65,7 +65,7 @@ impl Layout {
         Self::word(self.key_word())
     }
 
-    /// The first word behind the key.
+    /// Returns the index of the first word after the key.
     const fn behind_word(self) -> u32 {
         self.key_word()
             + match self.place {
@@ -82,7 +82,7 @@ impl Layout {
         SetId::new(role, self.family)
     }
 
-    /// Goes on only with packets of the family, and loads the key of the frontend.
+    /// Matches packets of the family, and loads the key of the frontend.
     fn load_key(self) -> Vec<Expr> {
         let mut exprs = family_is(self.family).to_vec();
         let mut word = self.key_word();
@@ -100,11 +100,11 @@ impl Layout {
         exprs
     }
 
-    /// Moves the word that a map has answered from the target's place, which is free until the target is known, to
-    /// where it is needed.
+    /// Moves the result of a map lookup from the target's register, which is free until the target is known,
+    /// to the given registers.
     ///
-    /// The way is through the packet's mark, which is as before in the end. The map could have answered there at once,
-    /// but then the `nft` command (1.0.6) aborts when it lists our rules.
+    /// The value passes through the packet mark, which is restored afterwards. The map could load the value
+    /// into these registers directly, but then the `nft` command (1.0.6) aborts when it lists our rules.
     fn answer_to(to: &[Register]) -> Vec<Expr> {
         let (answer, mark) = (Self::TARGET, Self::word(1));
         let mut exprs = vec![Expr::LoadMeta(Meta::Mark, mark), Expr::StoreMark(answer)];
@@ -117,7 +117,7 @@ impl Layout {
         Expr::LoadSource(self.family, self.behind())
     }
 
-    /// Goes to the chain whose number the map has for the frontend.
+    /// Goes to the chain whose number the map contains for the frontend.
     fn dispatch(self, role: SetRole) -> Vec<Expr> {
         let mut exprs = vec![Expr::Map { map: self.set(role), from: self.key(), to: Self::TARGET }];
         exprs.extend(Self::answer_to(&[Self::TARGET]));
@@ -127,7 +127,7 @@ impl Layout {
     }
 }
 
-/// The map that says which chain has a number that another map answers.
+/// Returns the map that resolves the numbers in another map to chains.
 const fn chains_of(role: SetRole, place: Place) -> SetRole {
     if matches!(role, SetRole::DispatchFrom(..)) {
         SetRole::ChainsFrom(place)
@@ -136,7 +136,7 @@ const fn chains_of(role: SetRole, place: Place) -> SetRole {
     }
 }
 
-/// Which packets a rule is about.
+/// Returns a match on the family.
 fn family_is(family: IpFamily) -> [Expr; 2] {
     [Expr::LoadMeta(Meta::NfProto, Register(1)), Expr::equal(1, &[nfproto(family)])]
 }
@@ -185,10 +185,10 @@ fn services_rules() -> Vec<Vec<Expr>> {
     rules
 }
 
-/// `RTN_LOCAL`, as the fib expression answers it.
+/// `RTN_LOCAL`, as returned by the fib expression.
 const LOCAL: [u8; 4] = 2u32.to_ne_bytes();
 
-/// Node ports do not answer on loopback addresses: the reply could not come back (no `route_localnet`).
+/// Node ports are not served on loopback addresses: replies could not be routed back (no `route_localnet`).
 fn not_loopback(family: IpFamily) -> [Expr; 2] {
     match family {
         IpFamily::V4 => [Expr::LoadDestinationFirstByte(Register(1)), Expr::unequal(1, &[127])],
@@ -210,7 +210,8 @@ fn source_is(source: Source, family: IpFamily) -> Vec<Expr> {
     }
 }
 
-/// Whoever is found to be of one kind never goes on as another, also when a packet comes between two changes.
+/// Returns the by-source rules. A source that matches one class is never treated as another, even between two
+/// changes.
 fn by_source_rules(place: Place) -> Vec<Vec<Expr>> {
     let mut rules = Vec::new();
     for source in Source::ALL {
@@ -245,7 +246,7 @@ fn checked_rules(place: Place) -> Vec<Vec<Expr>> {
     rules
 }
 
-/// Anything else at a virtual address, such as an echo request, is left alone.
+/// Returns the reject rules. Other packets to a virtual address, such as echo requests, are not affected.
 fn refuse_rules() -> Vec<Vec<Expr>> {
     let is = |protocol: Protocol| {
         [Expr::LoadMeta(Meta::L4Proto, Register(1)), Expr::equal(1, &[protocol.number()])]
@@ -278,8 +279,9 @@ fn pick_rules(pick: Pick, mark_bit: u32) -> Vec<Vec<Expr>> {
         rule.push(carry_out(pick.action, layout));
         rules.push(rule);
     }
-    // A slot can be gone for a packet that looked up its chain just before a change. Dropped, the client's next packet
-    // finds the new slots; let through, the connection would be remembered as not translated.
+    // A packet may find its slot removed if it looked up the chain just before a change. If it is dropped,
+    // the client's retransmission finds the new slots. If it were accepted, the connection would be tracked
+    // without translation.
     rules.push(drop_rule());
     rules
 }
@@ -301,7 +303,7 @@ fn mark_rules(masquerade: Masquerade, mark_bit: u32) -> Vec<Vec<Expr>> {
     }
 }
 
-/// Loads the target of the slot that is chosen; the key of the frontend stays behind it.
+/// Loads the target of the picked slot; the key of the frontend stays after it.
 fn load_target(pick: Pick, layout: Layout) -> Vec<Expr> {
     let mut rule = load_slot(pick, layout);
     let lookup = |role: SetRole| Expr::Map { map: layout.set(role), from: layout.key(), to: Layout::TARGET };
@@ -315,11 +317,11 @@ fn load_target(pick: Pick, layout: Layout) -> Vec<Expr> {
     rule
 }
 
-/// Loads the key of the frontend and, behind it, the slot that is chosen.
+/// Loads the key of the frontend and, after it, the picked slot.
 fn load_slot(pick: Pick, layout: Layout) -> Vec<Expr> {
     let mut rule = layout.load_key();
     let (modulus, offset, to) = (pick.slots, pick.pool.offset(), layout.behind());
-    // Until the target is known, its place is free for the words that decide it.
+    // Until the target is known, its registers are free for the hash input.
     let words = address_words(layout.family);
     let source = Expr::LoadSource(layout.family, Layout::TARGET);
     let hash = |words| Expr::Hash { from: Layout::TARGET, words, modulus, offset, to };
@@ -342,9 +344,10 @@ const fn carry_out(action: Action, layout: Layout) -> Expr {
     }
 }
 
-/// A source that is remembered goes where it went, if that is a target still, and is remembered for longer. Otherwise
-/// it is forgotten, placed and remembered; and only placed when the kernel can remember no more sources, which ends the
-/// rule before the translation.
+/// Returns the affinity rules. A source with an entry is sent to its stored target if that is still current,
+/// and the timeout is refreshed. Otherwise the entry is deleted, and the source is assigned to a target and
+/// stored. If the map is full, the source is assigned without being stored, because the update ends the rule
+/// before the translation.
 fn affinity_rules(pick: Pick, layout: Layout, seconds: u32) -> [Vec<Expr>; 3] {
     let map = layout.set(SetRole::Affinity(pick.place));
     let dynamic = |operation, data| Expr::Dynamic { operation, map, key: layout.key(), data };
@@ -359,7 +362,7 @@ fn affinity_rules(pick: Pick, layout: Layout, seconds: u32) -> [Vec<Expr>; 3] {
     stay.push(Expr::Map { map: targets, from: layout.key(), to: Layout::TARGET });
     stay.extend(go());
     let mut forget = layout.load_key();
-    // The value does not matter, but the kernel wants one to be named.
+    // The value is irrelevant, but the kernel requires one.
     forget.extend([layout.load_source(), Expr::LoadMeta(Meta::Mark, Layout::TARGET)]);
     forget.push(dynamic(DynamicSet::Delete, Layout::TARGET));
     let mut place = load_target(pick, layout);
@@ -398,5 +401,5 @@ fn postrouting_rules(mark_bit: u32) -> Vec<Vec<Expr>> {
     rules
 }
 
-/// `IPS_DST_NAT` of the conntrack status.
+/// `IPS_DST_NAT` in the conntrack status.
 const DESTINATION_NAT: u32 = 0x20;

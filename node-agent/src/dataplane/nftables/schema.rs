@@ -1,5 +1,4 @@
-//! The fixed shape of our table: which chains, sets and maps there are. What the rules of the chains say is in
-//! [`super::rules`].
+//! Fixed layout of our table: chains, sets and maps. The rules of the chains are in [`super::rules`].
 //!
 //! ```text
 //! prerouting ─┐            ┌─▶ cluster-N, external-N, nodeport-N, … ─▶ dnat to a slot of the frontend
@@ -8,12 +7,12 @@
 //!                          │    sources)   node, else)└─▶ discard
 //!                          ├─▶ refuse
 //!                          └─▶ discard
-//! postrouting: masquerade what is marked, and what would come back to its own sender
+//! postrouting: masquerades marked packets, and hairpin connections
 //! ```
-//! A Service is elements of the maps and nothing else. The chains that choose a slot are shared by all frontends that
-//! choose among as many slots in the same way. A frontend has the number of its chain, and a map of few elements says which
-//! chain has which number: to add an element whose value is a chain makes the kernel look at all elements of all such maps, so
-//! the large ones hold numbers.
+//! A Service consists of map elements only. The chains that pick a slot are shared by all frontends with the
+//! same number of slots and the same options. A frontend's element contains the number of its chain, and a
+//! small map resolves numbers to chains. The indirection exists because adding an element whose value is a
+//! chain makes the kernel scan all elements of all such maps, so the large maps hold numbers.
 
 use std::fmt;
 
@@ -21,183 +20,185 @@ use model::{primitives::net::IpFamily, program::Masquerade};
 
 use super::{number, uapi};
 
-/// The name of our table, unless chosen otherwise. It is how a fresh process recognises what is ours.
+/// Default name of our table, by which a fresh process recognises our objects.
 pub const TABLE: &str = "tidegate";
-/// The packet mark bit that asks for masquerading, unless configured otherwise (kube-proxy's default, bit 14).
+/// Default packet mark bit that requests masquerading (kube-proxy's default, bit 14).
 pub const MARK_BIT_DEFAULT: u32 = 0x4000;
-/// Slots of one frontend unless it has more targets than that: the finest share is one in 1024.
+/// Maximum number of slots of a frontend, unless it has more targets: the smallest share is 1/1024.
 pub const SLOTS_MAX: u32 = 1024;
-/// Targets of one frontend: bounds chains, and the memory that a strange slot number could make us take.
+/// Maximum number of targets of a frontend. Bounds the number of chains, and the memory that a foreign slot
+/// number could make the agent allocate.
 pub const TARGETS_MAX: u32 = 16_384;
-/// Slots of one frontend whose sources stay on targets, unless it has more targets than that: then it has [`TARGETS_MAX`]. So every
-/// chain has a number.
+/// Maximum number of slots of a frontend with session affinity. A frontend with more targets has
+/// [`TARGETS_MAX`] slots, so that every chain has a number.
 pub const AFFINITY_SLOTS_MAX: u32 = 512;
-/// The longest that an affinity may last, in seconds.
+/// Maximum affinity timeout in seconds.
 pub const AFFINITY_SECONDS_MAX: u32 = 86_400;
-/// Clients that the kernel remembers for affinity, per family and kind of frontend; further ones are placed anew at
-/// every connection. A full table takes about 30 MB.
+/// Maximum number of affinity entries per family and lookup type; further clients are reassigned at every
+/// connection. A full map takes about 30 MB.
 pub const AFFINITY_CLIENTS_MAX: u32 = 131_072;
 
-/// How a frontend is found, which decides what its key is made of.
+/// Lookup type of a frontend, which determines the fields of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
     /// By address, protocol and port.
     Address,
-    /// By address, protocol and the range of ports that holds the port.
+    /// By address, protocol and the port range that contains the port.
     Range,
-    /// By protocol and port, at any address of the node.
+    /// By protocol and port, on any address of the node.
     NodePort,
 }
 
-/// Who connects, as far as verdicts differ.
+/// Class of sources with its own verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// An address in the workload networks.
     Workloads,
     /// Another address of this node.
     Node,
-    /// Anybody else.
+    /// Any other source.
     Elsewhere,
 }
 
 /// A chain of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Chain {
-    /// Connections to a frontend that has no target, and to undefined ports of virtual addresses.
+    /// Rejects connections to a frontend without target, and to undefined ports of virtual addresses.
     Refuse,
-    /// Connections that somebody else has targets for.
+    /// Drops connections of sources without a target, if other sources have targets.
     Discard,
-    /// Chooses a slot.
+    /// Picks a slot.
     Pick(Pick),
-    /// Tells frontends apart once more, by who connects.
+    /// Dispatches a frontend by class of sources.
     BySource(Place),
-    /// Lets only allowed sources go on to [`Chain::BySource`].
+    /// Lets only allowed sources continue to [`Chain::BySource`].
     Checked(Place),
     /// Looks up the frontend.
     Services,
-    /// Base chain for forwarded and incoming packets.
+    /// Base chain for forwarded and inbound packets.
     Prerouting,
-    /// Base chain for packets of this machine.
+    /// Base chain for locally generated packets.
     Output,
-    /// Base chain for source translation.
+    /// Base chain for source NAT.
     Postrouting,
 }
 
-/// A chain that chooses one of the slots of a frontend.
+/// A chain that picks one of the slots of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pick {
-    /// How the frontend is found.
+    /// Lookup type of the frontend.
     pub place: Place,
-    /// Whose source is replaced.
+    /// Masqueraded sources.
     pub masquerade: Masquerade,
-    /// In which pool the slots are.
+    /// Pool of the slots.
     pub pool: Pool,
-    /// How many slots, 1–[`TARGETS_MAX`].
+    /// Number of slots, 1–[`TARGETS_MAX`].
     pub slots: u32,
-    /// How one is chosen.
+    /// Pick method.
     pub choice: Choice,
-    /// What is done with it.
+    /// Treatment of the connection.
     pub action: Action,
-    /// How long a source stays on its target, 1–[`AFFINITY_SECONDS_MAX`].
+    /// Affinity timeout in seconds, 1–[`AFFINITY_SECONDS_MAX`].
     pub affinity_seconds: Option<u32>,
 }
 
-/// One of the lists of targets of a frontend: sources can meet different ones.
+/// List of targets of a frontend; different classes of sources may have different ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pool {
-    /// That of workloads, and of all who meet the same targets.
+    /// Targets of workloads, and of all classes with the same targets.
     #[default]
     Workloads,
-    /// That of the node, if it meets others.
+    /// Targets of the node, if different.
     Node,
-    /// That of everybody else, if they meet others.
+    /// Targets of other sources, if different.
     Elsewhere,
 }
 
-/// How a slot is chosen.
+/// Pick method of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Choice {
     /// At random.
     Random,
-    /// By the source address, the same on every node and at every time.
+    /// By source address, identical on every node and at any time.
     SourceAddress,
     /// By source address and port.
     SourceAddressAndPort,
 }
 
-/// What is done with a connection.
+/// Treatment of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// It goes to the target's address and port.
+    /// DNAT to the target's address and port.
     Translate,
-    /// It goes to the target's address and keeps its port.
+    /// DNAT to the target's address; the port is kept.
     TranslateAddress,
-    /// It goes to the target's port on this node.
+    /// Redirect to the target's port on this node.
     Redirect,
 }
 
-/// Where a base chain hangs.
+/// Hook of a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hook {
     /// `NF_INET_…`.
     pub number: u32,
-    /// Lower runs first.
+    /// Priority; lower runs first.
     pub priority: i32,
 }
 
-/// One of our sets or maps: its role, and the family of its addresses.
+/// One of our sets or maps: its role, and its address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetId {
-    /// What it is for.
+    /// Purpose of the set.
     pub role: SetRole,
-    /// The family of its addresses.
+    /// Address family.
     pub family: IpFamily,
 }
 
-/// What a set or map is for.
+/// Purpose of a set or map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetRole {
-    /// Number to the chain that has it, of frontends.
+    /// Number → chain, for dispatch by frontend.
     Chains(Place),
-    /// The same of frontends and sources: none of these chains looks at the source again, or it would be a loop.
+    /// The same for dispatch by frontend and source. None of these chains dispatches by source again, which
+    /// would be a loop.
     ChainsFrom(Place),
-    /// Frontend to the number of the chain that takes the connection.
+    /// Frontend → number of the chain that handles its connections.
     Dispatch(Place),
-    /// Frontend to the number of the chain that takes the connections of one kind of source.
+    /// Frontend → number of the chain for one class of sources.
     DispatchFrom(Place, Source),
-    /// Frontend and slot to the target.
+    /// Frontend and slot → target.
     Endpoints(Place),
-    /// Frontend and source to the id of the target that it stays on. The kernel fills it.
+    /// Frontend and source → target id. Filled by packets in the kernel.
     Affinity(Place),
-    /// Frontend and slot to the id of the target, where sources stay on targets.
+    /// Frontend and slot → target id, with session affinity.
     AffinitySlots(Place),
-    /// Frontend and id to the target, where sources stay on targets; those of one pool.
+    /// Frontend and target id → target, with session affinity; for one pool.
     AffinityTargets(Place, Pool),
-    /// Frontends with the sources that they allow.
+    /// Frontends with their allowed sources.
     AllowedSources(Place),
-    /// Address, protocol and port to the range of ports.
+    /// Address, protocol and port → port range.
     Ranges,
-    /// Addresses that exist only in rules.
+    /// Virtual addresses, which exist only in rules.
     VirtualAddresses,
-    /// Endpoints that may connect to themselves.
+    /// Hairpin endpoints, which may connect to themselves.
     Hairpins,
     /// Networks.
     Networks(NetworkSet),
 }
 
-/// Networks that rules tell apart.
+/// Networks used by the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NetworkSet {
-    /// Where workloads are.
+    /// Networks of workloads.
     Workloads,
-    /// Sources that are masqueraded where the source decides.
+    /// Masqueraded sources, for frontends that masquerade depending on the source.
     MasqueradeSources,
-    /// Addresses at which node ports answer.
+    /// Addresses on which node ports are served.
     NodePortAddresses,
 }
 
 impl Place {
-    /// Every place, in the order in which frontends are looked for.
+    /// All lookup types, in lookup order.
     pub const ALL: [Self; 3] = [Self::Address, Self::Range, Self::NodePort];
 
     const fn prefix(self) -> &'static str {
@@ -210,7 +211,7 @@ impl Place {
 }
 
 impl Source {
-    /// Every kind, in the order in which they are told apart.
+    /// All classes, in match order.
     pub const ALL: [Self; 3] = [Self::Workloads, Self::Node, Self::Elsewhere];
 
     const fn stem(self) -> &'static str {
@@ -223,10 +224,10 @@ impl Source {
 }
 
 impl Pool {
-    /// Every pool, by number.
+    /// All pools, by number.
     pub const ALL: [Self; 3] = [Self::Workloads, Self::Node, Self::Elsewhere];
 
-    /// Its number.
+    /// Returns the number of the pool.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -244,7 +245,7 @@ impl Pool {
         }
     }
 
-    /// The number of its first slot. The distance is more than [`TARGETS_MAX`].
+    /// Returns the number of the first slot. The distance between pools exceeds [`TARGETS_MAX`].
     #[must_use]
     pub const fn offset(self) -> u32 {
         self.number() << 16
@@ -252,12 +253,12 @@ impl Pool {
 }
 
 impl NetworkSet {
-    /// Every one, in the order of the listing.
+    /// All network sets, in listing order.
     pub const ALL: [Self; 3] = [Self::Workloads, Self::MasqueradeSources, Self::NodePortAddresses];
 }
 
 impl SetRole {
-    /// Every role, in the order of the listing.
+    /// Iterates over all roles, in listing order.
     pub fn all() -> impl Iterator<Item = Self> {
         let of_places = [
             Self::Chains,
@@ -314,24 +315,24 @@ const fn dispatch_stem(place: Place) -> &'static str {
 }
 
 impl SetId {
-    /// The set of a role and a family.
+    /// Creates a set id.
     #[must_use]
     pub const fn new(role: SetRole, family: IpFamily) -> Self {
         Self { role, family }
     }
 
-    /// Every set, in the order in which they are made.
+    /// Iterates over all sets, in order of creation.
     pub fn all() -> impl Iterator<Item = Self> {
         SetRole::all().flat_map(|role| IpFamily::ALL.map(|family| Self { role, family }))
     }
 
-    /// The set of this name.
+    /// Returns the set of this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::all().find(|set| set.to_string() == name)
     }
 
-    /// Whether the kernel fills it from packets, so that its elements are none of our business.
+    /// Returns true if the kernel fills the set from packets; the agent does not manage its elements.
     #[must_use]
     pub const fn is_dynamic(self) -> bool {
         matches!(self.role, SetRole::Affinity(_))
@@ -364,7 +365,7 @@ impl fmt::Display for Chain {
     }
 }
 
-/// What comes before the number of slots in a chain's name.
+/// Name prefixes of pick chains, before the number of slots.
 const PICK_STEMS: [(Place, Masquerade, &str); 9] = [
     (Place::Address, Masquerade::OffCluster, "cluster"),
     (Place::Address, Masquerade::Always, "external"),
@@ -398,7 +399,7 @@ impl fmt::Display for Pick {
 }
 
 impl Pick {
-    /// The chain of this name.
+    /// Returns the chain of this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let (stem, rest) = name.split_at(digit_behind_dash(name)?);
@@ -434,13 +435,13 @@ impl Pick {
     }
 }
 
-/// Where the first number behind a dash begins, dash included.
+/// Returns the position of the first dash that is followed by a digit.
 fn digit_behind_dash(name: &str) -> Option<usize> {
     name.as_bytes().windows(2).position(|pair| pair[0] == b'-' && pair[1].is_ascii_digit())
 }
 
 impl Chain {
-    /// The chains that are always there, referenced ones before those that refer to them.
+    /// Fixed chains, each after the chains that it refers to.
     pub const FIXED: [Self; 12] = [
         Self::Refuse,
         Self::Discard,
@@ -456,14 +457,14 @@ impl Chain {
         Self::Postrouting,
     ];
 
-    /// The chain of this name.
+    /// Returns the chain of this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         let fixed = Self::FIXED.into_iter().find(|chain| chain.to_string() == name);
         fixed.or_else(|| Pick::parse(name).map(Self::Pick))
     }
 
-    /// Where it hangs, if it is a base chain. The output hook has no name for the priority, only the number.
+    /// Returns the hook of a base chain. In the output hook the priority has no symbolic name.
     #[must_use]
     pub const fn hook(self) -> Option<Hook> {
         match self {
@@ -480,7 +481,7 @@ impl Chain {
     }
 }
 
-/// The kernel's number of a family.
+/// Returns the kernel's number of a family.
 pub(crate) const fn nfproto(family: IpFamily) -> u8 {
     match family {
         IpFamily::V4 => uapi::NFPROTO_IPV4,

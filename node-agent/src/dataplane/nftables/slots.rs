@@ -1,7 +1,7 @@
-//! Weights to slots: how often each target of a frontend appears, and where.
+//! Conversion of weights to slots: number and positions of each target's slots.
 //!
-//! A new connection takes one of the slots at random, so a target's share is its number of slots. Slots that can stay
-//! where they are do, so that a change writes as few elements as it can.
+//! A new connection picks one slot at random, so a target's share is its number of slots. Slots keep their
+//! targets where possible, so that a change writes as few elements as possible.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,16 @@ use model::{primitives::quantity::Weight, program::Target};
 
 use super::schema::{AFFINITY_SLOTS_MAX, SLOTS_MAX, TARGETS_MAX};
 
-/// How many slots each target gets: in exact proportion to the weights if that takes at most [`SLOTS_MAX`] slots,
-/// otherwise rounded, but at least one for each weight above 0. The sum is at most `SLOTS_MAX` or the number of
-/// targets, whichever is more.
+/// Returns the number of slots of each target. The counts are exactly proportional to the weights if that
+/// takes at most [`SLOTS_MAX`] slots, otherwise rounded, with at least one slot for each weight above 0. The
+/// sum is at most `SLOTS_MAX` or the number of targets, whichever is larger.
 #[must_use]
 pub fn counts(weights: &BTreeMap<Target, Weight>) -> BTreeMap<Target, u32> {
     up_to(SLOTS_MAX, shares(weights))
 }
 
-/// The same where sources stay on targets: at most [`AFFINITY_SLOTS_MAX`] in sum or, of more targets than that, exactly [`TARGETS_MAX`].
+/// Returns the counts with session affinity: at most [`AFFINITY_SLOTS_MAX`] in sum or, for more targets than
+/// that, exactly [`TARGETS_MAX`].
 #[must_use]
 pub fn affinity_counts(weights: &BTreeMap<Target, Weight>) -> BTreeMap<Target, u32> {
     let shares = shares(weights);
@@ -25,7 +26,7 @@ pub fn affinity_counts(weights: &BTreeMap<Target, Weight>) -> BTreeMap<Target, u
     if is_many { quantise(&shares, total(&shares), TARGETS_MAX) } else { up_to(AFFINITY_SLOTS_MAX, shares) }
 }
 
-/// The weights above 0, divided by what they have in common.
+/// Returns the weights above 0, divided by their greatest common divisor.
 fn shares(weights: &BTreeMap<Target, Weight>) -> BTreeMap<Target, u32> {
     let weights = || weights.iter().filter(|(_, weight)| weight.0 > 0);
     let divisor = weights().map(|(_, weight)| u32::from(weight.0)).fold(0, greatest_common_divisor).max(1);
@@ -49,7 +50,7 @@ const fn greatest_common_divisor(a: u32, b: u32) -> u32 {
     a
 }
 
-/// Gives every target one slot and divides the others by largest remainder.
+/// Gives every target one slot and distributes the rest by largest remainder.
 fn quantise(shares: &BTreeMap<Target, u32>, total: u64, most: u32) -> BTreeMap<Target, u32> {
     let targets = u64::try_from(shares.len()).unwrap_or(u64::MAX);
     let spare = u64::from(most).saturating_sub(targets);
@@ -71,7 +72,8 @@ fn quantise(shares: &BTreeMap<Target, u32>, total: u64, most: u32) -> BTreeMap<T
     counts
 }
 
-/// Puts the targets into slots, each as often as counted. As many of the `held` slots as possible stay.
+/// Assigns targets to slots according to the counts. As many of the `held` slots as possible keep their
+/// target.
 #[must_use]
 pub fn layout(held: &[Option<Target>], counts: &BTreeMap<Target, u32>) -> Vec<Target> {
     let mut left = counts.clone();
@@ -155,7 +157,8 @@ mod tests {
             prop_assert!(slots.len() <= 1024);
             let same = slots.iter().map(|slot| Some(*slot)).collect::<Vec<_>>();
             prop_assert_eq!(layout(&same, &wanted), slots.clone(), "what is right stays");
-            // No layout can keep more: each target keeps all it may of what it holds below the new end.
+            // No layout can keep more: each target keeps as many of its slots below the new end as its count
+            // permits.
             let kept = slots.iter().zip(&held).filter(|(new, old)| Some(**new) == **old).count();
             let best: usize = wanted.iter().map(|(target, &count)| {
                 let holds = held.iter().take(slots.len()).filter(|slot| **slot == Some(*target)).count();

@@ -1,10 +1,11 @@
-//! Removing chains that nothing leads to.
+//! Removal of unused chains.
 //!
-//! A chain is made for the first frontend of its shape (how many slots, who is masqueraded, …) and stays when that goes or changes: the
-//! next one of the shape is likely, and a transaction that makes a chain is looked at by the kernel longer than others. But where
-//! weights move all the time, shapes come that never come again. So when the chains have become twice as many as were needed at the
-//! last look, and some more, those go that no frontend needs. Between two looks so many were made that the look, over all
-//! frontends, costs a change no more in a large estate than a chain costs anyway.
+//! A chain is created for the first frontend with its parameters (number of slots, masquerading, …) and stays
+//! when that frontend is removed or changes. Another frontend with the same parameters is likely, and a
+//! transaction that creates a chain takes the kernel longer to validate. But if weights change all the time,
+//! parameters occur that are never used again. So when the number of chains has grown to twice the number in
+//! use at the last sweep, plus a reserve, unused chains are removed. So many chains are created between two
+//! sweeps that the amortised cost of a sweep, which scans all frontends, does not exceed the cost of a chain.
 
 use std::{collections::BTreeSet, io};
 
@@ -17,19 +18,19 @@ use super::{
     schema::{Chain, Pick},
 };
 
-/// Chains that nobody needs and that are left alone, beside as many as are needed.
+/// Number of unused chains that are tolerated in addition to as many as are in use.
 const SPARE: usize = 64;
-/// Chains that go in one transaction.
+/// Maximum number of chains removed in one transaction.
 const SWEPT_AT_ONCE: usize = 256;
 
-/// When it is looked for chains that nobody needs.
+/// Schedule of the sweeps.
 #[derive(Debug, Default)]
 pub(super) struct Sweeping {
-    /// Chains that were needed at the last look.
+    /// Number of chains in use at the last sweep.
     needed: usize,
 }
 
-/// What nothing leads to.
+/// Unused numbers and chains.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Unneeded {
     numbers: Vec<(Numbers, Dispatch)>,
@@ -57,12 +58,12 @@ const fn pick(dispatch: Dispatch) -> Option<Pick> {
     }
 }
 
-/// What no frontend needs, and how many chains some do.
+/// Returns the unused numbers and chains, and the number of chains in use.
 fn unneeded(mirror: &Mirror) -> (Unneeded, usize) {
     let needed: BTreeSet<(Numbers, Dispatch)> =
         mirror.frontends.iter().flat_map(|(frontend, held)| held.chains(frontend)).collect();
     let needed_picks: BTreeSet<Pick> = needed.iter().filter_map(|(_, dispatch)| pick(*dispatch)).collect();
-    // Chains that are always there keep their numbers.
+    // Fixed chains keep their numbers.
     let is_idle = |(numbers, dispatch): &&(Numbers, Dispatch)| {
         pick(*dispatch).is_some() && !needed.contains(&(*numbers, *dispatch))
     };
@@ -72,14 +73,14 @@ fn unneeded(mirror: &Mirror) -> (Unneeded, usize) {
 }
 
 impl NftablesBackend {
-    /// Removes what nothing leads to, if there may be much of it.
+    /// Removes unused chains if there may be many.
     pub(super) fn sweep(&mut self) -> io::Result<()> {
         let Some(mirror) = &self.mirror else { return Ok(()) };
         if mirror.structure.foreign || mirror.structure.chains.len() < 2 * self.sweeping.needed + SPARE {
             return Ok(());
         }
         let (Unneeded { numbers, picks }, needed) = unneeded(mirror);
-        // First what leads there, so that every transaction leaves a table that is whole.
+        // References are removed first, so that every transaction leaves a consistent table.
         for numbers in numbers.chunks(SWEPT_AT_ONCE) {
             let delete = |&(set, dispatch): &(Numbers, Dispatch)| {
                 Command::DeleteElements(set.set(), vec![Element::Chain(set, dispatch)])
@@ -100,12 +101,12 @@ impl NftablesBackend {
                 }
             }
         }
-        tracing::debug!(chains = picks.len(), needed, "chains that nothing leads to are gone");
+        tracing::debug!(chains = picks.len(), needed, "removed unused chains");
         self.sweeping.needed = needed;
         Ok(())
     }
 
-    /// One transaction. When the kernel refuses it, it has something else than is known here: that is read again.
+    /// Runs one transaction. If the kernel rejects it, the mirror is wrong and is dropped.
     fn remove(&mut self, commands: &[Command]) -> io::Result<()> {
         let outcome = self.send(commands)?.map_err(Refused::to_error);
         if outcome.is_err() {

@@ -1,7 +1,7 @@
-//! A packet followed through our table as it was read back. Pure.
+//! Trace of a packet through our table as read back. Pure.
 //!
-//! The rules of our chains are fixed, and reading has compared each with what it should be; so the way through a chain
-//! with the right rules is known, and what is looked up on it is in the mirror.
+//! The rules of our chains are fixed and were compared with the wanted ones when they were read. So the path
+//! through a correct chain is known, and the elements that it looks up are in the mirror.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::dataplane::trace::{Recorder, Subject};
 
-/// Follows a packet through the table of this name.
+/// Traces a packet through the table of this name.
 pub(super) fn trace(mirror: &Mirror, table: &str, subject: &Subject<'_>) -> Recorder {
     let mut walk = Walk { mirror, table, subject, recorder: Recorder::default() };
     walk.begin();
@@ -50,7 +50,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether a chain is there as it should be; if not, that ends the way.
+    /// Returns true if a chain exists with the wanted rules; otherwise the trace ends.
     fn enter(&mut self, chain: Chain, rule: &str) -> bool {
         let at = self.chain(chain);
         match self.mirror.structure.chains.get(&chain) {
@@ -101,7 +101,7 @@ impl<'a> Walk<'a> {
         self.recorder.end(End::Untouched);
     }
 
-    /// The frontend that the packet meets: one with elements, whether or not they are complete.
+    /// Returns the frontend that matches the packet: one with elements, even if they are incomplete.
     fn frontend(&self) -> Option<(Frontend, &'a Held)> {
         let (packet, mirror) = (self.subject.packet, self.mirror);
         let at = |destination| Frontend { destination, protocol: packet.protocol, ports: packet.port.into() };
@@ -127,7 +127,8 @@ impl<'a> Walk<'a> {
         found.or_else(|| node_port().filter(has_way)).or(exact).or_else(ranges).or_else(node_port)
     }
 
-    /// Whether a chain has the number that a frontend names; if not, the packet goes on as if the frontend were not there.
+    /// Returns true if the number in a frontend's element resolves to a chain. Otherwise the packet continues
+    /// as if the frontend did not exist.
     fn numbered(&mut self, frontend: &Frontend, is_by_source: bool, dispatch: Dispatch) -> bool {
         let numbers = Numbers::of(frontend, is_by_source);
         let chain = Element::Chain(numbers, dispatch);
@@ -273,7 +274,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Says of the endpoints that are reached whom they see.
+    /// Adds the visible source address to the reached endpoints.
     fn postrouting(&mut self, is_marked: bool) {
         let at = self.chain(Chain::Postrouting);
         let source = self.subject.packet.source;
@@ -305,12 +306,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether an address lies between edges of a set of networks.
+    /// Returns true if an address lies within the networks of a set.
     fn is_in(&self, set: NetworkSet, address: IpAddr) -> bool {
         let edges = self.mirror.networks.iter().filter(|(of, edge)| {
             *of == set && edge.address.is_ipv4() == address.is_ipv4() && edge.address <= address
         });
-        // Where one ends and another begins, the beginning counts.
+        // Where one interval ends and another begins, the beginning counts.
         let last = edges.max_by_key(|(_, edge)| (edge.address, !edge.is_end));
         last.is_some_and(|(_, edge)| !edge.is_end)
     }

@@ -1,8 +1,8 @@
-//! How many connections each target was given: the counters of the elements that name targets.
+//! Connections per target, from the packet counters of elements.
 //!
-//! The kernel counts by slot. When a target moves to another slot its count begins anew there, so what was read is
-//! summed up here; only connections between the last reading and the move are missed. What was never used is not kept: most
-//! targets of a large cluster are given nothing by most nodes.
+//! The kernel counts per slot. When a target moves to another slot its counter restarts, so the readings are
+//! summed up here; only connections between the last reading and the move are missed. Unused targets are not
+//! stored, because most nodes send no connections to most targets of a large cluster.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,26 +22,26 @@ use super::{
 };
 use crate::dataplane::Traffic;
 
-/// What was read so far.
+/// Sums of all readings.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// The last reading of each element that was used.
+    /// Last reading of each used element.
     seen: BTreeMap<Element, u64>,
-    /// What each target was given that was given anything.
+    /// Total of each used target.
     totals: BTreeMap<(Frontend, Target), u64>,
 }
 
 /// A reading of all elements.
 #[derive(Debug, Default)]
 struct Reading {
-    /// The elements that were used.
+    /// Used elements.
     counts: BTreeMap<Element, u64>,
-    /// The targets with a total that are there.
+    /// Existing targets with a total.
     present: BTreeSet<(Frontend, Target)>,
 }
 
 impl Tally {
-    /// Notes an element for a reading.
+    /// Adds an element to a reading.
     fn note(&self, reading: &mut Reading, element: Element, count: u64) {
         let Some(target) = target(&element) else { return };
         if count > 0 {
@@ -52,11 +52,11 @@ impl Tally {
         }
     }
 
-    /// Takes in a reading of all elements.
+    /// Merges a complete reading.
     fn update(&mut self, reading: Reading) {
         for (element, &count) in &reading.counts {
             let Some(target) = target(element) else { continue };
-            // A lower count is that of an element that was made anew.
+            // A lower counter belongs to a re-created element.
             let before = self.seen.get(element).copied().filter(|before| *before <= count);
             *self.totals.entry(target).or_default() += count - before.unwrap_or_default();
         }
@@ -68,7 +68,7 @@ impl Tally {
 fn target(element: &Element) -> Option<(Frontend, Target)> {
     match element {
         Element::Slot(frontend, _, target) | Element::AffinityTarget(frontend, _, _, target) => {
-            // A listener of this node is no target of a Service.
+            // A listener on this node is not a target of a Service.
             (!target.address.is_unspecified()).then_some((*frontend, *target))
         }
         Element::Chain(..)
@@ -84,7 +84,7 @@ fn target(element: &Element) -> Option<(Frontend, Target)> {
 }
 
 impl NftablesBackend {
-    /// Reads all counters; of targets that were given nothing there is no row.
+    /// Reads all counters; unused targets have no row.
     pub(super) fn read_traffic(&mut self) -> io::Result<Vec<Traffic>> {
         let table = self.options.table;
         let mut reading = Reading::default();
@@ -161,11 +161,11 @@ mod tests {
         for (readings, totals) in [
             (vec![slot(0, a, 5), slot(1, b, 7)], vec![5, 7]),
             (vec![slot(0, a, 6), slot(1, b, 7)], vec![6, 7]),
-            // The first target goes, the second one moves to its slot.
+            // The first target is removed, the second one moves to its slot.
             (vec![slot(0, b, 2)], vec![9]),
-            // The element was made anew between two readings.
+            // The element was re-created between two readings.
             (vec![slot(0, b, 1)], vec![10]),
-            // What was given nothing is not kept.
+            // Unused targets are not stored.
             (vec![slot(0, b, 1), slot(1, a, 0)], vec![10]),
             (vec![slot(0, a, 0), slot(1, b, 0)], vec![10]),
             (vec![slot(0, a, 2), slot(1, b, 3)], vec![2, 13]),

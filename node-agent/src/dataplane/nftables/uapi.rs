@@ -1,4 +1,5 @@
-//! Numbers of the kernel's netfilter interface (`linux/netfilter/nf_tables.h`, `nfnetlink.h`), under the kernel's names.
+//! Constants of the kernel's netfilter interface (`linux/netfilter/nf_tables.h`, `nfnetlink.h`), with the
+//! kernel's names.
 
 pub(crate) use crate::netlink::uapi::*;
 

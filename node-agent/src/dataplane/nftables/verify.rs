@@ -1,4 +1,4 @@
-//! Reading back what was written: the changed keys after a small change, everything after a pass over everything.
+//! Read-back of writes: the changed keys after a small change, everything after a full pass.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,22 +19,23 @@ use super::{
 };
 use crate::dataplane::{Dataplane, Desired, KernelError, Outcome, claims::Touched};
 
-/// Keys in one question, whose answers must fit the receive buffer.
+/// Maximum number of keys in one request, whose responses must fit the receive buffer.
 const KEYS_PER_REQUEST: usize = 100;
-/// Changed elements up to which they are asked for one by one; reading everything is cheaper beyond.
+/// Maximum number of changed elements that are requested by key; beyond, reading everything is cheaper.
 const VERIFY_BY_KEY_MAX: usize = 5000;
 
-/// Looks at everything before a difference counts, and the first pause between them; it doubles, to 0.6 s altogether.
+/// Number of readings before a difference counts, and the first pause between them. The pause doubles, to 0.6
+/// s in total.
 const LOOKS_MAX: u32 = 6;
 const RESIZE_PAUSE: Duration = Duration::from_millis(20);
 
-/// For whose sake something was changed.
+/// Service that caused a change.
 type Service = Option<Arc<ServiceKey>>;
 type Failed = BTreeMap<Arc<ServiceKey>, Outcome>;
 
 impl NftablesBackend {
-    /// Compares what was written with what the kernel shows; a difference is a failure of the Service. When there
-    /// was one the mirror is forgotten. The plan ends here: after one of everything it is as large as the state.
+    /// Compares the writes with the kernel. A difference is a failure of the Service, and the mirror is
+    /// dropped. Consumes the plan, because the plan of a full pass is as large as the state.
     pub(super) fn verify(
         &mut self,
         desired: &Desired,
@@ -46,8 +47,8 @@ impl NftablesBackend {
         if plan.writes() == 0 {
             return Ok(());
         }
-        // Of an interval that is gone one cannot ask by key: the answer is a wider one around it. Networks belong to no
-        // Service and change rarely.
+        // A removed interval cannot be requested by key, because the response is a wider interval around it.
+        // Networks belong to no Service and rarely change.
         let has_networks = plan.groups.contains_key(&None);
         let wrong: BTreeSet<_> = if everything || has_networks || plan.writes() > VERIFY_BY_KEY_MAX {
             drop(plan);
@@ -70,17 +71,17 @@ impl NftablesBackend {
             }
             self.mirror = None;
             let Some(service) = service else { return Err(differs("an element that belongs to no Service")) };
-            let message = "the kernel shows something else than was written".to_owned();
+            let message = "the kernel returned something else than was written".to_owned();
             let outcome = Outcome::Failed { reason: FailureReason::VerificationFailed, message };
             failed.insert(service, outcome);
         }
         Ok(())
     }
 
-    /// Reads everything and answers for whom something still differs.
+    /// Reads everything and returns the Services that still differ.
     ///
-    /// A hash table of the kernel that has just grown is resized in the background, and a dump that runs meanwhile
-    /// leaves out elements and shows others twice. So a difference counts only when it stays.
+    /// The kernel resizes a grown hash table in the background, and a concurrent dump omits some elements and
+    /// reports others twice. So a difference counts only if it persists.
     fn look_again(
         &mut self,
         desired: &Desired,
@@ -109,7 +110,7 @@ impl NftablesBackend {
         Ok(self.plan(desired, touched, everything))
     }
 
-    /// Whether the pick chains made in this pass have their rules.
+    /// Returns true if the pick chains created in this pass have their rules.
     fn chains_are_right(&mut self) -> io::Result<bool> {
         let table = self.options.table;
         let mut observation = Observation::new(self.options);
@@ -129,7 +130,7 @@ impl NftablesBackend {
         Ok(observation.finish().structure.chains.values().all(|is_right| *is_right))
     }
 
-    /// The Services of which a changed element is not as it should be.
+    /// Returns the Services with a changed element that differs from the wanted one.
     fn wrong_keys(&mut self, changes: &[(&Service, &Change)]) -> io::Result<BTreeSet<Service>> {
         let table = self.options.table;
         let mut added: BTreeMap<SetId, Vec<(Element, &Service)>> = BTreeMap::new();
@@ -146,7 +147,7 @@ impl NftablesBackend {
                 self.netlink.ask(&[render::get_elements(table, *set, &wanted)], |_, answer| {
                     parse::for_each_element(*set, answer, |element| shown.extend(element.ok()))
                 })?;
-                // The kernel stops at the first key it does not have, so the ones behind it are asked for alone.
+                // The kernel stops at the first missing key, so the keys after it are requested one by one.
                 for (element, service) in chunk.iter().filter(|(element, _)| !shown.contains(element)) {
                     let mut found = false;
                     self.netlink.ask(&[render::get_elements(table, *set, &[*element])], |_, answer| {
@@ -162,8 +163,8 @@ impl NftablesBackend {
         Ok(wrong)
     }
 
-    /// The Services of which a removed element is there still. Another element can have its key, or hold it within its
-    /// interval.
+    /// Returns the Services of which a removed element still exists. Another element may have the same key,
+    /// or contain it in an interval.
     fn still_there<'a>(&mut self, changes: &[(&'a Service, &Change)]) -> io::Result<Vec<&'a Service>> {
         let removed = |(service, change): &(&'a Service, &Change)| match change {
             Change::Remove(element) => Some((*element, *service)),
@@ -190,7 +191,7 @@ fn is_failed(service: Option<&Arc<ServiceKey>>, failed: &Failed) -> bool {
 }
 
 fn differs(what: &str) -> KernelError {
-    let source = io::Error::other(format!("the kernel shows {what} differently than it was written"));
+    let source = io::Error::other(format!("the kernel returned {what} differently than it was written"));
     KernelError { action: "verifying".into(), source }
 }
 
@@ -213,8 +214,8 @@ mod tests {
         },
     };
 
-    /// A table in a namespace without a name holds one virtual address, a dispatch and a slot; claims about it are read
-    /// back.
+    /// A table in an anonymous network namespace holds one virtual address, a dispatch and a slot;
+    /// expectations about it are read back.
     #[test]
     fn reading_back_tells_what_is_missing_different_or_still_there() {
         let address = "10.96.0.1".parse().unwrap();
@@ -250,7 +251,7 @@ mod tests {
             let changes = [&there[..], &[in_other_slot]].concat();
             let commands = render::commands(&[], &BTreeSet::new(), &changes, backend.options.mark_bit);
             backend.send(&commands).unwrap().unwrap();
-            // A chain that is believed to be made is not there.
+            // A chain that is recorded as created does not exist.
             backend.chains_made.insert(Pick::parse("cluster-7").unwrap());
             assert!(!backend.chains_are_right().unwrap());
             let claims = claims.map(|(name, change)| (service(name), change));

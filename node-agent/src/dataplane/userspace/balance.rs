@@ -1,4 +1,4 @@
-//! Which target a new connection or flow gets. Pure: time, and what is busy, are arguments.
+//! Selection of the target for a new connection or flow. Pure: time and load are arguments.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,10 +11,10 @@ use model::{kinds::service::ProxyProtocol, primitives::quantity::Weight, program
 
 use super::{desired::Policy, listing::Told};
 
-/// Source addresses that one frontend remembers; the one that was longest away goes first.
+/// Maximum number of source addresses with affinity per frontend; the least recently used is dropped first.
 pub const AFFINITY_SOURCES_MAX: usize = 65_536;
 
-/// What chooses targets at one listener.
+/// Load balancer of one listener.
 #[derive(Debug)]
 pub struct Balancer {
     policy: Policy,
@@ -25,18 +25,19 @@ pub struct Balancer {
 #[derive(Debug, Clone, Copy)]
 struct Share {
     weight: i64,
-    /// How far the target is behind what it should have had.
+    /// Deficit of the target relative to its fair share.
     credit: i64,
 }
 
 impl Balancer {
-    /// A balancer without targets.
+    /// Creates a balancer without targets.
     #[must_use]
     pub const fn new(policy: Policy) -> Self {
         Self { policy, shares: BTreeMap::new(), affinity: None }
     }
 
-    /// Takes over what should be. Targets that stay keep their turn, sources that stay keep their target.
+    /// Updates policy, targets and affinity. Remaining targets keep their turn, and sources of remaining
+    /// targets keep their target.
     pub fn update(
         &mut self,
         policy: Policy,
@@ -58,7 +59,7 @@ impl Balancer {
         });
     }
 
-    /// What it was told last, with the header that is sent.
+    /// Returns the current configuration, together with the given PROXY protocol version.
     pub(super) fn told(&self, proxy_protocol: Option<ProxyProtocol>) -> Told {
         let weight = |share: &Share| Weight(u16::try_from(share.weight).unwrap_or(u16::MAX));
         Told {
@@ -69,14 +70,14 @@ impl Balancer {
         }
     }
 
-    /// The targets that can be chosen, with their weights.
+    /// Returns the selectable targets with their weights.
     #[must_use]
     pub fn targets(&self) -> BTreeMap<Target, Weight> {
         let weight = |share: &Share| Weight(u16::try_from(share.weight).unwrap_or(u16::MAX));
         self.shares.iter().map(|(target, share)| (*target, weight(share))).collect()
     }
 
-    /// Chooses a target that is not excluded. `active` answers how many connections a target has.
+    /// Selects a target that is not excluded. `active` returns the number of connections of a target.
     pub fn pick(
         &mut self,
         client: SocketAddr,
@@ -106,8 +107,9 @@ impl Balancer {
     }
 }
 
-/// Smooth weighted round robin: everybody gains their weight, the richest is chosen and pays the sum. Of any run of as
-/// many choices as the weights sum up to, each target has exactly its weight.
+/// Smooth weighted round robin: every candidate gains its weight as credit, the one with the highest credit
+/// is selected and pays the sum of weights. In any run of as many selections as the sum of weights, each
+/// target is selected exactly according to its weight.
 fn next_in_turn(
     shares: &mut BTreeMap<Target, Share>,
     is_candidate: impl Fn(&Target) -> bool,
@@ -128,7 +130,7 @@ fn next_in_turn(
     Some(target)
 }
 
-/// Weighted rendezvous hashing: only sources of a target that goes, or that comes, meet another one.
+/// Weighted rendezvous hashing: adding or removing a target only moves the sources of that target.
 fn by_source(
     shares: &BTreeMap<Target, Share>,
     client: SocketAddr,
@@ -138,7 +140,7 @@ fn by_source(
     let score = |target: &Target, weight: i64| {
         let mut hasher = DefaultHasher::new();
         (client.ip(), with_port.then(|| client.port()), target).hash(&mut hasher);
-        // 32 bits and a weight are exact in a float; the half keeps zero out of the logarithm.
+        // 32 bits and a weight are exact in a float; adding one half keeps zero out of the logarithm.
         let bits = u32::try_from(hasher.finish() >> 32).unwrap_or(u32::MAX);
         let uniform = (f64::from(bits) + 0.5) / (f64::from(u32::MAX) + 1.0);
         f64::from(i32::try_from(weight).unwrap_or(i32::MAX)) / -uniform.ln()
@@ -151,7 +153,7 @@ fn by_source(
         .map(|(_, target)| target)
 }
 
-/// Which target each source had last.
+/// Last target of each source.
 #[derive(Debug, Default)]
 struct Affinity {
     timeout: Duration,
@@ -264,7 +266,7 @@ mod tests {
         };
         assert_eq!(pick(0, &[]), Some(target(1)));
         assert_eq!(pick(9, &[]), Some(target(1)));
-        assert_eq!(pick(18, &[]), Some(target(1)), "every connection refreshes");
+        assert_eq!(pick(18, &[]), Some(target(1)), "every connection refreshes the affinity");
         assert_eq!(pick(28, &[]), Some(target(2)), "the time is over");
         assert_eq!(pick(29, &[2]), Some(target(1)), "its target failed");
         assert_eq!(pick(30, &[]), Some(target(1)), "and it stays where it went");

@@ -22,7 +22,7 @@ use super::{
 use crate::{clock::moment_of, dataplane::Outcome};
 
 impl UserspaceBackend {
-    /// Makes the listeners that a Service needs, tells all of them what to do, and answers the program of its rules.
+    /// Creates and configures the listeners of a Service, and returns the program of its capture rules.
     pub(super) fn prepare(&mut self, service: &ServiceKey, program: &Program) -> Result<Program, Outcome> {
         let failed = |reason, message| Outcome::Failed { reason, message };
         desired::check(program).map_err(|message| failed(FailureReason::Unsupported, message))?;
@@ -31,7 +31,7 @@ impl UserspaceBackend {
             let relay = match known {
                 Some(relay) => Arc::clone(relay),
                 None => self.listen(service, id).map_err(|error| {
-                    let message = format!("no listener for port {}: {error}", id.frontend.ports);
+                    let message = format!("cannot listen for port {}: {error}", id.frontend.ports);
                     failed(FailureReason::KernelRefused, message)
                 })?,
             };
@@ -60,7 +60,7 @@ impl UserspaceBackend {
     fn listen(&mut self, service: &ServiceKey, id: RelayId) -> io::Result<Arc<Relay>> {
         let (sender, opened) = mpsc::sync_channel(1);
         let shared = Arc::clone(&self.shared);
-        // On a thread of the runtime, because those are in the right network namespace for sure.
+        // Runs on a thread of the runtime, which is certain to be in the right network namespace.
         self.runtime().spawn(async move {
             let _waiting = sender.send(listen::open(id.frontend, shared));
         });
@@ -70,7 +70,7 @@ impl UserspaceBackend {
         Ok(relay)
     }
 
-    /// Dissolves the listeners that a Service does not need (any more).
+    /// Closes the listeners that a Service no longer needs.
     pub(super) fn conclude(&mut self, service: &ServiceKey, program: Option<&Program>) {
         let wanted: BTreeSet<RelayId> =
             program.map(|it| desired::relays(it).into_keys().collect()).unwrap_or_default();
@@ -93,7 +93,7 @@ impl UserspaceBackend {
         }
     }
 
-    /// Remembers that flows of a frontend may go to somebody else than its listener.
+    /// Records that flows of a frontend may go elsewhere than to its listener.
     fn note_misled(&mut self, relay: &Relay) {
         match relay.frontend.protocol {
             Protocol::Udp => {
@@ -103,7 +103,8 @@ impl UserspaceBackend {
         }
     }
 
-    /// A failure is logged and tried again in the next pass: the rules are right without it.
+    /// Deletes misdirected UDP flows. A failure is logged and retried in the next pass; the rules do not
+    /// depend on it.
     pub(super) fn forget_misled(&mut self) {
         if self.misled.is_empty() {
             return;
@@ -131,7 +132,7 @@ impl UserspaceBackend {
         }
     }
 
-    /// Takes no more connections, and leaves the established ones alone.
+    /// Stops accepting connections; established ones continue.
     pub(super) fn close_listeners(&mut self) {
         let relays: Vec<_> = self.services.values().flat_map(BTreeMap::values).cloned().collect();
         for relay in relays {
@@ -142,7 +143,7 @@ impl UserspaceBackend {
     }
 }
 
-/// The targets of a route that drain, with the moment at which their connections are cut.
+/// Returns the draining targets of a route, with the deadline of their connections.
 fn leaving(route: &Route, now: Instant) -> BTreeMap<Target, Option<Instant>> {
     let moment = |(target, until): (&Target, &Option<_>)| (*target, until.map(|it| moment_of(it, now)));
     route.leaving.iter().map(moment).collect()

@@ -1,7 +1,7 @@
-//! What of a packet program a relay carries out, and what is left of it for the capture rules. Pure.
+//! Splits a packet program into the part executed by the relay and the capture rules. Pure.
 //!
-//! A frontend that forwards gets a listener; where sources are told apart and meet different targets, one for each. The
-//! capture rules are a packet program in which [`Verdict::Relay`] stands in the place of the targets.
+//! A frontend that forwards gets a listener; if classes of sources have different targets, one listener each.
+//! The capture rules are a packet program in which [`Verdict::Relay`] replaces the targets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,47 +15,47 @@ use model::{
     program::{Frontend, Leaving, Program, Route, Targets, Verdict},
 };
 
-/// Who connects, in the order in which sources are told apart.
+/// Class of sources, in match order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SourceClass {
     /// A source in the workload networks.
     Workloads,
     /// The node itself.
     Node,
-    /// Everybody else.
+    /// Any other source.
     Elsewhere,
 }
 
 impl SourceClass {
-    /// Every class, in the order of [`Route::verdicts`].
+    /// All classes, in the order of [`Route::verdicts`].
     pub const ALL: [Self; 3] = [Self::Workloads, Self::Node, Self::Elsewhere];
 }
 
-/// A listener of one program.
+/// Key of a listener of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RelayId {
-    /// Whose connections it takes.
+    /// Frontend of its connections.
     pub frontend: Frontend,
-    /// The first class of sources that meets its targets; later ones with the same targets share it.
+    /// First class of sources with its targets; later classes with the same targets share it.
     pub class: SourceClass,
 }
 
-/// How a relay chooses a target.
+/// Scheduling policy of a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// In turn, in proportion to the weights (`rr`, `wrr`, and when nothing is said).
+    /// Round robin, in proportion to the weights (`rr`, `wrr`, and the default).
     RoundRobin,
-    /// The target with the fewest established connections, in turn among equals (`lc`).
+    /// Target with the fewest established connections, round robin among equals (`lc`).
     LeastConnections,
-    /// By the source address (`sh`), and its port if `with_port`.
+    /// Hash of the source address (`sh`), and of its port if `with_port`.
     SourceHash {
-        /// Whether the source port counts too.
+        /// True if the source port is part of the hash.
         with_port: bool,
     },
 }
 
 impl Policy {
-    /// The policy of a route; `None` when a relay has none like it.
+    /// Returns the policy of a route; `None` if the relay does not support it.
     #[must_use]
     pub fn of(route: &Route) -> Option<Self> {
         let flags = &route.scheduler_flags;
@@ -63,7 +63,7 @@ impl Policy {
         match route.scheduler.as_ref().map(|scheduler| scheduler.0.as_str()) {
             None | Some("rr" | "wrr") => is_plain.then_some(Self::RoundRobin),
             Some("lc") => is_plain.then_some(Self::LeastConnections),
-            // Falling back to another target is what a relay does in any case.
+            // A relay falls back to another target in any case.
             Some("sh") => (!flags.contains(&SchedulerFlag::OnePacket))
                 .then(|| Self::SourceHash { with_port: flags.contains(&SchedulerFlag::Port) }),
             Some(_) => None,
@@ -71,10 +71,10 @@ impl Policy {
     }
 }
 
-/// Why a program cannot be carried out by a relay, in words.
+/// Checks that a relay supports a program.
 ///
 /// # Errors
-/// The first thing that cannot.
+/// Returns the first unsupported feature as a message.
 pub fn check(program: &Program) -> Result<(), String> {
     for (frontend, route) in &program.frontends {
         let port = frontend.ports;
@@ -98,7 +98,7 @@ pub fn check(program: &Program) -> Result<(), String> {
     Ok(())
 }
 
-/// The listeners that a program needs, with their targets.
+/// Returns the listeners that a program needs, with their targets.
 #[must_use]
 pub fn relays(program: &Program) -> BTreeMap<RelayId, Targets> {
     let mut relays = BTreeMap::new();
@@ -113,7 +113,7 @@ pub fn relays(program: &Program) -> BTreeMap<RelayId, Targets> {
     relays
 }
 
-/// The program of the capture rules; frontends without a port for their listener are rejected.
+/// Returns the program of the capture rules. Frontends whose listener has no port are rejected.
 #[must_use]
 pub fn lower(program: &Program, port_of: impl Fn(RelayId) -> Option<Port>) -> Program {
     let lowered = |frontend: &Frontend, route: &Route| {
@@ -129,7 +129,7 @@ pub fn lower(program: &Program, port_of: impl Fn(RelayId) -> Option<Port>) -> Pr
             from_workloads: verdict(SourceClass::Workloads),
             from_node: verdict(SourceClass::Node),
             from_elsewhere: verdict(SourceClass::Elsewhere),
-            // The relay's own work.
+            // Handled by the relay.
             affinity_seconds: None,
             scheduler: None,
             scheduler_flags: BTreeSet::new(),
@@ -150,7 +150,7 @@ pub fn lower(program: &Program, port_of: impl Fn(RelayId) -> Option<Port>) -> Pr
     }
 }
 
-/// The targets that a class meets, and the first class that meets the same.
+/// Returns the targets of a class, and the first class with the same targets.
 fn shared(route: &Route, class: SourceClass) -> Option<(SourceClass, &Targets)> {
     let targets = verdict_for(route, class).targets()?;
     let meets_them = |other: &SourceClass| verdict_for(route, *other).targets() == Some(targets);

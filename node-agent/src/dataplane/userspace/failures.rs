@@ -1,5 +1,5 @@
-//! What targets did with connections that were not to be: seen by the relay alone, because in other modes the kernel sends
-//! what comes of it to the client.
+//! Failed connections per target. Only the relay can count them, because in other modes the kernel forwards
+//! the target's response to the client.
 
 use std::{
     io,
@@ -11,24 +11,25 @@ use model::wire::traffic_counts::TargetFailures;
 use super::relay::count;
 use crate::health::verdict::{Outcome, Verdict};
 
-/// The failures of one target of one Service.
+/// Failure counters of one target of one Service.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     refused: AtomicU64,
     unreachable: AtomicU64,
     silent: AtomicU64,
     reset: AtomicU64,
-    /// Refusals since the last connection that was taken.
+    /// Refused connections since the last accepted one.
     refused_in_a_row: AtomicU64,
 }
 
 impl Failures {
-    /// A connection was taken, or a datagram answered.
+    /// Records an accepted connection, or a response to a datagram.
     pub(super) fn note_taken(&self) {
         self.refused_in_a_row.store(0, Ordering::Relaxed);
     }
 
-    /// A connection was not taken, or a datagram refused. What this machine is the cause of is no failure of the target.
+    /// Records a failed connection, or a rejected datagram. Errors of this machine do not count as failures
+    /// of the target.
     pub(super) fn note(&self, error: &io::Error) {
         match Verdict::of_io(error).outcome {
             Outcome::Refused => {
@@ -41,17 +42,17 @@ impl Failures {
         }
     }
 
-    /// No answer came for as long as the relay is patient.
+    /// Records a timeout.
     pub(super) fn note_silent(&self) {
         count(&self.silent);
     }
 
-    /// The target broke off.
+    /// Records a connection reset by the target.
     pub(super) fn note_reset(&self) {
         count(&self.reset);
     }
 
-    /// Refusals since the last connection that was taken.
+    /// Refused connections since the last accepted one.
     pub(super) fn refused_in_a_row(&self) -> u64 {
         self.refused_in_a_row.load(Ordering::Relaxed)
     }

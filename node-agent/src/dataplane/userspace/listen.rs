@@ -1,4 +1,4 @@
-//! Listeners: a free port for each, and a task that serves it.
+//! Creation of listeners: each has a free port and a task that serves it.
 
 use std::{
     io,
@@ -23,7 +23,8 @@ use super::{
     tcp, udp,
 };
 
-/// Opens a listener on a free port of every address and serves it. Within the relay's runtime.
+/// Opens a listener on a free port of the unspecified address and serves it. Must be called within the
+/// relay's runtime.
 pub(super) fn open(frontend: Frontend, shared: Arc<Shared>) -> io::Result<Arc<Relay>> {
     let family = frontend.destination.family();
     match frontend.protocol {
@@ -62,7 +63,7 @@ fn bind_tcp(family: IpFamily) -> io::Result<TcpListener> {
     socket.listen(tcp::BACKLOG)
 }
 
-/// The socket tells with each datagram at which address it arrived.
+/// Binds a socket that reports the local address of each datagram.
 fn bind_udp(family: IpFamily) -> io::Result<UdpSocket> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let open = |family| socket(family, SockType::Datagram, flags, None);

@@ -1,10 +1,10 @@
-//! What a relay does, line by line. No tool of the kernel lists it, so the form is our own. Pure.
+//! Configuration of a relay as lines of text. No kernel tool lists it, so the format is our own. Pure.
 //!
 //! ```text
 //! listen tcp 10.96.0.1:80 rr affinity 600
 //! forward tcp 10.96.0.1:80 to 10.1.1.2:8080 weight 3
 //! ```
-//! Where sources are told apart, a listener that is not the first one's says for whom it is: `… from node`.
+//! If classes of sources have different targets, every listener but the first names its class: `… from node`.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 
@@ -16,17 +16,17 @@ use model::{
 
 use super::desired::{Policy, RelayId, SourceClass};
 
-/// What a listener is told.
+/// Configuration of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) policy: Policy,
-    /// Those with a weight above zero.
+    /// Targets with a weight above zero.
     pub(super) targets: BTreeMap<Target, Weight>,
     pub(super) affinity_seconds: Option<u32>,
     pub(super) proxy_protocol: Option<ProxyProtocol>,
 }
 
-/// The lines of a listener.
+/// Formats the configuration of a listener.
 pub(super) fn of(id: RelayId, told: &Told) -> Vec<String> {
     let Told { policy, targets, affinity_seconds, proxy_protocol } = told;
     let name = Name(id);

@@ -1,16 +1,17 @@
-//! The userspace backend: a process of ours accepts connections and carries them to the targets.
+//! userspace backend: a relay accepts connections and forwards the bytes to the targets.
 //!
 //! ```text
 //!               ┌─ kernel: capture rules ─┐        ┌─ relay ────────────────────────────────┐
 //! client ──▶ frontend ──redirect──▶ listener ──▶ balance ──▶ connect, next target if it fails ──▶ target
 //! ```
-//! The capture rules are the nftables backend with a table of its own and a lowered program ([`lower`]). It is the only
-//! mode that tries another target when one does not answer, and the only one whose connections end with the process; so
-//! an agent has it in another process than its own ([`process`]), and what is here knows nothing of that.
-//! Targets see the node as the source of every connection; the PROXY protocol tells them the client.
+//! The capture rules are the nftables backend with a table of its own and a lowered program ([`lower`]). This
+//! is the only mode that tries another target if one does not respond, and the only one whose connections end
+//! with the process. Therefore the agent runs it in a separate process ([`process`]), which is transparent to
+//! this module. Targets see the node as the source of every connection; the PROXY protocol conveys the client
+//! address.
 //!
-//! A listener answers only what the capture rules brought to it. Nothing here waits without a bound: connections, flows,
-//! queues, tries and tables have limits, and a side that does not read stops the other one.
+//! A listener serves only captured connections. All waits are bounded: connections, flows, queues, attempts
+//! and tables have limits, and backpressure from one side stops reading from the other.
 
 pub mod balance;
 mod commit;
@@ -61,39 +62,40 @@ use crate::{
     netlink::socket::{Netlink, Protocol as NetlinkProtocol},
 };
 
-/// The table of the capture rules. It is how a fresh process recognises them.
+/// Table of the capture rules, by which a fresh process recognises them.
 pub const TABLE: &str = "tidegate-userspace";
-/// Threads that carry traffic, unless the machine has fewer processors.
+/// Maximum number of threads for traffic; fewer on machines with fewer processors.
 const THREADS_MAX: usize = 8;
 
-/// The userspace backend of one network namespace.
+/// userspace backend of one network namespace.
 pub struct UserspaceBackend {
-    /// Taken when the backend is dropped.
+    /// Taken only when the backend is dropped.
     runtime: Option<Runtime>,
     capture: NftablesBackend,
     shared: Arc<Shared>,
-    /// What the capture rules should say.
+    /// Desired capture rules.
     lowered: Desired,
     services: BTreeMap<ServiceKey, BTreeMap<RelayId, Arc<Relay>>>,
     accounts: Accounts,
-    /// Listeners on which something drains, or that are gone and still carry.
+    /// Listeners with draining targets, or closed ones that still have connections.
     lingering: Vec<Arc<Relay>>,
-    /// Whose flows the kernel may still lead elsewhere.
+    /// Frontends whose flows the kernel may still send elsewhere.
     misled: Listeners,
     is_retired: bool,
     conntrack_deletions: u64,
-    /// The counters when they were last looked at.
+    /// Counters at the last check.
     counted: RelayCounters,
 }
 
 type Accounts = BTreeMap<(ServiceKey, Protocol, Target), Arc<Account>>;
 
 impl UserspaceBackend {
-    /// Opens the backend in the network namespace of the calling thread, where its own threads will be. Raises the
-    /// limit of open files as far as it may be. Programs nothing. `mark_bit` is the packet mark of the capture rules.
+    /// Opens the backend in the network namespace of the calling thread, in which its own threads will run.
+    /// Raises the limit of open files as far as permitted. Programs nothing. `mark_bit` is the packet mark of
+    /// the capture rules.
     ///
     /// # Errors
-    /// When the kernel gives no socket (which takes `CAP_NET_ADMIN`) or no thread.
+    /// Returns an error if the kernel denies a socket (`CAP_NET_ADMIN` is required) or a thread.
     pub fn open(mark_bit: u32, limits: Limits) -> Result<Self, KernelError> {
         let failed = |action: &str| {
             let action = action.to_owned();
@@ -131,13 +133,14 @@ impl UserspaceBackend {
         })
     }
 
-    /// What could not be carried since the backend was opened.
+    /// Returns the counters of rejected and failed traffic since the backend was opened.
     #[must_use]
     pub fn relay_counters(&self) -> RelayCounters {
         self.shared.tally.read()
     }
 
-    /// Leaves the rules to another relay that has taken them over: takes no new connection, touches nothing of the kernel's.
+    /// Leaves the rules to another relay that has taken them over: accepts no new connection, does not touch
+    /// the kernel.
     pub fn resign(&mut self) {
         for relay in self.services.values().flat_map(BTreeMap::values) {
             relay.closing.cancel();
@@ -145,10 +148,10 @@ impl UserspaceBackend {
         self.is_retired = true;
     }
 
-    /// Removes the rules, once, and takes no new connection; answers how many kernel objects went.
+    /// Removes the rules, once, and accepts no new connection. Returns the number of removed kernel objects.
     ///
     /// # Errors
-    /// When the kernel refuses; then everything goes on.
+    /// Returns an error if the kernel rejects the removal; the backend then continues to serve.
     pub fn withdraw(&mut self) -> Result<u64, KernelError> {
         if self.is_retired {
             return Ok(0);
@@ -159,7 +162,7 @@ impl UserspaceBackend {
         Ok(objects)
     }
 
-    /// Whether there is no connection and no flow.
+    /// Returns true if there are no connections and no flows.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         let Shared { limits, connections, flows, .. } = &*self.shared;
@@ -174,7 +177,7 @@ impl UserspaceBackend {
         }
     }
 
-    /// Says when limits were met.
+    /// Logs a warning if limits were reached.
     fn warn_of_limits(&mut self) {
         let counters = self.relay_counters();
         let RelayCounters { connections_refused, flows_refused, .. } = counters;
@@ -186,7 +189,7 @@ impl UserspaceBackend {
                 connections_max,
                 flows_refused,
                 flows_max,
-                "the relay is full: connections or flows were refused"
+                "the relay is full: connections or flows were rejected"
             );
         }
     }
@@ -213,7 +216,7 @@ impl Dataplane for UserspaceBackend {
         self.capture.is_disturbed()
     }
 
-    /// Listeners come before the rules that lead to them, and go after them.
+    /// Creates listeners before the rules that redirect to them, and closes them after.
     fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass {
         let services = self.in_scope(desired, scope);
         if *scope == Scope::Everything {
@@ -271,8 +274,8 @@ impl Dataplane for UserspaceBackend {
 
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
         let mut traffic = Vec::with_capacity(self.accounts.len());
-        // Nobody else can count on an account that only this holds: it is read a last time, and then forgotten. Whether it is has to
-        // be known before it is read, or what is counted in between would be lost.
+        // An account with no other reference cannot change any more: it is read a last time and then dropped.
+        // The reference count must be checked before reading, or an increment in between would be lost.
         self.accounts.retain(|(service, protocol, target), account| {
             let is_used = Arc::get_mut(account).is_none();
             traffic.push(account.traffic(service.clone(), *protocol, *target));
@@ -336,14 +339,15 @@ impl Dataplane for UserspaceBackend {
 impl Drop for UserspaceBackend {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Waiting for tasks is not possible where the agent drops its backend, and they have nothing to finish.
+            // The agent drops its backend where it cannot wait for tasks, and the tasks have nothing to
+            // finish.
             runtime.shutdown_background();
         }
     }
 }
 
-/// Every connection takes two descriptors, and the usual limit of a shell is 1024. What is not granted shows as pauses in
-/// accepting.
+/// Raises the limit of open files. Every connection takes two descriptors, and the usual soft limit is 1024.
+/// If the limit is reached, accepting pauses.
 fn raise_file_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
         if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) }

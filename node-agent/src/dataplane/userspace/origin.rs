@@ -1,5 +1,5 @@
-//! Where a client wanted to go before the capture rules brought it here, as the kernel's connection tracking knows it.
-//! What comes to a listener without having been captured is found out here.
+//! Original destination of captured connections, from connection tracking. Detects traffic that reached a
+//! listener without having been captured.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,10 +24,10 @@ use tokio::net::TcpStream;
 use super::tracking::{self, Entry, Flow};
 use crate::netlink::socket::Netlink;
 
-/// UDP frontends, each with the ports of its listeners: none when it is gone.
+/// UDP frontends, each with the ports of its listeners; empty for a removed frontend.
 pub(super) type Listeners = BTreeMap<Frontend, BTreeSet<Port>>;
 
-/// Where a captured connection was made to.
+/// Returns the original destination of a captured connection.
 pub(super) fn of_stream(stream: &TcpStream) -> Option<SocketAddr> {
     if stream.local_addr().ok()?.is_ipv4() {
         let address = getsockopt(stream, sockopt::OriginalDst).ok()?;
@@ -40,7 +40,8 @@ pub(super) fn of_stream(stream: &TcpStream) -> Option<SocketAddr> {
     }
 }
 
-/// Where the flow was sent to that arrives at `local` from `client`; `None` when the kernel knows no such flow.
+/// Returns the original destination of the flow from `client` that arrives at `local`; `None` if the kernel
+/// tracks no such flow.
 pub(super) fn of_flow(
     netlink: &mut Netlink,
     local: SocketAddr,
@@ -60,10 +61,11 @@ pub(super) fn of_flow(
     }
 }
 
-/// Forgets the UDP flows of frontends that go anywhere but to their listeners: to those of an earlier process, or past
-/// them because they began before there were rules. Their next datagram is captured anew. Answers how many.
+/// Deletes the UDP flows of frontends that do not go to their current listeners: flows to listeners of an
+/// earlier process, or flows older than the rules. Their next datagram is captured again. Returns the number
+/// of deleted flows.
 ///
-/// The cost is one walk of the kernel's table, whatever the number of listeners.
+/// Costs one walk of the conntrack table, regardless of the number of listeners.
 pub(super) fn forget_misled(netlink: &mut Netlink, listeners: &Listeners) -> io::Result<u64> {
     if listeners.is_empty() {
         return Ok(0);
@@ -75,7 +77,7 @@ pub(super) fn forget_misled(netlink: &mut Netlink, listeners: &Listeners) -> io:
         Ok(())
     })?;
     let errnos = netlink.ask(&misled, |_, _| Ok(()))?;
-    // An entry that went by itself in the meantime is refused, and that is as good.
+    // An entry that expired in the meantime yields an error, which is as good as a deletion.
     let deleted = errnos.iter().filter(|errno| **errno == 0).count();
     Ok(u64::try_from(deleted).unwrap_or(u64::MAX))
 }

@@ -1,7 +1,8 @@
-//! What a pass would change, without one: the capture rules by the backend that writes them, the listeners by what they
-//! would be told.
+//! Preview of a pass: the capture rules by the backend that writes them, the listeners by their
+//! configuration.
 //!
-//! A listener that is yet to come has no port: the kernel gives it one that is free. In the lines of the rules it is `?`.
+//! A listener that does not exist yet has no port, because the kernel will assign a free one. Its port is
+//! shown as `?` in the lines of the rules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,17 +23,19 @@ use super::{
 };
 use crate::dataplane::{Dataplane as _, Desired, DesiredProgram, KernelError, Scope};
 
-/// What stands for a port that is not known.
+/// Placeholder for an unknown port.
 const UNKNOWN_PORT: &str = "?";
 
-/// Ports that stand for those of listeners to come, each for one, and for none that is there.
+/// Ports that stand for those of future listeners, distinct from each other and from those of existing
+/// listeners.
 struct StandIns {
     used: BTreeSet<u16>,
     given: BTreeSet<u16>,
 }
 
 impl UserspaceBackend {
-    /// The lines of the rules and of the listeners that would go and come; `None` when the rules cannot be previewed.
+    /// Returns the lines of the rules and listeners that a pass would remove and add; `None` if the rules
+    /// cannot be previewed.
     pub(super) fn previewed(
         &mut self,
         desired: &Desired,
@@ -72,7 +75,7 @@ impl UserspaceBackend {
         Ok(Some(changes))
     }
 
-    /// What all listeners do, line by line, each with its place in a preview.
+    /// Returns the configuration lines of all listeners, each with its place in a preview.
     #[must_use]
     pub fn listing(&self) -> BTreeSet<(String, String)> {
         let lines = |service| self.lines_of(service).into_iter().map(move |line| (place(service), line));
@@ -84,7 +87,7 @@ impl UserspaceBackend {
         relays.flat_map(|(id, relay)| listing::of(*id, &relay.told())).collect()
     }
 
-    /// The program of the rules, with a port that stands for that of each new listener.
+    /// Returns the program of the rules, with a stand-in port for each new listener.
     fn lowered_with(&self, stand_ins: &mut StandIns, service: &ServiceKey, program: &Program) -> Program {
         let known = self.services.get(service);
         let mut port = |id: &RelayId| match known.and_then(|relays| relays.get(id)) {
@@ -102,18 +105,19 @@ impl UserspaceBackend {
     }
 }
 
-/// Where the lines of a Service's listeners are listed. Of Services that ask for the same frontend each has one, and the
-/// rules lead to one of them.
+/// Returns the place of the lines of a Service's listeners. If several Services claim the same frontend, each
+/// has a listener, and the rules redirect to one of them.
 fn place(service: &ServiceKey) -> String {
     format!("relay {service}")
 }
 
-/// The networks of the capture rules: everything is masqueraded, because it is the relay that connects.
+/// Returns the networks of the capture rules, without masqueraded sources: the relay itself connects to the
+/// targets.
 pub(super) fn captured(networks: &Networks) -> Networks {
     Networks { masquerade_sources: BTreeSet::new(), ..networks.clone() }
 }
 
-/// What the listeners of a program would do.
+/// Returns the configuration lines of the listeners of a program.
 fn wanted_lines(program: &Program) -> Vec<String> {
     let relays = desired::relays(program).into_iter();
     let told = |(id, targets): (RelayId, model::program::Targets)| {
@@ -131,7 +135,7 @@ fn wanted_lines(program: &Program) -> Vec<String> {
 }
 
 impl StandIns {
-    /// A port that stands for a listener to come; `None` when there is no number left, as there would be no port.
+    /// Returns a stand-in port for a future listener; `None` if all numbers are in use.
     fn give(&mut self) -> Option<Port> {
         let lowest = self.given.first().copied().unwrap_or(u16::MAX);
         let free = (1..=lowest).rev().find(|port| !self.used.contains(port) && !self.given.contains(port))?;
@@ -139,7 +143,7 @@ impl StandIns {
         Port::new(free)
     }
 
-    /// Takes a port that stands for another out of the end of a line.
+    /// Replaces a stand-in port at the end of a line by the placeholder.
     fn hide(&self, line: &mut String) {
         let Some((head, last)) = line.rsplit_once(" . ") else { return };
         if last.parse().is_ok_and(|port| self.given.contains(&port)) {

@@ -1,5 +1,5 @@
-//! One listener's state: its targets, who is on them, and when they are cut. Shared by the backend, which changes it, and
-//! the tasks that carry connections.
+//! State of one listener: its targets, their connections, and deadlines. Shared by the backend, which changes
+//! it, and the tasks that forward traffic.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,36 +28,36 @@ use tokio_util::sync::CancellationToken;
 use super::{balance::Balancer, desired::Policy, failures::Failures, listing::Told};
 use crate::{dataplane::Traffic, netlink::socket::Netlink};
 
-/// How much a relay may hold, and how patient it is.
+/// Capacity limits and timeouts of a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// TCP connections at one time; each takes two descriptors and buffers of the kernel's.
+    /// Maximum number of TCP connections; each takes two descriptors and kernel buffers.
     pub connections_max: usize,
-    /// UDP flows at one time; each takes a descriptor.
+    /// Maximum number of UDP flows; each takes a descriptor.
     pub flows_max: usize,
-    /// How long a UDP flow may be silent in both directions.
+    /// Idle timeout of a UDP flow, in both directions.
     pub flow_idle: Duration,
 }
 
 impl Default for Limits {
-    /// Room for 16,384 connections and 8,192 flows. Flows live as long as the kernel by default remembers one that was
-    /// never answered (`nf_conntrack_udp_timeout`): an answer that comes later could not be translated back.
+    /// 16,384 connections and 8,192 flows. The idle timeout of flows equals the kernel's default for
+    /// unreplied flows (`nf_conntrack_udp_timeout`), because a later response could not be translated back.
     fn default() -> Self {
         Self { connections_max: 16_384, flows_max: 8_192, flow_idle: Duration::from_secs(30) }
     }
 }
 
-/// What all listeners of one backend share.
+/// State shared by all listeners of one backend.
 pub(super) struct Shared {
     pub(super) limits: Limits,
     pub(super) connections: Arc<Semaphore>,
     pub(super) flows: Arc<Semaphore>,
-    /// Asks the kernel's connection tracking where captured datagrams were sent to.
+    /// Queries connection tracking for the original destination of captured datagrams.
     pub(super) netlink: Mutex<Netlink>,
     pub(super) tally: RelayTally,
 }
 
-/// What went wrong, and how often.
+/// Counters of failures and rejections.
 #[derive(Debug, Default)]
 pub(super) struct RelayTally {
     pub(super) connections_refused: AtomicU64,
@@ -68,18 +68,18 @@ pub(super) struct RelayTally {
     pub(super) datagrams_dropped: AtomicU64,
 }
 
-/// What relays could not carry since the backend was opened.
+/// Snapshot of the counters since the backend was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RelayCounters {
-    /// Connections refused because there were too many.
+    /// Connections rejected at the limit.
     pub connections_refused: u64,
-    /// UDP flows dropped because there were too many.
+    /// UDP flows dropped at the limit.
     pub flows_refused: u64,
-    /// Connections and flows that came to a listener without being captured.
+    /// Connections and flows that reached a listener without being captured.
     pub strays: u64,
-    /// Attempts at another target after one did not answer.
+    /// Attempts at another target after one did not respond.
     pub retries: u64,
-    /// Connections and flows that no target took.
+    /// Connections and flows without any responding target.
     pub unplaced: u64,
     /// Datagrams dropped because a queue was full.
     pub datagrams_dropped: u64,
@@ -99,16 +99,16 @@ impl RelayTally {
     }
 }
 
-/// Adds one.
+/// Increments a counter.
 pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What went to one target of one Service, through whichever listener.
+/// Traffic of one target of one Service, over all listeners.
 #[derive(Debug, Default)]
 pub(super) struct Account {
     pub(super) connections: AtomicU64,
-    /// Datagrams; nothing is known about the packets of a TCP connection.
+    /// Datagrams; the packets of a TCP connection cannot be counted.
     pub(super) packets: AtomicU64,
     pub(super) bytes: AtomicU64,
     pub(super) active: AtomicU64,
@@ -136,12 +136,12 @@ impl Account {
     }
 }
 
-/// One target at one listener.
+/// One target of one listener.
 #[derive(Debug)]
 pub(super) struct Seat {
     pub(super) target: Target,
     pub(super) account: Arc<Account>,
-    /// Ends what is established here.
+    /// Terminates the established connections.
     pub(super) cut: CancellationToken,
     active: AtomicU64,
 }
@@ -152,7 +152,7 @@ impl Seat {
     }
 }
 
-/// A connection or flow on a seat, from the choice to its end.
+/// A connection or flow assigned to a seat, from the selection to its end.
 pub(super) struct Placed {
     pub(super) seat: Arc<Seat>,
     pub(super) address: SocketAddr,
@@ -176,13 +176,13 @@ impl Drop for Placed {
     }
 }
 
-/// One listener.
+/// State of one listener.
 pub(super) struct Relay {
     pub(super) frontend: Frontend,
-    /// Where it listens.
+    /// Port of the listener.
     pub(super) port: Port,
     pub(super) shared: Arc<Shared>,
-    /// No new connections are wanted.
+    /// Cancelled when no new connections are wanted.
     pub(super) closing: CancellationToken,
     state: Mutex<State>,
 }
@@ -190,24 +190,24 @@ pub(super) struct Relay {
 struct State {
     balancer: Balancer,
     seats: BTreeMap<Target, Arc<Seat>>,
-    /// Targets that are gone and may have connections, with the time at which these are cut.
+    /// Removed targets that may still have connections, with the deadline.
     leaving: BTreeMap<Target, (Arc<Seat>, Option<Instant>)>,
-    /// Targets that drain because that was asked for.
+    /// Targets that drain on request of the user.
     draining: BTreeSet<Target>,
     proxy_protocol: Option<ProxyProtocol>,
     removal: Removal,
 }
 
-/// What a relay should do.
+/// Wanted configuration of a listener.
 pub(super) struct Orders<'a> {
     pub(super) targets: &'a Targets,
-    /// Targets that new connections may not be given, but established ones may keep.
+    /// Targets that receive no new connections, but may keep established ones.
     pub(super) tolerated: BTreeSet<Target>,
     pub(super) policy: Policy,
     pub(super) affinity_seconds: Option<u32>,
     pub(super) proxy_protocol: Option<ProxyProtocol>,
     pub(super) removal: Removal,
-    /// Targets whose connections may finish whatever the removal policy says, with the time at which they are cut.
+    /// Targets whose connections may finish regardless of the removal policy, with the deadline.
     pub(super) leaving: BTreeMap<Target, Option<Instant>>,
 }
 
@@ -224,13 +224,13 @@ impl Relay {
         Self { frontend, port, shared, closing: CancellationToken::new(), state: Mutex::new(state) }
     }
 
-    /// What it was told last.
+    /// Returns the current configuration.
     pub(super) fn told(&self) -> Told {
         let State { balancer, proxy_protocol, .. } = &*self.lock();
         balancer.told(*proxy_protocol)
     }
 
-    /// Whether a connection to this address is one that the capture rules bring here.
+    /// Returns true if the capture rules redirect connections to this address to this listener.
     pub(super) fn answers(&self, original: SocketAddr) -> bool {
         let is_destination = match self.frontend.destination {
             Destination::Address(address) => address == original.ip(),
@@ -242,8 +242,8 @@ impl Relay {
         is_destination && port.is_some_and(|port| self.frontend.ports.contains(port))
     }
 
-    /// Takes over what should be, and cuts or lets go what is on targets that are gone. `account` answers the account of
-    /// a target. Answers whether [`Relay::keep_up`] has something to do.
+    /// Applies the wanted configuration, and terminates or releases the connections of removed targets.
+    /// `account` returns the account of a target. Returns true if [`Relay::keep_up`] has work to do.
     pub(super) fn follow(
         &self,
         orders: &Orders<'_>,
@@ -255,7 +255,7 @@ impl Relay {
         balancer.update(orders.policy, orders.targets, orders.affinity_seconds);
         (*proxy_protocol, *removal) = (orders.proxy_protocol, orders.removal);
         for target in orders.targets.keys() {
-            // One that has been cut is of no use to new connections.
+            // A seat whose connections were terminated cannot be reused.
             let returned =
                 leaving.remove(target).map(|(seat, _)| seat).filter(|seat| !seat.cut.is_cancelled());
             seats
@@ -268,7 +268,8 @@ impl Relay {
             let removal = if is_tolerated { Removal::Keep } else { self.effective(orders.removal) };
             leave(leaving, seat, removal, now);
         }
-        // What drained and is gone now follows the policy; what drains has the time that was asked for last.
+        // A target that drained and is now removed follows the removal policy; a draining one gets the latest
+        // deadline.
         for target in draining.extract_if(.., |target| !self.drains(orders, target)) {
             if let Some((seat, _)) = leaving.remove(&target) {
                 leave(leaving, seat, self.effective(orders.removal), now);
@@ -284,8 +285,8 @@ impl Relay {
         !leaving.is_empty()
     }
 
-    /// Ends everything by the removal policy, because the frontend is gone. New connections are no longer placed.
-    /// Answers whether [`Relay::keep_up`] has something to do.
+    /// Ends all connections according to the removal policy, because the frontend was removed. New
+    /// connections are not assigned any more. Returns true if [`Relay::keep_up`] has work to do.
     pub(super) fn dissolve(&self, now: Instant) -> bool {
         let mut state = self.lock();
         let State { balancer, seats, leaving, removal, .. } = &mut *state;
@@ -297,7 +298,7 @@ impl Relay {
         !leaving.is_empty()
     }
 
-    /// Cuts what is due; answers whether anything is left to watch.
+    /// Terminates connections past their deadline. Returns true if any are left to watch.
     pub(super) fn keep_up(&self, now: Instant) -> bool {
         let leaving = &mut self.lock().leaving;
         for (seat, deadline) in leaving.values() {
@@ -309,7 +310,7 @@ impl Relay {
         !leaving.is_empty()
     }
 
-    /// Chooses a target for a client that connected to `original`.
+    /// Selects a target for a client that connected to `original`.
     pub(super) fn place(
         &self,
         client: SocketAddr,
@@ -325,7 +326,7 @@ impl Relay {
         Some(Placed::new(seat, original, *proxy_protocol))
     }
 
-    /// Whether connections to a target may finish because that was asked for.
+    /// Returns true if connections to a target may finish on request of the user.
     fn drains(&self, orders: &Orders<'_>, target: &Target) -> bool {
         match self.frontend.protocol {
             Protocol::Tcp => orders.leaving.contains_key(target),
@@ -333,12 +334,12 @@ impl Relay {
         }
     }
 
-    /// The targets that a new connection can be given.
+    /// Returns the targets available to new connections.
     pub(super) fn targets(&self) -> BTreeMap<Target, Weight> {
         self.lock().balancer.targets()
     }
 
-    /// A datagram has no connection that could be finished: flows move at once.
+    /// Datagrams belong to no connection that could finish, so flows move at once.
     const fn effective(&self, removal: Removal) -> Removal {
         match self.frontend.protocol {
             Protocol::Tcp => removal,

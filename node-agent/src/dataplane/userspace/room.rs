@@ -1,17 +1,17 @@
-//! Room for what is received: of the thread, because a read that does not wait needs it only until it is over.
+//! Receive buffer per thread. A non-blocking read needs the buffer only during the call.
 //!
-//! A flow or a connection that waits holds none; what has to be kept is copied, as long as it is.
+//! Waiting flows and connections hold no buffer; bytes that must be kept are copied at their actual size.
 
 use std::cell::Cell;
 
-/// The longest datagram, and the longest piece of a stream.
+/// Maximum size of a datagram and of a chunk of a stream, in bytes.
 const ROOM_BYTES: usize = 64 << 10;
 
 thread_local! {
     static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Lends the room of this thread. Who has it and asks again gets another.
+/// Lends the buffer of this thread. A nested call gets a new one.
 pub(super) fn lend<R>(receive: impl FnOnce(&mut [u8]) -> R) -> R {
     let mut room = ROOM.take();
     room.resize(ROOM_BYTES, 0);

@@ -1,4 +1,5 @@
-//! TCP: accept, find a target that answers, and carry bytes both ways until both have said all.
+//! TCP: accepts connections, connects to a target that responds, and forwards bytes in both directions until
+//! both sides have closed.
 
 use std::{
     collections::BTreeSet,
@@ -32,14 +33,15 @@ use super::{
     room, wire,
 };
 
-/// Connections that the kernel holds until they are accepted.
+/// Size of the accept queue in the kernel.
 pub(super) const BACKLOG: u32 = 4096;
-/// How long a listener goes on after its rules are gone: connections that were captured before may still be arriving.
+/// Time for which a listener keeps accepting after its rules were removed, for connections that were captured
+/// before.
 pub(super) const CLOSING_GRACE: Duration = Duration::from_secs(1);
-/// How long to wait when the process has no descriptor left for a connection that waits.
+/// Pause when the process has no descriptor left for a waiting connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-/// How long targets that do not answer are waited for, one after the other: short first, so that one dead target costs
-/// little; longer in the end, so that slow ones are reached.
+/// Connect timeouts of successive attempts. The first ones are short, so that one dead target costs little;
+/// the later ones are longer, so that slow targets are reached.
 const PATIENCE: [Duration; 6] = [
     Duration::from_millis(250),
     Duration::from_millis(500),
@@ -48,14 +50,14 @@ const PATIENCE: [Duration; 6] = [
     Duration::from_secs(2),
     Duration::from_secs(2),
 ];
-/// Targets tried for one connection, those that refuse at once included.
+/// Maximum number of targets tried for one connection, including those that refuse at once.
 const TRIES_MAX: usize = 32;
-/// Silence after which a peer is asked whether it is still there, so that vanished ones free their place.
+/// Idle time after which keepalive probes are sent, so that connections of vanished peers are freed.
 const KEEPALIVE_IDLE_SECS: u32 = 300;
-/// How long the kernel has to deliver what a target said before the client is told that the target broke off.
+/// Time for the kernel to deliver the last bytes of a target before the client receives the reset.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// Accepts until the listener is not wanted any more.
+/// Accepts connections until the listener is closed.
 pub(super) async fn accept(relay: Arc<Relay>, listener: TcpListener) {
     let mut closing = pin!(async {
         relay.closing.cancelled().await;
@@ -93,7 +95,7 @@ async fn serve(relay: &Relay, mut client: TcpStream, peer: SocketAddr) {
         count(&relay.shared.tally.unplaced);
         return reset(&client);
     };
-    // One that refuses is closed already, and that shows by itself.
+    // An error means that the target has already closed the connection, which the first read detects.
     let _closed = prepare(&target);
     count(&placed.seat.account.connections);
     let header = placed.proxy_protocol.map(|version| wire::header(version, Protocol::Tcp, peer, original));
@@ -122,7 +124,7 @@ async fn serve(relay: &Relay, mut client: TcpStream, peer: SocketAddr) {
     }
 }
 
-/// Connects to one target after the other until one answers.
+/// Connects to one target after the other until one responds.
 async fn connect(relay: &Relay, client: SocketAddr, original: SocketAddr) -> Option<(TcpStream, Placed)> {
     let (mut refused, mut silent) = (BTreeSet::new(), BTreeSet::new());
     let mut patience = PATIENCE.into_iter();
@@ -158,19 +160,19 @@ async fn connect(relay: &Relay, client: SocketAddr, original: SocketAddr) -> Opt
     None
 }
 
-/// How a connection ended.
+/// End of a connection.
 enum End {
-    /// Both sides have said all.
+    /// Both sides have closed.
     Finished,
-    /// The client broke off.
+    /// The client has reset the connection.
     ClientGone,
-    /// The target broke off.
+    /// The target has reset the connection.
     TargetGone,
-    /// It was ended from here.
+    /// The relay has terminated the connection.
     Cut,
 }
 
-/// Which side of a direction broke off.
+/// Side of a direction that has failed.
 enum Broken {
     Source,
     Sink,
@@ -189,7 +191,7 @@ async fn carry(client: &mut TcpStream, target: &mut TcpStream, bytes: &AtomicU64
                 match ended {
                     Ok(()) => {}
                     Err(Broken::Source) => return End::ClientGone,
-                    // What it said before it broke off is still to be read.
+                    // Bytes sent by the target before its reset must still be read.
                     Err(Broken::Sink) => target_is_deaf = true,
                 }
             }
@@ -206,7 +208,8 @@ async fn carry(client: &mut TcpStream, target: &mut TcpStream, bytes: &AtomicU64
     if target_is_deaf { End::TargetGone } else { End::Finished }
 }
 
-/// Moves bytes until the source has said all, then says so to the sink. Nothing is read while the sink takes nothing.
+/// Forwards bytes until the source closes, then closes the sink. Does not read while the sink does not accept
+/// data.
 async fn pump(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, bytes: &AtomicU64) -> Result<(), Broken> {
     while let Some(left) =
         poll_fn(|context| room::lend(|room| poll_move(context, from, to, room, bytes))).await?
@@ -216,8 +219,8 @@ async fn pump(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, bytes: &AtomicU64
     to.shutdown().await.map_err(|_| Broken::Sink)
 }
 
-/// Waits until the source says something, and gives the sink of it what that takes at once. Answers what is left and has to be kept,
-/// or nothing when the source has said all.
+/// Waits for data from the source, and writes as much of it to the sink as the sink accepts at once. Returns
+/// the remaining bytes, or `None` at the end of the stream.
 fn poll_move(
     context: &mut Context<'_>,
     from: &mut ReadHalf<'_>,
@@ -233,7 +236,7 @@ fn poll_move(
     if said.is_empty() {
         return Poll::Ready(Ok(None));
     }
-    // Before anybody can have it: who asks what was carried after an answer finds it.
+    // Count before forwarding, so that a reader who has seen the reply also sees its bytes in the counter.
     bytes.fetch_add(u64::try_from(said.len()).unwrap_or_default(), Ordering::Relaxed);
     let taken = match Pin::new(to).poll_write(context, said) {
         Poll::Ready(Ok(taken)) => taken,
@@ -243,15 +246,16 @@ fn poll_move(
     Poll::Ready(Ok(Some(said[taken..].to_vec())))
 }
 
-/// Small packets leave at once, and vanished peers are found. What a listener is told is true of all that it accepts.
+/// Disables Nagle's algorithm and enables keepalive. Options of a listener are inherited by accepted
+/// connections.
 pub(super) fn prepare(socket: &impl AsFd) -> io::Result<()> {
     setsockopt(socket, sockopt::TcpNoDelay, &true)?;
-    // Before there are questions, because a change of it would begin their time anew.
+    // Set before keepalive is enabled, because a later change would restart the timer.
     setsockopt(socket, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_SECS)?;
     Ok(setsockopt(socket, sockopt::KeepAlive, &true)?)
 }
 
-/// Makes the coming close a reset.
+/// Makes the next close send a reset.
 fn reset(stream: &TcpStream) {
     let _closed = stream.set_zero_linger();
 }

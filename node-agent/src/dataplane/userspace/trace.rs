@@ -1,4 +1,4 @@
-//! A packet followed on from the capture rules through the listener that takes it.
+//! Continuation of a packet trace from the capture rules through the listener.
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
@@ -10,7 +10,7 @@ use model::{
 use super::{desired::RelayId, relay::Relay};
 use crate::dataplane::trace::Recorder;
 
-/// Puts what a listener does with a connection in the place of its being handed to the listener.
+/// Replaces each end at a listener by the listener's treatment of the connection.
 pub(super) fn go_on(
     captured: Traced,
     packet: &Packet,

@@ -1,4 +1,4 @@
-//! The messages of the kernel's connection tracking that a relay needs (`linux/netfilter/nfnetlink_conntrack.h`). Pure.
+//! ctnetlink messages for the relay (`linux/netfilter/nfnetlink_conntrack.h`). Pure.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -18,22 +18,22 @@ use crate::{
 /// One direction of a tracked flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flow {
-    /// Who sends.
+    /// Sender.
     pub(super) source: SocketAddr,
-    /// Who receives.
+    /// Receiver.
     pub(super) destination: SocketAddr,
 }
 
 /// A tracked flow.
 pub(super) struct Entry<'a> {
-    /// As the client sends.
+    /// Direction from the client.
     pub(super) original: Flow,
-    /// As it is answered.
+    /// Direction of the replies.
     pub(super) reply: Flow,
     shown: Shown<'a>,
 }
 
-/// Asks for the UDP flow that is answered from `local` to `client`.
+/// Requests the UDP flow whose replies go from `local` to `client`.
 pub(super) fn get_by_reply(local: SocketAddr, client: SocketAddr) -> Message {
     let addresses = match (local.ip(), client.ip()) {
         (IpAddr::V4(local), IpAddr::V4(client)) => {
@@ -59,13 +59,13 @@ pub(super) fn get_by_reply(local: SocketAddr, client: SocketAddr) -> Message {
     message(GET, uapi::NLM_F_ACK, family, Attributes::default().nested(CTA_TUPLE_REPLY, &tuple))
 }
 
-/// Asks for every flow.
+/// Requests all flows.
 pub(super) fn dump() -> Message {
     message(GET, uapi::NLM_F_DUMP, 0, Attributes::default())
 }
 
 impl<'a> Entry<'a> {
-    /// `None` when the message shows no flow between ports.
+    /// Parses an entry; `None` if the flow has no ports.
     pub(super) fn parse(answer: &Received<'a>) -> Result<Option<Self>, Malformed> {
         let shown = Shown::parse(answer)?;
         let flows = flow(&shown.original).zip(flow(&shown.reply));
@@ -76,7 +76,7 @@ impl<'a> Entry<'a> {
         self.shown.original.protocol == Protocol::Udp.number()
     }
 
-    /// The request that forgets the flow.
+    /// Builds the request that deletes the flow.
     pub(super) fn deletion(&self) -> Message {
         self.shown.deletion()
     }

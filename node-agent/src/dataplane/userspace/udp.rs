@@ -1,6 +1,6 @@
-//! UDP: one flow per client, each with a task and a socket of its own. A flow ends when it is silent for long, when its
-//! target goes, or when nobody takes it; the client's next datagram begins another. A target that goes may answer what it was asked
-//! last, and what has not reached it goes to another.
+//! UDP: one flow per client, each with its own task and socket. A flow ends after its idle timeout, when its
+//! target is removed, or when no target accepts it; the client's next datagram starts a new flow. A removed
+//! target may still respond to the last request, and undelivered datagrams go to another target.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,17 +32,17 @@ use super::{
     wire,
 };
 
-/// Datagrams of one client that wait for its flow; more are dropped, as a full socket buffer would.
+/// Maximum number of queued datagrams of one client; more are dropped, as by a full socket buffer.
 const QUEUE_MAX: usize = 64;
-/// How long an answer may take that was asked for just before the target went.
+/// Time for the response to a request sent just before the target was removed.
 const LAST_ANSWER_TIME: Duration = Duration::from_secs(1);
-/// Targets tried for a flow that nobody has answered.
+/// Maximum number of targets tried for a flow without any response.
 const TRIES_MAX: usize = 8;
 
-/// A datagram as it arrived.
+/// A received datagram.
 struct Arrival {
     client: SocketAddr,
-    /// The address of this node that it was brought to; answers have to come from there.
+    /// Local destination address of the datagram; responses must be sent from there.
     local: LocalAddress,
     datagram: Vec<u8>,
 }
@@ -50,13 +50,13 @@ struct Arrival {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct LocalAddress {
     ip: IpAddr,
-    /// Which interface, as link-local addresses need it.
+    /// Interface index, required for link-local addresses.
     interface: u32,
 }
 
 type Flows = BTreeMap<(SocketAddr, LocalAddress), mpsc::Sender<Vec<u8>>>;
 
-/// Gives arriving datagrams to their flows until the listener is not wanted any more.
+/// Dispatches received datagrams to their flows until the listener is closed.
 pub(super) async fn receive(relay: Arc<Relay>, socket: UdpSocket) {
     let socket = Arc::new(socket);
     let mut closing = pin!(async {
@@ -69,7 +69,7 @@ pub(super) async fn receive(relay: Arc<Relay>, socket: UdpSocket) {
         tokio::select! {
             () = &mut closing => return,
             _ = sweep.tick() => flows.retain(|_, flow| !flow.is_closed()),
-            // An error is that of an earlier answer to a client that is gone.
+            // An error belongs to an earlier response to a client that is gone.
             arrival = socket.async_io(Interest::READABLE, || receive_from(&socket)) => {
                 let Ok(arrival) = arrival else { continue };
                 deliver(&relay, &socket, &mut flows, arrival);
@@ -115,10 +115,10 @@ fn deliver(relay: &Arc<Relay>, socket: &Arc<UdpSocket>, flows: &mut Flows, arriv
     tokio::spawn(flow.run());
 }
 
-/// What one client says to one frontend.
+/// Traffic of one client to one frontend.
 struct Flow {
     relay: Arc<Relay>,
-    /// The listener, which answers.
+    /// Socket of the listener, from which responses are sent.
     socket: Arc<UdpSocket>,
     client: SocketAddr,
     local: LocalAddress,
@@ -127,13 +127,13 @@ struct Flow {
     permit: OwnedSemaphorePermit,
 }
 
-/// Why a flow left its target.
+/// Reason for which a flow left its target.
 enum Left {
-    /// It is over.
+    /// The flow has ended.
     Over,
-    /// The target refused before it ever answered; this was sent to it last.
+    /// The target rejected the flow before any response; contains the last datagram.
     Refused(Vec<u8>),
-    /// The target went, and owes no answer.
+    /// The target was removed, and no response is pending.
     Gone,
 }
 
@@ -149,10 +149,10 @@ impl Flow {
             match self.carry(&placed, unanswered.take()).await {
                 Ok(Left::Over) => return drop(self.permit),
                 Ok(Left::Refused(datagram)) => unanswered = Some(datagram),
-                // What has come for it meanwhile goes elsewhere.
+                // Datagrams received meanwhile go to another target.
                 Ok(Left::Gone) if !self.from_client.is_empty() => continue,
                 Ok(Left::Gone) => return drop(self.permit),
-                // No socket to send from is like nobody to send to.
+                // A failure to open the socket counts as an unreachable target.
                 Err(_) => {}
             }
             refused.insert(placed.seat.target);
@@ -161,7 +161,7 @@ impl Flow {
         drop(self.permit);
     }
 
-    /// Carries datagrams both ways. `unanswered` was said to a target that refused it.
+    /// Forwards datagrams in both directions. `unanswered` is a datagram that another target rejected.
     async fn carry(&mut self, placed: &Placed, unanswered: Option<Vec<u8>>) -> io::Result<Left> {
         let any: IpAddr = match IpFamily::of(placed.address.ip()) {
             IpFamily::V4 => Ipv4Addr::UNSPECIFIED.into(),
@@ -173,7 +173,7 @@ impl Flow {
         let mut idle = pin!(sleep(idle_time));
         count(&placed.seat.account.connections);
         let (mut last, mut is_answered) = (Vec::new(), false);
-        // Whether something was said to the target after its last answer.
+        // True if a datagram was sent to the target after its last response.
         let mut is_owed = false;
         if let Some(datagram) = unanswered {
             self.forward(&target, placed, &datagram).await?;
@@ -185,7 +185,7 @@ impl Flow {
                     if !is_owed {
                         return Ok(Left::Gone);
                     }
-                    // What the client says from now on begins another flow.
+                    // Further datagrams of the client start a new flow.
                     self.from_client.close();
                     if let Ok(Ok(answer)) = timeout(LAST_ANSWER_TIME, receive_answer(&target)).await {
                         self.answer(placed, &answer).await;
@@ -222,7 +222,8 @@ impl Flow {
         }
     }
 
-    /// A refusal of an earlier datagram can show here as well as at the next receive.
+    /// Sends a datagram to the target. The rejection of an earlier datagram may be reported here or at the
+    /// next receive.
     async fn forward(&self, target: &UdpSocket, placed: &Placed, datagram: &[u8]) -> io::Result<()> {
         let header = placed
             .proxy_protocol
@@ -249,7 +250,7 @@ impl Flow {
     }
 }
 
-/// Receives what a target says.
+/// Receives a datagram from a target.
 async fn receive_answer(target: &UdpSocket) -> io::Result<Vec<u8>> {
     let receive = |room: &mut [u8]| {
         let length = recv(target.as_raw_fd(), room, MsgFlags::MSG_DONTWAIT)?;
@@ -258,7 +259,7 @@ async fn receive_answer(target: &UdpSocket) -> io::Result<Vec<u8>> {
     target.async_io(Interest::READABLE, || room::lend(|room| receive(room))).await
 }
 
-/// Receives a datagram, and at which address. Never waits.
+/// Receives a datagram with its local address. Never blocks.
 fn receive_from(socket: &UdpSocket) -> io::Result<Arrival> {
     room::lend(|room| receive_into(socket, room))
 }
@@ -270,7 +271,7 @@ fn receive_into(socket: &UdpSocket, room: &mut [u8]) -> io::Result<Arrival> {
     let received = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut control), flags)?;
     let mut local = None;
     for message in received.cmsgs()? {
-        // The kernel's list of control messages is open.
+        // The kernel may add further control messages.
         #[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
         match message {
             ControlMessageOwned::Ipv4PacketInfo(info) => {

@@ -1,19 +1,20 @@
-//! The PROXY protocol (HAProxy's specification, versions 1 and 2): the header that tells a target who the client is.
+//! PROXY protocol (HAProxy's specification, versions 1 and 2): a header that conveys the client address to
+//! the target.
 
 use std::net::{IpAddr, SocketAddr};
 
 use model::kinds::service::{Protocol, ProxyProtocol};
 
-/// What begins every header of version 2.
+/// Signature of a version 2 header.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
-/// Version 2, and that somebody else is spoken for.
+/// Version 2, command PROXY.
 const VERSION_2_PROXY: u8 = 0x21;
 const FAMILY_INET: u8 = 0x10;
 const FAMILY_INET6: u8 = 0x20;
 const TRANSPORT_STREAM: u8 = 0x1;
 const TRANSPORT_DATAGRAM: u8 = 0x2;
 
-/// The header for a client and the address that it connected to, which are of one family.
+/// Encodes the header for a client and the address that it connected to. Both must be of the same family.
 #[must_use]
 pub fn header(
     version: ProxyProtocol,

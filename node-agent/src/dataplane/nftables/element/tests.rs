@@ -1,4 +1,4 @@
-//! Elements are read back as they were written, and whatever else comes is refused.
+//! Elements are read back as written; all other input is rejected.
 
 use model::program::Masquerade;
 use proptest::prelude::*;

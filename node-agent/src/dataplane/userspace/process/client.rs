@@ -1,12 +1,12 @@
-//! The agent's side of a relay process: a dataplane that asks it.
+//! Agent side of a relay process: a dataplane that forwards calls to it.
 //!
 //! ```text
 //! unlinked ──observe──▶ linked ──apply everything──▶ complete ──▶ predecessors resign
 //!    ▲                     │                            │
 //!    └──── connection lost, or the relay has left ──────┘
 //! ```
-//! Only a relay that has everything is told of single changes. What must not happen here: a predecessor that resigns
-//! while rules still lead to it.
+//! Single changes are only sent to a relay that has the complete state. Invariant: a predecessor does not
+//! resign while rules still redirect to it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,32 +43,33 @@ use crate::{
 
 const ASKING: &str = "asking the relay process";
 
-/// The userspace backend of the network namespace of the thread that opens and uses it, in another process.
+/// userspace backend in a separate process, for the network namespace of the thread that opens and uses it.
 pub struct RelayClient {
     relays: Relays,
     place: Place,
     mark: u32,
-    /// For the rules of relays that are gone.
+    /// Removes the rules of relays that are gone.
     capture: NftablesBackend,
     link: Option<Link>,
-    /// The process that was talked to last.
+    /// Process id of the last connected relay.
     own: Option<u32>,
-    /// Whether that has been started from here and was never complete: nobody needs it.
+    /// True if this client has started the process and it was never complete, so it can be discarded.
     is_tentative: bool,
-    /// Whether the rules are gone: retiring has only to wait.
+    /// True if the rules have been removed, so that retiring only has to wait.
     is_withdrawn: bool,
-    /// Processes whose place the own one takes when it is complete.
+    /// Processes that this client's relay replaces once it is complete.
     predecessors: BTreeSet<u32>,
-    /// Services whose rules may still lead to predecessors.
+    /// Services whose rules may still redirect to predecessors.
     behind: BTreeSet<ServiceKey>,
     counters: KernelCounters,
 }
 
 impl RelayClient {
-    /// Opens the backend; no process is looked for or started yet. `mark` is the packet mark of the capture rules.
+    /// Opens the backend, without connecting to or starting a process. `mark` is the packet mark of the
+    /// capture rules.
     ///
     /// # Errors
-    /// When the kernel gives no access.
+    /// Returns an error if the kernel denies access.
     pub fn open(relays: Relays, mark: u32) -> Result<Self, KernelError> {
         let capture = NftablesBackend::open(NftablesOptions { mark_bit: mark, table: TABLE })?;
         Ok(Self {
@@ -86,13 +87,13 @@ impl RelayClient {
         })
     }
 
-    /// The process that takes new connections for this backend, if one was met.
+    /// Returns the process that accepts new connections for this backend, if it has been connected.
     #[must_use]
     pub const fn process(&self) -> Option<u32> {
         self.own
     }
 
-    /// Finds the relay process that fits, or starts one.
+    /// Connects to a matching relay process, or starts one.
     fn connect(&mut self) -> io::Result<()> {
         self.place.make()?;
         let build = place::build(&self.relays.program)?;
@@ -112,7 +113,7 @@ impl RelayClient {
                 let pid = start::start(&self.relays, self.mark, !others.is_empty())?;
                 (self.own, self.is_tentative) = (Some(pid), true);
                 let greeted = frames::greet(&self.place, pid, Intent::Serve)?;
-                let (stream, _) = greeted.ok_or_else(|| io::Error::other("it ended at once"))?;
+                let (stream, _) = greeted.ok_or_else(|| io::Error::other("it exited at once"))?;
                 info!(pid, predecessors = ?others, "a relay process was started");
                 (pid, stream)
             }
@@ -122,7 +123,7 @@ impl RelayClient {
         Ok(())
     }
 
-    /// The relay processes that take new connections in this network namespace.
+    /// Returns the relay processes that accept new connections in this network namespace.
     fn active(&self) -> io::Result<Vec<(u32, UnixStream, Welcome)>> {
         let namespace = place::namespace()?;
         let mut active = Vec::new();
@@ -132,7 +133,7 @@ impl RelayClient {
                     active.push((pid, stream, welcome));
                 }
                 Ok(_) => {}
-                Err(error) => warn!(pid, %error, "a relay process does not answer"),
+                Err(error) => warn!(pid, %error, "a relay process does not respond"),
             }
         }
         Ok(active)
@@ -145,8 +146,8 @@ impl RelayClient {
         self.link.as_mut().ok_or_else(gone)
     }
 
-    /// Asks the process that is linked, and takes what is wanted out of its reply. When it does not answer, or answers
-    /// something else, the link is gone.
+    /// Sends a request to the connected process and extracts the result from its reply with `take`. The link
+    /// is dropped if there is no reply, or an unexpected one.
     fn ask<T>(&mut self, request: &Request, take: impl FnOnce(Reply) -> Option<T>) -> Result<T, KernelError> {
         let link = self.link.as_mut().ok_or_else(gone)?;
         let error = match link.ask(request) {
@@ -156,7 +157,7 @@ impl RelayClient {
                     Ok(Some(taken)) => return Ok(taken),
                     Err(Refusal::Failed(failure)) => return Err(failure.into()),
                     Err(Refusal::Left) => gone(),
-                    Ok(None) => failed(ASKING, io::Error::other("it answered something else")),
+                    Ok(None) => failed(ASKING, io::Error::other("unexpected reply")),
                 }
             }
             Err(error) if frames::is_gone(&error) => gone(),
@@ -197,7 +198,7 @@ impl RelayClient {
         Ok(())
     }
 
-    /// Sends the programs of a scope. Answers what came of those that are too long to be sent.
+    /// Sends the programs of a scope. Returns failures for those that exceed the message size.
     fn stage(&mut self, desired: &Desired, scope: &Scope) -> Result<Vec<(ServiceKey, Outcome)>, KernelError> {
         let link = self.link.as_ref().ok_or_else(gone)?;
         let staged = desired.programs.iter().filter(|(service, _)| match scope {
@@ -208,12 +209,13 @@ impl RelayClient {
             Ok(too_long) => Ok(too_long),
             Err(error) => {
                 self.link = None;
-                Err(failed("telling the relay process what to do", error))
+                Err(failed("sending programs to the relay process", error))
             }
         }
     }
 
-    /// After a pass that was carried out: notes what has still to be, and lets predecessors go when nothing has.
+    /// Finishes a pass: records Services that are not programmed yet, and dismisses the predecessors once
+    /// there are none.
     fn conclude(&mut self, outcomes: &BTreeMap<ServiceKey, Outcome>, scope: &Scope) {
         if let (Some(link), Scope::Everything) = (self.link.as_mut(), scope) {
             link.is_complete = true;
@@ -248,7 +250,7 @@ impl RelayClient {
                 false
             }
             Err(error) => {
-                warn!(pid, %error, "a relay process did not resign, and is asked again");
+                warn!(pid, %error, "a relay process did not resign; retrying");
                 true
             }
         });
@@ -259,7 +261,7 @@ impl RelayClient {
         self.capture.cleanup()
     }
 
-    /// Tells a process to withdraw; answers what came of it, or nothing when it is gone.
+    /// Requests a process to withdraw. Returns the result, or `None` if the process is gone.
     fn withdraw(&self, pid: u32) -> Result<Option<(u64, bool)>, KernelError> {
         let action = "withdrawing the relay process";
         match frames::send_away(&self.place, pid, Intent::Retire).map_err(|source| failed(action, source))? {
@@ -284,7 +286,7 @@ impl Dataplane for RelayClient {
         self.ask(&Request::Observe, |reply| matches!(reply, Reply::Done).then_some(()))
     }
 
-    /// A process that has ended is a failure, which asks for a look at everything, and that starts another one.
+    /// An ended process counts as an error. The following full pass starts a new one.
     fn is_disturbed(&mut self) -> Result<bool, KernelError> {
         self.ask(&Request::IsDisturbed, |reply| match reply {
             Reply::Disturbed(is_disturbed) => Some(is_disturbed),
@@ -310,7 +312,7 @@ impl Dataplane for RelayClient {
         pass
     }
 
-    /// The process does by itself what time brings.
+    /// The relay process does its own upkeep.
     fn upkeep(&mut self) -> Result<(), KernelError> {
         self.let_predecessors_go();
         Ok(())
@@ -346,7 +348,7 @@ impl Dataplane for RelayClient {
         self.is_tentative = false;
         let Some(pid) = self.own.take() else { return };
         if let Err(error) = frames::send_away(&self.place, pid, Intent::Resign) {
-            warn!(pid, %error, "a relay process that is not needed was not ended");
+            warn!(pid, %error, "a relay process that is no longer needed was not terminated");
         }
     }
 
@@ -354,7 +356,7 @@ impl Dataplane for RelayClient {
         false
     }
 
-    /// What a process counted ends with it.
+    /// The counters of a process are lost when it ends.
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
         if self.link.is_none() {
             return Ok(Vec::new());
@@ -393,12 +395,12 @@ impl Dataplane for RelayClient {
         false
     }
 
-    /// Only a process that has been told everything can say; none is started for it.
+    /// Requires a process with the complete state; none is started for a preview.
     fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
         if !self.link.as_ref().is_some_and(|link| link.is_complete) {
             return Err(gone());
         }
-        // One that is too long to be sent is not carried out either.
+        // A program that exceeds the message size would not be programmed either.
         let _too_long = self.stage(desired, scope)?;
         let networks = desired.networks.clone();
         self.ask(&Request::Preview { networks, scope: scope.clone() }, |reply| match reply {
@@ -464,7 +466,7 @@ fn gone() -> KernelError {
     Failure {
         action: ASKING.to_owned(),
         errno: None,
-        message: "it has ended, and is started again".to_owned(),
+        message: "it has exited; a new one is started".to_owned(),
     }
     .into()
 }

@@ -1,4 +1,4 @@
-//! Frames over a socket, and the greeting as the agent says it. Nothing is decided here.
+//! Message frames over a socket, and the agent's side of the greeting. Contains no decisions.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -13,9 +13,9 @@ use super::{
     wire::{self, Farewell, GREETING_BYTES_MAX, Greeting, Intent, LENGTH_BYTES, MAGIC, Welcome},
 };
 
-/// Time for a greeting to be answered: nothing else is waited for.
+/// Timeout for the response to a greeting, which requires no work.
 pub(super) const GREETING_TIME_MAX: Duration = Duration::from_secs(10);
-/// Time for anything else: a first pass over very many Services on a slow machine.
+/// Timeout for other responses: a first pass over very many Services on a slow machine.
 pub(super) const ANSWER_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// Sends a message.
@@ -24,7 +24,7 @@ pub(super) fn write(mut to: impl Write, message: &impl Serialize) -> io::Result<
     to.flush()
 }
 
-/// Receives a message of at most `limit` bytes; `None` when the other side has said all.
+/// Receives a message of at most `limit` bytes; `None` at the end of the stream.
 pub(super) fn read<T: DeserializeOwned>(
     from: &mut impl Read,
     limit: usize,
@@ -35,7 +35,7 @@ pub(super) fn read<T: DeserializeOwned>(
     }
     from.read_exact(&mut head[1..])?;
     let length = wire::length(head, limit)?;
-    // Room is made as bytes come, not as they are promised.
+    // The buffer grows with the received bytes, not with the announced length.
     let mut payload = Vec::new();
     let read = from.take(u64::try_from(length).unwrap_or(u64::MAX)).read_to_end(&mut payload)?;
     if read < length {
@@ -44,7 +44,7 @@ pub(super) fn read<T: DeserializeOwned>(
     Ok(Some((wire::decode(&payload)?, length)))
 }
 
-/// Greets a relay process; `None` when it is gone.
+/// Sends a greeting to a relay process; `None` if the process is gone.
 pub(super) fn greet(place: &Place, pid: u32, intent: Intent) -> io::Result<Option<(UnixStream, Welcome)>> {
     let Some(mut stream) = place.connect(pid)? else { return Ok(None) };
     stream.set_read_timeout(Some(GREETING_TIME_MAX))?;
@@ -58,13 +58,13 @@ pub(super) fn greet(place: &Place, pid: u32, intent: Intent) -> io::Result<Optio
         Err(error) => return Err(error),
     };
     if welcome.magic != MAGIC {
-        return Err(io::Error::new(ErrorKind::InvalidData, "it is no relay that answers"));
+        return Err(io::Error::new(ErrorKind::InvalidData, "the response does not come from a relay"));
     }
     stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
     Ok(Some((stream, welcome)))
 }
 
-/// Sends a relay process away; `None` when it is gone already.
+/// Dismisses a relay process; `None` if it is already gone.
 pub(super) fn send_away(place: &Place, pid: u32, intent: Intent) -> io::Result<Option<Farewell>> {
     let Some((mut stream, _)) = greet(place, pid, intent)? else { return Ok(None) };
     match read(&mut stream, GREETING_BYTES_MAX) {
@@ -74,7 +74,7 @@ pub(super) fn send_away(place: &Place, pid: u32, intent: Intent) -> io::Result<O
     }
 }
 
-/// Whether an error says that the other side has ended.
+/// Returns true if an error means that the peer has ended.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof)
 }

@@ -1,4 +1,4 @@
-//! A conversation with a relay process: questions and answers, and what it has done to the kernel in the meantime.
+//! Connection to a relay process: requests, replies, and the kernel counters of the process.
 
 use std::{
     io::{self, BufReader, BufWriter, ErrorKind, Write as _},
@@ -14,19 +14,19 @@ use super::{
 };
 use crate::dataplane::{DesiredProgram, KernelCounters, Outcome};
 
-/// A conversation that has begun.
+/// An established connection.
 pub(super) struct Link {
     stream: BufReader<UnixStream>,
-    /// What the process had done when last heard.
+    /// Counters of the process at the last reply.
     counters: KernelCounters,
-    /// The memory that it then had in use, in bytes.
+    /// Allocated bytes of the process at the last reply.
     pub(super) heap_bytes: Option<u64>,
-    /// Whether it has got everything from here.
+    /// True if the process has received the complete state over this connection.
     pub(super) is_complete: bool,
 }
 
 impl Link {
-    /// Begins after the greeting.
+    /// Creates a link after the greeting.
     pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
         let stream = BufReader::new(stream);
         let mut link =
@@ -35,7 +35,8 @@ impl Link {
         Ok(link)
     }
 
-    /// Asks. The reply comes with how far the process's counters have risen since it was heard before.
+    /// Sends a request. Returns the reply, and the increase of the process's counters since the previous
+    /// reply.
     pub(super) fn ask(&mut self, request: &Request) -> io::Result<(Result<Reply, Refusal>, KernelCounters)> {
         frames::write(self.stream.get_ref(), request)?;
         let answer = frames::read::<Answer>(&mut self.stream, FRAME_BYTES_MAX)?;
@@ -51,7 +52,7 @@ impl Link {
         Ok((reply, risen))
     }
 
-    /// Sends programs for the next pass. Answers what came of those that are too long to be sent.
+    /// Sends programs for the next pass. Returns failures for those that exceed the message size.
     pub(super) fn stage<'a>(
         &self,
         programs: impl Iterator<Item = (&'a ServiceKey, &'a DesiredProgram)>,

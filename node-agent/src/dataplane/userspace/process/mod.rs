@@ -1,19 +1,20 @@
-//! The backend in a process of its own, so that connections go on when the agent ends.
+//! userspace backend in a separate process, so that connections survive the end of the agent.
 //!
 //! ```text
 //! agent ──RelayClient──[ STATE/relay/PID.socket ]── relay process: UserspaceBackend ── capture rules, listeners
-//!   └─ may end, and another one finds the relay again
+//!   └─ may end; the next agent finds the relay again
 //! ```
-//! The agent starts a relay process (`tidegate-agent relay`, the same program file) in its own network namespace when it
-//! runs in userspace mode and finds none. The process has a session of its own; nothing ends it but its agent's word, the
-//! loss of its machine, or whoever kills it. It goes on with what it was told last.
+//! In userspace mode the agent starts a relay process (`tidegate-agent relay`, the same executable) in its
+//! own network namespace if none is running. The process has a session of its own. It ends only on request of
+//! an agent, with the machine, or when killed. Without an agent it continues with its last configuration.
 //!
-//! A relay of another program file, or with another mark, is not talked to: a new one is started beside it, and only when
-//! that has everything in its rules, the old one resigns. It touches no rule then, takes no new connection, and ends with
-//! its last connection, or after half an hour.
+//! A relay of a different executable, or with another mark, is not reused. A new one is started in addition,
+//! and the old one resigns only after the new one has programmed everything. From then on the old relay
+//! touches no rule and accepts no new connection. It ends with its last connection, or after half an hour.
 //!
-//! One relay per state directory and network namespace takes new connections; it holds the lock there. The directory is
-//! the agent's user's alone, and both sides look at who is on the other one.
+//! One relay per state directory and network namespace accepts new connections; it holds a lock in the
+//! directory. The directory is accessible only to the agent's user, and both sides verify the user of the
+//! peer.
 
 mod client;
 mod frames;
@@ -46,22 +47,22 @@ use crate::{
     dataplane::{self, KernelError},
 };
 
-/// The program file of this process, also when another one has taken its name.
+/// Path of this process's executable, which stays valid when the file is replaced.
 pub const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// Where relay processes are, and how they are started.
+/// Location of the relay processes, and the parameters to start one.
 #[derive(Debug, Clone)]
 pub struct Relays {
     /// The state directory of the agent.
     pub state_dir: PathBuf,
-    /// The program file to start: [`OWN_PROGRAM`], or another `tidegate-agent`.
+    /// Executable to start: [`OWN_PROGRAM`], or another `tidegate-agent`.
     pub program: PathBuf,
-    /// What the command line says of the log.
+    /// Log flags for the command line.
     pub log_arguments: Vec<OsString>,
 }
 
 impl Relays {
-    /// Opens backends as [`dataplane::open`] does, with the relay of userspace mode in a process of its own.
+    /// Returns an opener like [`dataplane::open`], with the relay of userspace mode in a separate process.
     #[must_use]
     pub fn opener(self) -> Opener {
         Box::new(move |mode, options| match mode {
@@ -73,20 +74,20 @@ impl Relays {
     }
 }
 
-/// What [`end_all`] has ended.
+/// Result of [`end_all`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// How many processes.
+    /// Number of ended processes.
     pub processes: u64,
-    /// Kernel objects that they have removed.
+    /// Number of kernel objects that they have removed.
     pub objects: u64,
 }
 
-/// Ends every relay process of a state directory with its connections, removes their rules, and what they left in the
-/// directory. One that does not answer is killed.
+/// Ends every relay process of a state directory with its connections, and removes their rules and files. A
+/// process that does not respond is killed.
 ///
 /// # Errors
-/// When the directory cannot be used.
+/// Returns an error if the directory cannot be used.
 pub fn end_all(state_dir: &Path) -> Result<Ended, KernelError> {
     let failed = |source| KernelError { action: "ending the relay processes".to_owned(), source };
     let place = Place::of(state_dir);
@@ -103,12 +104,13 @@ pub fn end_all(state_dir: &Path) -> Result<Ended, KernelError> {
     Ok(ended)
 }
 
-/// Ends a relay process; answers how many kernel objects it removed, or `None` when it was gone already.
+/// Ends a relay process. Returns the number of kernel objects that it removed, or `None` if it was already
+/// gone.
 fn end(place: &Place, pid: u32) -> io::Result<Option<u64>> {
     let farewell = match greet(place, pid, Intent::End) {
         Ok(None) => return Ok(None),
         Ok(Some((mut stream, _))) => frames::read::<wire::Farewell>(&mut stream, wire::GREETING_BYTES_MAX)
-            // The connection ends with the process.
+            // The connection closes when the process ends.
             .and_then(|farewell| frames::read::<wire::Farewell>(&mut stream, 0).map(|_| farewell)),
         Err(error) => Err(error),
     };
@@ -116,9 +118,10 @@ fn end(place: &Place, pid: u32) -> io::Result<Option<u64>> {
         Ok(Some((wire::Farewell { objects, failure: None, .. }, _))) => Ok(Some(objects)),
         Ok(_) | Err(_) => {
             let Some(stream) = place.connect(pid)? else { return Ok(Some(0)) };
-            // Its own word for who it is could be that of an earlier process.
+            // The process id comes from the socket: the one in the file name may belong to an earlier
+            // process.
             let pid = Pid::from_raw(place::peer_pid(&stream)?);
-            tracing::warn!(%pid, "a relay process does not answer and is killed");
+            tracing::warn!(%pid, "a relay process does not respond and is killed");
             kill(pid, Signal::SIGKILL)?;
             Ok(Some(0))
         }

@@ -1,7 +1,7 @@
-//! Where relay processes are found: the directory `relay` of the state directory, with a socket per process, named by its
-//! process id, and a lock per network namespace, held by the one that takes new connections.
+//! Directory of the relay processes: `relay` in the state directory, with a socket per process, named by
+//! process id, and a lock per network namespace, held by the relay that accepts new connections.
 //!
-//! A socket whose process is gone answers nobody, and is removed by whoever tries it.
+//! The socket of an ended process is removed by the next client that tries to connect.
 
 use std::{
     collections::BTreeSet,
@@ -30,7 +30,7 @@ const LOCK_PREFIX: &str = "lock-";
 const DIRECTORY_MODE: u32 = 0o700;
 const SOCKET_MODE: u32 = 0o600;
 
-/// The place of the relay processes of one state directory.
+/// Directory of the relay processes of one state directory.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     path: PathBuf,
@@ -41,7 +41,7 @@ impl Place {
         Self { path: state_dir.join(DIRECTORY) }
     }
 
-    /// Makes the directory, which is nobody else's.
+    /// Creates the directory, accessible to the owner only.
     pub(super) fn make(&self) -> io::Result<()> {
         match DirBuilder::new().mode(DIRECTORY_MODE).create(&self.path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
@@ -61,7 +61,7 @@ impl Place {
         Err(io::Error::new(ErrorKind::PermissionDenied, message))
     }
 
-    /// Waits for connections of agents.
+    /// Opens the socket for connections of agents.
     pub(super) fn listen(&self, pid: u32) -> io::Result<UnixListener> {
         let directory = self.open()?;
         remove_if_there(&self.socket(pid))?;
@@ -70,7 +70,7 @@ impl Place {
         Ok(listener)
     }
 
-    /// A connection to a relay process; `None` when it is gone.
+    /// Connects to a relay process; `None` if it is gone.
     pub(super) fn connect(&self, pid: u32) -> io::Result<Option<UnixStream>> {
         let stream = match UnixStream::connect(short(&self.open()?, pid)) {
             Ok(stream) => stream,
@@ -85,7 +85,7 @@ impl Place {
         Ok(Some(stream))
     }
 
-    /// The process ids for which there are sockets; none when there is no directory.
+    /// Returns the process ids with a socket; empty if there is no directory.
     pub(super) fn pids(&self) -> io::Result<BTreeSet<u32>> {
         match self.check() {
             Ok(()) => {}
@@ -101,7 +101,8 @@ impl Place {
         Ok(pids)
     }
 
-    /// Takes the lock of a network namespace; `None` when another relay holds it and `is_patient` is not set.
+    /// Acquires the lock of a network namespace; `None` if another relay holds it and `is_patient` is not
+    /// set.
     pub(super) fn lock(&self, namespace: u64, is_patient: bool) -> io::Result<Option<Flock<File>>> {
         let path = self.path.join(format!("{LOCK_PREFIX}{namespace}"));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
@@ -113,12 +114,12 @@ impl Place {
         }
     }
 
-    /// Says that a relay process cannot be found any more.
+    /// Removes the socket of a relay process, so that it is no longer found.
     pub(super) fn leave(&self, pid: u32) -> io::Result<()> {
         remove_if_there(&self.socket(pid))
     }
 
-    /// Removes the directory with what is ours in it.
+    /// Removes the directory and our files in it.
     pub(super) fn remove(&self) -> io::Result<()> {
         for pid in self.pids()? {
             self.leave(pid)?;
@@ -147,32 +148,33 @@ impl Place {
     }
 }
 
-/// A path to a socket that is short enough for its address (108 bytes), however long that of the directory is.
+/// Returns a path that fits into a socket address (108 bytes), regardless of the length of the directory's
+/// path.
 fn short(directory: &File, pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{pid}{SOCKET_SUFFIX}", directory.as_raw_fd()))
 }
 
-/// Whether the other side is of the same user.
+/// Checks that the peer runs as the same user.
 pub(super) fn check_peer(stream: &UnixStream) -> io::Result<()> {
     let peer = getsockopt(stream, sockopt::PeerCredentials)?;
     if peer.uid() == geteuid().as_raw() {
         return Ok(());
     }
-    let message = format!("the other side is of user {}", peer.uid());
+    let message = format!("the peer runs as user {}", peer.uid());
     Err(io::Error::new(ErrorKind::PermissionDenied, message))
 }
 
-/// The process that listens at the other side.
+/// Returns the process id of the peer.
 pub(super) fn peer_pid(stream: &UnixStream) -> io::Result<i32> {
     Ok(getsockopt(stream, sockopt::PeerCredentials)?.pid())
 }
 
-/// The network namespace of the calling thread, as the inode of its handle.
+/// Returns the network namespace of the calling thread, as the inode of its handle.
 pub(super) fn namespace() -> io::Result<u64> {
     Ok(fs::metadata("/proc/thread-self/ns/net")?.ino())
 }
 
-/// Which file a program is: the same one has the same words, also under another name; another one has others.
+/// Returns an identifier of an executable file: independent of its name, different for different files.
 pub(super) fn build(program: &Path) -> io::Result<String> {
     let file = fs::metadata(program)?;
     let version = env!("CARGO_PKG_VERSION");

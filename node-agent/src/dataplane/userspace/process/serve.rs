@@ -1,4 +1,4 @@
-//! The relay process: a backend, agents that come and go, and an end.
+//! Relay process: a backend, connections of agents, and the end of the process.
 //!
 //! ```text
 //!            ┌───────── Serve ─────────┐
@@ -6,8 +6,8 @@
 //! start ─▶ active ──Resign, Retire──▶ leaving ──no connection left, or half an hour──▶ end
 //!            └─────────────────End─────┴──────────────────────────────────────────────▶ end
 //! ```
-//! It does what time brings by itself, once a second, whether or not there is an agent. What must not happen here: an end
-//! because an agent has ended, or a rule touched after another relay has taken over.
+//! The process does its own upkeep once a second, with or without an agent. Invariants: it does not end
+//! because an agent ends, and it touches no rule after another relay has taken over.
 
 use std::{
     collections::BTreeMap,
@@ -42,47 +42,48 @@ use crate::dataplane::{
     userspace::{Limits, UserspaceBackend},
 };
 
-/// Time between two looks at what time brings.
+/// Interval of the upkeep.
 const TICK: Duration = Duration::from_secs(1);
-/// Time that a relay stays in any case, for connections that were just on their way to it.
+/// Minimum time for which a leaving relay stays, for connections already on their way to it.
 const LEAVE_TIME_MIN: Duration = Duration::from_secs(2);
-/// Time that established connections have to end, as with any backend that leaves.
+/// Time limit for established connections of a leaving relay, as for any leaving backend.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(30 * 60);
-/// Agents at one time: one, and one that has not noticed yet that it is not the one.
+/// Maximum number of connected agents: the current one, and former ones that have not noticed their
+/// replacement.
 const AGENTS_MAX: usize = 8;
-/// Bytes of programs that one agent may stage for one pass.
+/// Maximum size of the programs that one agent may stage for one pass, in bytes.
 const STAGED_BYTES_MAX: usize = 1 << 30;
 
-/// What a relay process is told when it is started.
+/// Start parameters of a relay process.
 #[derive(Debug, Clone)]
 pub struct Orders {
     /// The state directory of the agent.
     pub state_dir: PathBuf,
-    /// The packet mark of the capture rules; exactly one bit.
+    /// Packet mark of the capture rules; exactly one bit.
     pub mark: u32,
-    /// Whether another relay is there, and will be told to resign.
+    /// True if another relay is running and will be told to resign.
     pub is_successor: bool,
 }
 
-/// Runs a relay until it is told to go and has no connection left. It leaves the session of who started it, and calls
-/// `ready` when agents can talk to it.
+/// Runs a relay until it is dismissed and has no connection left. Leaves the session of its parent, and calls
+/// `ready` once agents can connect.
 ///
 /// # Errors
-/// When another relay is there, or the directory or the kernel cannot be used.
+/// Returns an error if another relay is running, or the directory or the kernel cannot be used.
 pub fn run(orders: &Orders, ready: impl FnOnce()) -> anyhow::Result<()> {
-    // Refused when whoever started it has done so already.
+    // Fails if the parent has already created a session for this process.
     let _is_leader = setsid();
     let Orders { state_dir, mark, is_successor } = orders;
     let place = Place::of(state_dir);
     place.make().context("the relay's directory cannot be used")?;
-    let namespace = place::namespace().context("the network namespace is not known")?;
-    let lock = place.lock(namespace, false).context("the relay's lock cannot be had")?;
+    let namespace = place::namespace().context("the network namespace cannot be determined")?;
+    let lock = place.lock(namespace, false).context("the relay's lock cannot be acquired")?;
     anyhow::ensure!(lock.is_some() || *is_successor, "another relay runs with this state directory");
     let (end, ended) = mpsc::channel();
     let served = Arc::new(Served {
         backend: Mutex::new(UserspaceBackend::open(*mark, Limits::default())?),
         standing: Mutex::new(Standing { is_active: true, lock }),
-        build: place::build(Path::new(OWN_PROGRAM)).context("the program file cannot be looked at")?,
+        build: place::build(Path::new(OWN_PROGRAM)).context("the program file cannot be read")?,
         namespace,
         mark: *mark,
         agents: AtomicUsize::new(0),
@@ -92,13 +93,13 @@ pub fn run(orders: &Orders, ready: impl FnOnce()) -> anyhow::Result<()> {
         wait_for_lock(&served, &place)?;
     }
     let pid = std::process::id();
-    let listener = place.listen(pid).context("the relay's socket cannot be had")?;
-    // Otherwise the file system it was started on could not be unmounted.
+    let listener = place.listen(pid).context("the relay's socket cannot be created")?;
+    // Otherwise the file system of the initial working directory could not be unmounted.
     std::env::set_current_dir("/")?;
     let accepting = Arc::clone(&served);
     thread::Builder::new().name("agents".to_owned()).spawn(move || accept(&accepting, &listener))?;
     ready();
-    info!(pid, "the relay runs");
+    info!(pid, "the relay is running");
     wait_for_end(&served, &ended);
     if let Err(error) = place.leave(pid) {
         warn!(%error, "the relay's socket was not removed");
@@ -107,7 +108,7 @@ pub fn run(orders: &Orders, ready: impl FnOnce()) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the threads of the process share. Of the two locks, that of the backend is taken first.
+/// Shared state of the threads. Lock order: backend first.
 struct Served {
     backend: Mutex<UserspaceBackend>,
     standing: Mutex<Standing>,
@@ -119,9 +120,9 @@ struct Served {
 }
 
 struct Standing {
-    /// Whether it takes new connections, and the rules are its own.
+    /// True if this relay accepts new connections and owns the rules.
     is_active: bool,
-    /// Only held.
+    /// Held, never read.
     lock: Option<Flock<File>>,
 }
 
@@ -146,7 +147,7 @@ impl Served {
     }
 }
 
-/// Takes the lock when the predecessor gives it up.
+/// Acquires the lock once the predecessor releases it.
 fn wait_for_lock(served: &Arc<Served>, place: &Place) -> io::Result<()> {
     let (served, place) = (Arc::clone(served), place.clone());
     thread::Builder::new().name("lock".to_owned()).spawn(move || {
@@ -155,7 +156,7 @@ fn wait_for_lock(served: &Arc<Served>, place: &Place) -> io::Result<()> {
                 let mut standing = served.standing();
                 standing.lock = lock.filter(|_| standing.is_active);
             }
-            Err(error) => warn!(%error, "the relay's lock was not had"),
+            Err(error) => warn!(%error, "the relay's lock was not acquired"),
         }
     })?;
     Ok(())
@@ -185,12 +186,12 @@ fn wait_for_end(served: &Served, ended: &mpsc::Receiver<()>) {
 fn accept(served: &Arc<Served>, listener: &UnixListener) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
-            // Most likely there is no descriptor left for it.
+            // The most likely cause is that no descriptor is left.
             thread::sleep(Duration::from_millis(100));
             continue;
         };
         if let Err(error) = place::check_peer(&stream) {
-            warn!(%error, "a stranger was turned away");
+            warn!(%error, "a connection from another user was rejected");
             continue;
         }
         if served.agents.fetch_add(1, Ordering::Relaxed) >= AGENTS_MAX {
@@ -220,7 +221,7 @@ fn attend(served: &Served, mut stream: &UnixStream) -> io::Result<()> {
     };
     let Greeting { magic, protocol, intent } = greeting;
     if magic != MAGIC {
-        return Err(io::Error::new(ErrorKind::InvalidData, "it is no agent that speaks"));
+        return Err(io::Error::new(ErrorKind::InvalidData, "the greeting does not come from an agent"));
     }
     frames::write(stream, &served.welcome())?;
     match intent {
@@ -235,7 +236,7 @@ fn attend(served: &Served, mut stream: &UnixStream) -> io::Result<()> {
             let is_over = farewell.failure.is_none();
             frames::write(stream, &farewell)?;
             if is_over && served.end.send(()).is_ok() {
-                // The other side sees by the end of the connection that the process has ended.
+                // The peer detects the end of the process by the end of the connection.
                 loop {
                     thread::park();
                 }
@@ -245,7 +246,7 @@ fn attend(served: &Served, mut stream: &UnixStream) -> io::Result<()> {
     }
 }
 
-/// Gives up new connections, and the rules where nobody else has them.
+/// Stops accepting connections, and removes the rules unless another relay owns them.
 fn leave(served: &Served, intent: Intent) -> Farewell {
     let mut backend = served.backend();
     let removed = match intent {
@@ -261,7 +262,7 @@ fn leave(served: &Served, intent: Intent) -> Farewell {
     if removed.is_ok() {
         let mut standing = served.standing();
         (standing.is_active, standing.lock) = (false, None);
-        info!(?intent, "the relay takes no new connections");
+        info!(?intent, "the relay accepts no new connections");
     }
     Farewell {
         objects: removed.as_ref().copied().unwrap_or_default(),
@@ -270,7 +271,7 @@ fn leave(served: &Served, intent: Intent) -> Farewell {
     }
 }
 
-/// Does what an agent says until it goes.
+/// Processes requests of an agent until it disconnects.
 fn converse(served: &Served, stream: &UnixStream) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     let (mut staged, mut staged_bytes) = (BTreeMap::new(), 0);
@@ -310,7 +311,7 @@ fn converse(served: &Served, stream: &UnixStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Answers a request. One that `is_about_rules` is refused when they are not this relay's any more.
+/// Answers a request. A request that `is_about_rules` is rejected if this relay no longer owns the rules.
 fn answer(
     served: &Served,
     mut stream: &UnixStream,
@@ -324,11 +325,11 @@ fn answer(
         } else {
             work(&mut backend).map_err(|error| Refusal::Failed((&error).into()))
         };
-        let heap_in_use_bytes = heap::Figures::read().map(|figures| figures.in_use_bytes);
+        let heap_in_use_bytes = allocator::Figures::read().map(|figures| figures.in_use_bytes);
         Answer { counters: backend.counters(), heap_in_use_bytes, reply }
     };
     let frame = wire::encode(&answer).or_else(|source| {
-        // What is too long to be said is no reason to say nothing more.
+        // A reply that exceeds the frame size is replaced by an error, so that the connection stays usable.
         let failure = Failure::from(&KernelError { action: "answering".to_owned(), source });
         wire::encode(&Answer { reply: Err(Refusal::Failed(failure)), ..answer })
     });

@@ -1,4 +1,4 @@
-//! Starting a relay process so that it does not end with the agent.
+//! Start of a relay process that outlives the agent.
 
 use std::{
     io::{self, ErrorKind, Read as _},
@@ -16,17 +16,17 @@ use tracing::{debug, warn};
 
 use super::Relays;
 
-/// What a relay process says on standard output when agents can talk to it.
+/// Line that a relay process prints on standard output once agents can connect.
 pub const READY: &str = "relay ready";
-/// Time for that.
+/// Timeout for that line.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
-/// The longest text of a failure.
+/// Maximum size of an error message, in bytes.
 const FAILURE_BYTES_MAX: u64 = 4 << 10;
-/// Variables that name settings of the agent.
+/// Prefix of environment variables with agent settings.
 const VARIABLE_PREFIX: &str = "TIDEGATE_";
 
-/// Starts a relay process in the network namespace of the calling thread and waits until agents can talk to it; answers
-/// its process id. Its log goes where the agent's does.
+/// Starts a relay process in the network namespace of the calling thread, and waits until agents can connect.
+/// Returns its process id. The process inherits the agent's log output.
 pub(super) fn start(relays: &Relays, mark: u32, is_successor: bool) -> io::Result<u32> {
     let Relays { program, state_dir, log_arguments } = relays;
     let state_dir = state_dir.canonicalize()?;
@@ -49,7 +49,7 @@ pub(super) fn start(relays: &Relays, mark: u32, is_successor: bool) -> io::Resul
         command.env_remove(name);
     }
     let mut child = command.spawn().map_err(|error| shown(program, &error))?;
-    // What is said ends with the process only when nobody else holds the other end.
+    // End of file is only received if no other copy of the write end is open.
     drop(command);
     let pid = child.id();
     let mut text = String::new();
@@ -70,15 +70,15 @@ pub(super) fn start(relays: &Relays, mark: u32, is_successor: bool) -> io::Resul
         let text = text.trim();
         return Err(match heard_all {
             Err(error) => io::Error::new(error.kind(), format!("it was not ready within {START_TIME_MAX:?}")),
-            Ok(()) if text.is_empty() => io::Error::other(format!("it ended at once with {status}")),
+            Ok(()) if text.is_empty() => io::Error::other(format!("it exited at once with {status}")),
             Ok(()) => io::Error::other(text.to_owned()),
         });
     }
-    // Whoever waits for it is either this thread or, when the agent has ended, the system's first process.
+    // An exited relay is reaped by this thread or, after the end of the agent, by the init process.
     let reap = move || match child.wait() {
         Ok(status) if status.success() => debug!(pid, "a relay process has ended"),
         Ok(status) => warn!(pid, %status, "a relay process has ended"),
-        Err(error) => warn!(pid, %error, "a relay process is not waited for"),
+        Err(error) => warn!(pid, %error, "cannot wait for a relay process"),
     };
     thread::Builder::new().name("reaper".to_owned()).spawn(reap)?;
     Ok(pid)

@@ -1,9 +1,9 @@
-//! What an agent and a relay process say to each other. Pure.
+//! Protocol between an agent and a relay process. Pure.
 //!
-//! Every message is one frame: its length in four bytes, most significant first, then the message in the form of postcard.
-//! First comes a [`Greeting`], which is answered with a [`Welcome`]. Both, and [`Farewell`], have to be understood by
-//! relays and agents of any version: they never change. What follows a greeting with [`Intent::Serve`] may change with
-//! [`PROTOCOL`], and is spoken only when both sides have the same.
+//! Every message is one frame: a four-byte big-endian length, then the message encoded with postcard. The
+//! first message is a [`Greeting`], answered with a [`Welcome`]. These two and [`Farewell`] never change,
+//! because relays and agents of any version must understand them. The messages after a greeting with
+//! [`Intent::Serve`] may change with [`PROTOCOL`], and are used only if both sides have the same version.
 //!
 //! ```text
 //! agent                                              relay
@@ -29,169 +29,169 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::dataplane::{KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic};
 
-/// The version of what is said after the greeting.
+/// Version of the protocol after the greeting.
 pub const PROTOCOL: u32 = 5;
-/// The first bytes of both greetings.
+/// First bytes of greeting and welcome.
 pub const MAGIC: [u8; 8] = *b"tg-relay";
-/// The longest greeting, welcome or farewell.
+/// Maximum size of a greeting, welcome or farewell, in bytes.
 pub const GREETING_BYTES_MAX: usize = 4 << 10;
-/// The longest frame: a Service with a million targets fits.
+/// Maximum size of a frame in bytes: a Service with a million targets fits.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
-/// The bytes before every message that say how long it is.
+/// Size of the length field of a frame, in bytes.
 pub const LENGTH_BYTES: usize = 4;
 
-/// How an agent begins. Never changes.
+/// First message of an agent. Never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Greeting {
     /// [`MAGIC`].
     pub magic: [u8; 8],
     /// [`PROTOCOL`] of the agent.
     pub protocol: u32,
-    /// What the agent wants.
+    /// Purpose of the connection.
     pub intent: Intent,
 }
 
-/// What an agent wants of a relay. Further ones are added at the end.
+/// Purpose of an agent's connection. New variants are added at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Intent {
-    /// To look at it, and to say what it should do.
+    /// Observe and configure the relay.
     Serve,
-    /// Another relay has taken over: take no new connection, touch no rule, end with the last connection.
+    /// Another relay has taken over: accept no new connection, touch no rule, end with the last connection.
     Resign,
-    /// Remove the rules, take no new connection, end with the last connection.
+    /// Remove the rules, accept no new connection, end with the last connection.
     Retire,
     /// Remove the rules and end at once.
     End,
 }
 
-/// How a relay answers a greeting. Never changes.
+/// Response to a greeting. Never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     /// [`MAGIC`].
     pub magic: [u8; 8],
     /// [`PROTOCOL`] of the relay.
     pub protocol: u32,
-    /// Which program file it runs.
+    /// Identifier of the relay's executable.
     pub build: String,
-    /// Whether it takes new connections.
+    /// True if the relay accepts new connections.
     pub is_active: bool,
-    /// Its network namespace, as the inode of its handle.
+    /// Network namespace of the relay, as the inode of its handle.
     pub namespace: u64,
-    /// The packet mark of its capture rules.
+    /// Packet mark of its capture rules.
     pub mark: u32,
 }
 
-/// What came of an intent other than [`Intent::Serve`]. Never changes.
+/// Result of an intent other than [`Intent::Serve`]. Never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Farewell {
-    /// Kernel objects that were removed.
+    /// Number of removed kernel objects.
     pub objects: u64,
-    /// Whether no connection is left.
+    /// True if no connection is left.
     pub is_drained: bool,
-    /// Why it could not be done; then everything is as before.
+    /// Cause of a failure; the state is then unchanged.
     pub failure: Option<Failure>,
 }
 
-/// What an agent asks.
+/// Request of an agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Nothing: only the counters are wanted.
+    /// Requests only the counters.
     Count,
-    /// As [`crate::dataplane::Dataplane::observe`].
+    /// Like [`crate::dataplane::Dataplane::observe`].
     Observe,
-    /// As [`crate::dataplane::Dataplane::is_disturbed`].
+    /// Like [`crate::dataplane::Dataplane::is_disturbed`].
     IsDisturbed,
-    /// A program for the next pass. Not answered.
+    /// Stages a program for the next pass. Has no reply.
     Stage {
-        /// Whose.
+        /// The Service.
         service: ServiceKey,
-        /// Of which revision.
+        /// Revision of the compiled Service.
         revision: Revision,
         /// The program.
         program: Arc<Program>,
     },
-    /// As [`crate::dataplane::Dataplane::apply`], with the programs that were staged. Services in scope without a program
-    /// are not desired.
+    /// Like [`crate::dataplane::Dataplane::apply`], with the staged programs. Services in scope without a
+    /// program are not desired.
     Apply {
         /// The networks.
         networks: Networks,
         /// The scope.
         scope: Scope,
     },
-    /// As [`crate::dataplane::Dataplane::traffic`].
+    /// Like [`crate::dataplane::Dataplane::traffic`].
     Traffic,
-    /// As [`crate::dataplane::Dataplane::preview`], with the programs that were staged, as of [`Self::Apply`].
+    /// Like [`crate::dataplane::Dataplane::preview`], with the staged programs, as in [`Self::Apply`].
     Preview {
         /// The networks.
         networks: Networks,
         /// The scope.
         scope: Scope,
     },
-    /// As [`crate::dataplane::Dataplane::trace`].
+    /// Like [`crate::dataplane::Dataplane::trace`].
     Trace(Packet),
-    /// As [`crate::dataplane::Dataplane::refusals`].
+    /// Like [`crate::dataplane::Dataplane::refusals`].
     Refusals,
 }
 
-/// What a relay answers.
+/// Response of a relay.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Answer {
-    /// What it has done to the kernel since it began.
+    /// Kernel counters since the start of the relay.
     pub counters: KernelCounters,
-    /// Bytes of memory that it has allocated and not freed, if its allocator says.
+    /// Allocated bytes, if the allocator reports them.
     pub heap_in_use_bytes: Option<u64>,
-    /// What came of the request.
+    /// Result of the request.
     pub reply: Result<Reply, Refusal>,
 }
 
-/// What came of a request.
+/// Result of a successful request.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// It is done.
+    /// Success without data.
     Done,
-    /// Whether somebody else may have changed the kernel.
+    /// True if another program may have changed the kernel.
     Disturbed(bool),
-    /// What came of a pass.
+    /// Result of a pass.
     Passed {
-        /// Of every Service in scope that is desired.
+        /// Outcome of every desired Service in scope.
         outcomes: BTreeMap<ServiceKey, Outcome>,
-        /// Kernel objects that had to be changed.
+        /// Number of kernel objects changed.
         writes: u64,
         /// A failure of the whole pass.
         failure: Option<Failure>,
     },
-    /// What went through.
+    /// Traffic counters.
     Traffic(Vec<Traffic>),
-    /// What a pass would change, if that can be said.
+    /// Changes of a pass, if the backend supports previews.
     Preview(Option<Vec<LineChange>>),
-    /// What would become of a packet.
+    /// Trace of a packet, if the backend supports traces.
     Traced(Option<Traced>),
-    /// Who has refused connections.
+    /// Targets that have refused connections.
     Refusals(Vec<Refusals>),
 }
 
-/// Why a request was not carried out.
+/// Reason for which a request failed.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Refusal {
-    /// The kernel did not play along.
+    /// The kernel rejected a call.
     Failed(Failure),
-    /// The rules are not this relay's any more.
+    /// This relay no longer owns the rules.
     Left,
 }
 
-/// A failed exchange with the kernel, in words.
+/// Serializable form of a failed kernel call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What was tried.
+    /// The failed action.
     pub action: String,
-    /// The kernel's number for what it said.
+    /// Error number of the kernel.
     pub errno: Option<i32>,
-    /// What it said.
+    /// Error message.
     pub message: String,
 }
 
 impl Greeting {
-    /// The greeting of this version.
+    /// Creates a greeting of this version.
     #[must_use]
     pub const fn new(intent: Intent) -> Self {
         Self { magic: MAGIC, protocol: PROTOCOL, intent }
@@ -220,10 +220,10 @@ impl From<Pass> for Reply {
     }
 }
 
-/// The frame of a message.
+/// Encodes a message as a frame.
 ///
 /// # Errors
-/// When it is longer than a frame may be.
+/// Returns an error if the message exceeds the maximum frame size.
 pub fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let frame = postcard::to_extend(message, vec![0; LENGTH_BYTES]).map_err(invalid)?;
     let length = frame.len() - LENGTH_BYTES;
@@ -236,19 +236,19 @@ pub fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// The message of a frame, without its length.
+/// Decodes the message of a frame, without its length field.
 ///
 /// # Errors
-/// When the bytes are not exactly one message.
+/// Returns an error if the bytes are not exactly one message.
 pub fn decode<T: DeserializeOwned>(payload: &[u8]) -> io::Result<T> {
     let (message, rest) = postcard::take_from_bytes(payload).map_err(invalid)?;
     if rest.is_empty() { Ok(message) } else { Err(invalid(format!("{} bytes too many", rest.len()))) }
 }
 
-/// How many bytes follow.
+/// Decodes the length field.
 ///
 /// # Errors
-/// When there are more than `limit`.
+/// Returns an error if the length exceeds `limit`.
 pub fn length(head: [u8; LENGTH_BYTES], limit: usize) -> io::Result<usize> {
     let length = u32::from_be_bytes(head);
     usize::try_from(length)

@@ -7,12 +7,12 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use heap::{Figures, HeapCollector};
+use allocator::{Figures, HeapCollector};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use tikv_jemalloc_ctl::{Access, AsName, background_thread, max_background_threads};
 
 #[global_allocator]
-static ALLOCATOR: heap::Allocator = heap::ALLOCATOR;
+static ALLOCATOR: allocator::Allocator = allocator::ALLOCATOR;
 
 /// Held by a test that allocates much, and by one that counts.
 static ALONE: Mutex<()> = Mutex::new(());

@@ -4,7 +4,7 @@
 //!
 //! ```
 //! #[global_allocator]
-//! static ALLOCATOR: heap::Allocator = heap::ALLOCATOR;
+//! static ALLOCATOR: allocator::Allocator = allocator::ALLOCATOR;
 //! ```
 //!
 //! Libraries never do: their tests run on the allocator of the system. [`Figures`] says what *this* allocator holds, so that it is next to

@@ -1,0 +1,81 @@
+//! Rooms: the top-level modules of a member, from the lowest to the highest. Imports point down.
+
+use std::collections::BTreeSet;
+
+/// Most source files directly in the `src` of a member.
+pub(crate) const ROOT_FILES_MAX: usize = 12;
+
+/// Rooms of the members that have them, lowest first.
+pub(crate) const ROOMS: [(&str, &[&str]); 3] = [
+    (
+        "model",
+        &[
+            "primitives",
+            "kinds",
+            "cluster",
+            "bgp",
+            "program",
+            "wire",
+            "compile",
+            "observed",
+            "admission",
+            "views",
+        ],
+    ),
+    (
+        "api",
+        &["base", "telemetry", "security", "state", "stream", "write", "context", "tasks", "http", "server"],
+    ),
+    ("lab", &["host", "network", "processes", "cluster", "fixtures", "load", "chaos"]),
+];
+
+/// Returns the top-level modules of the own crate that a source file names, without its unit tests.
+pub(crate) fn imports(text: &str) -> BTreeSet<String> {
+    let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or(text);
+    let code: String = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .map(|line| line.to_owned() + "\n")
+        .collect();
+    let mut found = BTreeSet::new();
+    for rest in code.split("crate::").skip(1) {
+        match rest.strip_prefix('{') {
+            Some(tree) => found.extend(first_level(tree)),
+            None => found.extend(name(rest)),
+        }
+    }
+    found
+}
+
+/// Returns the names on the first level of a use tree, whose opening brace is already consumed.
+fn first_level(tree: &str) -> Vec<String> {
+    let (mut depth, mut names, mut at_start) = (1, Vec::new(), true);
+    for (at, c) in tree.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 1 => at_start = true,
+            _ if depth == 1 && at_start && !c.is_whitespace() => {
+                names.extend(tree.get(at..).and_then(name));
+                at_start = false;
+            }
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    names
+}
+
+fn name(text: &str) -> Option<String> {
+    let name: String = text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    (!name.is_empty()).then_some(name)
+}
+
+/// Returns the imports of a file that point upwards.
+pub(crate) fn upward(rooms: &[&str], room: &str, imports: &BTreeSet<String>) -> Vec<String> {
+    let level = |name: &str| rooms.iter().position(|one| *one == name);
+    let Some(own) = level(room) else { return Vec::new() };
+    imports.iter().filter(|name| level(name).is_some_and(|other| other > own)).cloned().collect()
+}
