@@ -106,8 +106,10 @@ pub struct Migrate {
 /// What went wrong, and what to do; then nothing was changed unless it says so.
 pub async fn run(command: Command, flags: Flags) -> anyhow::Result<()> {
     match command {
-        Command::Manual { share } => man_pages::write(Cli::command(), man_pages::Section::Administration, &share)
-            .context("the manual was not written"),
+        Command::Manual { share } => {
+            man_pages::write(Cli::command(), man_pages::Section::Administration, &share)
+                .context("the manual was not written")
+        }
         Command::Check => check::run(&Config::load(flags)?).await,
         Command::Store(StoreCommand::Backup(arguments)) => take(&Config::load(flags)?, &arguments).await,
         Command::Store(StoreCommand::Verify { file }) => verify(&file),
