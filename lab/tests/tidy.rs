@@ -19,6 +19,7 @@ use std::{
     process::Command,
 };
 
+use model::kinds::node::ProxyMode;
 use serde_json::Value;
 
 /// Longest source file, in lines.
@@ -60,7 +61,12 @@ const RUNTIME: [&str; 10] =
 const PURE_CRATES: [&str; 4] = ["model", "bfd", "bgp", "translate"];
 
 /// Files of these names are pure, wherever they are.
-const PURE_FILES: [&str; 5] = ["plan.rs", "render.rs", "parse.rs", "machine.rs", "wire.rs"];
+const PURE_FILES: [&str; 7] =
+    ["plan.rs", "render.rs", "parse.rs", "machine.rs", "wire.rs", "desired.rs", "listing.rs"];
+/// File names in the folder of every proxy mode.
+const MODE_FILES: [&str; 5] = ["desired.rs", "commit.rs", "trace.rs", "preview.rs", "listing.rs"];
+/// File names of the modes that program the kernel; userspace mode leaves its rules to nftables.
+const KERNEL_MODE_FILES: [&str; 5] = ["plan.rs", "render.rs", "parse.rs", "mirror.rs", "verify.rs"];
 const IMPURE: [&str; 11] = [
     "tokio",
     "nix::",
@@ -126,6 +132,18 @@ fn pure_files_stay_pure_and_no_file_is_too_long_and_nothing_is_ignored() {
         }
     }
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+#[test]
+fn proxy_modes_have_the_same_file_names_for_the_same_idea() {
+    let sources = sources();
+    for mode in ProxyMode::ALL {
+        let has =
+            |file: &str| sources.iter().any(|(path, _)| path.ends_with(format!("{}/{file}", mode.as_str())));
+        let of_kernel = KERNEL_MODE_FILES.iter().filter(|_| *mode != ProxyMode::Userspace);
+        let missing: Vec<_> = MODE_FILES.iter().chain(of_kernel).filter(|file| !has(file)).collect();
+        assert!(missing.is_empty(), "mode {} has no {missing:?}", mode.as_str());
+    }
 }
 
 #[test]

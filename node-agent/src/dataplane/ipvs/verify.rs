@@ -18,7 +18,7 @@ use crate::dataplane::KernelError;
 const READ_BACK_SINGLY_MAX: usize = 64;
 
 impl IpvsBackend {
-    /// Compares what was changed with what the kernel says.
+    /// Compares the changed objects with the kernel.
     pub(super) fn verify(&mut self, plan: &Plan, refused: &mut Failed) -> Result<(), KernelError> {
         let mut changed: BTreeMap<Socket, &Owner> = BTreeMap::new();
         for (owner, command) in &plan.commands {
