@@ -1,6 +1,6 @@
-//! Has a release build made again when a file of the page comes or goes.
+//! Makes Cargo rebuild release binaries when a file of the status page is added or removed.
 //!
-//! In other builds the page is read from the disk while the server runs, so that changing it builds nothing.
+//! Debug builds read the page from disk at run time, so a change of the page needs no rebuild.
 
 #![allow(clippy::print_stdout, reason = "this is how a build script speaks")]
 

@@ -20,42 +20,45 @@ use prometheus_client::{
 use tikv_jemalloc_ctl::{Access as _, AsName as _, epoch, stats};
 pub use tikv_jemallocator::Jemalloc as Allocator;
 
-/// The value that a program's `#[global_allocator]` is set to.
+/// Value for a program's `#[global_allocator]`.
 pub const ALLOCATOR: Allocator = Allocator;
 
-/// How the allocator behaves: settings of jemalloc, in its words, read before the first allocation.
+/// jemalloc settings, read before the first allocation.
 ///
-/// - Freed pages go back to the system after about a second, by a thread of its own: a server that has taken a large state and then
-///   waits would otherwise keep what that took until somebody allocates again. Within the second they are used anew for nothing.
-/// - Four arenas, whatever the number of processors: each keeps partly used pages of its own, and only a few threads of a server
-///   allocate much.
+/// - A background thread returns freed pages to the system after about one second. Without it, a server that
+///   has applied a large state and then idles would keep that memory until the next allocation. Within the
+///   second, pages are reused without cost.
+/// - Four arenas, whatever the number of processors: each arena keeps its own partly used pages, and only a
+///   few threads of a server allocate much.
 const SETTINGS: &[u8; 78] =
     b"background_thread:true,max_background_threads:1,dirty_decay_ms:1000,narenas:4\0";
 
-/// The name by which the allocator looks for its settings.
+/// Symbol from which the allocator reads its settings.
 #[allow(
     unsafe_code,
-    reason = "the allocator reads its settings before any code of ours runs, from a symbol of this name"
+    reason = "the allocator reads its settings from a symbol of this name before any Rust code runs"
 )]
-// SAFETY: the allocator declares the symbol as a pointer to bytes that end with a zero. A reference to an array is one pointer, and the bytes end so.
+// SAFETY: the allocator declares the symbol as a pointer to zero-terminated bytes. A reference to an array is
+// a single pointer, and the array ends with a zero.
 #[unsafe(export_name = "_rjem_malloc_conf")]
 #[used]
 static SETTINGS_SYMBOL: &[u8; SETTINGS.len()] = SETTINGS;
 
-/// What the allocator holds.
+/// Memory usage of the allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Figures {
-    /// Bytes that the program has asked for and not given back, with what sizes are rounded up by. What threads have given back, and the
-    /// allocator keeps at hand for each of them, is not among them.
+    /// Bytes allocated and not freed by the program, including rounding to size classes, excluding freed
+    /// memory in per-thread caches.
     pub in_use_bytes: u64,
-    /// Bytes of memory that the allocator keeps from the system, with its own records and what is free and not yet given back.
+    /// Bytes of physical memory held by the allocator, including its metadata and freed memory not yet
+    /// returned to the system.
     pub resident_bytes: u64,
 }
 
 impl Figures {
-    /// Reads them; nothing when the allocator does not say.
+    /// Reads the current values, or returns `None` if the allocator provides none.
     pub fn read() -> Option<Self> {
-        // The figures stand still until the allocator is told to count again.
+        // The allocator updates its statistics only when the epoch is advanced.
         epoch::advance().ok()?;
         let bytes = |figure: usize| u64::try_from(figure).ok();
         let allocated = stats::allocated::read().ok()?;
@@ -66,13 +69,13 @@ impl Figures {
     }
 }
 
-/// Bytes that the allocator keeps at hand for each thread: it counts them as allocated. 4096 stands for all arenas
-/// (`MALLCTL_ARENAS_ALL`).
+/// Returns the bytes in per-thread caches, which the allocator counts as allocated. 4096 stands for all
+/// arenas (`MALLCTL_ARENAS_ALL`).
 fn kept_for_threads() -> Option<usize> {
     b"stats.arenas.4096.tcache_bytes\0"[..].name().read().ok()
 }
 
-/// Shows the figures of the moment as metrics, under the prefix of the registry.
+/// Exports the current values as metrics, with the prefix of the registry.
 #[derive(Debug, Clone, Copy)]
 pub struct HeapCollector;
 
@@ -87,7 +90,7 @@ impl Collector for HeapCollector {
             ),
             (
                 "heap_resident_bytes",
-                "Bytes of memory that the allocator has from the system, freed ones that it keeps included",
+                "Bytes of physical memory held by the allocator, including freed memory that it retains",
                 resident_bytes,
             ),
         ] {

@@ -1,4 +1,4 @@
-//! The allocator in a program that has chosen it.
+//! The allocator in a program that uses it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -14,10 +14,10 @@ use tikv_jemalloc_ctl::{Access, AsName, background_thread, max_background_thread
 #[global_allocator]
 static ALLOCATOR: allocator::Allocator = allocator::ALLOCATOR;
 
-/// Held by a test that allocates much, and by one that counts.
+/// Serializes the test that allocates much and the one that measures.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Far more than what else the program allocates meanwhile.
+/// Allocation size; far larger than concurrent allocations of the test program.
 const BYTES: usize = 64 << 20;
 
 #[test]
@@ -27,7 +27,7 @@ fn what_is_allocated_is_in_use_until_it_is_freed() {
     let held = black_box(vec![1_u8; BYTES]);
     let with = Figures::read().unwrap();
     let grown = with.in_use_bytes - before.in_use_bytes;
-    // Other tests of this program allocate and free a little meanwhile.
+    // Other tests of this program allocate and free small amounts concurrently.
     let about = BYTES as u64 / 2..2 * BYTES as u64;
     assert!(about.contains(&grown), "{grown} more than {before:?}");
     assert!(with.resident_bytes >= with.in_use_bytes, "{with:?}");
@@ -43,7 +43,7 @@ fn what_a_thread_has_freed_and_keeps_at_hand_is_not_in_use() {
     let before = Figures::read().unwrap();
     let (freed, has_freed) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
-        // Of all sizes that are kept, as many as are.
+        // Allocates as many blocks of every cached size as the cache can hold.
         for size in (1..=28).map(|number| number * 1024) {
             let held: Vec<_> = (0..40).map(|_| black_box(vec![1_u8; size])).collect();
             drop(held);

@@ -3,10 +3,10 @@
 //! ```text
 //! HTTP ─▶ routes ─▶ writer ─▶ store                 one task admits, commits in groups, publishes
 //!            │         └────▶ hub ─▶ feed ─▶ agents  one immutable state, shared by all readers
-//!            └── reads ──────┘ └──▶ watch ─▶ anyone
+//!            └── reads ──────┘ └──▶ watch ─▶ clients
 //! ```
-//! Absent on purpose: decisions about objects (they are in `model`), SQL (it is in `store`), and any lock on an object.
-//! No handler changes state except through the writer.
+//! Decisions about objects are made in `model`, SQL is in `store`, and there are no locks on objects.
+//! Handlers change state through the writer only.
 
 pub mod base;
 pub mod context;

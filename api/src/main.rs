@@ -1,4 +1,4 @@
-//! `tidegate-api`: reads its configuration, opens the store, serves until it is told to stop.
+//! `tidegate-api`: reads the configuration, opens the store, and serves until it is stopped.
 
 use std::{
     error::Error,
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     let outcome = run();
     if let Err(error) = &outcome {
         let chain: Vec<_> = error.chain().map(ToString::to_string).collect();
-        // When stderr is gone there is nobody to tell.
+        // If stderr is closed, there is no way to report the error.
         let _ = writeln!(std::io::stderr(), "tidegate-api: {}", chain.join(": "));
     }
     if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -54,19 +54,20 @@ fn run() -> anyhow::Result<()> {
     runtime.block_on(run_server(config))
 }
 
-/// Thousands of agents and watchers need more descriptors than the 1,024 that most systems start a process with.
+/// Raises the soft limit of open files: thousands of agents and watchers need more than the usual 1,024
+/// descriptors.
 fn raise_descriptor_limit() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(error) = raised {
-        tracing::warn!(%error, "the limit of open files was not raised");
+        tracing::warn!(%error, "the limit of open files could not be raised");
     }
 }
 
 fn start_log(config: &Config) -> anyhow::Result<()> {
-    let filter =
-        EnvFilter::try_new(&config.log).with_context(|| format!("--log {} is not a filter", config.log))?;
-    // When the reader of the log is gone, complaining about it on the same pipe would end the task that logs.
+    let filter = EnvFilter::try_new(&config.log)
+        .with_context(|| format!("--log {} is not a valid filter", config.log))?;
+    // If stderr is closed, reporting the log error on the same pipe would end the task that logs.
     let builder = tracing_subscriber::fmt()
         .log_internal_errors(false)
         .with_env_filter(filter)
@@ -95,17 +96,18 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     let store = store::open_with(&store, &store_options, source.now()).await?;
     if is_new_epoch {
         let position = store.raise_epoch(source.now()).await.context("--new-epoch")?;
-        tracing::info!(%position, "a new life of the store begins");
+        tracing::info!(%position, "a new epoch of the store begins");
     }
     let (is_insecure, speaks_tls, replica_name) =
         (settings.is_insecure, settings.tls.is_some(), settings.replica_name.clone());
     let running =
         ServerState::start(settings, Arc::clone(&store), source).await.context("the store cannot be read")?;
     if api::bootstrap(&running.app, &bootstrap_token_file).await? {
-        // Where it is; what it is, no log says.
+        // Log the path only, never the token.
         tracing::warn!(
             file = %bootstrap_token_file.display(),
-            "a first token that may do everything was written; make others with it, then revoke it"
+            "a bootstrap token with full permissions was written; create other tokens with it, then \
+             revoke it"
         );
     }
     let listener = listen_at(listen).with_context(|| format!("--listen {listen}"))?;
@@ -118,13 +120,13 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     let scheme = if tls.is_some() { "https" } else { "http" };
     let stop = CancellationToken::new();
     let router = api::service(Arc::clone(&running.app));
-    // Before anybody is told that there is a server: who hears it may tell it to stop at once.
+    // Install the handlers before announcing the server, because a stop signal may follow at once.
     let signals = Signals::catch()?;
     let server = tokio::spawn(serve(listener, router, tls, stop.clone()));
     if is_insecure {
         tracing::warn!(
             %address,
-            "INSECURE: anybody who reaches this address may change everything; --insecure is for labs"
+            "INSECURE: anybody who can reach this address can change everything; --insecure is for labs"
         );
     }
     tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "serving");
@@ -143,13 +145,13 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     tracing::info!("stopping");
     running.stop_streams();
     stop.cancel();
-    server.await.context("the server did not end in order")?;
+    server.await.context("the server task panicked")?;
     running.stop().await;
     store.resign().await;
     Ok(())
 }
 
-/// The signals that end the server in order.
+/// Signals that shut down the server gracefully.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

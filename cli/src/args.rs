@@ -1,4 +1,4 @@
-//! The command line: every flag with what it means, and examples that can be pasted.
+//! Command-line arguments of `tidegate`, with help texts and examples.
 
 pub mod backup;
 pub mod bgp;
@@ -37,50 +37,51 @@ use crate::{
     resource::{Target, parse_kind},
 };
 
-/// Longest `--timeout`; a day is beyond any patience and inside every clock's arithmetic.
+/// Maximum `--timeout` in seconds (one day), which also keeps clock arithmetic from overflowing.
 const TIMEOUT_SECONDS_MAX: u64 = 86_400;
 
-/// Shows and changes what a Tidegate cluster should do, and says how far it is.
+/// Manages a Tidegate cluster: layer-4 load balancing, service proxying, and ARP/NDP and BGP announcements
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", after_help = help::AFTER_HELP, max_term_width = 110, disable_help_subcommand = true)]
 pub struct Cli {
-    /// What every subcommand takes.
+    /// Options of every subcommand.
     #[command(flatten)]
     pub global: Global,
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What every subcommand takes.
+/// Options of every subcommand.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub struct Global {
-    /// The control servers, separated by commas: one after the other is tried until one answers [default:
+    /// Control servers, separated by commas; they are tried in turn until one answers [default:
     /// http://127.0.0.1:7440]
     #[arg(
         long, global = true, env = "TIDEGATE_API", hide_env_values = true, value_name = "URL,…",
         value_delimiter = ',', value_parser = parse_api
     )]
     pub api: Vec<Url>,
-    /// A file with the token that says who you are; the variable TIDEGATE_TOKEN may hold the token itself
+    /// File with the bearer token to authenticate with; TIDEGATE_TOKEN can hold the token itself
     #[arg(long, global = true, env = "TIDEGATE_TOKEN_FILE", hide_env_values = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// The authorities that vouch for the servers, as PEM [default: those of the system]
+    /// PEM file with the CA certificates to verify the servers with [default: the system's CA certificates]
     #[arg(long, global = true, env = "TIDEGATE_CA_FILE", hide_env_values = true, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
-    /// The hash of the servers' certificate or authority, instead of --ca-file, as sha256:HEX
+    /// Pin the server or CA certificate by hash instead of using --ca-file, as sha256:HEX
     #[arg(long, global = true, env = "TIDEGATE_CA_HASH", hide_env_values = true, value_name = "HASH")]
     pub ca_hash: Option<Pin>,
-    /// Longest wait for an answer, such as 500ms, 10s or 2m; on a watch the longest silence, where the server speaks at
-    /// least every 10 s
+    /// Maximum time to wait for a response, such as 500ms, 10s or 2m. For a watch: the longest silence;
+    /// servers send a heartbeat at least every 10 s
     #[arg(
         long, global = true, env = "TIDEGATE_TIMEOUT", hide_env_values = true, value_name = "TIME",
         default_value = "30s", value_parser = parse_timeout
     )]
     pub timeout: Duration,
-    /// Show nothing older than this position, as `status` and watches tell them: another server than the one that took a
-    /// write may be a moment behind. What the command itself has written is always waited for
+    /// Require data at least as recent as this position (printed by `status` and by watches). Useful because
+    /// a server other than the one that accepted a write may lag for a moment. Writes made by the command
+    /// itself are always waited for
     #[arg(
         long,
         global = true,
@@ -89,185 +90,185 @@ pub struct Global {
         value_name = "POSITION"
     )]
     pub min_position: Option<Position>,
-    /// Print each request as a `curl` command on stderr
+    /// Print each request to stderr as a `curl` command
     #[arg(long, global = true)]
     pub show_request: bool,
 }
 
-/// What to do.
+/// The subcommand.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// List objects, or show some of them
+    /// List objects, or get some of them by name
     #[command(after_help = help::GET_HELP)]
     Get(Get),
-    /// Tell everything about one object
+    /// Show details of one object, with its conditions and hints
     #[command(after_help = help::DESCRIBE_HELP)]
     Describe(Describe),
-    /// Create or change the objects of a file
+    /// Create or update objects from a file
     #[command(after_help = help::APPLY_HELP)]
     Apply(Apply),
-    /// Say what an apply would do to objects, addresses and every node
+    /// Preview the effect of an apply on objects, addresses and each node's kernel
     #[command(after_help = help::PLAN_HELP)]
     Plan(plan::Plan),
-    /// Say which objects of a file differ from what there is
+    /// Compare the objects of a file with those on the server
     #[command(after_help = help::DIFF_HELP)]
     Diff(plan::Diff),
-    /// Remove objects
+    /// Delete objects
     #[command(after_help = help::DELETE_HELP)]
     Delete(Delete),
-    /// Say whether everything is as it should be
+    /// Show the health of the cluster and its current problems
     #[command(after_help = help::STATUS_HELP)]
     Status(Status),
-    /// Show the busiest Services, or the nodes that take longest to follow changes
+    /// Show the busiest Services, or the nodes slowest to apply changes
     #[command(subcommand, after_help = help::TOP_HELP, disable_help_subcommand = true)]
     Top(top::Top),
-    /// Show what went through a Service, by node and endpoint
+    /// Show traffic of a Service by node and endpoint
     #[command(after_help = help::TRAFFIC_HELP)]
     Traffic(Traffic),
-    /// Show what the nodes see of the endpoints of a Service that are checked
+    /// Show health check results of a Service's endpoints
     #[command(after_help = help::HEALTH_HELP)]
     Health(Health),
-    /// Say what becomes of a packet, or why an address or a Service answers or not
+    /// Trace a packet, or explain why an address or a Service does or does not respond
     #[command(after_help = help::EXPLAIN_HELP)]
     Explain(explain::Explain),
-    /// Show sessions with routers, what they were told, and what happened to them
+    /// Show BGP sessions, advertised routes and session events
     #[command(subcommand, after_help = help::BGP_HELP, disable_help_subcommand = true)]
     Bgp(bgp::Bgp),
-    /// Show what was changed, by whom and why; or one change in full
+    /// Show the change history with authors and reasons, or one change in full
     #[command(after_help = help::HISTORY_HELP)]
     History(history::History),
-    /// Make everything what it was at a revision
+    /// Restore the state of an earlier revision
     #[command(after_help = help::ROLLBACK_HELP)]
     Rollback(history::Rollback),
-    /// Show what was asked for, also what was refused
+    /// Show the audit log, including rejected requests
     #[command(after_help = help::AUDIT_HELP)]
     Audit(history::Audit),
-    /// Say what a node holds back because it would lose too much, and let it take that
+    /// Show state that a node rejected pending confirmation, and confirm it
     #[command(after_help = help::CONFIRM_HELP)]
     Confirm(confirm::Confirm),
-    /// Let another node announce an address
+    /// Move the announcement of an address to another node
     #[command(after_help = help::MOVE_HELP)]
     Move(Move),
-    /// Let nothing new begin at something, while what is established finishes
+    /// Stop new connections; let existing ones finish
     #[command(after_help = help::DRAIN_HELP)]
     Drain(drain::Drain),
-    /// Take something out of service as if it were not there
+    /// Take an endpoint, Workload, Node or Service out of service
     #[command(after_help = help::MAINTENANCE_HELP)]
     Maintenance(drain::Maintenance),
-    /// Give back what drains or is in maintenance
+    /// Undo drain or maintenance
     #[command(after_help = help::UNDRAIN_HELP)]
     Undrain(drain::Subject),
-    /// Translate the configuration of another load balancer
+    /// Convert configuration of Kubernetes, MetalLB, kube-proxy, ipvsadm or keepalived
     #[command(after_help = help::IMPORT_HELP)]
     Import(Import),
-    /// Say objects in the words of Kubernetes or MetalLB
+    /// Export as Kubernetes or MetalLB manifests
     #[command(after_help = help::EXPORT_HELP)]
     Export(export::Export),
-    /// Say what is odd on the machines of nodes
+    /// Diagnose common problems on nodes
     #[command(after_help = help::DOCTOR_HELP)]
     Doctor(doctor::Doctor),
-    /// Wait until an object, or every node, is as wanted
+    /// Wait until an object, or every node, reaches a state
     #[command(after_help = help::WAIT_HELP)]
     Wait(wait::Wait),
-    /// Say what the failure of nodes would do
+    /// Predict the effect of node failures
     #[command(name = "what-if", after_help = help::WHAT_IF_HELP)]
     WhatIf(what_if::WhatIf),
-    /// Print changes as they happen
+    /// Stream changes as they happen
     #[command(after_help = help::WATCH_HELP)]
     Watch(Watch),
-    /// Write everything that the control server keeps into a file, while it serves
+    /// Back up the control server's store to a file while the server runs
     #[command(after_help = help::BACKUP_HELP)]
     Backup(backup::Backup),
-    /// Look after what a store keeps, on the machine that has it: runs `tidegate-api store`
+    /// Maintain a store on the machine that holds it (runs `tidegate-api store`)
     #[command(disable_help_flag = true, after_help = help::STORE_HELP)]
     Store(backup::Store),
-    /// Make, list and revoke tokens, which people and automation prove with who they are
+    /// Create, list and revoke API tokens
     #[command(subcommand, after_help = help::TOKEN_HELP, disable_help_subcommand = true)]
     Token(security::Token),
-    /// List and write roles, which say what may be done
+    /// List, create and delete roles
     #[command(subcommand, after_help = help::ROLE_HELP, disable_help_subcommand = true)]
     Role(security::Role),
-    /// Say who the server takes you for, and what is bound to that
+    /// Show your identity and its roles
     Whoami(security::SecurityOutput),
-    /// Say whether you may do something
+    /// Check whether you are allowed to do something
     #[command(name = "can-i", after_help = help::CAN_I_HELP)]
     CanI(security::CanI),
-    /// Let a machine join the cluster
+    /// Manage how machines join the cluster
     #[command(subcommand, disable_help_subcommand = true)]
     Node(security::Node),
-    /// Print a script that completes commands, for a shell
+    /// Generate a shell completion script
     #[command(after_help = help::COMPLETIONS_HELP)]
     Completions {
-        /// Which shell
+        /// Shell to generate the script for
         shell: Shell,
     },
-    /// Write man pages and completions below a directory that is laid out as /usr/share; packages are made with it
+    /// Write man pages and completions to a directory laid out like /usr/share; used to build packages
     #[command(hide = true)]
     Manual {
-        /// The directory
+        /// Target directory
         #[arg(value_name = "DIR")]
         share: PathBuf,
     },
-    /// Print the versions of this command and of the server
+    /// Print the versions of the client and the server
     Version,
 }
 
 /// Arguments of `get`.
 #[derive(Debug, Args)]
 pub struct Get {
-    /// A kind (they are listed below) or all; several with commas; KIND/NAME for one object
+    /// Kind (see below), several kinds separated by commas, `all`, or KIND/NAME for one object
     #[arg(value_name = "KIND")]
     pub target: Target,
-    /// Only these
+    /// Names of the objects; all objects of the kind if omitted
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
-    /// Where to look
+    /// Namespace of the objects
     #[arg(
         short, long, default_value = "default",
         value_parser = Namespace::parse
     )]
     pub namespace: Namespace,
-    /// Look in every namespace
+    /// List objects of all namespaces
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
-    /// Only objects with these labels: key=value, key!=value, key in (a,b), key notin (a,b), key, !key; several with
-    /// commas
+    /// Label selector; requirements are key=value, key!=value, key in (a,b), key notin (a,b), key and !key,
+    /// separated by commas
     #[arg(short = 'l', long)]
     pub selector: Option<LabelSelector>,
-    /// The form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: GetOutput,
-    /// Go on and print changes as they happen; as json a line per event
+    /// After listing, keep printing changes as they happen; with -o json one event per line
     #[arg(short, long)]
     pub watch: bool,
 }
 
-/// Forms of the output of `get`.
+/// Output formats of `get`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum GetOutput {
-    /// Columns
+    /// Table
     #[default]
     Table,
-    /// More columns
+    /// Table with additional columns
     Wide,
-    /// What the server answered, as JSON
+    /// Server response as JSON
     Json,
-    /// What the server answered, as YAML
+    /// Server response as YAML
     Yaml,
-    /// kind/name per line
+    /// One kind/name per line
     Name,
 }
 
 /// Arguments of `describe`.
 #[derive(Debug, Args)]
 pub struct Describe {
-    /// A kind, as `get` knows them; or KIND/NAME
+    /// Kind as accepted by `get`, or KIND/NAME
     #[arg(value_name = "KIND")]
     pub target: Target,
-    /// Which one
+    /// Name of the object
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
-    /// Where to look
+    /// Namespace of the objects
     #[arg(
         short, long, default_value = "default",
         value_parser = Namespace::parse
@@ -278,77 +279,77 @@ pub struct Describe {
 /// Arguments of `apply`.
 #[derive(Debug, Args)]
 pub struct Apply {
-    /// A file, a directory, or - for stdin
+    /// File or directory to apply, or - for stdin
     #[arg(short, long, value_name = "FILE", required_unless_present = "plan")]
     pub filename: Option<PathBuf>,
-    /// Do exactly what a plan says; refused when one of its objects has changed since
+    /// Apply a saved plan exactly; fails if one of its objects has changed since
     #[arg(
         long, value_name = "ID", value_parser = plan::parse_id,
         conflicts_with_all = ["filename", "dry_run", "evict", "apply_set", "prune", "prune_limit"]
     )]
     pub plan: Option<String>,
-    /// Say what would happen, change nothing
+    /// Preview the result without changing anything
     #[arg(long)]
     pub dry_run: bool,
-    /// Take addresses from the Services that hold them, where a pool is made smaller or removed; without it that is refused, naming
-    /// the holders
+    /// Allow shrinking or deleting a pool whose addresses are in use, taking them from the Services that hold
+    /// them. Without this flag the request is rejected and the error lists the holders
     #[arg(long)]
     pub evict: bool,
-    /// The set that owns these objects, for --prune
+    /// Name of the set that owns the applied objects; used by --prune
     #[arg(long, value_name = "NAME", value_parser = Name::parse)]
     pub apply_set: Option<Name>,
-    /// Remove the members of the set that the files do not name
+    /// Delete objects of the set that are missing from the files
     #[arg(long, requires = "apply_set")]
     pub prune: bool,
-    /// Refuse to remove more than this many; without it the server's own limit holds
+    /// Fail if more than N objects would be pruned; by default the server's limit applies
     #[arg(long, value_name = "N", requires = "prune")]
     pub prune_limit: Option<usize>,
-    /// Why, and whether it may remove much.
+    /// Reason for the change, and the override for large removals.
     #[command(flatten)]
     pub because: history::Because,
-    /// The form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: ApplyOutput,
 }
 
-/// Forms of the output of `apply`.
+/// Output formats of `apply`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum ApplyOutput {
-    /// A line per object
+    /// One line per object
     #[default]
     Lines,
-    /// What the server answered, as JSON
+    /// Server response as JSON
     Json,
-    /// What the server answered, as YAML
+    /// Server response as YAML
     Yaml,
 }
 
 /// Arguments of `delete`.
 #[derive(Debug, Args)]
 pub struct Delete {
-    /// KIND NAME…, or KIND/NAME…
+    /// Objects to delete: KIND NAME…, or KIND/NAME…
     #[arg(value_name = "KIND NAME", conflicts_with = "filename", value_parser = NonEmptyStringValueParser::new())]
     pub words: Vec<String>,
-    /// Remove what a file, a directory, or - for stdin names
+    /// Delete the objects of a file or directory, or of stdin with -
     #[arg(short, long, value_name = "FILE", required_unless_present = "words")]
     pub filename: Option<PathBuf>,
-    /// Where they are; files say it themselves
+    /// Namespace of the objects; files carry their own
     #[arg(
         short, long, default_value = "default",
         conflicts_with = "filename", value_parser = Namespace::parse
     )]
     pub namespace: Namespace,
-    /// Say what would happen, change nothing
+    /// Preview the result without changing anything
     #[arg(long)]
     pub dry_run: bool,
-    /// Take addresses from the Services that hold them, where a pool is removed; without it that is refused, naming
-    /// the holders
+    /// Allow deleting a pool whose addresses are in use, taking them from the Services that hold them.
+    /// Without this flag the request is rejected and the error lists the holders
     #[arg(long)]
     pub evict: bool,
-    /// Do not fail for objects that are gone already
+    /// Succeed if an object does not exist
     #[arg(long)]
     pub ignore_not_found: bool,
-    /// Why, and whether it may remove much.
+    /// Reason for the change, and the override for large removals.
     #[command(flatten)]
     pub because: history::Because,
 }
@@ -356,102 +357,103 @@ pub struct Delete {
 /// Arguments of `status`.
 #[derive(Debug, Args)]
 pub struct Status {
-    /// The form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: StatusOutput,
 }
 
-/// Forms of the output of `status`.
+/// Output formats of `status`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum StatusOutput {
-    /// For people
+    /// Human-readable text
     #[default]
     Table,
-    /// What the server answered, as JSON
+    /// Server response as JSON
     Json,
-    /// What the server answered, as YAML
+    /// Server response as YAML
     Yaml,
 }
 
 /// Arguments of `traffic`.
 #[derive(Debug, Args)]
 pub struct Traffic {
-    /// Which Service
+    /// Name of the Service
     #[arg(value_name = "SERVICE", value_parser = Name::parse)]
     pub service: Name,
-    /// Where to look
+    /// Namespace of the objects
     #[arg(
         short, long, default_value = "default",
         value_parser = Namespace::parse
     )]
     pub namespace: Namespace,
-    /// The form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: TrafficOutput,
 }
 
-/// Forms of the output of `traffic` and `top`.
+/// Output formats of `traffic` and `top`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum TrafficOutput {
-    /// Columns
+    /// Table
     #[default]
     Table,
-    /// What the server answered, as JSON
+    /// Server response as JSON
     Json,
-    /// What the server answered, as YAML
+    /// Server response as YAML
     Yaml,
 }
 
 /// Arguments of `health`.
 #[derive(Debug, Args)]
 pub struct Health {
-    /// Which Service
+    /// Name of the Service
     #[arg(value_name = "SERVICE", value_parser = Name::parse, required_unless_present_any = ["guard", "confirm"])]
     pub service: Option<Name>,
-    /// Where to look
+    /// Namespace of the objects
     #[arg(
         short, long, default_value = "default",
         value_parser = Namespace::parse
     )]
     pub namespace: Namespace,
-    /// Show instead which unhealthy endpoints of all Services are kept in service, because so many failed at once
+    /// List unhealthy endpoints of all Services that the mass-failure guard keeps in service because too many
+    /// failed at once
     #[arg(long, conflicts_with_all = ["service", "namespace", "confirm"])]
     pub guard: bool,
-    /// Take the endpoints out of service that --guard shows
+    /// Confirm the failures listed by --guard and take those endpoints out of service
     #[arg(long, conflicts_with_all = ["service", "namespace"])]
     pub confirm: bool,
-    /// The form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: HealthOutput,
 }
 
-/// Forms of the output of `health`.
+/// Output formats of `health`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum HealthOutput {
-    /// A row for each endpoint
+    /// One row per endpoint
     #[default]
     Table,
-    /// With what each node says
+    /// Table with the result of each checking node
     Wide,
-    /// What the server answered, as JSON
+    /// Server response as JSON
     Json,
-    /// What the server answered, as YAML
+    /// Server response as YAML
     Yaml,
 }
 
 /// Arguments of `move`.
 #[derive(Debug, Args)]
 pub struct Move {
-    /// Which address, as 192.0.2.1 or 2001:db8::1
+    /// Address to move, such as 192.0.2.1 or 2001:db8::1
     #[arg(value_name = "ADDRESS", value_parser = parse_address)]
     pub address: IpAddr,
-    /// The node that shall announce it
+    /// Node to announce the address from
     #[arg(value_name = "NODE", value_parser = Name::parse)]
     pub node: Name,
-    /// Say what would happen, change nothing
+    /// Preview the result without changing anything
     #[arg(long)]
     pub dry_run: bool,
-    /// Why, as the history shows it
+    /// Reason for the change, recorded in the history
     #[arg(short, long, value_name = "TEXT", value_parser = history::parse_message)]
     pub message: Option<String>,
 }
@@ -459,20 +461,20 @@ pub struct Move {
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 pub struct Import {
-    /// Files, directories, or - for stdin
+    /// Files or directories to import, or - for stdin
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// Whose configuration it is; seen in the content when left out
+    /// Format of the input; detected from the content if omitted
     #[arg(long, value_name = "FORMAT",
         value_parser = PossibleValuesParser::new(Format::ALL.map(Format::as_str)).try_map(|word| word.parse::<Format>()))]
     pub from: Option<Format>,
-    /// Apply what was translated, instead of printing it
+    /// Apply the converted objects instead of printing them
     #[arg(long)]
     pub apply: bool,
-    /// With --apply, say what would happen, change nothing
+    /// With --apply, preview the result without changing anything
     #[arg(long, requires = "apply")]
     pub dry_run: bool,
-    /// With --apply, why, as the history shows it
+    /// With --apply, reason for the change, recorded in the history
     #[arg(short, long, value_name = "TEXT", requires = "apply", value_parser = history::parse_message)]
     pub message: Option<String>,
 }
@@ -480,34 +482,34 @@ pub struct Import {
 /// Arguments of `watch`.
 #[derive(Debug, Args)]
 pub struct Watch {
-    /// Only these kinds
+    /// Kinds to watch; all kinds if omitted
     #[arg(value_name = "KIND", value_parser = parse_kind)]
     pub kinds: Vec<Kind>,
-    /// Only this namespace
+    /// Watch a single namespace; all namespaces if omitted
     #[arg(short, long, value_parser = Namespace::parse)]
     pub namespace: Option<Namespace>,
-    /// Only objects with these labels
+    /// Label selector, as in `get`
     #[arg(short = 'l', long)]
     pub selector: Option<LabelSelector>,
-    /// Only what came after this position
+    /// Resume after this position, sending only later changes
     #[arg(long, value_name = "POSITION")]
     pub resume: Option<Position>,
-    /// The form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: EventOutput,
 }
 
-/// Forms of the output of `watch`.
+/// Output formats of `watch`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum EventOutput {
-    /// A readable line per change
+    /// One human-readable line per change
     #[default]
     Lines,
-    /// An event as JSON per line
+    /// One JSON event per line
     Json,
 }
 
-/// A whole document.
+/// Format of a complete document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Document {
     /// JSON, indented.
@@ -520,14 +522,18 @@ pub(crate) fn parse_api(text: &str) -> Result<Url, String> {
     let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let url = Url::parse(&with_scheme).map_err(|error| format!("{error}; write http://HOST:PORT"))?;
     if !["http", "https"].contains(&url.scheme()) {
-        return Err(format!("`{}` is not spoken; write https://HOST:PORT or http://HOST:PORT", url.scheme()));
+        return Err(format!(
+            "unsupported URL scheme `{}`; write https://HOST:PORT or http://HOST:PORT",
+            url.scheme()
+        ));
     }
     let is_bare =
         url.path() == "/" && url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
     if is_bare && url.has_host() {
         Ok(url)
     } else {
-        Err("must be a server and nothing more: https://HOST:PORT or http://HOST:PORT".to_owned())
+        Err("must be a server URL without path, query or user: https://HOST:PORT or http://HOST:PORT"
+            .to_owned())
     }
 }
 
@@ -542,7 +548,7 @@ fn parse_timeout(text: &str) -> Result<Duration, String> {
         "ms" => 1,
         "" | "s" => 1000,
         "m" => 60_000,
-        _ => return Err("must be a number with ms, s or m, such as 30s".to_owned()),
+        _ => return Err("must be a number with unit ms, s or m, such as 30s".to_owned()),
     };
     let milliseconds =
         number.parse::<u64>().ok().and_then(|number| number.checked_mul(milliseconds_per_unit));
@@ -551,7 +557,7 @@ fn parse_timeout(text: &str) -> Result<Duration, String> {
             Ok(Duration::from_millis(milliseconds))
         }
         Some(_) | None => {
-            Err(format!("must be more than nothing and at most {TIMEOUT_SECONDS_MAX}s, such as 30s"))
+            Err(format!("must be greater than 0 and at most {TIMEOUT_SECONDS_MAX}s, such as 30s"))
         }
     }
 }

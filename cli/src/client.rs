@@ -1,5 +1,5 @@
-//! HTTP towards the control API: every answer is read up to a limit and within a time, and turned into data or into a
-//! [`Failure`] that says what to do.
+//! HTTP client of the control API. Every response is limited in size and time and becomes data or a
+//! [`Failure`] with a remedy.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,48 +20,48 @@ use crate::{
     parse::Language,
 };
 
-/// Bytes of one answer: the largest page the server gives out with room to spare.
+/// Maximum size of a response in bytes; the server's largest page with a margin.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Bytes of a refusal; a refused apply lists every violation.
+/// Maximum size of an error response in bytes; a rejected apply lists every violation.
 const REFUSAL_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of one line of a watch: the largest object with room to spare.
+/// Maximum length of a watch line in bytes; the largest object with a margin.
 const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Objects of one listing; more than the store is made for.
+/// Maximum number of objects in a listing; more than the store is designed for.
 const LIST_OBJECTS_MAX: usize = 500_000;
-/// How often a listing begins anew because its snapshot expired between two pages.
+/// Maximum number of times a listing restarts because its snapshot expired between two pages.
 const LIST_RESTARTS_MAX: usize = 3;
-/// Says who asks for a write.
+/// Request header with the author of a write.
 const AUTHOR: &str = "x-tidegate-author";
-/// Says why.
+/// Request header with the reason for a write.
 const MESSAGE: &str = "x-change-message";
-/// Says which state an answer must not be older than.
+/// Request header with the minimum position of the response.
 const MIN_POSITION: &str = "x-tidegate-min-position";
-/// Says which revision a write made.
+/// Response header with the revision created by a write.
 const REVISION: &str = "x-revision";
-/// How much of a foreign answer is quoted.
+/// Maximum number of characters quoted from an unexpected response.
 const QUOTE_CHARS_MAX: usize = 160;
 
-/// Longest wait for a connection where another server can be tried instead.
+/// Connect timeout if another server can be tried instead.
 const CONNECT_TIMEOUT_OF_SEVERAL: Duration = Duration::from_secs(3);
 
-/// A way to the control servers. A server that answers is asked again until it fails; then it is the next one's turn.
+/// Connection to the control servers. A server is used until it fails, then the next one is.
 pub(crate) struct Client {
     http: reqwest::Client,
-    /// At least one.
+    /// Server URLs, at least one.
     urls: Vec<Url>,
-    /// The server whose turn it is.
+    /// Index of the current server.
     at: Cell<usize>,
     token: Option<Token>,
     curl_trust: Option<String>,
     timeout: Duration,
     show_requests: bool,
-    /// Who the history says wrote it.
+    /// Author recorded in the history.
     author: Option<String>,
-    /// What reads must not fall behind, whichever server answers: a position, or the revision of an own write.
+    /// Minimum state of reads on any server: a position, or the revision of the client's own last write.
     at_least: RefCell<Option<String>>,
 }
 
-/// A request before it is sent.
+/// A request to be sent.
 pub(crate) struct Request {
     method: Method,
     path: String,
@@ -71,7 +71,7 @@ pub(crate) struct Request {
     message: Option<String>,
 }
 
-/// A request body, and how `curl` would be given it.
+/// A request body, and its form as a `curl` argument.
 struct Body {
     language: Language,
     bytes: Vec<u8>,
@@ -83,63 +83,64 @@ impl Request {
         Self { method, path, query: Vec::new(), if_match: None, message: None, body: None }
     }
 
-    /// A read.
+    /// Creates a GET request.
     pub(crate) fn get(path: impl Into<String>) -> Self {
         Self::new(Method::GET, path.into())
     }
 
-    /// The removal of an object.
+    /// Creates a request that deletes an object.
     pub(crate) fn delete(key: &ObjectKey) -> Self {
         Self::new(Method::DELETE, key.path())
     }
 
-    /// A request that asks for something to be done, without a body.
+    /// Creates a POST request without a body, for an action.
     pub(crate) fn act(path: impl Into<String>) -> Self {
         Self::new(Method::POST, path.into())
     }
 
-    /// A request with a body; `curl_data` is what follows `--data-binary`.
+    /// Creates a POST request with a body; `curl_data` is the argument of `--data-binary`.
     pub(crate) fn post(path: &str, language: Language, bytes: Vec<u8>, curl_data: String) -> Self {
         let body = Some(Body { language, bytes, curl_data });
         Self { body, ..Self::new(Method::POST, path.to_owned()) }
     }
 
-    /// A request with a small body.
+    /// Creates a POST request with a small JSON body.
     pub(crate) fn post_json(path: &str, body: &Value) -> Self {
         let text = body.to_string();
         let curl_data = shell_quoted(&text);
         Self::post(path, Language::Json, text.into_bytes(), curl_data)
     }
 
-    /// The whole of something that has a path of its own; `curl_data` is what follows `--data-binary`.
+    /// Creates a PUT request that replaces the resource at `path`; `curl_data` is the argument of
+    /// `--data-binary`.
     pub(crate) fn put(path: &str, language: Language, bytes: Vec<u8>, curl_data: String) -> Self {
         Self { method: Method::PUT, ..Self::post(path, language, bytes, curl_data) }
     }
 
-    /// The removal of something that is no object.
+    /// Creates a DELETE request for a resource that is not an object.
     pub(crate) fn remove(path: impl Into<String>) -> Self {
         Self::new(Method::DELETE, path.into())
     }
 
-    /// A change by a JSON merge patch (RFC 7396).
+    /// Creates a JSON merge patch request (RFC 7396).
     pub(crate) fn patch(path: &str, changes: &Value) -> Self {
         let text = changes.to_string();
         let curl_data = shell_quoted(&text);
         Self { method: Method::PATCH, ..Self::post(path, Language::Json, text.into_bytes(), curl_data) }
     }
 
-    /// Has the request refused when the object is not in the state with this tag.
+    /// Makes the request conditional on the entity tag of the object.
     pub(crate) fn if_match(self, tag: String) -> Self {
         Self { if_match: Some(tag), ..self }
     }
 
-    /// Says why.
+    /// Request header with the reason for a write.
     pub(crate) fn because(mut self, message: Option<&String>) -> Self {
         self.message = message.cloned();
         self
     }
 
-    /// Whether it changes nothing, however often it is sent.
+    /// Returns true if the request changes nothing: a GET or a dry run.
     fn is_read(&self) -> bool {
         let is_dry = self.query.iter().any(|(key, value)| *key == "dryRun" && value == "true");
         self.method == Method::GET || is_dry
@@ -153,7 +154,7 @@ impl Request {
 }
 
 impl Client {
-    /// A way to the servers.
+    /// Creates a client for the servers of `connection`.
     pub(crate) fn new(
         connection: Connection,
         timeout: Duration,
@@ -162,8 +163,8 @@ impl Client {
     ) -> Result<Self, Failure> {
         let Connection { urls, tls, token, curl_trust, warnings: _ } = connection;
         let connect_timeout = if urls.len() > 1 { timeout.min(CONNECT_TIMEOUT_OF_SEVERAL) } else { timeout };
-        // A control server is asked directly: proxy variables are meant for the way out, and a redirect would mean that
-        // something else answers.
+        // Control servers are contacted directly: proxy variables are meant for external hosts, and a
+        // redirect would mean that something other than the control API responds.
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .no_proxy()
@@ -177,28 +178,28 @@ impl Client {
         Ok(Self { http, urls, at, token, curl_trust, timeout, show_requests, author, at_least })
     }
 
-    /// The URL of the server whose turn it is, for messages.
+    /// Returns the URL of the current server, for messages.
     pub(crate) fn url(&self) -> String {
         self.url_of(self.at.get())
     }
 
-    /// How many servers there are.
+    /// Returns the number of servers.
     pub(crate) fn count(&self) -> usize {
         self.urls.len()
     }
 
-    /// The URL of a server, for messages.
+    /// Returns the URL of a server, for messages.
     pub(crate) fn url_of(&self, number: usize) -> String {
         self.urls.get(number).map(origin).unwrap_or_default()
     }
 
-    /// Has the next server asked from now on.
+    /// Makes the next server the current one.
     fn go_on(&self) {
         self.at.set((self.at.get() + 1) % self.urls.len());
     }
 
-    /// Sends a request and reads the JSON of its answer. A server that gives none is left for the next, as far as
-    /// [`may_go_elsewhere`] allows it.
+    /// Sends a request and parses its JSON response. If a server fails, tries the next one as far as
+    /// [`may_go_elsewhere`] allows.
     pub(crate) async fn send(&self, request: Request) -> Result<Value, Failure> {
         let (is_read, begun) = (request.is_read(), Instant::now());
         for _ in 1..self.urls.len() {
@@ -212,7 +213,7 @@ impl Client {
         self.exchange(&request, rest.max(self.share(is_read))).await
     }
 
-    /// Sends a request to one server and to no other.
+    /// Sends a request to one server without failover.
     pub(crate) async fn send_to(&self, number: usize, request: &Request) -> Result<Value, Failure> {
         let before = self.at.replace(number);
         let outcome = self.exchange(request, self.share(true)).await;
@@ -220,7 +221,8 @@ impl Client {
         outcome
     }
 
-    /// How long one server may take: of a read that another one could answer as well, its share.
+    /// Returns the time limit for one server: a read that other servers could answer gets an equal share of
+    /// the timeout.
     fn share(&self, is_read: bool) -> Duration {
         let servers = u32::try_from(self.urls.len()).unwrap_or(u32::MAX);
         if is_read { self.timeout / servers } else { self.timeout }
@@ -237,7 +239,7 @@ impl Client {
         tokio::time::timeout(limit, exchange).await.unwrap_or_else(|_| Err(self.timed_out(limit)))
     }
 
-    /// Reads every page of a listing; `request` makes the request of one page.
+    /// Reads every page of a listing; `request` creates the request of a page.
     pub(crate) async fn list(&self, request: impl Fn() -> Request) -> Result<Listing, Failure> {
         let mut restarts = 0;
         'listing: loop {
@@ -267,7 +269,7 @@ impl Client {
                     .and_then(Value::as_str)
                     .filter(|next| !next.is_empty());
                 match next.map(str::to_owned) {
-                    // The same token again would be the same page again, without end.
+                    // A repeated token would repeat the page forever.
                     Some(next) if token.as_ref() == Some(&next) => {
                         return Err(self.bad_answer("a listing whose pages repeat"));
                     }
@@ -284,7 +286,8 @@ impl Client {
         }
     }
 
-    /// Opens a stream of JSON lines, at the next server that has one. When it ends, it is the next server's turn.
+    /// Opens a stream of JSON lines on the first server that accepts it. When the stream ends, the next
+    /// server becomes current.
     pub(crate) async fn stream(&self, request: Request) -> Result<Lines<'_>, Failure> {
         let (mut tried, limit) = (1, self.share(true));
         let response = loop {
@@ -301,7 +304,7 @@ impl Client {
         Ok(Lines { client: self, response, buffer: Vec::new(), searched: 0 })
     }
 
-    /// Hands the bytes of an answer to `keep` as they come, however many there are. Silence longer than the client's
+    /// Passes the bytes of a response of any size to `keep` as they arrive. Silence longer than the client's
     /// timeout is an error.
     pub(crate) async fn download(
         &self,
@@ -321,7 +324,7 @@ impl Client {
         }
     }
 
-    /// Sends a request and reads the head of its answer; a refusal is read whole.
+    /// Sends a request and reads the head of its response; an error response is read completely.
     async fn start(&self, request: &Request, accept: &str) -> Result<Response, Failure> {
         let mut url = self.urls.get(self.at.get()).expect("one of the servers has its turn").clone();
         url.set_path(&request.path);
@@ -375,7 +378,7 @@ impl Client {
         }
     }
 
-    /// The rest of an answer, or `None` when it is longer than `limit`.
+    /// Reads the body of a response. Returns `None` if it exceeds `limit` bytes.
     async fn read(&self, response: &mut Response, limit: usize) -> Result<Option<Vec<u8>>, Failure> {
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| self.transport(&error))? {
@@ -388,7 +391,7 @@ impl Client {
     }
 
     fn transport(&self, error: &reqwest::Error) -> Failure {
-        // A connection that was never made carried nothing.
+        // Without a connection the request was not sent.
         let is_unsent = error.is_connect();
         if error.is_timeout() && (!is_unsent || self.urls.len() == 1) {
             return self.timed_out(self.timeout);
@@ -400,7 +403,7 @@ impl Client {
         Failure::TimedOut { url: self.url(), after }
     }
 
-    /// The command that sends the same request. A secret is named by its place.
+    /// Returns an equivalent `curl` command. Secrets are referenced by file or variable.
     fn curl(&self, request: &Request, url: &Url) -> String {
         let token = self.token.as_ref().map(|token| token.curl.as_str());
         let at_least = self.at_least.borrow().clone().filter(|_| request.is_read());
@@ -424,14 +427,15 @@ impl Client {
     }
 }
 
-/// Whether another server may be asked after this. What changes nothing may be asked anywhere. A write may only when the first
-/// server cannot have taken it: one whose answer is lost may have been carried out, and nothing is done twice. An `If-Match`
-/// makes no difference: the second server would refuse what the first one did, as if somebody else had done it.
+/// Returns true if the request may be retried on another server. Reads always may. Writes may only if the
+/// first server cannot have received them: a write whose response was lost may have been applied, and must
+/// not be applied twice. `If-Match` does not change that: after a successful first write the second server
+/// would report a conflict that the user did not cause.
 fn may_go_elsewhere(is_read: bool, failure: &Failure) -> bool {
     match failure {
         Failure::Unreachable { is_unsent, .. } => is_read || *is_unsent,
         Failure::TimedOut { .. } => is_read,
-        // It is not ready, is going away, or has lost its store.
+        // The server is starting, shutting down or without its store.
         Failure::Refused(problem) => is_read && problem.status == 503,
         Failure::Usage { .. }
         | Failure::BadAnswer { .. }
@@ -444,24 +448,24 @@ fn may_go_elsewhere(is_read: bool, failure: &Failure) -> bool {
     }
 }
 
-/// A whole listing.
+/// A complete listing.
 pub(crate) struct Listing {
-    /// The envelope of the last page with the items of all.
+    /// Envelope of the last page with the items of all pages.
     pub(crate) envelope: Value,
 }
 
-/// The lines of a stream.
+/// Line reader of a stream.
 pub(crate) struct Lines<'a> {
     client: &'a Client,
     response: Response,
     buffer: Vec<u8>,
-    /// Bytes at the start of the buffer that are known to hold no line end.
+    /// Number of bytes at the start of the buffer already searched for a line end.
     searched: usize,
 }
 
 impl Lines<'_> {
-    /// The next line as JSON, or `None` when the server has ended the stream. Silence longer than the client's timeout
-    /// is an error: the server sends heartbeats.
+    /// Returns the next line as JSON, or `None` if the server closed the stream. Silence longer than the
+    /// client's timeout is an error, because the server sends heartbeats.
     pub(crate) async fn next(&mut self) -> Result<Option<Value>, Failure> {
         loop {
             let rest = self.buffer.get(self.searched..).unwrap_or_default();
@@ -494,7 +498,7 @@ impl Lines<'_> {
     }
 }
 
-/// Whoever is at this machine: `user@host`, as far as either is known.
+/// Returns the local user as `user@host`, as far as either is known.
 fn author() -> Option<String> {
     let known = |name: &str| std::env::var(name).ok().filter(|text| !text.trim().is_empty());
     let user = known("USER").or_else(|| known("LOGNAME"));
@@ -513,7 +517,7 @@ fn content_type(response: &Response) -> &str {
     response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// The cause that says most: the last of the chain.
+/// Returns the root cause, the last of the error chain and usually the most specific.
 fn innermost(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(next) = cause.source() {
@@ -522,7 +526,7 @@ fn innermost(error: &dyn Error) -> String {
     cause.to_string()
 }
 
-/// The command that sends the same request.
+/// Returns an equivalent `curl` command.
 fn curl(request: &Request, url: &Url, connection: &[&str]) -> String {
     let mut words = vec!["curl -sS".to_owned()];
     words.extend(connection.iter().map(ToString::to_string));
@@ -549,7 +553,7 @@ fn curl(request: &Request, url: &Url, connection: &[&str]) -> String {
     words.join(" ") + "\n"
 }
 
-/// A word that a shell takes literally.
+/// Quotes a word for a shell.
 pub(crate) fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }

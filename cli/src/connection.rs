@@ -1,4 +1,4 @@
-//! How control is reached: what flags, environment and the file of settings say, put together and checked.
+//! Connection settings, merged from flags, environment variables and the configuration file, and validated.
 
 use std::{
     io::Read as _,
@@ -16,40 +16,41 @@ use crate::{
     error::Failure,
 };
 
-/// Where control is when nobody says anything.
+/// Default API URL.
 const API_DEFAULT: &str = "http://127.0.0.1:7440";
-/// Control servers that are tried: more than any store has members.
+/// Maximum number of control servers; more than any store has members.
 const APIS_MAX: usize = 8;
-/// The variable with a token. It is no flag: everybody on a machine sees the arguments of everybody's processes.
+/// Environment variable with a token. There is no flag for the token itself, because process arguments are
+/// visible to all users of a machine.
 const TOKEN_VARIABLE: &str = "TIDEGATE_TOKEN";
-/// Bytes of a token with room to spare.
+/// Maximum size of a token file in bytes.
 const TOKEN_BYTES_MAX: u64 = 4096;
-/// Bytes of the file of settings.
+/// Maximum size of the configuration file in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// How control is reached.
+/// Connection settings.
 pub(crate) struct Connection {
-    /// The servers in the order in which they are tried; at least one.
+    /// Servers in the order in which they are tried; at least one.
     pub(crate) urls: Vec<Url>,
-    /// Whom to believe to be one.
+    /// TLS settings with the trusted CAs.
     pub(crate) tls: rustls::ClientConfig,
-    /// Who asks.
+    /// Credential, if any.
     pub(crate) token: Option<Token>,
-    /// What to add to a `curl` command so that it believes the same.
+    /// `curl` options with equivalent trust settings.
     pub(crate) curl_trust: Option<String>,
-    /// What is odd and stops nothing.
+    /// Warnings that do not prevent the command.
     pub(crate) warnings: Vec<String>,
 }
 
-/// What proves who asks.
+/// Bearer token.
 pub(crate) struct Token {
-    /// The header's value; not shown by `Debug`.
+    /// Value of the Authorization header; hidden from `Debug`.
     pub(crate) header: HeaderValue,
-    /// The same for a `curl` command, without the secret itself.
+    /// `curl` options with a reference to the token instead of the secret.
     pub(crate) curl: String,
 }
 
-/// The file of settings.
+/// Configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 struct Settings {
@@ -60,7 +61,7 @@ struct Settings {
     token_file: Option<PathBuf>,
 }
 
-/// Takes a list, or what would be the only one of it.
+/// Deserializes a list, or a single value as a list of one.
 fn one_or_several<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a URL, or a list of URLs")]
@@ -75,28 +76,27 @@ fn one_or_several<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::
 }
 
 impl Connection {
-    /// Puts together what is said: a flag wins over its variable, both over the file, that over the default.
+    /// Merges the settings: flags take precedence over environment variables, both over the configuration
+    /// file, and all over the defaults.
     pub(crate) fn of(global: &Global) -> Result<Self, Failure> {
         let file = Settings::read()?;
         let mut warnings = Vec::new();
         let urls = servers(&global.api, &file.api)?;
-        // What names an authority belongs together: a flag's pin is not weakened by the file's authorities.
+        // CA file and pin are taken from the same source: a pin given as a flag is not weakened by the file's
+        // CAs.
         let (ca_file, pin) = if global.ca_file.is_some() || global.ca_hash.is_some() {
             (global.ca_file.clone(), global.ca_hash)
         } else {
             (file.ca_file, file.ca_hash.map(|pin| parse_pin(&pin)).transpose()?)
         };
         if ca_file.is_some() && pin.is_some() {
-            return Err(Failure::usage(
-                "an authority's file and a pinned hash are given",
-                "give one of both",
-            ));
+            return Err(Failure::usage("both a CA file and a pinned hash are given", "use only one of them"));
         }
         let is_used = urls.iter().any(|url| url.scheme() == "https");
         let tls = believed(ca_file.as_deref(), pin, is_used)?;
         let curl_trust = match (&ca_file, pin) {
             (Some(path), _) => Some(format!("--cacert {}", quoted_path(path))),
-            // curl knows no such pin.
+            // curl does not support this kind of pin.
             (None, Some(_)) => Some("-k".to_owned()),
             (None, None) => None,
         };
@@ -104,28 +104,30 @@ impl Connection {
         if token.is_some()
             && let Some(url) = urls.iter().find(|url| !is_private(url))
         {
-            let message = format!("the token would be sent to {} where others can read it", origin(url));
-            return Err(Failure::usage(message, "write https://, or leave the token out"));
+            let message =
+                format!("refusing to send the token to {} over an unencrypted connection", origin(url));
+            return Err(Failure::usage(message, "use https://, or omit the token"));
         }
         Ok(Self { urls, tls, token, curl_trust, warnings })
     }
 }
 
-/// The TLS settings for whom the settings name: `https` URLs lead nowhere but to a server that is believed.
+/// Builds the TLS settings. `https` URLs connect only to servers verified by the pin, the CA file or the
+/// system's CAs.
 fn believed(ca_file: Option<&Path>, pin: Option<Pin>, is_used: bool) -> Result<ClientConfig, Failure> {
     let trust = match (pin, ca_file) {
         (Some(pin), _) => Trust::Pin(pin),
         (None, Some(path)) => Trust::file(path)
             .map_err(|error| Failure::File { path: path.to_owned(), cause: error.to_string() })?,
         (None, None) if is_used => Trust::system(),
-        // Plain HTTP needs none, and reading those of the system takes longer than the request.
+        // Plain HTTP needs no CAs, and loading those of the system takes longer than the request.
         (None, None) => Trust::Roots(RootCertStore::empty()),
     };
     let client = trust.client().map_err(|error| Failure::Usage { message: error.to_string(), hint: None })?;
     Ok(client.with_no_client_auth())
 }
 
-/// A URL as it is shown.
+/// Returns the display form of a URL.
 pub(crate) fn origin(url: &Url) -> String {
     url.as_str().trim_end_matches('/').to_owned()
 }
@@ -136,24 +138,24 @@ fn servers(said: &[Url], of_file: &[String]) -> Result<Vec<Url>, Failure> {
         let texts = of_file.iter().flat_map(|text| text.split(','));
         let parsed = texts.map(|text| parse_api(text.trim()).map_err(|error| (text, error)));
         urls = parsed.collect::<Result<_, _>>().map_err(|(text, error)| {
-            Failure::usage(format!("`api` in the file of settings: `{text}`"), error)
+            Failure::usage(format!("`api` in the configuration file: `{text}`"), error)
         })?;
     }
     if urls.is_empty() {
         urls.extend(Url::parse(API_DEFAULT).ok());
     }
     if urls.len() > APIS_MAX {
-        let message = format!("--api names {} servers", urls.len());
-        return Err(Failure::usage(message, format!("name at most {APIS_MAX}")));
+        let message = format!("--api lists {} servers", urls.len());
+        return Err(Failure::usage(message, format!("use at most {APIS_MAX}")));
     }
     Ok(urls)
 }
 
 fn parse_pin(text: &str) -> Result<Pin, Failure> {
-    text.parse().map_err(|error: String| Failure::usage("`ca-hash` in the file of settings", error))
+    text.parse().map_err(|error: String| Failure::usage("`ca-hash` in the configuration file", error))
 }
 
-/// Whether nobody else reads what is sent there.
+/// Returns true if requests to `url` cannot be read on the network: HTTPS or loopback.
 fn is_private(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_loopback =
@@ -177,8 +179,13 @@ fn token(
         }
         (None, None, None) => return Ok(None),
     };
-    let wrong =
-        || Failure::usage(format!("{place} holds no token"), "a token is one line of letters, digits and _");
+    let wrong = || {
+        Failure::usage(
+            format!("{place} contains no valid token"),
+            "a token is a single line of letters, \
+                                                              digits and _",
+        )
+    };
     let text = text.trim();
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(wrong());
@@ -190,17 +197,18 @@ fn token(
 
 fn readable_by_others(path: &Path) -> Option<String> {
     let mode = std::fs::metadata(path).ok()?.permissions().mode();
-    (mode & 0o077 != 0).then(|| format!("warning: others can read {0}; `chmod 600 {0}`", path.display()))
+    (mode & 0o077 != 0)
+        .then(|| format!("warning: {0} is readable by other users; run `chmod 600 {0}`", path.display()))
 }
 
-/// A file that is small or not what it should be.
+/// Reads a file of at most `limit` bytes.
 pub(crate) fn read_small(path: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
     let unusable = |cause: String| Failure::File { path: path.to_owned(), cause };
     let file = std::fs::File::open(path).map_err(|error| unusable(error.to_string()))?;
     let mut bytes = Vec::new();
     file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| unusable(error.to_string()))?;
     if bytes.len() as u64 > limit {
-        return Err(unusable(format!("it is longer than {limit} bytes")));
+        return Err(unusable(format!("the file is longer than {limit} bytes")));
     }
     Ok(bytes)
 }
@@ -210,7 +218,7 @@ fn quoted_path(path: &Path) -> String {
 }
 
 impl Settings {
-    /// The file of settings, if there is one.
+    /// Reads the configuration file, if it exists.
     fn read() -> Result<Self, Failure> {
         let Some(path) = Self::path().filter(|path| path.exists()) else { return Ok(Self::default()) };
         let bytes = read_small(&path, FILE_BYTES_MAX)?;

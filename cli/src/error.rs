@@ -1,24 +1,24 @@
-//! Every way in which a command can end, and what is said about it.
+//! Outcomes of a command, with exit codes and hints.
 
 use std::{io, path::PathBuf, time::Duration};
 
 use serde_json::Value;
 
-/// How the process ends. Stable: scripts depend on it.
+/// Exit code of the process. Stable, because scripts depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExitCode {
-    /// Done; for `status`: nothing is wrong.
+    /// Success; for `status`: no problems.
     Success,
-    /// The server refused, or something failed.
+    /// The server rejected the request, or the command failed.
     Failed,
-    /// The command line is wrong; for `status`: there are problems.
+    /// Invalid command line; for `status`: there are problems.
     Usage,
-    /// No answer: the server was not reached, or did not answer in time.
+    /// No response: the server is unreachable or timed out.
     Unreachable,
 }
 
 impl ExitCode {
-    /// The number that the process ends with.
+    /// Returns the numeric exit code.
     #[must_use]
     pub const fn as_u8(self) -> u8 {
         match self {
@@ -30,48 +30,48 @@ impl ExitCode {
     }
 }
 
-/// Why a command did not do what was asked. `Display` is the line after `error:`; hints are apart.
+/// Failure of a command. `Display` is the line after `error:`; hints are separate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The arguments contradict each other or have the wrong form.
+    /// Contradicting or malformed arguments.
     #[error("{message}")]
     Usage {
-        /// What is wrong.
+        /// The error.
         message: String,
-        /// What to write instead.
+        /// The remedy.
         hint: Option<String>,
     },
-    /// The server answered with a problem document.
+    /// The server responded with a problem document.
     #[error("{}", crate::views::render::problem_title(.0))]
     Refused(Box<Problem>),
-    /// No connection, or it broke before the answer was complete.
+    /// The connection failed, or broke before the response was complete.
     #[error("cannot reach {url}: {cause}")]
     Unreachable {
         /// Scheme, host and port of the server.
         url: String,
         /// The innermost cause.
         cause: String,
-        /// Whether it is certain that the request did not arrive: there was no connection.
+        /// True if the request certainly did not arrive, because there was no connection.
         is_unsent: bool,
     },
-    /// No answer in time.
-    #[error("{url} gave no answer within {} s", .after.as_secs_f32())]
+    /// The server did not respond in time.
+    #[error("{url} did not respond within {} s", .after.as_secs_f32())]
     TimedOut {
         /// Scheme, host and port of the server.
         url: String,
         /// The limit.
         after: Duration,
     },
-    /// Something answered, but not as the control API does.
-    #[error("{url} answered with something that is not from the control API: {what}")]
+    /// The response is not one of the control API.
+    #[error("unexpected response from {url}, which may not be a control server: {what}")]
     BadAnswer {
         /// Scheme, host and port of the server.
         url: String,
-        /// What it was.
+        /// Description of the response.
         what: String,
     },
-    /// An answer is larger than the command reads.
-    #[error("the answer of {url} is larger than {} MiB", limit / (1024 * 1024))]
+    /// The response exceeds the client's limit.
+    #[error("the response of {url} is larger than {} MiB", limit / (1024 * 1024))]
     AnswerTooLarge {
         /// Scheme, host and port of the server.
         url: String,
@@ -81,62 +81,62 @@ pub(crate) enum Failure {
     /// A file given with `-f` cannot be used.
     #[error("cannot read {}: {cause}", .path.display())]
     File {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         cause: String,
     },
-    /// Some of several objects failed; each has been reported.
+    /// Some of several objects failed; each failure has been reported.
     #[error("{failed} of {total} failed")]
     Some {
-        /// How many.
+        /// Number of failed objects.
         failed: usize,
-        /// Of how many.
+        /// Number of all objects.
         total: usize,
-        /// The worst way in which they ended.
+        /// Highest exit code of the failures.
         code: ExitCode,
     },
-    /// What was waited for did not come.
-    #[error("{name} is not as wanted after {} s: {why_not}", .after.as_secs_f32())]
+    /// A goal of `wait` was not reached in time.
+    #[error("{name} did not reach the goal within {} s: {why_not}", .after.as_secs_f32())]
     NotReached {
-        /// What.
+        /// Name of the object or nodes.
         name: String,
-        /// How long it was waited for.
+        /// Time waited.
         after: Duration,
-        /// What stood in the way at last.
+        /// Last pending reason.
         why_not: String,
     },
-    /// Connections are left on what was taken out of service.
-    #[error("{connections} connections are left after {} s, as far as is known", .after.as_secs())]
+    /// Connections remain on a drained object.
+    #[error("{connections} connections are left after {} s, according to the last reports", .after.as_secs())]
     StillOpen {
-        /// How many.
+        /// Number of failed objects.
         connections: u64,
-        /// How long they were waited for.
+        /// Time waited.
         after: Duration,
     },
-    /// Nothing can be written to stdout.
+    /// Writing to stdout failed.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
 }
 
-/// A problem document (RFC 9457) as the server sent it.
+/// A problem document (RFC 9457) sent by the server.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
     /// The HTTP status.
     pub(crate) status: u16,
-    /// The document; an object.
+    /// The document; a JSON object.
     pub(crate) document: Value,
-    /// What the items of the request were, for violations whose pointer starts with `/items/N`.
+    /// Names of the items of the request, for violations whose pointer starts with `/items/N`.
     pub(crate) items: Vec<String>,
 }
 
 impl Failure {
-    /// A mistake on the command line.
+    /// Creates a usage error with a hint.
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Usage { message: message.into(), hint: Some(hint.into()) }
     }
 
-    /// Tells a refusal what the items of the request were.
+    /// Attaches the names of the request's items to a rejection.
     pub(crate) fn with_items(mut self, items: Vec<String>) -> Self {
         if let Self::Refused(problem) = &mut self {
             problem.items = items;
@@ -144,7 +144,7 @@ impl Failure {
         self
     }
 
-    /// The stable code of a refusal.
+    /// Returns the stable code of a rejection.
     pub(crate) fn problem_code(&self) -> Option<&str> {
         match self {
             Self::Refused(problem) => problem.document.get("code").and_then(Value::as_str),
@@ -161,7 +161,7 @@ impl Failure {
         }
     }
 
-    /// How the process ends because of it.
+    /// Returns the exit code of the failure.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage { .. } => ExitCode::Usage,
@@ -173,44 +173,49 @@ impl Failure {
             | Self::NotReached { .. }
             | Self::StillOpen { .. } => ExitCode::Failed,
             Self::Some { code, .. } => *code,
-            // `tidegate get svc | head -1` has done what was asked.
+            // A closed pipe is a success: `tidegate get svc | head -1` has produced the requested output.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::Success,
             Self::Output(_) => ExitCode::Failed,
         }
     }
 
-    /// What to do about it, a line each.
+    /// Returns the hints, one line each.
     pub(crate) fn hints(&self) -> Vec<String> {
         match self {
             Self::Usage { hint, .. } => hint.iter().cloned().collect(),
             Self::Unreachable { cause, .. } if cause.contains("invalid peer certificate") => vec![
-                "the server's authority is named with --ca-file FILE (PEM), or its hash with --ca-hash sha256:…, as its log says"
+                "give the CA certificate of the server with --ca-file FILE (PEM), or its hash from the \
+                 server log with --ca-hash sha256:…"
                     .to_owned(),
             ],
             Self::Unreachable { url, .. } => vec![
-                format!("is tidegate-api running there? `curl {url}/healthz` must answer"),
-                "another address is given with --api URL or TIDEGATE_API".to_owned(),
+                format!("check that tidegate-api is running: `curl {url}/healthz` must respond"),
+                "use --api URL or TIDEGATE_API for another server".to_owned(),
             ],
             Self::TimedOut { .. } => {
-                vec!["a longer time is given with --timeout, such as --timeout 2m".to_owned()]
+                vec!["increase the timeout, such as --timeout 2m".to_owned()]
             }
             Self::BadAnswer { .. } => {
                 vec![
-                    "does --api name the control server (port 7440), not an agent or another service?"
+                    "check that --api is the URL of a control server (port 7440), not of an agent or \
+                     another service"
                         .to_owned(),
                 ]
             }
             Self::AnswerTooLarge { .. } => {
-                vec!["ask for less: -n NAMESPACE, -l SELECTOR or a name".to_owned()]
+                vec!["reduce the result: -n NAMESPACE, -l SELECTOR or a name".to_owned()]
             }
             Self::NotReached { .. } => {
-                vec!["`tidegate describe` shows all of it; a longer time is given with --at-most".to_owned()]
+                vec!["see `tidegate describe` for details, or wait longer with --at-most".to_owned()]
             }
             Self::StillOpen { .. } => vec![
-                "what was asked stays: `tidegate drain … --deadline 1s` cuts them, `tidegate undrain …` takes it back".to_owned(),
+                "the drain stays in effect: `tidegate drain … --deadline 1s` terminates the connections, \
+                 `tidegate undrain …` cancels it"
+                    .to_owned(),
             ],
             Self::Refused(problem) if problem.status == 401 => vec![
-                "a token is given with --token-file FILE or TIDEGATE_TOKEN; who has one with the role admin makes more with `tidegate token create NAME --role ROLE`"
+                "give a token with --token-file FILE or TIDEGATE_TOKEN; an admin can create one with \
+                 `tidegate token create NAME --role ROLE`"
                     .to_owned(),
             ],
             Self::Refused(_) | Self::File { .. } | Self::Some { .. } | Self::Output(_) => Vec::new(),

@@ -1,5 +1,5 @@
-//! Reads answers leniently: what is absent or of another type is empty, so that no answer of a server can stop the
-//! command. `-o json` and `-o yaml` never pass through here and show what the server said, whole.
+//! Lenient access to responses: absent values and values of the wrong type are empty, so that no response of
+//! a server can stop the command. `-o json` and `-o yaml` bypass this module and print the complete response.
 
 use std::collections::BTreeSet;
 
@@ -10,25 +10,25 @@ pub use translate::json::{clean, entries, items, scalar, text};
 
 use crate::terminal::style::Tone;
 
-/// The number at a JSON pointer; 0 when there is none.
+/// Returns the number at a JSON pointer, or 0.
 #[must_use]
 pub fn number(value: &Value, pointer: &str) -> u64 {
     value.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// The boolean at a JSON pointer, or what it counts as when it is left out.
+/// Returns the boolean at a JSON pointer, or `default` if it is absent.
 #[must_use]
 pub fn flag(value: &Value, pointer: &str, default: bool) -> bool {
     value.pointer(pointer).and_then(Value::as_bool).unwrap_or(default)
 }
 
-/// The scalars of the array at a JSON pointer, with commas.
+/// Returns the scalars of the array at a JSON pointer, separated by commas.
 #[must_use]
 pub fn joined(value: &Value, pointer: &str) -> String {
     items(value, pointer).iter().map(scalar).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(",")
 }
 
-/// The object at a JSON pointer as `key=value,key=value`.
+/// Formats the object at a JSON pointer as `key=value,key=value`.
 #[must_use]
 pub fn labels(value: &Value, pointer: &str) -> String {
     entries(value, pointer)
@@ -37,13 +37,14 @@ pub fn labels(value: &Value, pointer: &str) -> String {
         .join(",")
 }
 
-/// The time at a JSON pointer.
+/// Returns the time at a JSON pointer.
 #[must_use]
 pub fn time(value: &Value, pointer: &str) -> Option<Timestamp> {
     Timestamp::try_from(value.pointer(pointer)?.as_str()?.to_owned()).ok()
 }
 
-/// The `status` of the condition of a type in `/status/conditions`: `True`, `False`, `Unknown`, or empty.
+/// Returns the `status` of the condition of a type in `/status/conditions`: `True`, `False`, `Unknown`, or
+/// empty.
 #[must_use]
 pub fn condition(value: &Value, condition_type: &str) -> String {
     let conditions = items(value, "/status/conditions");
@@ -51,7 +52,7 @@ pub fn condition(value: &Value, condition_type: &str) -> String {
     found.map(|condition| text(condition, "/status")).unwrap_or_default()
 }
 
-/// How the `status` of a condition is coloured.
+/// Returns the tone of a condition's `status`.
 #[must_use]
 pub fn condition_tone(status: &str) -> Tone {
     match status {
@@ -61,14 +62,15 @@ pub fn condition_tone(status: &str) -> Tone {
     }
 }
 
-/// The port of a Service, or its range: `80`, `8000-8100`.
+/// Returns the port of a Service, or its range: `80`, `8000-8100`.
 #[must_use]
 pub fn port_range(port: &Value) -> String {
     let [first, last] = ["/port", "/endPort"].map(|at| text(port, at));
     if last.is_empty() || last == first { first } else { format!("{first}-{last}") }
 }
 
-/// Endpoint counts of a compiled Service over all of its ports: distinct addresses, and how many of them are ready.
+/// Returns the endpoint counts of a compiled Service over all its ports: distinct addresses, and how many of
+/// them are ready.
 #[must_use]
 pub fn endpoint_counts(compiled: &Value) -> (usize, usize) {
     let endpoints = items(compiled, "/ports").iter().flat_map(|port| items(port, "/endpoints"));

@@ -1,9 +1,10 @@
-//! The `tidegate` command: a person's and a script's way to the control API.
+//! The `tidegate` command line client of the control API.
 //!
-//! It decides nothing that the server decides: files travel as they are and the server parses, checks and answers. What
-//! is printed is made by pure functions ([`columns`], [`describe`], [`render`], [`table`]) of an answer, the time and a
-//! [`style::Style`]; only [`client`] and the modules under `commands` do I/O. Answers are read leniently ([`view`]), so
-//! that a newer or broken server leads to a gap in a table or an error, never to a panic.
+//! The client makes no decisions of the server: files are sent unmodified, and the server parses and
+//! validates them. Output is produced by pure functions ([`columns`], [`describe`], [`render`], [`table`])
+//! from a response, the time and a [`style::Style`]; only [`client`] and the modules under `commands` do I/O.
+//! Responses are read leniently ([`view`]), so that a newer or faulty server causes a gap in a table or an
+//! error, never a panic.
 
 pub mod args;
 mod client;
@@ -22,20 +23,21 @@ use std::ffi::OsString;
 use clap::Parser;
 use model::primitives::age;
 
-/// How configurations of other load balancers become objects.
+/// Import of configurations of other load balancers.
 pub use translate as import;
 
 pub use crate::{error::ExitCode, resource::Resource};
 use crate::{error::Failure, output::Terminal};
 use translate::parse;
 
-/// Runs the command with the given arguments, the first of which is the program's name, and says how it ended.
+/// Runs the command with the given arguments, the first of which is the program's name, and returns its exit
+/// code.
 pub async fn run(arguments: Vec<OsString>) -> ExitCode {
     let mut terminal = Terminal::of_process();
     let arguments = match args::Cli::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
-            // clap chooses the stream: help goes to stdout, mistakes to stderr. A closed stream is nobody's mistake.
+            // clap selects the stream: help goes to stdout, errors to stderr. A closed stream is ignored.
             let _closed = error.print();
             return if error.use_stderr() { ExitCode::Usage } else { ExitCode::Success };
         }

@@ -1,4 +1,4 @@
-//! The process around the `tidegate` command.
+//! Entry point of the `tidegate` command.
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> std::process::ExitCode {

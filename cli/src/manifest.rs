@@ -1,4 +1,4 @@
-//! Reads the files behind `-f`: one file, a directory in name order, or stdin.
+//! Reads the files given with `-f`: one file, a directory in name order, or stdin.
 
 use std::{
     io::Read,
@@ -20,16 +20,17 @@ use crate::{
     views::render::object_name,
 };
 
-/// Bytes of all files of one run; above what the server takes in one request, so that the refusal is the server's.
+/// Maximum total size of all files in bytes; above the server's request limit, so that the server reports the
+/// violation.
 const MANIFEST_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// What `-f` named, read.
+/// Files read for `-f`.
 pub(crate) struct Manifest {
     files: Vec<File>,
 }
 
 struct File {
-    /// How it is called in messages.
+    /// Display name in messages.
     name: String,
     path: PathBuf,
     bytes: Vec<u8>,
@@ -52,7 +53,7 @@ impl Manifest {
         Ok(Self { files })
     }
 
-    /// The body of one request with everything in it: a single file as it is, several as YAML documents (JSON is YAML).
+    /// Builds one request body: a single file unmodified, several as YAML documents (JSON is YAML).
     pub(crate) fn into_body(self) -> (Language, Vec<u8>) {
         let mut files = self.files;
         match (files.pop(), files.is_empty()) {
@@ -69,13 +70,13 @@ impl Manifest {
         }
     }
 
-    /// The files with their bytes, for who reads other languages than manifests.
+    /// Returns the files with their contents, for parsers of other formats.
     pub(crate) fn into_sources(self) -> Vec<(PathBuf, Source)> {
         let source = |file: File| (file.path, Source { name: file.name, bytes: file.bytes });
         self.files.into_iter().map(source).collect()
     }
 
-    /// The objects of all files.
+    /// Parses the objects of all files.
     pub(crate) fn into_objects(self) -> Result<Vec<Value>, Failure> {
         let mut all = Vec::new();
         for file in self.files {
@@ -85,8 +86,8 @@ impl Manifest {
         Ok(all)
     }
 
-    /// What each item is, as `service/web in FILE`, for messages. Empty when a file cannot be read here: then the
-    /// server says what is wrong with it.
+    /// Returns the names of the items, such as `service/web in FILE`, for messages. Empty if a file cannot be
+    /// parsed here; the server reports the error then.
     pub(crate) fn item_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         for file in &self.files {
@@ -103,7 +104,8 @@ impl Manifest {
         names
     }
 
-    /// The identities of the objects, last first, so that what refers to something goes before it.
+    /// Returns the identities of the objects in reverse order, so that referring objects are deleted before
+    /// the ones they refer to.
     pub(crate) fn keys_in_reverse(&self) -> Result<Vec<ObjectKey>, Failure> {
         let mut keys = Vec::new();
         for file in &self.files {
@@ -140,7 +142,7 @@ fn directory(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     if found.is_empty() {
         return Err(Failure::File {
             path: path.to_owned(),
-            cause: "no .yaml, .yml or .json file in it".to_owned(),
+            cause: "the directory contains no .yaml, .yml or .json file".to_owned(),
         });
     }
     found.sort();
@@ -152,7 +154,7 @@ fn read_one(path: &Path, name: &str, source: impl Read, left: &mut u64) -> Resul
     source.take(*left + 1).read_to_end(&mut bytes).map_err(|error| refused(path, &error))?;
     *left = left.checked_sub(bytes.len() as u64).ok_or_else(|| Failure::File {
         path: path.to_owned(),
-        cause: format!("more than {} MiB in all", MANIFEST_BYTES_MAX / (1024 * 1024)),
+        cause: format!("the files exceed {} MiB in total", MANIFEST_BYTES_MAX / (1024 * 1024)),
     })?;
     let language = Language::detect(name, &bytes);
     Ok(File { name: name.to_owned(), path: path.to_owned(), bytes, language })

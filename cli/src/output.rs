@@ -1,20 +1,21 @@
-//! The two streams of the process: results on stdout, everything else on stderr.
+//! Output streams of the process: results on stdout, everything else on stderr.
 
 use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, Write};
 
 use crate::{error::Failure, terminal::style::Style, views::render};
 
-/// Where results and messages go, and whether each of them takes colour.
+/// Output streams and their colour settings.
 pub(crate) struct Terminal {
     out: BufWriter<Stdout>,
     err: Stderr,
-    /// Of results.
+    /// Style of results.
     pub(crate) style: Style,
     err_style: Style,
 }
 
 impl Terminal {
-    /// The streams of the process, with colour on terminals unless `NO_COLOR` is set to something.
+    /// Opens the streams of the process, with colour on terminals unless `NO_COLOR` is set to a non-empty
+    /// value.
     pub(crate) fn of_process() -> Self {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
             && std::env::var_os("TERM").is_none_or(|value| value != "dumb");
@@ -29,18 +30,18 @@ impl Terminal {
         Ok(self.out.write_all(text.as_bytes())?)
     }
 
-    /// Hands over everything printed so far, as a watch does after each event.
+    /// Flushes the results printed so far, as a watch does after each event.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
-    /// Says something beside the results, on a line of its own. Nobody may be listening, which stops nothing.
+    /// Prints a message on stderr on a line of its own. Write errors are ignored.
     pub(crate) fn note(&mut self, text: &str) {
         let _printed = self.out.flush();
         let _nobody_listens = self.err.write_all(format!("{text}\n").as_bytes());
     }
 
-    /// Says why the command failed and what to do about it.
+    /// Prints the failure of the command with its hints.
     pub(crate) fn report(&mut self, failure: &Failure) {
         let _printed = self.out.flush();
         let text = render::failure(failure, self.err_style);

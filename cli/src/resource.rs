@@ -1,4 +1,4 @@
-//! What can be asked for, by every word people use for it.
+//! Resource types of the command line, with their names and aliases.
 
 use std::str::FromStr;
 
@@ -7,16 +7,16 @@ use model::{
     primitives::name::Name,
 };
 
-/// One thing that `get` and `describe` show.
+/// A resource type of `get` and `describe`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     /// Objects of a kind.
     Object(Kind),
-    /// The endpoints that the server has computed for each Service.
+    /// Endpoints computed by the server for each Service.
     Endpoints,
 }
 
-/// Every word for a resource: the resource, then its plural, its singular and its short name.
+/// Names of each resource: plural, singular and short name.
 const WORDS: [(Resource, [&str; 3]); 11] = [
     (Resource::Object(Kind::Service), ["services", "service", "svc"]),
     (Resource::Object(Kind::EndpointSet), ["endpointsets", "endpointset", "eps"]),
@@ -32,7 +32,7 @@ const WORDS: [(Resource, [&str; 3]); 11] = [
 ];
 
 impl Resource {
-    /// The word before the slash in `service/web`.
+    /// Returns the singular name, as in `service/web`.
     #[must_use]
     pub const fn singular(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Resource {
         }
     }
 
-    /// The word in paths.
+    /// Returns the plural name, as in URL paths.
     #[must_use]
     pub const fn plural(self) -> &'static str {
         match self {
@@ -59,7 +59,7 @@ impl Resource {
         }
     }
 
-    /// Whether it lives in namespaces.
+    /// Returns true if the resource is namespaced.
     #[must_use]
     pub const fn is_namespaced(self) -> bool {
         match self {
@@ -74,7 +74,7 @@ impl FromStr for Resource {
     fn from_str(word: &str) -> Result<Self, String> {
         let lower = word.to_ascii_lowercase();
         let is_word = |words: &[&str; 3]| {
-            // `pools` and `svcs` are said as well.
+            // Also accepts plurals of short names, such as `pools` and `svcs`.
             words.contains(&lower.as_str()) || lower.strip_suffix('s') == Some(words[2])
         };
         let found = WORDS.iter().find(|(_, words)| is_word(words));
@@ -82,12 +82,12 @@ impl FromStr for Resource {
     }
 }
 
-/// The argument `KIND`: `svc`, `svc,eps`, `all`, or `svc/web` with the name of one object.
+/// The argument `KIND`: `svc`, `svc,eps`, `all`, or `svc/web` for one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// What to show, at least one.
+    /// Selected resources, at least one.
     pub resources: Vec<Resource>,
-    /// The name after the slash.
+    /// Name after the slash.
     pub name: Option<String>,
 }
 
@@ -108,8 +108,7 @@ impl FromStr for Target {
     }
 }
 
-/// Every kind that people write, in the order in which they ask for them; not the records that the server
-/// keeps.
+/// Returns every user-writable kind in display order; kinds managed by the server are excluded.
 fn all() -> Vec<Resource> {
     let kinds = [
         Kind::Service,
@@ -124,30 +123,30 @@ fn all() -> Vec<Resource> {
     kinds.map(Resource::Object).to_vec()
 }
 
-/// The name of an object as given on the command line; an address may be given as people write it.
+/// Parses an object name given on the command line; an address may be given in any textual form.
 ///
 /// # Errors
-/// Why it is no name, in words.
+/// Returns a message if the name is invalid.
 pub(crate) fn parse_name(resource: Resource, text: &str) -> Result<Name, String> {
     match resource {
         Resource::Object(Kind::Address) => address::address_of(text)
             .map(address::name_of)
-            .ok_or_else(|| format!("`{text}` is no address; write it as 192.0.2.1 or 2001:db8::1")),
+            .ok_or_else(|| format!("`{text}` is not an address; write it as 192.0.2.1 or 2001:db8::1")),
         Resource::Object(_) | Resource::Endpoints => {
-            Name::parse(text).map_err(|error| format!("`{text}` is no name: {error}"))
+            Name::parse(text).map_err(|error| format!("`{text}` is not a valid name: {error}"))
         }
     }
 }
 
-/// A stored kind; refuses `endpoints`, which are computed.
+/// Parses a stored kind; rejects `endpoints`, which are computed.
 ///
 /// # Errors
-/// Which kinds there are.
+/// Returns the list of kinds if `word` is not one.
 pub(crate) fn parse_kind(word: &str) -> Result<Kind, String> {
     match word.parse()? {
         Resource::Object(kind) => Ok(kind),
         Resource::Endpoints => {
-            Err("endpoints are computed from Services, Workloads and EndpointSets; name one of those kinds"
+            Err("endpoints are computed from Services, Workloads and EndpointSets; use one of these kinds"
                 .to_owned())
         }
     }
@@ -156,7 +155,7 @@ pub(crate) fn parse_kind(word: &str) -> Result<Kind, String> {
 fn unknown(word: &str) -> String {
     let known: Vec<String> =
         WORDS.iter().map(|(_, [plural, _, short])| format!("{plural} ({short})")).collect();
-    format!("`{word}` is not a kind; known are {}", known.join(", "))
+    format!("`{word}` is not a kind; available kinds: {}", known.join(", "))
 }
 
 #[cfg(test)]
@@ -190,9 +189,10 @@ mod tests {
         }
         assert_eq!(parse_name(address, "192.0.2.1").unwrap().as_str(), "192.0.2.1");
         assert!(parse_name(address, "web").unwrap_err().contains("write it as 192.0.2.1"));
-        assert!(
-            parse_name(Resource::Object(Kind::Service), "web_").unwrap_err().contains("`web_` is no name")
-        );
+        assert!(parse_name(Resource::Object(Kind::Service), "web_").unwrap_err().contains(
+            "`web_` is not a \
+                                                                                       valid name"
+        ));
         assert_eq!("addr/2001:db8::1".parse::<Target>().unwrap().name.as_deref(), Some("2001:db8::1"));
     }
 

@@ -1,4 +1,4 @@
-//! What the command asks of the server about sessions, routes and events. The server is a stub.
+//! Requests of the commands for BGP sessions, routes and events, against a stub server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 

@@ -1,4 +1,4 @@
-//! The commands and manifests of the guides are ones that this version takes.
+//! The commands and manifests in the guides are accepted by this version.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -9,7 +9,7 @@ use cli::args::Cli;
 use model::admission::decode::{Expect, decode};
 use serde_json::Value;
 
-/// The fenced blocks of a page, each with the word after its fence.
+/// Returns the fenced blocks of a page, each with the word after its fence.
 fn blocks(page: &str) -> Vec<(String, String)> {
     let (mut blocks, mut open) = (Vec::new(), None::<(String, String)>);
     for line in page.lines() {

@@ -1,4 +1,4 @@
-//! What `doctor` asks, prints and puts right.
+//! Requests, output and fixes of `doctor`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use self::stub::{JSON, PROBLEM, Stub, run, write_answer};
 
-/// A cluster of two nodes; what is odd on the first is put right by one fix, when it is allowed.
+/// Stub of a cluster with two nodes; one fix repairs the finding on the first node if allowed.
 fn cluster(is_allowed: bool) -> Stub {
     let mut is_fixed = false;
     Stub::new(move |_, request, stream| {
@@ -51,10 +51,10 @@ fn what_is_odd_is_printed_with_its_reason_and_its_fix() {
         n1     net.ipv4.ip_forward=1   Warning   missing: it is 0\n\n\
         net.ipv4.ip_forward=1: needed for endpoints\n  fix: sysctl -w net.ipv4.ip_forward=1 (--fix does it)\n";
     assert_eq!(out, wanted);
-    assert_eq!(run(&stub.url, &["doctor", "node/n2"]).1, "1 of 1 nodes: nothing is odd\n");
+    assert_eq!(run(&stub.url, &["doctor", "node/n2"]).1, "1 of 1 nodes: no problems found\n");
 }
 
-/// Without a terminal nothing is changed unasked; then each fix is said, and everything is looked at again.
+/// Without a terminal, fixes require `--yes`; then each fix is printed and the checks are repeated.
 #[test]
 fn fixes_are_made_when_confirmed_and_said() {
     let stub = cluster(true);

@@ -1,4 +1,4 @@
-//! What `drain`, `maintenance` and `undrain` send, and what they say while they wait.
+//! Requests and progress output of `drain`, `maintenance` and `undrain`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 
 use self::stub::{JSON, Stub, run, write_answer};
 
-/// The body of a request as JSON.
+/// Returns the body of a request as JSON.
 fn body(request: &str) -> Value {
     serde_json::from_str(request.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
-/// A drain of a Node: one patch, then looks until it is over; progress on stderr, each line once.
+/// A drain of a Node sends one patch, then polls until it is over, and prints each progress line once on
+/// stderr.
 #[test]
 fn a_drain_patches_the_object_and_waits_until_no_connection_is_left() {
     let stub = Stub::new(|number, _, stream| {
@@ -42,7 +43,8 @@ fn a_drain_patches_the_object_and_waits_until_no_connection_is_left() {
     assert!(asked["deadline"].as_str().unwrap().ends_with('Z'), "{asked}");
 }
 
-/// Connections that stay: exit code 1 after the time, with how many there are and what can be done.
+/// If connections remain at the timeout, the exit code is 1, and the message contains their number and the
+/// remedy.
 #[test]
 fn a_wait_that_is_too_long_is_exit_code_1_and_undoes_nothing() {
     let stub = Stub::new(|number, _, stream| {
@@ -64,7 +66,7 @@ fn a_wait_that_is_too_long_is_exit_code_1_and_undoes_nothing() {
     );
 }
 
-/// An address is looked for in sets and Workloads; a set is changed only in the state that was read.
+/// An address is looked up in sets and Workloads; a set is patched only in the state that was read.
 #[test]
 fn an_endpoint_is_found_by_its_address_and_given_back() {
     let stub = Stub::new(|_, request, stream| {

@@ -1,4 +1,4 @@
-//! Several control servers, whom to believe to be one, and who asks.
+//! Failover between control servers, TLS trust and authentication.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -25,7 +25,7 @@ const NO_NODES: &str =
     r#"{"kind":"NodeList","metadata":{},"items":[{"kind":"Node","metadata":{"name":"n1"}}]}"#;
 const UNAVAILABLE: &str = r#"{"code":"Unavailable","status":503,"detail":"the store is not reached"}"#;
 
-/// Nobody listens there.
+/// Returns the URL of a closed port.
 fn closed() -> String {
     format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap())
 }
@@ -59,7 +59,7 @@ fn an_answer_that_is_no_failure_of_the_server_is_the_answer() {
     assert_eq!(other.first_lines(), Vec::<String>::new());
 }
 
-/// F016: nothing is written twice because a server was lost.
+/// F016: a lost server does not cause a write to be applied twice.
 #[test]
 fn f016_a_write_goes_to_another_server_only_when_the_first_cannot_have_it() {
     let deleted = r#"{"kind":"Service","metadata":{"name":"a"}}"#;
@@ -74,7 +74,7 @@ fn f016_a_write_goes_to_another_server_only_when_the_first_cannot_have_it() {
         let (code, _, err) = run(&format!("{},{}", first.url, other.url), &["delete", "svc", "a"]);
         assert_eq!(code, expected, "{err}");
         assert_eq!((first.first_lines().len(), other.first_lines().len()), (1, 0), "it is not sent twice");
-        // What changes nothing may be asked anywhere.
+        // A dry run may be retried on any server.
         let (code, _, err) =
             run(&format!("{},{}", first.url, other.url), &["delete", "svc", "a", "--dry-run"]);
         assert_eq!((code, other.first_lines().len()), (0, 1), "{err}");
@@ -106,7 +106,8 @@ fn f016_a_watch_that_is_cut_goes_on_at_the_other_server_from_the_same_position()
     assert_eq!(first.first_lines().len(), 1);
 }
 
-/// In: a position that somebody has seen, and a write of the command itself. Out: reads ask for nothing older, at any server.
+/// In: a given minimum position, and a write of the command itself. Out: reads on any server require at least
+/// that state.
 #[test]
 fn reads_ask_for_no_older_state_than_was_named_or_written() {
     let asked = |stub: &Stub| -> Vec<Option<String>> {
@@ -124,7 +125,8 @@ fn reads_ask_for_no_older_state_than_was_named_or_written() {
     let (code, _, err) = run(&good.url, &["get", "nodes", "--min-position", "soon"]);
     assert_eq!(code, 2, "{err}");
 
-    // The first server takes the write of a drain and is gone then: the other one is asked for a state with that write.
+    // The first server accepts the write of a drain and then disappears: the request to the other one
+    // requires a state that includes the write.
     let node = r#"{"kind":"Node","metadata":{"name":"n1"},"spec":{},"status":{}}"#;
     let first = Stub::new(move |number, _, stream| {
         if number == 0 {
@@ -219,7 +221,7 @@ fn the_file_of_settings_counts_where_nothing_else_is_said() {
     assert!(err.contains("config.toml") && err.contains("unknown field"), "{err}");
 }
 
-/// A server of TLS whose certificate an authority of its own has signed; the authority as PEM, and its hash.
+/// Starts a TLS server with a certificate from its own CA. Returns its URL, the CA as PEM, and its hash.
 fn tls_server() -> (String, String, String) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -245,7 +247,7 @@ fn tls_server() -> (String, String, String) {
             let session = ServerConnection::new(Arc::clone(&config)).unwrap();
             let mut stream = rustls::StreamOwned::new(session, stream.unwrap());
             let mut request = [0; 8192];
-            // A client that does not believe this server says so instead of a request.
+            // A client that does not trust this server sends an alert instead of a request.
             if std::io::Read::read(&mut stream, &mut request).is_ok() {
                 let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n";
                 let _gone = write!(stream, "{head}content-length: {}\r\n\r\n{NO_NODES}", NO_NODES.len());

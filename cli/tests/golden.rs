@@ -1,6 +1,6 @@
-//! What people read, as text files next to this test: every table, every description, every `--help`.
+//! Golden files of all user-visible text: every table, every description, every `--help`.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p cli` rewrites them; the difference is what a reviewer reads.
+//! `UPDATE_GOLDEN=1 cargo test -p cli` rewrites them; reviewers read the difference.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -87,7 +87,8 @@ fn table(resource: Resource, columns: Columns, style: Style) -> String {
     table.render(style)
 }
 
-/// F005, F022: the seed's columns and its `ip:port,…` form; the wide view shows ready, serving and terminating.
+/// F005, F022: the specified columns and the `ip:port,…` form; the wide view includes ready, serving and
+/// terminating.
 #[test]
 fn every_table_reads_as_recorded() {
     for resource in RESOURCES {
@@ -136,7 +137,7 @@ fn every_description_reads_as_recorded() {
     }
 }
 
-/// The records that the command asks for: of a pool, and of a Service that balances load.
+/// Returns the Address objects that the command requests for a pool or a LoadBalancer Service.
 fn holds(fixtures: &Value, resource: Resource, object: &Value) -> Option<Vec<Value>> {
     let (namespace, name) = columns::identity(resource, object);
     let key = Value::String(format!("{namespace}/{name}"));
@@ -151,7 +152,7 @@ fn holds(fixtures: &Value, resource: Resource, object: &Value) -> Option<Vec<Val
     is_asked.then(|| fixtures["addresses"].as_array().unwrap().iter().filter(wanted).cloned().collect())
 }
 
-/// F086, F087: what a mode does not count is a dash, never a zero.
+/// F086, F087: values that a mode does not count are printed as a dash, never as zero.
 #[test]
 fn f086_traffic_reads_as_recorded() {
     let fixtures = fixtures();
@@ -160,7 +161,7 @@ fn f086_traffic_reads_as_recorded() {
     check("traffic", &format!("{}\n{by_endpoint}", cli::views::traffic::by_node(traffic, Style::PLAIN)));
 }
 
-/// The busiest Services, and the nodes that take longest; a server that has nothing to say gets no table.
+/// Busiest Services and slowest nodes; without data there is no table.
 #[test]
 fn f086_top_reads_as_recorded() {
     let fixtures = fixtures();
@@ -175,7 +176,7 @@ fn f086_top_reads_as_recorded() {
     );
 }
 
-/// F148: who says what of each endpoint, and what was made of it.
+/// F148: results of each node per endpoint, and the resulting state.
 #[test]
 fn f148_health_reads_as_recorded() {
     let fixtures = fixtures();
@@ -191,7 +192,7 @@ fn f148_health_reads_as_recorded() {
     assert_eq!(cli::views::health::panic(&nothing), None);
 }
 
-/// What is wrong is told with what to do about it; sessions of silent agents are not taken for established.
+/// Problems are printed with their remedy; sessions of silent agents are not printed as established.
 #[test]
 fn f126_sessions_routes_and_events_read_as_recorded() {
     let bgp = bgp();
@@ -327,7 +328,7 @@ fn field_paths_are_written_as_people_write_fields() {
     }
 }
 
-/// The fixtures are what the model publishes, so that a renamed field fails here and not on somebody's screen.
+/// The fixtures match the published model, so that a renamed field fails here first.
 #[test]
 fn fixtures_have_the_shape_that_the_model_publishes() {
     fn all<Spec: DeserializeOwned, Status: DeserializeOwned>(objects: &Value) {
@@ -371,12 +372,12 @@ fn fixtures_have_the_shape_that_the_model_publishes() {
     }
     let _busiest: Busiest = serde_json::from_value(fixtures["busiest"].clone()).unwrap();
     let _lag: LagOverview = serde_json::from_value(fixtures["lag"].clone()).unwrap();
-    // The defaults of the status of a node that never reported are the server's to fill in.
+    // The server fills in the status of a node that never reported.
     fixtures["nodes"].as_array_mut().unwrap().pop();
     all::<NodeSpec, NodeStatus>(&fixtures["nodes"]);
 }
 
-/// Whatever stands in an answer, the pure functions make some text of it.
+/// The pure functions render any response without a panic.
 #[test]
 fn no_shape_of_an_answer_stops_the_rendering() {
     let odd = [

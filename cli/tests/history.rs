@@ -1,4 +1,4 @@
-//! What `history` and `audit` print, and what `rollback` sends.
+//! Output of `history` and `audit`, and requests of `rollback`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 

@@ -1,5 +1,5 @@
-//! What is made of configurations of other load balancers. Input, output and report are text files next to this test;
-//! `UPDATE_GOLDEN=1 cargo test -p cli --test import` rewrites output and report.
+//! Conversion of configurations of other load balancers. Input, output and report are text files next to this
+//! test; `UPDATE_GOLDEN=1 cargo test -p cli --test import` rewrites output and report.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -20,7 +20,7 @@ fn directory(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
 }
 
-/// Runs the command on inputs, which lie beside each other; no server is there.
+/// Runs `import` on input files in the fixture directory, without a server.
 fn import(arguments: &[&str]) -> (i32, String, String) {
     tidegate("import", arguments)
 }
@@ -58,7 +58,8 @@ fn check_import(file: &str) {
     check(&format!("import_{name}"), &format!("{objects}\n{report}"));
 }
 
-/// F009. In: the ConfigMap of the founding documents, unchanged. Out: its pool and who announces it, nothing left out.
+/// F009. In: the ConfigMap of the requirements, unchanged. Out: its pool and its advertisement, without
+/// losses.
 #[test]
 fn f135_the_configmap_of_the_documents_imports_unchanged() {
     check_import("seed.yaml");
@@ -92,7 +93,7 @@ fn what_holds_nothing_to_import_is_refused() {
     assert_eq!(import(&[file.path().to_str().unwrap()]).0, 1, "no YAML");
 }
 
-/// Whatever stands in a document, something is said about it and nothing stops.
+/// Any document content leads to a report entry, never to an abort.
 #[test]
 fn no_shape_of_a_document_stops_the_import() {
     let odd = [json!(null), json!([]), json!(1), json!("x"), json!({"a": [1]})];
@@ -131,7 +132,8 @@ fn no_shape_of_a_document_stops_the_import() {
     }
 }
 
-/// In: the configuration of the documents, as a file and on stdin. Out: a file for an agent, which nobody can apply.
+/// In: the kube-proxy configuration of the requirements, as a file and on stdin. Out: a settings file for an
+/// agent, which cannot be applied.
 #[test]
 fn f130_what_configures_kube_proxy_is_printed_as_the_file_of_an_agent() {
     let file =
@@ -148,7 +150,8 @@ fn f130_what_configures_kube_proxy_is_printed_as_the_file_of_an_agent() {
     assert!(code == 1 && report.contains("nothing in it can be imported"), "{report}");
 }
 
-/// In: pools in a manifest. Out: MetalLB's, which come back the same, and a report in a file of its own.
+/// In: pools in a manifest. Out: MetalLB resources that import to the same pools, and a report in a separate
+/// file.
 #[test]
 fn what_is_exported_is_imported_the_same() {
     let pools = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
@@ -170,7 +173,8 @@ fn what_is_exported_is_imported_the_same() {
     assert_eq!(import(&[pools.path().to_str().unwrap()]).1, manifest);
 }
 
-/// In: a server with a Service in each of two namespaces. Out: both, with what nothing there can say on stderr.
+/// In: a server with a Service in each of two namespaces. Out: both, with unsupported settings reported on
+/// stderr.
 #[test]
 fn an_export_asks_the_server_for_what_the_format_has_words_for() {
     let service = |namespace: &str| {

@@ -1,4 +1,4 @@
-//! What the command asks of the server about tokens and roles. The server is a stub.
+//! Requests of the commands for tokens and roles, against a stub server.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 

@@ -1,5 +1,5 @@
-//! How the command behaves towards servers that answer late, wrongly, in pieces or not at all. The server is a stub that
-//! speaks just the answer in question; what a real server does is tested in the lab.
+//! Behaviour of the command with servers that respond late, incorrectly, partially or not at all. The server
+//! is a stub; the lab tests real servers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -69,7 +69,7 @@ fn every_violation_of_a_refusal_is_a_line_with_field_and_hint() {
     assert!(request.ends_with("---\n{\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"}}\n---\nkind: Service\nmetadata: {name: web}\n\n"));
 }
 
-/// F012: what the server says about each object is what is printed.
+/// F012: the output contains the server's outcome of each object.
 #[test]
 fn apply_sends_a_file_as_it_is_and_prints_a_line_per_object() {
     let object =
@@ -285,7 +285,7 @@ fn mistakes_on_the_command_line_are_exit_code_2_and_reach_no_server() {
     assert_eq!(stub.first_lines(), Vec::<String>::new());
 }
 
-/// A watch does not end by itself: it is given a time, then killed, and what it printed is returned.
+/// Runs a watch for a limited time, kills it, and returns its output.
 fn watch_for(child: Child, done: impl Fn() -> bool) -> (String, String) {
     let mut child = child;
     let begin = Instant::now();
@@ -393,7 +393,8 @@ fn a_reader_that_stops_reading_is_no_failure() {
     assert_eq!((code, err.as_str()), (0, ""));
 }
 
-/// F086: the table on stdout; a Service without traffic is a note, and one that is not there the server's answer.
+/// F086: the table goes to stdout; a Service without traffic leads to a note, an unknown one to the server's
+/// error.
 #[test]
 fn f086_traffic_asks_for_one_service_and_prints_its_table() {
     let answer = r#"{"service": "shop/web", "total": {"connections": 7}, "endpoints": [], "nodes": {"n1": {"mode": "nftables",

@@ -1,5 +1,5 @@
-//! Load balancer addresses on a real network: one node answers for each, another takes over when it dies, nothing is
-//! stolen, with control and without.
+//! Load balancer addresses on a real network: one owner per address, failover without preemption, with and
+//! without control.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 

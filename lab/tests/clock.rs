@@ -1,4 +1,4 @@
-//! Somebody moves the clock of the machines by minutes, forth and back. It is the real clock, of a kernel that nobody else uses.
+//! Clock jumps of minutes in both directions, with the real clock of a separate kernel.
 
 #![allow(
     clippy::print_stdout,
@@ -18,7 +18,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// By how much the clock is moved, in seconds, one after the other.
+/// Consecutive clock changes in seconds.
 const MOVES_SECS: [i64; 2] = [600, -1200];
 
 fn service(port: u16) -> Value {
@@ -37,9 +37,9 @@ fn revision_of(cluster: &Cluster, service: &str) -> u64 {
     string(&service, "/metadata/resourceVersion").unwrap().parse().unwrap()
 }
 
-/// In: a control server and an agent with traffic, and a clock that jumps. Out: each time a write is taken and programmed, the
-/// node counts as connected, nothing else is written to the kernel, an open connection goes on, and a control server that is
-/// started again has all that was acknowledged.
+/// Input: a control server and an agent with traffic, and clock jumps. Output: after each jump a write is
+/// accepted and programmed, the node counts as connected, nothing else is written to the kernel, an open
+/// connection keeps working, and a restarted control server has all acknowledged writes.
 #[test]
 fn a_clock_that_jumps_loses_no_write_and_touches_no_traffic() {
     if std::env::var_os("TIDEGATE_GUEST").is_none() {

@@ -1,4 +1,5 @@
-//! The lab of `compose.yaml` on a real engine: its guide is carried out command by command, and must be right about what they say.
+//! The lab of `compose.yaml` on a real Docker engine: every command of its guide is run, and its documented
+//! output checked.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,19 +19,20 @@ use lab::{
     processes::{binaries, engine::Engine},
 };
 
-/// Connections in a row, for what must not happen in any of them.
+/// Number of consecutive connections for negative checks.
 const CONNECTIONS: usize = 20;
 const BY_ARP: &str = "10.77.0.200";
 const BY_BGP: &str = "198.51.100.10";
 
-/// A command of the guide, and the lines that it is said to answer.
+/// A command of the guide with its documented output lines.
 struct Step {
     command: String,
     said: Vec<String>,
 }
 
-/// In: the guide, in a namespace that has no way out. Out: every command does what the guide says; the address is where the client's
-/// kernel and the router's say; who is stopped is not asked; nothing is left in the end.
+/// Input: the guide, in a namespace without external routes. Output: every command prints the documented
+/// output; the address is found in the kernels of the client and of the router; a stopped backend receives no
+/// connection; nothing is left in the end.
 #[test]
 fn f017_f027_the_guide_of_the_compose_lab_holds_on_a_real_engine_without_a_way_out() {
     let namespace = Namespace::new("compose").unwrap();
@@ -65,12 +67,12 @@ fn f017_f027_the_guide_of_the_compose_lab_holds_on_a_real_engine_without_a_way_o
 
 struct Lab<'a> {
     engine: &'a Engine,
-    /// Whether compose is a command of its own here (before version 2).
+    /// True if compose is a separate command (before version 2).
     old_command: bool,
 }
 
 impl Lab<'_> {
-    /// Carries out a command until it says what the guide says; one that is not said to answer anything, once.
+    /// Runs a command until it prints the documented output, or once if none is documented.
     fn carry_out(&self, step: &Step) {
         if step.said.is_empty() {
             let output = self.run(&step.command).unwrap();
@@ -102,14 +104,14 @@ impl Lab<'_> {
         self.engine.output(shell)
     }
 
-    /// What a command in a container of the lab says.
+    /// Returns the output of a command in a container of the lab.
     fn exec(&self, container: &str, command: &str) -> Result<String> {
         let output = self.run(&format!("docker compose exec {container} {command}"))?;
         ensure!(output.status.success(), "{}", text(&output));
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// Both nodes have one endpoint, so not one connection goes to who is stopped.
+    /// Both nodes have one endpoint, so no connection goes to a stopped one.
     fn only_backend_3_answers(&self) {
         for from in ["client", "router"] {
             for address in [BY_ARP, BY_BGP] {
@@ -121,7 +123,7 @@ impl Lab<'_> {
         }
     }
 
-    /// The client learns the other node's link-layer address.
+    /// Checks that the client resolves the address to the other node.
     fn node_2_answers_by_arp(&self) {
         let of_node_2 = self.engine.docker(&["ps", "--quiet", "--filter", "name=node-2"]).unwrap();
         let format =
@@ -139,7 +141,7 @@ impl Lab<'_> {
     }
 }
 
-/// The commands of the blocks of a guide that show a terminal.
+/// Returns the commands in the terminal blocks of a guide.
 fn steps(guide: &str) -> Vec<Step> {
     let mut steps = Vec::<Step>::new();
     let mut is_terminal = false;
@@ -155,7 +157,7 @@ fn steps(guide: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether a line has the words of another one, in their order.
+/// True if a line contains the words of another one in order.
 fn is_like(found: &str, wanted: &str) -> bool {
     let rest = wanted.split_whitespace().try_fold(found, |rest, word| {
         let at = rest.find(word)?;
@@ -164,13 +166,13 @@ fn is_like(found: &str, wanted: &str) -> bool {
     rest.is_some()
 }
 
-/// Routes that lead beyond the links of a namespace.
+/// Returns the default routes of a namespace.
 fn ways_out(namespace: &Namespace) -> String {
     let all = ["-4", "-6"].map(|family| namespace.run("ip", &[family, "route", "show", "default"]).unwrap());
     all.concat()
 }
 
-/// What an engine has besides images and the networks that it comes with.
+/// Returns everything in an engine except images and default networks.
 fn left(engine: &Engine) -> String {
     let containers = engine.docker(&["ps", "--all", "--format", "container {{.Names}}"]).unwrap();
     let networks = engine

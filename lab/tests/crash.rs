@@ -1,7 +1,7 @@
-//! The control server with a file is killed at random points while clients write: every write that it acknowledged is there
-//! afterwards at its revision, once, and nothing is there by half.
+//! Crash safety of the control server with a file store: it is killed at random times under write load. Every
+//! acknowledged write exists afterwards at its revision, once, and no partial write exists.
 //!
-//! `TIDEGATE_SEED` repeats the requests and the moments; the test prints it.
+//! `TIDEGATE_SEED`, which the test prints, repeats the requests and the times.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -31,20 +31,20 @@ use lab::{
 };
 use tokio::{sync::watch, task::JoinSet};
 
-/// How often the server is killed.
+/// Number of kills.
 const KILLS: usize = 200;
-/// Kills of one history: then it is checked as a whole, and another begins. Small enough for the change log of the server.
+/// Kills per history, which is then checked as a whole. Small enough for the change log of the server.
 const KILLS_PER_HISTORY: usize = 20;
-/// Clients that write.
+/// Number of writing clients.
 const WRITERS: usize = 6;
-/// The latest kill after the server has begun to serve: long enough for some dozens of groups.
+/// Maximum milliseconds between ready and kill: enough for some dozens of commit groups.
 const LIFE_MS_MAX: u64 = 120;
-/// In percent, how often it is killed while it starts, within the time that this takes.
+/// Probability in percent of a kill during startup.
 const WHILE_STARTING_PERCENT: u64 = 15;
-/// About what a start takes.
+/// Approximate startup time in milliseconds.
 const START_MS: u64 = 80;
 
-/// A server in a namespace, and a place for its clients.
+/// A server in a namespace, and a namespace for its clients.
 struct Stage {
     server: Machine,
     clients: lab::host::netns::Namespace,
@@ -70,7 +70,7 @@ fn stage(directory: &Path) -> Stage {
     Stage { server, clients, _fabric: fabric }
 }
 
-/// 200 kills under load of six clients: no acknowledged write is lost, none is there twice.
+/// After 200 kills under load of six clients no acknowledged write is lost or duplicated.
 #[test]
 fn what_was_acknowledged_survives_two_hundred_kills_of_the_server_under_load() {
     let directory = machines::directory().unwrap();
@@ -103,7 +103,7 @@ fn what_was_acknowledged_survives_two_hundred_kills_of_the_server_under_load() {
     assert!(unknown > 0, "no kill met a request");
 }
 
-/// Kills and restarts the server several times under load, and answers what was seen of it.
+/// Kills and restarts the server several times under load and returns the recorded history.
 fn interrupted(stage: &mut Stage, seed: u64, random: &mut Random) -> History {
     let stop = Arc::new(AtomicBool::new(false));
     let (calm, is_calm) = watch::channel(false);
@@ -117,7 +117,7 @@ fn interrupted(stage: &mut Stage, seed: u64, random: &mut Random) -> History {
                 runtime.block_on(gather(&servers, seed, stop, is_calm, begun))
             })
         });
-        // A clients' panic ends the wait; joining tells of it.
+        // A panic of the clients ends the wait; the join reports it.
         let _ = has_begun.recv();
         for _ in 0..KILLS_PER_HISTORY {
             let is_starting = random.chance(WHILE_STARTING_PERCENT);
@@ -169,7 +169,7 @@ async fn gather(
     History { start: site.start, operations, log: events, head, watches: vec![log], feeds: Vec::new() }
 }
 
-/// How many of the writes without an answer are in the log.
+/// Returns the number of writes without a response that are in the log.
 fn happened_without_answer(history: &History) -> usize {
     use lab::chaos::histories::Asked;
     let unknown = history.operations.iter().filter(|operation| operation.answer == Answer::Unknown);

@@ -1,6 +1,6 @@
-//! The disk of a control server is full, or takes no more: no write is acknowledged that is not kept, what is there can be
-//! read, somebody is told why, and when there is room again it goes on by itself. The disks are real file systems, of a few
-//! megabytes in memory.
+//! A full or failing disk of the control server: no unsaved write is acknowledged, existing objects stay
+//! readable, the error is reported, and the server recovers by itself once there is space. The disks are real
+//! file systems of a few megabytes in memory.
 
 #![allow(
     clippy::print_stdout,
@@ -18,12 +18,12 @@ use anyhow::ensure;
 use lab::host::wait;
 use machine::{Machine, Medium};
 
-/// Writes that are tried until one is refused: more than a disk has room for.
+/// Maximum number of writes until one must be rejected, more than the disk can hold.
 const WRITES_MAX: usize = 2000;
-/// What SQLite says when the kernel does not make a file durable (`SQLITE_IOERR_FSYNC`).
+/// Error of SQLite for a failed fsync (`SQLITE_IOERR_FSYNC`).
 const FSYNC_FAILED: &str = "code: 1034";
 
-/// Writes, and what became of them.
+/// Writes with their outcome.
 #[derive(Default)]
 struct Writes {
     kept: BTreeSet<String>,
@@ -41,7 +41,7 @@ impl Writes {
         status
     }
 
-    /// As many writes as succeed before the disk takes no more, and then some that do not.
+    /// Writes until the disk is full, and then some more writes that fail.
     fn until_refused(&mut self, machine: &Machine) {
         for number in 0..20 {
             assert_eq!(self.write(machine, format!("before-{number}")), 201);
@@ -59,8 +59,9 @@ impl Writes {
     }
 }
 
-/// In: writes until the disk is full and beyond, then room again, then a kill. Out: what was acknowledged is there at every
-/// moment and nothing else, refusals are 503 with their code, `readyz` says why, and no restart is needed.
+/// Input: writes until the disk is full and beyond, then free space, then a kill. Output: at any time exactly
+/// the acknowledged writes exist, rejections are 503 with their code, `readyz` reports the reason, and no
+/// restart is needed.
 #[test]
 fn on_a_full_disk_nothing_is_acknowledged_that_is_not_kept_and_with_room_it_goes_on() {
     let mut machine = Machine::start(Medium::Small);
@@ -72,7 +73,7 @@ fn on_a_full_disk_nothing_is_acknowledged_that_is_not_kept_and_with_room_it_goes
     assert_eq!(machine.names().unwrap(), writes.kept, "reads go on");
 
     fs::remove_file(machine.filler()).unwrap();
-    // Nobody has to write before it says that it can be written to.
+    // Recovery is reported without a preceding write.
     machine.wait_ready();
     let mut attempts = 0;
     wait::until("a write with room on the disk", || {
@@ -92,8 +93,8 @@ fn on_a_full_disk_nothing_is_acknowledged_that_is_not_kept_and_with_room_it_goes
     println!("full disk: {} writes acknowledged, 0 lost; {} refused, 0 kept", kept.len(), refused.len());
 }
 
-/// In: a disk whose medium takes no more than it has, so that `fsync` fails; then the medium is mended, and what was only in
-/// memory is gone, as after a loss of power. Out: what was acknowledged is there, and nothing that was not asked for.
+/// Input: a disk whose medium is full, so that `fsync` fails; then the medium is repaired and unsynced data
+/// are lost, as after a power failure. Output: all acknowledged writes exist, and no unrequested ones.
 #[test]
 fn when_fsync_fails_nothing_is_acknowledged_and_nothing_that_was_is_lost() {
     if !Path::new("/dev/loop-control").exists() {
@@ -115,7 +116,7 @@ fn when_fsync_fails_nothing_is_acknowledged_and_nothing_that_was_is_lost() {
     let Writes { kept, refused } = &writes;
     let lost: Vec<_> = kept.difference(&found).collect();
     assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
-    // Of the write that met the failure nobody knows, and the answer has said so.
+    // The outcome of the write that hit the failure is unknown, as its response stated.
     let unasked: Vec<_> = found.difference(kept).filter(|name| !refused.contains(*name)).collect();
     assert!(unasked.is_empty(), "{unasked:?}");
     let unknown = found.len() - kept.len();

@@ -1,4 +1,4 @@
-//! `tidegate doctor` through the whole system: the command, the control server, the agents and their machines.
+//! `tidegate doctor` end to end: CLI, control server, agents and their nodes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -10,7 +10,7 @@ use lab::{
 };
 use serde_json::Value;
 
-/// Runs the command beside the control server; answers how it ended, and what it printed on each stream.
+/// Runs the CLI next to the control server and returns its exit status, stdout and stderr.
 fn doctor(cluster: &Cluster, arguments: &[&str]) -> (i32, String, String) {
     let place = cluster.place("control").unwrap();
     let program = binaries::find("tidegate").unwrap();
@@ -32,7 +32,7 @@ fn doctor(cluster: &Cluster, arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), out, err)
 }
 
-/// How a check of the only node is.
+/// Returns the state of a check on the only node.
 fn state(cluster: &Cluster, check: &str) -> Value {
     let (_, out, err) = doctor(cluster, &["-o", "json"]);
     let answer: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
@@ -56,7 +56,8 @@ fn set_forwarding(cluster: &Cluster, value: &str) {
 
 const CHECK: &str = "net.ipv4.ip_forward=1";
 
-/// A machine that forwards nothing: found, put right by the agent that may, gone, and in the audit log.
+/// Disabled IP forwarding is found, fixed by an agent with permission, no longer reported, and recorded in
+/// the audit log.
 #[test]
 fn the_doctor_finds_what_is_odd_and_agents_that_may_put_it_right() {
     let cluster = one_node_that_forwards_nothing(vec!["--allow-fixes".to_owned()]);
@@ -72,7 +73,7 @@ fn the_doctor_finds_what_is_odd_and_agents_that_may_put_it_right() {
     assert!(audit.contains("/fixes"), "{audit}");
 }
 
-/// An agent as it is by default: refused, with what to do, and nothing is changed.
+/// A default agent rejects the fix with a remedy and changes nothing.
 #[test]
 fn an_agent_that_was_not_told_to_changes_nothing_of_its_machine() {
     let cluster = one_node_that_forwards_nothing(Vec::new());

@@ -1,4 +1,5 @@
-//! What the founding documents do by hand, done here: their configuration, their Service, their two tests.
+//! Acceptance test of the original requirements documents: their configuration, their Service and their two
+//! tests.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -16,8 +17,9 @@ use serde_json::{Value, json};
 
 const CONFIGURATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/fixtures/import/seed.yaml");
 
-/// F009, F037, F116, F118, F127, F135: in: the ConfigMap and the Service of the documents. Out: an address of the range, announced
-/// by one node of three, and pages of both backends by `curl` from a workload and from a machine that is no node.
+/// F009, F037, F116, F118, F127, F135: Input: the ConfigMap and the Service of the documents. Output: an
+/// address of the range, announced by one of three nodes, and pages of both backends via `curl` from a
+/// workload and from an external machine.
 #[test]
 fn f136_curl_from_inside_and_outside_gets_pages_at_the_address_that_the_documents_give_out() {
     let mut cluster = Cluster::start(&Options { lan: true, ..Options::default() }).unwrap();
@@ -45,13 +47,14 @@ fn f136_curl_from_inside_and_outside_gets_pages_at_the_address_that_the_document
         assert_eq!(pages.iter().collect::<Vec<_>>(), ["nginx-1", "nginx-2"]);
     }
 
-    // The client outside has no route to the address but its own network: it asked by ARP, and the owner answered.
+    // The outside client has only its on-link route to the address: it resolved the address by ARP, and the
+    // owner replied.
     cluster.wait_moved(address, &owner).unwrap();
 }
 
-/// F037, F038, F116: in: two Services of type LoadBalancer, and at first no pool, then one for others, then one with a single
-/// address. Out: each says why it waits; who came first gets the address and answers at it, also after control was killed; the
-/// other gets it when it is free.
+/// F037, F038, F116: Input: two Services of type LoadBalancer and first no pool, then one for other Services,
+/// then one with a single address. Output: each reports the reason for waiting; the first one gets the
+/// address and is reachable, also after a kill of control; the other gets the address when it is free.
 #[test]
 fn f038_f116_services_wait_with_a_reason_and_the_next_address_follows_from_the_store() {
     let mut cluster = Cluster::start(&Options { nodes: 2, ..Options::default() }).unwrap();
@@ -97,7 +100,7 @@ fn f038_f116_services_wait_with_a_reason_and_the_next_address_follows_from_the_s
     answers(&cluster, "second-1");
 }
 
-/// Why a Service has no address; it must have none.
+/// Returns the reason why a Service has no address; it must have none.
 fn why_without_address(cluster: &Cluster, service: &str) -> String {
     let service = cluster.service(&format!("default/{service}")).unwrap();
     assert_eq!(service.pointer("/status/loadBalancer/ingress/0"), None);
@@ -107,7 +110,7 @@ fn why_without_address(cluster: &Cluster, service: &str) -> String {
     string(assigned, "/reason").unwrap()
 }
 
-/// The line of a Service in the table of the command.
+/// Returns the line of a Service in the table of the CLI.
 fn listed(cluster: &Cluster, service: &str) -> String {
     let tidegate = binaries::find("tidegate").unwrap();
     let words = ["--api", cluster.api.url(), "get", "services", service];

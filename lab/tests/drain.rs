@@ -1,4 +1,4 @@
-//! Backends that are taken out of service while clients go on, by the command that an operator uses.
+//! Drain of backends under client traffic, with the commands of an operator.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,11 +29,11 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// Time between two connections of a client that connects again and again.
+/// Pause between two connections of a client.
 const PAUSE: Duration = Duration::from_millis(5);
 const TRAFFIC: &str = "/v1/namespaces/default/services/web/traffic";
 
-/// One node in each of two modes, with a client behind each.
+/// Starts one node in each of two modes, with a client behind each.
 fn web(backends: &[(&str, &str, u8)]) -> (Cluster, SocketAddr) {
     let modes = vec!["nftables", "iptables"];
     let mut cluster = Cluster::start(&Options { nodes: 2, modes, ..Options::default() }).unwrap();
@@ -42,7 +42,7 @@ fn web(backends: &[(&str, &str, u8)]) -> (Cluster, SocketAddr) {
     for (name, node, host) in backends {
         cluster.add_backend(name, node, *host, "web").unwrap();
     }
-    // What goes without being drained is cut.
+    // Backends removed without a drain have their connections reset.
     let spec = json!({
         "selector": { "app": "web" }, "ports": [{ "port": 80, "targetPort": 8080 }], "removalPolicy": "reset",
     });
@@ -57,15 +57,15 @@ fn tidegate(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<String> {
     cluster.place("control")?.run(&program.display().to_string(), &arguments)
 }
 
-/// What clients that connect again and again met.
+/// Results of looping clients.
 #[derive(Default)]
 struct Met {
     names: BTreeSet<String>,
     failures: Vec<String>,
 }
 
-/// Clients in both modes loop on the virtual address while each backend is drained, removed and replaced → no failure,
-/// and every backend was met.
+/// Input: clients in both modes loop on the virtual address while each backend is drained, removed and
+/// replaced. Output: no failure, and every backend was reached.
 #[test]
 fn f028_a_client_sees_no_failure_while_all_backends_are_replaced_one_by_one_with_draining() {
     let (mut cluster, to) = web(&[("web-1", "node1", 11), ("web-2", "node2", 12)]);
@@ -107,8 +107,8 @@ fn f028_a_client_sees_no_failure_while_all_backends_are_replaced_one_by_one_with
     assert_eq!(met.names.iter().collect::<Vec<_>>(), ["web-1", "web-2", "web-3", "web-4"]);
 }
 
-/// A connection from each node is held: API and metrics tell what it carried and that it is open. A drain waits for it,
-/// and says where it is; a deadline cuts it, and the wait ends.
+/// With a connection held from each node, API and metrics report its packets, bytes and open state. A drain
+/// waits for it and reports its node; a deadline resets it and ends the wait.
 #[test]
 fn f086_open_connections_packets_and_bytes_are_told_and_a_drain_waits_for_them() {
     let (cluster, to) = web(&[("web-1", "node1", 11)]);
@@ -165,7 +165,7 @@ fn f028_long_transfers_outlast_a_drain_in_every_mode_and_its_deadline_cuts_what_
     transfers::outlast_a_drain_until_its_deadline(&["nftables", "iptables", "userspace"]);
 }
 
-/// F028: the same in ipvs, on the kernel that has it.
+/// F028: the same in ipvs, on the kernel with IPVS.
 #[test]
 fn f028_long_transfers_outlast_a_drain_in_ipvs_mode_and_its_deadline_cuts_what_is_left() {
     guest::run("f028_long_transfers_outlast_a_drain_in_ipvs_mode_and_its_deadline_cuts_what_is_left", || {
@@ -173,7 +173,7 @@ fn f028_long_transfers_outlast_a_drain_in_ipvs_mode_and_its_deadline_cuts_what_i
     });
 }
 
-/// Series that no panel and no alert shows, and why; all that begin so, where a name ends with `_`.
+/// Metrics without panel and alert, with the reason; a name that ends with `_` is a prefix.
 const SHOWN_NOWHERE: [(&str, &str); 7] = [
     (
         "tidegate_agent_kernel_bytes",
@@ -192,7 +192,7 @@ const SHOWN_NOWHERE: [(&str, &str); 7] = [
     ),
     ("tidegate_health_words", "how much the server remembers; what it had to forget is shown"),
 ];
-/// Series that are there only once something has happened that does not happen here.
+/// Metrics that appear only after events that do not occur here.
 const NOT_HERE: [&str; 14] = [
     "tidegate_store_commits",
     "tidegate_store_conflicts",
@@ -210,8 +210,8 @@ const NOT_HERE: [&str; 14] = [
     "tidegate_endpoint_failed_connections",
 ];
 
-/// Every metric that the dashboard and the alerts name is one that the servers have, and each one that they have is named, or
-/// there is a reason why not; every alert has its page.
+/// Checks that every metric in the dashboard and the alerts exists, that every existing metric is used there
+/// or excepted with a reason, and that every alert has a page.
 fn documents_name_what_is_there(metrics: &[String]) {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/observability");
     let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
@@ -228,7 +228,7 @@ fn documents_name_what_is_there(metrics: &[String]) {
         .flat_map(|text| text.lines())
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
         .collect();
-    // A counter and the parts of a histogram have names of their own.
+    // Counters and the parts of a histogram have suffixed names.
     let family = |name: &str| {
         let ends = ["_total", "_bucket", "_sum", "_count"];
         ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name).to_owned()

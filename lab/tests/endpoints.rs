@@ -1,4 +1,4 @@
-//! Endpoints follow what is written about workloads, and traffic follows the endpoints.
+//! Endpoints follow the Workload objects, and traffic follows the endpoints.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -32,7 +32,8 @@ fn endpoint_addresses(cluster: &Cluster, service: &str) -> Vec<String> {
         .collect()
 }
 
-/// F018, F019, F020, F021: labels, readiness, addresses, the selector and deletion each move traffic, nothing else does.
+/// F018, F019, F020, F021: labels, readiness, addresses, the selector and deletion each move traffic; nothing
+/// else does.
 #[test]
 fn f021_endpoints_follow_labels_readiness_addresses_and_the_selector() {
     let mut cluster = web(2);
@@ -60,7 +61,7 @@ fn f021_endpoints_follow_labels_readiness_addresses_and_the_selector() {
     cluster.patch("namespaces/default/services/web", &json!({"spec": {"selector": {"app": "web"}}})).unwrap();
     settle(&cluster, &["web-1"]);
 
-    // F019: the workload comes back elsewhere under the same labels, with another address.
+    // F019: the workload returns elsewhere with the same labels and another address.
     cluster.add_place("web-1b", "node2", 77).unwrap();
     cluster.topology.serve("web-1b", 8080).unwrap();
     let moved = cluster.topology.workloads["web-1b"].addresses;
@@ -79,7 +80,7 @@ fn f021_endpoints_follow_labels_readiness_addresses_and_the_selector() {
     );
 }
 
-/// F022: the endpoints as objects, and as a person sees them.
+/// F022: endpoints as objects and in CLI output.
 #[test]
 fn f022_get_endpoints_shows_addresses_with_ports_and_their_conditions() {
     let cluster = web(2);
@@ -99,7 +100,7 @@ fn f022_get_endpoints_shows_addresses_with_ports_and_their_conditions() {
     }
 }
 
-/// Endpoints by hand: for a Service without selector, with weight 0 and `drain` taking no new connection.
+/// Manual endpoints for a Service without selector; weight 0 and `drain` receive no new connection.
 #[test]
 fn endpoint_sets_give_endpoints_by_hand_and_drain_takes_no_new_connection() {
     let cluster = web(2);
@@ -119,8 +120,8 @@ fn endpoint_sets_give_endpoints_by_hand_and_drain_takes_no_new_connection() {
     cluster.expect_backends("client-in", to, &["web-2"]).unwrap();
 }
 
-/// A UDP client that keeps its port is moved to a remaining backend when its own is removed; TCP connections of other
-/// backends live on.
+/// A UDP client with a fixed port is moved to a remaining backend when its backend is removed; TCP
+/// connections to other backends survive.
 #[test]
 fn conntrack_entries_of_a_removed_udp_endpoint_go_away() {
     let cluster = web(2);

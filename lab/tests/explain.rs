@@ -1,4 +1,4 @@
-//! What `tidegate explain` says of a connection is what becomes of a real one, on nodes of every mode.
+//! The prediction of `tidegate explain` matches the fate of a real connection, on nodes in every mode.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,23 +25,23 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// The last part of the address of a workload that runs and serves nothing.
+/// Last octet of a running workload without a server.
 const DEAD: u8 = 99;
-/// Connections of one client that have to stay on one endpoint.
+/// Number of connections of one client that must stay on one endpoint.
 const STAYS: usize = 8;
 
-/// A connection that is explained and made.
+/// A connection to explain and to make.
 struct Case {
     what: &'static str,
-    /// Where it is made, and the address there.
+    /// Client location, and its address.
     from: String,
     source: IpAddr,
     to: SocketAddr,
-    /// What the first broken step is about.
+    /// Subject of the first failing step.
     broken: Option<&'static str>,
 }
 
-/// What became of a connection.
+/// Result of a connection.
 #[derive(Debug)]
 enum Outcome {
     Reached(Reply),
@@ -49,7 +49,8 @@ enum Outcome {
     Silent,
 }
 
-/// A cluster with a backend `web-N` and a place for clients `inside-N` on each node, and Services for each case.
+/// Starts a cluster with a backend `web-N` and a client location `inside-N` on each node, and a Service per
+/// case.
 fn cluster(modes: &[&'static str]) -> Cluster {
     let nodes = u8::try_from(modes.len()).unwrap();
     let options = Options { nodes, modes: modes.to_vec(), ..Options::default() };
@@ -61,7 +62,7 @@ fn cluster(modes: &[&'static str]) -> Cluster {
     }
     cluster.add_place("dead", "node1", DEAD).unwrap();
     let dead = cluster.topology.workloads["dead"].addresses[0];
-    // Nobody knows the node of these.
+    // These endpoints have no known node.
     let endpoints = |service: &str, address: IpAddr| {
         json!({ "kind": "EndpointSet", "metadata": { "name": service }, "spec": {
             "service": service, "endpoints": [{ "address": address }], "ports": [{ "port": BACKEND_PORT }],
@@ -145,7 +146,8 @@ fn tidegate(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// What is said of a connection on a node; waits until the node has been asked and does what is desired.
+/// Returns the explanation of a connection on a node, after the node has responded and is in the desired
+/// state.
 fn explained(cluster: &Cluster, node: &str, case: &Case) -> Value {
     let [source, to] = [case.source.to_string(), format!("{}/tcp", case.to)];
     wait::until(&format!("{node} to be asked about {}", case.what), || {
@@ -166,8 +168,8 @@ fn connect(cluster: &Cluster, case: &Case) -> Outcome {
     }
 }
 
-/// Whether an end that was named is what became of a connection. What is reached answers from the address asked, to whoever it
-/// saw: that is the way back.
+/// True if the predicted end matches the result. A reached backend replies from the requested address to the
+/// source that it saw: that is the return path.
 fn is_end(cluster: &Cluster, node: &str, case: &Case, end: &Value, outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Refused => end == "refused",
@@ -232,7 +234,7 @@ fn agrees(cluster: &Cluster, number: u8, mode: &str) {
     }
 }
 
-/// The kernel's steps that `explain SERVICE` has to name on a node of a mode, in their order.
+/// Returns the kernel steps that `explain SERVICE` must list for a mode, in order.
 fn steps_of(mode: &str, vip: IpAddr) -> Vec<String> {
     match mode {
         "nftables" => vec![
@@ -283,7 +285,7 @@ fn whole_service(cluster: &Cluster, modes: &[&str]) {
 fn all_agree(modes: &[&'static str]) {
     let cluster = cluster(modes);
     whole_service(&cluster, modes);
-    // Side by side: who hears nothing waits for a while.
+    // In parallel, since a connection without a reply takes until its timeout.
     std::thread::scope(|scope| {
         for (number, mode) in (1..).zip(modes) {
             let cluster = &cluster;
@@ -298,7 +300,7 @@ fn f166_f167_what_is_explained_happens_to_real_connections_in_every_mode() {
     all_agree(&["nftables", "iptables", "userspace"]);
 }
 
-/// F166, F167: the same in ipvs, on the kernel that has it.
+/// F166, F167: the same in ipvs, on the kernel with IPVS.
 #[test]
 fn f166_f167_what_is_explained_happens_to_real_connections_in_ipvs_mode() {
     guest::run("f166_f167_what_is_explained_happens_to_real_connections_in_ipvs_mode", || {

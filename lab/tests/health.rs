@@ -1,5 +1,5 @@
-//! Health checks on real nodes: an endpoint that fails leaves service everywhere and comes back; what is decided while many fail,
-//! and while nobody checks.
+//! Health checks on real nodes: failure and recovery of endpoints, decisions during mass failure, and without
+//! checkers.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ fn f061_f148_endpoints_that_break_leave_service_in_every_mode_and_come_back() {
     break_and_come_back(&["nftables", "iptables", "userspace"]);
 }
 
-/// F148: the same in ipvs, on the kernel that has it.
+/// F148: the same in ipvs, on the kernel with IPVS.
 #[test]
 fn f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back() {
     guest::run("f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back", || {
@@ -45,14 +45,14 @@ fn f148_an_endpoint_that_flaps_stays_as_it_is_in_every_mode() {
     flap_and_stay(&["nftables", "iptables", "userspace"]);
 }
 
-/// F148: the same in ipvs, on the kernel that has it.
+/// F148: the same in ipvs, on the kernel with IPVS.
 #[test]
 fn f148_an_endpoint_that_flaps_stays_as_it_is_in_ipvs_mode() {
     guest::run("f148_an_endpoint_that_flaps_stays_as_it_is_in_ipvs_mode", || flap_and_stay(&["ipvs"]));
 }
 
-/// F148: the node that checks two endpoints goes away: nobody knows of them, and both stay as they were decided last. When
-/// it is back, so are its words.
+/// F148: when the node that checks two endpoints is lost, their health is unknown and both keep the last
+/// decision. When it is back, its results count again.
 #[test]
 fn f148_what_was_decided_holds_when_the_checker_is_lost() {
     let Stage { mut cluster, workloads, .. } = Stage::new(&["nftables", "nftables"], 2);

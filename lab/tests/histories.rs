@@ -1,7 +1,7 @@
-//! Histories of clients, watchers and an agent while servers and their store are killed, paused and cut off: none of the
-//! promises of `lab::histories` is broken.
+//! Consistency of the observations of clients, watchers and an agent while servers and their store are
+//! killed, suspended and cut off: all guarantees of `lab::histories` hold.
 //!
-//! `TIDEGATE_SEED` repeats one seed, which every round prints; `TIDEGATE_SOAK` asks for thousands.
+//! `TIDEGATE_SEED` repeats one seed, printed by every round; `TIDEGATE_SOAK` runs thousands.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 #![allow(clippy::print_stdout, reason = "seeds and counts are printed, so that a round can be repeated")]
@@ -17,35 +17,35 @@ use lab::{
 };
 use serde_json::json;
 
-/// Rounds of the server with a file.
+/// Number of rounds of the server with a file store.
 const ROUNDS_SQLITE: u64 = 10;
-/// Rounds of three servers on three members of etcd.
+/// Number of rounds of three servers on three etcd members.
 const ROUNDS_ETCD: u64 = 50;
-/// Rounds when there is time.
+/// Number of rounds in a soak run.
 const ROUNDS_SOAK: u64 = 2000;
-/// Clients that write and read.
+/// Number of clients that write and read.
 const WRITERS: usize = 8;
-/// Watchers that go from server to server.
+/// Number of watchers that switch between servers.
 const WATCHERS: usize = 2;
-/// The node whose state is followed. No agent reports for it: it is lost, and has the state that any node has.
+/// Node whose feed is followed. No agent reports for it: it is lost, and has the state of any node.
 const NODE: &str = "follower";
-/// Violations of a round that are shown.
+/// Maximum number of violations printed per round.
 const SHOWN_MAX: usize = 8;
 
-/// The arguments of every control server of these tests, but for its store.
+/// Returns the common arguments of the control servers except the store.
 fn arguments(address: std::net::SocketAddr, store: &str) -> Vec<String> {
     vec![
         format!("--listen={address}"),
         format!("--store={store}"),
         "--insecure".to_owned(),
         "--service-cidr=10.96.0.0/16".to_owned(),
-        // Clients delete everything, over and over.
+        // Clients delete everything repeatedly.
         "--guard-vips-percent=100".to_owned(),
         "--guard-endpoints-percent=100".to_owned(),
     ]
 }
 
-/// Runs the rounds, each with its seed, and fails with everything that any of them has seen.
+/// Runs the rounds, each with its seed, and fails with all violations.
 fn weather(targets: &mut Targets, rounds: u64, faults: usize) {
     let clients = targets.fabric.place("clients", 200).unwrap();
     let first = &targets.servers[0];
@@ -79,7 +79,7 @@ fn weather(targets: &mut Targets, rounds: u64, faults: usize) {
     assert!(faulty.is_empty(), "{faulty}");
 }
 
-/// One server with a file, killed, paused and unplugged.
+/// One server with a file store, killed, suspended and unplugged.
 #[test]
 fn what_is_seen_of_one_server_with_a_file_is_one_history() {
     let directory = machines::directory().unwrap();
@@ -98,7 +98,8 @@ fn what_is_seen_of_one_server_with_a_file_is_one_history() {
     weather(&mut targets, ROUNDS_SQLITE, 3);
 }
 
-/// F002, F016: three servers on three members of etcd; any of them is killed, paused, unplugged or cut off from the others.
+/// F002, F016: three servers on three etcd members; any of them is killed, suspended, unplugged or cut off
+/// from the others.
 #[test]
 fn f002_f016_what_is_seen_of_three_servers_on_three_members_of_etcd_is_one_history() {
     let directory = machines::directory().unwrap();

@@ -1,5 +1,5 @@
-//! The image of the agent on a real engine, as `packaging/kubernetes` runs it and as a privileged container, with a control server that
-//! speaks TLS and asks who is there.
+//! The agent image on a real Docker engine, run like `packaging/kubernetes` and as a privileged container,
+//! with a control server with TLS and authentication.
 
 #![allow(
     clippy::print_stderr,
@@ -27,9 +27,9 @@ use lab::{
 use serde_json::Value;
 
 const NODE: &str = "node1";
-/// The address that the agent announces, in the network of the machines.
+/// Address announced by the agent, in the network of the nodes.
 const ADDRESS: &str = "172.17.8.220";
-/// Capabilities that engines of the age of Docker 20.10 do not know.
+/// Capabilities unknown to engines as old as Docker 20.10.
 const YOUNG: [&str; 3] = ["perfmon", "bpf", "checkpoint_restore"];
 const OBJECTS: &str = "
 apiVersion: tidegate/v1
@@ -53,9 +53,9 @@ metadata: {name: web}
 spec: {service: web, ports: [{port: 80}], endpoints: [{address: 10.1.1.21}]}
 ";
 
-/// In: the DaemonSet's container, translated field by field into flags of the engine, and the same image with everything allowed. Out: each
-/// joins, programs and announces, and a client on the wire gets the page; a stopped one changes nothing in the kernel, and
-/// `cleanup` leaves nothing.
+/// Input: the DaemonSet's container, translated field by field into engine flags, and the same image with
+/// full privileges. Output: each joins, programs and announces, and a client on the link gets the page;
+/// stopping it changes nothing in the kernel, and `cleanup` leaves nothing.
 #[test]
 fn f015_the_image_of_the_agent_programs_and_announces_as_the_daemon_set_runs_it_and_privileged() {
     let stage = Stage::new();
@@ -64,22 +64,22 @@ fn f015_the_image_of_the_agent_programs_and_announces_as_the_daemon_set_runs_it_
     stage.runs_stops_and_cleans(&pod, &flags, |status| {
         assert_eq!(field(status, "CapEff"), field(status, "CapBnd"), "{status}");
         let capabilities = u64::from_str_radix(field(status, "CapEff"), 16).unwrap();
-        // NET_BIND_SERVICE, NET_ADMIN and NET_RAW, by their numbers in capabilities(7).
+        // NET_BIND_SERVICE, NET_ADMIN and NET_RAW by number, see capabilities(7).
         assert_eq!(capabilities, 1 << 10 | 1 << 12 | 1 << 13, "{status}");
         assert_eq!(field(status, "NoNewPrivs"), "1", "{status}");
     });
     let flags = stage.privileged(&pod);
     stage.runs_stops_and_cleans(&pod, &flags, |status| {
         let capabilities = u64::from_str_radix(field(status, "CapEff"), 16).unwrap();
-        // SYS_ADMIN, for one.
+        // SYS_ADMIN, as an example.
         assert_ne!(capabilities & 1 << 21, 0, "{status}");
         assert_eq!(field(status, "Seccomp"), "0", "{status}");
     });
 }
 
-/// A control server, a machine with an engine, a backend behind it and a client beside it.
+/// A control server, a node with an engine, a backend behind it and a client on the same link.
 struct Stage {
-    // The engine goes before the namespace that it is in, and the server before its files.
+    // Field order: the engine is dropped before its namespace, and the server before its files.
     engine: Engine,
     _server: Process,
     topology: Topology,
@@ -128,7 +128,7 @@ impl Stage {
         self.directory.path().join(name).display().to_string()
     }
 
-    /// Runs the command `tidegate` as whoever may do everything.
+    /// Runs `tidegate` with full permissions.
     fn tidegate(&self, arguments: &[&str]) -> Result<String> {
         let program = binaries::find("tidegate")?;
         let connection = [
@@ -140,7 +140,7 @@ impl Stage {
         self.topology.control.run(program.to_str().context("a path that is no text")?, &all)
     }
 
-    /// Runs the image with these flags on a machine that has nothing of an agent yet.
+    /// Runs the image with these flags on a node without agent state.
     fn runs_stops_and_cleans(&self, pod: &Pod, security: &[String], judge: impl Fn(&str)) {
         let before = self.rules();
         let host = tempfile::tempdir_in(self.directory.path()).unwrap();
@@ -169,7 +169,7 @@ impl Stage {
         let pid = self.engine.docker(&["inspect", "--format", "{{.State.Pid}}", "agent"]).unwrap();
         judge(&fs::read_to_string(format!("/proc/{}/status", pid.trim())).unwrap());
 
-        // Ended as a pod is; the kernel keeps what it has.
+        // Stopped like a pod; the kernel keeps its state.
         self.engine.docker(&["stop", "--time", &pod.grace_secs, "agent"]).unwrap();
         let code = self.engine.docker(&["inspect", "--format", "{{.State.ExitCode}}", "agent"]).unwrap();
         assert_eq!(code.trim(), "0", "{}", self.log());
@@ -196,8 +196,8 @@ impl Stage {
                 .unwrap_or_default()
     }
 
-    /// `--privileged`, or where the machine itself lacks a capability and the engine therefore refuses that, all else that it means: every
-    /// capability that there is, no filter of system calls, nothing masked.
+    /// Returns `--privileged`, or, if the machine lacks a capability and the engine therefore rejects the
+    /// flag, the equivalent: every available capability, no seccomp filter, no masked paths.
     fn privileged(&self, pod: &Pod) -> Vec<String> {
         let whole = "--privileged".to_owned();
         let trial = ["run", "--rm", "--network=none", &whole, &pod.image, "--version"];
@@ -216,7 +216,7 @@ impl Stage {
     }
 }
 
-/// The container of the DaemonSet.
+/// Container of the DaemonSet.
 struct Pod {
     container: Value,
     volumes: Vec<Value>,
@@ -236,8 +236,8 @@ impl Pod {
         Self { container, volumes: spec["volumes"].as_array().unwrap().clone(), image, grace_secs }
     }
 
-    /// What `securityContext` is in flags of the engine. The engine's own filter of system calls is on besides, which is stricter than what
-    /// a pod has that asks for none.
+    /// Translates `securityContext` into engine flags. The engine's default seccomp filter stays enabled,
+    /// which is stricter than a pod without one.
     fn security(&self) -> Vec<String> {
         let mut flags = Vec::new();
         for (name, value) in self.container["securityContext"].as_object().unwrap() {
@@ -258,13 +258,14 @@ impl Pod {
         flags
     }
 
-    /// Its network, variables and volumes; a directory stands for the file system of the machine, with the secret in it.
+    /// Returns the flags for network, variables and volumes; a directory with the secret stands for the host
+    /// file system.
     fn surroundings(&self, host: &Path) -> Vec<String> {
         let api = format!("--env=TIDEGATE_API=https://{}", topology::CONTROL);
         let mut flags = vec!["--network=host".to_owned(), api, "--env=TIDEGATE_LOG=info".to_owned()];
         for variable in self.container["env"].as_array().unwrap() {
             let name = variable["name"].as_str().unwrap();
-            // What the cluster puts in: the name of its node.
+            // The cluster substitutes the name of the node.
             let value = variable["value"].as_str().unwrap_or(NODE).replace("$(KUBE_NODE)", NODE);
             flags.push(format!("--env={name}={value}"));
         }
@@ -292,7 +293,7 @@ impl Pod {
     }
 }
 
-/// A field of `/proc/PID/status`.
+/// Returns a field of `/proc/PID/status`.
 fn field<'a>(status: &'a str, name: &str) -> &'a str {
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("{name} is not in\n{status}")).trim()

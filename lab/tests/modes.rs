@@ -1,4 +1,4 @@
-//! Every node in the mode it likes, and a node that changes its mode while it works.
+//! Nodes in different modes, and a mode change of a running node.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -44,8 +44,8 @@ fn running_mode(cluster: &Cluster, node: &str) -> String {
     cluster.agent_state(node).unwrap()["mode"].as_str().unwrap().to_owned()
 }
 
-/// F053: one desired state, three modes side by side: from inside each node and through each node port, TCP and UDP,
-/// both families; a backend that goes is gone everywhere.
+/// F053: one desired state in three modes: from inside each node and through each node port, TCP and UDP,
+/// both families; a removed backend disappears everywhere.
 #[test]
 fn f053_nodes_in_different_modes_serve_one_desired_state_alike() {
     let cluster = cluster(&MODES);
@@ -71,8 +71,8 @@ fn f053_nodes_in_different_modes_serve_one_desired_state_alike() {
     }
 }
 
-/// F013, F053: a Node is told other modes through the API: no new connection fails meanwhile, the one that was
-/// established before is still alive at the end, and nothing of the modes left behind stays in the kernel.
+/// F013, F053: a Node changes its mode through the API: no new connection fails meanwhile, an established one
+/// survives, and no state of the previous modes stays in the kernel.
 #[test]
 fn f053_a_running_node_changes_its_mode_without_a_failed_connection() {
     let cluster = cluster(&["nftables"]);
@@ -115,8 +115,8 @@ fn f053_a_running_node_changes_its_mode_without_a_failed_connection() {
     .unwrap();
 }
 
-/// F061: iptables gives a connection to one backend and tries no other: beside a dead one some connections fail, until its
-/// readiness takes it out; then none does.
+/// F061: iptables assigns a connection to one backend without retry: with a dead backend some connections
+/// fail until its readiness removes it; then none fails.
 #[test]
 fn f061_iptables_tries_no_other_backend_and_readiness_takes_a_dead_one_out() {
     let mut cluster = cluster(&["iptables"]);
@@ -124,7 +124,7 @@ fn f061_iptables_tries_no_other_backend_and_readiness_takes_a_dead_one_out() {
     cluster.add_place("dead", "node1", 99).unwrap();
     cluster.apply_objects(&[cluster.workload_record("dead", "web").unwrap()]).unwrap();
     cluster.wait_verified("default/web").unwrap();
-    // All 60 of one kind have a chance below 1e-17.
+    // The probability that all 60 have the same result is below 1e-17.
     let failed = (0..60).filter(|_| cluster.tcp("inside-1", web).is_err()).count();
     assert!((1..60).contains(&failed), "{failed} of 60 connections failed");
     cluster.patch("namespaces/default/workloads/dead", &json!({"spec": {"ready": false}})).unwrap();

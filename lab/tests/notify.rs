@@ -1,4 +1,4 @@
-//! What the service manager of an agent hears.
+//! Notifications of an agent to its service manager (`sd_notify`).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -12,12 +12,12 @@ use lab::{
     },
 };
 
-/// Longest wait for a message, on a busy machine too.
+/// Timeout for a message on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Silence after which nothing is believed to come.
+/// Silence after which no message is expected.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// The next message that is not of the watchdog.
+/// Returns the next message that is not a watchdog keepalive.
 fn hear(socket: &UnixDatagram) -> String {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     std::iter::repeat_with(|| next(socket).expect("the agent says nothing"))
@@ -31,8 +31,8 @@ fn next(socket: &UnixDatagram) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes[..count]).into_owned())
 }
 
-/// Without a state an agent is not ready; with one from control it is, its loop feeds the watchdog, and after a restart
-/// without control it is ready by its journal.
+/// An agent without state is not ready; with state from control it is, its loop feeds the watchdog, and after
+/// a restart without control it is ready from its journal.
 #[test]
 fn an_agent_is_ready_when_a_state_is_in_force_and_its_loop_feeds_the_watchdog() {
     let mut cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();

@@ -1,4 +1,5 @@
-//! The Debian packages: built, installed on a machine of their own with systemd and dpkg, upgraded under traffic, removed, purged.
+//! The Debian packages: built, installed on a separate machine with systemd and dpkg, upgraded under traffic,
+//! removed and purged.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -10,15 +11,15 @@ use std::{fs, process::Command};
 use lab::host::wait;
 use stage::{NEXT, Stage, build, during, guide, packages};
 
-/// Input: the commands of the guide, on a machine that reaches nobody but its own network.
-/// Output: control, agent and a Service that answers; no packet lost by an upgrade; nothing left in the end.
+/// Input: the commands of the guide, on a machine without external network. Output: control, agent and a
+/// Service that responds; no packet lost by an upgrade; nothing left in the end.
 ///
 /// F015 as far as it is about systemd, F017, F134.
 #[test]
 fn f015_f017_f134_one_command_brings_up_control_and_agent_an_upgrade_loses_no_packet_and_purging_leaves_nothing()
  {
     let stage = Stage::new();
-    // As slow as a busy machine: the command that comes next meets a server that answers all the same.
+    // A slow start, as on a busy machine: the next command must still reach a ready server.
     let slow = "mkdir -p /etc/systemd/system/tidegate-api.service.d
         printf '[Service]\\nExecStartPre=/bin/sleep 2\\n' >/etc/systemd/system/tidegate-api.service.d/slow.conf";
     stage.machine.run(slow).unwrap();
@@ -63,7 +64,7 @@ fn f015_f017_f134_one_command_brings_up_control_and_agent_an_upgrade_loses_no_pa
     stage.has_no_more_traces_than(&traces);
 }
 
-/// The agent has three capabilities of root, the control server none and a user of its own; neither can get more.
+/// The agent has three capabilities, the control server none and its own user; neither can gain more.
 fn look_at_privileges(stage: &Stage) {
     let status = |unit: &str| {
         let process = stage.unit(unit, "MainPID");
@@ -74,7 +75,7 @@ fn look_at_privileges(stage: &Stage) {
         }
     };
     let (agent, api) = (status("tidegate-agent"), status("tidegate-api"));
-    // Bits 10, 12 and 13: binding low ports, administration of networks, raw packets.
+    // Bits 10, 12 and 13: NET_BIND_SERVICE, NET_ADMIN, NET_RAW.
     assert_eq!((agent("CapBnd"), agent("CapEff")), ("0000000000003400".into(), "0000000000003400".into()));
     assert_eq!((api("CapBnd"), api("CapEff")), ("0000000000000000".into(), "0000000000000000".into()));
     assert_ne!(api("Uid"), "0");
@@ -82,8 +83,9 @@ fn look_at_privileges(stage: &Stage) {
     assert_eq!([agent("Seccomp"), api("Seccomp")], ["2", "2"]);
 }
 
-/// Input: an agent alone, then with control beside it, in mode userspace, whose traffic a process carries.
-/// Output: it starts when it knows control; settings survive an upgrade; the process goes on until the package is purged.
+/// Input: an agent alone, then with control, in mode userspace, in which a process carries the traffic.
+/// Output: it starts once control is configured; settings survive an upgrade; the process runs until the
+/// package is purged.
 #[test]
 fn an_agent_waits_for_its_settings_keeps_them_and_leaves_no_process_when_it_is_purged() {
     let stage = Stage::new();
@@ -130,12 +132,12 @@ fn an_agent_waits_for_its_settings_keeps_them_and_leaves_no_process_when_it_is_p
     let said = stage.machine.run("dpkg --purge tidegate-agent").unwrap();
     assert!(said.contains("ended 1 relay processes"), "{said}");
     assert_eq!(stage.kernel(), kernel, "the kernel is as before, byte for byte");
-    // What somebody else put into the directory of settings is not the packages'.
+    // Foreign files in the configuration directory are not removed with the packages.
     stage.machine.run("dpkg --purge tidegate-api tidegate tidegate-sync; rm -r /etc/tidegate").unwrap();
     stage.has_no_more_traces_than(&traces);
 }
 
-/// A policy such as that of an image that is being built: nothing is started, and what is to start is noted.
+/// A policy-rc.d, as in an image build: nothing is started, and the services are enabled.
 #[test]
 fn packages_start_nothing_where_a_policy_forbids_it() {
     let stage = Stage::new();
@@ -158,7 +160,7 @@ fn the_same_binaries_make_the_same_packages() {
     assert!(fs::read(&file).unwrap() == fs::read(&first).unwrap(), "{} differs", file.display());
 }
 
-/// Every page is read by the program that shows it, which complains about what it does not understand.
+/// Every man page renders without a warning.
 #[test]
 fn every_man_page_can_be_read_without_a_warning() {
     let root = tempfile::tempdir().unwrap();
@@ -186,7 +188,7 @@ fn every_man_page_can_be_read_without_a_warning() {
     assert!(pages > 40, "{pages} pages");
 }
 
-/// Completion as a person at a shell gets it: the words that bash offers after what was typed.
+/// Completion in a real bash: the words offered after some input.
 #[test]
 fn bash_completes_commands_and_flags_of_all_programs() {
     let root = tempfile::tempdir().unwrap();
@@ -224,7 +226,7 @@ fn bash_completes_commands_and_flags_of_all_programs() {
     }
 }
 
-/// What a package says of itself: which libraries it needs, which files are settings, and no path of whoever built it.
+/// Package metadata: required libraries, conffiles, and no build path.
 #[test]
 fn packages_say_what_they_need_and_own() {
     for package in debs() {
@@ -247,7 +249,7 @@ fn packages_say_what_they_need_and_own() {
     }
 }
 
-/// The packages of this version.
+/// Returns the packages of this version.
 fn debs() -> Vec<String> {
     let files = fs::read_dir(packages()).unwrap().map(|entry| entry.unwrap().path());
     let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "deb"));

@@ -1,5 +1,5 @@
-//! The status page in a real browser against a running cluster: what it shows is what the API says, it follows what happens, and
-//! what can be changed on it is changed.
+//! The status page in a real browser with a running cluster: it shows the values of the API, follows events,
+//! and performs changes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 #![allow(clippy::unwrap_in_result, reason = "a test fails by panicking, also in its helpers")]

@@ -1,4 +1,5 @@
-//! The page on a large cluster: 500 nodes and 5,000 Services. What it weighs is asserted; how long things take is printed.
+//! The page on a large cluster of 500 nodes and 5,000 Services. Its size is asserted; durations are only
+//! printed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 #![allow(clippy::print_stdout, reason = "what was measured is printed, never asserted")]
@@ -11,23 +12,24 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// Assets of the page on their way, all together, in bytes; data is not counted.
+/// Maximum transfer size of all page assets in bytes, without data.
 const PAGE_BYTES_MAX: u64 = 300_000;
-/// Rows of a list of thousands that may be in the document at once.
+/// Maximum number of rows of a long list in the document at once.
 const ROWS_DRAWN_MAX: u64 = 200;
-/// What is wished for, in ms: until something that says something is painted, and from an input until the page shows it.
+/// Desired times in ms: to the first contentful paint, and from an input to its frame.
 const PAINT_BAR_MS: u64 = 1_000;
 const INPUT_BAR_MS: u64 = 100;
-/// Rounds of each measurement, of which the middle one is told.
+/// Rounds per measurement, of which the median is printed.
 const ROUNDS: usize = 5;
 
-/// Keeps the slowest interaction since the last look, by the Event Timing API: from the input to the frame that shows it. Frames
-/// that took less than 16 ms are not told by it, and count as that.
+/// Records the slowest interaction since the last reset with the Event Timing API: from the input to its
+/// frame. Frames under 16 ms are not reported and count as 16 ms.
 const OBSERVE: &str = "window.slowest = 0; \
     new PerformanceObserver((list) => { for (const one of list.getEntries()) window.slowest = Math.max(window.slowest, one.duration); }) \
         .observe({type: 'event', durationThreshold: 16, buffered: false});";
 
-/// The page comes up, is small, keeps few rows in the document, and follows what happens, with 500 nodes and 5,000 Services.
+/// With 500 nodes and 5,000 Services the page loads, is small, keeps few rows in the document, and follows
+/// events.
 #[test]
 fn the_page_is_small_and_virtual_on_500_nodes_and_5000_services() {
     let begun = Instant::now();
@@ -53,7 +55,7 @@ fn the_page_is_small_and_virtual_on_500_nodes_and_5000_services() {
     browser.expect_quiet_console().unwrap();
 }
 
-/// Time from the beginning of loading to the first content, in ms.
+/// Returns the time from navigation start to the first contentful paint in ms.
 fn first_paint(browser: &mut Browser, large: &Large) -> u64 {
     browser.open("about:blank").unwrap();
     browser.open(&format!("{}/#/", large.url())).unwrap();
@@ -66,7 +68,7 @@ fn first_paint(browser: &mut Browser, large: &Large) -> u64 {
     rounded(&at)
 }
 
-/// Bytes of all assets, as they were carried.
+/// Returns the transfer size of all assets in bytes.
 fn weight(browser: &mut Browser) -> u64 {
     let sum = browser.script(
         "return [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')] \
@@ -128,7 +130,7 @@ fn measure_lists(browser: &mut Browser, large: &Large) {
 }
 
 fn measure_search(browser: &mut Browser) {
-    // The title of a view that is gone to gets the keyboard, and would take it from the search later.
+    // The title of the new view takes the keyboard focus, and would later take it from the search.
     browser.script("document.activeElement.blur(); location.hash = '#/';", &[]).unwrap();
     let has_keyboard = "document.activeElement.matches(\"[data-view='overview'] h1\")";
     browser.wait_true("the title to have the keyboard", has_keyboard).unwrap();
@@ -143,7 +145,7 @@ fn measure_search(browser: &mut Browser) {
     browser.press(&[Key::Escape]).unwrap();
 }
 
-/// The page sees a node fall silent without being touched.
+/// The page shows a silent node without interaction.
 fn follows(browser: &mut Browser, large: &Large) {
     browser.script("location.hash = '#/';", &[]).unwrap();
     let node = large.node(7);
@@ -154,13 +156,13 @@ fn follows(browser: &mut Browser, large: &Large) {
         .unwrap();
 }
 
-/// The middle of several rounds of the slowest interaction in what `act` does, in ms.
+/// Returns the median over several rounds of the slowest interaction in `act`, in ms.
 fn interaction(browser: &mut Browser, act: impl Fn(&mut Browser, usize)) -> u64 {
     let mut rounds: Vec<u64> = (0..ROUNDS)
         .map(|round| {
             browser.script("window.slowest = 0;", &[]).unwrap();
             act(browser, round);
-            // Entries come after the frame that they are about.
+            // Entries are delivered after their frame.
             let told = browser.script_later(
                 "const done = arguments[arguments.length - 1]; \
                  requestAnimationFrame(() => setTimeout(() => setTimeout(() => done(window.slowest), 50)));",
@@ -172,7 +174,7 @@ fn interaction(browser: &mut Browser, act: impl Fn(&mut Browser, usize)) -> u64 
     median(&mut rounds)
 }
 
-/// The longest time between two frames while the list is scrolled from its top to its end, in ms.
+/// Returns the longest time between two frames while the list is scrolled from top to end, in ms.
 fn longest_frame(browser: &mut Browser) -> u64 {
     let told = browser.script_later(
         "const done = arguments[arguments.length - 1]; let last = performance.now(); let longest = 0; let step = 0; \

@@ -1,4 +1,4 @@
-//! Plans through the whole system: the command, the control server, agents and kernels.
+//! Plans end to end: CLI, control server, agents and kernels.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -13,7 +13,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// Runs the command beside the control server; answers how it ended and what it printed.
+/// Runs the CLI next to the control server and returns its exit status and output.
 fn tidegate(cluster: &Cluster, arguments: &[&str]) -> (i32, String) {
     let place = cluster.place("control").unwrap();
     let program = binaries::find("tidegate").unwrap();
@@ -44,7 +44,7 @@ fn endpoints(service: &str, addresses: &[&str]) -> Value {
     }})
 }
 
-/// F011: 1 when anything would change, and it is printed; 0 when nothing would; nothing is written.
+/// F011: exit status 1 and a diff if anything would change, 0 otherwise; nothing is written.
 #[test]
 fn f011_diff_prints_what_would_change_and_ends_with_1_and_with_0_when_nothing_would() {
     let cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
@@ -72,7 +72,8 @@ fn f011_diff_prints_what_would_change_and_ends_with_1_and_with_0_when_nothing_wo
     assert_eq!(tidegate(&cluster, &["diff", "-f", &broken]).0, 2, "what cannot be compared is no difference");
 }
 
-/// The lines that a plan lists of each node are not in its kernel before the plan is applied, or not after it, as it says.
+/// The lines that a plan adds or removes on each node are absent or present in its kernel before it is
+/// applied, and the reverse afterwards.
 #[test]
 fn a_plan_lists_what_each_kernel_will_list_and_is_applied_by_its_id() {
     let cluster = Cluster::start(&Options { nodes: 2, ..Options::default() }).unwrap();
@@ -124,8 +125,8 @@ fn a_plan_lists_what_each_kernel_will_list_and_is_applied_by_its_id() {
     assert!(printed.contains("make the plan again"), "{printed}");
 }
 
-/// A node's mode would change: the plan says how much is made anew and how much goes, lists nothing of the mode that goes, and
-/// writes nothing. So many lines are in the kernel.
+/// The plan of a mode change reports the numbers of created and removed lines, lists no lines of the previous
+/// mode, and writes nothing. The numbers match the kernel.
 #[test]
 fn a_plan_of_another_proxy_mode_says_how_much_is_made_anew_and_how_much_goes() {
     let cluster = Cluster::start(&Options { nodes: 1, ..Options::default() }).unwrap();
@@ -160,7 +161,7 @@ fn a_plan_of_another_proxy_mode_says_how_much_is_made_anew_and_how_much_goes() {
                   (Services: 1, frontends: 2); the present ones (lines: ";
     assert!(said.starts_with(begins), "{said}");
     let lines = said[begins.len()..].split_once(')').unwrap().0.parse::<usize>().unwrap();
-    // Both frontends and the slots of their endpoints are elements, and so is the network of the node's workloads.
+    // Both frontends, the slots of their endpoints and the workload network of the node are elements.
     assert!((6..40).contains(&lines), "{said}");
     let preview = plan(json!({"zone": "b"}));
     assert_eq!(preview["failures"], json!([]), "{preview:#}");

@@ -1,4 +1,4 @@
-//! The harness itself: what the other tests build on must hold before their claims mean anything.
+//! Tests of the harness that the other tests depend on.
 
 use lab::{
     host::kernel,

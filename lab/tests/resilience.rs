@@ -1,4 +1,4 @@
-//! Traffic never waits for the control plane: servers and agents die, come back, and no packet notices.
+//! Traffic does not depend on the control plane: servers and agents die and come back without a lost packet.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -44,7 +44,7 @@ fn wait_connected(cluster: &Cluster) {
     }
 }
 
-/// F003: control is killed outright and comes back; agents resume where they were, nothing is programmed again.
+/// F003: after a kill of control agents resume their position, and nothing is programmed again.
 #[test]
 fn f003_control_dies_and_returns_traffic_goes_on_and_nothing_is_reprogrammed() {
     let (mut cluster, to) = web();
@@ -69,19 +69,19 @@ fn f003_control_dies_and_returns_traffic_goes_on_and_nothing_is_reprogrammed() {
     assert_eq!((rulesets(&cluster), transactions(&cluster)), before, "nothing was programmed again");
     assert_eq!(received(&cluster), objects, "the agents resumed: no object was sent again");
 
-    // And changes arrive again.
+    // Changes arrive again.
     cluster.delete("namespaces/default/workloads/web-1").unwrap();
     cluster.wait_verified("default/web").unwrap();
     cluster.expect_backends("inside", to, &["web-2"]).unwrap();
 }
 
-/// F059: with the agent stopped, by request or outright, rules carry on; its restart without any API writes nothing.
+/// F059: with the agent terminated or killed, rules stay in force; a restart without the API writes nothing.
 #[test]
 fn f059_an_agent_restart_without_api_makes_no_kernel_write_and_breaks_no_connection() {
     restart_without_api("nftables");
 }
 
-/// F059: the same in userspace mode, where the relay goes on without the agent.
+/// F059: the same in userspace mode, in which the relay runs without the agent.
 #[test]
 fn f059_an_agent_restart_in_userspace_mode_makes_no_kernel_write_and_breaks_no_connection() {
     restart_without_api("userspace");
@@ -115,7 +115,7 @@ fn restart_without_api(mode: &'static str) {
     connection.exchange("agents after SIGKILL").unwrap();
 }
 
-/// F078: someone flushes the rules, or changes one element; the agent repairs it and counts it.
+/// F078: if the rules are flushed or one element is changed, the agent repairs and counts it.
 #[test]
 fn f078_drift_is_repaired_and_counted() {
     let (cluster, to) = web();
@@ -135,7 +135,8 @@ fn f078_drift_is_repaired_and_counted() {
     .unwrap();
 }
 
-/// F079: tables of others stay byte-identical through programming, changes and clean-up; clean-up leaves nothing of ours.
+/// F079: foreign tables stay byte-identical through programming, changes and cleanup; cleanup leaves nothing
+/// of ours.
 #[test]
 fn f079_foreign_tables_stay_byte_identical_and_cleanup_leaves_nothing() {
     const FOREIGN: &str = "table inet mine {

@@ -1,4 +1,5 @@
-//! A backup is restored under a cluster that serves: agents take the whole state of the new life, and no packet notices.
+//! Restore of a backup under a serving cluster: agents run a full sync with the new epoch, without a lost
+//! packet.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -40,9 +41,9 @@ fn transactions(cluster: &Cluster) -> Vec<u64> {
     NODES.iter().map(|node| cluster.agent_counter(node, "kernelTransactions").unwrap()).collect()
 }
 
-/// In: a backup, a Service more, the backup again under the same cluster, all while a connection is open. Out: watches get
-/// 410, agents begin anew in the higher epoch; where nothing differs nothing is written to a kernel, and what was added
-/// after the backup is gone.
+/// Input: a backup, another Service, then the restored backup under the same cluster, with an open
+/// connection. Output: watches get 410, agents restart in the higher epoch; unchanged objects cause no kernel
+/// write, and objects created after the backup are removed.
 #[test]
 fn after_a_restore_agents_take_the_whole_state_and_traffic_goes_on() {
     let mut cluster = Cluster::start(&Options { nodes: 2, ..Options::default() }).unwrap();
@@ -64,7 +65,7 @@ fn after_a_restore_agents_take_the_whole_state_and_traffic_goes_on() {
     };
     let before = (rulesets(&cluster), transactions(&cluster), epoch(&cluster, "node1"));
 
-    // The same state in a new life: everything is sent anew, nothing is programmed anew.
+    // The same state in a new epoch: everything is sent again, nothing is programmed again.
     restore(&mut cluster, &store, &file);
     connection.exchange("after a restore").unwrap();
     cluster.expect_backends("inside", to, &["web-1"]).unwrap();
@@ -74,7 +75,7 @@ fn after_a_restore_agents_take_the_whole_state_and_traffic_goes_on() {
     let answer = cluster.api.get(&format!("/v1/watch?resume={token}")).unwrap();
     assert_eq!(answer.status, 410, "{}", answer.text);
 
-    // A Service that the backup does not know goes again.
+    // A Service missing in the backup is removed.
     cluster.add_service("late", service(81)).unwrap();
     cluster.wait_converged().unwrap();
     assert_ne!(rulesets(&cluster), before.0);

@@ -1,4 +1,4 @@
-//! Rollback on real kernels: whatever was changed, what the nodes' tools list and what is announced become what they were.
+//! Rollback on real kernels: the kernel state and the announcements return to their previous values.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 #![allow(clippy::print_stdout, reason = "what was changed and how long it took is printed, never asserted")]
@@ -28,15 +28,15 @@ use crate::{
     stage::Stage,
 };
 
-/// Changes that are made and undone.
+/// Number of changes made and rolled back.
 const CHANGES: usize = 20;
-/// The same on the second kernel, which is slow.
+/// Number on the second kernel, which is slow.
 const CHANGES_IN_IPVS_MODE: usize = 8;
-/// Between two looks.
+/// Poll interval.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// F167: on a node of each of three modes, with addresses by ARP and by BGP: each of 20 changes of a kind and with parameters by
-/// chance shows in kernels or announcements, and its rollback brings all listings and announcements back.
+/// F167: on nodes in three modes, with addresses announced by ARP and by BGP: each of 20 random changes
+/// appears in kernels or announcements, and its rollback restores all listings and announcements.
 #[test]
 fn f167_rollback_of_each_of_20_random_changes_restores_kernel_listings_and_announcements() {
     let mut dice = Dice::seeded();
@@ -47,7 +47,7 @@ fn f167_rollback_of_each_of_20_random_changes_restores_kernel_listings_and_annou
     history_tells_the_lines_of_then(&stage, &before);
 }
 
-/// F167: the same in ipvs mode, on the kernel that has it, for changes of what is programmed.
+/// F167: the same in ipvs mode, on the kernel with IPVS, for changes of the kernel state.
 #[test]
 fn f167_rollback_restores_servers_sets_and_rules_in_ipvs_mode() {
     guest::run("f167_rollback_restores_servers_sets_and_rules_in_ipvs_mode", || {
@@ -60,7 +60,7 @@ fn f167_rollback_restores_servers_sets_and_rules_in_ipvs_mode() {
     });
 }
 
-/// Each change shows, and is undone.
+/// Applies each change, checks its effect, and rolls it back.
 fn undo_each(stage: &Stage, before: &Seen, dice: &mut Dice, kinds: impl IntoIterator<Item = &'static Kind>) {
     for kind in kinds {
         let begun = Instant::now();
@@ -91,7 +91,7 @@ fn undo_each(stage: &Stage, before: &Seen, dice: &mut Dice, kinds: impl IntoIter
     }
 }
 
-/// Looks until what is seen is as wanted, with a pause: to look takes a machine more than to wait.
+/// Polls until a condition holds, with a pause, since a poll costs more than waiting.
 #[track_caller]
 fn look_until<T>(stage: &Stage, what: &str, is_so: impl Fn(&Seen) -> Result<T>) -> T {
     wait::until(what, || {
@@ -104,8 +104,8 @@ fn look_until<T>(stage: &Stage, what: &str, is_so: impl Fn(&Seen) -> Result<T>) 
     .unwrap()
 }
 
-/// The lines that the nodes work out today for a change of the past are the difference of the listings of then, whatever
-/// was changed since.
+/// The kernel lines reported for a past change equal the difference of the listings at that time, regardless
+/// of later changes.
 fn history_tells_the_lines_of_then(stage: &Stage, before: &Seen) {
     let patch = json!({"spec": {"ports": [{"name": "web", "port": 8443, "targetPort": 8080}]}});
     stage.carry_out(&Step::Patch("namespaces/default/services/sticky".to_owned(), patch));

@@ -1,4 +1,4 @@
-//! Cost follows the change, not the cluster.
+//! The cost of a change is independent of the cluster size.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use lab::cluster::deployment::{Cluster, Options};
 use serde_json::{Value, json};
 
-/// Objects in one apply request; the server accepts at most 5,000.
+/// Objects per apply request; the server accepts at most 5,000.
 const BATCH: usize = 1000;
 const COUNTERS: [&str; 3] = ["objectsReceived", "kernelTransactions", "kernelMessages"];
 
@@ -45,13 +45,14 @@ fn metric(cluster: &Cluster, name: &str) -> u64 {
     value.trim().parse::<f64>().unwrap() as u64
 }
 
-/// What it costs to take one Workload of `svc-00007` out of readiness and back, in messages and feed bytes.
+/// Returns the cost of removing one Workload of `svc-00007` from readiness and restoring it, in messages and
+/// feed bytes.
 fn cost_of_one_change(cluster: &Cluster) -> (BTreeMap<&'static str, u64>, u64, u64) {
     let change = |ready: bool| {
         cluster.patch("namespaces/default/workloads/w-00007", &json!({"spec": {"ready": ready}})).unwrap();
         cluster.wait_verified("default/svc-00007").unwrap();
     };
-    // The first round may find caches cold on either side; the second is the price.
+    // The first round may meet cold caches; the second one is measured.
     change(false);
     change(true);
     let (before, sent) = (counters(cluster), metric(cluster, "tidegate_feed_objects_total"));
@@ -64,7 +65,8 @@ fn cost_of_one_change(cluster: &Cluster) -> (BTreeMap<&'static str, u64>, u64, u
     (cost, metric(cluster, "tidegate_feed_objects_total") - sent, bytes)
 }
 
-/// F062: the same objects sent and the same netlink messages for one endpoint change with 50 and with 5,000 Services.
+/// F062: one endpoint change sends the same objects and the same netlink messages with 50 and with 5,000
+/// Services.
 #[test]
 fn f062_one_endpoint_change_costs_the_same_with_50_and_with_5000_services() {
     let cluster = Cluster::start(&Options { nodes: 1, ..Options::default() }).unwrap();

@@ -1,4 +1,5 @@
-//! Real packets through every way into a Service: virtual addresses, node ports, external addresses, and what must not pass.
+//! Real packets on every path into a Service: virtual addresses, node ports, external addresses; and traffic
+//! that must be blocked.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -15,7 +16,8 @@ use lab::{
 };
 use serde_json::json;
 
-/// Three nodes; backends behind node1 and node2, none behind node3; a client behind each of node1 and node3.
+/// Starts three nodes with backends behind node1 and node2, none behind node3, and a client behind each of
+/// node1 and node3.
 fn web() -> Cluster {
     let mut cluster = Cluster::start(&Options::default()).unwrap();
     cluster.add_backend("web-1", "node1", 11, "web").unwrap();
@@ -63,12 +65,13 @@ fn f030_a_virtual_address_answers_every_node_and_workload_in_both_protocols_and_
             reply.peer
         );
     }
-    // Each backend should get 100 of 200; fewer than 60 of a fair coin has a chance below 1e-8.
+    // Each backend should get 100 of 200; the probability of fewer than 60 is below 1e-8.
     let counts = cluster.spread("far", at(cluster.cluster_ip("default/web", 0).unwrap(), 80), 200).unwrap();
     assert!(BOTH.iter().all(|name| counts[*name] >= 60), "F046: successive connections spread: {counts:?}");
 }
 
-/// F032, F033, and a Service without endpoints: what is not served is refused at once, and never reaches the host.
+/// F032, F033, and a Service without endpoints: undefined ports are refused at once, and never reach the
+/// host.
 #[test]
 fn f032_undefined_ports_and_services_without_endpoints_are_refused_and_headless_has_no_rules() {
     let mut cluster = web();
@@ -78,7 +81,7 @@ fn f032_undefined_ports_and_services_without_endpoints_are_refused_and_headless_
     cluster.add_service("empty", json!({"selector": {"app": "nobody"}, "ports": [{"port": 80}, ]})).unwrap();
     let vip = cluster.cluster_ip("default/web", 0).unwrap();
     let empty = cluster.cluster_ip("default/empty", 0).unwrap();
-    // A server of the node itself, on every address of the node, must not answer for the virtual address.
+    // A server on all addresses of the node must not respond at the virtual address.
     let host = cluster.topology.nodes["node1"].namespace.clone();
     let _host_server = lab::network::echo::EchoServer::start(&host, "host-service", 2222).unwrap();
     for from in ["near", "node1", "node3"] {
@@ -99,7 +102,8 @@ fn f032_undefined_ports_and_services_without_endpoints_are_refused_and_headless_
     cluster.topology.stop_serving("web-1");
 }
 
-/// F035, F036, F040, F043: every node's port, also where no endpoint is, explicit and allocated; external addresses.
+/// F035, F036, F040, F043: the port of every node, also of one without endpoints, explicit and allocated;
+/// external addresses.
 #[test]
 fn f035_node_ports_and_external_addresses_reach_a_backend_from_outside_through_every_node() {
     let cluster = web();
@@ -129,7 +133,7 @@ fn f035_node_ports_and_external_addresses_reach_a_backend_from_outside_through_e
         cluster.udp("client", at(address, 80)).unwrap();
         cluster.tcp("far", at(address, 80)).unwrap();
     }
-    // The node's own server on a port that is no node port stays reachable, and node ports do not exist on loopback.
+    // A server of the node on another port stays reachable, and node ports do not exist on loopback.
     let host = cluster.topology.nodes["node3"].namespace.clone();
     let _host_server = lab::network::echo::EchoServer::start(&host, "host-service", 2222).unwrap();
     let own = cluster.tcp("client", at(topology::node_addresses(3)[0], 2222)).unwrap();
@@ -146,7 +150,7 @@ fn f035_node_ports_and_external_addresses_reach_a_backend_from_outside_through_e
     );
 }
 
-/// A workload that reaches itself through its own Service; and shares of traffic in proportion to weights.
+/// A workload reaches itself through its own Service, and traffic shares follow the weights.
 #[test]
 fn a_workload_reaches_itself_through_its_service_and_weights_give_shares() {
     let mut cluster = Cluster::start(&Options::default()).unwrap();
@@ -170,7 +174,7 @@ fn a_workload_reaches_itself_through_its_service_and_weights_give_shares() {
     cluster.expect_backends("self-1", to, &["light"]).unwrap();
 }
 
-/// F042: the name of a target port is looked up at each workload.
+/// F042: a named target port is resolved per workload.
 #[test]
 fn f042_a_named_target_port_is_resolved_for_each_workload() {
     let mut cluster = web();

@@ -1,4 +1,4 @@
-//! A short soak: changes, faults and traffic at once, and nothing is left behind. `make soak` runs the long one.
+//! A short soak test: changes, faults and traffic at once, without leftovers. `make soak` runs the long one.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 #![allow(
@@ -11,9 +11,9 @@ use lab::{
     host::random,
 };
 
-/// A few seconds of changes of all kinds and of random faults: in the end every node has verified everything, every address leads where
-/// the API says, no connection was lost without a reason, and kernels and processes hold what they held before the first object, and
-/// after `cleanup` what they held before the agents.
+/// After a few seconds of all kinds of changes and random faults, every node has verified everything, every
+/// address leads to the backends given by the API, and no connection was lost without an excuse. Kernels and
+/// processes hold the same as before the first object, and after `cleanup` the same as before the agents.
 #[test]
 fn after_changes_and_faults_every_node_is_right_and_nothing_is_left_behind() {
     let (seed, _) = random::seed().unwrap();

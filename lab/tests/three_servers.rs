@@ -1,5 +1,5 @@
-//! The five commands of the README that lead to a cluster of three control servers with TLS, as a new user types them: the
-//! text is taken from the README itself. Then one of the three machines goes away.
+//! The five README commands for a cluster of three control servers with TLS, taken from the README itself,
+//! followed by the failure of one of the three machines.
 
 #![allow(
     clippy::print_stderr,
@@ -30,12 +30,12 @@ use stage::Stage;
 
 const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
 const HEADING: &str = "## Three control servers, with TLS";
-/// The machines of the control servers, and the last parts of their addresses.
+/// Machines of the control servers, with the last octets of their addresses.
 const CONTROL: [(&str, u8); 3] = [("control1", 1), ("control2", 2), ("control3", 3)];
-/// Where the agent serves its own state.
+/// Address of the agent's HTTP endpoint.
 const AGENT: &str = "127.0.0.1:7441";
 
-/// What is typed, in the README's order.
+/// Commands in the order of the README.
 struct Commands {
     server: String,
     authority: String,
@@ -58,14 +58,14 @@ impl Commands {
         Self { server, authority, exports, join_token, agent }
     }
 
-    /// The variable that the agent is told to have as well.
+    /// Returns the variable with the server URLs for the agent.
     fn servers(&self) -> &str {
         let word = self.exports.split_whitespace().find(|word| word.starts_with("TIDEGATE_API="));
         word.expect("the README exports where the servers are")
     }
 }
 
-/// A user and a node beside the machines of the control servers.
+/// The machines of the control servers, a user machine and a node.
 struct Cluster {
     stage: Stage,
     commands: Commands,
@@ -73,7 +73,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Types the five commands, the servers' with variables besides.
+    /// Runs the five commands, with additional variables for the servers.
     fn start(variables: &str) -> Self {
         let mut commands = Commands::read();
         commands.server = format!("env {variables} {}", commands.server);
@@ -104,7 +104,7 @@ impl Cluster {
         cluster
     }
 
-    /// Starts the agent as the README does.
+    /// Starts the agent as in the README.
     fn start_agent(&mut self) {
         let agent = format!("env {} {}", self.commands.servers(), self.commands.agent);
         self.stage.start("node-1", "agent", &agent);
@@ -113,7 +113,8 @@ impl Cluster {
         program.wait_ready(|| http.get("/healthz")?.success().map(drop)).unwrap();
     }
 
-    /// What the README says to compare: the hash of the authority's certificate with what the server's log says.
+    /// Compares the hash of the authority's certificate with the one in the server log, as the README
+    /// recommends.
     fn compare_pin(&self) {
         let hash = "openssl x509 -in ca.pem -outform der | sha256sum | cut -d ' ' -f 1";
         let hash = self.stage.run("user", hash).unwrap();
@@ -125,18 +126,18 @@ impl Cluster {
         );
     }
 
-    /// Types a command of `tidegate` where the variables of the README are set.
+    /// Runs a `tidegate` command with the variables of the README.
     fn tidegate(&self, command: &str) -> anyhow::Result<String> {
         self.stage.run("user", &format!("{}\n{command}", self.commands.exports))
     }
 
-    /// Applies an object through the command.
+    /// Applies an object with the CLI.
     fn apply(&self, file: &str, object: &Value) {
         fs::write(self.stage.file("user", file), object.to_string()).unwrap();
         self.tidegate(&format!("tidegate apply -f {file}")).unwrap();
     }
 
-    /// Applies a Service with one endpoint, waits until the node has it in its kernel, and says where it is.
+    /// Creates a Service with one endpoint, waits until the node has programmed it, and returns its address.
     fn serve(&self, name: &str) -> SocketAddr {
         let service = json!({"kind": "Service", "metadata": {"name": name},
             "spec": {"ports": [{"port": 80, "targetPort": 8080}]}});
@@ -153,7 +154,7 @@ impl Cluster {
         Http::new(self.stage.place("node-1"), AGENT.parse().unwrap())
     }
 
-    /// The control server that the agent takes its state from.
+    /// Returns the control server that the agent is connected to.
     fn state_from(&self) -> anyhow::Result<&'static str> {
         let state = self.agent().get_json("/v1/state")?;
         let servers = state["control"].as_array().context("the agent says nothing of control")?;
@@ -162,7 +163,7 @@ impl Cluster {
         Ok(machine.with_context(|| format!("{url} is no server of ours"))?.0)
     }
 
-    /// The metrics of a server say what it asked of etcd, and how long that took.
+    /// Asserts that the metrics of a server include etcd requests and their durations.
     fn expect_figures_of_etcd(&self) {
         let bearer = "-H \"Authorization: Bearer $(cat bootstrap-token)\"";
         let ask = format!("curl -sS --cacert ca.pem {bearer} https://10.0.0.1:7440/metrics");
@@ -173,19 +174,19 @@ impl Cluster {
         }
     }
 
-    /// How often the agent has written to its kernel.
+    /// Returns the number of kernel transactions of the agent.
     fn kernel_writes(&self) -> u64 {
         let state = self.agent().get_json("/v1/state").unwrap();
         number(&state, "/counters/kernelTransactions").unwrap()
     }
 
-    /// Makes a change of the node's kernel that has nothing to do with us and waits until the monitor tells it. Returns what
-    /// it has told by then.
+    /// Makes an unrelated kernel change on the node, waits until the monitor reports it, and returns
+    /// everything reported by then.
     fn told(&mut self, mark: &str) -> String {
         let node = self.stage.place("node-1").clone();
         let monitor = self.stage.program("node-1", "monitor");
         wait::until("the monitor to tell a change", || {
-            // Until it listens nothing is told, so the change is made again.
+            // The monitor may not be listening yet, so the change is repeated.
             node.run("nft", &["add", "table", "ip", mark])?;
             node.run("nft", &["delete", "table", "ip", mark])?;
             let told = monitor.log();
@@ -196,9 +197,9 @@ impl Cluster {
     }
 }
 
-/// In: the README's five commands, a Service, and the end of the machine that the agent takes its state from. Out: the
-/// command and the agent go on with another server, the open connection too, nothing is written to the node's kernel because
-/// of it, and a further change arrives.
+/// Input: the README's five commands, a Service, and the failure of the machine that the agent is connected
+/// to. Output: CLI and agent continue with another server, an open connection survives, the failure causes no
+/// kernel write on the node, and a further change arrives.
 #[test]
 fn f002_the_five_commands_of_the_readme_lead_to_a_cluster_that_survives_any_of_its_servers() {
     let mut cluster = Cluster::start("");
@@ -246,8 +247,9 @@ fn f002_the_five_commands_of_the_readme_lead_to_a_cluster_that_survives_any_of_i
     println!("the state came from {gone}, which was killed with its etcd, then from {next}");
 }
 
-/// In: servers that publish themselves as a Service, and the end of one of them. Out: the API answers at the Service's
-/// virtual address, on the node and whichever server is meant, and who died is no endpoint any longer.
+/// Input: servers that publish themselves as a Service, and the failure of one of them. Output: the API is
+/// reachable at the virtual address of the Service, on the node and for any server name, and the failed
+/// server is no longer an endpoint.
 #[test]
 fn f007_control_servers_publish_themselves_and_one_that_dies_is_left_out() {
     let mut cluster = Cluster::start("TIDEGATE_PUBLISH_AS=tidegate/control");
@@ -267,7 +269,7 @@ fn f007_control_servers_publish_themselves_and_one_that_dies_is_left_out() {
         .unwrap()
     };
     let address = expect(&cluster, 3);
-    // A server's certificate names its own address; who uses the virtual one says whom they mean.
+    // A server certificate contains only its own address, so clients of the virtual one name a server.
     let ask = format!("curl -ksS --max-time 5 --fail https://{address}/healthz");
     wait::until("the API at the virtual address", || cluster.stage.run("node-1", &ask)).unwrap();
 

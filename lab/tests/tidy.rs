@@ -1,5 +1,5 @@
-//! Rules about the source that no compiler checks: who may depend on whom, what stays pure, how long a file may be, and
-//! that every row of the feature table has a test.
+//! Source rules that the compiler does not check: allowed dependencies, purity, maximum file length, and a
+//! test for every row of the feature table.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -22,10 +22,10 @@ use std::{
 use model::kinds::node::ProxyMode;
 use serde_json::Value;
 
-/// Longest source file, in lines.
+/// Maximum length of a source file in lines.
 const FILE_LINES_MAX: usize = 600;
 
-/// Which members of the workspace each member may use.
+/// Allowed dependencies of each workspace member.
 const MAY_USE: [(&str, &[&str]); 14] = [
     ("model", &[]),
     ("store", &["model"]),
@@ -55,12 +55,12 @@ const LONG_FUNCTIONS: [(&str, usize); 5] = [
 /// Members whose `src` is still to be folded into rooms.
 const CROWDED: [&str; 1] = ["node-agent"];
 
-/// Crates that bring a runtime, the network, the file system or the clock: nothing for the pure crates.
+/// Crates with a runtime, network, file system or clock, which the pure crates must not use.
 const RUNTIME: [&str; 10] =
     ["tokio", "hyper", "axum", "reqwest", "nix", "sqlx", "async-trait", "tracing-subscriber", "rand", "mio"];
 const PURE_CRATES: [&str; 4] = ["model", "bfd", "bgp", "translate"];
 
-/// Files of these names are pure, wherever they are.
+/// Names of files that are pure everywhere.
 const PURE_FILES: [&str; 7] =
     ["plan.rs", "render.rs", "parse.rs", "machine.rs", "wire.rs", "desired.rs", "listing.rs"];
 /// File names in the folder of every proxy mode.
@@ -93,7 +93,7 @@ fn members_depend_only_in_the_agreed_direction_and_pure_crates_on_no_runtime() {
         let (_, allowed) = MAY_USE.iter().find(|(member, _)| *member == name).unwrap();
         for dependency in package["dependencies"].as_array().unwrap() {
             let uses = dependency["name"].as_str().unwrap();
-            // Development dependencies may go upwards only in the harness, which tests everything.
+            // Only the harness, which tests everything, may have upward development dependencies.
             assert!(!members.contains(uses) || allowed.contains(&uses), "{name} must not depend on {uses}");
             let pure = PURE_CRATES.contains(&name) && dependency["kind"].is_null();
             assert!(!(pure && RUNTIME.contains(&uses)), "{name} is pure and must not depend on {uses}");
@@ -268,7 +268,7 @@ fn rows_are_found_in_names_and_in_comments_of_tests_only() {
     assert_eq!(tests_with_rows(text), [("f003_f004_y".to_owned(), rows.into_iter().collect())]);
 }
 
-/// The test functions of a file with the rows in their names and in the comments above them.
+/// Returns the test functions of a file with the row ids in their names and in the comments above them.
 fn tests_with_rows(text: &str) -> Vec<(String, BTreeSet<String>)> {
     let mut tests = Vec::new();
     let (mut comment, mut is_test) = (String::new(), false);
@@ -291,7 +291,7 @@ fn tests_with_rows(text: &str) -> Vec<(String, BTreeSet<String>)> {
     tests
 }
 
-/// `F018`, and ranges such as `F018–F020`.
+/// Parses `F018`, and ranges such as `F018–F020`.
 fn rows_in(text: &str) -> BTreeSet<String> {
     let number = |word: &str| -> Option<u32> {
         let digits = word.strip_prefix('F')?;
@@ -329,10 +329,10 @@ fn sources_of(member: &str) -> Vec<(PathBuf, String)> {
     sources().into_iter().filter_map(below).collect()
 }
 
-/// Every Rust file of the workspace with its text.
+/// Returns every Rust file of the workspace with its text.
 fn sources() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
-    // Members that are not here live in the directory of another.
+    // Members without their own directory here live in the directory of another.
     let members = MAY_USE.iter().map(|(member, _)| root().join(member));
     let mut open: Vec<_> = members.filter(|directory| directory.is_dir()).collect();
     while let Some(directory) = open.pop() {

@@ -1,4 +1,5 @@
-//! What went through a Service, counted by kernels and a relay and shown by the API, the metrics and the command.
+//! Traffic statistics of a Service, counted by kernels and a relay and reported by the API, the metrics and
+//! the CLI.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -13,8 +14,9 @@ use serde_json::{Value, json};
 const TRAFFIC: &str = "/v1/namespaces/default/services/web/traffic";
 const MODES: [&str; 3] = ["nftables", "iptables", "userspace"];
 
-/// Nodes of three modes; seven connections through each of two of them, none through the third → seven each, at the endpoint
-/// that took them, with their bytes; then a rate, and sums that go on after the agents have started again.
+/// Input: nodes in three modes; seven connections through each of two of them, none through the third.
+/// Output: seven each, at the endpoint that served them, with their bytes; then a rate, and sums that
+/// continue after agent restarts.
 #[test]
 fn f086_connections_through_a_service_are_counted_where_they_went_in_every_mode() {
     let mut cluster =
@@ -60,7 +62,7 @@ fn f086_connections_through_a_service_are_counted_where_they_went_in_every_mode(
     }
     assert!(!metrics.contains(r#"service="idle""#), "a Service without traffic has no series");
 
-    // The reading before is of what was just counted, so the next one has a rate of it.
+    // The previous sample contains the first connections, so the next one yields a rate for these.
     connect(&cluster, 7);
     wait::until("a rate to be told", || {
         let busiest = cluster.api.get_json("/v1/traffic?sortBy=connections")?;
@@ -71,7 +73,7 @@ fn f086_connections_through_a_service_are_counted_where_they_went_in_every_mode(
     })
     .unwrap();
 
-    // The kernel of one and the relay of the other have gone on counting.
+    // The kernel of one node and the relay of the other have continued to count.
     for node in ["node1", "node3"] {
         cluster.agents.get_mut(node).unwrap().kill();
         cluster.start_agent_again(node).unwrap();
@@ -90,12 +92,12 @@ fn f086_connections_through_a_service_are_counted_where_they_went_in_every_mode(
     assert!(table.lines().any(|line| line.starts_with("node1") && line.contains(" 15 ")), "{table}");
     let top = run(&["top", "services"]);
     assert!(top.lines().any(|line| line.starts_with("default/web") && line.contains(" 30 ")), "{top}");
-    // The agents that were started again were silent for a moment; what they had said before is known.
+    // The restarted agents were silent for a moment; their earlier reports are kept.
     let lag = run(&["top", "nodes"]);
     assert!(["node1", "node2", "node3"].iter().all(|node| lag.contains(node)), "{lag}");
 }
 
-/// Waits until the nodes with clients each tell so many connections.
+/// Waits until the nodes with clients each report this number of connections.
 fn wait_for_connections(cluster: &Cluster, count: u64) -> Value {
     wait::until("the connections to be reported", || {
         let traffic = cluster.api.get_json(TRAFFIC)?;
@@ -108,7 +110,7 @@ fn wait_for_connections(cluster: &Cluster, count: u64) -> Value {
     .unwrap()
 }
 
-/// The connections of the Service as its metric tells them.
+/// Returns the connections of the Service from its metric.
 fn sum(cluster: &Cluster) -> anyhow::Result<u64> {
     let name = r#"tidegate_service_connections_total{namespace="default",service="web"} "#;
     let metrics = cluster.api.get("/metrics")?.text;
@@ -116,8 +118,9 @@ fn sum(cluster: &Cluster) -> anyhow::Result<u64> {
     Ok(value.parse()?)
 }
 
-/// An endpoint that nobody serves and whose check is a minute away; clients of a relay are served by the other → it is out of
-/// service by what the relay met, no client has failed, and a node that cannot see such things says so.
+/// Input: an endpoint without a server whose next check is a minute away; the other endpoint serves the
+/// clients of a relay. Output: it leaves service due to the relay's connection failures, no client has
+/// failed, and a node without passive checks reports that.
 #[test]
 fn f148_an_endpoint_that_refuses_clients_of_a_relay_leaves_service_before_its_checks_find_it() {
     let modes = vec!["userspace", "nftables"];
@@ -126,7 +129,7 @@ fn f148_an_endpoint_that_refuses_clients_of_a_relay_leaves_service_before_its_ch
     cluster.add_place("near", "node1", 50).unwrap();
     cluster.add_place("dead", "node1", 99).unwrap();
     cluster.apply_objects(&[cluster.workload_record("dead", "web").unwrap()]).unwrap();
-    // By checks alone it would take two minutes.
+    // With active checks alone it would take two minutes.
     let check = json!({ "type": "Tcp", "intervalMs": 60_000, "timeoutMs": 1000, "fall": 3, "passive": true });
     let spec = json!({
         "selector": { "app": "web" }, "healthCheck": check, "ports": [{ "port": 80, "targetPort": 8080 }],

@@ -1,10 +1,11 @@
-//! The units of systemd: how much a process that is taken over could do, as systemd itself counts it.
+//! systemd units: their security exposure as computed by systemd.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test may fail, and prints what it found")]
 
 use std::{fs, path::Path, process::Command};
 
-/// Units and how exposed they may be at most, in tenths: an API and an adapter that need nothing, an agent that programs the kernel.
+/// Units with their maximum exposure in tenths: an API and an adapter without privileges, an agent that
+/// programs the kernel.
 const UNITS: [(&str, u32); 3] =
     [("tidegate-api.service", 20), ("tidegate-agent.service", 45), ("tidegate-sync@.service", 20)];
 
@@ -27,7 +28,7 @@ fn the_units_are_no_more_exposed_than_they_have_to_be() {
     }
 }
 
-/// A setting that systemd does not know is only a warning in a log that nobody reads.
+/// Asserts that systemd knows every setting; otherwise it would only log a warning.
 #[test]
 fn systemd_understands_every_line_of_the_units() {
     for (name, _) in UNITS {
@@ -38,7 +39,7 @@ fn systemd_understands_every_line_of_the_units() {
             .lines()
             .filter(|line| line.contains(name.trim_end_matches(".service")) && line.contains(".service:"))
             .collect();
-        // The programs are not installed where this runs.
+        // The programs are not installed on the test machine.
         let faults: Vec<_> = faults.into_iter().filter(|line| !line.contains("is not executable")).collect();
         assert!(faults.is_empty(), "{faults:#?}");
     }
@@ -49,7 +50,7 @@ fn the_units_ask_for_what_the_programs_do() {
     let agent = fs::read_to_string(unit("tidegate-agent.service")).unwrap();
     let bounding = agent.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
     assert_eq!(bounding, "CAP_NET_ADMIN CAP_NET_RAW CAP_NET_BIND_SERVICE");
-    // The relay of mode userspace carries traffic on, and is in the same control group.
+    // The relay of mode userspace keeps carrying traffic, and is in the same control group.
     assert!(agent.lines().any(|line| line == "KillMode=process"));
     let api = fs::read_to_string(unit("tidegate-api.service")).unwrap();
     assert!(api.lines().any(|line| line == "CapabilityBoundingSet="));

@@ -1,4 +1,4 @@
-//! What the control server promises about writes: identity, idempotence, races, refusals, and that an answer is kept.
+//! Guarantees of the control server for writes: identity, idempotence, races, rejections, and durability.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 const SERVICES: &str = "/v1/namespaces/default/services";
 
-/// A control server without agents.
+/// Starts a control server without agents.
 fn control() -> Cluster {
     Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap()
 }
@@ -25,7 +25,7 @@ fn create(cluster: &Cluster, name: &str, spec: Value) -> Answer {
     cluster.api.send_json("POST", SERVICES, &service(name, spec)).unwrap()
 }
 
-/// The problem of a refused write: status 422, and its pointers.
+/// Asserts that a write was rejected with status 422 and returns the pointers of the problem.
 fn refused(answer: Answer) -> BTreeSet<String> {
     let problem = answer.expect(422).unwrap();
     assert_eq!(problem["code"], "Invalid", "{problem:#}");
@@ -34,7 +34,8 @@ fn refused(answer: Answer) -> BTreeSet<String> {
     errors.iter().map(|error| error["pointer"].as_str().unwrap().to_owned()).collect()
 }
 
-/// F001, F006, F029: what was POSTed comes back with what the server set; a stale version is refused with 409 and 412.
+/// F001, F006, F029: a POST returns the object with the fields set by the server; a stale version is rejected
+/// with 409 and 412.
 #[test]
 fn f006_objects_carry_identity_and_a_stale_version_is_refused() {
     let cluster = control();
@@ -74,7 +75,7 @@ fn f006_objects_carry_identity_and_a_stale_version_is_refused() {
     );
 }
 
-/// F012: the same file twice makes one revision.
+/// F012: applying the same file twice creates one revision.
 #[test]
 fn f012_applying_the_same_file_twice_makes_one_revision() {
     const FILE: &str = "
@@ -104,7 +105,8 @@ spec: {addresses: [10.1.1.2]}
     assert_eq!(actions(&second), ["unchanged", "unchanged"]);
 }
 
-/// F025, F031: the three kinds of addresses never mix; F029: bad combinations are refused with the path of the field.
+/// F025, F031: the three kinds of addresses never mix; F029: invalid combinations are rejected with the path
+/// of the field.
 #[test]
 fn f025_f029_f031_addresses_of_one_kind_are_refused_as_another_and_bad_fields_are_named() {
     let cluster = control();
@@ -158,7 +160,8 @@ fn f025_f029_f031_addresses_of_one_kind_are_refused_as_another_and_bad_fields_ar
     assert_eq!(after, before, "refusals change nothing");
 }
 
-/// F034, F036: an address stays with its Service, a free one is honoured, a taken one refused with its holder.
+/// F034, F036: an address stays with its Service, a free one is allocated on request, and a used one is
+/// rejected with its holder.
 #[test]
 fn f034_f036_requested_addresses_and_ports_are_honoured_kept_or_refused_with_the_holder() {
     let cluster = control();
@@ -182,14 +185,15 @@ fn f034_f036_requested_addresses_and_ports_are_honoured_kept_or_refused_with_the
     create(&cluster, "second", spec).expect(201).unwrap();
 }
 
-/// Eight writers want one node port, and eight one address: exactly one of each wins, ten times over.
+/// Eight writers race for one node port, and eight for one address: exactly one of each succeeds, in ten
+/// rounds.
 #[test]
 fn of_writers_racing_for_one_node_port_or_address_exactly_one_wins() {
     let cluster = control();
     for round in 1..=10 {
         for what in ["port", "address"] {
             let start = Barrier::new(8);
-            // Nothing is left to allocation, which could by chance take what the others race for.
+            // Nothing is allocated automatically, which could by chance use the contested value.
             let spec = |writer: usize| match what {
                 "port" => {
                     json!({"type": "NodePort", "clusterIP": format!("10.96.{round}.{writer}"), "ports": [{"port": 80, "nodePort": 31000 + round}]})
@@ -212,7 +216,7 @@ fn of_writers_racing_for_one_node_port_or_address_exactly_one_wins() {
     }
 }
 
-/// Writers write while the server is killed outright: what was answered is there afterwards, in a later life too.
+/// After kills of the server under write load, all acknowledged writes exist.
 #[test]
 fn a_write_that_was_answered_survives_kill_9() {
     let mut cluster = control();
@@ -252,7 +256,7 @@ fn a_write_that_was_answered_survives_kill_9() {
     }
 }
 
-/// F003: a watch resumes after a cut with everything missed, in order; a token of another life gets 410.
+/// F003: a watch resumes after a cut with all missed events in order; a token of another epoch gets 410.
 #[test]
 fn f003_a_watch_resumes_in_order_and_a_foreign_token_is_gone() {
     let cluster = control();
@@ -262,7 +266,7 @@ fn f003_a_watch_resumes_in_order_and_a_foreign_token_is_gone() {
     cluster.patch("namespaces/default/services/one", &json!({"metadata": {"labels": {"a": "b"}}})).unwrap();
     cluster.delete("namespaces/default/services/two").unwrap();
     let url = format!("{}/v1/watch?kinds=Service&resume={position}", cluster.api.url());
-    // The stream has no end: `curl` reads it for a while; its status for the time-out is as good as any.
+    // The stream is endless: `curl` reads it for a while, and its timeout status is accepted.
     let script = format!("curl -sN --max-time 3 '{url}' || test $? = 28");
     let stream = cluster.place("control").unwrap().run("sh", &["-c", &script]).unwrap();
     let events: Vec<Value> = stream.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

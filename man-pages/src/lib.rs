@@ -1,7 +1,8 @@
-//! Man pages and completions of a command, made from the command itself, so that they say what its `--help` says.
+//! Man pages and shell completions generated from a command's clap definition, so that they match its
+//! `--help`.
 //!
-//! Every binary has a hidden subcommand that calls [`write()`]; the packages hold what it writes. Nothing of the machine or of the
-//! environment gets into the files: the same binary writes the same bytes everywhere.
+//! Every binary has a hidden subcommand that calls [`write()`]; packages contain the result. The output is
+//! reproducible: it does not depend on the machine or the environment.
 
 use std::{
     fs,
@@ -13,19 +14,19 @@ use clap::Command;
 use clap_complete::{Shell, generate_to};
 use clap_mangen::Man;
 
-/// Where shells look for completions, below `share`; each file is named as its shell wants it.
+/// Directories of completions below `share`, per shell.
 const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Bash, "bash-completion/completions"),
     (Shell::Zsh, "zsh/vendor-completions"),
     (Shell::Fish, "fish/vendor_completions.d"),
 ];
 
-/// The part of the manual that a command belongs to.
+/// Manual section of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
-    /// What everybody may use.
+    /// User commands (section 1).
     User,
-    /// What runs machines.
+    /// Administration commands (section 8).
     Administration,
 }
 
@@ -38,11 +39,11 @@ impl Section {
     }
 }
 
-/// Writes a man page for the command and for each of its subcommands, and completions for bash, zsh and fish, below a directory
-/// that is laid out as `/usr/share`.
+/// Writes a man page for the command and each of its subcommands, and completions for bash, zsh and fish,
+/// below a directory laid out as `/usr/share`.
 ///
 /// # Errors
-/// A file cannot be written; it is named.
+/// Returns an error naming the file that cannot be written.
 pub fn write(command: Command, section: Section, share: &Path) -> Result<()> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
@@ -55,7 +56,7 @@ pub fn write(command: Command, section: Section, share: &Path) -> Result<()> {
         make_directory(&directory)?;
         let written =
             generate_to(shell, &mut command, &name, &directory).map_err(|error| named(&directory, &error))?;
-        // The shell's loader looks for the name of the command alone.
+        // The bash loader expects the plain command name as file name.
         if shell == Shell::Bash {
             fs::rename(&written, directory.join(&name)).map_err(|error| named(&written, &error))?;
         }

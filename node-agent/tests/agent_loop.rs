@@ -1,4 +1,4 @@
-//! The loop against a kernel in memory, with the clock in the hands of the test.
+//! The agent loop with an in-memory kernel and a clock controlled by the test.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -47,7 +47,7 @@ impl Node {
         Self { agent, kernel: kernel.clone(), tally, now }
     }
 
-    /// Takes batches and does what is due; answers the kernel writes.
+    /// Delivers batches, runs all due work, and returns the kernel writes.
     fn take(&mut self, batches: impl IntoIterator<Item = Batch>) -> u64 {
         for batch in batches {
             self.agent.receive(batch, self.now);
@@ -61,7 +61,7 @@ impl Node {
         self.tally.kernel_writes.get() - before
     }
 
-    /// Lets time pass in the steps that the agent asks for; answers the kernel writes.
+    /// Advances the clock in the steps requested by the agent and returns the kernel writes.
     fn pass_time(&mut self, seconds: u64) -> u64 {
         let (end, before) = (self.now + Duration::from_secs(seconds), self.tally.kernel_writes.get());
         while self.now < end {
@@ -77,7 +77,7 @@ impl Node {
         self.agent.status()
     }
 
-    /// The Services in the kernel.
+    /// Returns the Services in the kernel.
     fn programmed(&self) -> Vec<String> {
         self.kernel.contents().programs.keys().map(ToString::to_string).collect()
     }
@@ -131,7 +131,7 @@ fn a_restart_replays_the_journal_and_writes_nothing_when_the_kernel_is_right() {
     assert_eq!((status.verified, status.services), (Some(position("7-12")), 49));
     assert_eq!(status.kernel.transactions, 0);
     assert_eq!(node.pass_time(60), 0);
-    // Control says the same again, as it does after its own restart.
+    // Control sends the same again, as after its own restart.
     let mut again: Vec<_> = (1..=50).filter(|n| *n != 3 && *n != 4).map(|n| service(n, 2, 9)).collect();
     again.push(service(3, 1, 11));
     assert_eq!(node.take([full("7-12", again)]), 0);
@@ -143,7 +143,7 @@ fn the_saved_state_programs_an_empty_kernel_without_control() {
     node.take([full("7-10", vec![service(1, 2, 9), service(2, 0, 9)])]);
     let wanted = node.kernel.contents();
     drop(node.agent);
-    // The machine was started anew: nothing is left in its kernel.
+    // The machine was rebooted: its kernel is empty.
     let mut node = Node::start(&dir, &MemoryKernel::default());
     assert_eq!(node.turn(), 2);
     assert_eq!(node.kernel.contents(), wanted);
@@ -172,7 +172,7 @@ fn a_removed_service_leaves_the_kernel() {
     assert_eq!(node.programmed(), [""; 0]);
 }
 
-/// A stranger removes one Service, changes another and adds a third.
+/// A third party removes one Service, changes another and adds a third.
 #[test]
 fn drift_is_seen_within_a_second_repaired_and_counted() {
     let (_dir, mut node) = fresh("drift");
@@ -189,7 +189,7 @@ fn drift_is_seen_within_a_second_repaired_and_counted() {
     assert_eq!(node.pass_time(1), 4);
     assert_eq!(node.kernel.contents(), good);
     assert_eq!(node.tally.drift_repairs.get(), 1);
-    // Somebody changed only what is theirs: that is looked at, and is no drift.
+    // A change of foreign state only triggers a check and is not drift.
     node.kernel.disturb(|_| {});
     let passes = node.tally.passes.get();
     assert_eq!(node.pass_time(5), 0);
@@ -209,7 +209,7 @@ fn a_kernel_that_fails_is_tried_again_with_growing_waits_and_then_looked_at_as_a
     assert_eq!(node.turn(), 0);
     assert_eq!(node.tally.pass_failures.get(), failures, "not tried again at once");
 
-    // Meanwhile more arrives, and somebody empties the kernel; the recovery covers both.
+    // Meanwhile more changes arrive and the kernel is flushed; the recovery covers both.
     node.take([delta("7-12", vec![service(3, 1, 12)])]);
     node.kernel.disturb(|contents| contents.programs.clear());
     node.pass_time(120);
@@ -222,7 +222,7 @@ fn a_kernel_that_fails_is_tried_again_with_growing_waits_and_then_looked_at_as_a
     assert_eq!(node.pass_time(60), 0, "and then it is quiet");
 }
 
-/// The longest jitter at every step: the ceiling of the wait doubles up to half a minute.
+/// With maximum jitter at every step, the backoff limit doubles up to half a minute.
 #[test]
 fn waits_after_failures_grow_to_a_bound() {
     let (_dir, mut node) = fresh("backoff");
@@ -350,7 +350,7 @@ fn more_failures_than_a_report_may_list_are_counted_and_the_kernels_come_first()
     assert_eq!(status.failures[&service_key(9999)].reason, FailureReason::KernelRefused);
 }
 
-/// F078: what strangers did is counted and told, with words; a failing kernel too.
+/// F078: drift repairs and kernel failures are counted and reported as events with messages.
 #[test]
 fn f078_repairs_and_failures_are_events() {
     let (_dir, mut node) = fresh("events");
@@ -373,7 +373,7 @@ fn f078_repairs_and_failures_are_events() {
     assert_eq!(events[1].count + events[2].count, 5, "the same in a row only counts");
 }
 
-/// F086: read when there is nothing to do, and not on the way of a change.
+/// F086: counters are read when the agent is idle, not during a change.
 #[test]
 fn f086_traffic_is_read_every_ten_seconds_and_kept_by_service() {
     let (_dir, mut node) = fresh("traffic");
@@ -406,7 +406,7 @@ fn f086_traffic_is_read_every_ten_seconds_and_kept_by_service() {
     assert!(node.status().traffic.is_empty());
 }
 
-/// A health check node port that another program has: that Service is said to fail, and is still programmed.
+/// If another program has a health check node port, the Service is reported as failed and still programmed.
 #[test]
 fn a_health_check_port_that_is_taken_is_that_services_failure() {
     let (_dir, mut node) = fresh("health");
@@ -425,7 +425,7 @@ fn a_health_check_port_that_is_taken_is_that_services_failure() {
     assert_eq!(node.failures(), []);
 }
 
-/// What the agent was started with counts where the Node says nothing.
+/// Agent options apply where the Node has no value.
 #[test]
 fn masquerading_follows_the_agents_own_cluster_networks_unless_the_node_names_some() {
     let dir = StateDir::new("loop-defaults");

@@ -1,4 +1,4 @@
-//! Addresses announced by ARP, with the neighbour caches and tools of real kernels on the other side.
+//! ARP announcements, verified with the neighbor caches and tools of real kernels.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -24,7 +24,8 @@ fn is_about(frame: &Frame, address: &str) -> bool {
     matches!(&frame.packet, Packet::Arp(arp) if arp.sender.to_string() == address)
 }
 
-/// Two nodes know the address, one announces it: three broadcast questions get three answers, all of that one.
+/// Two nodes hold the address and one announces it: three broadcast requests get three replies, all from that
+/// one.
 #[test]
 fn f124_one_node_answers_arp_and_the_other_is_silent() {
     let segment = Segment::new("arpone", 3);
@@ -32,7 +33,8 @@ fn f124_one_node_answers_arp_and_the_other_is_silent() {
     let (one, two) = (Node::start(first), Node::start(second));
     one.announce(&[VIP]);
     two.want(&[VIP], &["eth0"], Duty::Watch);
-    // Once each, because one of the tools of this name asks by unicast after the first answer.
+    // One request per run, because one of the tools of this name sends unicast requests after the first
+    // reply.
     let said: String = (0..3).map(|_| client.exec(&["arping", "-c", "1", "-I", "eth0", VIP])).collect();
     let mac = mac_of(first, "eth0").to_string();
     let said = said.to_lowercase();
@@ -50,7 +52,8 @@ fn f124_one_node_answers_arp_and_the_other_is_silent() {
     assert!(!answered.status.success(), "somebody still answers: {answered:?}");
 }
 
-/// The frames of a takeover, byte by byte: the request form and the reply form of RFC 5227 and RFC 5944, 60 bytes each.
+/// The frames of a takeover byte by byte: the request and the reply form of RFC 5227 and RFC 5944, 60 bytes
+/// each.
 #[test]
 fn f124_gratuitous_arp_has_both_forms_and_every_field_is_right() {
     let segment = Segment::new("arpgrat", 2);
@@ -76,7 +79,7 @@ fn f124_gratuitous_arp_has_both_forms_and_every_field_is_right() {
     });
 }
 
-/// A client has learnt the address from one node; another one takes it over: the client's kernel follows without asking.
+/// After a takeover, the kernel of a client that has a neighbor entry updates it without a request.
 #[test]
 fn f124_a_takeover_updates_the_neighbour_entry_of_a_client() {
     let segment = Segment::new("arptake", 3);
@@ -91,7 +94,7 @@ fn f124_a_takeover_updates_the_neighbour_entry_of_a_client() {
     eventually("the second node's entry", || neighbor(client, VIP).is_some_and(|(mac, _)| mac == new));
 }
 
-/// A kernel that is not sure of an entry asks by unicast, and is sure again.
+/// A kernel that verifies a stale entry by unicast gets a reply.
 #[test]
 fn f124_a_unicast_check_of_a_known_neighbour_is_answered() {
     let segment = Segment::new("arpnud", 2);
@@ -108,8 +111,8 @@ fn f124_a_unicast_check_of_a_known_neighbour_is_answered() {
     });
 }
 
-/// Wanted on an interface that comes later, which then loses its carrier and comes back with another Ethernet address:
-/// each time the address is announced there, with the address that the interface has.
+/// Owned before its interface exists; the interface then loses its carrier and returns with another MAC
+/// address. Each time the address is announced there with the current MAC address.
 #[test]
 fn f124_an_interface_that_appears_flaps_or_changes_is_announced_on_again() {
     let segment = Segment::new("arpflap", 2);
@@ -144,7 +147,7 @@ fn f124_an_interface_that_appears_flaps_or_changes_is_announced_on_again() {
     from(mac_of(node, "late0"));
 }
 
-/// Announced now and then for those who forget: a refresh comes without any cause.
+/// Announcements are refreshed periodically.
 #[test]
 fn f124_an_announced_address_is_announced_again_and_again() {
     let segment = Segment::new("arprefresh", 2);
@@ -153,7 +156,7 @@ fn f124_an_announced_address_is_announced_again_and_again() {
     eventually("more than the burst", || announcer.status().addresses[&VIP.parse().unwrap()].gratuitous > 16);
 }
 
-/// A probe finds the node that announces, a kernel that has the address, and silence where nobody has it.
+/// A probe detects an announcing node and a kernel with the address, and gets no reply for an unused address.
 #[test]
 fn f124_a_probe_tells_whether_somebody_has_the_address() {
     let segment = Segment::new("arpprobe", 3);
@@ -173,8 +176,8 @@ fn f124_a_probe_tells_whether_somebody_has_the_address() {
     assert!(neighbor(first, VIP).is_none(), "a probe teaches nobody anything");
 }
 
-/// Somebody else announces: told with who and where, by the one who announces and the one who watches; not of ourselves,
-/// although a second interface of ours is on the same Ethernet and hears all we say.
+/// Another announcer is reported with its MAC address and interface by the owner and by an observer. Our own
+/// frames, received on a second interface on the same Ethernet, are not reported.
 #[test]
 fn f124_somebody_else_who_announces_is_heard() {
     let segment = Segment::new("arpconf", 3);
@@ -197,8 +200,8 @@ fn f124_somebody_else_who_announces_is_heard() {
     assert_eq!((heard.mac, heard.interface.starts_with("eth")), (mac_of(client, "eth0"), true));
 }
 
-/// Ten thousand questions about other addresses: the filter keeps them from waking the announcer, and no program but the
-/// kernel's own interpreter says so.
+/// Ten thousand requests for other addresses do not wake the announcer: the kernel's own BPF interpreter
+/// filters them.
 #[test]
 fn f124_questions_about_other_addresses_do_not_wake_the_announcer() {
     let segment = Segment::new("arpquiet", 2);
@@ -225,7 +228,7 @@ fn f124_questions_about_other_addresses_do_not_wake_the_announcer() {
     assert!(after.wakeups - before.wakeups <= 2, "{before:?} {after:?}");
 }
 
-/// Malformed, cut off, spoofed and simply too many frames about our address: the announcer goes on answering others.
+/// Malformed, truncated, spoofed and excessive frames for our address do not stop replies to others.
 #[test]
 fn f124_a_flood_of_bad_frames_changes_nothing() {
     let segment = Segment::new("arpflood", 3);

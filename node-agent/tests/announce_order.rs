@@ -1,4 +1,4 @@
-//! What is announced is programmed: seen from a wire that looks at the kernel whenever it is told something.
+//! Announced addresses are always programmed: a recording link layer checks the kernel at every command.
 
 #![allow(
     clippy::unwrap_used,
@@ -46,7 +46,8 @@ use support::{
     states::{node_name, position, service, service_key},
 };
 
-/// What was said to the wire: the address, whether it is announced, and whether the kernel held its Service then.
+/// Commands to the link layer: the address, true if announced, and true if the kernel held its Service at
+/// that time.
 type Log = Arc<Mutex<Vec<(IpAddr, bool, bool)>>>;
 
 struct Recorder {
@@ -141,7 +142,7 @@ impl Stage {
         Self { agent, kernel, log, running, announcing, revision: 0, _dir: dir }
     }
 
-    /// Brings changes, and lets the agent do what is due.
+    /// Delivers changes and runs all due work.
     fn bring(
         &mut self,
         services: BTreeMap<ServiceKey, ServiceChange>,
@@ -169,7 +170,7 @@ impl Stage {
         self.bring(services, addresses.collect());
     }
 
-    /// Waits until the thread has done what it was told.
+    /// Waits until the thread has executed its commands.
     fn settle(&self, owned: u64) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while self.running.shown.borrow().counts().owner != owned {
@@ -189,8 +190,8 @@ impl Stage {
     }
 }
 
-/// F117: announced after the kernel holds the Service, withdrawn while it still does: when the address goes, when only the
-/// Service goes, and when the agent ends.
+/// F117: addresses are announced after the kernel holds the Service and withdrawn while it still does: when
+/// the address goes, when only the Service goes, and when the agent ends.
 #[test]
 fn f117_announced_after_it_is_programmed_and_withdrawn_before_it_is_not() {
     let mut stage = Stage::new("gone");
@@ -203,7 +204,7 @@ fn f117_announced_after_it_is_programmed_and_withdrawn_before_it_is_not() {
     assert_eq!(stage.take_log(), [(vip(1), false, true)]);
     assert!(!stage.kernel.contents().programs.contains_key(&service_key(1)));
 
-    // The record of the address comes later: the Service alone is reason enough.
+    // The address record arrives later: the removal of the Service suffices.
     stage.bring([removed(2, 3)].into(), BTreeMap::new());
     assert_eq!(stage.take_log(), [(vip(2), false, true)]);
     stage.settle(0);
@@ -212,7 +213,8 @@ fn f117_announced_after_it_is_programmed_and_withdrawn_before_it_is_not() {
     stage.end();
 }
 
-/// F117: a Service that the kernel refuses is not announced, and says why; it is when the kernel takes it.
+/// F117: a Service rejected by the kernel is not announced, with a reason; it is announced once the kernel
+/// accepts it.
 #[test]
 fn f117_what_the_kernel_refuses_is_not_announced() {
     let mut stage = Stage::new("refused");
@@ -231,7 +233,7 @@ fn f117_what_the_kernel_refuses_is_not_announced() {
     stage.end();
 }
 
-/// F117: among 1,000 addresses a change of one is a change of one on the wire.
+/// F117: among 1,000 addresses, a change of one causes one change on the link.
 #[test]
 fn f117_the_cost_of_a_change_follows_the_change() {
     let mut stage = Stage::new("cost");

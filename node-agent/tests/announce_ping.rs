@@ -1,4 +1,5 @@
-//! Addresses that a node announces answer to ping without being the node's, or stay silent; real pings from another machine.
+//! ICMP echo replies or silence for announced addresses that the node itself does not have, with real pings
+//! from another machine.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -23,7 +24,7 @@ use support::{
 const V4: &str = "192.0.2.77";
 const V6: &str = "2001:db8::77";
 
-/// A node that announces addresses and answers to pings, as an agent does.
+/// A node that announces addresses and replies to pings like an agent.
 struct Announcing {
     announcer: Node,
     ping: Ping,
@@ -61,7 +62,7 @@ fn pinger(from: &Namespace, address: &str) -> Pinger {
     from.run(|| Pinger::new(address.parse().unwrap()))
 }
 
-/// Whether one echo request is answered.
+/// Returns true if an echo request gets a reply.
 fn answers(from: &Namespace, address: &str) -> bool {
     pinger(from, address).asks()
 }
@@ -86,9 +87,9 @@ const THEIRS: &str = "table inet theirs {
     chain nat { type nat hook prerouting priority dstnat; policy accept; icmp type echo-request ip daddr 192.0.2.77 drop; }
 }";
 
-/// F124, F125: what is announced answers to ping and ping -6 from its own address, though no interface has it; what shall not
-/// answer is silent at once, also for a client that was answered just now, and is not passed on; nothing of others changes,
-/// and what is left in the end is what was there.
+/// F124, F125: an announced address replies to ping and ping -6 from its own address although no interface
+/// has it. An address that must not reply is silent at once, even for a client that just got replies, and
+/// requests are not forwarded. Foreign state is unchanged, and the final state equals the initial one.
 #[test]
 fn f124_f125_announced_addresses_answer_to_ping_or_stay_silent() {
     let segment = Segment::new("ping", 2);
@@ -98,14 +99,14 @@ fn f124_f125_announced_addresses_answer_to_ping_or_stay_silent() {
     let before = ruleset(node);
     let announcing = Announcing::start(node);
     announcing.set(Some(Reply::Answer));
-    // A request that came before would be passed on.
+    // An earlier request would be forwarded.
     eventually("the table", || node.has_table(TABLE));
     announcing.own(Reply::Answer);
     wait_for_answers(client);
     assert!(!node.exec(&["ip", "addr"]).contains(".77"), "the node does not own it");
     assert!(ruleset(node).contains(before.trim_end()), "{}", ruleset(node));
 
-    // Pings that go on: answered, then not, then again.
+    // A continuous ping gets replies, then none, then replies again.
     let mut running = [V4, V6].map(|address| pinger(client, address));
     assert!(running.iter_mut().all(Pinger::asks), "answered");
     announcing.own(Reply::Silence);
@@ -114,7 +115,7 @@ fn f124_f125_announced_addresses_answer_to_ping_or_stay_silent() {
     }
     assert!(!running.iter_mut().any(Pinger::asks) && !answers(client, V4) && !answers(client, V6));
     assert!(running.iter().all(|ping| ping.redirects == 0), "nobody tells of another way");
-    // Passing a request on would have begun with looking for the address.
+    // Forwarding a request would have started with neighbor resolution.
     let neighbors = node.exec(&["ip", "neigh"]);
     assert!(!neighbors.contains(V4) && !neighbors.contains(V6), "{neighbors}");
     announcing.own(Reply::Answer);
@@ -129,8 +130,8 @@ fn f124_f125_announced_addresses_answer_to_ping_or_stay_silent() {
     assert_eq!(*announcing.warnings.lock().unwrap(), [], "nothing went wrong");
 }
 
-/// F124, F125: a ping that this node passed on before the address was its to announce is answered from then on, though it goes
-/// on all the time and the kernel tracks it as a flow that nobody translates.
+/// F124, F125: a continuous ping that this node forwarded before it announced the address gets replies from
+/// then on, although conntrack has an untranslated flow for it.
 #[test]
 fn f124_f125_a_ping_that_began_before_is_answered() {
     let segment = Segment::new("ping-early", 2);
@@ -153,13 +154,13 @@ fn f124_f125_a_ping_that_began_before_is_answered() {
     }
 }
 
-/// How many flows of echo requests the kernel of this machine tracks.
+/// Returns the number of ICMP flows in the conntrack table of this machine.
 fn flows_of_pings(node: &Namespace) -> usize {
     let listed = ["ipv4", "ipv6"].map(|family| node.exec(&["conntrack", "-L", "-f", family]));
     listed.iter().flat_map(|text| text.lines()).filter(|line| line.contains("icmp")).count()
 }
 
-/// F124, F125: the new owner answers to pings as soon as it announces.
+/// F124, F125: the new owner replies to pings as soon as it announces.
 #[test]
 fn f124_f125_the_new_owner_answers_to_ping() {
     let segment = Segment::new("ping-move", 3);
@@ -174,8 +175,8 @@ fn f124_f125_the_new_owner_answers_to_ping() {
     wait_for_answers(client);
 }
 
-/// F124, F125: a change of one address writes one element; an idle node writes nothing; what somebody else removes,
-/// changes or adds is put right.
+/// F124, F125: a change of one address writes one element, an idle node writes nothing, and foreign
+/// deletions, changes and additions are repaired.
 #[test]
 fn f124_f125_the_ping_table_is_repaired_and_changed_by_elements() {
     let node = Namespace::new("ping-table");
@@ -216,8 +217,8 @@ fn f124_f125_the_ping_table_is_repaired_and_changed_by_elements() {
     assert_eq!(*announcing.warnings.lock().unwrap(), [], "nothing went wrong");
 }
 
-/// F124, F125: an agent that asks the others to wait leaves the table; the next process knows it again, and takes out what
-/// nobody has decided about after a while. A clean-up removes it whole.
+/// F124, F125: an agent that exits with graceful restart leaves the table; the next process adopts it and
+/// removes undecided entries after a grace period. A cleanup removes the whole table.
 #[test]
 fn f124_f125_the_ping_table_outlives_an_agent_that_comes_back_and_no_clean_up() {
     let node = Namespace::new("ping-keep");
@@ -250,12 +251,13 @@ fn f124_f125_the_ping_table_outlives_an_agent_that_comes_back_and_no_clean_up() 
     assert!(!node.run(ping::cleanup).unwrap(), "there is nothing left");
 }
 
-/// F124, F125: what the kernel refuses is a warning, which goes when it is carried out; the address is announced all the same.
+/// F124, F125: a rejection by the kernel is a warning, which is cleared on success; the address is announced
+/// regardless.
 #[test]
 fn f124_f125_pings_that_cannot_be_answered_are_a_warning() {
     let segment = Segment::new("ping-warn", 2);
     let [client, node] = [&segment.members[0], &segment.members[1]];
-    // A table that belongs to a process: nobody else may change it, and it ends with the process.
+    // A table owned by a process: no other process can change it, and it is removed with the process.
     let mut other = Command::new("ip")
         .args(["netns", "exec", node.name(), "nft", "-i"])
         .stdin(Stdio::piped())

@@ -1,4 +1,4 @@
-//! Our BFD against BIRD 2, plain and authenticated, in network namespaces.
+//! Interoperability of our BFD with BIRD 2, with and without authentication, in network namespaces.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -49,7 +49,7 @@ fn sessions_come_up_and_follow_the_intervals_of_bird() {
         wait_up(&bfd, ours(addresses));
         bird_is_up(&bird, addresses.0);
         wait(&bfd, ours(addresses), "BIRD's interval", interval(150, 10));
-        // BIRD's own view: its interval, and our multiplier times that.
+        // BIRD's view: its interval, and the detection time from our multiplier.
         let seen = || bird.bfd_session(addresses.0)[4..] == ["0.150", "1.200"];
         eventually("BIRD sees our multiplier", seen, || bird.birdc(&["show", "bfd", "sessions"]));
     }
@@ -60,7 +60,7 @@ fn sessions_come_up_and_follow_the_intervals_of_bird() {
         let seen = || bird.bfd_session(addresses.0)[4..] == ["0.400", "2.000"];
         eventually("BIRD follows", seen, || bird.birdc(&["show", "bfd", "sessions"]));
     }
-    // BIRD sends more slowly only when we have answered its Poll.
+    // BIRD increases its interval only after our response to its Poll.
     bird.configure(&configuration(600, 10, ""));
     for addresses in [V4, V6] {
         wait(&bfd, ours(addresses), "BIRD's new interval", interval(600, 10));
@@ -111,7 +111,7 @@ fn authenticated_sessions_come_up_with_the_right_key_only() {
         let refused = wait(&bfd, ours(V6), "refused", |state| state.counters.authentication_digest >= 3);
         assert_eq!((refused.state, refused.remote), (State::Down, None));
         assert!(!bird.bfd_is_up(V6.0));
-        // With the right key it comes up too, and both stay so.
+        // With the right key the second session comes up too, and both stay up.
         set(&bfd, &[(ours(V4), with("open sesame")), (ours(V6), with("open sesame"))]);
         wait_up(&bfd, ours(V6));
         bird_is_up(&bird, V6.0);

@@ -1,4 +1,4 @@
-//! Our BFD against itself: authentication, hop limits, packets as captured, addresses that come late, strangers.
+//! Our BFD against itself: authentication, hop limits, packets on the wire, late addresses, unknown senders.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -26,7 +26,7 @@ use support::{
 
 const BOTH: [(&str, &str); 2] = [V4, V6];
 
-/// Both sides up in both families.
+/// Brings both sides up in both families.
 fn come_up(pair: &Pair, config: &SessionConfig) -> (Bfd, Bfd) {
     let (one, other) = (pair.start(), pair.theirs.run(|| Bfd::start().unwrap()));
     set(&one, &BOTH.map(|addresses| (ours(addresses), config.clone())));
@@ -56,14 +56,14 @@ fn both_algorithms_authenticate_and_a_wrong_key_stays_down_and_is_counted() {
             assert_ne!(refused.state, State::Up);
             assert_ne!(state(&other, theirs(addresses)).state, State::Up);
         }
-        // A side without any key counts differently.
+        // A side without a key increments another counter.
         set(&other, &BOTH.map(|addresses| (theirs(addresses), every(50, 20))));
         for addresses in BOTH {
             let presence = |state: &node_agent::bfd::PeerState| state.counters.authentication_presence >= 2;
             wait(&one, ours(addresses), "not authenticated", presence);
             wait(&other, theirs(addresses), "authenticated", presence);
         }
-        // The right one again, and both come up.
+        // With the right secret both come up again.
         set(&other, &BOTH.map(|addresses| (theirs(addresses), with("a secret"))));
         for addresses in BOTH {
             wait_up(&one, ours(addresses));
@@ -104,7 +104,7 @@ fn the_bell_rings_for_news_and_untouched_sessions_go_on() {
     let since = state(&one, ours(V4)).since;
     let mut news = one.news();
     news.mark_unchanged();
-    // Only the session over IPv6 changes: it renegotiates, the other is not touched.
+    // Only the IPv6 session changes: it renegotiates, and the other is not affected.
     set(&one, &[(ours(V4), every(100, 10)), (ours(V6), every(300, 10))]);
     wait(&one, ours(V6), "negotiated", |state| state.transmit_interval == Duration::from_millis(300));
     assert!(!news.has_changed().unwrap(), "intervals are no news");
@@ -115,7 +115,7 @@ fn the_bell_rings_for_news_and_untouched_sessions_go_on() {
     wait(&one, ours(V4), "down", |state| state.state == State::Down && state.since > since);
 }
 
-/// A packet as a peer could send it, with a hop limit of our choice.
+/// Sends a packet like a peer, with a chosen hop limit.
 fn send(from: &Namespace, addresses: (&str, &str), packet: &Packet, hop_limit: u8) {
     let (local, to): (IpAddr, IpAddr) = (address(addresses.1), address(addresses.0));
     let bytes = wire::render(packet, None);
@@ -130,7 +130,7 @@ fn send(from: &Namespace, addresses: (&str, &str), packet: &Packet, hop_limit: u
     });
 }
 
-/// As a peer that has lost its state would say it.
+/// Builds the packet of a peer that has lost its state.
 fn anew() -> Packet {
     Packet {
         diagnostic: Diagnostic::None,
@@ -157,7 +157,7 @@ fn a_packet_that_crossed_a_router_is_ignored() {
         send(&pair.theirs, addresses, &anew(), 254);
         let counted = wait(&one, ours(addresses), "counted", |state| state.counters.hop_limit == 1);
         assert_eq!((counted.state, counted.since), (State::Up, since));
-        // The same packet from the link itself brings the session down: it was the hop limit.
+        // The same packet with hop limit 255 brings the session down, so the hop limit made the difference.
         send(&pair.theirs, addresses, &anew(), 255);
         wait(&one, ours(addresses), "another state", |state| state.since > since);
     }
@@ -170,7 +170,7 @@ fn strangers_and_garbage_are_dropped_and_counted() {
     pair.theirs.ip(&["addr", "add", "192.0.2.77/24", "dev", "eth0"]);
     send(&pair.theirs, (V4.0, "192.0.2.77"), &anew(), 255);
     eventually("a stranger", || one.strangers() == 1, || one.strangers().to_string());
-    // A discriminator that nobody gave out is as strange, whoever sends it.
+    // An unknown discriminator is rejected from any sender.
     let your_discriminator = std::num::NonZeroU32::new(12345);
     send(&pair.theirs, V4, &Packet { your_discriminator, ..anew() }, 255);
     eventually("two", || one.strangers() == 2, || one.strangers().to_string());
@@ -184,7 +184,7 @@ fn strangers_and_garbage_are_dropped_and_counted() {
     assert!(is_up(&one, ours(V4)));
 }
 
-/// RFC 5881 §4 and §5, as the peer's side of the wire sees it.
+/// RFC 5881 §4 and §5, as seen by the peer.
 #[test]
 fn packets_have_hop_limit_255_and_source_ports_of_the_range() {
     let pair = Pair::new("bfd-wire");
@@ -261,7 +261,7 @@ fn as_many_peers_as_there_may_be_come_up_and_one_more_is_refused() {
     assert_eq!(one.states().len(), PEERS_MAX, "nothing has changed");
 }
 
-/// Behind a router the hop limit tells how far a packet came (RFC 5883 §6).
+/// For multihop sessions the minimum hop limit applies (RFC 5883 §6).
 #[test]
 fn several_hops_take_packets_from_as_far_as_allowed() {
     let pair = Pair::new("bfd-far");
@@ -285,7 +285,7 @@ fn several_hops_take_packets_from_as_far_as_allowed() {
     assert_ne!(state(&one, ours(addresses)).state, State::Up);
 }
 
-/// The thread is woken by packets and deadlines only: a session of one second costs few wake-ups.
+/// Only packets and deadlines wake the thread: a session with an interval of one second costs few wake-ups.
 #[test]
 fn an_idle_thread_sleeps() {
     let pair = Pair::new("bfd-idle");
@@ -293,7 +293,7 @@ fn an_idle_thread_sleeps() {
     let thread = || {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
         let mut tasks = tasks.map(|task| task.path());
-        // Other tests of this process have threads of the same name: only one in this namespace.
+        // Other tests of this process have threads of the same name: selects the one in this namespace.
         let here = std::fs::metadata(format!("/run/netns/{}", pair.ours.name())).unwrap();
         tasks.find(|task| {
             use std::os::unix::fs::MetadataExt as _;

@@ -1,4 +1,4 @@
-//! Our BFD against FRR's `bfdd`, in network namespaces.
+//! Interoperability of our BFD with FRR's `bfdd`, in network namespaces.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -38,7 +38,7 @@ fn frr_shows(frr: &Frr, peer: &str, field: &str, value: impl Into<serde_json::Va
     eventually(&what, || frr.bfd_peer(peer)[field] == value, || frr.bfd_peer(peer).to_string());
 }
 
-/// Both families up with FRR, every 200 ms; theirs counts ten packets, ours nine.
+/// Both families up with FRR, every 200 ms; FRR's multiplier is ten, ours nine.
 fn come_up(pair: &Pair) -> (Bfd, Frr) {
     let frr = Frr::bfdd(pair.theirs.name(), PEERS);
     let bfd = pair.start();
@@ -67,7 +67,7 @@ fn sessions_come_up_and_intervals_are_renegotiated_both_ways_without_falling() {
     let pair = Pair::new("bfdfrr-up");
     let (bfd, frr) = come_up(&pair);
     let since = [V4, V6].map(|addresses| state(&bfd, ours(addresses)).since);
-    // Ours: slower, then faster than before; FRR keeps its own wish to send every 200 ms.
+    // Our side: slower, then faster than before; FRR keeps its transmit interval of 200 ms.
     for (millis, multiplier) in [(700, 4), (100, 12)] {
         set(&bfd, &[(ours(V4), every(millis, multiplier)), (ours(V6), every(millis, multiplier))]);
         for addresses in [V4, V6] {
@@ -80,7 +80,7 @@ fn sessions_come_up_and_intervals_are_renegotiated_both_ways_without_falling() {
             frr_shows(&frr, addresses.0, "remote-detect-multiplier", multiplier);
         }
     }
-    // Theirs.
+    // FRR's side.
     for (millis, multiplier) in [(900, 3u32), (150, 9)] {
         for addresses in [V4, V6] {
             let peer = format!("peer {} local-address {}", addresses.0, addresses.1);
@@ -120,14 +120,15 @@ fn a_cut_link_is_detected_and_a_mended_one_comes_up_again() {
     }
 }
 
-/// Packets get through one way only: the side that hears nothing says so, and the other believes it.
+/// With a unidirectional path failure, the side that receives nothing reports it, and the other goes down as
+/// well.
 #[test]
 fn a_path_that_is_broken_one_way_is_down_on_both_sides() {
     let pair = Pair::new("bfdfrr-half");
     let (bfd, frr) = come_up(&pair);
     pair.theirs.nft("table inet t { chain c { type filter hook input priority 0; udp dport 3784 drop; }; }");
     for addresses in [V4, V6] {
-        // Down, and Init as soon as the peer is heard to be down as well.
+        // Down, and Init as soon as the peer is received in state Down.
         let fallen = wait(&bfd, ours(addresses), "not up", |state| state.state != State::Up);
         assert_eq!(fallen.diagnostic, Diagnostic::NeighborSignaledSessionDown);
         let remote = fallen.remote.unwrap();
@@ -141,18 +142,18 @@ fn a_path_that_is_broken_one_way_is_down_on_both_sides() {
 fn each_side_sees_the_other_being_stopped_and_why() {
     let pair = Pair::new("bfdfrr-admin");
     let (bfd, frr) = come_up(&pair);
-    // Theirs.
+    // FRR's side.
     let peer = format!("peer {} local-address {}", V4.0, V4.1);
     frr.vtysh(&["configure terminal", "bfd", &peer, "shutdown"]);
     let stopped = wait(&bfd, ours(V4), "stopped by the peer", |state| state.state == State::Down);
     assert_eq!(stopped.diagnostic, Diagnostic::NeighborSignaledSessionDown);
     let remote = stopped.remote.unwrap();
-    // FRR 8.4 gives no diagnostic.
+    // FRR 8.4 sends no diagnostic.
     assert_eq!((remote.heard, remote.state), (true, State::AdminDown));
     assert!(is_up(&bfd, ours(V6)), "the other session goes on");
     frr.vtysh(&["configure terminal", "bfd", &peer, "no shutdown"]);
     wait_up(&bfd, ours(V4));
-    // Ours, with both meanings.
+    // Our side, with both diagnostics.
     for (diagnostic, shown) in [(HANDOVER, "administratively down"), (RESTART, "ok")] {
         bfd.admin_down(diagnostic);
         for addresses in [V4, V6] {
@@ -167,7 +168,7 @@ fn each_side_sees_the_other_being_stopped_and_why() {
         wait_up(&bfd, ours(addresses));
         frr_shows(&frr, addresses.0, "status", "up");
     }
-    // A session that is not wanted any more does not look like a failure.
+    // A removed session does not appear as a failure.
     set(&bfd, &[(ours(V6), every(200, 9))]);
     frr_shows(&frr, V4.0, "diagnostic", "neighbor signaled session down");
     assert!(is_up(&bfd, ours(V6)));

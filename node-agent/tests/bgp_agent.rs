@@ -1,5 +1,5 @@
-//! A whole agent, but for its kernel, and a router made by hand: what the router hears, and what control and people are told
-//! of it.
+//! A complete agent except its kernel, with a simulated router: messages to the router, and reports to
+//! control and on the agent's endpoint.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -59,7 +59,7 @@ const OURS: u32 = 64_512;
 const THEIRS: u32 = 64_513;
 const ROUTER: &str = "127.0.0.2";
 
-/// An agent that runs.
+/// A running agent.
 struct Running {
     listen: SocketAddr,
     stop: CancellationToken,
@@ -128,7 +128,7 @@ fn bgp(graceful_restart: Option<GracefulRestart>) -> BgpState {
     BgpState { advertisements: [(name("all"), advertisement)].into(), ..state(OURS, [("tor", peer)]) }
 }
 
-/// A complete state: one Service with an address that is announced.
+/// Builds a complete state: one Service with an announced address.
 fn frames(bgp: BgpState) -> Vec<Frame> {
     let mut frames = full_frames("7-10", vec![web(1, 9)]);
     let node = NodeState { bgp: Some(Box::new(bgp)), ..NodeState::default() };
@@ -144,7 +144,7 @@ fn frames(bgp: BgpState) -> Vec<Frame> {
     frames
 }
 
-/// A router that an agent has connected to; the OPEN that it said is answered with these capabilities besides the usual ones.
+/// Accepts the agent's connection and responds to its OPEN with additional capabilities.
 fn accept(listener: &TcpListener, capabilities: Vec<Capability>) -> (Puppet, Open) {
     tokio::task::block_in_place(|| {
         let (mut stream, _) = listener.accept().unwrap();
@@ -162,7 +162,7 @@ fn accept(listener: &TcpListener, capabilities: Vec<Capability>) -> (Puppet, Ope
     })
 }
 
-/// What the router hears next, but for keepalives.
+/// Returns the next message to the router except keepalives.
 fn hear(puppet: &mut Puppet) -> Option<Message> {
     tokio::task::block_in_place(|| {
         loop {
@@ -181,7 +181,7 @@ fn hear_update(puppet: &mut Puppet) -> Update {
     }
 }
 
-/// Does the work in a namespace in which a router listens.
+/// Runs work in a namespace with a listening router.
 fn with_router<F: Future<Output = ()>>(test: &str, work: impl FnOnce(TcpListener) -> F + Send) {
     let namespace = Namespace::new(test);
     let listener = listen(&namespace, ROUTER);
@@ -191,8 +191,9 @@ fn with_router<F: Future<Output = ()>>(test: &str, work: impl FnOnce(TcpListener
     });
 }
 
-/// The prefix is announced once, with the attributes of its Advertisement, ended, withdrawn with the last endpoint and when
-/// the agent ends; control hears of the session, the route and the event, and the agent shows them.
+/// The prefix is announced once with the attributes of its Advertisement, followed by End-of-RIB, and
+/// withdrawn with the last endpoint and when the agent ends; session, route and event are reported to control
+/// and shown by the agent.
 #[test]
 fn a_router_hears_what_the_kernel_holds_and_control_hears_what_the_router_was_told() {
     with_router("bgp-agent", |listener| async move {
@@ -248,8 +249,9 @@ fn a_router_hears_what_the_kernel_holds_and_control_hears_what_the_router_was_to
     });
 }
 
-/// With `--on-exit keep` the connection ends without a word, so that the router keeps the routes; the next life of the agent
-/// says that it was restarted, and announces and ends the table from the journal, without control.
+/// With `--on-exit keep` the connection closes without a NOTIFICATION, so that the router keeps the routes.
+/// The next agent process signals the restart, and announces the routes with End-of-RIB from the journal,
+/// without control.
 #[test]
 fn a_planned_restart_says_nothing_and_the_next_life_announces_without_control() {
     with_router("bgp-again", |listener| async move {
@@ -290,7 +292,7 @@ fn a_planned_restart_says_nothing_and_the_next_life_announces_without_control() 
         assert_eq!(hear_update(&mut router).end_of_rib, Some(Family::Ipv4Unicast));
         agent.stop().await;
         assert_eq!(hear_update(&mut router).withdrawn, [prefix()]);
-        // A plain Cease would let the router keep what it was told (RFC 8538 §3).
+        // With a plain Cease the router would keep the routes (RFC 8538 §3).
         let Some(Message::Notification(last)) = hear(&mut router) else { panic!("no NOTIFICATION") };
         assert_eq!((last.code, last.subcode), (code::CEASE, cease::HARD_RESET));
     });

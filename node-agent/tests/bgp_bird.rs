@@ -1,5 +1,5 @@
-//! Our BGP against BIRD, in network namespaces; what is asserted is what BIRD says. What each router can do
-//! stands in `bgp_frr.rs`.
+//! Interoperability of our BGP with BIRD, in network namespaces; assertions use BIRD's view. The features of
+//! each router are listed in `bgp_frr.rs`.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 

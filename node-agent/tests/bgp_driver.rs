@@ -1,5 +1,5 @@
-//! Our BGP against itself and against neighbours made by hand: sessions, keys, hop limits, routes, and who may
-//! connect.
+//! Our BGP against itself and against simulated neighbors: sessions, passwords, hop limits, routes, and
+//! incoming connections.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -27,7 +27,7 @@ use support::{
     },
 };
 
-/// Both ways of having a session, over IPv4 and over IPv6, and changes to both sides alike.
+/// Configures sessions over IPv4 and IPv6, with the same change on both sides.
 fn configure(one: &Node, other: &Node, change: impl Fn(BgpNeighbour) -> BgpNeighbour) {
     one.configure(OURS, [("v4", change(them(V4))), ("v6", change(them(V6)))]);
     other.configure(THEIRS, [("v4", change(us(V4))), ("v6", change(us(V6)))]);
@@ -59,7 +59,7 @@ fn sessions_come_up_over_both_families_and_routes_of_both_are_told_and_withdrawn
     assert_eq!(hop("v4", prefixes[0]), NextHop::V4([192, 0, 2, 1].into()));
     let own = NextHop::V6 { global: LINK[1].0.parse().unwrap(), link_local: None };
     assert_eq!((hop("v4", prefixes[2]), hop("v6", prefixes[2])), (own, own));
-    // Both ends of an IPv6 session take IPv6 next hops for IPv4 routes (RFC 8950).
+    // Both ends of an IPv6 session accept IPv6 next hops for IPv4 routes (RFC 8950).
     assert_eq!(hop("v6", prefixes[0]), own);
     for peer in ["v4", "v6"] {
         one.change(peer, &prefixes[..2], None);
@@ -82,15 +82,15 @@ fn a_change_is_one_message_and_a_change_to_and_fro_is_none() {
     other.wait("v4", "the ends", updates(2));
     one.change("v4", &["203.0.113.1/32"], Some(&med(1)));
     other.wait("v4", "one message", updates(3));
-    // Another attribute is one announcement, which replaces.
+    // A changed attribute results in one announcement, which replaces the previous one.
     one.change("v4", &["203.0.113.1/32"], Some(&med(2)));
     other.wait("v4", "another", updates(4));
     assert_eq!(one.told("v4", "203.0.113.1/32").unwrap().attributes.med, Some(2));
-    // To and fro within a batch, and what is not configured.
+    // Changes that cancel out within a batch, and changes for an unknown peer.
     one.change("v4", &["203.0.113.9/32"], Some(&med(1)));
     one.change("v4", &["203.0.113.9/32"], None);
     one.change("nobody", &["203.0.113.8/32"], Some(&med(1)));
-    // Many of one kind are one message as well; it is the next one.
+    // Many routes with the same attributes fit in the next message.
     let many: Vec<_> = (0..200).map(|last| format!("198.51.100.{last}/32")).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
     one.change("v4", &many, Some(&med(3)));
@@ -130,14 +130,14 @@ fn a_right_password_lets_in_and_a_wrong_one_is_named_and_another_one_resets_noth
     wait_both(&one, &other);
     let established = || ["v4", "v6"].map(|peer| one.session(peer).unwrap().established);
     let before = established();
-    // Both get another password; the sessions go on with it.
+    // Both sides change the password; the sessions survive.
     configure(&one, &other, with("another"));
     for peer in ["v4", "v6"] {
         let before = other.session(peer).unwrap().counters.messages_received;
         other.wait(peer, "keepalives go on", |session| session.counters.messages_received >= before + 3);
     }
     assert_eq!(established(), before, "{:#?} {:#?}", one.session("v4"), one.session("v6"));
-    // One of them gets a wrong one.
+    // One side has a wrong password.
     other.configure(THEIRS, [("v4", with("wrong")(us(V4))), ("v6", with("wrong")(us(V6)))]);
     for peer in ["v4", "v6"] {
         one.wait(peer, "a hint", |session| !is_established(session) && session.reason.contains("password"));
@@ -166,7 +166,7 @@ fn ttl_security_lets_only_near_neighbours_in() {
     let (pair, one, other) = two("bgp-gtsm");
     configure(&one, &other, |peer| BgpNeighbour { ttl_security: Some(1), ..peer });
     wait_both(&one, &other);
-    // Without it, our packets are not sent from as near as the neighbour demands.
+    // Without TTL security on the other side, our packets arrive with a lower TTL than the neighbor requires.
     other.configure(
         THEIRS,
         [("v4", BgpNeighbour { ttl: 64, ..us(V4) }), ("v6", BgpNeighbour { ttl: 64, ..us(V6) })],
@@ -174,7 +174,7 @@ fn ttl_security_lets_only_near_neighbours_in() {
     for peer in ["v4", "v6"] {
         one.wait(peer, "down", |session| !is_established(session));
     }
-    // Whoever is not near cannot even connect.
+    // A remote host cannot even connect.
     assert!(connect(&pair.theirs, V4.1, V4.0, Duration::from_secs(3)).is_none());
     configure(&one, &other, |peer| BgpNeighbour { ttl_security: Some(254), ..peer });
     wait_both(&one, &other);
@@ -211,7 +211,7 @@ fn everybody_of_a_network_may_come_up_to_the_limit_and_is_told_everything() {
     other.wait("v4", "told", |session| session.counters.prefixes_received == 1);
     one.change("any", &["203.0.113.2/32"], Some(&med(1)));
     other.wait("v4", "told more", |session| session.counters.prefixes_received == 2);
-    // There is no place for another one.
+    // There is no slot for another neighbor.
     let third = BgpNeighbour { source_address: Some("192.0.2.3".parse().unwrap()), ..signing.clone() };
     other.configure(THEIRS, [("v4", signing), ("third", third.clone())]);
     eventually(
@@ -220,7 +220,7 @@ fn everybody_of_a_network_may_come_up_to_the_limit_and_is_told_everything() {
         || format!("{:?}", one.speaker.shown()),
     );
     assert!(one.session("any@192.0.2.3").is_none());
-    // The first one leaves, and the place is free.
+    // The first one leaves and frees its slot.
     other.configure(THEIRS, [("third", third)]);
     one.wait_established("any@192.0.2.3");
     one.configure(OURS, []);
@@ -271,7 +271,7 @@ fn settings_change_in_place_where_they_can_and_say_so_where_not() {
         session.counters.messages_sent >= before.counters.messages_sent + 3
     });
     assert_eq!((after.established, after.since), (before.established, before.since));
-    // A peer that goes is told so; the other one does not notice.
+    // A removed peer is notified; the other one is not affected.
     one.configure(OURS, [("v4", them(V4))]);
     let told =
         other.wait("v6", "Cease/3", |session| session.last_received.is_some() && !is_established(session));
@@ -307,10 +307,10 @@ fn who_leaves_withdraws_and_says_why_and_who_restarts_says_nothing() {
     let session = other.wait("v4", "a farewell", |session| session.last_received.is_some());
     assert!(session.counters.updates_received > updates, "withdrawn before");
     let farewell = session.last_received.unwrap();
-    // Hard Reset, because an ordinary Cease would keep the routes (RFC 8538 §3).
+    // Hard Reset, because a plain Cease would keep the routes (RFC 8538 §3).
     assert_eq!((farewell.code, farewell.subcode), (6, 9));
     assert!(farewell.message.contains("the node is retired"), "{}", farewell.message);
-    // Back again, and then a restart.
+    // Started again, and then restarted.
     let one = Node::start(&pair.ours, "one", &LINK);
     one.configure(OURS, [("v4", restarting(them(V4)))]);
     one.wait_established("v4");
@@ -331,19 +331,20 @@ fn the_path_is_watched_and_its_failure_ends_the_session_at_once() {
     for peer in ["v4", "v6"] {
         one.wait(peer, "BFD up", |session| session.bfd.as_deref() == Some("up"));
     }
-    // Connections that crossed at the start may have made a second session.
+    // A connection collision at the start may have created a second session.
     let before = one.wait_established("v4").established;
-    // Who holds BFD down on purpose has not failed (RFC 5882 §3.2).
+    // BFD in AdminDown is not a failure (RFC 5882 §3.2).
     other.bfd.admin_down(node_agent::bfd::HANDOVER);
     one.wait("v4", "held", |session| session.bfd.as_deref() == Some("held down by the neighbour"));
     other.bfd.enable();
     one.wait("v4", "BFD up again", |session| session.bfd.as_deref() == Some("up"));
     assert_eq!(one.session("v4").unwrap().established, before);
-    // Nothing but BFD is lost.
+    // Only BFD packets are dropped.
     pair.theirs
         .nft("table inet lossy { chain out { type filter hook output priority 0; udp dport 3784 drop; }; }");
     for peer in ["v4", "v6"] {
-        // The end that notices says so; the other one hears it from its BFD at the same time.
+        // The end that detects the failure sends the NOTIFICATION; the other one detects it by BFD at the
+        // same time.
         one.wait(peer, "Cease/10", |session| {
             let mut said = session.last_sent.iter().chain(&session.last_received);
             said.any(|error| (error.code, error.subcode) == (6, 10))
@@ -352,7 +353,7 @@ fn the_path_is_watched_and_its_failure_ends_the_session_at_once() {
             session.bfd.as_ref().is_some_and(|text| text.starts_with("down"))
         });
     }
-    // BFD does not keep BGP from coming up again.
+    // BFD does not prevent a new BGP session.
     wait_both(&one, &other);
 }
 
@@ -376,7 +377,7 @@ fn next_hops_follow_the_addresses_of_the_link() {
     other.wait("v4", "withdrawn", |session| session.counters.prefixes_received == 0);
 }
 
-/// Two nodes on a link without any addresses but those that every link has.
+/// Two nodes on a link with only link-local addresses.
 #[test]
 fn nodes_find_each_other_at_the_ends_of_an_interface() {
     let (pair, one, other) = two("bgp-unnumbered");
@@ -417,7 +418,7 @@ fn another_program_on_the_port_is_named_and_our_connections_go_out() {
     let taken = listen(&pair.ours, V4.0);
     one.configure(OURS, [("v4", them(V4))]);
     one.wait("v4", "named", |session| session.reason.contains("another program listens there"));
-    // The neighbour waits for our connection.
+    // The passive neighbor waits for our connection.
     other.configure(THEIRS, [("v4", BgpNeighbour { passive: true, ..us(V4) })]);
     one.wait_established("v4");
     assert_eq!(one.speaker.shown().borrow().faults.len(), 1);

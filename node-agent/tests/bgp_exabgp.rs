@@ -1,5 +1,5 @@
-//! Our BGP against `ExaBGP`, in network namespaces; what is asserted is what it says. What each router can do
-//! stands in `bgp_frr.rs`.
+//! Interoperability of our BGP with `ExaBGP`, in network namespaces; assertions use its view. The features of
+//! each router are listed in `bgp_frr.rs`.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 

@@ -1,14 +1,14 @@
-//! Our BGP against FRR's `bgpd`, in network namespaces; what is asserted is what FRR says.
+//! Interoperability of our BGP with FRR's `bgpd`, in network namespaces; assertions use FRR's view.
 //!
 //! | scenario | FRR 8.4 | BIRD 2.0 | `GoBGP` 3.10 | `ExaBGP` 4.2 |
 //! |---|---|---|---|---|
-//! | routes, attributes, password, passive, collision, far away | yes | yes | yes | yes |
-//! | asks for all routes again | yes | yes | remembers them itself | yes |
+//! | routes, attributes, password, passive, collision, multihop | yes | yes | yes | yes |
+//! | requests a route refresh | yes | yes | keeps all routes itself | yes |
 //! | GTSM | yes | yes | yes | yes |
-//! | keeps routes over a restart | yes | yes | yes | has no table |
-//! | BFD, over one link and over a hop | yes | yes; far: `minimumTtl` below 64 | none in this version | none |
-//! | takes us as a dynamic neighbour | yes | yes | yes | no |
-//! | unnumbered | yes | no | not tried | no |
+//! | keeps routes over a graceful restart | yes | yes | yes | has no table |
+//! | BFD, single hop and multihop | yes | yes; multihop: `minimumTtl` below 64 | none in this version | none |
+//! | accepts us as a dynamic neighbor | yes | yes | yes | no |
+//! | unnumbered | yes | no | not tested | no |
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -121,7 +121,7 @@ fn bfd_ends_sessions_over_a_hop_on_both_sides() {
     bfd::failing(KIND, true);
 }
 
-/// FRR: shut down by hand, with words; it has our name. Our side: its words, and its name.
+/// Shutdown messages and host names are exchanged in both directions.
 #[test]
 fn words_and_names_go_both_ways() {
     let stage = Stage::direct(KIND, "words");
@@ -154,7 +154,7 @@ fn words_and_names_go_both_ways() {
     ours.wait_established("tor");
 }
 
-/// FRR sells transit: to a customer it does, and another provider is refused by both (RFC 9234).
+/// With the provider role FRR accepts a customer, and both sides reject another provider (RFC 9234).
 #[test]
 fn roles_must_fit() {
     use model::kinds::bgp_peer::BgpRole;
@@ -186,7 +186,8 @@ fn roles_must_fit() {
     assert!(whole.contains("\"remoteRole\":\"customer\""), "{whole}");
 }
 
-/// No address but link-local ones: both find each other by router advertisements, and IPv4 routes have IPv6 next hops.
+/// With only link-local addresses both find each other by router advertisements, and IPv4 routes have IPv6
+/// next hops.
 #[test]
 fn an_unnumbered_link_carries_routes_of_both_families() {
     use model::bgp::settings::BgpRemote;

@@ -1,4 +1,4 @@
-//! Our BGP against neighbours that mean no good, and strangers: nobody else suffers.
+//! Our BGP against malicious neighbors and unknown hosts: other sessions are not affected.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -39,8 +39,8 @@ fn attributes() -> Attributes {
     }
 }
 
-/// A good neighbour beside one that floods, one that says nothing, one that says one byte at a time, one that closes, one
-/// that takes nothing, and one that speaks nonsense.
+/// A good neighbor next to one that floods, one that is silent, one that sends byte by byte, one that closes,
+/// one that reads nothing, and one that sends garbage.
 #[test]
 fn bad_neighbours_do_no_harm_to_a_good_one() {
     let (pair, one, other) = two("bgp-hostile");
@@ -63,13 +63,13 @@ fn bad_neighbours_do_no_harm_to_a_good_one() {
     );
     other.configure(THEIRS, [("good", us(V4))]);
     let established = [&one, &other].map(|node| node.wait_established("good").established);
-    // Far more than what buffers of the kernel take.
+    // Far more than the socket buffers hold.
     let many: Vec<_> = (0..60_000_u32)
         .map(|host| format!("10.{}.{}.{}/32", host >> 16, host >> 8 & 255, host & 255))
         .collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
     for (index, chunk) in many.chunks(10).enumerate() {
-        // Nothing to share: every ten prefixes are a message.
+        // Different attributes: every ten prefixes need their own message.
         one.change("deaf", chunk, Some(&med(u32::try_from(index).unwrap())));
     }
     let is_over = Arc::new(AtomicBool::new(false));
@@ -116,7 +116,7 @@ fn bad_neighbours_do_no_harm_to_a_good_one() {
             }
         });
         scope.spawn(move || {
-            // Reads nothing at all.
+            // Never reads.
             let puppet = Puppet::connect(theirs, "192.0.2.15", V4.0, THEIRS);
             while !over() {
                 thread::sleep(Duration::from_millis(100));
@@ -137,7 +137,7 @@ fn bad_neighbours_do_no_harm_to_a_good_one() {
             one.wait("flood", "cut off", |session| {
                 session.last_sent.as_ref().is_some_and(|error| (error.code, error.subcode) == (6, 1))
             });
-            // Routes of the good one come and go meanwhile.
+            // Routes of the good neighbor change meanwhile.
             let end = Instant::now() + Duration::from_secs(8);
             let mut round = 0;
             while Instant::now() < end {
@@ -150,7 +150,7 @@ fn bad_neighbours_do_no_harm_to_a_good_one() {
             for peer in ["mute", "slow", "nonsense"] {
                 assert!(!is_established(&one.session(peer).unwrap()), "{peer}");
             }
-            // It is refused for a while each time that it speaks nonsense.
+            // The neighbor is rejected for a while after each invalid message.
             one.wait("nonsense", "sent away", |session| session.last_sent.is_some());
         });
         let outcome = checks.join();
@@ -217,13 +217,13 @@ fn strangers_are_sent_away_and_counted() {
             || format!("{:?}", one.speaker.shown()),
         );
     }
-    // Nobody listens when there are no peers.
+    // Without peers the listener is closed.
     one.configure(OURS, []);
     eventually("closed", || one.session("v4").is_none(), || format!("{:?}", one.speaker.shown()));
     assert!(connect(&pair.theirs, V4.1, V4.0, Duration::from_secs(2)).is_none());
 }
 
-/// The door stands open for another one, who may be far away; each connection has the limit of its own neighbour.
+/// The listener also accepts a multihop neighbor; each connection has the TTL limit of its own neighbor.
 #[test]
 fn hop_limits_of_neighbours_made_by_hand_matter() {
     let pair = Pair::new("bgp-hops");
@@ -235,12 +235,12 @@ fn hop_limits_of_neighbours_made_by_hand_matter() {
     pair.theirs.exec(&["sysctl", "-qw", "net.ipv4.ip_default_ttl=255"]);
     let stream = connect(&pair.theirs, V4.1, V4.0, Duration::from_secs(20)).unwrap();
     let puppet = Puppet::greet(stream, THEIRS);
-    // As long as it is near, it may say anything, also for longer than the hold time.
+    // While near, the neighbor may send anything, also for longer than the hold time.
     let alive = wire::encode(&Message::Keepalive, &puppet.context).unwrap();
     let speak = || (&puppet.stream).write_all(&alive).is_ok();
     one.wait("hand", "heard", |session| speak() && session.counters.messages_received >= 250);
     assert_eq!(one.session("hand").unwrap().established, 1);
-    // From now on it seems to be farther away: what it says is not heard.
+    // From now on it seems farther away, and its packets are dropped.
     setsockopt(&puppet.stream, sockopt::Ipv4Ttl, &254).unwrap();
     one.wait("hand", "lost", |session| !speak() || !is_established(session));
 }

@@ -1,4 +1,4 @@
-//! What routers are told is programmed: seen from routers that look at the kernel whenever they are told something.
+//! Routes announced to routers are always programmed: recording routers check the kernel at every message.
 
 #![allow(
     clippy::unwrap_used,
@@ -40,7 +40,7 @@ use support::{
     states::{position, service, service_key},
 };
 
-/// What routers were told, and whether the kernel held the Service of the prefix then.
+/// Messages to routers, each with true if the kernel held the Service of the prefix at that time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Said {
     Announced(u16, bool),
@@ -162,7 +162,7 @@ impl Stage {
         Self::again(StateDir::new(&format!("bgp-order-{test}")), MemoryKernel::default())
     }
 
-    /// An agent over a state directory and a kernel that another may have left.
+    /// Starts an agent on a state directory and a kernel left by another one.
     fn again(dir: StateDir, kernel: MemoryKernel) -> Self {
         let mut agent = agent(&dir, &Kernels::only(&kernel), &Tally::default(), Instant::now());
         let log = Log::default();
@@ -172,7 +172,7 @@ impl Stage {
         Self { agent, kernel, log, revision, dir }
     }
 
-    /// Brings changes, and lets the agent do what is due.
+    /// Delivers changes and runs all due work.
     fn bring(
         &mut self,
         node: Option<BgpState>,
@@ -209,8 +209,9 @@ impl Stage {
     }
 }
 
-/// Announced after the kernel holds the Service and withdrawn while it still does: when the address goes, when only the Service
-/// goes, and when its last endpoint goes; and the loop waits until the withdrawal is on its way.
+/// Routes are announced after the kernel holds the Service and withdrawn while it still does: when the
+/// address goes, when only the Service goes, and when its last endpoint goes; the loop waits until the
+/// withdrawal is sent.
 #[test]
 fn announced_after_it_is_programmed_and_withdrawn_before_it_is_not() {
     let mut stage = Stage::new("gone");
@@ -247,8 +248,8 @@ fn what_the_kernel_refuses_is_not_announced_and_a_drained_node_withdraws() {
     assert_eq!(said, [Configured(1), Announced(1, true), Announced(2, true)]);
 }
 
-/// An agent that begins anew configures its peers from the journal, announces only what it has read back, and ends the table
-/// only then; also when nothing but the BGP of the node had changed last.
+/// A restarted agent configures its peers from the journal, announces only Services it has read back, and
+/// sends End-of-RIB only then; also if the last change concerned only the BGP settings of the node.
 #[test]
 fn a_restart_announces_from_the_journal_before_control_is_reached() {
     let mut stage = Stage::new("restart");
@@ -262,7 +263,7 @@ fn a_restart_announces_from_the_journal_before_control_is_reached() {
     assert_eq!(stage.said(), [Announced(1, true), EndHeld(false)]);
 }
 
-/// Among 1,000 addresses a change of one is a change of one for the routers.
+/// Among 1,000 addresses, a change of one causes one change for the routers.
 #[test]
 fn the_cost_of_a_change_follows_the_change() {
     let mut stage = Stage::new("cost");

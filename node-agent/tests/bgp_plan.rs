@@ -1,5 +1,5 @@
-//! Which prefixes are announced to which peers, and what is said of the others: the table of reasons, and that a change
-//! leads to the same as beginning anew.
+//! Route selection per peer and the reasons for unannounced prefixes; incremental changes lead to the same
+//! result as a full computation.
 
 #![allow(
     clippy::unwrap_used,
@@ -136,7 +136,7 @@ fn unanswered() -> Standing {
     Standing { programmed: Gate::Open, endpoints: Endpoints { v4: closed(), v6: closed() } }
 }
 
-/// A plan with the BGP state and Services 1 and 2 in the kernel.
+/// Builds a plan with the BGP state and Services 1 and 2 in the kernel.
 fn plan(bgp: BgpState) -> Plan {
     let mut plan = Plan::default();
     plan.set_bgp(Some(Arc::new(bgp)));
@@ -148,7 +148,7 @@ fn set(plan: &mut Plan, address: Arc<AddressState>) {
     plan.set_address(address, &BTreeMap::new());
 }
 
-/// What is said of a prefix: to whom it is announced, and why not to others.
+/// Formats the decision about a prefix: the peers it is announced to, and the reasons for the others.
 fn say(plan: &Plan, prefix: &str) -> String {
     let Some(decision) = plan.decisions().get(&net(prefix)) else { return "unknown".to_owned() };
     let peers = decision.peers.iter().map(|(peer, choice)| match choice {
@@ -160,7 +160,7 @@ fn say(plan: &Plan, prefix: &str) -> String {
     peers.chain(withheld).collect::<Vec<_>>().join("; ")
 }
 
-/// Makes a change, and says what follows from it for the peers.
+/// Makes a change and returns the resulting changes for the peers.
 fn after(plan: &mut Plan, change: impl FnOnce(&mut Plan)) -> Vec<String> {
     plan.take_changes();
     change(plan);
@@ -187,7 +187,7 @@ fn an_address_is_announced_to_the_peers_that_its_advertisements_name() {
     );
 }
 
-/// In: one obstacle after another. Out: the prefix is withdrawn, and the reason says which.
+/// Input: one obstacle after another. Output: the prefix is withdrawn, with the matching reason.
 #[test]
 fn what_keeps_an_address_from_being_announced_is_said() {
     let mut plan = plan(bgp());
@@ -201,7 +201,7 @@ fn what_keeps_an_address_from_being_announced_is_said() {
     assert_eq!(say(&plan, prefix), "withheld: Service default/s1 has not been programmed here yet");
     assert_eq!(after(&mut plan, standing(Some(refused))), [""; 0]);
     assert_eq!(say(&plan, prefix), "withheld: Service default/s1 is not programmed here: no room");
-    // The other Service is answered.
+    // The other Service has endpoints.
     assert_eq!(after(&mut plan, standing(Some(unanswered()))), ["+a 192.0.2.10/32"]);
     let changes = after(&mut plan, |plan| plan.set_standings([(service_key(2), Some(unanswered()))]));
     assert_eq!(changes, ["-a 192.0.2.10/32"]);
@@ -281,7 +281,7 @@ fn several_advertisements_make_one_route_and_their_differences_are_said() {
     );
 }
 
-/// A peer may be gone and back before the speaker has looked: what it is to know is said in both directions.
+/// A peer may be removed and added again before the speaker reads the changes, so both directions are listed.
 #[test]
 fn what_a_peer_that_goes_knows_is_taken_back() {
     let mut plan = plan(bgp());
@@ -295,7 +295,7 @@ fn what_a_peer_that_goes_knows_is_taken_back() {
     assert_eq!(changes, ["-a 192.0.2.10/32", "-b 192.0.2.10/32"]);
 }
 
-/// What a pass has yet to bring is not announced, and what it will take away is not any longer.
+/// Additions of a pending pass are not announced yet; removals are withdrawn already.
 #[test]
 fn a_change_of_a_service_waits_for_the_kernel_only_with_what_it_brings() {
     let mut plan = plan(bgp());
@@ -364,7 +364,8 @@ fn gates(policy: TrafficPolicy, endpoints: Vec<CompiledEndpoint>) -> (bool, bool
     (v4 == Gate::Open, v6 == Gate::Open)
 }
 
-/// In: policies and endpoints here (`n1`) and elsewhere. Out: whether IPv4 and IPv6 addresses are announced here.
+/// Input: policies, and endpoints on this node (`n1`) and elsewhere. Output: the announcement of IPv4 and
+/// IPv6 addresses.
 #[test]
 fn somebody_has_to_answer() {
     use TrafficPolicy::{Cluster, Local};
@@ -377,7 +378,7 @@ fn somebody_has_to_answer() {
         (Local, vec![endpoint("n2", 4, true)], (false, false)),
         (Local, vec![endpoint("n1", 4, true), endpoint("n1", 6, true)], (true, true)),
         (Local, vec![endpoint("n1", 4, true), endpoint("n2", 6, true)], (true, false)),
-        // The last one of this node terminates: others take over, if there are others.
+        // The last endpoint on this node terminates: other nodes take over, if they have endpoints.
         (Local, vec![endpoint("n1", 4, false), endpoint("n2", 4, true)], (false, false)),
         (Local, vec![endpoint("n1", 4, false), endpoint("n2", 4, false)], (true, false)),
     ];
@@ -416,7 +417,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// Everything that a plan is told.
+/// All inputs of a plan.
 #[derive(Default)]
 struct Inputs {
     bgp: Option<Arc<BgpState>>,
@@ -491,15 +492,15 @@ fn take(step: Step, inputs: &mut Inputs, plan: &mut Plan) {
 }
 
 proptest! {
-    /// Whatever changes, in whatever order, what is decided is what a plan that begins with the outcome decides; and the changes
-    /// that peers were told add up to it.
+    /// After any sequence of changes, the decisions equal those of a new plan with the final inputs, and the
+    /// changes sent to peers add up to them.
     #[test]
     fn changes_lead_to_the_same_as_beginning_anew(steps in steps()) {
         let (mut plan, mut inputs) = (Plan::default(), Inputs::default());
         let mut tables: BTreeMap<(Name, IpNet), Route> = BTreeMap::new();
         for step in steps {
             take(step, &mut inputs, &mut plan);
-            // A peer that goes takes its routes along.
+            // A removed peer takes its routes along.
             let peers: BTreeSet<_> = inputs.bgp.iter().flat_map(|bgp| bgp.peers.keys().cloned()).collect();
             tables.retain(|(peer, _), _| peers.contains(peer));
             for (peer, prefix, route) in plan.take_changes() {
@@ -523,7 +524,7 @@ proptest! {
     }
 }
 
-/// The state that a batch of one Service and these addresses leads to.
+/// Returns the state after a batch of one Service and these addresses.
 fn state_of(bgp: BgpState, addresses: Vec<Arc<AddressState>>) -> State {
     let mut state = State::default();
     let service = CompiledService { load_balancer_ips: vec![ip("192.0.2.80")], ..service(1, 1, 1) };
@@ -582,7 +583,7 @@ fn a_plan_says_which_sessions_begin_anew() {
     assert_eq!(resets(Some(&bgp())), [""; 0]);
     let mut other = bgp();
     other.peers.get_mut(&name("a")).unwrap().hold_time = 9;
-    // This one can be taken over in place.
+    // This change is applied without a session reset.
     other.peers.get_mut(&name("b")).unwrap().connect_time = 30;
     assert_eq!(resets(Some(&other)), ["a: the hold time would be another"]);
     other.peers.get_mut(&name("a")).unwrap().remote = BgpRemote::Address(ip("198.51.100.2"));

@@ -1,4 +1,4 @@
-//! What is shown of routes: decisions joined with what neighbours were told, and sessions that come and go.
+//! Route status: decisions joined with the routes sent to neighbors, while sessions come and go.
 
 #![allow(
     clippy::unwrap_used,
@@ -98,7 +98,7 @@ fn decided(decisions: Vec<(u8, Arc<Decision>)>) -> Decided {
     Decided { bgp: None, decisions }
 }
 
-/// Peer, since when it knows, and what is said.
+/// Returns for each peer the time of the announcement and the text.
 fn say(route: &BgpRoute) -> Vec<(&str, Option<i64>, &str)> {
     let told = route.peers.iter();
     told.map(|(peer, told)| (peer.as_str(), told.since.map(|since| since.unix_seconds()), told.text.as_str()))
@@ -137,7 +137,7 @@ fn what_each_neighbour_was_told_is_shown_and_why_others_were_not() {
                 "it is not told yet, or cannot be by this session; the session's reason may say more"
             ),
             ("e", None, "it has no session yet"),
-            // It is being withdrawn.
+            // The withdrawal is pending.
             ("z", Some(7), "next hop 198.51.100.7, AS path 64512 64512, MED 9, communities no-export"),
         ]
     );
@@ -214,14 +214,14 @@ fn moment() -> impl Strategy<Value = (Decided, Shown)> {
 }
 
 proptest! {
-    /// Whatever was shown before, what is shown is what a board that begins with this moment shows.
+    /// After any history, the incremental status equals a newly computed one.
     #[test]
     fn following_shows_the_same_as_beginning_anew(
         moments in prop::collection::vec(moment(), 3),
         picks in prop::collection::vec((0..3_usize, 0..3_usize), 1..12),
     ) {
         let mut board = Board::default();
-        // Often only one of the two is another.
+        // Often only one of the two changes.
         for (one, other) in picks {
             let (decided, shown) = (moments[one].0.clone(), moments[other].1.clone());
             board.follow(decided.clone(), shown.clone());

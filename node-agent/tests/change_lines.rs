@@ -1,4 +1,4 @@
-//! What one endpoint change writes, counted. Times are printed, not judged.
+//! Counts the lines written for one endpoint change. Times are only printed.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! The command `tidegate-agent` as a person meets it: help that teaches, refusals that name flag and remedy, a clean-up
-//! that takes everything of ours and nothing else.
+//! Command-line behavior of `tidegate-agent`: help, error messages with flag and remedy, and a cleanup that
+//! removes everything of ours and nothing else.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -13,7 +13,7 @@ use std::{
 const AGENT: &str = env!("CARGO_BIN_EXE_tidegate-agent");
 
 fn agent(arguments: &[&str]) -> Output {
-    // Help shows the values of variables, so there must be none.
+    // Help shows the values of environment variables, so none may be set.
     Command::new(AGENT).args(arguments).env_clear().output().unwrap()
 }
 
@@ -62,7 +62,7 @@ fn every_bad_setting_is_refused_with_its_flag_and_a_remedy() {
     }
 }
 
-/// A namespace of this test, removed in the end.
+/// A namespace of this test, deleted in the end.
 struct Namespace(String);
 
 impl Namespace {
@@ -114,7 +114,8 @@ impl Drop for Running {
     }
 }
 
-/// F079: clean-up beside a running agent is refused; after it, our table is gone and every other is as it was.
+/// F079: cleanup next to a running agent is rejected; afterwards our table is gone and every other is
+/// unchanged.
 #[test]
 fn f079_cleanup_waits_for_the_agent_and_leaves_the_tables_of_others() {
     let namespace = Namespace::new();

@@ -1,5 +1,5 @@
-//! Flows do not stay on a target that is gone, and those of others stay as they are. The backend and the cleaner are
-//! driven as the loop drives them, with the clock in the hands of the test.
+//! Flows to removed targets are deleted, and foreign flows are left alone. Backend and cleaner are driven
+//! like in the agent loop, with a clock controlled by the test.
 
 #![allow(
     clippy::unwrap_used,
@@ -46,7 +46,7 @@ struct Node {
 }
 
 impl Node {
-    /// A node that has looked at everything.
+    /// Creates a node after a full pass.
     fn real(desired: Desired) -> Self {
         let backend = Box::new(NftablesBackend::open(NftablesOptions::default()).unwrap());
         Self::begin(backend, Cleaner::new(Box::new(KernelFlows::default())), desired)
@@ -89,7 +89,7 @@ fn verdict(list: &[(&str, u16, u16)]) -> Verdict {
     if list.is_empty() { Verdict::Reject } else { forward(Masquerade::Always, list) }
 }
 
-/// A name server at a virtual address and a node port, of both families.
+/// Builds a name server at a virtual address and a node port, in both families.
 fn dns(list: &[(&str, u16, u16)]) -> Program {
     let (six, four): (Vec<_>, Vec<_>) = list.iter().copied().partition(|(ip, ..)| ip.contains(':'));
     program(
@@ -108,8 +108,8 @@ fn dns(list: &[(&str, u16, u16)]) -> Program {
 const A: [(&str, u16, u16); 2] = [("10.1.1.2", 8080, 1), ("fd01:1::2", 8080, 1)];
 const B: [(&str, u16, u16); 2] = [("10.1.2.2", 8080, 1), ("fd01:2::2", 8080, 1)];
 
-/// Clients that send from one port all the time, at a virtual address and a node port of both families, through: no
-/// Service yet, a, b, b and a, nothing, a, no Service.
+/// Clients that send from one port continuously, to a virtual address and a node port of both families,
+/// through: no Service, a, b, b and a, nothing, a, no Service.
 #[test]
 fn a_udp_client_that_keeps_its_port_follows_the_endpoints() {
     let topology = Topology::new("udp");
@@ -117,7 +117,7 @@ fn a_udp_client_that_keeps_its_port_follows_the_endpoints() {
         let mut node = Node::real(Desired::default());
         let ports = [("10.96.0.10", 53), ("192.0.2.1", 30053), ("fd00:96::10", 53), ("2001:db8::1", 30053)];
         let clients = ports.map(|(ip, port)| topology.client.udp(ip, port));
-        // Flows that begin before the Service is there, and are tracked on their way to nowhere.
+        // Flows that begin before the Service exists are tracked as untranslated.
         for client in &clients {
             let _nobody = client.ask(Duration::from_millis(300));
         }
@@ -142,7 +142,7 @@ fn a_udp_client_that_keeps_its_port_follows_the_endpoints() {
     });
 }
 
-/// A fresh agent does not know what happened while none ran; the flow of a client stayed on what is gone.
+/// A new agent detects a flow that became stale while no agent was running.
 #[test]
 fn a_restarted_agent_finds_the_flows_that_went_stale_meanwhile() {
     let topology = Topology::new("udprestart");
@@ -159,7 +159,7 @@ fn a_restarted_agent_finds_the_flows_that_went_stale_meanwhile() {
     });
 }
 
-/// What is looked for is one address then, which the kernel can be asked for; its filter for IPv6 addresses is not to be trusted.
+/// A single address, by which the kernel can filter the dump; its filter for IPv6 addresses is unreliable.
 #[test]
 fn a_udp_flow_of_a_service_with_a_single_frontend_follows_the_endpoints() {
     let topology = Topology::new("udpone");
@@ -196,7 +196,7 @@ fn udp_flows_through_a_range_of_ports_follow_the_endpoints() {
     });
 }
 
-/// A TCP server that says everything twice; its threads end with its connections.
+/// A TCP server that sends everything twice; its threads end with its connections.
 fn start_echo(namespace: &Namespace) {
     let listener = namespace.run(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, 7)).unwrap());
     thread::spawn(move || {
@@ -213,7 +213,7 @@ fn start_echo(namespace: &Namespace) {
     });
 }
 
-/// A connection of the client's.
+/// A client connection.
 struct Conversation(TcpStream);
 
 impl Conversation {
@@ -230,7 +230,7 @@ impl Conversation {
         conversation
     }
 
-    /// Whether an answer comes; panics when neither an answer nor an end does.
+    /// Returns true if a reply arrives; panics if neither a reply nor an end does.
     fn goes_on(&mut self) -> bool {
         let mut buffer = [0; 5];
         match self.0.write_all(b"hello").and_then(|()| self.0.read_exact(&mut buffer)) {
@@ -262,7 +262,7 @@ fn echo(removal: Removal, list: &[(&str, u16, u16)]) -> Program {
 const ECHO_A: (&str, u16, u16) = ("10.1.1.2", 7, 1);
 const ECHO_B: (&str, u16, u16) = ("10.1.2.2", 7, 1);
 
-/// The removal policy of TCP, in each way in which a target can go: replaced, the last one, with its Service.
+/// The TCP removal policy for each kind of target removal: replaced, the last one, with its Service.
 #[test]
 fn tcp_connections_to_a_target_that_goes_follow_the_removal_policy() {
     let topology = Topology::new("removal");
@@ -313,7 +313,7 @@ fn tcp_connections_to_a_target_that_goes_follow_the_removal_policy() {
     });
 }
 
-/// Connections that wait for their end outlive the agent; the next one gives them their time anew.
+/// Draining connections outlive the agent; the next one restarts their deadline.
 #[test]
 fn a_restarted_agent_drains_anew_and_resets_what_it_finds() {
     let topology = Topology::new("removalrestart");
@@ -335,7 +335,7 @@ fn a_restarted_agent_drains_anew_and_resets_what_it_finds() {
     });
 }
 
-/// Of others: a flow through the node to a port that is a node port here, and one to an address of nobody's.
+/// Foreign flows: one through the node to a port that is a node port here, and one to an unknown address.
 #[test]
 fn flows_that_are_not_ours_are_left_alone() {
     let topology = Topology::new("foreign");
@@ -363,7 +363,7 @@ fn flow(protocol: Protocol, to: &str, number: u16, target: &str, target_port: u1
     }
 }
 
-/// One walk for a batch of changes with work, none for a change without.
+/// One table dump for a batch of changes with work, none for a change without.
 #[test]
 fn the_table_is_walked_once_for_a_batch_and_not_at_all_without_need() {
     let flows = MemoryFlows::default();
@@ -406,7 +406,7 @@ fn a_walk_that_fails_is_tried_again_and_nothing_is_forgotten() {
     assert_eq!(node.cleaner.next_run(), None);
 }
 
-/// A single port within another Service's range, and a Service that takes over what another gives up.
+/// A single port within another Service's range, and a Service that takes over a frontend of another.
 #[test]
 fn a_flow_belongs_to_the_most_specific_frontend_and_to_its_owner_of_the_moment() {
     let flows = MemoryFlows::default();
@@ -434,7 +434,7 @@ fn a_flow_belongs_to_the_most_specific_frontend_and_to_its_owner_of_the_moment()
     node.set("range", one(range, &[("10.1.1.9", 55, 1)]));
     node.set("local", one(local, &[("10.1.1.9", 53, 1)]));
     assert_eq!(flows.flows(), [of_exact, of_external].into());
-    // `heir` takes what `exact` had, with the same target: the flow goes on.
+    // `heir` takes over the frontend of `exact` with the same target: the flow survives.
     node.desired.programs.remove(&key("exact"));
     set(&mut node.desired, "heir", one(exact, &[("10.1.1.1", 53, 1)]));
     node.pass(&only(&["exact", "heir"]), Depth::Changes);
@@ -443,7 +443,7 @@ fn a_flow_belongs_to_the_most_specific_frontend_and_to_its_owner_of_the_moment()
     assert_eq!(flows.flows(), [of_external].into());
 }
 
-/// A relay of another mode is no target that went away.
+/// A relay of another mode does not count as a removed target.
 #[test]
 fn tcp_connections_that_end_on_the_node_itself_are_not_taken_for_stale() {
     let flows = MemoryFlows::default();
@@ -455,7 +455,7 @@ fn tcp_connections_that_end_on_the_node_itself_are_not_taken_for_stale() {
     assert_eq!(flows.flows(), [relayed].into());
 }
 
-/// When relays take over, flows that go past them move to them, and those that do not already.
+/// Flows that bypass relays taking over are deleted, and those that do not are kept.
 #[test]
 fn connectionless_flows_move_to_relays_that_take_over() {
     let flows = MemoryFlows::default();
@@ -472,7 +472,8 @@ fn connectionless_flows_move_to_relays_that_take_over() {
     assert_eq!(flows.flows(), [relayed, connection, foreign].into());
 }
 
-/// As many flows as `TIDEGATE_TEST_FLOWS` says, 5000 without it → a reading counts every one; how long it took is printed.
+/// Input: as many flows as `TIDEGATE_TEST_FLOWS`, 5000 by default. Output: a reading counts every one; its
+/// duration is printed.
 #[test]
 fn a_reading_of_a_full_table_sees_every_flow() {
     let count: u32 = std::env::var("TIDEGATE_TEST_FLOWS").map_or(5_000, |text| text.parse().unwrap());

@@ -1,5 +1,5 @@
-//! However the frames of a feed fall into batches, turns, cuts and restarts, the kernel ends as if the last complete
-//! state had come at once.
+//! Regardless of the split of feed frames into batches, turns, cuts and restarts, the kernel ends as if the
+//! last complete state had arrived at once.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -39,7 +39,7 @@ enum Step {
     MasqueradeAll(bool),
     Synced,
     Turn,
-    /// The stream is cut; control resumes with what has changed since the last `synced`, or from the beginning.
+    /// The stream is cut; control resumes with the changes since the last `synced`, or with a full sync.
     Cut(StartMode),
     Restart,
     Disturb(u16),
@@ -62,7 +62,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What control says, and what of it is still on the way.
+/// State of control, and the part of it not delivered yet.
 #[derive(Default)]
 struct Truth {
     revision: u64,
@@ -226,7 +226,7 @@ proptest! {
         agent.turn(world.now, 0);
         prop_assert_eq!(world.kernel.contents(), at_once.contents());
 
-        // And both are what the model says, without any loop.
+        // Both equal the result of the model without a loop.
         let programs: BTreeMap<_, _> = world
             .truth
             .services

@@ -1,4 +1,4 @@
-//! What is counted is what went through: connections, packets, bytes and what is open, of TCP and UDP.
+//! Traffic counters match the traffic: connections, packets, bytes and open connections, TCP and UDP.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 

@@ -1,9 +1,10 @@
-//! Random Services, networks and connections: the oracle says what must become of each, a trace of the kernel read back says
-//! the same, a real kernel does it, and there is no difference; in every proxy mode. And where somebody has broken the
-//! kernel's part, the trace names the place and says what really happens.
+//! Random Services, networks and connections: the oracle, a trace of the kernel state and a real kernel agree
+//! on the fate of each connection, in every proxy mode. If the kernel state was damaged, the trace names the
+//! place and the actual fate.
 //!
-//! The seeds are fixed. `TIDEGATE_SOAK=1` draws others and more; a failure shrinks to a small state, which is printed.
-//! `DIFFERENTIAL_LANES=ipvs` chooses lanes. Lanes that need the second kernel run this same test in it.
+//! The seeds are fixed. `TIDEGATE_SOAK=1` uses other and more seeds; a failure shrinks to a small state,
+//! which is printed. `DIFFERENTIAL_LANES=ipvs` selects lanes. Lanes that need the second kernel run this same
+//! test in it.
 
 #![allow(
     clippy::unwrap_used,
@@ -44,17 +45,17 @@ use model::{primitives::net::IpFamily, wire::trace::Traced};
 use node_agent::dataplane::{Outcome, Scope};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-/// Connections judged at least, in each lane.
+/// Minimum number of connections checked per lane.
 const CASES_MIN: usize = 500;
-/// States drawn for each family, and connections made in each of them.
+/// Number of states per family, and of connections per state.
 const DRAWN: (u32, usize) = (13, 20);
-/// The same on the second kernel, where states are dear.
+/// The same on the second kernel, where states are expensive.
 const DRAWN_IN_GUEST: (u32, usize) = (6, 45);
-/// Steps towards a smaller failure; each is a pass and its connections.
+/// Maximum number of shrink steps; each is a pass with its connections.
 const SHRINKS_MAX: u32 = 60;
 
 const NAME: &str = "f053_f166_no_mode_differs_from_the_oracle_and_its_trace_in_random_states";
-/// The test of [`broken`] that needs the second kernel: it runs in the guest in which the mode is compared.
+/// Test in [`broken`] that needs the second kernel: it runs in the guest of the mode comparison.
 const BROKEN: &str =
     "broken::f166_a_virtual_server_or_destination_that_somebody_deleted_is_where_the_trace_differs";
 
@@ -64,7 +65,7 @@ fn f053_f166_no_mode_differs_from_the_oracle_and_its_trace_in_random_states() {
     let is_wanted =
         |lane: &Lane| wanted.as_ref().is_none_or(|names| names.split(',').any(|name| name == lane.name()));
     let mut lanes: Vec<_> = Lane::ALL.into_iter().filter(is_wanted).collect();
-    // The last one is begun first: those that take longest.
+    // The last one starts first: those that take longest.
     lanes.sort_by_key(|lane| (lane.in_guest(), *lane == Lane::Ipvs));
     if env::var_os("TIDEGATE_GUEST").is_some() {
         lanes.into_iter().for_each(judge_lane);
@@ -93,7 +94,7 @@ fn f053_f166_no_mode_differs_from_the_oracle_and_its_trace_in_random_states() {
     assert!(failed.is_empty(), "these lanes differ from the oracle, see above: {failed:?}");
 }
 
-/// Runs what needs the second kernel for IPVS, once for all tests of it.
+/// Runs the IPVS tests that need the second kernel, once for all of them.
 fn in_guest_ipvs() {
     static IS_GOOD: OnceLock<bool> = OnceLock::new();
     let run = || panic::catch_unwind(|| run_guest(Lane::Ipvs, &[NAME, BROKEN])).is_ok();
@@ -116,7 +117,7 @@ fn run_guest(lane: Lane, tests: &[&str]) {
     assert!(status.success(), "{}: the guest ended with {status}", lane.name());
 }
 
-/// Judges both families in one lane.
+/// Checks both families in one lane.
 fn judge_lane(lane: Lane) {
     let soak = env::var_os("TIDEGATE_SOAK").is_some();
     let (states, connections) = if lane.in_guest() { DRAWN_IN_GUEST } else { DRAWN };
@@ -155,10 +156,10 @@ fn judge_lane(lane: Lane) {
     assert!(total >= CASES_MIN, "{}: only {total} connections were judged", lane.name());
 }
 
-/// Programs a state and makes its connections; answers how many were judged, or the first that differs.
+/// Programs a state and makes its connections; returns the number checked, or the first difference.
 fn judge_state(bench: &mut Bench, drawn: &Drawn) -> Result<usize, String> {
     if bench.lane == Lane::Ipvs {
-        // What has connections would stay, and refuse new ones, into the next state.
+        // Targets with connections would stay into the next state, and reject new ones.
         bench.begin_anew();
     }
     bench.networks(&drawn.node, &drawn.workloads);
@@ -170,7 +171,7 @@ fn judge_state(bench: &mut Bench, drawn: &Drawn) -> Result<usize, String> {
     if let Some(error) = pass.failed {
         return Err(format!("the pass failed: {error:?}"));
     }
-    // Who asks for what another one has keeps the rest; who asks for what the mode cannot do has nothing.
+    // A Service in conflict keeps its other frontends; one with unsupported features is not programmed.
     for (service, outcome) in &pass.outcomes {
         if let Outcome::Failed { message, .. } = outcome
             && !message.contains("already taken")
@@ -190,7 +191,7 @@ fn judge_state(bench: &mut Bench, drawn: &Drawn) -> Result<usize, String> {
         }
         follow::compare(**ask, traced, &heard)?;
     }
-    // And once it is programmed, nothing is left to be written.
+    // After a pass, nothing is left to be written.
     let again = node::verified_writes(&bench.apply(&Scope::Everything));
     if again != 0 {
         return Err(format!("a second pass wrote {again} objects"));

@@ -1,4 +1,4 @@
-//! A real Docker engine on the node: its published ports and our Services side by side, whoever restarts.
+//! A real Docker engine on the node: its published ports and our Services coexist, regardless of restarts.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,12 +22,12 @@ use model::{
 use node_agent::dataplane::{self, BackendOptions, Desired, Scope};
 use support::{Namespace, docker::Docker, net::Topology, programs::*};
 
-/// What the names of our chains begin with.
+/// Prefix of our chain names.
 const OURS: &str = "TG-";
 
-/// In: a container with port 80 published as 8080, a Service to two workloads and one to the container.
-/// Out: all of them answer to clients, node and container before and after either side restarts; Docker's rules stay
-/// byte-identical, and its jumps and ours keep their order.
+/// Input: a container with port 80 published as 8080, a Service to two workloads and one to the container.
+/// Output: all of them respond to clients, node and container before and after either side restarts; Docker's
+/// rules stay byte-identical, and its jumps and ours keep their order.
 fn docker_beside_us(mode: ProxyMode, test: &str) -> Rules {
     let topology = Topology::new(test);
     let mut docker = Docker::start(&topology.node, test);
@@ -94,7 +94,7 @@ fn program(node: &Namespace, mode: ProxyMode, desired: &Desired) {
     });
 }
 
-/// Asks the published port without pause, from outside, while something is done.
+/// Connects to the published port from outside continuously during `work`.
 fn while_published_port_answers<T>(topology: &Topology, work: impl FnOnce() -> T) -> T {
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
@@ -124,7 +124,8 @@ fn while_published_port_answers<T>(topology: &Topology, work: impl FnOnce() -> T
     })
 }
 
-/// A Service to the workloads, at a cluster IP and a node port, and one to the container at its own port.
+/// Builds a Service to the workloads, at a cluster IP and a node port, and one to the container at its own
+/// port.
 fn services(container: &str) -> Desired {
     let workloads = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)];
     let frontends = [
@@ -135,13 +136,13 @@ fn services(container: &str) -> Desired {
     desired(vec![("outside", outside), ("inside", simple("10.96.0.2", &[(container, 80, 1)]))])
 }
 
-/// Docker's rule translates, and nobody masquerades: the container sees who asks.
+/// Docker's rule translates without masquerading: the container sees the client address.
 fn check_published_port(topology: &Topology, when: &str) {
     for (from, source) in [(&topology.client, "192.0.2.2"), (&topology.a, "10.1.1.2")] {
         let answer = from.ask_tcp("192.0.2.1", 8080).unwrap_or_else(|error| panic!("{when}: {error}"));
         assert_eq!((answer.name.as_str(), answer.source), ("container", address(source)), "{when}");
     }
-    // What the node itself sends passes OUTPUT.
+    // Packets of the node itself pass OUTPUT.
     assert_eq!(topology.node.ask_tcp("192.0.2.1", 8080).unwrap().name, "container", "{when}");
 }
 
@@ -164,13 +165,13 @@ fn check_everything(topology: &Topology, docker: &Docker, when: &str) {
     assert!(itself.starts_with("container "), "{when}: {itself}");
 }
 
-/// The iptables rules of both families, without counters. Built-in chains without rules that accept say nothing: the
-/// kernel makes and shows them once anybody looks at their table.
+/// The iptables rules of both families, without counters. Empty built-in chains with policy ACCEPT are
+/// omitted: the kernel creates them when their table is first read.
 #[derive(Debug, PartialEq, Eq)]
 struct Rules {
-    /// Without ours.
+    /// Rules except ours.
     of_docker: Vec<String>,
-    /// What the built-in chains of the nat table do with new connections, in their order, ours included.
+    /// Rules of the nat table's built-in chains in order, including ours.
     jumps: Vec<String>,
 }
 
@@ -185,7 +186,7 @@ impl Rules {
                 match line.get(..1) {
                     Some("*") => line.clone_into(&mut table),
                     Some(":") if !line.contains(" ACCEPT ") && !line.contains(OURS) => {
-                        // `:FORWARD DROP [12:345]` counts packets.
+                        // `:FORWARD DROP [12:345]` has packet counters.
                         let chain = line.split(" [").next().unwrap_or(line);
                         rules.of_docker.push(format!("{program} {table} {chain}"));
                     }

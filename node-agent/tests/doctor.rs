@@ -1,5 +1,5 @@
-//! `tidegate-agent doctor` on machines where things are odd: each is made for real in a network namespace, found, put right by
-//! the command that the finding names, and gone.
+//! `tidegate-agent doctor` on misconfigured machines: each problem is created in a network namespace, found,
+//! fixed with the command in the finding, and no longer reported.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
 
@@ -23,7 +23,7 @@ fn doctor(node: &Namespace, arguments: &[&str]) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// What is found in a mode.
+/// Returns the findings in a mode.
 fn look(node: &Namespace, mode: &str) -> Vec<Value> {
     let output = doctor(node, &["--mode", mode]);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -34,12 +34,12 @@ fn look(node: &Namespace, mode: &str) -> Vec<Value> {
     findings
 }
 
-/// The findings of a check that are not well.
+/// Returns the findings of a check that are not OK.
 fn odd(node: &Namespace, mode: &str, check: &str) -> Vec<Value> {
     odd_of(&look(node, mode), check)
 }
 
-/// Those of one look.
+/// The same from existing findings.
 fn odd_of(findings: &[Value], check: &str) -> Vec<Value> {
     let of_check: Vec<_> = findings.iter().filter(|finding| finding["check"] == check).cloned().collect();
     assert!(!of_check.is_empty(), "{check} is looked at");
@@ -48,7 +48,7 @@ fn odd_of(findings: &[Value], check: &str) -> Vec<Value> {
     odd
 }
 
-/// Runs what a finding says: all of it, or what it has in backticks.
+/// Runs the fix of a finding: the whole text, or its parts in backticks.
 fn put_right(node: &Namespace, finding: &Value) {
     let fix = finding["fix"].as_str().unwrap();
     let quoted: Vec<_> = fix.split('`').skip(1).step_by(2).collect();
@@ -58,12 +58,12 @@ fn put_right(node: &Namespace, finding: &Value) {
     }
 }
 
-/// Checks that a check finds so many, and nothing after each was put right.
+/// Asserts that a check has this number of findings, and none after each was fixed.
 fn is_put_right(node: &Namespace, mode: &str, check: &str, count: usize) {
     are_put_right(node, mode, &odd(node, mode, check), check, count);
 }
 
-/// The same, after a look.
+/// The same from existing findings.
 fn are_put_right(node: &Namespace, mode: &str, found: &[Value], check: &str, count: usize) {
     assert_eq!(found.len(), count, "{found:?}");
     for finding in found {
@@ -72,7 +72,7 @@ fn are_put_right(node: &Namespace, mode: &str, found: &[Value], check: &str, cou
     assert_eq!(odd(node, mode, check), Vec::<Value>::new(), "after {found:?}");
 }
 
-/// `--fix` does what is safe, and only when it was said; others find a sysctl by name and a command.
+/// `--fix` applies safe fixes only, and only on request; other sysctls are found by name and command.
 #[test]
 fn what_is_safe_is_put_right_when_somebody_says_so() {
     const CHECK: &str = "net.ipv4.ip_forward=1";
@@ -98,7 +98,7 @@ fn what_is_safe_is_put_right_when_somebody_says_so() {
     assert_eq!(odd(&node, "ipvs", "arp-flux"), Vec::<Value>::new());
 }
 
-/// A native table, and both flavours of iptables; the policy, and a rule at the end.
+/// A native table, and both flavors of iptables; the policy, and a final rule.
 #[test]
 fn rules_that_drop_what_is_forwarded_are_found_and_let_it_pass_after_their_fix() {
     const CHECK: &str = "forward-drop";
@@ -128,7 +128,7 @@ fn rules_that_drop_what_is_forwarded_are_found_and_let_it_pass_after_their_fix()
     assert_eq!(odd(&node, "nftables", "iptables-flavours"), Vec::<Value>::new());
 }
 
-/// The mark in the words of nft, of iptables and of routing.
+/// The mark in the syntax of nft, iptables and ip rule.
 #[test]
 fn rules_of_others_about_our_bits_of_the_mark_are_found() {
     const CHECK: &str = "mark-clash";
@@ -152,11 +152,12 @@ fn rules_of_others_about_our_bits_of_the_mark_are_found() {
     let other: Vec<Value> = serde_json::from_slice(&other.stdout).unwrap();
     let left: Vec<_> =
         other.iter().filter(|finding| finding["check"] == CHECK && finding["state"] != "Fine").collect();
-    // What takes the whole mark away takes every bit.
+    // Clearing the whole mark clears every bit.
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
-/// Its chains, its tables, its interface; a process of its name is broken, and the command fails.
+/// Chains, tables and the interface of kube-proxy; a running process of that name is an error, and the
+/// command fails.
 #[test]
 fn what_kube_proxy_left_is_found_and_removed_by_what_the_finding_says() {
     const CHECK: &str = "kube-proxy";
@@ -180,7 +181,7 @@ fn what_kube_proxy_left_is_found_and_removed_by_what_the_finding_says() {
     assert_eq!(odd(&node, "nftables", CHECK), Vec::<Value>::new());
 }
 
-/// Networks of two sizes; a bridge whose answers meet no rules.
+/// Networks with two MTUs; a bridge whose replies bypass the rules.
 #[test]
 fn sizes_of_packets_and_bridges_are_looked_at() {
     const CALLS: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
@@ -219,7 +220,7 @@ fn sizes_of_packets_and_bridges_are_looked_at() {
     assert_eq!(odd(&node, "nftables", "bridge-traffic"), Vec::<Value>::new());
 }
 
-/// A program that announces, by its name; a port, by its number. Those of other namespaces are not this machine's.
+/// An announcing program by its name; a port by its number. Other namespaces are not included.
 #[test]
 fn other_programs_that_announce_are_found_where_they_are() {
     const CHECK: &str = "other-announcer";
@@ -241,7 +242,7 @@ fn other_programs_that_announce_are_found_where_they_are() {
     assert_eq!(odd(&node, "nftables", CHECK), Vec::<Value>::new());
 }
 
-/// A process that has another program's name; ends when dropped.
+/// A process with another program's name, which ends when dropped.
 struct Impostor(Child);
 
 impl Impostor {
@@ -263,7 +264,7 @@ impl Drop for Impostor {
     }
 }
 
-/// `docs/doctor.md` has a row for every word that a finding can begin with.
+/// `docs/doctor.md` has a row for every check.
 #[test]
 fn every_check_is_explained_in_the_documentation() {
     use model::{kinds::node::ProxyMode, wire::doctor::CLOCK};

@@ -1,4 +1,5 @@
-//! Endpoints that drain: established connections finish whatever the removal policy says, until the deadline cuts them.
+//! Draining endpoints: established connections continue regardless of the removal policy until the deadline
+//! resets them.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 

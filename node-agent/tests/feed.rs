@@ -1,4 +1,4 @@
-//! The feed client against a stand-in of control that does what the real one never does.
+//! The feed client against a stand-in of control that misbehaves in ways the real one never does.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -73,7 +73,7 @@ impl Follower {
         timeout(PATIENCE, self.batches.recv()).await.expect("a batch comes").unwrap()
     }
 
-    /// A follower that holds 7-10, on its first stream.
+    /// Starts a follower that holds 7-10, on its first stream.
     async fn settled() -> (Self, Stream) {
         let mut follower = Self::start(StandIn::start().await, None);
         let stream = follower.control.accept().await;
@@ -83,7 +83,8 @@ impl Follower {
         (follower, stream)
     }
 
-    /// The stream that follows a bad one: it resumes from what is held, nothing of the bad one arrived, and it works.
+    /// Checks the stream after a bad one: it resumes from the held position, nothing of the bad one was
+    /// delivered, and it works.
     async fn recovers(mut self) {
         let stream = self.control.accept().await;
         assert_eq!(stream.resume.as_deref(), Some("7-10"));
@@ -152,7 +153,7 @@ async fn a_refused_registration_is_tried_again_and_the_node_is_not_known_before(
     follower.control.accept().await;
 }
 
-/// What is sent after a good state, and then left to the agent to leave.
+/// Sends bytes after a good state and waits until the agent disconnects.
 async fn leaves(bytes: Vec<u8>) {
     let (follower, stream) = Follower::settled().await;
     stream.send_bytes(bytes);

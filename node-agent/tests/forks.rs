@@ -1,4 +1,4 @@
-//! Which processes an endpoint change starts, counted by the kernel: the test has a process id namespace to itself.
+//! Processes started by an endpoint change, counted by the kernel in a separate PID namespace.
 
 #![allow(
     clippy::unwrap_used,
@@ -55,8 +55,8 @@ fn userspace_starts_no_process_for_an_endpoint_change() {
     });
 }
 
-/// The tools of iptables are its interface to the kernel. Their number follows the change: it does not depend on how
-/// many Services there are.
+/// iptables is programmed with its tools. Their number follows the change and is independent of the number of
+/// Services.
 #[test]
 fn f083_iptables_starts_a_bounded_number_of_processes_for_an_endpoint_change() {
     alone("f083_iptables_starts_a_bounded_number_of_processes_for_an_endpoint_change", || {
@@ -66,8 +66,8 @@ fn f083_iptables_starts_a_bounded_number_of_processes_for_an_endpoint_change() {
     });
 }
 
-/// How many processes and threads a hundred endpoint changes start, each verified. What looking out for others' changes
-/// starts between them is printed beside it: it follows time, not changes.
+/// Returns the number of processes and threads started by a hundred endpoint changes, each verified. The
+/// number started by drift checks in between is only printed: it follows time, not changes.
 fn started_by_changes(mode: ProxyMode) -> u64 {
     let namespace = Namespace::new(&format!("forks-{}-{}", mode.as_str(), outer_id()));
     namespace.run(|| {

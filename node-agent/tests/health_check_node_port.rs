@@ -1,4 +1,4 @@
-//! The health check node port, asked by real clients.
+//! The health check node port, probed by real clients.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ fn asking(number: u16, local_endpoints: u32) -> Program {
     Program { health_check, ..Program::default() }
 }
 
-/// The whole answer to a request, in lower case; an error when nobody listens.
+/// Returns the whole response to a request in lower case, or an error if the port is closed.
 fn ask(namespace: &Namespace, ip: &str, number: u16) -> std::io::Result<String> {
     let (name, address) = (namespace.name().to_owned(), SocketAddr::new(address(ip), number));
     let request = move || {
@@ -49,7 +49,7 @@ fn check(answer: &str, code: &str, body: &str, weight: &str) {
     assert!(answer.contains("content-type: application/json\r\n"), "{answer}");
 }
 
-/// Counts, no endpoints, an agent that cannot program, a Service that is gone; both families.
+/// Endpoint counts, no endpoints, an agent that cannot program, a deleted Service; both families.
 #[test]
 fn f039_the_port_says_whether_the_node_has_endpoints_and_can_be_programmed() {
     let topology = Topology::new("health");
@@ -83,7 +83,7 @@ fn f039_the_port_says_whether_the_node_has_endpoints_and_can_be_programmed() {
     });
 }
 
-/// The socket closes when the server's thread comes to it.
+/// The server thread closes the socket asynchronously.
 fn until_refused(topology: &Topology, number: u16) -> bool {
     let end = Instant::now() + WAIT;
     while Instant::now() < end {
@@ -108,7 +108,7 @@ fn the_port_answers_only_where_node_ports_do() {
         assert!(ask(&topology.client, "192.0.2.1", 32000).is_ok());
         assert!(ask(&topology.client, "2001:db8::1", 32000).is_ok());
         assert!(ask(&topology.client, "10.1.1.1", 32000).is_err());
-        // An address that comes later is found.
+        // A later address is detected.
         topology.node.ip(&["addr", "add", "192.0.2.77/24", "dev", "to-client"]);
         let next = ports.next_turn().unwrap();
         ports.turn(true, next);
@@ -116,7 +116,7 @@ fn the_port_answers_only_where_node_ports_do() {
     });
 }
 
-/// A program of the host has the port, and gives it up later; two Services claim one port.
+/// A host program has the port, and releases it later; two Services claim one port.
 #[test]
 fn a_port_that_is_taken_fails_that_service_alone_and_is_tried_again() {
     let topology = Topology::new("healthtaken");
@@ -146,7 +146,7 @@ fn a_port_that_is_taken_fails_that_service_alone_and_is_tried_again() {
     });
 }
 
-/// Clients that say nothing do not keep others from an answer.
+/// Silent clients do not block responses to others.
 #[test]
 fn silent_clients_do_not_stop_the_answers() {
     let topology = Topology::new("healthsilent");

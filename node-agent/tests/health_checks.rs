@@ -1,5 +1,5 @@
-//! The agent checks real endpoints in a namespace: what is well, what is broken in many ways, what flaps; and what it never
-//! connects to.
+//! Health checks of real endpoints in a namespace: healthy, failing in many ways, flapping; and addresses
+//! that are never probed.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -34,10 +34,10 @@ use support::{
     programs::{key, port},
 };
 
-/// How long a test waits for what must come.
+/// Timeout of an expected change.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A node that checks. All of 10.9.0.0/16 is its own, packets to 10.8.0.0/16 vanish, and there is no route to anything else.
+/// A probing node. All of 10.9.0.0/16 is local, packets to 10.8.0.0/16 vanish, and there is no other route.
 struct Node {
     namespace: Namespace,
     running: Running,
@@ -53,7 +53,7 @@ impl Node {
         for address in ["fd09::1/128", "fd00:ec2::254/128"] {
             namespace.ip(&["addr", "add", address, "dev", "lo", "nodad"]);
         }
-        // Without ARP, frames carry the address of their sender: the other end is not meant.
+        // Without ARP, frames have the sender's own MAC address as destination, so the other end drops them.
         namespace.ip(&["link", "add", "void", "type", "veth", "peer", "name", "void-end"]);
         namespace.ip(&["link", "set", "void-end", "up"]);
         namespace.ip(&["link", "set", "void", "arp", "off", "up"]);
@@ -65,7 +65,7 @@ impl Node {
         Self { namespace, running, tally }
     }
 
-    /// Checks the endpoints of a Service, or stops doing so.
+    /// Configures or removes the check of a Service's endpoints.
     fn set(&self, service: &str, check: Option<&Value>, endpoints: &[&str]) {
         let mut compiled = CompiledService::new(key(service));
         compiled.health_check = check.map(health_check).map(Box::new);
@@ -83,7 +83,7 @@ impl Node {
             .unwrap_or_default()
     }
 
-    /// Waits until what is shown of a Service satisfies a condition.
+    /// Waits until the reports of a Service satisfy a condition.
     fn until(&self, service: &str, condition: impl Fn(&[CheckReport]) -> bool) -> Vec<CheckReport> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -96,7 +96,7 @@ impl Node {
         }
     }
 
-    /// Waits until the endpoints of a Service are all in a state; answers what is said of the first.
+    /// Waits until all endpoints of a Service are in a state, and returns the message of the first.
     fn until_state(&self, service: &str, state: CheckState) -> String {
         let reports = self.until(service, |reports| {
             !reports.is_empty() && reports.iter().all(|report| report.state == state)
@@ -113,7 +113,7 @@ fn name() -> Name {
     Name::parse("n1").unwrap()
 }
 
-/// A check with what is said, and otherwise quick ones whose first answer decides.
+/// Builds a check with these fields and fast defaults, in which the first result decides.
 fn health_check(said: &Value) -> HealthCheck {
     let mut check = json!({"intervalMs": 100, "timeoutMs": 20_000, "rise": 1, "fall": 1});
     for (field, value) in said.as_object().unwrap() {
@@ -153,7 +153,7 @@ fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Good endpoints of every kind, in both families.
+/// Healthy endpoints of every kind, in both families.
 #[test]
 fn endpoints_that_answer_as_they_should_are_healthy() {
     let node = Node::new("hc-good");
@@ -200,7 +200,7 @@ fn endpoints_that_answer_as_they_should_are_healthy() {
             "answered 5 bytes",
         ),
         ("tcp", at(8007), json!({"type": "Tcp"}), "accepted the connection"),
-        // A port of the check, not that of the endpoint.
+        // A port of the check, different from that of the endpoint.
         ("other-port", at(9999), json!({"type": "Tcp", "port": 8007}), "accepted the connection"),
     ] {
         node.set(service, Some(&check), &[&endpoint]);
@@ -220,7 +220,7 @@ fn endpoints_that_answer_as_they_should_are_healthy() {
     assert_eq!(ports, [8007]);
 }
 
-/// Each way to be broken, with the words that a person reads.
+/// Each kind of failure, with its message.
 #[test]
 fn each_way_to_be_broken_is_unhealthy_and_said_in_words() {
     let node = Node::new("hc-bad");
@@ -254,7 +254,7 @@ fn each_way_to_be_broken_is_unhealthy_and_said_in_words() {
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
             hang(stream);
         }),
-        // One byte after another: each comes in time, the whole does not.
+        // One byte after another: each arrives in time, but not the whole response.
         Answering::tcp(&node.namespace, &at(8016), |_, mut stream| {
             let slowly = |byte: &u8| {
                 thread::sleep(Duration::from_millis(50));
@@ -325,7 +325,7 @@ fn each_way_to_be_broken_is_unhealthy_and_said_in_words() {
         node.set(service, Some(&check), &[&endpoint]);
         assert_eq!(node.until_state(service, CheckState::Unhealthy), words, "{service}");
     }
-    // How a connection ends that says nothing is a matter of the moment.
+    // The error of a connection closed without data depends on timing.
     node.set("closed", Some(&json!({"type": "Http"})), &[&at(8008)]);
     let words = node.until_state("closed", CheckState::Unhealthy);
     assert!(words.starts_with("the connection was "), "{words}");
@@ -338,7 +338,7 @@ fn each_way_to_be_broken_is_unhealthy_and_said_in_words() {
     }
 }
 
-/// `rise` and `fall` in a row decide, so what flaps faster changes nothing.
+/// `rise` and `fall` consecutive results decide, so faster flapping has no effect.
 #[test]
 fn an_endpoint_that_flaps_changes_only_after_enough_in_a_row() {
     let node = Node::new("hc-flaps");
@@ -376,7 +376,7 @@ fn an_endpoint_that_flaps_changes_only_after_enough_in_a_row() {
     println!("states after {hits:?} answers of {script}");
 }
 
-/// Bad answers do not count until the first good one.
+/// Failures do not count before the first success.
 #[test]
 fn an_endpoint_that_starts_slowly_is_pending_and_not_unhealthy() {
     let node = Node::new("hc-start");
@@ -391,7 +391,7 @@ fn an_endpoint_that_starts_slowly_is_pending_and_not_unhealthy() {
     assert_eq!(node.until_state("web", CheckState::Healthy), "answered 200 OK");
     assert!(server.hits() >= 6);
     assert_eq!(node.until_state("web", CheckState::Unhealthy), "answered 503 Service Unavailable");
-    // Another number of answers changes nothing of what is known.
+    // A changed threshold keeps the state.
     check["fall"] = json!(9);
     node.set("web", Some(&check), &["10.9.0.1:8001"]);
     let hits = server.hits();
@@ -399,7 +399,7 @@ fn an_endpoint_that_starts_slowly_is_pending_and_not_unhealthy() {
     assert_eq!(node.until_state("web", CheckState::Unhealthy), "answered 503 Service Unavailable");
 }
 
-/// Redirects to the cloud's secrets, to the node itself and elsewhere: servers wait at all of them and are never asked.
+/// Redirects to cloud metadata, to the node itself and elsewhere: the servers there are never contacted.
 #[test]
 fn redirects_are_answers_and_never_followed_and_a_host_header_leads_nowhere() {
     let node = Node::new("hc-redirect");
@@ -421,14 +421,14 @@ fn redirects_are_answers_and_never_followed_and_a_host_header_leads_nowhere() {
                 "",
             )
         });
-        // Redirects are good answers where nothing else is said.
+        // By default redirects count as success.
         let http = json!({"host": "169.254.169.254", "path": "//127.0.0.1/"});
         node.set("web", Some(&json!({"type": "Http", "http": http})), &[&endpoint]);
         node.until_state("web", CheckState::Healthy);
         until("an answer of each kind", || server.requests().len() >= codes.len());
         let request = server.requests()[0].clone();
         assert!(request.starts_with("get //127.0.0.1/ http/1.1\r\nhost: 169.254.169.254\r\n"), "{request}");
-        // What is asked for has to be in the answer of the endpoint, not in that of the target.
+        // The expected body must be in the response of the endpoint, not in that of the redirect target.
         let http = json!({"expectBody": "secret"});
         node.set("web", Some(&json!({"type": "Http", "http": http})), &[&endpoint]);
         let words = node.until_state("web", CheckState::Unhealthy);
@@ -437,7 +437,7 @@ fn redirects_are_answers_and_never_followed_and_a_host_header_leads_nowhere() {
     assert_eq!(targets.iter().map(Answering::hits).sum::<usize>(), 0);
 }
 
-/// Addresses at which no check knocks: servers listen at those that this machine can have, and nobody comes.
+/// Forbidden addresses: servers listen where this machine can have the address, and are never contacted.
 #[test]
 fn forbidden_addresses_are_blocked_at_connect_time_and_stay_pending_with_the_reason() {
     let node = Node::new("hc-ssrf");
@@ -448,7 +448,7 @@ fn forbidden_addresses_are_blocked_at_connect_time_and_stay_pending_with_the_rea
         .chain([Answering::udp(&node.namespace, "127.0.0.1:80", Some("pong"))])
         .collect();
     let good = Answering::tcp(&node.namespace, "10.9.0.1:80", |_, stream| drop(stream));
-    // Other ways to write the same, and addresses of many.
+    // Other notations of the same, and multicast and broadcast addresses.
     let others = ["0.0.0.0:80", "[::ffff:127.0.0.1]:80", "[::127.0.0.1]:80", "[::]:80", "224.0.0.1:80"];
     let far = ["255.255.255.255:80", "[fe80::1]:80", "[ff02::1]:80", "[64:ff9b::169.254.169.254]:80"];
     let all: Vec<_> = had.into_iter().chain(others).chain(far).collect();
@@ -467,7 +467,7 @@ fn forbidden_addresses_are_blocked_at_connect_time_and_stay_pending_with_the_rea
             assert!(report.message.starts_with("is not checked: the address is "), "{report:?}");
         }
     }
-    // Meanwhile others are checked again and again.
+    // Meanwhile other endpoints are still checked.
     node.set("good", Some(&types[0]), &["10.9.0.1:80"]);
     node.until_state("good", CheckState::Healthy);
     until("further checks", || good.hits() >= 3);
@@ -475,7 +475,7 @@ fn forbidden_addresses_are_blocked_at_connect_time_and_stay_pending_with_the_rea
     assert!(node.reports("bad").iter().all(|report| report.state == CheckState::Pending));
 }
 
-/// What is changed or taken away is so at once, also in the middle of a check.
+/// Changes and removals apply at once, even during a check.
 #[test]
 fn a_check_that_is_changed_or_taken_away_ends_at_once() {
     let node = Node::new("hc-change");
@@ -484,7 +484,7 @@ fn a_check_that_is_changed_or_taken_away_ends_at_once() {
     let both = ["10.9.0.1:8001", "10.9.0.1:8002"];
     let check = json!({"type": "Http", "intervalMs": 3_600_000, "timeoutMs": 3_600_000});
     node.set("web", Some(&check), &both);
-    // The first check may come a tenth of the interval later: that is not waited for.
+    // The first check may be delayed by a tenth of the interval, which is not waited for.
     node.set("web", Some(&json!({"type": "Http", "timeoutMs": 3_600_000})), &both);
     until("the first checks", || hanging.hits() >= 1);
     node.until("web", |reports| {
@@ -497,7 +497,7 @@ fn a_check_that_is_changed_or_taken_away_ends_at_once() {
 
     node.set("web", Some(&json!({"type": "Tcp"})), &both[..1]);
     node.until("web", |reports| reports.len() == 1);
-    // What was asked before it was taken away may still be on its way to the server.
+    // A request sent before the removal may still be on its way to the server.
     let further = |count| {
         let before = hanging.hits();
         until("further checks", || hanging.hits() >= before + count);
@@ -507,7 +507,7 @@ fn a_check_that_is_changed_or_taken_away_ends_at_once() {
     further(10);
     assert!(web.hits() <= settled + 2, "{} after {settled}", web.hits());
 
-    // An authority that cannot be read is no fault of the endpoint.
+    // An invalid CA is not a failure of the endpoint.
     node.set("web", Some(&json!({"type": "Https", "tls": {"ca": "nonsense"}})), &both);
     let words = node.until_state("web", CheckState::Pending);
     assert_eq!(words, "is not checked: the certificate authority holds no certificate");
@@ -516,7 +516,7 @@ fn a_check_that_is_changed_or_taken_away_ends_at_once() {
     assert!(node.running.shown.borrow().services.is_empty());
 }
 
-/// More endpoints that hang than may be asked at once leave room for those of others.
+/// More hanging endpoints than the concurrency limit leave capacity for those of others.
 #[test]
 fn a_service_whose_endpoints_all_hang_does_not_keep_others_from_being_checked() {
     let node = Node::new("hc-many");
@@ -534,8 +534,8 @@ fn a_service_whose_endpoints_all_hang_does_not_keep_others_from_being_checked() 
     until("nothing waits", || node.tally.health_checks_waiting.get() == 0);
 }
 
-/// A healthy endpoint that refuses so many connections of clients in a row is unhealthy at once, and healthy again when the
-/// checks say so; nothing of it where the Service does not want it.
+/// A healthy endpoint that refuses a number of client connections in a row is unhealthy at once, and healthy
+/// again by its checks; not if passive checks are disabled for the Service.
 #[test]
 fn f148_connections_that_clients_see_refused_count_at_once() {
     let node = Node::new("hc-passive");
@@ -558,7 +558,7 @@ fn f148_connections_that_clients_see_refused_count_at_once() {
     };
     let end = Instant::now() + PATIENCE;
     let fallen = loop {
-        // A reading that nobody has looked at yet is replaced by a later one.
+        // An unread sample is replaced by a later one.
         for in_a_row in [0, 3] {
             refuse(in_a_row);
             thread::sleep(Duration::from_millis(20));

@@ -1,5 +1,6 @@
-//! The listings of the founding documents, line by line, as the real tools print them after the backend has programmed
-//! a network namespace; and what is written for a change, as text. `UPDATE_GOLDEN=1` rewrites the files.
+//! Listings of the original requirements documents line by line, as printed by the real tools after the
+//! backend has programmed a network namespace; and the text written for a change. `UPDATE_GOLDEN=1` rewrites
+//! the files.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,7 +46,7 @@ fn flavours() -> [(Flavour, &'static str); 2] {
     [(Flavour::Nft, "nft"), (Flavour::Legacy, "legacy")]
 }
 
-/// The Service of document 002: a cluster IP, a load balancer address and a node port, three endpoints.
+/// Service of document 002: a cluster IP, a load balancer address and a node port, three endpoints.
 fn nginx() -> Desired {
     let endpoints = [("10.244.1.2", 80, 1), ("10.244.2.4", 80, 1), ("10.244.3.4", 80, 1)];
     let mut program = program(
@@ -63,7 +64,7 @@ fn nginx() -> Desired {
     desired
 }
 
-/// All sources outside a network are masqueraded.
+/// Masquerades all sources outside a network.
 fn outside_of(network: &str) -> Networks {
     let network: ipnet::IpNet = network.parse().unwrap();
     let halves = (1..=network.prefix_len()).map(|length| {
@@ -111,7 +112,8 @@ fn f088_f089_f090_f091_f092_f095_f096_f097_f098_f102_the_rules_of_document_002_a
         for line in DOCUMENT_002.lines().filter(|line| !line.is_empty()) {
             assert!(printed.contains(&line), "{word}: {line}\nis not in\n{saved}");
         }
-        // Chain by chain the order is that of the document, and what the document shows whole is whole.
+        // The order within each chain equals that of the document, and complete chains of the document are
+        // complete.
         for chain in
             ["SVC-4N57TFCL4MD7ZTDA", "FW-4N57TFCL4MD7ZTDA", "SEP-6QCC2MHJZP35QQAR", "NODEPORTS", "MARK-DROP"]
         {
@@ -150,7 +152,7 @@ fn f099_without_a_local_endpoint_the_chain_of_document_002_drops() {
     }
 }
 
-/// The Service of document 003, before and with its node port.
+/// Service of document 003, without and with its node port.
 fn nginx_service(with_node_port: bool) -> Desired {
     let endpoints = [("10.1.13.2", 80, 1), ("10.1.13.3", 80, 1), ("10.1.13.4", 80, 1)];
     let mut frontends =
@@ -192,7 +194,8 @@ Chain KUBE-NODEPORTS (1 references)
     0     0 KUBE-SVC-GKN7Y2BSGW4NJTYL  tcp  --  *      *       0.0.0.0/0            0.0.0.0/0            /* default/nginx-service: */ tcp dpt:30802
 ";
 
-/// The chains of a listing, line by line, without packet counters; the tool of today names protocols by number.
+/// Returns the chains of a listing line by line, without packet counters; the current tool prints protocols
+/// as numbers.
 fn chains(listing: &str) -> Vec<Vec<String>> {
     let words = |line: &str| {
         let words: Vec<_> = line.split_whitespace().collect();
@@ -219,7 +222,7 @@ fn f080_f093_f094_f098_f100_f102_the_listing_of_document_003_is_printed_chain_by
     for (flavour, word) in flavours() {
         let namespace = Namespace::new(&format!("gold3-{word}"));
         let tool = format!("iptables-{word}");
-        // Docker was there first.
+        // Docker was started first.
         namespace.exec(&[&tool, "-t", "nat", "-N", "DOCKER"]);
         let docker = ["-m", "addrtype", "--dst-type", "LOCAL", "-j", "DOCKER"];
         namespace.exec(&[&[tool.as_str(), "-t", "nat", "-A", "PREROUTING"], &docker[..]].concat());
@@ -233,7 +236,7 @@ fn f080_f093_f094_f098_f100_f102_the_listing_of_document_003_is_printed_chain_by
                 let mut found =
                     found.unwrap_or_else(|| panic!("{word}: no {} in\n{listing}", wanted[0])).clone();
                 if wanted[0].contains("KUBE-SERVICES") {
-                    // The document shows an excerpt of this one: its first and its last rule.
+                    // The document shows only the first and last rule of this one.
                     let last = found.pop().unwrap();
                     found.truncate(wanted.len() - 1);
                     found.push(last);

@@ -1,5 +1,5 @@
-//! What the iptables backend leaves in the kernel: nothing when nothing differs, repairs of what others did, and never a
-//! touch on what is not ours. Each test runs for every flavour that the kernel has, and all of them in the guest.
+//! Kernel state of the iptables backend: no writes without differences, repair of drift, and no changes of
+//! foreign rules. Each test runs for every flavor that the kernel supports, and all of them in the guest.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,7 +33,7 @@ use support::{
     programs::*,
 };
 
-/// Every kind of chain and line, in both families.
+/// Builds every kind of chain and line, in both families.
 fn everything() -> Desired {
     let (a, b) = (("10.1.1.2", 8080, 3), ("10.1.2.2", 8080, 1));
     let mut desired = desired(vec![
@@ -143,7 +143,7 @@ fn f078_whatever_somebody_else_changes_is_seen_and_repaired_exactly() {
     }
 }
 
-/// Whether a change is noticed: the legacy tables are not looked at every moment.
+/// Returns true if a change is detected: the legacy tables are polled at intervals.
 fn is_seen(backend: &mut IptablesBackend) -> bool {
     (0..200).any(|_| {
         thread::sleep(Duration::from_millis(50));
@@ -151,14 +151,14 @@ fn is_seen(backend: &mut IptablesBackend) -> bool {
     })
 }
 
-/// Chains are listed in the order of their making, which a repair may change.
+/// Chains are listed in creation order, which a repair may change.
 fn sorted(text: &str) -> Vec<String> {
     let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
     lines.sort();
     lines
 }
 
-/// Rules of Docker, of the kubelet and of a person, some of them with names that begin like ours.
+/// Rules of Docker, of the kubelet and of a user, some of them with names similar to ours.
 const FOREIGN: &str = "*nat
 :DOCKER - [0:0]
 :TG-MINE - [0:0]
@@ -263,7 +263,7 @@ fn f100_the_jump_to_services_stays_before_that_of_docker_also_when_docker_makes_
             for chain in ["PREROUTING", "OUTPUT"] {
                 assert_eq!(jumps(chain), ["TG-SERVICES", "DOCKER"]);
             }
-            // Docker takes its jumps away when it stops and makes them again when it starts.
+            // Docker deletes its jumps when it stops and creates them again when it starts.
             for verb in ["-D", "-A", "-D", "-I"] {
                 let line = format!("-t nat {verb} PREROUTING -m addrtype --dst-type LOCAL -j DOCKER");
                 iptables(&namespace, flavour, &line);
@@ -336,7 +336,7 @@ fn a_service_that_cannot_be_programmed_stops_no_other() {
             flagged.frontends.iter_mut().map(|(_, route)| route).for_each(|route| {
                 route.scheduler_flags.insert(SchedulerFlag::Port);
             });
-            // The tool does not take an endpoint of the other family.
+            // The tool rejects an endpoint of the other family.
             let mixed = simple("10.96.0.13", &[("fd01:1::2", 8080, 1)]);
             let long =
                 ServiceKey::try_from(format!("default/{}", vec!["n".repeat(60); 4].join("."))).unwrap();
@@ -440,11 +440,11 @@ fn the_flavour_that_holds_rules_is_chosen() {
             let mut chosen = IptablesBackend::open(&options).unwrap();
             assert_eq!(chosen.flavour(), flavour);
             verified(&chosen.apply(&everything(), &Scope::Everything));
-            // Somebody's more rules in the other flavour do not draw us away from our own.
+            // A larger number of foreign rules in the other flavor does not change our choice.
             let other = Flavour::ALL.into_iter().find(|other| *other != flavour).unwrap();
             restore(&namespace, other, "iptables", FOREIGN);
             assert_eq!(IptablesBackend::open(&options).unwrap().flavour(), flavour);
-            // What a former agent left in the other flavour goes with a cleanup.
+            // Rules of an earlier agent in the other flavor are removed by a cleanup.
             verified(&backend(other).apply(&everything(), &Scope::Everything));
             chosen.cleanup().unwrap();
             assert!(!saved(&namespace, other).contains("TG-SERVICES"));
@@ -470,7 +470,7 @@ fn marks_must_be_two_different_bits() {
     });
 }
 
-/// The lock is one file for the whole machine, so this is done in the guest, which has a `/run` of its own.
+/// The lock is one file per machine, so this runs in the guest, which has its own `/run`.
 #[test]
 fn while_another_tool_holds_the_lock_a_pass_fails_whole_and_the_next_one_makes_up_for_it() {
     if !is_guest() {
@@ -487,7 +487,7 @@ fn while_another_tool_holds_the_lock_a_pass_fails_whole_and_the_next_one_makes_u
         let failure = pass.failed.expect("a pass without the lock fails");
         assert_eq!(failure.source.kind(), std::io::ErrorKind::ResourceBusy, "{failure:?}");
         assert!(!saved(&namespace, Flavour::Legacy).contains("TG-"), "nothing is half there");
-        // One that waits gets it when the other lets go in time.
+        // A waiting tool gets the lock when it is released in time.
         thread::scope(|scope| {
             scope.spawn(|| {
                 thread::sleep(Duration::from_millis(500));

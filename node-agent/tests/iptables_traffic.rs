@@ -1,5 +1,5 @@
-//! Real connections through what the iptables backend programs: from the node, from workloads and from outside. Each
-//! test runs for every flavour that the kernel has, and some of them in the guest.
+//! Real connections through the rules of the iptables backend: from the node, from workloads and from
+//! outside. Each test runs for every flavor that the kernel supports, and some of them in the guest.
 
 #![allow(
     clippy::unwrap_used,
@@ -37,7 +37,7 @@ const BOTH4: [(&str, u16, u16); 2] = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 
 const BOTH6: [(&str, u16, u16); 2] = [("fd01:1::2", 8080, 1), ("fd01:2::2", 8080, 1)];
 const NODE: [&str; 6] = ["192.0.2.1", "10.1.1.1", "10.1.2.1", "2001:db8::1", "fd01:1::1", "fd01:2::1"];
 
-/// One Service with every kind of frontend: port 80 forwards, port 81 has no endpoint.
+/// Builds one Service with every kind of frontend: port 80 forwards, port 81 has no endpoint.
 fn web() -> Desired {
     let mut frontends = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -62,7 +62,7 @@ fn web() -> Desired {
     desired
 }
 
-/// A topology per flavour with the desired state programmed by a backend that is gone.
+/// Runs a check per flavor on a topology with the desired state programmed by a backend that was closed.
 fn each(test: &str, desired: &Desired, check: impl Fn(&Topology, Flavour)) {
     for flavour in flavours() {
         let topology = Topology::new(&format!("{test}{}", flavour.as_str()));
@@ -118,10 +118,11 @@ fn f060_over_10000_connections_each_of_four_endpoints_gets_a_quarter() {
             *counts.entry(answer.name).or_default() += 1;
         }
         println!("{}: {counts:?}", flavour.as_str());
-        // 2,500 ± 43 is one standard deviation; six of them make a chance failure less likely than one in 10^8.
+        // 2,500 ± 43 is one standard deviation; six of them make a chance failure less likely than one in
+        // 10^8.
         assert_eq!(counts.len(), 4);
         assert!(counts.values().all(|count| (2240..=2760).contains(count)), "{counts:?}");
-        // The counters of the endpoints' rules say the same.
+        // The counters of the endpoint rules match.
         let mut traffic = topology.node.run(|| named(flavour, Naming::Kube).traffic().unwrap());
         traffic.sort_by_key(|entry| entry.target);
         let counted: Vec<_> = traffic.iter().map(|entry| entry.connections).collect();
@@ -142,7 +143,8 @@ fn weights_divide_new_connections() {
     });
 }
 
-/// Off-cluster sources are replaced by the node's address and workloads keep theirs; a workload reaches itself.
+/// Off-cluster sources are replaced by the node's address and workloads keep theirs; a workload reaches
+/// itself.
 #[test]
 fn f088_f090_f092_f096_sources_are_masqueraded_when_the_program_says_so_and_only_then() {
     each("im", &web(), |topology, flavour| {
@@ -187,7 +189,7 @@ fn the_mark_bits_can_be_chosen() {
 #[test]
 fn ports_without_endpoints_and_undefined_ports_are_refused_at_once_and_host_daemons_are_not_reached() {
     each("ir", &web(), |topology, _| {
-        // The address is one of the node's own, where a daemon listens.
+        // The address is local to the node, where a daemon listens.
         topology.node.ip(&["addr", "add", "10.96.0.1/32", "dev", "lo"]);
         let _daemon = Server::start(&topology.node, "daemon", 22);
         for namespace in [&topology.client, &topology.a, &topology.node] {
@@ -198,7 +200,7 @@ fn ports_without_endpoints_and_undefined_ports_are_refused_at_once_and_host_daem
                 let tcp = namespace.ask_tcp(ip, port).unwrap_err();
                 assert_eq!(tcp.kind(), ErrorKind::ConnectionRefused, "TCP {place}: {tcp}");
                 let udp = namespace.udp(ip, port).ask(Duration::from_secs(3)).unwrap_err();
-                // On the node itself the packet is refused before it is sent.
+                // On the node itself the packet is rejected before it is sent.
                 let kinds = [ErrorKind::ConnectionRefused, ErrorKind::PermissionDenied];
                 assert!(kinds.contains(&udp.kind()), "UDP {place}: {udp}");
             }
@@ -239,7 +241,7 @@ fn f098_node_ports_answer_on_every_address_of_the_node_but_loopback() {
     });
 }
 
-/// A load balancer address with external policy Local: `here` are the endpoints on the node.
+/// Builds a load balancer address with external policy Local and these endpoints on the node.
 fn local(here: Verdict) -> Desired {
     let mut program = Program::default();
     let mut public = Route::new(Role::LoadBalancer, here);
@@ -277,7 +279,7 @@ fn f097_f099_with_local_policy_outside_meets_local_endpoints_unmasqueraded_or_si
             assert_eq!(names(topology.b.ask_tcp_often(ip, port, 40)), both);
             assert_eq!(names(topology.node.ask_tcp_often(ip, port, 40)), both);
         }
-        // F089: it was the mark that dropped them, and nothing left the node.
+        // F089: the packets were dropped by the mark, and none left the node.
         let tool = format!("iptables-{}", flavour.as_str());
         let listing = topology.node.exec(&[&tool, "-L", "TG-PROXY-FIREWALL", "-v", "-n", "-x"]);
         let dropped = listing.lines().last().unwrap().split_whitespace().next().unwrap();
@@ -333,7 +335,7 @@ fn a_client_stays_on_its_endpoint_until_that_goes() {
             let first = topology.client.ask_tcp("10.96.0.1", 80).unwrap().name;
             let all = topology.client.ask_tcp_often("10.96.0.1", 80, 40);
             assert!(all.iter().all(|answer| answer.name == first));
-            // Re-weighting and another agent move nobody.
+            // Changed weights and another agent move no client.
             let heavy = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1000)];
             let heavy = if first == "a" { heavy } else { [("10.1.1.2", 8080, 1000), ("10.1.2.2", 8080, 1)] };
             set(&mut state, "web", sticky(&heavy));
@@ -371,7 +373,7 @@ fn a_range_of_ports_keeps_the_port_and_one_port_in_it_can_be_another_services() 
     });
 }
 
-/// A host that forwards nothing by default forwards what Services translate, and its replies.
+/// A host with forward policy DROP forwards translated Service traffic and its replies.
 #[test]
 fn services_pass_a_host_whose_policy_is_not_to_forward() {
     for flavour in flavours() {

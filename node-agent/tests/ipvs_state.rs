@@ -1,4 +1,4 @@
-//! What the ipvs backend leaves in the kernel, as `ipvsadm`, `ipset`, `ip` and `iptables-save` show it.
+//! Kernel state of the ipvs backend, as listed by `ipvsadm`, `ipset`, `ip` and `iptables-save`.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ fn open(naming: Naming) -> IpvsBackend {
     IpvsBackend::open(&options(naming)).unwrap()
 }
 
-/// A namespace with one link that has addresses, as a node has.
+/// Creates a namespace with one interface with addresses, like a node.
 fn node(test: &str) -> Namespace {
     let node = Namespace::new(test);
     node.ip(&["link", "add", "eth0", "type", "veth", "peer", "name", "eth1"]);
@@ -39,7 +39,7 @@ fn node(test: &str) -> Namespace {
     node.ip(&["addr", "add", "2001:db8::1/64", "dev", "eth0", "nodad"]);
     node.ip(&["link", "set", "eth0", "up"]);
     node.ip(&["link", "set", "eth1", "up"]);
-    // The legacy tables are there from the first look at them.
+    // The legacy tables exist from the first access.
     for program in ["iptables-legacy", "ip6tables-legacy"] {
         node.exec(&[program, "-t", "nat", "-S"]);
         node.exec(&[program, "-S"]);
@@ -47,7 +47,7 @@ fn node(test: &str) -> Namespace {
     node
 }
 
-/// Everything in a namespace that the backend could change, line by line.
+/// Returns all kernel state that the backend could change, line by line.
 fn everything(node: &Namespace) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
     for command in [
@@ -60,10 +60,10 @@ fn everything(node: &Namespace) -> BTreeSet<String> {
         "sysctl net.ipv4.ip_forward net.ipv4.conf.all.arp_ignore net.ipv4.conf.all.arp_announce",
     ] {
         let listing = node.exec(&command.split(' ').collect::<Vec<_>>());
-        // Comments are dates, brackets are counters, and link-local addresses are the kernel's.
+        // Omits comments (dates), brackets (counters), and link-local addresses of the kernel.
         let lasting = listing.lines().filter(|line| !line.starts_with('#') && !line.contains("fe80::"));
         let program = command.split(' ').next().unwrap();
-        // A link that is made again has another index.
+        // A recreated interface has another index.
         let lasting = lasting.map(|line| line.split_once(": tidegate-ipvs").map_or(line, |(_, rest)| rest));
         lines.extend(lasting.map(|line| format!("{program} {}", line.split('[').next().unwrap().trim_end())));
     }
@@ -91,7 +91,7 @@ fn apply(backend: &mut IpvsBackend, desired: &Desired) -> u64 {
     verified(&backend.apply(desired, &Scope::Everything))
 }
 
-/// The three Services of the listing that everybody knows: the API server with affinity, and DNS.
+/// Three well-known Services: the API server with affinity, and DNS.
 fn known() -> Desired {
     let mut https = program(
         &["10.0.0.1"],
@@ -145,7 +145,7 @@ fn known_services() {
     assert!(link.contains("10.0.0.1/32") && link.contains("10.0.0.10/32"), "{link}");
 }
 
-/// A Service with every kind of frontend, and external policy Local at half of them.
+/// Builds a Service with every kind of frontend, half of them with external policy Local.
 fn every_kind() -> Desired {
     let list = [("10.1.1.2", 8080, 1)];
     let anywhere = |role| Route::new(role, forward(Masquerade::Always, &list));

@@ -40,7 +40,7 @@ fn apply(topology: &Topology, desired: &Desired) {
     topology.node.run(|| verified(&open().apply(desired, &Scope::Everything)));
 }
 
-/// One Service with every kind of frontend: port 80 forwards, port 81 has no endpoint.
+/// Builds one Service with every kind of frontend: port 80 forwards, port 81 has no endpoint.
 fn web() -> Desired {
     let mut frontends = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -125,7 +125,7 @@ fn every_source_is_masqueraded_when_all_are() {
 fn what_is_not_served_is_refused() {
     let topology = Topology::new("refuse");
     apply(&topology, &web());
-    // A daemon of the node that listens everywhere.
+    // A daemon of the node that listens on all addresses.
     let _daemon = Server::start(&topology.node, "daemon", 8080);
     let undefined =
         [("10.96.0.1", 81), ("fd96::1", 81), ("10.96.0.1", 8080), ("fd96::1", 8080), ("10.96.0.1", 30080)];
@@ -148,7 +148,8 @@ fn what_is_not_served_is_refused() {
     );
 }
 
-/// External policy Local: the endpoint on this node is a; port 82 has none here, port 83 refuses nobody but lists sources.
+/// External policy Local: the endpoint on this node is a; port 82 has none here, port 83 has one but source
+/// ranges.
 fn policies() -> Desired {
     let local = |elsewhere: Verdict| Route {
         from_workloads: forward(Masquerade::Never, &BOTH4),
@@ -238,7 +239,7 @@ fn rr_and_wrr_divide_exactly() {
     }
 }
 
-/// Echoes lines until the client leaves, beginning with its name; each connection has a thread of its own.
+/// Sends its name and echoes lines until the client closes; each connection has its own thread.
 fn hold(namespace: &Namespace, name: &'static str, port: u16) {
     let listener = namespace.run(|| TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], port))).unwrap());
     thread::spawn(move || {
@@ -257,7 +258,7 @@ fn hold(namespace: &Namespace, name: &'static str, port: u16) {
     });
 }
 
-/// A connection that stays, and who holds it.
+/// Opens a long-lived connection and returns its server name.
 fn connect(client: &Namespace, ip: &str, port: u16) -> (String, TcpStream) {
     let at = SocketAddr::new(address(ip), port);
     let mut stream = client.run(move || TcpStream::connect_timeout(&at, Duration::from_secs(5))).unwrap();
@@ -282,7 +283,7 @@ fn holding(test: &str, scheduler: &str, weights: [u16; 2]) -> Topology {
     topology
 }
 
-/// Who holds each of so many connections that stay.
+/// Returns the server names of this number of long-lived connections.
 fn trace(topology: &Topology, connections: usize) -> (String, Vec<TcpStream>) {
     (0..connections).map(|_| connect(&topology.client, "10.96.0.1", 80)).unzip()
 }
@@ -295,7 +296,7 @@ fn lc_and_wlc_choose_the_least_busy() {
     for (name, stream) in names.chars().zip(streams) {
         by_name.entry(name).or_default().push(stream);
     }
-    // All of b's connections end; the next three are for b. Closed ones weigh 1 where active ones weigh 256.
+    // All of b's connections end; the next three go to b. Closed ones weigh 1, active ones 256.
     drop(by_name.remove(&'b'));
     thread::sleep(Duration::from_millis(300));
     let (names, _streams) = trace(&topology, 2);
@@ -306,7 +307,8 @@ fn lc_and_wlc_choose_the_least_busy() {
     assert_eq!(names.matches('a').count(), 6, "{names}");
 }
 
-/// sed: the least (active + 1) / weight; nq: an idle one first, then as sed. The weights leave no ties in the trace.
+/// sed: the least (active + 1) / weight; nq: an idle one first, then like sed. The weights avoid ties in the
+/// trace.
 fn sed_and_nq_follow_their_formulas() {
     let topology = holding("sed", "sed", [5, 2]);
     let (names, _streams) = trace(&topology, 5);
@@ -429,20 +431,20 @@ fn targets_go_with_their_last_connection() {
         }
         backend.upkeep().unwrap();
         assert_eq!(destinations(&topology.node), waiting);
-        // A fresh process knows what waits, and writes nothing.
+        // A new process recognizes draining destinations and writes nothing.
         let mut fresh = open();
         let pass = fresh.apply(&with_removal(&both[1..], Removal::Keep), &Scope::Everything);
         assert_eq!(verified(&pass), 0);
         fresh.upkeep().unwrap();
         assert!(echoes(&mut stream));
-        // It comes back, and goes again with a deadline that is over at once.
+        // The destination comes back, and is removed again with an immediate deadline.
         verified(&fresh.apply(&with_removal(&both, Removal::Keep), &Scope::Everything));
         assert_eq!(destinations(&topology.node), ["10.1.1.2:9090 weight 1", "10.1.2.2:9090 weight 1"]);
         assert!(echoes(&mut stream));
         verified(&fresh.apply(&with_removal(&both[1..], Removal::Drain(0)), &Scope::Everything));
         assert_eq!(destinations(&topology.node), ["10.1.2.2:9090 weight 1"]);
         assert!(!echoes(&mut stream), "it was cut");
-        // The whole Service goes: its last connection keeps the virtual server.
+        // The whole Service is removed: its last connection keeps the virtual server.
         let (_, mut last) = connect(&topology.client, "10.96.0.1", 80);
         verified(&fresh.apply(&Desired::default(), &Scope::Everything));
         assert_eq!(destinations(&topology.node), ["10.1.2.2:9090 weight 0"]);
@@ -465,7 +467,7 @@ fn a_long_transfer_survives_changes_and_restart() {
         for _ in 0..100 {
             assert!(echoes(&mut stream));
         }
-        // Each time a fresh backend, as after a restart of the agent.
+        // A new backend each time, as after a restart of the agent.
         apply(&topology, &desired(vec![("web", with("rr", &list))]));
         assert!(echoes(&mut stream), "after {list:?}");
     }

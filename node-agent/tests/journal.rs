@@ -1,4 +1,4 @@
-//! The saved state: whatever happens to the file, what is loaded is a state that control once said, or nothing.
+//! Saved state: after any damage of the file, the loaded state is one that control has sent, or none.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -20,7 +20,7 @@ use node_agent::{
 };
 use support::{dir::StateDir, states::*};
 
-/// A journal with the state that was appended to it.
+/// A journal with the state appended to it.
 struct Recorder {
     journal: Journal,
     state: State,
@@ -33,7 +33,7 @@ impl Recorder {
         Self { journal, state, now: Instant::now() }
     }
 
-    /// Takes a batch as the loop does; answers the growth of the file in bytes.
+    /// Applies a batch like the loop and returns the growth of the file in bytes.
     fn take(&mut self, batch: Batch) -> u64 {
         let (previous, before) = (self.state.position(), self.journal.bytes());
         let touched = self.state.apply(batch).unwrap();
@@ -42,7 +42,7 @@ impl Recorder {
     }
 }
 
-/// The state holds keys of sessions: nobody else reads it, also where an earlier version let others.
+/// The state contains session keys: only its owner can read it, even if an earlier version was less strict.
 #[test]
 fn the_saved_state_is_its_owners_alone() {
     use std::os::unix::fs::PermissionsExt;
@@ -60,7 +60,7 @@ fn the_saved_state_is_its_owners_alone() {
     assert_eq!(mode(), 0o600, "also after a rewrite");
 }
 
-/// Every kind of change, one after the other.
+/// Returns every kind of change, one after another.
 fn batches() -> Vec<Batch> {
     let mut settings = delta("7-13", vec![service(3, 0, 13)]);
     settings.network = Some(network(&["10.244.0.0/16", "fd00:1::/64"]));
@@ -78,7 +78,8 @@ fn batches() -> Vec<Batch> {
     ]
 }
 
-/// The file after these batches, and the states at its batch boundaries with their offsets, the empty one first.
+/// Returns the file after these batches, and the states at its batch boundaries with their offsets, the empty
+/// one first.
 fn recorded(dir: &StateDir) -> (Vec<u8>, Vec<(usize, State)>) {
     let mut recorder = Recorder::open(dir);
     let mut boundaries = vec![(0, State::default())];
@@ -122,7 +123,8 @@ fn a_journal_goes_on_after_a_torn_tail() {
     }
 }
 
-/// Every bit of the file, flipped: the state is one of a boundary, or nothing with the file kept aside for people.
+/// With any single bit of the file flipped, the state is one of a boundary, or none and the file is kept
+/// aside for analysis.
 #[test]
 fn a_flipped_bit_never_makes_a_state_that_control_did_not_say() {
     let dir = StateDir::new("journal-flip");
@@ -203,7 +205,7 @@ fn one_change_writes_the_same_few_hundred_bytes_at_5_and_at_5000_services() {
     assert_eq!(small, growth(5000));
 }
 
-/// 4,000 changes of some 10 KB each, against a file that starts with 20 KB.
+/// 4,000 changes of about 10 KB each, on a file that starts with 20 KB.
 #[test]
 fn compaction_keeps_the_state_and_bounds_the_file() {
     let dir = StateDir::new("journal-compact");
@@ -219,7 +221,7 @@ fn compaction_keeps_the_state_and_bounds_the_file() {
         shrunk += u32::from(recorder.journal.bytes() < before);
         largest = largest.max(fs::metadata(dir.journal_path()).unwrap().len());
         if recorder.journal.bytes() > 2 * base + (1 << 20) {
-            // The rewrite runs beside the loop; here the loop has no kernel to be busy with.
+            // The rewrite runs concurrently; here the loop has no kernel work to do meanwhile.
             std::thread::sleep(Duration::from_micros(200));
         }
     }
@@ -231,7 +233,7 @@ fn compaction_keeps_the_state_and_bounds_the_file() {
     assert_eq!(dir.open().1, wanted);
 }
 
-/// What is appended while the rewrite runs is in both files.
+/// Changes appended during a rewrite are in both files.
 #[test]
 fn changes_during_a_rewrite_are_kept_whether_it_is_taken_over_or_not() {
     for is_taken_over in [true, false] {
@@ -256,7 +258,7 @@ fn changes_during_a_rewrite_are_kept_whether_it_is_taken_over_or_not() {
         drop(recorder);
         let (journal, state) = dir.open();
         assert_eq!(state, wanted);
-        // However many changes went by before the rewrite began, it holds fewer than the file that it replaces.
+        // Regardless of the changes before the rewrite began, it holds fewer than the file that it replaces.
         assert_eq!(journal.bytes() < before, is_taken_over, "{} bytes, {before} before", journal.bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! Interfaces are followed as the kernel tells of them.
+//! Tracking of network interfaces by kernel notifications.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -16,7 +16,7 @@ use tokio::{
     sync::watch,
 };
 
-/// A follower in a namespace of its own, on a runtime that runs when `look` does.
+/// Starts a follower in a namespace, on a runtime that runs during `look`.
 fn follow(namespace: &Namespace, threads: Option<usize>) -> (Runtime, watch::Receiver<Links>) {
     namespace.run(|| {
         let runtime = match threads {
@@ -37,7 +37,7 @@ fn named(links: &watch::Receiver<Links>, name: &str) -> Option<Link> {
     links.borrow().by_index.values().find(|link| link.name == name).cloned()
 }
 
-/// What was there at the start, and then every change, without asking again.
+/// The initial list, and then every change without polling.
 #[test]
 fn links_are_followed_through_their_lives() {
     let namespace = Namespace::new("links");
@@ -77,7 +77,7 @@ fn links_are_followed_through_their_lives() {
     eventually("gone", || named(&links, "w0").is_none() && named(&links, "v1").is_none());
 }
 
-/// The facts that control hears follow; a network without neighbours to ask is none to announce on.
+/// The reported facts follow; a network without neighbors is not available for announcements.
 #[test]
 fn networks_to_announce_on_are_those_of_interfaces_with_neighbours() {
     let namespace = Namespace::new("linkfacts");
@@ -95,7 +95,7 @@ fn networks_to_announce_on_are_those_of_interfaces_with_neighbours() {
     assert!(facts::of(&links.borrow()).addresses.contains(&"192.0.2.1".parse().unwrap()));
 }
 
-/// More events than the kernel keeps for a reader that does not read: the list is made anew, and is right.
+/// After more events than the socket buffer holds, the list is read again.
 #[test]
 fn lost_events_are_made_up_for_by_a_new_list() {
     let namespace = Namespace::new("linkslost");

@@ -1,4 +1,4 @@
-//! An agent whose log nobody reads any more, as when a log collector is restarted.
+//! An agent whose log pipe is no longer read, as during a restart of a log collector.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-/// The agent has no state and no control server, so it writes nothing to the kernel; SIGTERM ends it all the same.
+/// The agent has no state and no control server, so it writes nothing to the kernel; SIGTERM still ends it.
 #[test]
 fn an_agent_whose_log_nobody_reads_ends_in_order() {
     let dir = std::env::temp_dir().join(format!("tidegate-log-reader-{}", std::process::id()));

@@ -1,4 +1,4 @@
-//! The programs that measure keep working. What they find is printed, not judged.
+//! Smoke test of the measurement programs. Their results are printed, not judged.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ fn f058_throughput_and_latency_of_each_mode_are_measured_on_the_same_box() {
     check(costs);
 }
 
-/// The second kernel has one processor and slow system calls: its figures compare with each other only.
+/// The second kernel has one CPU and slow system calls: its results are only comparable with each other.
 #[test]
 fn f058_f064_ipvs_sets_up_connections_among_10000_services_as_among_10() {
     in_guest("f058_f064_ipvs_sets_up_connections_among_10000_services_as_among_10", || {
@@ -38,7 +38,7 @@ fn f058_f064_ipvs_sets_up_connections_among_10000_services_as_among_10() {
     });
 }
 
-/// Every figure was measured.
+/// Asserts that every value was measured.
 fn check(costs: Vec<Cost>) {
     for Cost { way, connections_per_second, latency_median, latency_p99, bytes_per_second } in costs {
         assert!(connections_per_second.figure > 0.0 && connections_per_second.share > 0.0, "{way:?}");

@@ -1,4 +1,4 @@
-//! A running node changes its proxy mode: the loop against kernels in memory, one for each mode.
+//! Proxy mode change of a running node: the agent loop with in-memory kernels, one per mode.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -54,7 +54,7 @@ impl Node {
         self.take(delta(&format!("7-{}", self.revision), services));
     }
 
-    /// Tells the node its mode.
+    /// Sets the mode of the node.
     fn ask(&mut self, mode: Option<ProxyMode>) {
         self.ask_with(mode, ProxyOptions::default());
     }
@@ -84,7 +84,7 @@ impl Node {
         &self.kernels.by_mode[&mode]
     }
 
-    /// How many Services each mode's kernel holds.
+    /// Returns the number of Services in each mode's kernel.
     fn held(&self) -> Vec<usize> {
         self.kernels.by_mode.values().map(|kernel| kernel.contents().programs.len()).collect()
     }
@@ -101,7 +101,8 @@ fn running(test: &str, modes: &[ProxyMode]) -> (StateDir, Node) {
     (dir, node)
 }
 
-/// F013, F053: the new mode holds everything before the old one goes, which takes as long as its connections last.
+/// F013, F053: the new mode holds everything before the old one leaves, which takes as long as its
+/// connections last.
 #[test]
 fn f013_f053_the_old_mode_leaves_only_after_the_new_one_holds_everything() {
     let (_dir, mut node) = running("order", &[NFTABLES, IPTABLES]);
@@ -120,7 +121,7 @@ fn f013_f053_the_old_mode_leaves_only_after_the_new_one_holds_everything() {
     assert_eq!(status.verified, Some(position("7-12")));
     assert_eq!(node.reasons(), [EventReason::ModeChanged]);
     assert_eq!(status.events[0].message, "iptables has taken over from nftables");
-    // The agent's own mode counts when the Node names none.
+    // The agent's own mode applies if the Node names none.
     node.ask(None);
     assert_eq!(node.status().mode, NFTABLES);
     node.pass_time(2);
@@ -128,7 +129,7 @@ fn f013_f053_the_old_mode_leaves_only_after_the_new_one_holds_everything() {
     assert_eq!(node.tally.mode_changes.get(), 2);
 }
 
-/// The mode is not to be had, then refuses as a whole, then refuses one Service, then works.
+/// The mode is unavailable, then fails as a whole, then fails for one Service, then works.
 #[test]
 fn a_mode_that_fails_leaves_the_old_one_and_is_tried_again() {
     let (_dir, mut node) = running("fails", &[NFTABLES, IPTABLES]);
@@ -166,7 +167,7 @@ fn a_mode_that_the_machine_lacks_is_said_and_given_up_when_nobody_asks_any_more(
     assert_eq!(node.tally.mode_change_failures.get(), failures, "nothing is tried any more");
 }
 
-/// A Service that the old mode refuses as well does not hold the node there.
+/// A Service that the old mode rejects as well does not block the change.
 #[test]
 fn a_service_that_failed_before_does_not_stop_the_change() {
     let (_dir, mut node) = running("bad", &[NFTABLES, IPTABLES]);
@@ -179,7 +180,7 @@ fn a_service_that_failed_before_does_not_stop_the_change() {
     assert_eq!(node.status().failures_total, 1);
 }
 
-/// There and back while the first is still leaving: its kernel objects are the new one's again, and stay.
+/// There and back while the first mode is still leaving: its kernel objects are adopted and stay.
 #[test]
 fn a_mode_that_comes_back_while_it_leaves_keeps_its_rules() {
     let (_dir, mut node) = running("back", &[NFTABLES, IPTABLES]);
@@ -210,7 +211,7 @@ fn a_restart_runs_the_mode_of_the_node_and_writes_nothing() {
     }
 }
 
-/// Killed when both modes held everything: the mode that is not asked for leaves after the first good pass.
+/// Killed while both modes held everything: the unwanted mode leaves after the first successful pass.
 #[test]
 fn what_a_killed_agent_left_of_another_mode_is_removed() {
     let (dir, mut node) = running("killed", &[NFTABLES, IPTABLES]);
@@ -230,7 +231,7 @@ fn what_a_killed_agent_left_of_another_mode_is_removed() {
     assert!(node.reasons().contains(&EventReason::LeftoversRemoved), "{:?}", node.reasons());
 }
 
-/// The machine has lost what the Node's mode needs: the agent's own mode runs, and it is said.
+/// The machine no longer supports the Node's mode: the agent's own mode runs, with a warning.
 #[test]
 fn an_agent_whose_mode_cannot_be_opened_at_start_falls_back_to_its_own() {
     let (dir, mut node) = running("fallback", &[NFTABLES, IPTABLES]);
@@ -248,7 +249,7 @@ fn an_agent_whose_mode_cannot_be_opened_at_start_falls_back_to_its_own() {
     assert_eq!(node.status().mode, IPTABLES);
 }
 
-/// Another mark in the same mode: one table, taken over in place and never removed.
+/// Another mark in the same mode: one table, changed in place and never removed.
 #[test]
 fn another_option_of_the_same_mode_is_taken_over_in_place() {
     let (_dir, mut node) = running("option", &[NFTABLES]);
@@ -258,7 +259,7 @@ fn another_option_of_the_same_mode_is_taken_over_in_place() {
     assert_eq!(message, "nftables, mark 0x100000 has taken over from nftables");
     node.pass_time(5);
     assert_eq!(node.held(), [3], "what both share is not removed with the old one");
-    // What makes no difference in this mode changes nothing.
+    // An option without effect in this mode changes nothing.
     let proxy = ProxyOptions { masquerade_bit: Some(20), strict_arp: false, ..ProxyOptions::default() };
     node.ask_with(None, proxy);
     assert_eq!(node.tally.mode_changes.get(), 1);

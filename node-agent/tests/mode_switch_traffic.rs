@@ -1,5 +1,5 @@
-//! A running node changes its proxy mode while clients connect: the whole loop with real kernels, one mode after the
-//! other.
+//! Proxy mode change of a running node under client traffic: the whole loop with real kernels, one mode after
+//! another.
 
 #![allow(
     clippy::unwrap_used,
@@ -41,7 +41,7 @@ use node_agent::{
 };
 use support::{Namespace, enter, net::Topology, process::Home, programs::*, states::*};
 
-/// The other kernel has one processor, and its system calls are slow.
+/// The second kernel has one CPU and slow system calls.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn is_guest() -> bool {
@@ -78,7 +78,7 @@ impl Node {
         self.agent.turn(Instant::now(), 0);
     }
 
-    /// Runs the loop until something is true.
+    /// Runs the loop until a condition holds.
     fn until(&mut self, what: &str, mut is_true: impl FnMut(&mut Self) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !is_true(self) {
@@ -111,7 +111,8 @@ impl Node {
     }
 }
 
-/// A Service at a virtual address and a node port, TCP, with the long-lived echo beside the short answers.
+/// Builds a Service at a virtual address and a node port, TCP, with a long-lived echo port next to the
+/// short-lived one.
 fn web() -> CompiledService {
     let endpoint = |ip: &str, number| CompiledEndpoint {
         address: address(ip),
@@ -157,7 +158,7 @@ fn start_echo(namespace: &Namespace) {
     });
 }
 
-/// A transfer that never ends; every byte comes back.
+/// An endless transfer in which every byte comes back.
 struct Transfer(TcpStream);
 
 impl Transfer {
@@ -187,7 +188,7 @@ impl Transfer {
     }
 }
 
-/// Modes that are built and that this machine has. The modes of the guest are tested there.
+/// Returns the modes that this machine supports. The modes of the guest are tested there.
 fn modes() -> Vec<ProxyMode> {
     let mut modes = Vec::new();
     for mode in ProxyMode::ALL.iter().copied() {
@@ -199,7 +200,7 @@ fn modes() -> Vec<ProxyMode> {
     modes
 }
 
-/// Connects all the time through a virtual address or a node port, and counts.
+/// Connects continuously through a virtual address or a node port, and counts.
 fn connect_until(
     stop: &AtomicBool,
     client: &Namespace,
@@ -229,8 +230,8 @@ fn connect_until(
     failures
 }
 
-/// F013, F053: through every mode that is here and back, and through other options of the same mode, no new connection
-/// fails and the transfers that began before go on to the end.
+/// F013, F053: through every supported mode and back, and through other options of the same mode, no new
+/// connection fails and earlier transfers continue to the end.
 #[test]
 fn f013_f053_changes_of_mode_and_options_lose_no_connection() {
     let modes = modes();
@@ -238,7 +239,7 @@ fn f013_f053_changes_of_mode_and_options_lose_no_connection() {
     change_through(&modes, Naming::Kube, "switch");
 }
 
-/// F013, F053: the same between the modes of the other kernel.
+/// F013, F053: the same between the modes of the second kernel.
 #[test]
 fn f013_f053_changes_between_iptables_and_ipvs_lose_no_connection() {
     if is_guest() {
@@ -253,7 +254,7 @@ fn f013_f053_changes_between_iptables_and_ipvs_lose_no_connection() {
     assert!(status.success(), "in the guest");
 }
 
-/// Changes through modes and back, each with other options; clients connect all the time.
+/// Changes through modes and back, each with other options, while clients connect continuously.
 fn change_through(modes: &[ProxyMode], other_naming: Naming, test: &str) {
     let topology = Topology::new(test);
     start_echo(&topology.a);
@@ -275,7 +276,8 @@ fn change_through(modes: &[ProxyMode], other_naming: Naming, test: &str) {
             ProxyMode::Nftables | ProxyMode::Ipvs | ProxyMode::Userspace => &["TG-", "KUBE-", "-userspace"],
         };
         if is_guest() {
-            // IPVS remembers a closed connection for two minutes, and the mode stays as long: too long to wait for.
+            // IPVS remembers a closed connection for two minutes, and the mode stays as long, which is too
+            // long for the test.
             for mode in modes {
                 dataplane::open(*mode, &BackendOptions::default()).unwrap().cleanup().unwrap();
             }
@@ -329,7 +331,7 @@ fn change_while_clients_connect(
     })
 }
 
-/// Lets the clients go also when the test fails.
+/// Stops the clients even if the test fails.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -338,7 +340,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// What the kernel holds that could be ours. The tools of iptables make their empty tables when they look into them.
+/// Returns the kernel state that could be ours. The iptables tools create their empty tables on read access.
 fn rules(node: &Namespace) -> Vec<String> {
     let listings: &[&[&str]] = if is_guest() {
         &[
@@ -356,8 +358,8 @@ fn rules(node: &Namespace) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// In each mode: an agent that is started anew finds everything right and writes nothing, and a long transfer does not
-/// notice, in userspace mode because the relay is a process of its own.
+/// In each mode a restarted agent finds everything in place and writes nothing, and a long transfer survives,
+/// in userspace mode because the relay is a separate process.
 #[test]
 fn a_restart_in_any_mode_writes_nothing_and_a_long_transfer_goes_on() {
     let topology = Topology::new("restart");

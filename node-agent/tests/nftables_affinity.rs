@@ -1,4 +1,4 @@
-//! Clients stay on their endpoint: by remembering, and by hashing.
+//! Session affinity by stored state and by hashing.
 
 #![allow(
     clippy::unwrap_used,
@@ -39,7 +39,8 @@ const FRONTENDS: [(&str, u16); 6] = [
     ("fd96::2", 8080),
 ];
 
-/// Endpoints `a` and `b` with weights, at a virtual address, a node port and a range of ports, in both families.
+/// Builds endpoints `a` and `b` with weights, at a virtual address, a node port and a port range, in both
+/// families.
 fn web(a: u16, b: u16, change: &dyn Fn(&mut Route)) -> Program {
     let list = |a_ip, b_ip| -> Vec<(&'static str, u16, u16)> {
         let all: [(&str, u16, u16); 2] = [(a_ip, 8080, a), (b_ip, 8080, b)];
@@ -74,7 +75,7 @@ fn backend() -> NftablesBackend {
     NftablesBackend::open(NftablesOptions::default()).unwrap()
 }
 
-/// Which endpoint each client meets at each frontend; fails when it is not always the same one.
+/// Returns the endpoint of each client at each frontend, and asserts that it is always the same.
 fn homes(clients: &[&Namespace]) -> Vec<String> {
     let mut homes = Vec::new();
     for client in clients {
@@ -88,8 +89,9 @@ fn homes(clients: &[&Namespace]) -> Vec<String> {
     homes
 }
 
-/// In: connections while the agent restarts, weights change, and an endpoint goes and comes back. Out: each client stays
-/// where it is; those of the endpoint that goes move at their next connection, and stay there.
+/// Input: connections while the agent restarts, weights change, and an endpoint is removed and added again.
+/// Output: each client keeps its endpoint; clients of the removed endpoint move at their next connection, and
+/// stay there.
 #[test]
 fn f047_a_client_stays_on_its_endpoint_until_that_goes() {
     let topology = Topology::new("affinity");
@@ -116,7 +118,7 @@ fn f047_a_client_stays_on_its_endpoint_until_that_goes() {
         assert_eq!(homes(&clients), vec!["b"; before.len()], "nobody goes back");
         change(1, 0);
         assert_eq!(homes(&clients), vec!["a"; before.len()]);
-        // Everything that is remembered is of the kernel's making, and goes with the table.
+        // All affinity entries are created by the kernel, and are removed with the table.
         assert!(namespace_listing(&topology.node).contains("timeout 3h"));
         verified(&first.apply(&Desired::default(), &Scope::Everything));
         assert!(first.cleanup().unwrap() > 0);
@@ -128,8 +130,8 @@ fn namespace_listing(namespace: &Namespace) -> String {
     namespace.exec(&["nft", "list", "ruleset"])
 }
 
-/// Policy Local and affinity. In: the endpoint that a client outside stays on is not on this node any more. Out: the
-/// client moves to the one that is; the node itself may stay where it was.
+/// Policy Local and affinity. Input: the endpoint of an outside client is no longer on this node. Output: the
+/// client moves to the one that is; the node itself may keep its endpoint.
 #[test]
 fn f047_f048_a_client_leaves_an_endpoint_that_went_to_another_node() {
     let topology = Topology::new("afflocal");
@@ -160,7 +162,8 @@ fn f047_f048_a_client_leaves_an_endpoint_that_went_to_another_node() {
     });
 }
 
-/// In: an affinity of one second. Out: after some pauses the client has met both endpoints, and never two at a time.
+/// Input: an affinity of one second. Output: after some pauses the client has met both endpoints, and never
+/// two at a time.
 #[test]
 fn f047_affinity_ends_with_its_timeout() {
     let topology = Topology::new("timeout");
@@ -179,7 +182,7 @@ fn f047_affinity_ends_with_its_timeout() {
     });
 }
 
-/// In: UDP clients with new ports. Out: they meet one endpoint, and another one when it goes.
+/// Input: UDP clients with new ports. Output: they keep one endpoint, and get another when it is removed.
 #[test]
 fn f047_udp_clients_stay_on_their_endpoint_too() {
     let topology = Topology::new("affudp");
@@ -204,7 +207,7 @@ fn f047_udp_clients_stay_on_their_endpoint_too() {
     });
 }
 
-/// In: more clients than the kernel is let remember, made by filling the map by hand. Out: they are served all the same.
+/// Input: a full affinity map, filled by hand. Output: clients without an entry are served too.
 #[test]
 fn clients_that_cannot_be_remembered_are_served_all_the_same() {
     let topology = Topology::new("afffull");
@@ -232,7 +235,8 @@ fn clients_that_cannot_be_remembered_are_served_all_the_same() {
     });
 }
 
-/// Scheduler `sh` keeps a client where its address says, without remembering; with the port, connections spread.
+/// Scheduler `sh` selects the endpoint by the client address, without stored state; with the port,
+/// connections spread.
 #[test]
 fn scheduler_sh_chooses_by_the_source() {
     let topology = Topology::new("hash");
@@ -271,10 +275,11 @@ fn scheduler_sh_chooses_by_the_source() {
     });
 }
 
-/// Two targets whose ids would be the same. In: a Service with both. Out: both get connections, and both keep theirs.
+/// Two targets with colliding ids. Input: a Service with both. Output: both get connections, and clients keep
+/// them.
 #[test]
 fn targets_with_the_same_id_are_told_apart() {
-    // Multiplied, numbers are spread over all addresses; those that a test can use are kept.
+    // The multiplication spreads numbers over all addresses; usable ones are selected.
     let numbers = (0..4_000_000u32).map(|number| number.wrapping_mul(0x9e37_79b1));
     let usable = numbers.filter(|number| (11..100).contains(&(number >> 24)));
     let target =
@@ -316,7 +321,8 @@ fn targets_with_the_same_id_are_told_apart() {
     });
 }
 
-/// In: a listener on the node that takes connections for a Service. Out: clients reach it over every kind of frontend.
+/// Input: a listener on the node that accepts connections for a Service. Output: clients reach it over every
+/// kind of frontend.
 #[test]
 fn connections_are_handed_to_a_listener_of_the_node() {
     let topology = Topology::new("relay");
@@ -334,7 +340,8 @@ fn connections_are_handed_to_a_listener_of_the_node() {
             for (ip, port) in FRONTENDS {
                 let what = format!("{ip} {port} from {}", namespace.name());
                 assert_eq!(namespace.ask_tcp(ip, port).unwrap().name, "relay", "TCP {what}");
-                // The listener of the test answers the node itself from another address than it was asked at.
+                // The listener of the test replies to the node itself from another address than the requested
+                // one.
                 if namespace.name() != topology.node.name() {
                     let answer =
                         namespace.ask_udp(ip, port).unwrap_or_else(|error| panic!("UDP {what}: {error}"));
@@ -351,7 +358,8 @@ fn connections_are_handed_to_a_listener_of_the_node() {
     });
 }
 
-/// What the kernel remembers of clients of a frontend at this address, in both families and at every kind of frontend.
+/// Returns the number of affinity entries of a frontend at this address, in both families and for every kind
+/// of frontend.
 fn remembered(node: &Namespace, address: &str) -> usize {
     let listing = node.exec(&["nft", "-j", "list", "ruleset"]);
     let all: serde_json::Value = serde_json::from_str(&listing).unwrap();
@@ -361,8 +369,9 @@ fn remembered(node: &Namespace, address: &str) -> usize {
     elements.filter(|element| element.to_string().contains(&format!("\"{address}\""))).count()
 }
 
-/// Two Services. In: one goes; the other loses its endpoints, gets them back, and then its affinity. Out: what is remembered of clients goes with the
-/// frontend or its affinity and not with its endpoints, of the one Service only, also when the agent ended before.
+/// Two Services. Input: one is removed; the other loses its endpoints, gets them back, and then loses its
+/// affinity. Output: affinity entries are removed with the frontend or its affinity and not with its
+/// endpoints, for the one Service only, also after an agent restart.
 #[test]
 fn f047_what_is_remembered_of_clients_goes_with_the_frontend() {
     let topology = Topology::new("affgone");

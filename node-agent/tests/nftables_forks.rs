@@ -17,11 +17,12 @@ use node_agent::dataplane::{
 };
 use support::{Namespace, programs::*, run};
 
-/// Set in the process that is watched.
+/// Environment variable of the observed process.
 const INSIDE: &str = "TIDEGATE_TEST_FORKS";
 const NAME: &str = "f083_programming_changing_and_removing_services_starts_no_process";
 
-/// In: a process of its own programs, changes and removes Services. Out: it has had no child, as the kernel counts.
+/// Input: a separate process programs, changes and removes Services. Output: according to the kernel it has
+/// had no child.
 #[test]
 fn f083_programming_changing_and_removing_services_starts_no_process() {
     if std::env::var_os(INSIDE).is_some() {
@@ -50,7 +51,7 @@ fn program_and_count() {
     println!("children: {}", children());
 }
 
-/// Faults of children that have ended, and children that have not: 0 when there never was one.
+/// Returns the page faults of ended children plus the running children: 0 if there never was one.
 fn children() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let (_, fields) = stat.rsplit_once(')').unwrap();

@@ -1,4 +1,4 @@
-//! What is sent to the kernel, message by message, as text. `UPDATE_GOLDEN=1` rewrites the files.
+//! Netlink messages to the kernel as text. `UPDATE_GOLDEN=1` rewrites the files.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ use node_agent::dataplane::{
 };
 use support::programs::*;
 
-/// The mirror that a pass over everything leaves behind.
+/// Returns the mirror after a full pass.
 fn carried_out(desired: &Desired) -> (Mirror, Claims) {
     let (mut claims, mut mirror) = (Claims::default(), Mirror::default());
     let mut touched = Touched::default();

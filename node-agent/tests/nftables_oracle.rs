@@ -1,4 +1,4 @@
-//! Random programs and networks: what becomes of real connections is what the pure interpreter says.
+//! Random programs and networks: the fate of real connections equals that of the pure interpreter.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,15 +34,15 @@ use support::{
     programs::*,
 };
 
-/// Programs that are drawn, each of which is asked from three places at every destination.
+/// Number of programs, each tested from three locations at every destination.
 const PROGRAMS: usize = 15;
-/// How long silence lasts until it counts as a drop.
+/// Silence that counts as a drop.
 const SILENCE: Duration = Duration::from_millis(300);
-/// How long a connection that must come about may take.
+/// Timeout of an expected connection.
 const PATIENCE: Duration = Duration::from_secs(8);
 const RELAY_PORT: u16 = 15_000;
 
-/// Every destination that is asked: frontends, and ports beside them.
+/// Tested destinations: frontends, and other ports.
 const DESTINATIONS: [(&str, u16); 10] = [
     ("10.96.0.1", 80),
     ("10.96.0.1", 81),
@@ -65,7 +65,7 @@ fn frontends() -> [Frontend; 7] {
         at("fd96::1", tcp, 80),
         range("fd96::1", tcp, 8000, 8100),
         node_port(IpFamily::V6, tcp, 30080),
-        // A node's own address as an exact one, which wins over the node port.
+        // A node address as a specific frontend, which takes precedence over the node port.
         at("10.1.1.1", tcp, 30080),
     ]
 }
@@ -134,7 +134,7 @@ fn any_program() -> impl Strategy<Value = (Program, Networks)> {
     )
 }
 
-/// The name of who answers, and the address that it saw.
+/// Returns the name of the server and the address that it saw.
 fn ask(namespace: &Namespace, ip: &str, port: u16, wait: Duration) -> io::Result<(String, IpAddr)> {
     let destination = SocketAddr::new(address(ip), port);
     namespace.run(move || {
@@ -150,7 +150,7 @@ fn ask(namespace: &Namespace, ip: &str, port: u16, wait: Duration) -> io::Result
 const NODE_ADDRESSES: [&str; 6] =
     ["192.0.2.1", "10.1.1.1", "10.1.2.1", "2001:db8::1", "fd01:1::1", "fd01:2::1"];
 
-/// Whether what came is what the fate allows.
+/// True if the result is allowed by the fate.
 fn agrees(fate: &Fate, source: IpAddr, is_from_node: bool, came: &io::Result<(String, IpAddr)>) -> bool {
     let failed_as = |kinds: &[ErrorKind]| came.as_ref().is_err_and(|error| kinds.contains(&error.kind()));
     match fate {
@@ -170,7 +170,7 @@ fn agrees(fate: &Fate, source: IpAddr, is_from_node: bool, came: &io::Result<(St
     }
 }
 
-/// Whether the fate may be silence: without masquerading, an endpoint cannot answer itself.
+/// True if the fate may be silence: without masquerading, an endpoint cannot reply to itself.
 fn may_be_silent(fate: &Fate, source: IpAddr) -> bool {
     match fate {
         Fate::Drop | Fate::Untouched => true,
@@ -182,7 +182,7 @@ fn may_be_silent(fate: &Fate, source: IpAddr) -> bool {
     }
 }
 
-/// How long to wait: a busy machine may lose the first packet of a connection that must come about.
+/// Returns the timeout: a busy machine may lose the first packet of an expected connection.
 fn wait(fate: &Fate, source: IpAddr) -> Duration {
     if may_be_silent(fate, source) { SILENCE } else { PATIENCE }
 }

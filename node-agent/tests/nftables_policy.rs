@@ -1,4 +1,4 @@
-//! Who connects decides: workloads, the node itself and everybody else, and sources that are not allowed.
+//! Source-dependent verdicts: workloads, the node itself and others, and disallowed sources.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ const BOTH4: [(&str, u16, u16); 2] = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 
 const BOTH6: [(&str, u16, u16); 2] = [("fd01:1::2", 8080, 1), ("fd01:2::2", 8080, 1)];
 const HERE4: [(&str, u16, u16); 1] = [("10.1.1.2", 8080, 1)];
 const HERE6: [(&str, u16, u16); 1] = [("fd01:1::2", 8080, 1)];
-/// How long something that must not be answered is asked for.
+/// Timeout if no reply is expected.
 const SHORT: Duration = Duration::from_millis(400);
 const FRONTENDS: [(&str, u16); 4] =
     [("203.0.113.7", 80), ("2001:db8:7::7", 80), ("192.0.2.1", 30080), ("2001:db8::1", 30080)];
@@ -49,7 +49,7 @@ fn frontends() -> Vec<(Frontend, bool)> {
     frontends
 }
 
-/// The load balancer addresses and the node port of a Service with external policy Local.
+/// Builds the load balancer addresses and the node port of a Service with external policy Local.
 fn local(has_endpoint_here: bool) -> Program {
     let routes = frontends().into_iter().map(|(frontend, is_v4)| {
         let (all, here) = if is_v4 { (&BOTH4, &HERE4) } else { (&BOTH6, &HERE6) };
@@ -90,7 +90,7 @@ fn is_silent(namespace: &Namespace, ip: &str, port: u16) -> bool {
     })
 }
 
-/// The address that a namespace has towards the node, as the endpoints write it.
+/// Returns the address of a namespace towards the node, in the notation of the endpoints.
 fn own(namespace: &Namespace, topology: &Topology, ip: &str) -> std::net::IpAddr {
     let v4 = address(ip).is_ipv4();
     let text = if namespace.name() == topology.client.name() {
@@ -103,8 +103,9 @@ fn own(namespace: &Namespace, topology: &Topology, ip: &str) -> std::net::IpAddr
     address(text)
 }
 
-/// Policy Local. In: a client outside, a workload and the node ask a load balancer address and a node port. Out: the
-/// client meets only the endpoint of this node and keeps its address, the others meet all endpoints.
+/// Policy Local. Input: an outside client, a workload and the node connect to a load balancer address and a
+/// node port. Output: the client reaches only the endpoint on this node and keeps its address, the others
+/// reach all endpoints.
 #[test]
 fn f048_policy_local_serves_clients_from_this_node_and_keeps_their_address() {
     let topology = Topology::new("local");
@@ -126,7 +127,7 @@ fn f048_policy_local_serves_clients_from_this_node_and_keeps_their_address() {
     }
 }
 
-/// No endpoint here. In: the same. Out: the client gets no answer at all, the others are served.
+/// No local endpoint. Input: the same. Output: the client gets no reply, the others are served.
 #[test]
 fn f048_without_an_endpoint_here_policy_local_drops_clients_and_serves_the_cluster() {
     let topology = Topology::new("nolocal");
@@ -139,7 +140,7 @@ fn f048_without_an_endpoint_here_policy_local_drops_clients_and_serves_the_clust
     }
     let refused = topology.client.ask_tcp("203.0.113.7", 81).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "undefined ports are still refused");
-    // An endpoint appears here, and goes again, in passes over this Service alone.
+    // A local endpoint is added and removed in passes over this Service alone.
     topology.node.run(|| {
         let mut backend = backend();
         let mut desired = with_networks(local(false));
@@ -159,8 +160,8 @@ fn f048_without_an_endpoint_here_policy_local_drops_clients_and_serves_the_clust
     });
 }
 
-/// Every kind of verdict for every kind of source. In: three routes that turn the verdicts round. Out: each source gets
-/// its own.
+/// Every kind of verdict for every kind of source. Input: three routes that rotate the verdicts. Output: each
+/// source gets its own.
 #[test]
 fn verdicts_of_every_kind_go_to_the_source_they_are_for() {
     let topology = Topology::new("kinds");
@@ -199,7 +200,8 @@ fn verdicts_of_every_kind_go_to_the_source_they_are_for() {
     });
 }
 
-/// Source ranges on every kind of frontend. In: clients within and outside. Out: an answer, or silence; the node always.
+/// Source ranges on every kind of frontend. Input: clients within and outside. Output: a reply, or silence;
+/// the node is always allowed.
 #[test]
 fn f049_sources_that_are_not_allowed_are_dropped_at_every_kind_of_frontend() {
     let topology = Topology::new("allowed");
@@ -231,7 +233,7 @@ fn f049_sources_that_are_not_allowed_are_dropped_at_every_kind_of_frontend() {
         for (allowed, client, workload) in [
             (&["192.0.2.0/24", "2001:db8::/32"][..], true, false),
             (&["192.0.2.3/32", "10.1.2.0/24", "2001:db8::3/128", "fd01:2::/64"], false, true),
-            // Networks within one another, and everything.
+            // Nested networks, and everything.
             (&["10.0.0.0/8", "10.1.2.0/24", "192.0.2.2/32", "::/0"], true, true),
             (&[], false, false),
         ] {
@@ -255,7 +257,8 @@ fn f049_sources_that_are_not_allowed_are_dropped_at_every_kind_of_frontend() {
     });
 }
 
-/// Node ports at chosen addresses only. In: the client asks two addresses of the node. Out: one answers.
+/// Node ports at selected addresses only. Input: connections to two addresses of the node. Output: one
+/// responds.
 #[test]
 fn node_ports_answer_only_at_the_addresses_that_are_chosen() {
     let topology = Topology::new("npaddr");
@@ -269,12 +272,13 @@ fn node_ports_answer_only_at_the_addresses_that_are_chosen() {
     }
 }
 
-/// In: an echo request to a virtual address. Out: no rule refuses it, unlike a segment to an undefined port.
+/// Input: an echo request to a virtual address. Output: no rule rejects it, unlike a segment to an undefined
+/// port.
 #[test]
 fn f032_an_echo_request_to_a_virtual_address_is_left_alone() {
     let topology = Topology::new("echo");
     apply(&topology, &with_networks(local(true)));
-    // The node routes the address back to the client, which answers itself.
+    // The node routes the address back to the client, which replies itself.
     topology.client.ip(&["addr", "add", "203.0.113.7/32", "dev", "lo"]);
     topology.a.exec(&["sysctl", "-qw", "net.ipv4.ping_group_range=0 0"]);
     topology.a.run(|| {

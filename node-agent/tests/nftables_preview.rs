@@ -1,4 +1,4 @@
-//! What a preview of nftables mode says is what `nft` then lists.
+//! A preview of nftables mode equals the subsequent `nft` listing.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -31,7 +31,7 @@ fn a_preview_is_the_difference_of_the_listings() {
     assert!(unseen.is_empty(), "the listing shows every kind of change: {unseen:?}");
 }
 
-/// A frontend for each way of choosing a target.
+/// Builds a frontend for each target selection method.
 fn every_choice() -> Desired {
     let four = [("10.1.1.2", 8080, 3), ("10.1.2.2", 8080, 1)];
     let six = [("fd01:1::2", 8080, 2), ("fd01:2::2", 8080, 1)];

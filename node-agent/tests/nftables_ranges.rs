@@ -1,4 +1,4 @@
-//! Frontends of several ports, and what is counted.
+//! Frontends with port ranges, and traffic counters.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ fn backend() -> NftablesBackend {
     NftablesBackend::open(NftablesOptions::default()).unwrap()
 }
 
-/// Ports of both virtual addresses and both protocols, all to the two workloads.
+/// Builds port ranges of both virtual addresses and both protocols, to the two workloads.
 fn ports(first: u16, last: u16, v4: &[&str], v6: &[&str]) -> Program {
     let mut frontends = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -40,8 +40,8 @@ fn ports(first: u16, last: u16, v4: &[&str], v6: &[&str]) -> Program {
     program(&["10.96.0.1", "fd96::1"], &[], &frontends)
 }
 
-/// In: ports within and outside of a range, and one port of it that another Service has. Out: the port is kept, the edges
-/// hold, and the single port wins, whatever comes first.
+/// Input: ports within and outside of a range, and one port of it that belongs to another Service. Output:
+/// the port is preserved, the bounds hold, and the single port takes precedence, in any order of creation.
 #[test]
 fn port_ranges_keep_the_port_and_give_way_to_single_ports() {
     let topology = Topology::new("range");
@@ -95,7 +95,8 @@ fn port_ranges_keep_the_port_and_give_way_to_single_ports() {
     });
 }
 
-/// In: a Service of all ports whose endpoints and ports change. Out: every port reaches the endpoints that there are.
+/// Input: a Service with all ports whose endpoints and ports change. Output: every port reaches the current
+/// endpoints.
 #[test]
 fn all_ports_of_an_address_follow_the_endpoints() {
     let topology = Topology::new("allports");
@@ -114,7 +115,7 @@ fn all_ports_of_an_address_follow_the_endpoints() {
             for ip in ["10.96.0.1", "fd96::1"] {
                 assert_eq!(topology.client.ask_tcp(ip, 8080).unwrap().name, name);
                 assert_eq!(topology.client.ask_udp(ip, 8080).unwrap().name, name);
-                // Nobody listens there: the endpoint itself refuses, or the rule does.
+                // No listener there: the endpoint itself refuses, or the rule rejects.
                 let error = topology.client.ask_tcp(ip, 22).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
             }
@@ -126,8 +127,8 @@ fn all_ports_of_an_address_follow_the_endpoints() {
     });
 }
 
-/// In: three Services with ranges that overlap. Out: the first by name has its ports and the others are told; they inherit
-/// when it goes, in either order of coming.
+/// Input: three Services with overlapping ranges. Output: the first by name gets its ports and the others a
+/// conflict; they inherit the ports when it is removed, in any order of creation.
 #[test]
 fn overlapping_ranges_belong_to_the_first_service_and_are_inherited() {
     let topology = Topology::new("overlap");
@@ -159,8 +160,8 @@ fn overlapping_ranges_belong_to_the_first_service_and_are_inherited() {
     });
 }
 
-/// In: as many connections as are asked for, over several frontends, with and without affinity. Out: the backend tells how
-/// many went to each target, exactly.
+/// Input: a number of connections over several frontends, with and without affinity. Output: the backend
+/// reports the exact number per target.
 #[test]
 fn connections_are_counted_for_each_target() {
     let topology = Topology::new("count");
@@ -200,7 +201,7 @@ fn connections_are_counted_for_each_target() {
             counts
         };
         assert_eq!(counted(&mut backend), wanted);
-        // A target that stays keeps its count when the other one goes.
+        // A remaining target keeps its count when the other one is removed.
         let only_b = forward(Masquerade::Always, &list[1..]);
         set(&mut desired, "web", program(&[], &[], &frontends.map(|frontend| (frontend, only_b.clone()))));
         verified(&backend.apply(&desired, &only(&["web"])));

@@ -1,4 +1,4 @@
-//! What a change costs, counted: the same with 5,000 Services as with 100. Times are printed, not judged.
+//! Cost of a change: the same with 5,000 Services as with 100. Times are only printed.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use node_agent::dataplane::{
 };
 use support::{Namespace, programs::*};
 
-/// Services `s0`, `s1`, … at 10.96.x.y with as many endpoints each.
+/// Builds Services `s0`, `s1`, … at 10.96.x.y with this number of endpoints each.
 fn many(services: u32, endpoints: u32) -> Desired {
     let mut desired = Desired::default();
     for number in 0..services {
@@ -42,7 +42,7 @@ fn numbered(service: u32, endpoints: u32, changed: u32) -> model::program::Progr
     program(&[&virtual_address], &hairpins, &[(at(&virtual_address, Protocol::Tcp, 80), verdict)])
 }
 
-/// A Service with policy Local, allowed sources and affinity at a load balancer address and a node port.
+/// Builds a Service with policy Local, source ranges and affinity at a load balancer address and a node port.
 fn special(changed: u32) -> model::program::Program {
     let first = std::net::Ipv4Addr::from(0x0c00_0000 + changed).to_string();
     let all = [(first.as_str(), 8080, 1), ("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)];
@@ -71,7 +71,7 @@ fn loaded(services: u32, endpoints: u32) -> (NftablesBackend, Desired, Duration)
     (backend, desired, start.elapsed())
 }
 
-/// What one change costs: transactions, messages, and the median time of several.
+/// Returns the transactions and messages of one change, and the median time of several.
 fn cost(
     backend: &mut NftablesBackend,
     desired: &mut Desired,
@@ -150,8 +150,8 @@ fn a_cold_start_with_5000_services_of_10_endpoints_is_whole_and_a_restart_writes
     });
 }
 
-/// In: a Service whose number of endpoints is another one each time, up to 200. Out: the chains of numbers that nobody has are gone, those
-/// of Services that are there stay, and a number that comes again has its chain again.
+/// Input: a Service with a different number of endpoints each time, up to 200. Output: unused number chains
+/// are removed, those of existing Services stay, and a number that is used again gets its chain again.
 #[test]
 fn chains_that_nothing_leads_to_go_when_there_are_many() {
     let namespace = Namespace::new("sweep");

@@ -1,5 +1,5 @@
-//! What the backend leaves in the kernel: nothing when nothing differs, repairs of what others did, and never a touch
-//! on what is not ours.
+//! Kernel state of the nftables backend: no writes without differences, repair of drift, and no changes of
+//! foreign rules.
 
 #![allow(
     clippy::unwrap_used,
@@ -60,7 +60,7 @@ fn two_services() -> Desired {
     desired
 }
 
-/// The same and one that uses everything else.
+/// Builds the same and one Service with all other features.
 fn all_kinds() -> Desired {
     let mut desired = two_services();
     set(&mut desired, "special", special());
@@ -68,7 +68,7 @@ fn all_kinds() -> Desired {
     desired
 }
 
-/// Everything that is more than a list of targets.
+/// Builds every feature beyond a target list.
 fn special() -> model::program::Program {
     let targets = [("10.1.1.2", 8080, 3), ("10.1.2.2", 8080, 1)];
     let frontend = at("10.96.0.5", Protocol::Tcp, 80);
@@ -122,7 +122,7 @@ fn the_listing_of_our_table_can_be_read_by_people_and_loaded_again() {
     }
     other.nft(&listing);
     assert_eq!(other.list_table("tidegate"), listing);
-    // nft phrases some rules in its own way when it loads them; the elements are the same.
+    // nft encodes some rules differently when it loads them; the elements are the same.
     other.run(|| {
         assert!(verified(&backend().apply(&two_services(), &Scope::Everything)) < 40);
         assert_eq!(verified(&backend().apply(&two_services(), &Scope::Everything)), 0);
@@ -130,7 +130,8 @@ fn the_listing_of_our_table_can_be_read_by_people_and_loaded_again() {
     assert_eq!(other.list_table("tidegate"), listing);
 }
 
-/// The text of affinity rules can be read, but the `nft` command (1.0.6) has too few registers to load it again.
+/// The text of affinity rules can be listed, but the `nft` command (1.0.6) has too few registers to load it
+/// again.
 #[test]
 fn every_kind_of_rule_can_be_listed() {
     let namespace = Namespace::new("listall");
@@ -204,7 +205,7 @@ fn f078_whatever_somebody_else_changes_is_seen_and_repaired_exactly() {
     });
 }
 
-/// In: single rules deleted by their handle, in every chain. Out: each is seen and put back where it was.
+/// Input: single rules deleted by handle, in every chain. Output: each is detected and restored in place.
 #[test]
 fn f078_a_single_rule_that_is_deleted_comes_back_in_its_place() {
     let namespace = Namespace::new("onerule");
@@ -226,7 +227,7 @@ fn f078_a_single_rule_that_is_deleted_comes_back_in_its_place() {
     });
 }
 
-/// Chains are listed in the order of their making, which a repair may change.
+/// Chains are listed in creation order, which a repair may change.
 fn sorted(listing: &str) -> Vec<String> {
     let mut words: Vec<_> =
         listing.split_whitespace().map(|word| word.trim_end_matches(',').to_owned()).collect();
@@ -315,7 +316,7 @@ fn a_service_that_the_kernel_refuses_stops_no_other() {
         let mut desired = two_services();
         let mut backend = backend();
         verified(&backend.apply(&desired, &Scope::Everything));
-        // Behind our back the key is taken with another value, so the kernel refuses to add ours.
+        // Before the pass, a third party adds the key with another value, so the kernel rejects ours.
         namespace.nft("add element inet tidegate services4 { 10.96.0.12 . tcp . 80 : 0xffff0001 }");
         let names: Vec<_> =
             (10..16).map(|number| (format!("s{number}"), format!("10.96.0.{number}"))).collect();
@@ -464,8 +465,8 @@ fn what_cannot_be_expressed_is_said_of_that_service_alone() {
 }
 
 mod random {
-    //! From whatever state the pass before has left, a pass ends at the desired state, and a fresh look finds nothing
-    //! to do.
+    //! From any state left by the previous pass, a pass reaches the desired state, and a new backend finds
+    //! nothing to do.
 
     use std::collections::BTreeSet;
 
@@ -473,10 +474,10 @@ mod random {
 
     use super::*;
 
-    /// Which virtual address, which endpoints with which weights, whether UDP, and which of the special routes.
+    /// Virtual address, endpoints with weights, true for UDP, and special routes.
     type Shape = (u8, Vec<(u8, u16)>, bool, Special);
 
-    /// Affinity, allowed sources, which sources are turned away, and the length of a range of ports.
+    /// Affinity, allowed sources, rejected sources, and the length of a port range.
     type Special = (Option<u32>, Option<u8>, u8, u16);
 
     #[derive(Debug, Clone)]

@@ -1,4 +1,4 @@
-//! Real connections through what the backend programs: from the node, from workloads and from outside.
+//! Real connections through the rules of the backend: from the node, from workloads and from outside.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ use support::{
 const BOTH4: [(&str, u16, u16); 2] = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)];
 const BOTH6: [(&str, u16, u16); 2] = [("fd01:1::2", 8080, 1), ("fd01:2::2", 8080, 1)];
 
-/// One Service with every kind of frontend: port 80 forwards, port 81 has no endpoint.
+/// Builds one Service with every kind of frontend: port 80 forwards, port 81 has no endpoint.
 fn web() -> Desired {
     let mut frontends = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -59,7 +59,7 @@ fn topology(test: &str, desired: &Desired) -> Topology {
     topology.node.run(|| {
         let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
         verified(&backend.apply(desired, &Scope::Everything));
-        // The backend goes; what it programmed stays and works (F059).
+        // The backend is dropped; its rules stay and work (F059).
     });
     topology
 }
@@ -85,8 +85,8 @@ fn f030_f035_f040_f042_f044_f045_every_frontend_forwards_tcp_and_udp_in_both_fam
     }
 }
 
-/// Off-cluster sources are replaced by the node's address, workloads keep theirs, external addresses and node ports
-/// always masquerade.
+/// Off-cluster sources are replaced by the node's address, workloads keep theirs, and external addresses and
+/// node ports always masquerade.
 #[test]
 fn f088_f090_f092_f096_sources_are_masqueraded_when_the_program_says_so_and_only_then() {
     let topology = topology("masq", &web());
@@ -114,7 +114,8 @@ fn f088_f090_f092_f096_sources_are_masqueraded_when_the_program_says_so_and_only
     assert_eq!(marked.trim(), "", "the mark is for the packet, not for the connection");
 }
 
-/// In: every source is to be masqueraded. Out: endpoints see the node's address, also of workloads that are its own.
+/// Input: every source is to be masqueraded. Output: endpoints see the node's address, also for connections
+/// of local workloads.
 #[test]
 fn f114_with_every_source_masqueraded_workloads_are_too() {
     let mut desired = web();
@@ -160,7 +161,7 @@ fn f032_ports_without_endpoints_and_undefined_ports_are_refused_at_once() {
                 namespace.name()
             );
             let udp = namespace.udp(ip, port).ask(Duration::from_secs(3)).unwrap_err();
-            // On the node itself the packet is refused before it is sent.
+            // On the node itself the packet is rejected before it is sent.
             let kinds = [ErrorKind::ConnectionRefused, ErrorKind::PermissionDenied];
             assert!(kinds.contains(&udp.kind()), "UDP {ip} {port} from {}: {udp}", namespace.name());
         }
@@ -184,7 +185,7 @@ fn node_ports_answer_on_every_address_of_the_node_but_loopback() {
     );
 }
 
-/// Echoes what one connection after another says, until it ends.
+/// Echoes the data of one connection after another.
 fn echo(namespace: &Namespace, port: u16) {
     let listener = namespace.run(|| TcpListener::bind(("0.0.0.0", port)).unwrap());
     thread::spawn(move || {
@@ -196,8 +197,8 @@ fn echo(namespace: &Namespace, port: u16) {
     });
 }
 
-/// In: an open connection, while endpoints come and go, weights and affinity change, the agent restarts and another mode
-/// takes over. Out: it goes on, and in the end new ones are not caught.
+/// Input: an open connection, while endpoints are added and removed, weights and affinity change, the agent
+/// restarts and another mode takes over. Output: it survives, and in the end new ones are not translated.
 #[test]
 fn established_connections_survive_changes_restarts_and_the_change_of_mode() {
     let topology = Topology::new("survive");
@@ -235,7 +236,8 @@ fn established_connections_survive_changes_restarts_and_the_change_of_mode() {
         let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
         verified(&backend.apply(&service(&[b], None), &Scope::Everything));
         goes_on("a restart");
-        // The other mode translates too, which keeps the kernel's translation of established flows going.
+        // The other mode has a nat chain too, which keeps the kernel's translation of established flows
+        // active.
         topology.node.nft(
             "table ip other { chain pre { type nat hook prerouting priority -100; tcp dport 1 redirect to :2; }; }",
         );

@@ -1,4 +1,4 @@
-//! The ownership of one address: what happened, what this node did, and what it said, line by line.
+//! Ownership of one address: inputs, actions and reports, line by line.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -10,7 +10,7 @@ use node_agent::announce::{
     words,
 };
 
-/// One address seen from `b`; time in milliseconds.
+/// One address as seen by `b`; time in milliseconds.
 struct Script {
     begin: Instant,
     now: u64,
@@ -39,7 +39,7 @@ impl Script {
         script
     }
 
-    /// A node that can serve the address and has this order.
+    /// Creates a node that can serve the address and has this order.
     fn with(order: Order, peers: &[(&str, Liveness)]) -> Self {
         let mut script = Self::new();
         script.input("", Input::Gate(Gate::Open));
@@ -72,7 +72,7 @@ impl Script {
         self
     }
 
-    /// Lets time pass until the machine wants to be asked.
+    /// Advances time to the next timeout of the machine.
     fn timeout(&mut self) -> Vec<Output> {
         let due = self.ownership.poll_timeout().expect("something is awaited");
         self.now = self.now.max(u64::try_from((due - self.begin).as_millis()).unwrap());
@@ -131,7 +131,8 @@ fn f132_the_next_in_rank_takes_over_when_the_owner_falls_silent_and_keeps_it_whe
     );
 }
 
-/// An order that confirms an owner is no permission to announce at once after it has lost its link: another took over.
+/// An order that confirms an owner does not allow it to announce at once after it has lost its link: another
+/// node took over.
 #[test]
 fn f117_an_owner_whose_link_was_cut_asks_before_it_announces_again() {
     let mut script = Script::with(order(1, "a b", false), &[("a", Liveness::Up)]);
@@ -229,7 +230,7 @@ fn f124_of_two_that_announce_the_lower_rank_yields_and_the_higher_says_it_again_
     assert!(script.ownership.conflict().is_some());
 }
 
-/// Two that follow different orders each take themselves for the first: the names decide in the end.
+/// Two nodes with different orders both consider themselves first: the names decide.
 #[test]
 fn f124_where_orders_differ_exactly_one_of_two_yields() {
     let yields = |other: &str| {
@@ -273,7 +274,7 @@ fn f117_an_order_that_gives_the_address_away_is_followed_when_the_new_owner_is_h
     );
 }
 
-/// A node that is no candidate any longer watches nobody, and may not know whom it hears.
+/// A node that is no longer a candidate has no peer sessions and may not know the announcer it observes.
 #[test]
 fn f117_what_is_given_away_is_left_to_whoever_announces_it() {
     let mut script = Script::with(order(1, "b c", false), &[("c", Liveness::Up)]);

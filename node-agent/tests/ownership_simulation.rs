@@ -1,5 +1,6 @@
-//! Many agents on one simulated link, with a simulated control, in virtual time: whatever dies, is cut off, returns or is
-//! drained, in the end every part of the network has one owner where somebody can be it, and nobody fights for long.
+//! Many agents on one simulated link with a simulated control, in virtual time: after any failure, partition,
+//! return or drain, every part of the network with an eligible node ends with one owner, and conflicts are
+//! short.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -9,21 +10,21 @@ mod world;
 use proptest::prelude::*;
 use world::{DETECTION_MS, World};
 
-/// What is done to the cluster.
+/// An event in the cluster.
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Kill(usize),
     Return(usize),
-    /// The nodes whose bit is set are cut off from the others.
+    /// The nodes whose bit is set are partitioned from the others.
     Partition(u8),
     Heal,
     ControlStops,
     ControlStarts,
-    /// A node is drained, or takes part again.
+    /// A node is drained or undrained.
     Drain(usize),
     /// A node hands over and ends.
     HandOver(usize),
-    /// A Service cannot be programmed on a node any longer, or can again.
+    /// A Service can no longer be programmed on a node, or can again.
     Gate(usize),
 }
 
@@ -61,8 +62,8 @@ fn carry_out(world: &mut World, event: Event) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// At most one owner in each connected part once all is quiet, exactly one where a live candidate can be it, and a
-    /// bounded number of announcements for each thing that happened.
+    /// At most one owner in each connected part once all is quiet, exactly one where a live candidate is
+    /// eligible, and a bounded number of announcements per event.
     #[test]
     fn f117_f132_every_part_has_one_owner_in_the_end(events in events(), seed in any::<u64>()) {
         let mut world = World::new(4, seed);
@@ -74,14 +75,14 @@ proptest! {
         }
         world.run(200_000);
         world.assert_settled();
-        // Nothing is announced anew where nothing happens.
+        // No announcements without events.
         let before = (world.owners(), world.bursts());
         world.run(120_000);
         prop_assert_eq!((world.owners(), world.bursts()), before);
         prop_assert!(world.bursts() <= 200, "{} bursts", world.bursts());
     }
 
-    /// A node that returns takes nothing away from a live owner, with control and without.
+    /// A returning node does not preempt a live owner, with and without control.
     #[test]
     fn f117_whoever_returns_steals_nothing(first in 0usize..4, has_control in any::<bool>(), seed in any::<u64>()) {
         let mut world = World::new(4, seed);
@@ -98,7 +99,7 @@ proptest! {
         world.assert_settled();
     }
 
-    /// An owner that dies is replaced within the detection time and a moment.
+    /// A failed owner is replaced within the detection time plus a short delay.
     #[test]
     fn f132_an_address_is_without_an_owner_for_no_longer_than_detection_takes(
         has_control in any::<bool>(), hands_over in any::<bool>(), seed in any::<u64>(),

@@ -1,5 +1,5 @@
-//! `tidegate-agent preflight` on the kernels that are at hand: this machine's, and the second one, which has IPVS as
-//! modules and no nf_tables of the kind that we need.
+//! `tidegate-agent preflight` on the available kernels: the one of this machine, and the second one, which
+//! has IPVS as modules and an insufficient nf_tables.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, clippy::print_stdout, reason = "a test may fail")]
 
@@ -20,7 +20,7 @@ fn preflight(arguments: &[&str]) -> Output {
     Command::new(AGENT).arg("preflight").args(arguments).output().unwrap()
 }
 
-/// The report, after checking that exit status and message say the same.
+/// Returns the report after a check that it matches exit status and message.
 fn report(mode: &str, more: &[&str]) -> Value {
     checked(mode, &preflight(&[&["--mode", mode, "-o", "json"], more].concat()))
 }
@@ -51,7 +51,8 @@ fn state<'a>(report: &'a Value, need: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("{need} is listed: {report}"))["state"].as_str().unwrap()
 }
 
-/// Every needed module is listed with its state, and what a mode needs is what this machine really has.
+/// Every required module is listed with its state, and the requirements of a mode match the actual features
+/// of this machine.
 #[test]
 fn f084_f085_this_machine_is_judged_by_what_its_kernel_can_do() {
     for mode in ["nftables", "userspace"] {
@@ -60,7 +61,7 @@ fn f084_f085_this_machine_is_judged_by_what_its_kernel_can_do() {
         assert_ne!(state(&report, "nf_tables"), "missing");
     }
     let report = report("ipvs", &["--no-load"]);
-    // Not the way in which preflight finds out.
+    // A different method from that of preflight.
     let has_ipvs = Path::new("/proc/net/ip_vs").exists();
     for module in ["ip_vs", "ip_vs_rr", "ip_vs_wrr", "ip_vs_sh"] {
         assert_eq!(state(&report, module) != "missing", has_ipvs, "{module}: {report}");
@@ -95,7 +96,8 @@ fn f085_without_rights_or_tools_everything_missing_is_named_with_its_remedy() {
     assert_eq!(report["usable"], false);
 }
 
-/// What announcing needs is listed: the sockets, the networks that were found, and a filter in the way of clients.
+/// Requirements of announcements are listed: the sockets, the detected networks, and a filter that blocks
+/// clients.
 #[test]
 fn f117_preflight_says_where_addresses_can_be_announced_and_what_is_in_the_way() {
     let node = Namespace::new("preflight");
@@ -134,7 +136,7 @@ fn f077_modes_of_windows_nodes_are_refused_as_linux_only() {
     }
 }
 
-/// On the second kernel: modules that are loaded, loadable and loaded on demand; and a mode that it cannot carry out.
+/// On the second kernel: modules that are loaded, loadable and loaded on demand; and an unsupported mode.
 #[test]
 fn f084_f085_modules_are_loaded_on_demand_on_the_second_kernel() {
     if std::env::var_os("TIDEGATE_GUEST").is_none() {
@@ -143,7 +145,7 @@ fn f084_f085_modules_are_loaded_on_demand_on_the_second_kernel() {
         let status = Command::new(guest)
             .arg(std::env::current_exe().unwrap())
             .args([test, "--exact", "--nocapture"])
-            // The guest keeps its modules beside the file system that it shares.
+            // The guest has its modules outside the shared file system.
             .env("MODPROBE_OPTIONS", "-d /run/modules")
             .status()
             .unwrap();

@@ -1,8 +1,8 @@
-//! Before a change, each backend says which lines of its kernel's listings it would change; afterwards the listings, by the
-//! kernel's own tools, differ by exactly these. A twin that is never asked does the same.
+//! Each backend previews the changed lines of its kernel listings; after the change, the listings of the
+//! kernel's own tools differ by exactly these lines. A twin backend without previews does the same.
 //!
-//! What is made alike before lines are compared: their order is none; packet counters, indices of links and what the kernel
-//! chooses by chance are left out, and so are the built-in chains that come with a table.
+//! Lines are compared without order; packet counters, interface indices, random choices of the kernel and
+//! built-in chains are omitted.
 
 #![allow(
     clippy::unwrap_used,
@@ -38,14 +38,14 @@ use support::{
     relay::{TcpServer, connect, echo, echoes},
 };
 
-/// A change of a world that has been changed before.
+/// A change of an already changed world.
 struct Pair {
     name: &'static str,
     before: fn(&mut World),
     after: fn(&mut World),
 }
 
-/// Changes of settings that the base does not have, and of what only some modes can carry out.
+/// Changes of settings missing in the base, and of features that only some modes support.
 const PAIRS: &[Pair] = &[
     Pair {
         name: "another affinity",
@@ -123,7 +123,7 @@ const PAIRS: &[Pair] = &[
     },
 ];
 
-/// Changes that come to the same as others or as their reverse; left out where the tools are slow.
+/// Changes equivalent to others or to their reverse; skipped where the tools are slow.
 const ALIKE: [&str; 17] = [
     "a new Service with more endpoints than any other",
     "a Service is replaced by another",
@@ -148,14 +148,14 @@ fn schedule(world: &mut World, name: &str) {
     world.service("web").scheduler = Some(Scheduler(Label::parse(name).unwrap()));
 }
 
-/// A backend that is asked before each change, and one that is not.
+/// A backend with previews before each change, and one without.
 struct Lane<B, L> {
     node: Namespace,
     backend: B,
     twin_node: Namespace,
     twin: B,
     list: L,
-    /// Whether what is undone leaves the listing as it was.
+    /// True if an undone change restores the listing.
     comes_back: bool,
     held: Listing,
 }
@@ -168,7 +168,7 @@ impl<B: Dataplane, L: Fn(&mut B) -> Listing + Sync> Lane<B, L> {
         Self { node, backend, twin_node, twin, list, comes_back: true, held }
     }
 
-    /// Makes every change but those that are skipped, and undoes it.
+    /// Makes every change except skipped ones, and undoes it.
     fn walk(&mut self, skipped: &[&str]) {
         let base = World::base();
         self.step("everything", None, &base);
@@ -212,7 +212,7 @@ impl<B: Dataplane, L: Fn(&mut B) -> Listing + Sync> Lane<B, L> {
         assert_eq!(planned, Some(Vec::new()), "{name}: nothing is left to do");
     }
 
-    /// Back to where everything was before. That the listing is as it was then shows when the next change is compared.
+    /// Returns to the base state. The comparison of the next change shows that the listing is restored.
     fn undo(&mut self, name: &str, from: &World, (base, listing): (&World, &Listing)) {
         let name = format!("{name}, undone");
         if !self.comes_back {
@@ -223,7 +223,7 @@ impl<B: Dataplane, L: Fn(&mut B) -> Listing + Sync> Lane<B, L> {
         self.held.clone_from(listing);
     }
 
-    /// Asks, then has both do it. Answers what was said.
+    /// Previews a pass, runs it on both, and returns the preview.
     fn pass(&mut self, name: &str, scope: &Scope, desired: &Desired) -> Option<Vec<LineChange>> {
         let Self { node, backend, twin_node, twin, .. } = self;
         let counters = backend.counters();
@@ -241,7 +241,7 @@ impl<B: Dataplane, L: Fn(&mut B) -> Listing + Sync> Lane<B, L> {
     }
 }
 
-/// The port of a listener that comes is the kernel's choice; a preview calls it `?`.
+/// The kernel chooses the port of a new listener; a preview prints `?`.
 fn unnumbered(planned: &[LineChange], mut happened: Vec<LineChange>) -> Vec<LineChange> {
     let is_unknown = |change: &&mut LineChange| !planned.contains(change);
     for change in happened.iter_mut().filter(is_unknown).filter(|change| change.change == LineFate::Added) {
@@ -250,7 +250,7 @@ fn unnumbered(planned: &[LineChange], mut happened: Vec<LineChange>) -> Vec<Line
     happened
 }
 
-/// The port of the listener that a line leads to.
+/// Returns the listener port in a line.
 fn listener(line: &str) -> Option<&str> {
     [": 0.0.0.0 . ", ": :: . "].into_iter().find_map(|to| line.split_once(to)).map(|(_, port)| port)
 }
@@ -288,7 +288,8 @@ fn a_preview_of_iptables_is_the_difference_of_its_listings() {
 
 fn ipvs() {
     let open = || IpvsBackend::open(&BackendOptions::default()).unwrap();
-    // Rules and settings are the same for all Services: they are read before there are any, when there are, and in the end.
+    // Rules and settings are independent of the Services: they are read without any, with some, and in the
+    // end.
     let beneath = Mutex::new(Vec::new());
     let list = |_: &mut IpvsBackend| {
         let mut beneath = beneath.lock().unwrap();
@@ -305,7 +306,7 @@ fn ipvs() {
     assert_eq!(beneath.lock().unwrap().last(), Some(&rules));
 }
 
-/// Targets with connections stay with the weight 0, and with the last of them their virtual server.
+/// Targets with connections stay with weight 0, and the last of them keeps its virtual server.
 fn draining() {
     let topology = Topology::silent("pre-drain");
     let _servers = [&topology.a, &topology.b].map(|node| TcpServer::start(node, 9000, echo));
@@ -355,7 +356,7 @@ fn a_preview_of_userspace_is_the_difference_of_its_rules_and_listeners() {
         listing
     };
     let mut lane = Lane::new(nodes("pre-usp"), open, list);
-    // Listeners have other ports when they come again.
+    // Recreated listeners have other ports.
     lane.comes_back = false;
     lane.walk(&[]);
 }

@@ -1,4 +1,4 @@
-//! What control is told, when, and how often; and that a healthy agent is quiet.
+//! Content, time and frequency of reports to control; and silence of a healthy agent.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -35,7 +35,7 @@ use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
-/// A whole agent, but for its kernel.
+/// A complete agent except its kernel.
 struct Running {
     control: Control,
     kernel: MemoryKernel,
@@ -62,7 +62,7 @@ impl Running {
         Self { control, kernel, stop, task, _dir: dir }
     }
 
-    /// The first report that says a position is verified.
+    /// Returns the first report with this verified position.
     async fn verified(&self, at: &str) -> Report {
         let is_it = |report: &&Report| report.verified == position(at);
         self.control.until(at, |said| said.reports.iter().any(|report| is_it(&report))).await;
@@ -178,7 +178,8 @@ async fn control_that_comes_back_is_told_again_and_the_kernel_has_not_changed() 
     running.stop().await;
 }
 
-/// F086: each report carries what is news; a lost one is made good by the next, and what is gone is said.
+/// F086: each report contains the changes; a lost one is compensated by the next, and removed entries are
+/// listed.
 #[test]
 fn f086_reports_carry_the_traffic_that_control_has_not_been_told() {
     let row = |connections| TargetTraffic {
@@ -254,8 +255,8 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// Starts, changes, heartbeats and reports of a healthy agent say nothing at `info`. In a process of its own, because
-/// a log of the whole process would hear the other tests too.
+/// Start, changes, heartbeats and reports of a healthy agent log nothing at `info`. In a separate process,
+/// because a process-wide log would include the other tests.
 #[test]
 fn a_quiet_healthy_node_logs_nothing_at_info_after_its_start() {
     const MARK: &str = "TIDEGATE_TEST_QUIET";
@@ -292,13 +293,14 @@ fn a_quiet_healthy_node_logs_nothing_at_info_after_its_start() {
     assert_eq!(text, "");
 }
 
-/// What the endpoint of Service 1 was last told to be; nothing when it is not checked.
+/// Returns the last reported state of the endpoint of Service 1, or `None` if it is not checked.
 fn told_of_endpoint(said: &Said) -> Option<(CheckState, String)> {
     let reports = said.reports.iter().rev().find_map(|report| report.health.get(&service_key(1)))?;
     reports.first().map(|report| (report.state, report.message.clone()))
 }
 
-/// What endpoints answer is told at once when it changes, whole when control may have forgotten, and taken back at the end.
+/// Check results are reported at once when they change, completely when control may have lost them, and
+/// removed at the end.
 #[test]
 fn what_endpoints_answer_is_told_when_it_changes_and_again_to_whoever_is_new() {
     let namespace = Namespace::new("report-health");

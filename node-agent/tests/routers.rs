@@ -1,4 +1,5 @@
-//! The routers that our BGP is tried with, with each other: what the tests read of each is what another one announced.
+//! The routers of our BGP interoperability tests with each other: the parsed view of each matches the
+//! announcements of another.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -57,7 +58,7 @@ fn expected() -> BTreeMap<String, Route> {
     [(VIP_V4.to_owned(), route(V4.0)), (VIP_V6.to_owned(), route(V6.0))].into()
 }
 
-/// The table, without what routers add themselves.
+/// Returns the table without attributes added by the router itself.
 fn seen(router: &dyn Router) -> BTreeMap<String, Route> {
     let mut table = router.table();
     for route in table.values_mut() {
@@ -67,7 +68,7 @@ fn seen(router: &dyn Router) -> BTreeMap<String, Route> {
     table
 }
 
-/// Sees the routes of a source, loses the session when it is gone, and the routes with it.
+/// Checks that a router gets the routes of a source, and loses the session and the routes when it is gone.
 fn follow(router: &dyn Router, asks_again: bool, bird: Bird) {
     let shown = || format!("{:#?}\n{}\n{}", seen(router), router.session(V4.0).whole, router.log());
     eventually("established", || router.session(V4.0).is_established(), shown);
@@ -151,7 +152,8 @@ fn bird_shows_what_frr_announces() {
     assert_ne!(bird.session(V4.0).incarnation, before.incarnation);
 }
 
-/// FRR with one setting, and another router with the same: they come to terms, and without it on one side they do not.
+/// FRR and another router establish a session with a setting on both sides, and do not with it on one side
+/// only.
 #[test]
 fn settings_mean_the_same_to_all_routers() {
     type Change = fn(&mut Peering);
@@ -173,7 +175,7 @@ fn settings_mean_the_same_to_all_routers() {
             let mut ours = Peering::new(V4.0, V4.1, THEIR_ASN);
             let mut theirs = Peering::new(V4.1, V4.0, OUR_ASN);
             change(&mut theirs);
-            // Of those who wait, one side only may.
+            // Only one side may be passive.
             if !["wait", "range"].contains(&setting) {
                 change(&mut ours);
             }

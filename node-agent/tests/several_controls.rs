@@ -1,4 +1,4 @@
-//! An agent that knows several control servers: one gives it the state, all are told how it is, any may ask.
+//! An agent with several control servers: one sends the feed, all receive its reports, any may send queries.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -25,7 +25,7 @@ use support::{
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-/// A whole agent, but for its kernel.
+/// A complete agent except its kernel.
 struct Running {
     listen: std::net::SocketAddr,
     stop: CancellationToken,
@@ -56,7 +56,7 @@ impl Running {
         client.get(format!("http://{}{path}", self.listen)).send().await.unwrap().text().await.unwrap()
     }
 
-    /// What the agent shows of a server.
+    /// Returns the agent's status of a server.
     async fn seen(&self, control: &Control) -> Value {
         let state: Value = serde_json::from_str(&self.get("/v1/state").await).unwrap();
         let url = format!("http://{}", control.address);
@@ -69,7 +69,7 @@ impl Running {
     }
 }
 
-/// An agent that follows the first of two servers, at 7-10, and listens to the second.
+/// An agent that follows the first of two servers, at 7-10, and accepts queries from the second.
 struct Settled {
     serving: Control,
     state: Stream,
@@ -81,7 +81,7 @@ struct Settled {
 async fn settled(test: &str) -> Settled {
     let (mut serving, mut other) = (Control::start().await, Control::start().await);
     let agent = Running::start(test, [serving.address, other.address]).await;
-    // Each node has an order of its own over its servers.
+    // Each node has its own order of the servers.
     let state = tokio::select! {
         state = serving.accept() => state,
         state = other.accept() => {
@@ -204,7 +204,7 @@ async fn a_server_that_knows_no_streams_of_questions_is_left_alone_and_still_tol
     agent.stop().await;
 }
 
-/// An answer that is a whole state, as of a server that does not look at the question, is not taken for one.
+/// A full state on a query stream, as from a server that ignores the request parameter, is discarded.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_of_a_state_is_taken_from_a_stream_of_questions() {
     let Settled { serving, state, other, questions, agent } = settled("foreign").await;

@@ -1,4 +1,4 @@
-//! An agent that is offered a state of another life of control's store: what it holds back, and when it lets go.
+//! State guard of an agent that receives a state from another store epoch: rejection and release.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -45,7 +45,7 @@ impl Node {
         Self { agent, kernel: kernel.clone(), tally, feed, now }
     }
 
-    /// Takes a batch; answers the kernel writes.
+    /// Delivers a batch and returns the kernel writes.
     fn take(&mut self, batch: Batch) -> u64 {
         self.agent.receive(batch, self.now);
         self.turn()
@@ -75,7 +75,7 @@ impl Node {
     }
 }
 
-/// An agent that holds so many Services of two endpoints each, at 7-10.
+/// Starts an agent that holds this number of Services with two endpoints each, at 7-10.
 fn serving(test: &str, services: u16) -> (StateDir, Node) {
     let dir = StateDir::new(&format!("guard-{test}"));
     let mut node = Node::start(&dir, &MemoryKernel::default(), 50);
@@ -125,7 +125,7 @@ fn what_is_held_follows_control_and_is_taken_when_it_takes_away_less() {
     assert_eq!(node.take(delta("9-3", some(4..=4))), 4, "half is not more than half: the other half goes");
     assert_eq!((node.held(), node.programmed()), (None, 4));
     assert_eq!(node.agent.state().position(), Some(position("9-3")));
-    // From here on it is a life like any other.
+    // From here on the new epoch is treated normally.
     assert_eq!(node.take(delta("9-4", some(1..=1))), 0);
     assert_eq!(node.take(full("9-5", Vec::new())), 4, "within one life what is removed was meant");
 }
@@ -176,7 +176,7 @@ fn an_agent_that_starts_again_holds_again_and_takes_consent_of_its_machine() {
 
 #[test]
 fn the_share_decides_for_addresses_and_endpoints_alone_and_a_few_may_always_go() {
-    // What is held, what is offered, the limit, and whether it is held back.
+    // Held state, offered state, limit, and expected rejection.
     let drained = |numbers| {
         let mut services = some(numbers);
         services

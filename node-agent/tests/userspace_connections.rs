@@ -1,5 +1,5 @@
-//! What the relay does with a connection or flow once it has one: every byte arrives, ends stay ends, limits hold, and
-//! changes of the endpoints do what the removal policy says.
+//! Relay behavior on established connections and flows: every byte arrives, half-closes are forwarded, limits
+//! apply, and endpoint changes follow the removal policy.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -34,7 +34,7 @@ use support::{
     },
 };
 
-/// TCP and UDP port 80 of both families to a port of workload a, and maybe of b.
+/// Builds TCP and UDP port 80 of both families to a port of workload a, and optionally of b.
 fn service(port: u16, with_b: bool) -> model::program::Program {
     let both4 = [("10.1.1.2", port, 1), ("10.1.2.2", port, 1)];
     let both6 = [("fd01:1::2", port, 1), ("fd01:2::2", port, 1)];
@@ -60,7 +60,7 @@ const VIPS: [&str; 2] = ["10.96.0.1", "fd96::1"];
 #[test]
 fn either_side_may_end_first_and_the_other_still_speaks() {
     let (topology, _backend) = relaying("us-half", &only_a(9000), Limits::default());
-    // Speaks after the client has said all.
+    // Replies after the client has sent everything.
     let _last = TcpServer::start(&topology.a, 9000, |mut stream| {
         let mut text = String::new();
         stream.read_to_string(&mut text)?;
@@ -75,7 +75,7 @@ fn either_side_may_end_first_and_the_other_still_speaks() {
         assert_eq!(answer, "you said this");
     }
     drop(_last);
-    // Says all at once and then listens.
+    // Sends everything at once and then reads.
     let heard = Arc::new(AtomicUsize::new(0));
     let hears = Arc::clone(&heard);
     let _first = TcpServer::start(&topology.a, 9000, move |mut stream| {
@@ -130,7 +130,7 @@ fn tcp_traffic(traffic: &[Traffic]) -> Vec<Traffic> {
     traffic.iter().filter(|it| it.protocol == Protocol::Tcp).cloned().collect()
 }
 
-/// A client that does not read stops the server: nothing is piled up between them. Then everything arrives.
+/// A client that does not read stops the server without unbounded buffering. Then everything arrives.
 #[test]
 fn a_slow_reader_stops_the_sender_and_loses_nothing() {
     const LENGTH: usize = 64 << 20;
@@ -152,7 +152,7 @@ fn a_slow_reader_stops_the_sender_and_loses_nothing() {
         let so_far = sent.load(Ordering::Relaxed);
         std::mem::replace(&mut before, so_far) == so_far && so_far > 0
     });
-    // What is on its way lies in the four socket buffers of the kernel, which take 6 MiB each at most by default.
+    // Data in flight is in four socket buffers of the kernel, with a default maximum of 6 MiB each.
     assert!(before < LENGTH / 2, "{before} bytes were taken from the server");
     let received = read_pattern(&mut stream).unwrap();
     assert_eq!(received, sent.load(Ordering::Relaxed));
@@ -168,7 +168,7 @@ fn a_target_that_breaks_off_resets_the_client_and_the_reverse() {
         stream.read_exact(&mut first)?;
         if first == *b"1" {
             stream.write_all(b"last words")?;
-            // Closing with unread data is a reset.
+            // Closing with unread data causes a reset.
             thread::sleep(Duration::from_millis(50));
             return Ok(());
         }
@@ -239,7 +239,7 @@ fn udp_flows_keep_their_target_expire_when_silent_and_are_limited() {
     }
 }
 
-/// The header as a target's own parser reads it.
+/// Reads the header like a target's own parser.
 fn read_header(stream: &mut impl Read) -> String {
     let mut start = [0; 6];
     stream.read_exact(&mut start).unwrap();
@@ -276,7 +276,7 @@ fn read_header(stream: &mut impl Read) -> String {
 #[test]
 fn the_proxy_protocol_tells_the_target_the_client() {
     let mut wanted = only_a(9000);
-    // Version 1 has no word for UDP.
+    // Version 1 does not support UDP.
     let tcp_only = |desired: &mut Desired| {
         let service = desired.programs.get_mut(&key("web")).unwrap();
         Arc::make_mut(&mut service.program)
@@ -336,7 +336,7 @@ fn the_proxy_protocol_tells_the_target_the_client() {
     }
 }
 
-/// A connection to workload a through the Service.
+/// Opens a connection to workload a through the Service.
 fn on_a(client: &Namespace, ip: &str) -> TcpStream {
     loop {
         let mut stream = connect(client, ip, 80).unwrap();
@@ -349,7 +349,7 @@ fn on_a(client: &Namespace, ip: &str) -> TcpStream {
     }
 }
 
-/// Says its name, then echoes.
+/// Sends its name, then echoes.
 fn named(namespace: &Namespace, name: &'static str) -> TcpServer {
     TcpServer::start(namespace, 9000, move |mut stream| {
         stream.read_exact(&mut [0; 1])?;
@@ -366,8 +366,8 @@ fn on_b_only() -> model::program::Program {
     program(&["10.96.0.1", "fd96::1"], &[], &frontends)
 }
 
-/// When an endpoint goes, its connections go on, are cut at their deadline, or are cut at once; those on others go on in
-/// every case.
+/// Connections of a removed endpoint continue, are reset at their deadline, or are reset at once; those to
+/// other endpoints always continue.
 #[test]
 fn connections_of_an_endpoint_that_goes_end_as_the_removal_policy_says() {
     for (removal, name) in [(Removal::Keep, "keep"), (Removal::Drain(1), "drain"), (Removal::Reset, "reset")]
@@ -433,7 +433,7 @@ fn f065_a_long_transfer_survives_changes_of_other_endpoints_and_the_end_of_the_s
     }
 }
 
-/// A flow's endpoint goes: the client's next datagram finds another, from the same port.
+/// After the removal of a flow's endpoint, the client's next datagram from the same port reaches another one.
 #[test]
 fn udp_flows_move_at_once_when_their_endpoint_goes_and_when_the_agent_is_another() {
     let mut wanted = desired(vec![("web", service(8080, true))]);
@@ -469,7 +469,8 @@ fn udp_flows_move_at_once_when_their_endpoint_goes_and_when_the_agent_is_another
             assert_ne!(client.ask(patience).unwrap().name, gone, "they were on {names:?}");
         }
     }
-    // A new process has other listeners; the kernel still leads these clients to the old ones until it is told.
+    // A new process has other listeners; the kernel still redirects these clients to the old ones until the
+    // flows are deleted.
     drop(backend);
     let mut next = open(&topology.node, Limits::default());
     verified(&next.apply(&wanted, &Scope::Everything));
@@ -479,14 +480,16 @@ fn udp_flows_move_at_once_when_their_endpoint_goes_and_when_the_agent_is_another
     assert!(next.counters().conntrack_deletions >= 2, "{:?}", next.counters());
 }
 
-/// The next mode has taken over: no rules from the first call on, established connections until they end.
+/// After the next mode has taken over: no rules from the first call on, established connections until they
+/// end.
 #[test]
 fn a_retired_relay_captures_nothing_and_lets_established_connections_end() {
     let (topology, mut backend) = relaying("us-retire", &only_a(9000), Limits::default());
     let _server = TcpServer::start(&topology.a, 9000, echo);
     let mut streams: Vec<_> = VIPS.iter().map(|ip| connect(&topology.client, ip, 80).unwrap()).collect();
     assert!(streams.iter_mut().all(|stream| echoes(stream, "before")));
-    // The kernel translates packets of established connections as long as anybody has nat rules, as the next mode has.
+    // The kernel translates packets of established connections as long as any nat rules exist, as in the next
+    // mode.
     topology.node.nft(
         "add table inet next\n\
          add chain inet next pre { type nat hook prerouting priority -100; }\n\
@@ -523,13 +526,13 @@ fn f086_traffic_is_counted_exactly_per_target() {
     });
 }
 
-/// A target that nobody serves refuses, another breaks off: counted at the target that did it, while clients are served by
-/// one that answers. Refusals in a row end with the first connection that is taken.
+/// One target refuses and another breaks off: failures are counted at the causing target, while clients are
+/// served by one that works. Consecutive refusals end with the first accepted connection.
 #[test]
 fn f086_failures_of_targets_are_counted_where_they_happen() {
     let wanted = desired(vec![("web", service(9000, true))]);
     let (topology, mut backend) = relaying("us-failed", &wanted, Limits::default());
-    // Round robin: every second connection meets the one that refuses first, and is served by the other.
+    // Round robin: every second connection tries the refusing one first, and is served by the other.
     let _server = TcpServer::start(&topology.b, 9000, echo);
     for _ in 0..6 {
         assert!(echoes(&mut connect(&topology.client, "10.96.0.1", 80).unwrap(), "hello"));
@@ -558,7 +561,8 @@ fn f086_failures_of_targets_are_counted_where_they_happen() {
     });
 }
 
-/// A target refuses, and goes before anybody has read what it did: it is told all the same, and then forgotten.
+/// A target refuses and is removed before its counters are read: they are still reported once, and then
+/// dropped.
 #[test]
 fn f086_what_a_target_did_before_it_went_is_told_a_last_time() {
     let both = desired(vec![("web", service(9000, true))]);
@@ -578,7 +582,7 @@ fn f086_what_a_target_did_before_it_went_is_told_a_last_time() {
     assert!(told.is_some_and(|failed| failed.refused >= 3), "{told:?}");
 }
 
-/// An endpoint that goes may still answer what it was asked; what the client says next goes to another.
+/// A removed endpoint may still send its pending reply; the client's next data goes to another one.
 #[test]
 fn the_last_answer_of_an_endpoint_that_goes_arrives() {
     let (topology, mut backend) = relaying("us-last", &only_a(9000), Limits::default());

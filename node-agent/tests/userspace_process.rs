@@ -1,5 +1,5 @@
-//! The relay in a process of its own, as its agent's backend meets it: who may talk to it, what it survives, and how one
-//! takes over from another.
+//! The relay in a separate process, as used by the agent's backend: access control, robustness, and takeover
+//! by another relay.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -46,7 +46,7 @@ fn mark() -> u32 {
     BackendOptions::default().masquerade_mark
 }
 
-/// A relay of the home that has everything.
+/// Opens a relay in the home directory and programs everything.
 fn running(node: &Namespace, home: &Home, mark: u32, desired: &Desired) -> RelayClient {
     let mut client = node.run(|| RelayClient::open(home.relays(), mark).unwrap());
     node.run(|| client.observe()).unwrap();
@@ -54,7 +54,7 @@ fn running(node: &Namespace, home: &Home, mark: u32, desired: &Desired) -> Relay
     client
 }
 
-/// TCP and UDP port 80 to port 9000 of workload a, TCP port 81 to the short answers of both.
+/// Builds TCP and UDP port 80 to port 9000 of workload a, TCP port 81 to the short replies of both.
 fn services() -> Desired {
     let to_a = [("10.1.1.2", 9000, 1)];
     let frontends = [
@@ -101,7 +101,7 @@ fn a_client_that_comes_later_finds_everything_and_changes_only_what_changed() {
     assert!(topology.client.ask_tcp("10.96.0.2", 80).is_err());
 }
 
-/// A relay with thousands of clients has no room for the longest datagram for each of them.
+/// With thousands of clients, the relay must not reserve a maximum-size datagram buffer per client.
 #[test]
 fn flows_and_listeners_that_wait_hold_no_room_for_a_datagram() {
     const EACH_MAX: u64 = 8 << 10;
@@ -114,7 +114,7 @@ fn flows_and_listeners_that_wait_hold_no_room_for_a_datagram() {
         topology.node.run(|| client.observe()).unwrap();
         client.relay_heap_bytes().unwrap()
     };
-    // What is made when the first datagram comes, and then kept, is there before.
+    // Buffers allocated at the first datagram and then kept exist before the measurement.
     ask_port(&udp(&topology.client, VIP, 80));
     let before = in_use(&mut client);
     let flows: Vec<_> = (0..200).map(|_| udp(&topology.client, VIP, 80)).collect();
@@ -171,7 +171,7 @@ fn bytes_of_any_kind_on_the_socket_do_no_harm() {
     for bytes in &sayings {
         let mut stream = UnixStream::connect(&path).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        // It may be closed before everything is said.
+        // The connection may be closed before everything is sent.
         let _closed = stream.write_all(bytes).and_then(|()| stream.shutdown(std::net::Shutdown::Write));
         let _closed = stream.read_to_end(&mut Vec::new());
     }
@@ -228,7 +228,7 @@ fn another_mark_is_another_relay_and_the_first_keeps_its_connections() {
     assert_eq!(node.list_table(TABLE), rules);
 }
 
-/// As after a change of the mark of which the kernel refused a part.
+/// As after a change of the mark that the kernel rejected in part.
 #[test]
 fn a_relay_that_is_abandoned_leaves_the_rules_to_the_first() {
     let topology = Topology::new("usp-abandon");
@@ -274,7 +274,8 @@ fn a_relay_that_retires_drains_and_ends() {
     let before = node.exec(&["nft", "list", "ruleset"]);
     let mut client = running(node, &home, mark(), &services());
     let relay = home.process();
-    // The kernel translates packets of established connections as long as anybody has nat rules, as the next mode has.
+    // The kernel translates packets of established connections as long as any nat rules exist, as in the next
+    // mode.
     node.nft(
         "add table ip other\n\
          add chain ip other pre { type nat hook prerouting priority -100; }\n\
@@ -286,7 +287,7 @@ fn a_relay_that_retires_drains_and_ends() {
     assert!(!node.run(|| client.retire()).unwrap());
     assert!(!node.has_table(TABLE));
     drop(client);
-    // An agent that comes back in another mode looks for leftovers, and lets it drain.
+    // An agent that returns in another mode looks for leftovers, and lets the relay drain.
     let mut later = node.run(|| RelayClient::open(home.relays(), mark()).unwrap());
     assert_eq!(node.run(|| later.cleanup()).unwrap(), 0);
     assert!(echoes(&mut stream, "two") && runs(relay));
@@ -319,10 +320,10 @@ fn rules_whose_relay_is_gone_are_cleaned_up_and_a_mute_relay_is_killed() {
     assert!(!home.path().join("relay").exists());
 }
 
-/// Also where the file system would let them.
+/// Other users are rejected even if the file permissions would allow access.
 #[test]
 fn strangers_are_not_talked_to() {
-    // A relay that hangs up before it was spoken to is as good as one that does so afterwards.
+    // The relay may close the connection before or after the first request.
     const SAY: &str = "use IO::Socket::UNIX; $SIG{PIPE} = 'IGNORE'; my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die; \
         syswrite($s, pack('H*', $ARGV[1])); my $n = sysread($s, my $answer, 4096); print($n // 0)";
     let topology = Topology::new("usp-uid");
@@ -415,7 +416,7 @@ fn what_is_encoded_is_decoded() {
         assert!(wire::decode::<wire::Request>(&payload[..payload.len() - 1]).is_err());
         assert!(wire::decode::<wire::Request>(&[payload, &[0]].concat()).is_err());
     }
-    // A range that is written the wrong way round is the same range.
+    // A reversed range is the same range.
     let backwards = wire::encode(&(port(9), port(3))).unwrap();
     let range: PortRange = wire::decode(&backwards[wire::LENGTH_BYTES..]).unwrap();
     assert_eq!(range, PortRange::new(port(3), port(9)));

@@ -1,4 +1,4 @@
-//! What a change costs in userspace mode, counted: the same with 5,000 Services as with 100. Times are printed, not judged.
+//! Cost of a change in userspace mode: the same with 5,000 Services as with 100. Times are only printed.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ fn service(number: u32, endpoint: u32) -> model::program::Program {
     simple(&at(0x0a60_0001, number), &list)
 }
 
-/// Messages to the kernel for one pass over one Service.
+/// Returns the kernel messages of one pass over one Service.
 fn messages(backend: &mut UserspaceBackend, desired: &mut Desired, name: &str, endpoint: u32) -> (u64, u64) {
     let KernelCounters { transactions, messages, .. } = backend.counters();
     set(desired, name, service(7_000, endpoint));
@@ -39,7 +39,8 @@ fn messages(backend: &mut UserspaceBackend, desired: &mut Desired, name: &str, e
     (after.transactions - transactions, after.messages - messages)
 }
 
-/// Targets are the relay's own business: a changed endpoint writes nothing to the kernel, whatever the number of Services.
+/// Targets are internal to the relay: a changed endpoint writes nothing to the kernel, regardless of the
+/// number of Services.
 #[test]
 fn f062_a_changed_endpoint_writes_nothing_and_a_new_service_the_same_among_100_and_5_000() {
     let mut costs = Vec::new();

@@ -1,4 +1,4 @@
-//! Real connections through the relay: where they come from, where they go, and what becomes of them.
+//! Real connections through the relay: sources, targets and failures.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -33,7 +33,7 @@ use support::{
 const BOTH4: [(&str, u16, u16); 2] = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)];
 const BOTH6: [(&str, u16, u16); 2] = [("fd01:1::2", 8080, 1), ("fd01:2::2", 8080, 1)];
 
-/// One Service with every kind of frontend: port 80 forwards, port 81 has no endpoint.
+/// Builds one Service with every kind of frontend: port 80 forwards, port 81 has no endpoint.
 fn web() -> Desired {
     let mut frontends = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -64,7 +64,7 @@ fn is_of_node(source: IpAddr) -> bool {
     ["10.1.1.1", "10.1.2.1", "fd01:1::1", "fd01:2::1"].map(address).contains(&source)
 }
 
-/// Targets see the node as the source, whoever the client is.
+/// Targets see the node as the source for every client.
 #[test]
 fn f053_f054_every_frontend_is_relayed_for_tcp_and_udp_in_both_families() {
     let (topology, _backend) = relaying("us-fwd", &web(), Limits::default());
@@ -97,13 +97,13 @@ fn f053_f054_every_frontend_is_relayed_for_tcp_and_udp_in_both_families() {
     }
 }
 
-/// Listening TCP and UDP sockets of a namespace that are the relay's.
+/// Returns the number of listening TCP and UDP sockets of the relay in a namespace.
 fn listeners(topology: &Topology) -> usize {
     let listing = topology.node.exec(&["ss", "-Hltun"]);
     listing.lines().filter(|line| line.contains("0.0.0.0:*") || line.contains("[::]:*")).count()
 }
 
-/// A client or a target that vanishes frees its place: what a listener accepts is as the listener was told to be.
+/// Keepalives detect a vanished client or target: accepted connections inherit the options of the listener.
 #[test]
 fn both_sides_of_a_connection_are_asked_whether_they_are_there() {
     let frontends =
@@ -118,8 +118,8 @@ fn both_sides_of_a_connection_are_asked_whether_they_are_there() {
     assert_eq!(asked.count(), 2, "{sockets}");
 }
 
-/// Each frontend that forwards has a listener of its own on a port that the kernel chose; rules and listeners go with
-/// the Service, and clean-up leaves the ruleset as it was before.
+/// Each forwarding frontend has its own listener on a port chosen by the kernel; rules and listeners are
+/// removed with the Service, and cleanup restores the initial ruleset.
 #[test]
 fn f054_f055_redirects_and_listeners_exist_while_the_service_does() {
     let topology = Topology::new("us-gone");
@@ -184,7 +184,7 @@ fn f068_f069_weights_divide_exactly_and_other_schedulers_are_refused_alone() {
     assert!(topology.client.ask_tcp("10.96.0.2", 80).is_ok());
 }
 
-/// One endpoint refuses, one is silent because nobody has its address, one works.
+/// One endpoint refuses, one is silent because its address is unused, one works.
 #[test]
 fn f057_every_connection_succeeds_while_one_endpoint_does() {
     let list4 = [("10.1.1.2", 9, 1), ("10.1.2.99", 8080, 1), ("10.1.2.2", 8080, 1)];
@@ -245,8 +245,8 @@ fn f047_a_source_stays_until_its_time_is_over_or_its_endpoint_goes() {
     assert_ne!(names(3), after, "its endpoint is gone");
 }
 
-/// With external policy Local the outside meets the local endpoint only, the node and workloads meet all; and sources
-/// outside the allowed ranges meet nobody.
+/// With external policy Local, outside clients reach only local endpoints, the node and workloads reach all;
+/// sources outside the allowed ranges are blocked.
 #[test]
 fn f048_f049_each_class_of_sources_meets_its_own_targets() {
     let local = forward(Masquerade::Never, &[("10.1.1.2", 8080, 1)]);
@@ -301,7 +301,7 @@ fn a_frontend_of_several_ports_keeps_the_port_of_the_client() {
     }
 }
 
-/// Who knows the listener's port gets nothing from it.
+/// A direct connection to a listener's port gets no reply.
 #[test]
 fn listeners_answer_only_what_was_captured() {
     let (topology, backend) = relaying("us-stray", &web(), Limits::default());

@@ -1,4 +1,4 @@
-//! The arguments of `tidegate-sync`.
+//! Command-line arguments of `tidegate-sync`.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -8,11 +8,11 @@ use reqwest::Url;
 
 use crate::{control::Pin, dns, docker, files, kubernetes};
 
-/// Keeps Tidegate equal to what a source says: files, Docker, Kubernetes, names in the DNS.
+/// Mirrors objects from a source (files, Docker, Kubernetes or DNS) to Tidegate
 #[derive(Debug, Parser)]
 #[command(name = "tidegate-sync", version, max_term_width = 110, disable_help_subcommand = true)]
 pub struct Cli {
-    /// What every source takes.
+    /// Options of every source.
     #[command(flatten)]
     pub global: Global,
     /// The source.
@@ -20,17 +20,17 @@ pub struct Cli {
     pub source: Source,
 }
 
-/// What every source takes.
+/// Options of every source.
 #[derive(Debug, Clone, Args)]
 pub struct Global {
-    /// The control servers, separated by commas: one after the other is tried until one answers
+    /// Control servers, separated by commas; they are tried in turn until one answers
     #[arg(
         long, global = true, env = "TIDEGATE_API", hide_env_values = true, value_name = "URL,…", value_delimiter = ',',
         value_parser = parse_api, default_value = "http://127.0.0.1:7440", help_heading = "Connection"
     )]
     pub api: Vec<Url>,
-    /// A file with the token that says who this is, read for every request; the variable TIDEGATE_TOKEN may hold the token
-    /// itself
+    /// File with the bearer token to authenticate with, read for every request; TIDEGATE_TOKEN can hold the
+    /// token itself
     #[arg(
         long,
         global = true,
@@ -40,7 +40,7 @@ pub struct Global {
         help_heading = "Connection"
     )]
     pub token_file: Option<PathBuf>,
-    /// The authorities that vouch for the servers, as PEM [default: those of the system]
+    /// PEM file with the CA certificates to verify the servers with [default: the system's CA certificates]
     #[arg(
         long,
         global = true,
@@ -50,7 +50,7 @@ pub struct Global {
         help_heading = "Connection"
     )]
     pub ca_file: Option<PathBuf>,
-    /// The hash of the servers' certificate or authority, instead of --ca-file, as sha256:HEX
+    /// Pin the server or CA certificate by hash instead of using --ca-file, as sha256:HEX
     #[arg(
         long,
         global = true,
@@ -60,27 +60,27 @@ pub struct Global {
         help_heading = "Connection"
     )]
     pub ca_hash: Option<Pin>,
-    /// The name of the source: its objects belong to the apply set of this name, and no other source may have it [default:
-    /// the kind of source; for docker also the node, for kubernetes the cluster]
+    /// Name of the source. Its objects belong to the apply set of this name, which no other source may use
+    /// [default: the kind of source; for docker with the node, for kubernetes with the cluster]
     #[arg(
         long = "source", id = "source_id", global = true, env = "TIDEGATE_SOURCE", hide_env_values = true,
         value_name = "NAME", value_parser = Label::parse
     )]
     pub source_id: Option<Label>,
-    /// How many objects may be removed at once without anybody confirming it [default: 5, or a fifth of the source's objects
-    /// if that is more]
+    /// Maximum number of objects removed at once without confirmation [default: 5, or a fifth of the source's
+    /// objects if that is more]
     #[arg(long, global = true, env = "TIDEGATE_PRUNE_LIMIT", hide_env_values = true, value_name = "N")]
     pub prune_limit: Option<usize>,
-    /// Believe a source that has no objects at all; otherwise removing the last ones has to be confirmed
+    /// Accept a source without any objects; by default, removing the last ones requires confirmation
     #[arg(long, global = true, env = "TIDEGATE_ALLOW_EMPTY", hide_env_values = true)]
     pub allow_empty: bool,
-    /// Where /healthz, /readyz and /metrics are served; only on loopback
+    /// Address for /healthz, /readyz and /metrics; loopback only
     #[arg(
         long, global = true, env = "TIDEGATE_LISTEN", hide_env_values = true, value_name = "ADDRESS:PORT",
         value_parser = parse_listen, default_value = "127.0.0.1:7442"
     )]
     pub listen: SocketAddr,
-    /// What to log, such as `info` or `sync=debug`
+    /// Log filter, such as `info` or `sync=debug`
     #[arg(
         long,
         global = true,
@@ -90,7 +90,7 @@ pub struct Global {
         default_value = "info"
     )]
     pub log: String,
-    /// How to log
+    /// Log format
     #[arg(
         long,
         global = true,
@@ -101,50 +101,50 @@ pub struct Global {
         default_value = "text"
     )]
     pub log_format: LogFormat,
-    /// A TOML file with any of these settings, named as the flags; what a source takes without a flag is in `paths` or `names`
+    /// TOML file with settings named like the flags; positional arguments are `paths` or `names`
     #[arg(long, global = true, env = "TIDEGATE_CONFIG", hide_env_values = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Read the source once, make Tidegate equal to it, and end: with 0 if all of it was done, with 1 if not
+    /// Synchronize once and exit, with 0 if everything succeeded and with 1 if not
     #[arg(long, global = true)]
     pub once: bool,
-    /// Say what would be done, do nothing, and end
+    /// Print the changes without making them, and exit
     #[arg(long, global = true)]
     pub dry_run: bool,
 }
 
-/// The form of log lines.
+/// Log format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable lines.
     Text,
     /// One JSON object per line.
     Json,
 }
 
-/// Where objects come from.
+/// Source of objects.
 #[derive(Debug, Subcommand)]
 pub enum Source {
-    /// YAML and JSON files, followed as they change
+    /// YAML and JSON files, watched for changes
     Files(files::Arguments),
-    /// Containers of a Docker or Podman engine that ask for it by labels
+    /// Containers of a Docker or Podman engine, selected by labels
     Docker(docker::Arguments),
-    /// Names in the DNS whose addresses are endpoints
+    /// DNS names whose addresses are endpoints
     Dns(dns::Arguments),
-    /// Services, endpoints and MetalLB's resources of a Kubernetes cluster
+    /// Services, endpoints and MetalLB resources of a Kubernetes cluster
     Kubernetes(kubernetes::Arguments),
 }
 
 impl Source {
-    /// The name of the source when nobody gives one.
+    /// Returns the default name of the source.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns an error if the host name is needed and invalid.
     pub fn default_id(&self) -> anyhow::Result<String> {
         match self {
             Self::Files(_) => Ok("files".to_owned()),
             Self::Dns(_) => Ok("dns".to_owned()),
             Self::Kubernetes(arguments) => Ok(arguments.default_source()),
-            // Each machine's containers are a source of their own. A label has no dots.
+            // The containers of each machine are a separate source. Labels must not contain dots.
             Self::Docker(arguments) => Ok(format!("docker-{}", arguments.node()?.as_str().replace('.', "-"))),
         }
     }
@@ -162,7 +162,7 @@ fn parse_api(text: &str) -> Result<Url, String> {
     if is_usable && url.username().is_empty() && url.password().is_none() {
         Ok(url)
     } else {
-        Err("must be http:// or https://, a host and a port, and nothing else".to_owned())
+        Err("must be a URL with http:// or https://, a host and an optional port, without a path".to_owned())
     }
 }
 
@@ -173,6 +173,6 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     if address.ip().is_loopback() {
         Ok(address)
     } else {
-        Err("must be on loopback: nobody is asked who they are there".to_owned())
+        Err("must be a loopback address, because requests are not authenticated".to_owned())
     }
 }

@@ -1,5 +1,5 @@
-//! HTTP towards the control servers: which of several, believed by what, as whom. Every answer is read up to a limit and
-//! within a time. A server that fails is left for the next; whoever calls decides when to try again.
+//! HTTP client of the control servers with failover, TLS trust and authentication. Every response is limited
+//! in size and time. A failing server is left for the next one; the caller decides when to retry.
 
 use std::{
     io::Read as _,
@@ -19,24 +19,24 @@ use serde_json::Value;
 pub use tls_trust::Pin;
 use tls_trust::Trust;
 
-/// Bytes of one answer: a batch of objects with their statuses, with room to spare.
+/// Maximum size of a response in bytes: a batch of objects with their statuses, with a margin.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Bytes of one line of a watch: the largest object with room to spare.
+/// Maximum length of a watch line in bytes; the largest object with a margin.
 const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Control servers that are tried: more than any store has members.
+/// Maximum number of control servers; more than any store has members.
 const APIS_MAX: usize = 8;
-/// Bytes of a token with room to spare.
+/// Maximum size of a token in bytes.
 const TOKEN_BYTES_MAX: u64 = 4096;
-/// Longest wait for a connection; another server may be there.
+/// Connect timeout; another server may be available.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest wait for the whole answer to a request that is no stream.
+/// Timeout of requests other than streams.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest silence of a watch, which speaks at least every 10 s.
+/// Maximum silence of a watch; servers send a heartbeat at least every 10 s.
 const SILENCE_MAX: Duration = Duration::from_secs(35);
-/// How much of an answer that nobody expected is quoted.
+/// Maximum number of characters quoted from an unexpected response.
 const QUOTE_CHARS_MAX: usize = 200;
 
-/// Why the way to control cannot be set up; what to do about it is in the text.
+/// Invalid connection settings; the message contains the remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct SetupError {
@@ -44,84 +44,84 @@ pub struct SetupError {
 }
 
 impl SetupError {
-    /// An error with this text.
+    /// Creates an error with a message.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into() }
     }
 }
 
-/// Where control is, and who asks.
+/// Connection settings.
 #[derive(Debug, Clone, Default)]
 pub struct Place {
-    /// The servers in the order in which they are tried.
+    /// Servers in the order in which they are tried.
     pub urls: Vec<Url>,
-    /// The authorities to believe, as PEM; those of the system without.
+    /// PEM file with trusted CAs; the system's CAs if `None`.
     pub ca_file: Option<PathBuf>,
-    /// The hash of a certificate of the servers' chain, instead.
+    /// Hash of a certificate in the servers' chain, as an alternative to `ca_file`.
     pub ca_hash: Option<Pin>,
-    /// A file with a token, read for every request, so that it can be replaced.
+    /// Token file, read for every request, so that the token can be rotated.
     pub token_file: Option<PathBuf>,
-    /// A token; the file wins.
+    /// Token; the file takes precedence.
     pub token: Option<String>,
-    /// Who the history says wrote it.
+    /// Author recorded in the history.
     pub author: String,
 }
 
-/// A way to the control servers.
+/// Connection to the control servers.
 pub struct Control {
     http: reqwest::Client,
     urls: Vec<Url>,
-    /// The server whose turn it is.
+    /// Index of the current server.
     turn: AtomicUsize,
     token: Option<HeaderValue>,
     token_file: Option<PathBuf>,
     author: HeaderValue,
 }
 
-/// Why a request was in vain.
+/// Failure of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// No server answered, or it answered that it cannot at the moment: the same request can succeed later.
+    /// No server responded, or the response was a temporary failure: the same request can succeed later.
     #[error("{url}: {cause}")]
     Unavailable {
-        /// Which server.
+        /// URL of the server.
         url: String,
-        /// In words.
+        /// Cause of the failure.
         cause: String,
     },
-    /// The server says no.
+    /// The server rejected the request.
     #[error("{0}")]
     Refused(Problem),
 }
 
-/// A refusal (RFC 9457) in short.
+/// Summary of a problem document (RFC 9457).
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Problem {
     /// The HTTP status.
     pub status: u16,
-    /// The stable word.
+    /// Stable code.
     pub code: String,
-    /// What is wrong.
+    /// Description of the error.
     pub detail: String,
-    /// What to do.
+    /// Remedy.
     pub hint: Option<String>,
-    /// The fields that must change.
+    /// Invalid fields.
     pub errors: Vec<Fault>,
 }
 
-/// A field that must change.
+/// An invalid field.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Fault {
-    /// Where; begins with `/items/N` in a request about many objects.
+    /// JSON pointer; begins with `/items/N` in a request with many objects.
     pub pointer: String,
-    /// The stable word.
+    /// Stable code.
     pub code: String,
-    /// What it must be.
+    /// Required value.
     pub message: String,
-    /// What to do.
+    /// Remedy.
     pub hint: Option<String>,
 }
 
@@ -130,7 +130,7 @@ impl std::fmt::Display for Problem {
         if self.errors.is_empty() {
             write!(f, "{}: {}", self.code, self.detail)?;
         } else {
-            // Each field says more than that there are some.
+            // The field errors are more specific than the summary.
             let faults: Vec<String> = self.errors.iter().map(Fault::to_string).collect();
             write!(f, "{}: {}", self.code, faults.join("; "))?;
         }
@@ -163,19 +163,19 @@ pub struct Request {
 }
 
 impl Request {
-    /// A read.
+    /// Creates a GET request.
     #[must_use]
     pub fn get(path: impl Into<String>) -> Self {
         Self { method: Method::GET, path: path.into(), query: Vec::new(), if_match: None, body: None }
     }
 
-    /// A JSON body.
+    /// Creates a POST request with a JSON body.
     #[must_use]
     pub fn post(path: impl Into<String>, body: Vec<u8>) -> Self {
         Self { method: Method::POST, body: Some(body), ..Self::get(path) }
     }
 
-    /// The removal of an object in the state with this tag.
+    /// Creates a DELETE request for an object with the given entity tag.
     #[must_use]
     pub fn delete(path: impl Into<String>, tag: String) -> Self {
         Self { method: Method::DELETE, if_match: Some(tag), ..Self::get(path) }
@@ -190,30 +190,34 @@ impl Request {
 }
 
 impl Control {
-    /// A way to the servers of a place.
+    /// Creates a client.
     ///
     /// # Errors
-    /// Something about the place is wrong; the text names the flag.
+    /// Returns an error naming the flag if a setting is invalid.
     pub fn new(place: Place) -> Result<Self, SetupError> {
         let Place { urls, ca_file, ca_hash, token_file, token, author } = place;
         if urls.is_empty() || urls.len() > APIS_MAX {
             let found = urls.len();
-            return Err(SetupError::new(format!("--api must name 1 to {APIS_MAX} servers, names {found}")));
+            return Err(SetupError::new(format!("--api must list 1 to {APIS_MAX} servers, found {found}")));
         }
         if ca_file.is_some() && ca_hash.is_some() {
-            return Err(SetupError::new("--ca-file and --ca-hash exclude each other: give one of both"));
+            return Err(SetupError::new(
+                "--ca-file and --ca-hash are mutually exclusive: use only one of \
+                                        them",
+            ));
         }
         let is_secret = token.is_some() || token_file.is_some();
         if let Some(url) = urls.iter().find(|url| is_secret && !is_private(url)) {
             let message = format!(
-                "the token would be sent to {url} where others can read it: write https://, or leave it out"
+                "refusing to send the token to {url} over an unencrypted connection: use https://, or \
+                 omit the token"
             );
             return Err(SetupError::new(message));
         }
         let is_tls_used = urls.iter().any(|url| url.scheme() == "https");
         let tls = believed(ca_file.as_deref(), ca_hash, is_tls_used)?;
-        // A control server is asked directly: proxy variables are meant for the way out, and a redirect would mean that
-        // something else answers.
+        // Control servers are contacted directly: proxy variables are meant for external hosts, and a
+        // redirect would mean that something other than the control API responds.
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .no_proxy()
@@ -231,27 +235,27 @@ impl Control {
         Ok(control)
     }
 
-    /// Sends a request and reads the JSON of its answer. Every server is asked until one has an answer.
+    /// Sends a request and parses its JSON response. Tries each server until one responds.
     ///
     /// # Errors
-    /// The last server's, or a refusal.
+    /// Returns the rejection, or the failure of the last server.
     pub async fn send(&self, request: &Request) -> Result<Value, Failure> {
         let mut last = None;
         for _ in 0..self.urls.len() {
             match tokio::time::timeout(REQUEST_TIMEOUT, self.exchange(request)).await {
                 Ok(Err(failure @ Failure::Unavailable { .. })) => last = Some(failure),
                 Ok(outcome) => return outcome,
-                Err(_) => last = Some(self.unavailable(format!("no answer within {REQUEST_TIMEOUT:?}"))),
+                Err(_) => last = Some(self.unavailable(format!("no response within {REQUEST_TIMEOUT:?}"))),
             }
             self.go_on();
         }
         Err(last.unwrap_or_else(|| self.unavailable("no server".to_owned())))
     }
 
-    /// Opens a stream of JSON lines at the next server that has one.
+    /// Opens a stream of JSON lines on the first server that accepts it.
     ///
     /// # Errors
-    /// As [`Self::send`].
+    /// Same as [`Self::send`].
     pub async fn lines(&self, request: &Request) -> Result<Lines, Failure> {
         let mut last = None;
         for _ in 0..self.urls.len() {
@@ -261,21 +265,21 @@ impl Control {
                 }
                 Ok(Err(failure @ Failure::Unavailable { .. })) => last = Some(failure),
                 Ok(Err(refused)) => return Err(refused),
-                Err(_) => last = Some(self.unavailable(format!("no answer within {SILENCE_MAX:?}"))),
+                Err(_) => last = Some(self.unavailable(format!("no response within {SILENCE_MAX:?}"))),
             }
             self.go_on();
         }
         Err(last.unwrap_or_else(|| self.unavailable("no server".to_owned())))
     }
 
-    /// The URL of the server whose turn it is.
+    /// Returns the URL of the current server.
     #[must_use]
     pub fn url(&self) -> String {
         let at = self.turn.load(Ordering::Relaxed) % self.urls.len();
         self.urls.get(at).map(|url| url.as_str().trim_end_matches('/').to_owned()).unwrap_or_default()
     }
 
-    /// Has the next server asked from now on.
+    /// Makes the next server the current one.
     pub fn go_on(&self) {
         self.turn.fetch_add(1, Ordering::Relaxed);
     }
@@ -314,7 +318,8 @@ impl Control {
         let bytes = self.read(&mut response).await?;
         let problem =
             serde_json::from_slice::<Problem>(&bytes).ok().filter(|problem| !problem.code.is_empty());
-        // 401 as well: a token may be about to be replaced. What is too early or too much is no judgement of the request.
+        // 401 counts as temporary, because a token may be about to be rotated; 408 and 429 are no verdict on
+        // the request.
         let is_for_now = status.is_server_error() || matches!(status.as_u16(), 401 | 408 | 429);
         match problem {
             Some(problem) if is_for_now => Err(self.unavailable(problem.to_string())),
@@ -328,7 +333,7 @@ impl Control {
         while let Some(chunk) = response.chunk().await.map_err(|error| self.unavailable(innermost(&error)))? {
             bytes.extend_from_slice(&chunk);
             if bytes.len() > ANSWER_BYTES_MAX {
-                return Err(self.unavailable(format!("an answer of more than {ANSWER_BYTES_MAX} bytes")));
+                return Err(self.unavailable(format!("a response of more than {ANSWER_BYTES_MAX} bytes")));
             }
         }
         Ok(bytes)
@@ -347,24 +352,27 @@ impl Control {
 
     fn foreign(&self, response: &Response, bytes: &[u8]) -> Failure {
         let text: String = String::from_utf8_lossy(bytes).chars().take(QUOTE_CHARS_MAX).collect();
-        self.unavailable(format!("does not speak the control API: {} {text:?}", response.status()))
+        self.unavailable(format!(
+            "unexpected response, which may not be from a control server: {} {text:?}",
+            response.status()
+        ))
     }
 }
 
-/// A stream of JSON lines.
+/// Line reader of a stream.
 pub struct Lines {
     url: String,
     response: Response,
     buffer: Vec<u8>,
-    /// How much of the buffer holds no end of a line.
+    /// Number of bytes at the start of the buffer already searched for a line end.
     searched: usize,
 }
 
 impl Lines {
-    /// The next line; `None` when the server ended the stream.
+    /// Returns the next line, or `None` if the server closed the stream.
     ///
     /// # Errors
-    /// Silence, a broken connection, or something that is no JSON line.
+    /// Returns an error on silence, a broken connection, or invalid JSON.
     pub async fn next(&mut self) -> Result<Option<Value>, Failure> {
         loop {
             let unsearched = self.buffer.get(self.searched..).unwrap_or_default();
@@ -381,7 +389,7 @@ impl Lines {
                 return Err(self.broken("a line is too long"));
             }
             match tokio::time::timeout(SILENCE_MAX, self.response.chunk()).await {
-                Err(_) => return Err(self.broken(&format!("nothing was heard for {SILENCE_MAX:?}"))),
+                Err(_) => return Err(self.broken(&format!("no data for {SILENCE_MAX:?}"))),
                 Ok(Err(error)) => return Err(self.broken(&innermost(&error))),
                 Ok(Ok(None)) => return Ok(None),
                 Ok(Ok(Some(chunk))) => self.buffer.extend_from_slice(&chunk),
@@ -394,19 +402,18 @@ impl Lines {
     }
 }
 
-/// Reads a file that is small or not what it should be.
-/// The TLS settings for whom the flags name: `https` URLs lead nowhere but to a server that is believed.
+/// Builds the TLS settings: `https` URLs connect only to servers verified by the pin, the CA file or the
+/// system's CAs.
 fn believed(ca_file: Option<&Path>, pin: Option<Pin>, is_used: bool) -> Result<ClientConfig, SetupError> {
     let trust = match (pin, ca_file) {
         (Some(pin), _) => Ok(Trust::Pin(pin)),
         (None, Some(path)) => Trust::file(path)
             .map_err(|error| SetupError::new(format!("--ca-file {}: {error}", path.display()))),
         (None, None) if is_used => Ok(Trust::system()),
-        // Plain HTTP needs none, and reading those of the system takes longer than the request.
+        // Plain HTTP needs no CAs, and loading those of the system takes longer than the request.
         (None, None) => Ok(Trust::Roots(RootCertStore::empty())),
     };
-    let client =
-        trust?.client().map_err(|error| SetupError::new(format!("TLS cannot be set up: {error}")))?;
+    let client = trust?.client().map_err(|error| SetupError::new(format!("cannot set up TLS: {error}")))?;
     Ok(client.with_no_client_auth())
 }
 
@@ -414,12 +421,12 @@ fn read_small(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
     let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
     let mut bytes = Vec::new();
     file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > limit { Err(format!("it is longer than {limit} bytes")) } else { Ok(bytes) }
+    if bytes.len() as u64 > limit { Err(format!("the file is longer than {limit} bytes")) } else { Ok(bytes) }
 }
 
 fn bearer(text: &str) -> Result<HeaderValue, String> {
     let text = text.trim();
-    let wrong = || "holds no token: a token is one line of letters, digits and _".to_owned();
+    let wrong = || "contains no valid token: a token is a single line of letters, digits and _".to_owned();
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(wrong());
     }
@@ -428,7 +435,7 @@ fn bearer(text: &str) -> Result<HeaderValue, String> {
     Ok(header)
 }
 
-/// Whether nobody else reads what is sent there.
+/// Returns true if requests to `url` cannot be read on the network: HTTPS or loopback.
 fn is_private(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_loopback =

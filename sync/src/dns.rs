@@ -1,7 +1,7 @@
-//! The source `dns`: ordinary names whose addresses are the endpoints of Services.
+//! Source `dns`: DNS names whose addresses are the endpoints of Services.
 //!
-//! An answer counts for as long as it says, within bounds. A name that is gone, or that nobody answers for, keeps what it
-//! said last and is reported; addresses that could never be an endpoint's are refused, whoever says them.
+//! An answer is valid for its TTL, within bounds. A name that no longer exists, or that no server resolves,
+//! keeps its last addresses and is reported. Addresses that cannot be endpoints are always rejected.
 
 mod ask;
 mod machine;
@@ -23,21 +23,21 @@ use self::machine::{Bounds, Known};
 pub use self::parse::Binding;
 use crate::run::Outlet;
 
-/// Names asked for side by side.
+/// Maximum number of concurrent queries.
 const ASKED_MAX: usize = 16;
-/// Names of one process.
+/// Maximum number of names per process.
 const NAMES_MAX: usize = 1000;
-/// How much earlier than due a name is asked for together with others.
+/// Maximum time by which a query is brought forward to run together with others.
 const TOGETHER: Duration = Duration::from_millis(100);
 
-/// Which names, and what is believed of them.
+/// Names and resolution limits.
 #[derive(Debug, Clone, Args)]
 pub struct Arguments {
-    /// Which name serves which Service: [NAMESPACE/]SERVICE[:PORT-NAME]=DNS-NAME[:PORT]. A name that begins with _ has SRV
-    /// records, which say ports and weights
+    /// DNS names of Services, as [NAMESPACE/]SERVICE[:PORT-NAME]=DNS-NAME[:PORT]. A name that begins with _
+    /// is resolved by SRV records, which contain ports and weights
     #[arg(value_name = "SERVICE=NAME", required = true)]
     pub names: Vec<Binding>,
-    /// The name servers, as ADDRESS:PORT [default: those of the machine]
+    /// Name servers, as ADDRESS:PORT [default: those of the machine]
     #[arg(
         long,
         env = "TIDEGATE_RESOLVER",
@@ -46,16 +46,16 @@ pub struct Arguments {
         value_delimiter = ','
     )]
     pub resolver: Vec<SocketAddr>,
-    /// The namespace of Services that are given without
+    /// Namespace of Services given without one
     #[arg(long, env = "TIDEGATE_NAMESPACE", hide_env_values = true, value_name = "NAME", value_parser = Namespace::parse, default_value = "default")]
     pub namespace: Namespace,
-    /// The shortest time after which a name is asked for again, in seconds
+    /// Minimum time between queries of a name, in seconds
     #[arg(long, env = "TIDEGATE_TTL_MIN", hide_env_values = true, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub ttl_min: u32,
-    /// The longest time, in seconds
+    /// Maximum time between queries of a name, in seconds
     #[arg(long, env = "TIDEGATE_TTL_MAX", hide_env_values = true, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=86400))]
     pub ttl_max: u32,
-    /// Take only addresses in these ranges, so that nobody who answers for a name can lead elsewhere
+    /// Accept only addresses in these ranges, so that a manipulated DNS answer cannot redirect traffic
     #[arg(
         long,
         env = "TIDEGATE_ALLOW",
@@ -66,10 +66,10 @@ pub struct Arguments {
     pub allow: Vec<IpNet>,
 }
 
-/// Follows the names until the process ends.
+/// Synchronizes with the names until the process ends.
 ///
 /// # Errors
-/// A flag is wrong, or the machine has no name servers.
+/// Returns an error if a flag is invalid or the machine has no name servers.
 pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
     let Arguments { names, resolver, namespace, ttl_min, ttl_max, allow } = arguments;
     anyhow::ensure!(ttl_min <= ttl_max, "--ttl-min must be at most --ttl-max");
@@ -101,7 +101,7 @@ pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
                 let before = known.complaints.clone();
                 known.take(&bounds, answer, Instant::now());
                 for complaint in known.complaints.iter().filter(|complaint| !before.contains(complaint)) {
-                    tracing::warn!(name = %name, complaint, "a name does not say what it should");
+                    tracing::warn!(name = %name, complaint, "invalid DNS answer");
                 }
             }
         }

@@ -1,8 +1,10 @@
-//! The source `docker`: containers of an engine that ask to be served, by labels. Podman's compatible socket is one too.
+//! Source `docker`: containers of a Docker engine, or of Podman's compatible socket, that request a Service
+//! by labels.
 //!
-//! Events only say what to look at; what counts is what a look finds. The stream of events is opened before the first look, and
-//! everything is looked at again from time to time. While the engine is away, what it said last stays. A container that goes
-//! is first shown as ended, so that its address takes no connections, and then removed.
+//! Events only name the containers and networks to inspect; the inspection result counts. The event stream is
+//! opened before the first full listing, and everything is listed again periodically. While the engine is
+//! unreachable, the last known state stays. The Workload of a removed container is first marked as ended, so
+//! that its address receives no new connections, and then removed.
 
 mod container;
 mod elsewhere;
@@ -42,39 +44,39 @@ use self::{
 };
 use crate::run::Outlet;
 
-/// How long the engine may take for an answer, in seconds.
+/// Timeout of engine requests, in seconds.
 const TIMEOUT_SECS: u64 = 60;
-/// Events that were not looked at yet; the engine waits beyond it.
+/// Maximum number of queued events; the engine is not read beyond it.
 const EVENTS_MAX: usize = 1024;
-/// Containers of one engine that are looked at.
+/// Maximum number of containers of one engine.
 const CONTAINERS_MAX: usize = 5000;
-/// Containers looked at side by side.
+/// Maximum number of concurrent inspections.
 const LOOKS_MAX: usize = 8;
-/// How long events are collected after the first.
+/// Time for which events are collected after the first one.
 const COLLECT: Duration = Duration::from_millis(30);
-/// The second look after the first: what happened before the engine had opened the stream of events.
+/// Delay of the second full listing, for events before the engine had opened the event stream.
 const SECOND_LOOK: Duration = Duration::from_secs(1);
-/// How often everything is looked at without any event.
+/// Interval of full listings.
 const RESYNC: Duration = Duration::from_secs(30);
-/// How long a container that was told to end, and has not, takes no connections: somewhat longer than an engine waits before
-/// it kills.
+/// Maximum time for which a container that received a stop signal gets no connections while it keeps running;
+/// somewhat longer than an engine waits before it kills.
 const ENDING_FOR: Duration = Duration::from_secs(15);
-/// How long a container that is gone is shown as ended.
+/// Time for which the Workload of a removed container is published as ended.
 const FADING_FOR: Duration = Duration::from_secs(3);
-/// Wait between attempts to reach the engine.
+/// Delay between attempts to reach the engine.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Which engine, and how its containers are reached.
+/// Engine connection and address settings.
 #[derive(Debug, Clone, Args)]
 pub struct Arguments {
-    /// The socket of the engine
+    /// Socket of the engine
     #[arg(long, env = "DOCKER_HOST", hide_env_values = true, value_name = "SOCKET", default_value = "unix:///var/run/docker.sock", value_parser = parse_socket)]
     pub socket: PathBuf,
-    /// The Node that the containers are on [default: the name of the machine]
+    /// Node that runs the containers [default: the host name]
     #[arg(long, env = "TIDEGATE_NODE", hide_env_values = true, value_name = "NAME", value_parser = Name::parse)]
     pub node: Option<Name>,
-    /// The machine's address, at which published ports and containers in its own network are reached; at most one of each
-    /// family
+    /// Addresses of the machine for published ports and for containers in the host network; at most one per
+    /// address family
     #[arg(
         long,
         env = "TIDEGATE_NODE_ADDRESS",
@@ -83,13 +85,14 @@ pub struct Arguments {
         value_delimiter = ','
     )]
     pub node_address: Vec<IpAddr>,
-    /// The network whose addresses are used of containers in several; a label tidegate.network wins
+    /// Network whose addresses are used for containers in several networks; the label tidegate.network takes
+    /// precedence
     #[arg(long, env = "TIDEGATE_NETWORK", hide_env_values = true, value_name = "NAME")]
     pub network: Option<String>,
-    /// The namespace of what containers ask for, unless they name one
+    /// Namespace of the created objects, unless a container specifies one
     #[arg(long, env = "TIDEGATE_NAMESPACE", hide_env_values = true, value_name = "NAME", value_parser = Namespace::parse, default_value = "default")]
     pub namespace: Namespace,
-    /// Which address of a container is used, unless its label tidegate.address says
+    /// Address of a container to use, unless its label tidegate.address specifies one
     #[arg(long, env = "TIDEGATE_ADDRESS", hide_env_values = true, value_enum, default_value = "auto")]
     pub address: AddressKind,
 }
@@ -104,25 +107,25 @@ fn parse_socket(text: &str) -> Result<PathBuf, String> {
 }
 
 impl Arguments {
-    /// The Node, as given or as the machine is called.
+    /// Returns the configured Node name, or the host name.
     ///
     /// # Errors
-    /// The machine's name is no name of a Node.
+    /// Returns an error if the host name is not a valid Node name.
     pub fn node(&self) -> anyhow::Result<Name> {
         if let Some(node) = &self.node {
             return Ok(node.clone());
         }
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
-            .context("the machine's name cannot be read; give --node")?;
+            .context("cannot read the host name; give --node")?;
         Name::parse(name.trim())
-            .map_err(|error| anyhow!("the machine's name {:?} {error}; give --node", name.trim()))
+            .map_err(|error| anyhow!("the host name {:?} {error}; give --node", name.trim()))
     }
 }
 
-/// Follows the engine until the process ends.
+/// Synchronizes with the engine until the process ends.
 ///
 /// # Errors
-/// A flag is wrong.
+/// Returns an error if a flag is invalid.
 pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
     let host = Host {
         node: arguments.node()?,
@@ -141,10 +144,10 @@ pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
     };
     loop {
         let cause = match session(&arguments.socket, &mut state).await {
-            Ok(()) => "the engine has ended the stream of events".to_owned(),
+            Ok(()) => "the engine closed the event stream".to_owned(),
             Err(error) => format!("{error:#}"),
         };
-        tracing::warn!(cause, "the engine is not followed; what it said last stays");
+        tracing::warn!(cause, "lost the connection to the engine; keeping its last known state");
         state.outlet.wanted.send_modify(|wanted| wanted.is_complete = false);
         state.outlet.progress.complain(vec![format!("engine: {cause}")]);
         tokio::time::sleep(PAUSE).await;
@@ -155,14 +158,14 @@ struct State {
     host: Host,
     outlet: Outlet,
     engine: Engine,
-    /// Until when containers that were told to end take no connections.
+    /// Deadlines until which containers that received a stop signal get no connections.
     ending: BTreeMap<String, Instant>,
-    /// Workloads of containers that are gone, and since when.
+    /// Workloads of removed containers, and the time of their removal.
     fading: BTreeMap<ObjectKey, (Object, Instant)>,
     elsewhere: Elsewhere,
 }
 
-/// What events have made stale.
+/// Containers and networks to inspect again.
 #[derive(Default)]
 struct Stale {
     containers: BTreeSet<String>,
@@ -170,7 +173,7 @@ struct Stale {
 }
 
 async fn session(socket: &std::path::Path, state: &mut State) -> anyhow::Result<()> {
-    let socket = socket.to_str().context("the path of the socket is not text")?;
+    let socket = socket.to_str().context("the socket path is not valid UTF-8")?;
     let docker =
         Docker::connect_with_unix(socket, TIMEOUT_SECS, API_DEFAULT_VERSION)?.negotiate_version().await?;
     let version = docker.version().await?.version.unwrap_or_default();
@@ -178,7 +181,7 @@ async fn session(socket: &std::path::Path, state: &mut State) -> anyhow::Result<
     let (mut events, _guard) = events(docker.clone());
     state.look_elsewhere().await;
     state.look_at_everything(&docker).await?;
-    tracing::info!(version, containers = state.engine.containers.len(), "following the engine");
+    tracing::info!(version, containers = state.engine.containers.len(), "connected to the engine");
     let mut resync = tokio::time::interval_at(Instant::now() + SECOND_LOOK, RESYNC);
     loop {
         let mut stale = Stale::default();
@@ -212,7 +215,7 @@ impl Drop for Guard {
     }
 }
 
-/// Opens the stream of events; it is read at once, so that it is open before anything is looked at.
+/// Opens the event stream and starts reading, so that it is open before the first listing.
 fn events(docker: Docker) -> (mpsc::Receiver<Result<EventMessage, Error>>, Guard) {
     let (sender, receiver) = mpsc::channel(EVENTS_MAX);
     let types = vec!["container".to_owned(), "network".to_owned()];
@@ -236,7 +239,7 @@ impl State {
         let attributes = actor.attributes.unwrap_or_default();
         let id = actor.id.unwrap_or_default();
         match event.typ {
-            // Checks of health run all the time; what they find is an event of its own.
+            // Health checks run all the time; their results are separate events.
             Some(EventMessageTypeEnum::CONTAINER) if action.starts_with("exec_") => {}
             Some(EventMessageTypeEnum::CONTAINER) => {
                 if action == "kill" && attributes.get("signal").is_some_and(|signal| self.is_end(&id, signal))
@@ -257,7 +260,7 @@ impl State {
         }
     }
 
-    /// Whether a signal is meant to end a container.
+    /// Returns true if a signal is meant to stop a container.
     fn is_end(&self, id: &str, signal: &str) -> bool {
         let Some(number) = ending_signal(signal) else { return false };
         let own = self.engine.containers.get(id).and_then(|container| container.stop_signal.as_deref());
@@ -266,8 +269,7 @@ impl State {
 
     async fn look_at_everything(&mut self, docker: &Docker) -> anyhow::Result<()> {
         let options = ListContainersOptions { all: true, ..ListContainersOptions::default() };
-        let listed =
-            docker.list_containers(Some(options)).await.context("the containers cannot be listed")?;
+        let listed = docker.list_containers(Some(options)).await.context("cannot list the containers")?;
         let ids: BTreeSet<_> = listed.into_iter().filter_map(|container| container.id).collect();
         anyhow::ensure!(ids.len() <= CONTAINERS_MAX, "more than {CONTAINERS_MAX} containers");
         self.engine.containers.retain(|id, _| ids.contains(id));
@@ -295,12 +297,12 @@ impl State {
                     tracing::warn!(
                         container = id,
                         message,
-                        "what the engine says of a container cannot be read"
+                        "cannot parse the engine's description of a container"
                     );
                     is_complete = false;
                 }
                 Err(error) => {
-                    return Err(anyhow::Error::from(error).context("a container cannot be looked at"));
+                    return Err(anyhow::Error::from(error).context("cannot inspect a container"));
                 }
             }
         }
@@ -310,7 +312,7 @@ impl State {
             let networks = docker
                 .list_networks(None::<ListNetworksOptions>)
                 .await
-                .context("the networks cannot be listed")?;
+                .context("cannot list the networks")?;
             self.engine.networks = networks.into_iter().filter_map(Network::of).collect();
         }
         self.publish(is_complete);
@@ -334,7 +336,7 @@ impl State {
         self.fading.retain(|_, (_, since)| *since + FADING_FOR > now);
     }
 
-    /// Has Tidegate know what is known of the engine.
+    /// Publishes the objects for the known state of the engine.
     fn publish(&mut self, is_complete: bool) {
         self.engine.ending = self.ending.keys().cloned().collect();
         let translation = translate(&self.host, &self.engine, &self.elsewhere);
@@ -348,7 +350,7 @@ impl State {
             }
         }
         objects.extend(self.fading.iter().map(|(key, (object, _))| (key.clone(), object.clone())));
-        // Only what differs is touched, so that the difference is cheap to find.
+        // Only changed entries are touched, so that the difference is cheap to compute.
         let gone: Vec<_> = new.objects.keys().filter(|key| !objects.contains_key(*key)).cloned().collect();
         for key in gone {
             new.objects.remove(&key);
@@ -365,14 +367,14 @@ impl State {
             is_news
         });
         for complaint in &translation.complaints {
-            tracing::debug!(complaint, "a container cannot be served as it asks");
+            tracing::debug!(complaint, "a container cannot be served as requested");
         }
         self.outlet.progress.complain(translation.complaints);
         self.outlet.progress.show_networks(networks::report(&self.engine, &self.elsewhere));
     }
 }
 
-/// The Workload of a container that is gone.
+/// Returns the Workload of a removed container: ended and without addresses.
 fn faded(mut object: Object) -> Object {
     if let Spec::Workload(spec) = &mut object.spec {
         spec.phase = WorkloadPhase::Succeeded;

@@ -1,4 +1,4 @@
-//! Makes Tidegate equal to what a source wants, and keeps it so.
+//! Reconciles the objects on the server with the desired objects of a source.
 //!
 //! ```text
 //!  Wanted (watch) ──differs──▶ dirty keys ◀──heard── follow: the source's objects in Tidegate
@@ -7,8 +7,9 @@
 //!                        write, remove ──answers──▶ mirror ──▶ Observed (watch)
 //! ```
 //!
-//! One loop, one path: a start, a change of the source, somebody else's change of its objects and a refusal that may be over
-//! all only make keys dirty. A key that is not dirty costs nothing. The end of the process changes nothing in Tidegate.
+//! One loop with one path: startup, changes of the source, external changes of its objects and retries of
+//! rejected ones only mark keys as dirty. A clean key costs nothing. Stopping the process changes nothing on
+//! the server.
 
 mod backoff;
 mod follow;
@@ -48,41 +49,41 @@ use crate::{
     wanted::{Observed, Wanted},
 };
 
-/// What is heard and not looked at yet; the watch waits beyond it.
+/// Maximum number of queued watch events; the watch is not read beyond it.
 const HEARD_MAX: usize = 1024;
-/// How long changes of a source are collected after the first, so that what belongs together is one write.
+/// Time for which changes of a source are collected after the first, so that related changes form one write.
 const COLLECT: Duration = Duration::from_millis(20);
-/// Longest wait before what was refused, or could not be sent, is tried again.
+/// Maximum delay before rejected or unsent writes are retried.
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// How often held removals are mentioned again.
+/// Interval of reminders about held removals.
 const REMIND: Duration = Duration::from_secs(60);
-/// Held or refused objects named in one line of the log.
+/// Maximum number of held or rejected objects named in a log line.
 const NAMED_MAX: usize = 10;
 
-/// What the engine is told once.
+/// Settings of the engine.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The source: its apply set, and the value of the label of its objects.
+    /// Name of the source: its apply set, and the value of its objects' label.
     pub source: Label,
-    /// Removals at once that nobody needs to confirm.
+    /// Maximum number of removals at once without confirmation.
     pub prune_limit: Option<usize>,
-    /// Whether a source without any object is believed.
+    /// True to accept a source without any object.
     pub allow_empty: bool,
 }
 
-/// The ends of the channels that the engine works between.
+/// Channel ends and shared state of the engine.
 pub struct Ports {
-    /// What the source wants.
+    /// Desired objects from the source.
     pub wanted: watch::Receiver<Wanted>,
-    /// What Tidegate says of it.
+    /// Server state for the source.
     pub observed: watch::Sender<Observed>,
-    /// Somebody confirms what is held.
+    /// Confirmations of held removals.
     pub consent: mpsc::Receiver<()>,
-    /// How it is going.
+    /// Status and metrics.
     pub progress: Arc<Progress>,
 }
 
-/// Works until it is stopped.
+/// Runs the engine until it is stopped.
 pub async fn run(control: &Control, settings: Settings, ports: Ports, stop: CancellationToken) {
     let (sender, mut heard) = mpsc::channel(HEARD_MAX);
     let (statuses_sender, mut statuses) = mpsc::channel(1);
@@ -120,19 +121,19 @@ pub async fn run(control: &Control, settings: Settings, ports: Ports, stop: Canc
     }
 }
 
-/// What one round found.
+/// Result of one reconciliation.
 #[derive(Debug, Default)]
 pub struct Round {
-    /// What was, or would be, done.
+    /// Changes that were, or would be, made.
     pub plan: Plan,
-    /// What was refused, and why.
+    /// Rejected objects with the reason.
     pub refused: BTreeMap<ObjectKey, String>,
 }
 
-/// Makes Tidegate equal to a state of the source once, or says what would have to be done.
+/// Reconciles once with the state of the source, or computes the changes in a dry run.
 ///
 /// # Errors
-/// Control cannot be reached.
+/// Returns an error if the control server is unreachable.
 pub async fn once(
     control: &Control,
     settings: Settings,
@@ -154,17 +155,18 @@ pub async fn once(
                 return Ok(());
             }
         }
-        anyhow::bail!("nothing was heard")
+        anyhow::bail!("no objects were received from the control server")
     };
     tokio::select! {
         listed = listed => listed?,
-        () = follow::follow(control, &source, sender) => anyhow::bail!("nothing was heard"),
+        () = follow::follow(control, &source, sender) => anyhow::bail!("no objects were received from \
+                                                                        the control server"),
     }
     engine.take_wanted();
     let plan = engine.plan();
     engine.pass().await;
     if !is_dry_run && !engine.refused.is_empty() {
-        // What was refused because of something that has gone meanwhile.
+        // Retry objects that were rejected because of an object that has been removed since.
         engine.retry();
         engine.pass().await;
     }
@@ -180,25 +182,25 @@ struct Engine<'a> {
     wanted: watch::Receiver<Wanted>,
     observed: watch::Sender<Observed>,
     progress: Arc<Progress>,
-    /// The state of the source that dirty keys were taken from.
+    /// State of the source from which the dirty keys were computed.
     taken: Wanted,
     mirror: Mirror,
-    /// What may differ.
+    /// Keys that may differ.
     dirty: BTreeSet<ObjectKey>,
-    /// What waits for the source to be complete.
+    /// Removals that wait until the source is complete.
     waiting: BTreeSet<ObjectKey>,
-    /// What waits for somebody to confirm it.
+    /// Changes that wait for confirmation.
     held: BTreeSet<ObjectKey>,
-    /// What of it somebody was told about.
+    /// Held changes that have been logged.
     told: BTreeSet<ObjectKey>,
     told_at: Option<Instant>,
     confirmed: BTreeSet<ObjectKey>,
     refused: BTreeMap<ObjectKey, String>,
     guarded: BTreeSet<ObjectKey>,
     settled: BTreeMap<ObjectKey, Settled>,
-    /// When what was refused is tried again.
+    /// Time of the next retry of rejected objects.
     retry_at: Option<Instant>,
-    /// Until when nothing is tried, because control could not be written to.
+    /// Time until which no writes are attempted after a failure.
     blocked_until: Option<Instant>,
     backoff: Backoff,
     failure: Option<String>,
@@ -292,13 +294,13 @@ impl<'a> Engine<'a> {
             }
             Heard::Alive => self.progress.control(None),
             Heard::Lost(cause) => {
-                tracing::warn!(cause, "nothing is heard from control; trying again");
+                tracing::warn!(cause, "the watch of the control server failed; retrying");
                 self.progress.control(Some(cause));
             }
         }
     }
 
-    /// Takes statuses that changed without a change of intent.
+    /// Applies status changes that came without a change of the spec.
     fn show(&mut self, shown: Vec<(ObjectKey, serde_json::Value)>) {
         let news: Vec<_> =
             shown.into_iter().filter(|(key, published)| self.mirror.show(key, published.clone())).collect();
@@ -307,10 +309,10 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Somebody confirms what they were told is held.
+    /// Confirms the held changes that have been logged.
     fn confirm(&mut self) {
         let told: Vec<_> = self.told.iter().cloned().collect();
-        tracing::info!(objects = told.len(), "what was held is confirmed");
+        tracing::info!(objects = told.len(), "held changes confirmed");
         self.dirty.extend(told.iter().cloned());
         self.confirmed.extend(told);
         self.dirty.append(&mut self.guarded);
@@ -331,7 +333,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Has what was refused looked at again.
+    /// Marks rejected objects as dirty.
     fn retry(&mut self) {
         self.retry_at = None;
         self.dirty.extend(self.refused.keys().cloned());
@@ -351,7 +353,7 @@ impl<'a> Engine<'a> {
         plan::plan(self.rules(), &self.taken, &self.mirror, self.dirty.union(&self.held))
     }
 
-    /// Makes what is dirty equal, as far as control lets it.
+    /// Reconciles the dirty keys, as far as the server permits.
     async fn pass(&mut self) {
         if !self.mirror.is_listed() || self.blocked_until.is_some() {
             return;
@@ -395,7 +397,7 @@ impl<'a> Engine<'a> {
         self.remind();
     }
 
-    /// Takes note of what became of everything that was to be done.
+    /// Records the outcome of all writes and removals.
     fn conclude(
         &mut self,
         mut open: BTreeSet<ObjectKey>,
@@ -445,11 +447,11 @@ impl<'a> Engine<'a> {
                 }
             }
         }
-        // What was not tried, and what a failure left in doubt.
+        // Keys that were not attempted, or whose outcome is unknown after a failure.
         self.dirty.append(&mut open);
         match &failure {
             Some(cause) => {
-                tracing::warn!(cause, "control cannot be written to; trying again");
+                tracing::warn!(cause, "writing to the control server failed; retrying");
                 self.control.go_on();
                 self.blocked_until = Some(Instant::now() + self.backoff.next());
             }
@@ -470,7 +472,7 @@ impl<'a> Engine<'a> {
         self.tell();
     }
 
-    /// Has those who ask know where it stands.
+    /// Updates the published status.
     fn tell(&self) {
         if self.mirror.is_listed() {
             let held = self.held.union(&self.guarded).count();
@@ -487,13 +489,13 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The entity tag of an object as it is known.
+    /// Returns the entity tag of the known state of an object.
     fn tag(&self, key: &ObjectKey) -> Option<String> {
         let metadata = &self.mirror.get(key)?.object.metadata;
         Some(format!("\"{}.{}\"", metadata.uid?, metadata.revision()))
     }
 
-    /// Says what is held back, at once and then from time to time.
+    /// Logs held changes, at once and then periodically.
     fn remind(&mut self) {
         let held: BTreeSet<_> = self.held.union(&self.guarded).cloned().collect();
         self.tell();
@@ -506,8 +508,9 @@ impl<'a> Engine<'a> {
                 objects = held.len(),
                 services,
                 first = named.join(", "),
-                "HELD BACK: the source no longer has so much of what it had, or a guard of the server says no; nothing \
-                 of it is removed. If that is meant, confirm it with `kill -USR1 {}`",
+                "REMOVALS HELD: the source lost too many of its objects, or a guard of the server \
+                 rejected the change; nothing is removed. If this is intended, confirm it with `kill \
+                 -USR1 {}`",
                 std::process::id()
             );
         }

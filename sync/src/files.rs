@@ -1,8 +1,8 @@
-//! The source `files`: objects in YAML and JSON files, followed as they change.
+//! Source `files`: objects in YAML and JSON files, watched for changes.
 //!
-//! Notifications of the kernel only say when to look; what counts is what a look finds, and one is taken from time to time
-//! anyway. A file that cannot be read or understood keeps its last good objects. If it has none, because this process has
-//! just started, the source is not complete and nothing is removed.
+//! Kernel notifications only trigger a scan; the result of the scan counts, and scans also run periodically.
+//! A file that cannot be read or parsed keeps its last good objects. If it has none because the process has
+//! just started, the source is incomplete and nothing is removed.
 
 mod parse;
 mod shelf;
@@ -24,24 +24,24 @@ use tokio::sync::mpsc;
 use self::shelf::Shelf;
 use crate::{run::Outlet, wanted::Wanted};
 
-/// Files of a source; a directory with more is not one of manifests.
+/// Maximum number of files of a source.
 const FILES_MAX: usize = 10_000;
-/// Bytes of one file.
+/// Maximum size of a file in bytes.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// How long after a notification a look is taken: an editor writes, renames and removes in one go.
+/// Delay between a notification and the scan, because editors write, rename and remove in quick succession.
 const SETTLE: Duration = Duration::from_millis(50);
-/// How often a look is taken without any notification: network file systems send none.
+/// Scan interval without notifications, which network file systems do not send.
 const RESCAN: Duration = Duration::from_secs(10);
 
-/// Where the files are.
+/// Paths of the files.
 #[derive(Debug, Clone, Args)]
 pub struct Arguments {
-    /// Files, and directories whose .yaml, .yml and .json files are taken
+    /// Files, and directories with .yaml, .yml and .json files
     #[arg(value_name = "DIR|FILE", required = true)]
     pub paths: Vec<PathBuf>,
 }
 
-/// What tells one state of a file from another without reading it.
+/// File metadata that changes whenever the contents do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -50,17 +50,17 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-/// Follows the files until the process ends.
+/// Synchronizes with the files until the process ends.
 ///
 /// # Errors
-/// The kernel gives no notifications at all.
+/// Returns an error if the kernel provides no file notifications.
 pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
     let (bell, mut rung) = mpsc::channel(1);
-    // A bell that has been rung and not heard needs no second ring.
+    // One pending notification is enough.
     let mut watcher = notify::recommended_watcher(move |_event| {
         let _is_rung = bell.try_send(());
     })
-    .context("the kernel gives no notifications of files")?;
+    .context("cannot watch files for changes")?;
     let mut reader = Reader::default();
     loop {
         for directory in directories(&arguments.paths) {
@@ -77,7 +77,7 @@ pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
                 reader
             }
         });
-        reader = looked.await.context("a look at the files was not finished")?;
+        reader = looked.await.context("a scan of the files did not finish")?;
         publish(&reader, &outlet);
         tokio::select! {
             Some(()) = rung.recv() => {
@@ -100,7 +100,8 @@ fn publish(reader: &Reader, outlet: &Outlet) {
     outlet.progress.complain(complaints);
 }
 
-/// The directories whose entries decide: a file can be replaced by another one of its name.
+/// Returns the directories to watch; the parent of a single file, because files are often replaced by
+/// renaming.
 fn directories(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
     let directory = |path: &PathBuf| {
         if path.is_dir() {
@@ -116,9 +117,9 @@ struct Reader {
     shelf: Shelf,
     stamps: BTreeMap<PathBuf, Stamp>,
     watched: BTreeSet<PathBuf>,
-    /// What is wrong with files, by file.
+    /// Errors by file.
     broken: BTreeMap<PathBuf, Vec<String>>,
-    /// What is wrong with places.
+    /// Errors of paths that cannot be listed.
     unreadable: Vec<String>,
 }
 
@@ -133,13 +134,13 @@ impl Reader {
             }
         }
         if found.len() > FILES_MAX {
-            self.unreadable.push(format!("{} files are more than {FILES_MAX}; none is read", found.len()));
+            self.unreadable.push(format!("{} files found, more than {FILES_MAX}; none is read", found.len()));
             return;
         }
         for path in &found {
             self.read(path);
         }
-        // What could not be listed may still be there.
+        // Files of an unlisted directory may still exist.
         if self.unreadable.is_empty() {
             let gone: Vec<_> = self
                 .stamps
@@ -149,7 +150,7 @@ impl Reader {
                 .cloned()
                 .collect();
             for path in gone {
-                tracing::info!(file = %path.display(), "the file is gone");
+                tracing::info!(file = %path.display(), "file removed");
                 self.stamps.remove(&path);
                 self.broken.remove(&path);
                 self.shelf.remove(&path);
@@ -171,7 +172,7 @@ impl Reader {
                 match parse::objects(path.extension().is_some_and(|extension| extension == "json"), &bytes) {
                     Ok(objects) => {
                         if self.broken.remove(path).is_some() {
-                            tracing::info!(file = %path.display(), "the file is well again");
+                            tracing::info!(file = %path.display(), "file is valid again");
                         }
                         self.shelf.put(path, objects);
                         return;
@@ -183,7 +184,7 @@ impl Reader {
         };
         if self.broken.get(path) != Some(&wrong) {
             for fault in &wrong {
-                tracing::warn!(file = %path.display(), fault, "the file cannot be taken; what it said last stays");
+                tracing::warn!(file = %path.display(), fault, "invalid file; keeping its last good objects");
             }
         }
         self.broken.insert(path.to_owned(), wrong);
@@ -234,7 +235,7 @@ fn bytes(path: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("it is longer than {} MiB; split it", FILE_BYTES_MAX / (1024 * 1024)));
+        return Err(format!("the file is longer than {} MiB; split it", FILE_BYTES_MAX / (1024 * 1024)));
     }
     Ok(bytes)
 }

@@ -1,13 +1,13 @@
-//! Keeps Tidegate's objects equal to what a source says: Kubernetes, Docker, files, names in the DNS.
+//! Mirrors objects of a source (Kubernetes, Docker, files or DNS) to Tidegate.
 //!
 //! ```text
-//!  source ──▶ watch channel of `Wanted` ──▶ engine: what is ours in Tidegate, the difference, /v1/apply
+//!  source ──▶ watch channel of `Wanted` ──▶ engine: diff with the source's objects on the server, /v1/apply
 //!     ▲                                        │
 //!     └────────── watch channel of `Observed` ◀┘  addresses, conditions
 //! ```
 //!
-//! What must not happen: a source that is empty, lost or only partly read takes objects away; an object that another made
-//! is changed; anything changes because this process ends.
+//! Invariants: a source that is empty, unreachable or only partly read removes no objects; objects of other
+//! owners are never changed; stopping this process changes nothing.
 
 pub mod args;
 pub mod control;

@@ -1,4 +1,4 @@
-//! The `tidegate-sync` command.
+//! Entry point of `tidegate-sync`.
 
 use std::{
     io::{IsTerminal as _, Write as _},
@@ -14,7 +14,7 @@ use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
-    // Packages are made with it; it is no source, and nobody else needs to know.
+    // Hidden subcommand for building packages; not a source.
     if let [_, command, share] = &words[..]
         && command == "manual"
     {
@@ -31,9 +31,9 @@ fn main() -> ExitCode {
 }
 
 fn start_log(global: &Global) -> anyhow::Result<()> {
-    // What the library says there, the adapter says with what it means.
+    // The adapter logs these library errors itself, with their meaning.
     let filter = EnvFilter::try_new(format!("kube_client::client::builder=off,{}", global.log));
-    // Whoever gave no filter that can be read is told so in the log all the same.
+    // An invalid filter must be reported in the log, so logging starts with the default.
     let (filter, outcome) = match filter {
         Ok(filter) => (filter, Ok(())),
         Err(error) => (EnvFilter::new("info"), Err(error)),
@@ -49,18 +49,18 @@ fn start_log(global: &Global) -> anyhow::Result<()> {
 fn work(cli: Cli) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(sync::run::run(cli));
-    // A read of a source that hangs must not hold up the end.
+    // A blocked read of a source must not delay the shutdown.
     runtime.shutdown_background();
     outcome
 }
 
-/// Writes man pages and completions below a directory that is laid out as `/usr/share`.
+/// Writes man pages and completions below a directory laid out as `/usr/share`.
 fn write_manual(share: &Path) -> ExitCode {
     match man_pages::write(Cli::command(), Section::Administration, share) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // When stderr is gone there is nobody to tell.
-            let _gone = writeln!(std::io::stderr(), "error: the manual was not written: {error}");
+            // Ignored if stderr is closed.
+            let _gone = writeln!(std::io::stderr(), "error: cannot write the manual: {error}");
             ExitCode::FAILURE
         }
     }

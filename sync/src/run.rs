@@ -1,4 +1,4 @@
-//! Puts a source and the engine together, and answers signals.
+//! Connects a source with the engine, and handles signals.
 
 use std::{
     io::Write as _,
@@ -26,35 +26,37 @@ use crate::{
     wanted::{Observed, Wanted},
 };
 
-/// The variable with a token. It is no flag: everybody on a machine sees the arguments of everybody's processes.
+/// Environment variable with a token. There is no flag for the token itself, because process arguments are
+/// visible to all users of a machine.
 const TOKEN_VARIABLE: &str = "TIDEGATE_TOKEN";
-/// How long `--once` waits for the source to be read to its end.
+/// Maximum time that `--once` waits for the source to be read completely.
 const SOURCE_PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is looked at what the source says of itself.
+/// Poll interval of the source's errors.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a source may take to give back what it holds, such as a Lease: less than service managers wait.
+/// Maximum time for a source to release resources such as a Lease; shorter than the stop timeout of service
+/// managers.
 const END_PATIENCE: Duration = Duration::from_secs(5);
-/// How often a service manager hears how it is going.
+/// Interval of status notifications to the service manager.
 const STATUS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The source's ends of the channels.
+/// Channel ends and shared state of the source.
 pub struct Outlet {
-    /// What the source wants.
+    /// Desired objects of the source.
     pub wanted: watch::Sender<Wanted>,
-    /// What Tidegate says of it.
+    /// Server state of these objects.
     pub observed: watch::Receiver<Observed>,
-    /// Where complaints go.
+    /// Errors and status of the source.
     pub progress: Arc<Progress>,
-    /// The way to Tidegate, to read what others have there.
+    /// Connection to Tidegate, for reading objects of other owners.
     pub control: Arc<Control>,
-    /// Somebody asks for the end.
+    /// Stop signal.
     pub stop: CancellationToken,
 }
 
-/// Does what the command line says.
+/// Runs the command.
 ///
 /// # Errors
-/// What stops it, with what to do about it.
+/// Returns the error that stops the process, with its remedy.
 pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let Cli { global, source } = cli;
     let settings = settings(&global, &source)?;
@@ -75,7 +77,8 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let mut source = pin!(start(source, outlet));
     if global.once || global.dry_run {
         let code = tokio::select! {
-            ended = &mut source => return Err(ended.err().unwrap_or_else(|| anyhow!("the source has ended"))),
+            ended = &mut source => return Err(ended.err().unwrap_or_else(|| anyhow!("the source ended \
+                                                                                     unexpectedly"))),
             code = once(&control, settings, ports, global.dry_run) => code,
         };
         end(&stop, source).await;
@@ -83,28 +86,28 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
     let listener = TcpListener::bind(global.listen).await;
     let listener =
-        listener.with_context(|| format!("cannot listen on {}: give another --listen", global.listen))?;
+        listener.with_context(|| format!("cannot listen on {}: choose another --listen", global.listen))?;
     tracing::info!(listen = %listener.local_addr()?, source = %settings.source, "started");
     tokio::select! {
-        ended = &mut source => return ended.and(Err(anyhow!("the source has ended"))),
+        ended = &mut source => return ended.and(Err(anyhow!("the source ended unexpectedly"))),
         () = engine::run(&control, settings, ports, stop.clone()) => {}
         served = serve::serve(listener, Arc::clone(&progress)) => served?,
         watched = signals(consent_sender) => watched?,
         () = tell_service_manager(&progress) => {}
     }
     end(&stop, source).await;
-    tracing::info!("stopped; nothing is changed by that");
+    tracing::info!("stopped; all objects stay in place");
     Ok(ExitCode::SUCCESS)
 }
 
-/// Follows a source until it fails or somebody asks for the end.
+/// Runs a source until it fails or is stopped.
 async fn start(source: Source, outlet: Outlet) -> anyhow::Result<()> {
     let stop = outlet.stop.clone();
     match source {
         Source::Files(arguments) => until(stop, files::run(arguments, outlet)).await,
         Source::Docker(arguments) => until(stop, docker::run(arguments, outlet)).await,
         Source::Dns(arguments) => until(stop, dns::run(arguments, outlet)).await,
-        // It has something to give back first.
+        // The source releases its Lease before it ends.
         Source::Kubernetes(arguments) => kubernetes::run(arguments, outlet).await,
     }
 }
@@ -119,7 +122,7 @@ async fn until(
     }
 }
 
-/// Lets a source end. Nothing writes to Tidegate any more, so it may let another adapter begin.
+/// Stops a source. The engine no longer writes at this point, so another adapter may take over.
 async fn end(stop: &CancellationToken, source: Pin<&mut impl Future<Output = anyhow::Result<()>>>) {
     stop.cancel();
     if tokio::time::timeout(END_PATIENCE, source).await.is_err() {
@@ -133,7 +136,7 @@ fn settings(global: &Global, source: &Source) -> anyhow::Result<Settings> {
         None => {
             let id = source.default_id()?;
             Label::parse(&id)
-                .map_err(|error| anyhow!("`{id}` cannot be the name of the source: {error}; give --source"))?
+                .map_err(|error| anyhow!("`{id}` is not a valid source name: {error}; give --source"))?
         }
     };
     Ok(Settings { source: id, prune_limit: global.prune_limit, allow_empty: global.allow_empty })
@@ -151,8 +154,8 @@ fn control(global: &Global, source: &Label) -> anyhow::Result<Control> {
     Ok(Control::new(place)?)
 }
 
-/// Waits until the source has been read to its end; `false` when that cannot be. What is there is used then, and nothing is
-/// removed.
+/// Waits until the source has been read completely. Returns `false` if that fails; the objects read so far
+/// are used then, and nothing is removed.
 async fn is_read(ports: &mut Ports, progress: &Progress) -> bool {
     let is_complete = async { ports.wanted.wait_for(|wanted| wanted.is_complete).await.is_ok() };
     let is_hopeless = async {
@@ -181,7 +184,7 @@ async fn once(
     let is_done = print(&mut out, &round, is_dry_run)?;
     let mut complaints = std::io::stderr().lock();
     if !is_complete {
-        writeln!(complaints, "the source has not been read to its end; nothing is removed")?;
+        writeln!(complaints, "the source has not been read completely; nothing is removed")?;
         for line in progress.trouble() {
             writeln!(complaints, "{line}")?;
         }
@@ -189,7 +192,7 @@ async fn once(
     Ok(if is_done && is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Says what was or would be done; answers whether that is everything.
+/// Prints the changes made or planned. Returns true if nothing was held or rejected.
 fn print(out: &mut impl std::io::Write, round: &Round, is_dry_run: bool) -> std::io::Result<bool> {
     let Round { plan, refused } = round;
     for write in plan.writes.iter().filter(|write| !refused.contains_key(&write.key)) {
@@ -199,10 +202,14 @@ fn print(out: &mut impl std::io::Write, round: &Round, is_dry_run: bool) -> std:
         writeln!(out, "remove {key}")?;
     }
     for key in &plan.held {
-        writeln!(out, "held {key}: too many removals at once; --prune-limit or --allow-empty allows them")?;
+        writeln!(
+            out,
+            "held {key}: too many removals at once; allow them with --prune-limit or \
+                       --allow-empty"
+        )?;
     }
     for key in &plan.waiting {
-        writeln!(out, "keep {key}: the source has not been read to its end")?;
+        writeln!(out, "keep {key}: the source has not been read completely")?;
     }
     for (key, why) in refused {
         writeln!(out, "refused {key}: {why}")?;
@@ -218,7 +225,7 @@ fn print(out: &mut impl std::io::Write, round: &Round, is_dry_run: bool) -> std:
     Ok(plan.held.is_empty() && refused.is_empty())
 }
 
-/// Waits for a signal to end; passes on the one that confirms what is held.
+/// Waits for a stop signal, and forwards SIGUSR1, which confirms held changes.
 async fn signals(consent: mpsc::Sender<()>) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -227,25 +234,25 @@ async fn signals(consent: mpsc::Sender<()>) -> anyhow::Result<()> {
         tokio::select! {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
-            // Confirming twice is confirming once.
+            // One pending confirmation is enough.
             _ = confirm.recv() => drop(consent.try_send(())),
         }
     }
 }
 
-/// Tells systemd that Tidegate has become equal to the source for the first time, and from then on what is not as it should
-/// be. Without a service manager nobody is told.
+/// Notifies systemd when Tidegate first matches the source, and of problems from then on. No-op without a
+/// service manager.
 async fn tell_service_manager(progress: &Progress) {
     let mut is_ready = false;
     loop {
         let trouble = progress.trouble();
         is_ready |= trouble.is_empty();
-        let status = trouble.first().map_or("Tidegate is equal to the source", String::as_str);
+        let status = trouble.first().map_or("in sync with the source", String::as_str);
         let mut states = vec![sd_notify::NotifyState::Status(status), sd_notify::NotifyState::Watchdog];
         if is_ready {
             states.push(sd_notify::NotifyState::Ready);
         }
-        // Nothing depends on it.
+        // Best effort; failures are ignored.
         let _told = sd_notify::notify(&states);
         tokio::time::sleep(STATUS_INTERVAL).await;
     }

@@ -1,4 +1,4 @@
-//! What this process says of itself, on loopback: whether it lives, whether Tidegate is equal to the source, and metrics.
+//! Loopback HTTP server with liveness, readiness (Tidegate matches the source) and metrics.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ async fn ready(State(progress): State<Arc<Progress>>) -> (StatusCode, String) {
     }
 }
 
-/// Of an engine of containers; other sources have none.
+/// Returns the networks of a container engine; other sources have none.
 async fn networks(State(progress): State<Arc<Progress>>) -> Result<Json<Value>, (StatusCode, &'static str)> {
     let none = (StatusCode::NOT_FOUND, "this source has no networks, or has not been reached yet\n");
     progress.networks().map(Json).ok_or(none)

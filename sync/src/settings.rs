@@ -1,7 +1,7 @@
-//! The command line with a file of settings behind it: a flag counts before a variable, that before the file, that before the
-//! default. Every setting of the file is one of the flags, so that nothing is said in two places.
+//! Settings from the command line, the environment and a file, in this order of precedence, then the
+//! defaults. Every setting of the file is a flag, so that each is documented in one place.
 //!
-//! What must not happen: a key of the file that nobody knows, or a value that the flag would refuse, goes unmentioned.
+//! Invariant: unknown keys in the file, and values that the flag would reject, are reported.
 
 use std::{
     ffi::OsString,
@@ -14,18 +14,18 @@ use toml::{Table, Value};
 
 use crate::args::Cli;
 
-/// Bytes of a file of settings: all flags with long lists fit many times over.
+/// Maximum size of the settings file in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
-/// The flag that names the file.
+/// Flag that names the file.
 const CONFIG: &str = "config";
 
-/// Reads a command line, and the file of settings that it names.
+/// Parses a command line and the settings file that it names.
 ///
 /// # Errors
-/// What is wrong with either, in words for whoever typed it.
+/// Returns a user-facing error if either is invalid.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let words: Vec<OsString> = words.into_iter().collect();
-    // What has to be there may be in the file; the rest of the line can be judged without it.
+    // Required arguments may be in the file, so they are not required in this first pass.
     let loose = Cli::command().mut_subcommands(|source| source.mut_args(|arg| arg.required(false)));
     let found = loose.try_get_matches_from(&words)?;
     let path = found.get_one::<PathBuf>(CONFIG).cloned();
@@ -53,7 +53,7 @@ fn read(path: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "must be UTF-8 text".to_owned())
 }
 
-/// The command with what a file says as the defaults of the flags.
+/// Returns the command with the file's values as defaults of its flags.
 fn with_defaults(command: Command, source: &str, text: &str) -> Result<Command, String> {
     let table: Table = toml::from_str(text).map_err(|error| error.to_string())?;
     let mut command = command;
@@ -79,8 +79,8 @@ fn with_defaults(command: Command, source: &str, text: &str) -> Result<Command, 
             (false, true) => command.mut_subcommand(source, &mut change),
             (false, false) => {
                 return Err(format!(
-                    "`{key}` is no setting of `tidegate-sync {source}`; keys are the names of its flags, as \
-                     `tidegate-sync {source} --help` lists them"
+                    "unknown setting `{key}` of `tidegate-sync {source}`; settings are named like the \
+                     flags in `tidegate-sync {source} --help`"
                 ));
             }
         };
@@ -89,15 +89,15 @@ fn with_defaults(command: Command, source: &str, text: &str) -> Result<Command, 
     Ok(command)
 }
 
-/// Whether a key of the file is this flag, or this list that stands without a flag on the command line. What is there for one
-/// run only has no variable, and is no setting.
+/// Returns true if a key of the file names this flag or positional list. Flags for a single run have no
+/// environment variable and are not settings.
 fn is_named(arg: &Arg, key: &str) -> bool {
     let is_setting = arg.is_positional() || arg.get_env().is_some();
     let name = arg.get_long().unwrap_or_else(|| arg.get_id().as_str());
     is_setting && name == key && key != CONFIG
 }
 
-/// The flag with a default, if the flag would take it.
+/// Sets the default of a flag, if the flag accepts the value.
 fn set(arg: Arg, key: &str, value: &Value) -> Result<Arg, String> {
     let words = words(&arg, value).ok_or_else(|| format!("`{key}` must be {}", wanted(&arg)))?;
     let probe = Command::new("settings").no_binary_name(true).disable_help_flag(true);
@@ -114,12 +114,12 @@ fn set(arg: Arg, key: &str, value: &Value) -> Result<Arg, String> {
         let first = text.lines().next().unwrap_or_default();
         return Err(format!("`{key}`: {}", first.trim_start_matches("error: ")));
     }
-    // The settings live as long as the process.
+    // Settings live as long as the process.
     let words = words.into_iter().map(|word| &*word.leak());
     Ok(arg.required(false).default_values(words))
 }
 
-/// The words that would stand on the command line.
+/// Returns the equivalent command line words.
 fn words(arg: &Arg, value: &Value) -> Option<Vec<String>> {
     let word = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
@@ -187,9 +187,9 @@ mod tests {
         assert!(own.no_metallb && !own.no_nodes);
         assert_eq!(own.mode, crate::kubernetes::translate::Mode::Proxy);
         assert_eq!(own.lease_name, "from-flag");
-        assert_eq!(cli.global.listen.port(), 7442, "what nobody says");
+        assert_eq!(cli.global.listen.port(), 7442, "the default applies");
         let flag = parsed(text, &["kubernetes", "--api", "http://127.0.0.1:3"]).unwrap();
-        assert_eq!(flag.global.api.len(), 1, "a list is replaced, not made longer");
+        assert_eq!(flag.global.api.len(), 1, "a list is replaced, not extended");
     }
 
     #[test]
@@ -197,16 +197,20 @@ mod tests {
         let cli = parsed("paths = ['/etc/tidegate/objects']", &["files"]).unwrap();
         let Source::Files(arguments) = &cli.source else { panic!("another source") };
         assert_eq!(arguments.paths, [PathBuf::from("/etc/tidegate/objects")]);
-        assert!(parsed("", &["files"]).unwrap_err().contains("DIR|FILE"), "it is missed when it is nowhere");
+        assert!(
+            parsed("", &["files"]).unwrap_err().contains("DIR|FILE"),
+            "missing from both the file \
+                                                                           and the command line"
+        );
     }
 
     #[test]
     fn what_is_no_setting_or_no_value_of_one_is_refused_by_name() {
         let refusals = [
-            ("lisen = 'x'", "`lisen` is no setting of `tidegate-sync kubernetes`"),
-            ("resolver = '127.0.0.1:53'", "`resolver` is no setting"),
-            ("once = true", "`once` is no setting"),
-            ("config = 'other.toml'", "`config` is no setting"),
+            ("lisen = 'x'", "unknown setting `lisen` of `tidegate-sync kubernetes`"),
+            ("resolver = '127.0.0.1:53'", "unknown setting `resolver`"),
+            ("once = true", "unknown setting `once`"),
+            ("config = 'other.toml'", "unknown setting `config`"),
             ("no-metallb = 'yes'", "`no-metallb` must be true or false"),
             ("mode = ['proxy']", "`mode` must be a string"),
             ("mode = 'both'", "`mode`: invalid value 'both'"),
@@ -222,7 +226,7 @@ mod tests {
         assert!(parse(words).unwrap_err().to_string().contains("No such file"));
     }
 
-    /// A line that is commented out is an example; it has to be one that is taken.
+    /// Commented-out lines are examples and must be valid.
     #[test]
     fn every_setting_of_the_example_files_is_one() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/etc/tidegate");

@@ -1,24 +1,25 @@
-//! What sources and the engine say to each other. Both channels carry whole states, of which only the newest counts, so that
-//! neither side can miss anything; maps are persistent, so that a state costs what differs from the one before.
+//! Channels between sources and the engine. Both carry complete states, of which only the newest counts, so
+//! that updates cannot be missed; maps are persistent, so that a state costs only its difference from the
+//! previous one.
 
 use imbl::OrdMap;
 use model::kinds::resource::{Object, ObjectKey};
 use serde_json::Value;
 
-/// What a source wants Tidegate to have.
+/// Desired objects of a source.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
-    /// The objects, whole. Nothing else of this source is to exist.
+    /// All objects of the source; no other objects of this source should exist.
     pub objects: OrdMap<ObjectKey, Object>,
-    /// Whether the source has been read to its end since it was last lost. While it has not, nothing is removed.
+    /// True if the source has been read completely since it was last lost. Until then nothing is removed.
     pub is_complete: bool,
 }
 
-/// What Tidegate says of the objects of a source.
+/// Server state of the objects of a source.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
-    /// The published form of each, with its status.
+    /// Published form of each object, with its status.
     pub objects: OrdMap<ObjectKey, Value>,
-    /// Why an object that is wanted is not there: the refusal in words.
+    /// Rejection messages of desired objects that could not be written.
     pub refused: OrdMap<ObjectKey, String>,
 }

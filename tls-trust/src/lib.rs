@@ -1,7 +1,8 @@
-//! Whom clients of the control servers believe: authorities of a file, those of the system, or a pinned certificate. The command,
-//! the agents and the adapters believe by the same rules.
+//! TLS trust settings of clients of the control servers: CAs from a file, the system's CAs, or a pinned
+//! certificate. Shared by the CLI, the agents and the adapters.
 //!
-//! What must not happen: a server is believed without a chain to what is believed; anything older than TLS 1.3 is spoken with one.
+//! Invariants: a server is trusted only with a valid chain to a trusted certificate, and only TLS 1.3 is
+//! used.
 
 mod pin;
 
@@ -16,51 +17,51 @@ use rustls_pki_types::{CertificateDer, pem::PemObject};
 
 pub use self::pin::Pin;
 
-/// Bytes of a file of authorities: those of a whole operating system fit.
+/// Maximum size of a CA file in bytes; the CAs of a whole operating system fit.
 const CA_FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// Whom a client believes to be control.
+/// Certificates that a client trusts.
 #[derive(Debug, Clone)]
 pub enum Trust {
-    /// Servers of these authorities.
+    /// Servers with a certificate from one of these CAs.
     Roots(RootCertStore),
-    /// Servers that show the certificate of this hash, as their own or as their authority's.
+    /// Servers whose own certificate or CA certificate has this hash.
     Pin(Pin),
 }
 
-/// Why somebody cannot be believed; the whole cause is in the text.
+/// Error in trust settings; the message contains the full cause.
 #[derive(Debug, thiserror::Error)]
 pub enum Untrusted {
-    /// The file of authorities cannot be read.
-    #[error("it cannot be read: {0}")]
+    /// The CA file cannot be read.
+    #[error("the file cannot be read: {0}")]
     Unreadable(std::io::Error),
-    /// It is not a file of authorities.
-    #[error("it is longer than {CA_FILE_BYTES_MAX} bytes")]
+    /// The CA file is too large.
+    #[error("the file is longer than {CA_FILE_BYTES_MAX} bytes")]
     TooLong,
-    /// It is not in the form of PEM.
-    #[error("it must hold certificates as PEM: {0}")]
+    /// The CA file is not valid PEM.
+    #[error("the file must contain PEM certificates: {0}")]
     Form(rustls_pki_types::pem::Error),
-    /// There is none in it.
-    #[error("there is no certificate in it (PEM, `-----BEGIN CERTIFICATE-----`)")]
+    /// The CA file contains no certificate.
+    #[error("the file contains no certificate (PEM, `-----BEGIN CERTIFICATE-----`)")]
     Empty,
-    /// One of them is no authority, or TLS cannot be set up.
+    /// One of the certificates cannot be used as a CA, or TLS cannot be set up.
     #[error("{0}")]
     Unusable(rustls::Error),
 }
 
 impl Trust {
-    /// Believes servers of the authorities in a file.
+    /// Trusts the CAs in a file.
     ///
     /// # Errors
-    /// It cannot be read, or holds none.
+    /// Returns an error if the file cannot be read or contains no CA certificate.
     pub fn file(path: &Path) -> Result<Self, Untrusted> {
         Self::authorities(read(path)?)
     }
 
-    /// Believes servers of these authorities, and nobody when there are none.
+    /// Trusts the given CAs; an empty list trusts no server.
     ///
     /// # Errors
-    /// One of them is none.
+    /// Returns an error if a certificate cannot be used as a CA.
     pub fn authorities(
         authorities: impl IntoIterator<Item = CertificateDer<'static>>,
     ) -> Result<Self, Untrusted> {
@@ -71,7 +72,7 @@ impl Trust {
         Ok(Self::Roots(roots))
     }
 
-    /// Believes servers of the authorities that the system believes.
+    /// Trusts the CAs of the operating system.
     #[must_use]
     pub fn system() -> Self {
         let mut roots = RootCertStore::empty();
@@ -79,10 +80,10 @@ impl Trust {
         Self::Roots(roots)
     }
 
-    /// The TLS settings of a client that believes these, but for who it is itself.
+    /// Builds the TLS client settings, except for the client's own certificate.
     ///
     /// # Errors
-    /// TLS 1.3 cannot be spoken.
+    /// Returns an error if TLS 1.3 is not available.
     pub fn client(self) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Untrusted> {
         let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -97,10 +98,10 @@ impl Trust {
     }
 }
 
-/// The certificates of a file, at least one.
+/// Reads the certificates of a file, at least one.
 ///
 /// # Errors
-/// It cannot be read, or holds none.
+/// Returns an error if the file cannot be read or contains no certificate.
 pub fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, Untrusted> {
     let mut pem = Vec::new();
     let file = File::open(path).map_err(Untrusted::Unreadable)?;
@@ -112,10 +113,10 @@ pub fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, Untrusted> {
     if found.is_empty() { Err(Untrusted::Empty) } else { Ok(found) }
 }
 
-/// The certificates of a PEM text.
+/// Parses the certificates of a PEM text.
 ///
 /// # Errors
-/// It is none.
+/// Returns an error if the text is not valid PEM.
 pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Untrusted> {
     CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(Untrusted::Form)
 }

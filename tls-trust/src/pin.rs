@@ -1,4 +1,5 @@
-//! A certificate that is known by its hash: what the log of a server says after `pin=`, and the end of a join token.
+//! Certificate pins: the SHA-256 hash of a certificate, as logged by a server after `pin=` and contained in a
+//! join token.
 
 use std::sync::Arc;
 
@@ -13,15 +14,15 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest as _, Sha256};
 
-/// What a pin begins with.
+/// Prefix of a pin.
 const PIN_PREFIX: &str = "sha256:";
 
-/// The hash of a certificate that the server has to show.
+/// SHA-256 hash of a certificate that must be in the server's chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pin([u8; 32]);
 
 impl Pin {
-    /// Reads 64 hexadecimal digits.
+    /// Parses 64 hexadecimal digits.
     #[must_use]
     pub fn from_hex(digits: &str) -> Option<Self> {
         let mut hash = [0; 32];
@@ -41,12 +42,12 @@ impl std::str::FromStr for Pin {
     fn from_str(text: &str) -> Result<Self, String> {
         let pin = text.strip_prefix(PIN_PREFIX).and_then(Self::from_hex);
         pin.ok_or_else(|| {
-            format!("must be {PIN_PREFIX} and 64 hexadecimal digits, as the log of the server says")
+            format!("must be {PIN_PREFIX} followed by 64 hexadecimal digits, as in the server log")
         })
     }
 }
 
-/// Believes a server whose chain has the pinned certificate: it is the server's own, or the authority that vouches for it.
+/// Certificate verifier that accepts a server if the pinned certificate is its own or that of its CA.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     pub(crate) pin: Pin,

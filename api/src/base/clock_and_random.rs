@@ -1,4 +1,4 @@
-//! Where time and randomness enter: one small trait, so that a test can fix both.
+//! Source of time and randomness as a trait, so that tests can fix both.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -9,22 +9,22 @@ use model::{admission::admit::Entropy, primitives::quantity::Timestamp};
 
 /// A source of time and randomness.
 pub trait Source: Send + Sync {
-    /// The present.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 
-    /// A number that clients cannot predict.
+    /// Returns a number that clients cannot predict.
     fn seed(&self) -> u64;
 
-    /// Bytes that nobody can predict, for keys.
+    /// Returns 32 unpredictable bytes for a key.
     fn secret(&self) -> [u8; 32];
 
-    /// Both, for one admission.
+    /// Returns the time and a seed for one admission.
     fn draw(&self) -> Entropy {
         Entropy { now: self.now(), seed: self.seed() }
     }
 }
 
-/// The clock and the random numbers of the operating system.
+/// Clock and random numbers of the operating system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct System;
 
@@ -41,8 +41,8 @@ impl Source for System {
     }
 
     fn secret(&self) -> [u8; 32] {
-        // Version 4 UUIDs are 122 random bits of the operating system each, at fixed places; the halves without the
-        // fixed bits of four of them are combined, so that every byte has its eight.
+        // A version 4 UUID has 122 random bits at fixed positions. Each 8 bytes combine the halves without
+        // fixed bits of two UUIDs, so that every byte has 8 random bits.
         let mut bytes = [0; 32];
         for part in bytes.chunks_exact_mut(8) {
             let (one, two) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());

@@ -1,6 +1,6 @@
-//! How the server is told what to do: flags, then `TIDEGATE_…` variables, then a TOML file, then defaults.
+//! Configuration of the server: flags, then `TIDEGATE_…` variables, then a TOML file, then defaults.
 //!
-//! A contradiction is refused at start with the flag to change; nothing is corrected in silence.
+//! Contradictions are rejected at start with the flag to change; values are never corrected silently.
 
 use crate::TlsOptions;
 use std::{
@@ -34,111 +34,117 @@ const LISTEN_DEFAULT: &str = "127.0.0.1:7440";
 const STORE_DEFAULT: &str = "sqlite:tidegate.sqlite";
 const SERVICE_CIDR_DEFAULT: &str = "10.96.0.0/16";
 const NODE_PORT_RANGE_DEFAULT: &str = "30000-32767";
-/// A mistake takes away nearly everything, or one thing; what people mean is rarely more than half at once.
+/// Default of `--guard-vips-percent`. A mistake usually removes nearly everything; an intended write rarely
+/// removes more than half at once.
 const GUARD_VIPS_PERCENT_DEFAULT: u8 = 50;
-/// With two thirds of its endpoints a Service usually still carries its load.
+/// Default of `--guard-endpoints-percent`. A Service with two thirds of its endpoints usually still carries
+/// its load.
 const GUARD_ENDPOINTS_PERCENT_DEFAULT: u8 = 33;
 const BOOTSTRAP_TOKEN_FILE_DEFAULT: &str = "bootstrap-token";
 const LOG_DEFAULT: &str = "info";
-/// Where the machine has no name.
+/// Server name if the machine has no usable host name.
 const REPLICA_NAME_DEFAULT: &str = "control";
-/// Characters of the name of a control server: the longest that Linux gives a machine.
+/// Maximum length of a server name: the longest Linux host name.
 const REPLICA_NAME_LENGTH_MAX: usize = 64;
 
-/// The Tidegate control server: keeps what should be, and tells the agents.
+/// The Tidegate control server: stores the configuration of the cluster and distributes it to the agents
 #[derive(Debug, Clone, Default, Parser)]
 #[command(name = "tidegate-api", version)]
 pub struct Flags {
     /// Address and port to listen on [default: 127.0.0.1:7440]
     #[arg(long, env = "TIDEGATE_LISTEN", value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
-    /// Where objects are kept: sqlite:PATH, etcd:http://HOST:2379,… for several control servers, or memory: to forget them
-    /// at exit [default: sqlite:tidegate.sqlite]
+    /// Store of the objects: sqlite:PATH, etcd:http://HOST:2379,… for several control servers, or memory: for
+    /// a store that is lost at exit [default: sqlite:tidegate.sqlite]
     #[arg(long, global = true, env = "TIDEGATE_STORE", value_name = "URL")]
     pub store: Option<String>,
-    /// How etcd is reached.
+    /// Connection to etcd.
     #[command(flatten)]
     pub etcd: EtcdFlags,
-    /// Ranges of virtual addresses, the primary family first [default: 10.96.0.0/16]
+    /// CIDRs that virtual addresses of Services are allocated from, the primary family first [default:
+    /// 10.96.0.0/16]
     #[arg(long, env = "TIDEGATE_SERVICE_CIDR", value_name = "CIDR", value_delimiter = ',')]
     pub service_cidr: Vec<IpNet>,
-    /// Ports that nodes open for Services [default: 30000-32767]
+    /// Range of node ports that Services are allocated from [default: 30000-32767]
     #[arg(long, env = "TIDEGATE_NODE_PORT_RANGE", value_name = "FROM-TO")]
     pub node_port_range: Option<PortRange>,
-    /// Ranges that external IPs, and load balancer addresses of no pool, may be in; none when left out
+    /// CIDRs allowed for external IPs and for load balancer addresses outside any pool; none by default
     #[arg(long, env = "TIDEGATE_ALLOW_EXTERNAL_IP", value_name = "CIDR", value_delimiter = ',')]
     pub allow_external_ip: Vec<IpNet>,
-    /// AS of the nodes that state none, for BGP [default: 64512]
+    /// BGP AS number of nodes that do not set one [default: 64512]
     #[arg(long, env = "TIDEGATE_ASN", value_name = "AS")]
     pub asn: Option<u32>,
-    /// Percent of all checked endpoints that may leave service within a minute by their health checks; more are held until
-    /// somebody confirms it; 100 holds none [default: 33]
+    /// Maximum percentage of all health-checked endpoints that may become unhealthy within a minute. Beyond
+    /// it they stay in service until a user confirms the change. 100 disables this guard [default: 33]
     #[arg(long, env = "TIDEGATE_HEALTH_GUARD_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub health_guard_percent: Option<u8>,
-    /// Share of all virtual addresses that one write may remove without being confirmed; 100 for any [default: 50]
+    /// Maximum percentage of all virtual addresses that one write may remove without confirmation. 100
+    /// disables this guard [default: 50]
     #[arg(long, env = "TIDEGATE_GUARD_VIPS_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub guard_vips_percent: Option<u8>,
-    /// Share of all endpoint addresses that one write may remove without being confirmed; 100 for any [default: 33]
+    /// Maximum percentage of all endpoint addresses that one write may remove without confirmation. 100
+    /// disables this guard [default: 33]
     #[arg(long, env = "TIDEGATE_GUARD_ENDPOINTS_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub guard_endpoints_percent: Option<u8>,
-    /// Begin a new life of the store, once, after it was brought back from a backup: agents that have seen newer states
-    /// would refuse an older one else
+    /// Start a new epoch of the store, once, after the store was restored from a backup by other means.
+    /// Otherwise agents that have newer states would reject the older one
     #[arg(long)]
     pub new_epoch: bool,
-    /// What this control server is called among those of its store [default: the name of the machine]
+    /// Name of this control server, unique among the servers of its store [default: the host name]
     #[arg(long, env = "TIDEGATE_REPLICA_NAME", value_name = "NAME")]
     pub replica_name: Option<String>,
-    /// Make this server an endpoint of a Service, as NAMESPACE/NAME, so that the control servers of a store are reached at one
-    /// virtual address; the Service is made if there is none, and the nodes check which servers live
+    /// Register this server as an endpoint of a Service, given as NAMESPACE/NAME, so that all control servers
+    /// of a store share one virtual address. The Service is created if it does not exist; nodes health-check
+    /// the servers
     #[arg(long, env = "TIDEGATE_PUBLISH_AS", value_name = "SERVICE", value_parser = service_key)]
     pub publish_as: Option<ServiceKey>,
-    /// Whether TLS is spoken: auto, which is off loopback, with --tls-cert-file, and nowhere with --insecure; on; or off
-    /// [default: auto]
+    /// TLS mode: auto, on or off. Auto enables TLS when the server listens off loopback or --tls-cert-file is
+    /// given, and disables it with --insecure [default: auto]
     #[arg(long, env = "TIDEGATE_TLS", value_name = "WHEN")]
     pub tls: Option<TlsChoice>,
-    /// The oldest version of TLS that is spoken: 1.3 or 1.2, for clients that know nothing newer [default: 1.3]
+    /// Minimum TLS version: 1.3, or 1.2 for older clients [default: 1.3]
     #[arg(long, env = "TIDEGATE_TLS_MIN", value_name = "VERSION")]
     pub tls_min: Option<TlsMin>,
-    /// PEM file with the certificate of this server and those between it and its authority, in place of one that is signed
-    /// by Tidegate's own authority; read again when it changes
+    /// PEM file with the certificate chain of this server, instead of a certificate signed by Tidegate's own
+    /// CA; reloaded when it changes
     #[arg(long, env = "TIDEGATE_TLS_CERT_FILE", value_name = "FILE")]
     pub tls_cert_file: Option<PathBuf>,
     /// PEM file with the key of --tls-cert-file
     #[arg(long, env = "TIDEGATE_TLS_KEY_FILE", value_name = "FILE")]
     pub tls_key_file: Option<PathBuf>,
-    /// Names and addresses of this server in the certificate that Tidegate's own authority signs, besides the host name,
-    /// localhost and the addresses of the machine
+    /// Additional names and addresses in the server certificate that is signed by Tidegate's own CA. The host
+    /// name, localhost and the addresses of the machine are always included
     #[arg(long, env = "TIDEGATE_TLS_NAME", value_name = "NAME", value_delimiter = ',')]
     pub tls_name: Vec<String>,
-    /// Life of the certificates of agents, which renew them after two thirds of it [default: 86400]
+    /// Lifetime of agent certificates in seconds. Agents renew them after two thirds of it [default: 86400]
     #[arg(long, env = "TIDEGATE_AGENT_CERTIFICATE_SECS", value_name = "SECONDS")]
     pub agent_certificate_secs: Option<u32>,
-    /// Listen off loopback without encryption and without asking who is there; for labs
+    /// Allow listening off loopback without TLS and without authentication; for labs only
     #[arg(long, env = "TIDEGATE_INSECURE")]
     pub insecure: bool,
-    /// Names under which browsers may reach the server, besides localhost and addresses; off loopback any name does when
-    /// none is given
+    /// Host names under which browsers may reach the server, in addition to localhost and IP addresses. Off
+    /// loopback every name is accepted if none is given
     #[arg(long, env = "TIDEGATE_ALLOWED_HOST", value_name = "NAME", value_delimiter = ',')]
     pub allowed_host: Vec<String>,
-    /// Whether everybody has to prove who they are, by a token or an agent's certificate [default: off on loopback and with
+    /// Authentication: required (token or agent certificate) or off [default: off on loopback and with
     /// --insecure, else required]
     #[arg(long, env = "TIDEGATE_AUTH", value_name = "AUTH")]
     pub auth: Option<Auth>,
-    /// Where the first token is written when everybody must prove who they are and nobody can [default: bootstrap-token
-    /// beside the sqlite file, else in the working directory]
+    /// File for the first token, which is written if authentication is required and no token exists yet
+    /// [default: bootstrap-token next to the sqlite file, else in the working directory]
     #[arg(long, env = "TIDEGATE_BOOTSTRAP_TOKEN_FILE", value_name = "FILE")]
     pub bootstrap_token_file: Option<PathBuf>,
-    /// How the status page is served.
+    /// Settings of the status page.
     #[command(flatten)]
     pub page: PageFlags,
-    /// Serve what there is below /k8s/ in the words of Kubernetes too, read only, so that `kubectl get`, `describe` and `-w`
-    /// work with --server and this server's address followed by /k8s
+    /// Also serve a read-only Kubernetes API below /k8s/, for `kubectl get`, `describe` and `-w` with
+    /// --server set to the address of this server followed by /k8s
     #[arg(long, env = "TIDEGATE_KUBERNETES_VIEW")]
     pub kubernetes_view: bool,
-    /// What to log, such as `info` or `api=debug` [default: info]
+    /// Log filter, such as `info` or `api=debug` [default: info]
     #[arg(long, env = "TIDEGATE_LOG", value_name = "FILTER")]
     pub log: Option<String>,
-    /// How to log [default: text]
+    /// Log format [default: text]
     #[arg(long, env = "TIDEGATE_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
     /// TOML file with any of these settings, named as the flags
@@ -146,28 +152,28 @@ pub struct Flags {
     pub config: Option<PathBuf>,
 }
 
-/// Whether anybody is asked who they are.
+/// Authentication mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Auth {
-    /// Everybody.
+    /// Every request must be authenticated
     Required,
-    /// Nobody; a token that is sent counts all the same.
+    /// No authentication; a token that is sent still applies
     Off,
 }
 
-/// The form of log lines.
+/// Log format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// Human-readable text
     #[default]
     Text,
-    /// One JSON object per line.
+    /// One JSON object per line
     Json,
 }
 
-/// A range of ports, written `30000-32767`.
+/// A port range such as `30000-32767`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct PortRange(RangeInclusive<u16>);
@@ -177,7 +183,7 @@ impl FromStr for PortRange {
     fn from_str(text: &str) -> Result<Self, String> {
         let ports = text.split_once('-').and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
         let (from, to): (u16, u16) =
-            ports.ok_or_else(|| format!("write FROM-TO, such as {NODE_PORT_RANGE_DEFAULT}"))?;
+            ports.ok_or_else(|| format!("expected FROM-TO, such as {NODE_PORT_RANGE_DEFAULT}"))?;
         Ok(Self(from..=to))
     }
 }
@@ -189,7 +195,7 @@ impl TryFrom<String> for PortRange {
     }
 }
 
-/// A share, from 0 to 100.
+/// A percentage from 0 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "u8")]
 struct Percent(u8);
@@ -201,7 +207,7 @@ impl TryFrom<u8> for Percent {
     }
 }
 
-/// The TOML file.
+/// The TOML configuration file.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct File {
@@ -240,81 +246,81 @@ struct File {
     log_format: Option<LogFormat>,
 }
 
-/// The whole configuration, checked.
+/// The complete, validated configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where to listen.
+    /// Address to listen on.
     pub listen: SocketAddr,
-    /// Where objects are kept.
+    /// URL of the store.
     pub store: String,
-    /// What that place needs beside its address.
+    /// Options of the store that its URL does not contain.
     pub store_options: store::Options,
-    /// Whether a new life of the store begins.
+    /// True if the store starts a new epoch.
     pub is_new_epoch: bool,
-    /// Where the first token is written.
+    /// File for the first token.
     pub bootstrap_token_file: PathBuf,
-    /// The Service that this server becomes an endpoint of.
+    /// Service that this server registers itself with as an endpoint.
     pub publish_as: Option<ServiceKey>,
-    /// What the server itself needs to know.
+    /// Settings of the server.
     pub settings: Settings,
-    /// What to log.
+    /// Log filter.
     pub log: String,
-    /// How to log.
+    /// Log format.
     pub log_format: LogFormat,
 }
 
-/// Why the server does not start.
+/// Reason why the configuration is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidConfig {
     /// The file cannot be read.
     #[error("--config {path} cannot be read")]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         cause: std::io::Error,
     },
-    /// The file is not what is expected.
+    /// The file is not a valid configuration.
     #[error("--config {path} is not a valid configuration")]
     Malformed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong, with the line.
+        /// Parse error with the line.
         #[source]
         cause: toml::de::Error,
     },
-    /// The ranges are not usable together.
+    /// The ranges are invalid or contradict each other.
     #[error(transparent)]
     Ranges(#[from] ConfigError),
-    /// What is said of the store contradicts itself.
+    /// The store settings contradict each other.
     #[error(transparent)]
     Store(#[from] etcd::InvalidStore),
-    /// No name.
+    /// Invalid server name.
     #[error("--replica-name must be 1 to {REPLICA_NAME_LENGTH_MAX} visible ASCII characters, not `{0}`")]
     ReplicaName(String),
-    /// No percentage.
+    /// Invalid percentage.
     #[error("--health-guard-percent must be between 1 and 100, not {0}")]
     GuardPercent(u8),
-    /// What is said of the status page cannot be done.
+    /// Invalid settings of the status page.
     #[error(transparent)]
     Page(#[from] page::InvalidPage),
-    /// How TLS is spoken contradicts itself.
+    /// The TLS settings contradict each other.
     #[error(transparent)]
     Tls(#[from] tls::InvalidTls),
-    /// Nothing would ask who is there.
+    /// The server would be reachable without TLS, and `--insecure` is not set.
     #[error(
-        "--listen {0} is reachable from other machines, and --tls off would let everybody read and change what is sent; \
-         leave --tls out, listen on 127.0.0.1, or say --insecure if this is a lab"
+        "--listen {0} is reachable from other machines, and with --tls off anybody could read and change \
+         the traffic; leave --tls out, listen on 127.0.0.1, or pass --insecure if this is a lab"
     )]
     InsecureNotSaid(SocketAddr),
 }
 
 impl Config {
-    /// Reads the file that the flags name, if any, and checks everything together.
+    /// Reads the configuration file, if any, merges it with the flags and validates the result.
     ///
     /// # Errors
-    /// The first contradiction, with the flag to change.
+    /// Returns the first contradiction with the flag to change.
     pub fn load(flags: Flags) -> Result<Self, InvalidConfig> {
         let file = match &flags.config {
             None => File::default(),
@@ -444,7 +450,8 @@ impl Config {
     }
 }
 
-/// Where the first token goes when nobody says: beside the database, where only the server writes.
+/// Returns the default path of the bootstrap token: next to the database, in a directory that only the server
+/// writes to.
 fn beside(store: &str) -> PathBuf {
     let database = store.strip_prefix("sqlite:").map(Path::new);
     database.and_then(Path::parent).unwrap_or_else(|| Path::new("")).join(BOOTSTRAP_TOKEN_FILE_DEFAULT)
@@ -460,7 +467,7 @@ fn named(name: String) -> Result<String, InvalidConfig> {
     if is_fit { Ok(name) } else { Err(InvalidConfig::ReplicaName(name)) }
 }
 
-/// The name of this machine, or a word where it has none that can be shown.
+/// Returns the host name, or a fixed name if it is absent or not printable.
 fn machine_name() -> String {
     let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     name.and_then(|name| named(name).ok()).unwrap_or_else(|| REPLICA_NAME_DEFAULT.to_owned())
@@ -489,17 +496,17 @@ pub struct Settings {
     pub is_insecure: bool,
     /// Which `Host` headers are answered.
     pub hosts: Hosts,
-    /// Percent of the checked endpoints that may leave service at once by their health; 100: all of them.
+    /// Percentage of health-checked endpoints that may become unhealthy at once. 100 disables the guard.
     pub health_guard_percent: u8,
-    /// What this control server is called among those of its store.
+    /// Name of this control server among the servers of the same store.
     pub replica_name: String,
     /// How TLS is spoken; not at all when left out.
     pub tls: Option<TlsOptions>,
     /// Whether everybody has to prove who they are.
     pub is_auth_required: bool,
-    /// How the status page is served.
+    /// Settings of the status page.
     pub page: PageSettings,
-    /// Whether what there is can be read below `/k8s/` in the words of Kubernetes.
+    /// True if the read-only Kubernetes API is served below `/k8s/`.
     pub has_kubernetes_view: bool,
 }
 

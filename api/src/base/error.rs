@@ -1,7 +1,7 @@
-//! Every way a request can fail, as RFC 9457 problem details. The only place that names HTTP status codes.
+//! Problem responses (RFC 9457) for all request failures. The only module that names HTTP status codes.
 //!
-//! A handler returns a [`Problem`]; the outermost layer adds what only it knows (request id, path) and writes the body,
-//! so that no answer of this server, not even one that a library made, is an error in another form.
+//! A handler returns a [`Problem`]. The outermost layer adds the request id and path and writes the body, so
+//! that every error of this server, including errors produced by libraries, has the same format.
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
@@ -9,80 +9,81 @@ use model::primitives::violation::Violation;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// How to prove who one is (RFC 6750).
+/// `WWW-Authenticate` challenge (RFC 6750).
 const CHALLENGE: &str = "Bearer realm=\"tidegate\"";
 
-/// The stable machine word of a problem.
+/// Stable machine-readable code of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 pub(crate) enum Code {
-    /// The request cannot be read: syntax of the body, a query parameter, a path, a header.
+    /// Malformed body, query parameter, path or header.
     BadRequest,
-    /// The body is nested deeper than anything this API knows.
+    /// The body is nested too deeply.
     TooDeep,
-    /// The body can be read, but fields of it must change; `errors` names all of them.
+    /// The body is well-formed, but fields are invalid; `errors` lists all of them.
     Invalid,
-    /// Nobody has proven who they are, or what proves it does not count.
+    /// The request has no credential, or its credential is not valid.
     Unauthenticated,
-    /// Who asks may not do that.
+    /// The caller lacks the permission.
     Forbidden,
-    /// A page of another server may have made the browser send this.
+    /// A page of another site may have made the browser send this request.
     CrossSite,
-    /// The status page may only read.
+    /// The status page is read-only.
     ReadOnly,
-    /// There is no such object, or no such path.
+    /// There is no such object or path.
     NotFound,
     /// There is no Node of this name.
     NodeNotFound,
-    /// The path exists, but not for this method.
+    /// The path does not support this method.
     MethodNotAllowed,
-    /// No form that `Accept` allows can be given.
+    /// `Accept` allows none of the available media types.
     NotAcceptable,
-    /// An object of this name exists.
+    /// An object of this name already exists.
     AlreadyExists,
-    /// The body's `resourceVersion` or `uid` is not the current one, or the same `Idempotency-Key` is being served.
+    /// The `resourceVersion` or `uid` of the body is not the current one, or a request with the same
+    /// `Idempotency-Key` is in progress.
     Conflict,
     /// The prune would remove more objects than allowed.
     PruneLimit,
-    /// The write would remove more of the virtual addresses or endpoints at once than a guard allows.
+    /// The write would remove more virtual addresses or endpoints at once than a guard allows.
     GuardHeld,
     /// The history does not reach back that far.
     HistoryDropped,
-    /// The resume token is too old or of another life of the store: list again.
+    /// The resume token is too old or of another epoch: list again.
     ResumeExpired,
-    /// Nobody waits for the answer: the question was given up, or never asked.
+    /// No query waits for this reply: it timed out or never existed.
     NotAsked,
-    /// Objects that a plan was made on have changed since, or it is not kept any longer.
+    /// Objects that the plan depends on have changed, or the plan has expired.
     PlanOutdated,
-    /// The agent of the node is not connected, or does not answer.
+    /// The agent of the node is not connected or does not answer.
     NodeSilent,
-    /// The agent of the node says why it cannot answer.
+    /// The agent of the node reports that it cannot answer.
     NodeCannotSay,
-    /// The listing that the page token continues is no longer held: start it again.
+    /// The snapshot of the listing has expired: start the listing again.
     PageExpired,
     /// `If-Match` names another state than the current one, or `If-None-Match: *` an existing object.
     PreconditionFailed,
-    /// The request would overwrite without saying what: send `If-Match`.
+    /// The request would overwrite an object without a precondition: send `If-Match`.
     PreconditionRequired,
     /// The body is larger than the limit.
     PayloadTooLarge,
-    /// The body is in a form that this path does not read.
+    /// The media type of the body is not supported by this path.
     UnsupportedMediaType,
-    /// Too many requests or streams at once.
+    /// Too many concurrent requests or streams.
     TooManyRequests,
     /// The request took too long.
     Timeout,
-    /// This control server has not seen the state that the request names yet; others may have.
+    /// This control server has not reached the position that the request names; other servers may have.
     Behind,
-    /// Only the control server that leads can do this, and this one does not.
+    /// Only the leader among the control servers can do this, and this server is not the leader.
     NotLeader,
-    /// The store cannot be reached or refuses; nothing was changed as far as is known.
+    /// The store is unreachable or rejects requests. Nothing was changed as far as is known.
     Unavailable,
-    /// A fault of this server.
+    /// Internal error of this server.
     Internal,
 }
 
 impl Code {
-    /// The HTTP status.
+    /// Returns the HTTP status.
     #[must_use]
     pub(crate) const fn status(self) -> StatusCode {
         match self {
@@ -114,112 +115,112 @@ impl Code {
         }
     }
 
-    /// The problem in a few words, the same for every occurrence.
+    /// Returns a short title, the same for every occurrence.
     #[must_use]
     pub(crate) const fn title(self) -> &'static str {
         match self {
-            Self::BadRequest => "The request cannot be read",
+            Self::BadRequest => "The request is malformed",
             Self::TooDeep => "The body is nested too deeply",
-            Self::Invalid => "Fields must change before this is accepted",
-            Self::Unauthenticated => "Who asks is not known",
-            Self::Forbidden => "Who asks may not do that",
-            Self::CrossSite => "Another page may have sent this",
-            Self::ReadOnly => "The page may only read",
-            Self::NotFound => "There is no such object",
-            Self::NodeNotFound => "There is no such Node",
-            Self::MethodNotAllowed => "This path does not know this method",
-            Self::NotAcceptable => "No accepted form can be given",
-            Self::AlreadyExists => "The object exists",
+            Self::Invalid => "Fields of the body are invalid",
+            Self::Unauthenticated => "Authentication is required",
+            Self::Forbidden => "Permission denied",
+            Self::CrossSite => "The request may come from another site",
+            Self::ReadOnly => "The status page is read-only",
+            Self::NotFound => "The object or path does not exist",
+            Self::NodeNotFound => "The Node does not exist",
+            Self::MethodNotAllowed => "The path does not support this method",
+            Self::NotAcceptable => "None of the accepted media types is available",
+            Self::AlreadyExists => "The object already exists",
             Self::Conflict => "The object has changed",
             Self::PruneLimit => "The prune would remove too much",
             Self::GuardHeld => "The write would remove too much at once",
             Self::HistoryDropped => "The history does not reach back that far",
             Self::ResumeExpired => "The resume token has expired",
-            Self::NotAsked => "Nobody waits for this answer",
-            Self::PlanOutdated => "The plan does not hold any longer",
+            Self::NotAsked => "No query waits for this reply",
+            Self::PlanOutdated => "The plan is outdated",
             Self::NodeSilent => "The agent of the node does not answer",
             Self::NodeCannotSay => "The agent of the node cannot answer",
             Self::PageExpired => "The page token has expired",
-            Self::PreconditionFailed => "The precondition does not hold",
+            Self::PreconditionFailed => "The precondition failed",
             Self::PreconditionRequired => "A precondition is required",
             Self::PayloadTooLarge => "The body is too large",
-            Self::UnsupportedMediaType => "The body is in an unknown form",
-            Self::TooManyRequests => "Too many at once",
+            Self::UnsupportedMediaType => "The media type of the body is not supported",
+            Self::TooManyRequests => "Too many concurrent requests",
             Self::Timeout => "The request took too long",
             Self::Behind => "This control server is behind",
-            Self::NotLeader => "Another control server does this",
+            Self::NotLeader => "This control server is not the leader",
             Self::Unavailable => "The store is not available",
-            Self::Internal => "This server made a mistake",
+            Self::Internal => "Internal error of this server",
         }
     }
 }
 
-/// An error answer (RFC 9457).
+/// Error response (RFC 9457).
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Problem)]
 pub(crate) struct ProblemBody {
-    /// A stable name of the kind of problem, as a URN.
+    /// URN of the problem type, `urn:tidegate:problem:` followed by the code.
     #[serde(rename = "type")]
     #[schema(example = "urn:tidegate:problem:Invalid")]
     pub(crate) problem_type: String,
-    /// The problem in a few words, the same for every occurrence.
+    /// Returns a short title, the same for every occurrence.
     pub(crate) title: String,
-    /// The HTTP status.
+    /// Returns the HTTP status.
     #[schema(minimum = 400, maximum = 599)]
     pub(crate) status: u16,
-    /// The stable machine word.
+    /// Stable machine-readable code of the problem.
     pub(crate) code: Code,
-    /// This occurrence in words.
+    /// Description of this occurrence, for people. The text may change between releases.
     pub(crate) detail: String,
-    /// The path of the request.
+    /// Path of the request.
     pub(crate) instance: String,
-    /// The id of the request, also in the header `X-Request-Id` and in the log.
+    /// Id of the request, as in the header `X-Request-Id` and in the log of the server.
     pub(crate) request_id: String,
-    /// Every field that must change.
+    /// Invalid fields or conflicting objects, complete. Absent if there is none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub(crate) errors: Vec<Violation>,
-    /// What to do about it.
+    /// Suggested remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
-    /// The state that stands in the way.
+    /// Current state of the object that conflicts with the request. Absent for other problems.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<Current>,
-    /// What a refused prune would have removed.
+    /// Objects that a rejected prune would have removed, as kind and name. Absent for other problems.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub(crate) would_prune: Vec<String>,
-    /// The first of what a write would have removed that a guard holds.
+    /// First objects that a write rejected by a guard would have removed. Absent for other problems.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub(crate) would_remove: Vec<String>,
 }
 
-/// The state that stands in the way of a write.
+/// Current state of an object that conflicts with a write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Current {
-    /// The object, as kind and name.
+    /// Kind and name of the object, for example `Service default/web`.
     pub(crate) object: String,
-    /// To be sent as `If-Match`.
+    /// Current entity tag of the object, to be sent as `If-Match`.
     pub(crate) etag: String,
-    /// The revision of its last change.
+    /// Resource version of the last change of the object.
     pub(crate) resource_version: String,
 }
 
-/// An error answer in the making.
+/// An error response under construction.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
     body: Box<ProblemBody>,
     retry_after_secs: Option<u32>,
 }
 
-/// What handlers return.
+/// Return type of handlers.
 pub(crate) type Answer = Result<Response, Problem>;
 
 impl Problem {
-    /// A problem of a kind, said in words.
+    /// Creates a problem with a code and a description of this occurrence.
     pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
         let body = ProblemBody {
             problem_type: format!("urn:tidegate:problem:{code:?}"),
@@ -238,13 +239,13 @@ impl Problem {
         Self { body: Box::new(body), retry_after_secs: None }
     }
 
-    /// What to say where a library answered on its own.
+    /// Creates the problem for an error status that a library produced.
     pub(crate) fn of_status(status: StatusCode, path: &str) -> Self {
         match status {
-            StatusCode::NOT_FOUND => Self::new(Code::NotFound, format!("there is nothing at {path}"))
+            StatusCode::NOT_FOUND => Self::new(Code::NotFound, format!("the path {path} does not exist"))
                 .hint("GET /openapi.json lists every path"),
             StatusCode::METHOD_NOT_ALLOWED => {
-                let detail = format!("{path} does not know this method; `Allow` says which it knows");
+                let detail = format!("{path} does not support this method; see the header `Allow`");
                 Self::new(Code::MethodNotAllowed, detail)
             }
             status if status.is_client_error() => Self::bad_request(Code::BadRequest.title()),
@@ -252,17 +253,17 @@ impl Problem {
         }
     }
 
-    /// This occurrence in words.
+    /// Description of this occurrence, for people. The text may change between releases.
     pub(crate) fn detail(&self) -> &str {
         &self.body.detail
     }
 
-    /// The request cannot be read.
+    /// Creates a `BadRequest` problem.
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(Code::BadRequest, detail)
     }
 
-    /// Fields that must change.
+    /// Creates an `Invalid` problem with all invalid fields.
     pub(crate) fn invalid(errors: Vec<Violation>) -> Self {
         let detail = match &errors[..] {
             [one] if one.pointer.is_empty() => one.message.clone(),
@@ -274,48 +275,48 @@ impl Problem {
         problem
     }
 
-    /// Adds every object or field that stands in the way.
+    /// Adds conflicting objects or invalid fields.
     pub(crate) fn errors(mut self, errors: Vec<Violation>) -> Self {
         self.body.errors = errors;
         self
     }
 
-    /// Adds what to do about it.
+    /// Adds a suggested remedy.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.body.hint = Some(hint.into());
         self
     }
 
-    /// Adds the state that stands in the way.
+    /// Adds the current state of the conflicting object.
     pub(crate) fn current(mut self, current: Current) -> Self {
         self.body.current = Some(current);
         self
     }
 
-    /// Adds what a prune would have removed.
+    /// Adds the objects that a prune would have removed.
     pub(crate) fn would_prune(mut self, keys: Vec<String>) -> Self {
         self.body.would_prune = keys;
         self
     }
 
-    /// Adds what a guard keeps from being removed.
+    /// Adds the objects that a guard keeps from removal.
     pub(crate) fn would_remove(mut self, named: Vec<String>) -> Self {
         self.body.would_remove = named;
         self
     }
 
-    /// Adds when it is worth trying again, in seconds.
+    /// Adds a `Retry-After` in seconds.
     pub(crate) fn retry_after(mut self, secs: u32) -> Self {
         self.retry_after_secs = Some(secs);
         self
     }
 
-    /// The machine word.
+    /// Returns the code.
     pub(crate) fn code(&self) -> Code {
         self.body.code
     }
 
-    /// Fills in what only the outermost layer knows.
+    /// Adds the path and request id, which only the outermost layer has.
     pub(crate) fn finish(mut self, instance: &str, request_id: &str) -> ProblemBody {
         instance.clone_into(&mut self.body.instance);
         request_id.clone_into(&mut self.body.request_id);
@@ -324,14 +325,15 @@ impl Problem {
 }
 
 impl IntoResponse for Problem {
-    /// An answer without a body; the outermost layer takes the problem out of the extensions and writes it.
+    /// Returns a response without body. The outermost layer takes the problem from the extensions and writes
+    /// it.
     fn into_response(self) -> Response {
         let mut response = self.body.code.status().into_response();
         if let Some(secs) = self.retry_after_secs {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(secs));
         }
         if self.body.code == Code::Unauthenticated {
-            // RFC 9110, 11.6.1: a 401 says how to prove who one is.
+            // RFC 9110, 11.6.1: a 401 response must carry a challenge.
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
         }
         response.extensions_mut().insert(self);

@@ -1,4 +1,5 @@
-//! Entity tags and the two preconditions on them (RFC 9110 §13.1). A tag names a state of intent, never of status.
+//! Entity tags and preconditions (RFC 9110 §13.1). A tag identifies a state of metadata and spec, never of
+//! status.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use model::{
@@ -8,27 +9,27 @@ use model::{
 
 use crate::base::error::{Code, Current, Problem};
 
-/// What `If-Match` demands.
+/// Value of `If-Match`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum IfMatch {
-    /// Any state, as long as the object exists.
+    /// `*`: any state of an existing object.
     Any,
-    /// One of these.
+    /// One of these tags.
     Tags(Vec<String>),
 }
 
-/// The strong tag of an object: `"<uid>.<revision>"`, with the quotes.
+/// Returns the strong tag of an object: `"<uid>.<revision>"`, including the quotes.
 pub(crate) fn of(metadata: &Metadata) -> String {
     let uid = metadata.uid.map(|uid| uid.to_string()).unwrap_or_default();
     format!("\"{uid}.{}\"", metadata.revision())
 }
 
-/// The header value of the tag.
+/// Returns the tag as a header value.
 pub(crate) fn header_value(metadata: &Metadata) -> HeaderValue {
     HeaderValue::from_str(&of(metadata)).expect("a UUID and a number are header text")
 }
 
-/// The state of an object, as error answers show it.
+/// Returns the state of an object for a problem response.
 pub(crate) fn current(object: &Object) -> Current {
     Current {
         object: object.key().to_string(),
@@ -37,7 +38,7 @@ pub(crate) fn current(object: &Object) -> Current {
     }
 }
 
-/// Reads `If-Match`.
+/// Parses `If-Match`.
 pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> {
     let Some(text) = joined(headers, &header::IF_MATCH)? else { return Ok(None) };
     if text.trim() == "*" {
@@ -52,12 +53,12 @@ pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> 
     if tags.is_empty() || !tags.iter().all(well_formed) {
         let problem =
             Problem::bad_request(format!("the header `If-Match` must be `*` or quoted tags, not `{text}`"));
-        return Err(problem.hint("send the `ETag` of the last answer, with its quotes"));
+        return Err(problem.hint("send the `ETag` of the last response, with its quotes"));
     }
     Ok(Some(IfMatch::Tags(tags)))
 }
 
-/// Whether `If-None-Match: *` demands that the object must not exist.
+/// Returns true for `If-None-Match: *`: the object must not exist.
 pub(crate) fn create_only(headers: &HeaderMap) -> Result<bool, Problem> {
     match joined(headers, &header::IF_NONE_MATCH)? {
         None => Ok(false),
@@ -68,9 +69,9 @@ pub(crate) fn create_only(headers: &HeaderMap) -> Result<bool, Problem> {
     }
 }
 
-/// Turns the demand into the revision that the object must still have when the write is admitted; `None` is any.
+/// Returns the revision that the object must have when the write is admitted; `None` allows any.
 ///
-/// Weak tags never match here (RFC 9110 §13.1.1 demands the strong comparison).
+/// Weak tags never match (RFC 9110 §13.1.1 requires strong comparison).
 pub(crate) fn required_revision(demand: &IfMatch, object: &Object) -> Result<Option<Revision>, Problem> {
     match demand {
         IfMatch::Any => Ok(None),
@@ -79,16 +80,16 @@ pub(crate) fn required_revision(demand: &IfMatch, object: &Object) -> Result<Opt
     }
 }
 
-/// The object is not in the state that the request names.
+/// Creates the problem for a failed precondition.
 pub(crate) fn failed(object: &Object) -> Problem {
     let detail =
         format!("{} has changed since: it is at revision {}", object.key(), object.metadata.revision());
     Problem::new(Code::PreconditionFailed, detail)
-        .hint("read it again, repeat the change on what it is, and send its `ETag` as `If-Match`")
+        .hint("read it again, repeat the change on the new state, and send its `ETag` as `If-Match`")
         .current(current(object))
 }
 
-/// All values of a header as one list, as RFC 9110 §5.3 allows.
+/// Joins all values of a header into one list (RFC 9110 §5.3).
 fn joined(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, Problem> {
     let mut texts = Vec::new();
     for value in headers.get_all(name) {

@@ -1,4 +1,4 @@
-//! Which form an answer takes: JSON unless the client asks for something else that exists (RFC 9110 §12.5.1).
+//! Content negotiation (RFC 9110 §12.5.1): JSON unless the client prefers another supported media type.
 
 use axum::{
     body::Body,
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::base::error::{Code, Problem};
 
-/// The form of an ordinary answer.
+/// Media type of an ordinary response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `application/json`.
@@ -18,7 +18,7 @@ pub(crate) enum Form {
     Yaml,
 }
 
-/// The form of a stream of events.
+/// Format of an event stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamForm {
     /// One JSON object per line.
@@ -27,10 +27,10 @@ pub(crate) enum StreamForm {
     Sse,
 }
 
-/// How the bytes of an answer are packed.
+/// Content coding of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
-    /// Not at all.
+    /// No compression.
     Identity,
     /// gzip.
     Gzip,
@@ -39,7 +39,7 @@ pub(crate) enum Coding {
 }
 
 impl Coding {
-    /// The word in headers.
+    /// Returns the token for headers.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Identity => "identity",
@@ -49,7 +49,7 @@ impl Coding {
     }
 }
 
-/// Chooses the form of an ordinary answer.
+/// Selects the media type of an ordinary response.
 pub(crate) fn form(headers: &HeaderMap) -> Result<Form, Problem> {
     choose(
         headers,
@@ -62,7 +62,7 @@ pub(crate) fn form(headers: &HeaderMap) -> Result<Form, Problem> {
     )
 }
 
-/// Chooses the form of a stream.
+/// Selects the format of a stream.
 pub(crate) fn stream_form(headers: &HeaderMap) -> Result<StreamForm, Problem> {
     choose(
         headers,
@@ -74,7 +74,7 @@ pub(crate) fn stream_form(headers: &HeaderMap) -> Result<StreamForm, Problem> {
     )
 }
 
-/// Writes an answer in the chosen form.
+/// Renders a response in the selected media type.
 pub(crate) fn render(form: Form, value: &impl Serialize) -> Response {
     let (content_type, text) = match form {
         Form::Json => ("application/json", serde_json::to_string(value).map_err(|error| error.to_string())),
@@ -88,24 +88,24 @@ pub(crate) fn render(form: Form, value: &impl Serialize) -> Response {
             response
         }
         Err(error) => {
-            tracing::error!(error, "an answer cannot be serialised");
-            Problem::new(Code::Internal, "the answer cannot be written in this form").into_response()
+            tracing::error!(error, "cannot serialize a response");
+            Problem::new(Code::Internal, "the response cannot be rendered in this media type").into_response()
         }
     }
 }
 
-/// Whether the client takes gzip.
+/// True if the client accepts gzip.
 pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
     accepts(headers, Coding::Gzip)
 }
 
-/// Whether the client says that it takes answers that are packed so.
+/// True if the client explicitly accepts a content coding.
 pub(crate) fn accepts(headers: &HeaderMap, coding: Coding) -> bool {
     let ranges = ranges(headers, &header::ACCEPT_ENCODING);
     ranges.iter().any(|(name, quality)| name == coding.as_str() && *quality > 0)
 }
 
-/// Picks the offer with the best quality; among equals the first one offered.
+/// Selects the offer with the highest quality; among equals the first one.
 fn choose<T: Copy>(headers: &HeaderMap, offers: &[(&'static str, T)]) -> Result<T, Problem> {
     let wanted = ranges(headers, &header::ACCEPT);
     if wanted.is_empty() {
@@ -124,7 +124,8 @@ fn choose<T: Copy>(headers: &HeaderMap, offers: &[(&'static str, T)]) -> Result<
     })
 }
 
-/// The ranges of an `Accept…` header with their quality in thousandths; what cannot be read is skipped.
+/// Returns the ranges of an `Accept…` header with their quality in thousandths. Malformed qualities are
+/// skipped.
 fn ranges(headers: &HeaderMap, name: &http::HeaderName) -> Vec<(String, u16)> {
     let texts = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
     let parts = texts.flat_map(|text| text.split(',')).filter(|part| !part.trim().is_empty());

@@ -1,4 +1,4 @@
-//! The server put together: what every handler shares, and the tasks behind it.
+//! Server state shared by all handlers, and the start and stop of the background tasks.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
@@ -44,16 +44,18 @@ use crate::{
     write::{audit::AuditLog, writer::Writer},
 };
 
-/// Feeds at once: twice the largest cluster we aim at, because an agent that comes back may still hold its old one.
+/// Maximum number of open agent feeds: twice the largest supported cluster, because a reconnecting agent may
+/// still hold its previous feed.
 pub(crate) const FEEDS_MAX: usize = 2048;
 /// Watches at once: people, scripts and adapters.
 pub const WATCHES_MAX: usize = 1024;
-/// Ordinary requests at once; more would only wait for the same two resources, the writer and the processors.
+/// Maximum number of ordinary requests in progress. More would only queue for the writer and the CPUs.
 pub(crate) const REQUESTS_MAX: usize = 1024;
 /// Backups at once: each holds the whole state in memory.
 pub(crate) const BACKUPS_MAX: usize = 1;
-/// Time that a request waits for a state that another control server has shown already. Following takes milliseconds; a
-/// server that needs longer is cut off from the store, and another one should be asked.
+/// Maximum time a request waits for a position that another control server has already returned. Replication
+/// takes milliseconds; a server that needs longer is cut off from the store, and the client should use
+/// another one.
 const BEHIND_PATIENCE: Duration = Duration::from_secs(5);
 /// When to come back to a server that is behind, in seconds.
 const BEHIND_RETRY_SECS: u32 = 1;
@@ -89,7 +91,7 @@ pub struct ServerState {
     pub(crate) assets: Arc<Assets>,
     /// How it went in the last hour.
     pub(crate) series: SeriesBook,
-    /// Whether the store did not take the last group that it was given.
+    /// True if the last group commit failed.
     pub(crate) has_failed: Arc<AtomicBool>,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) feeds: Arc<Semaphore>,
@@ -109,19 +111,20 @@ impl ServerState {
 
     /// What went through, as the agents say.
     pub(crate) fn traffic(&self) -> MutexGuard<'_, TrafficBook> {
-        // A report that panicked in the middle leaves figures that the next reports put right.
+        // A panic in the middle of a report leaves counters that the next reports correct.
         self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the agents say of their parts in load balancer addresses.
+    /// Locks the announcement states reported by the agents.
     pub(crate) fn announcements(&self) -> MutexGuard<'_, AnnouncementBook> {
-        // A report that panicked in the middle leaves parts that the next complete report puts right.
+        // A panic in the middle of a report leaves states that the next full report corrects.
         self.announcements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the agents say of their BGP. Whoever needs the book of announcements as well takes that one first.
+    /// Locks the BGP state reported by the agents. Lock order: callers that also need [`Self::announcements`]
+    /// lock that one first.
     pub(crate) fn bgp(&self) -> MutexGuard<'_, BgpBook> {
-        // A report that panicked in the middle leaves routes that the next complete report puts right.
+        // A panic in the middle of a report leaves routes that the next full report corrects.
         self.bgp.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -133,7 +136,10 @@ impl ServerState {
 }
 
 impl ServerState {
-    /// Waits for a state that another control server has shown, if there can be one; refuses when it does not come.
+    /// Waits until this server has reached `position`. Returns at once if the store is not shared.
+    ///
+    /// # Errors
+    /// Returns `Behind` if the position is not reached within [`BEHIND_PATIENCE`].
     pub(crate) async fn reach(&self, position: Position) -> Result<(), Problem> {
         let present = self.hub.load().position();
         if position <= present || (self.store.is_shared() && self.hub.reach(position, BEHIND_PATIENCE).await)
@@ -142,11 +148,11 @@ impl ServerState {
         }
         let detail =
             format!("this control server is at {}, not yet at {position}", self.hub.load().position());
-        let problem = Problem::new(Code::Behind, detail).hint("try again, or ask another control server");
+        let problem = Problem::new(Code::Behind, detail).hint("try again, or use another control server");
         Err(problem.retry_after(BEHIND_RETRY_SECS))
     }
 
-    /// Waits until the published state is the newest one, whoever writes to the store.
+    /// Waits until the published state includes every commit of the store, including those of other servers.
     pub(crate) async fn confirm(&self) -> Result<(), Problem> {
         if self.store.is_shared() {
             self.writer.confirm().await.map_err(crate::write::refusal::problem)?;
@@ -154,8 +160,9 @@ impl ServerState {
         Ok(())
     }
 
-    /// Decides something about a write on the published state. A refusal is told only when it holds on a state that the
-    /// store has confirmed: the client may have read a newer one at another control server.
+    /// Checks a precondition of a write against the published state. With a shared store a failure is
+    /// verified once more against a state confirmed by the store, because the client may have read a newer
+    /// one from another control server.
     pub(crate) async fn decide<T>(
         &self,
         decide: impl Fn(&Published) -> Result<T, Problem>,

@@ -1,6 +1,6 @@
-//! Reading request bodies: in a known form, within limits of size and depth, without duplicate keys.
+//! Reader of request bodies: known media types, bounded size and depth, no duplicate keys.
 //!
-//! Limits are checked before anything is built in memory, so that a hostile body costs no more than its bytes.
+//! Limits are checked before values are built in memory, so a hostile body costs no more than its bytes.
 
 mod json;
 mod strict;
@@ -21,27 +21,29 @@ use serde_json::Value;
 
 use crate::base::error::{Code, Problem};
 
-/// Bytes of one object: ten times the largest EndpointSet that the model accepts.
+/// Maximum size of one object in bytes: ten times the largest valid EndpointSet.
 pub(crate) const OBJECT_BYTES_MAX: usize = 1024 * 1024;
-/// Bytes of an `apply`: some thousand Services, and still a bounded transaction.
+/// Maximum size of an `apply` in bytes: some thousand Services, and still a bounded transaction.
 pub(crate) const APPLY_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Bytes of an agent's answer; agents leave out lines rather than exceed it.
+/// Maximum size of an agent's reply in bytes. Agents omit lines to stay below it.
 pub(crate) const ANSWER_BYTES_MAX: usize = model::wire::ask::REPLY_BYTES_MAX;
-/// Nesting of arrays and objects; the deepest published field is at 8, an apply list adds 2.
+/// Maximum nesting of arrays and objects. The deepest published field is at 8; an apply list adds 2.
 pub(crate) const DEPTH_MAX: usize = 32;
-/// Time that a body may take to arrive; less than the time of a request, so that a slow sender is told that nothing happened.
+/// Maximum time for a body to arrive. Shorter than the request timeout, so that a slow sender learns that
+/// nothing was changed.
 const BODY_TIMEOUT: Duration = Duration::from_secs(20);
-/// Documents in one YAML body; one more than the operations of a request, so that the model's limit is the one met.
+/// Maximum number of documents in one YAML body. One more than the operations of a request, so that the
+/// model's limit is the one reported.
 const DOCUMENTS_MAX: usize = model::admission::admit::OPERATIONS_MAX + 1;
 
-/// The form of a body.
+/// Encoding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Json,
     Yaml,
 }
 
-/// A body as what a route takes; what does not fit is told with where it stands.
+/// Deserializes a value into the type a route expects. Errors carry the JSON pointer of the field.
 pub(crate) fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, Problem> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let pointer = error.path().iter().map(|segment| format!("/{segment}")).collect::<String>();
@@ -49,21 +51,22 @@ pub(crate) fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, Problem> {
     })
 }
 
-/// Reads a body that must be one value.
+/// Reads a body that must hold exactly one value.
 pub(crate) async fn read_one(headers: &HeaderMap, body: Body) -> Result<(Bytes, Value), Problem> {
     let form = form_of(headers, &["application/json"])?;
     let bytes = read_bytes(body, OBJECT_BYTES_MAX).await?;
     let mut values = parse(form, &bytes)?;
     match (values.pop(), values.is_empty()) {
         (Some(value), true) => Ok((bytes, value)),
-        (Some(_), false) => {
-            Err(Problem::bad_request("the body must be one document").hint("send several to POST /v1/apply"))
-        }
+        (Some(_), false) => Err(Problem::bad_request("the body must be one document").hint(
+            "send several objects to POST \
+                                                                            /v1/apply",
+        )),
         (None, _) => Err(Problem::bad_request("the body is empty; it must be one object")),
     }
 }
 
-/// Reads what an agent answers: one value, as long as it takes to list what a change does to its kernel.
+/// Reads the reply of an agent: one value of at most [`ANSWER_BYTES_MAX`] bytes.
 pub(crate) async fn read_answer(headers: &HeaderMap, body: Body) -> Result<Value, Problem> {
     let form = form_of(headers, &["application/json"])?;
     let bytes = read_bytes(body, ANSWER_BYTES_MAX).await?;
@@ -99,14 +102,14 @@ fn flatten(value: Value, items: &mut Vec<Value>) -> Result<(), Problem> {
             Some(Value::Array(values)) => items.extend(values),
             Some(_) | None => return Err(Problem::bad_request("`items` of a List must be an array")),
         },
-        // Empty YAML documents appear between two separators.
+        // Two consecutive separators produce an empty YAML document.
         Value::Null => {}
         Value::Object(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => items.push(value),
     }
     Ok(())
 }
 
-/// A `List`, or an answer of a collection, such as a `ServiceList`, that is sent back.
+/// True for a `List`, or a collection response such as a `ServiceList` that is sent back.
 fn is_list(fields: &serde_json::Map<String, Value>) -> bool {
     let kind = fields.get("kind").and_then(Value::as_str);
     let of = kind.and_then(|kind| kind.strip_suffix("List"));
@@ -132,7 +135,7 @@ async fn read_bytes(body: Body, limit: usize) -> Result<Bytes, Problem> {
 
 fn form_of(headers: &HeaderMap, json: &[&str]) -> Result<Form, Problem> {
     if let Some(coding) = headers.get(header::CONTENT_ENCODING).filter(|coding| *coding != "identity") {
-        let detail = format!("`Content-Encoding: {}` is not read here", coding.to_str().unwrap_or("?"));
+        let detail = format!("`Content-Encoding: {}` is not supported", coding.to_str().unwrap_or("?"));
         return Err(Problem::new(Code::UnsupportedMediaType, detail).hint("send the body uncompressed"));
     }
     let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
@@ -144,16 +147,17 @@ fn form_of(headers: &HeaderMap, json: &[&str]) -> Result<Form, Problem> {
         "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(Form::Yaml),
         "" => Err(Problem::new(Code::UnsupportedMediaType, "the header `Content-Type` is missing")
             .hint(format!("send one of {}, application/yaml", json.join(", ")))),
-        other => Err(Problem::new(Code::UnsupportedMediaType, format!("`{other}` is not read here"))
+        other => Err(Problem::new(Code::UnsupportedMediaType, format!("`{other}` is not supported"))
             .hint(format!("send one of {}, application/yaml", json.join(", ")))),
     }
 }
 
 fn parse(form: Form, bytes: &[u8]) -> Result<Vec<Value>, Problem> {
     if bytes.trim_ascii().is_empty() {
-        return Err(
-            Problem::bad_request("the body is empty").hint("send an object; /openapi.json has its fields")
-        );
+        return Err(Problem::bad_request("the body is empty").hint(
+            "send an object; its fields are described in \
+                                                            /openapi.json",
+        ));
     }
     match form {
         Form::Json => json::parse(bytes).map(|value| vec![value]),

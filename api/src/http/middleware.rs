@@ -1,7 +1,8 @@
-//! What happens around every request: an id, a limit, a clock, and one form for every error.
+//! Middleware around every request: request id, authentication, limits, timeout, logging, and a uniform error
+//! format.
 //!
 //! ```text
-//! outermost ─▶ around: id, who asks, log, count, catch a panic, write problems ─▶ host ─▶ concurrency ─▶ timeout ─▶ position
+//! outermost ─▶ around: id, caller, log, count, catch a panic, write problems ─▶ host ─▶ concurrency ─▶ timeout ─▶ position
 //!           ─▶ routes
 //! ```
 
@@ -41,35 +42,35 @@ use crate::{
     },
 };
 
-/// Time until the head of an answer must be there. Streams have their own clocks.
+/// Maximum time until the head of a response. Streams have their own timeouts.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Characters of a request id that a client may give.
+/// Maximum length of a request id sent by a client, in characters.
 const REQUEST_ID_LENGTH_MAX: usize = 128;
-/// When to come back when there are too many requests, in seconds.
+/// `Retry-After` if too many requests are in progress, in seconds.
 const RETRY_SECS: u32 = 1;
-/// The state that an answer must show at least: a position, or a revision alone. What another control server has answered
-/// holds here as soon as this one has seen it.
+/// Request header with the minimum position or revision of the response. State returned by another control
+/// server is waited for here.
 pub(crate) const X_MIN_POSITION: HeaderName = HeaderName::from_static("x-tidegate-min-position");
-/// What a page of this server may use of a browser.
+/// Response header that restricts browser features.
 const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");
-/// Whether pages of others that open one of ours, or are opened by it, reach it.
+/// Response header that isolates pages from cross-origin windows.
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
-/// Whether pages of others may take in what this server answers.
+/// Response header that prevents cross-origin embedding.
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
-/// The header of the request id.
+/// Header of the request id.
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Nothing from outside, nothing inline, no framing.
+/// Content security policy: same origin only, no inline code, no framing.
 const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; script-src 'self'; \
                       connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
-/// The same for the page that shows the document, whose library writes styles.
+/// Content security policy of the API documentation page, whose library writes inline styles.
 const POLICY_OF_DOCS: &str = "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
                               script-src 'self'; connect-src 'self'; font-src 'self'; form-action 'self'; \
                               base-uri 'none'; frame-ancestors 'none'";
-/// What of a browser no page of this server needs.
+/// Browser features that no page of this server needs.
 const ABILITIES: &str = "accelerometer=(), camera=(), geolocation=(), gyroscope=(), magnetometer=(), microphone=(), \
                          midi=(), payment=(), usb=()";
 
-/// The id of the request being served.
+/// Id of the current request.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestId(pub(crate) String);
 
@@ -82,7 +83,7 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestId {
     }
 }
 
-/// Puts the layers around the routes.
+/// Wraps the routes in the middleware.
 pub(crate) fn wrap(router: Router, app: Arc<ServerState>) -> Router {
     let state = |app: &Arc<ServerState>| Arc::clone(app);
     router
@@ -115,7 +116,7 @@ async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next:
         match (refused, caller) {
             (Some(problem), _) => problem.into_response(),
             (None, Ok(caller)) => caller.scope(access::scope(access, next.run(request))).await,
-            // What is said of the author of a read is nobody's business.
+            // The author header of a read is ignored.
             (None, Err(_)) if !may_change(&method) => access::scope(access, next.run(request)).await,
             (None, Err(problem)) => problem.into_response(),
         }
@@ -123,7 +124,7 @@ async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next:
     let served = AssertUnwindSafe(serve).catch_unwind().instrument(span.clone()).await;
     let response = served.unwrap_or_else(|_| {
         span.in_scope(|| tracing::error!("the handler panicked"));
-        Problem::new(Code::Internal, "the request hit a fault of this server; it is in the log")
+        Problem::new(Code::Internal, "the server failed to process the request; the log has the details")
             .into_response()
     });
     let code = response.extensions().get::<Problem>().map(Problem::code);
@@ -145,7 +146,7 @@ async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next:
     response
 }
 
-/// Takes the client's id if it is one, or makes one.
+/// Returns the request id of the client if it is valid, else a new one.
 fn request_id(headers: &HeaderMap) -> String {
     let given = headers.get(X_REQUEST_ID).and_then(|value| value.to_str().ok());
     let is_fit = |id: &&str| {
@@ -154,7 +155,8 @@ fn request_id(headers: &HeaderMap) -> String {
     given.filter(is_fit).map_or_else(|| uuid::Uuid::now_v7().to_string(), str::to_owned)
 }
 
-/// Gives every error, whoever made it, the one form that errors have; in the view for clients of Kubernetes, theirs.
+/// Converts every error response, including those of libraries, to a problem; for the Kubernetes API to a
+/// `Status`.
 fn write_problem(mut response: Response, path: &str, id: &str, is_view: bool) -> Response {
     let status = response.status();
     let problem = response.extensions_mut().remove::<Problem>();
@@ -191,10 +193,10 @@ fn secure(headers: &mut HeaderMap, path: &str, settings: &Settings) {
         headers.insert(name, HeaderValue::from_static(value));
     }
     if settings.is_insecure {
-        // Where the way here is not trustworthy, browsers ignore this one, and complain of it.
+        // On insecure origins browsers ignore this header and log a warning.
         headers.remove(OPENER_POLICY);
     }
-    // Only what is no secret says that it may be kept.
+    // Responses must not be cached unless a handler allows it.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
 }
 
@@ -202,9 +204,9 @@ fn log(method: &Method, response: &Response, took: Duration) {
     let status = response.status().as_u16();
     let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     if response.status().is_server_error() {
-        tracing::warn!(status, took_ms, "answered with a fault");
+        tracing::warn!(status, took_ms, "responded with a server error");
     } else if method.is_safe() || method == Method::PUT && response.status().as_u16() == 204 {
-        // Reads and the agents' reports change nothing that a user would look for in a log.
+        // Users do not look for reads and agent reports in the log.
         tracing::debug!(status, took_ms, "answered");
     } else {
         tracing::info!(status, took_ms, "answered");
@@ -223,7 +225,8 @@ fn word(method: &Method) -> &'static str {
     }
 }
 
-/// On loopback, refuses names that are not ours: a page in a browser can make its own name lead here (DNS rebinding).
+/// On loopback, rejects foreign host names: a web page can resolve its own name to this server (DNS
+/// rebinding).
 async fn check_host(State(app): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
     let hosts = match hosts_of(&request) {
         Ok(hosts) => hosts,
@@ -232,15 +235,13 @@ async fn check_host(State(app): State<Arc<ServerState>>, request: Request, next:
     if hosts.iter().all(|host| app.settings.hosts.allow(host)) {
         return next.run(request).await;
     }
-    Problem::bad_request(
-        "the header `Host` must be localhost, an address, or a name that this server answers to",
-    )
-    .hint("start it with --allowed-host to let it be called by another name")
-    .into_response()
+    Problem::bad_request("the header `Host` must be localhost, an address, or an allowed name of this server")
+        .hint("start the server with --allowed-host to allow another name")
+        .into_response()
 }
 
-/// The names by which a request calls the server, in its header and in its target. A connection's request of HTTP/1.1 has
-/// exactly one header (RFC 9112, 3.2).
+/// Returns the host names in the header and the target of a request. An HTTP/1.1 request has exactly one
+/// `Host` header (RFC 9112, 3.2).
 fn hosts_of(request: &Request) -> Result<Vec<&str>, Problem> {
     let headers: Vec<_> = request.headers().get_all(header::HOST).iter().collect();
     if headers.len() > 1 {
@@ -254,11 +255,11 @@ fn hosts_of(request: &Request) -> Result<Vec<&str>, Problem> {
     Ok(texts.chain(request.uri().host()).collect())
 }
 
-/// Has a request served on the state that it names, or a later one.
+/// Delays a request until this server has reached the position that the request names.
 async fn wait_for_position(State(app): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
     let waited = match request.headers().get(X_MIN_POSITION) {
         None => Ok(()),
-        // Who proved nothing is refused in a moment, and keeps nobody waiting until then.
+        // An unauthenticated caller is rejected right after, and must not wait.
         Some(_) if *access::current().identity() == Identity::Nobody => Ok(()),
         Some(value) => match min_position(value, &app) {
             Ok(position) => app.reach(position).await,
@@ -280,7 +281,7 @@ fn min_position(value: &HeaderValue, app: &ServerState) -> Result<Position, Prob
     })
 }
 
-/// Bounds how many requests are served at once, and how long each may take.
+/// Limits the number of requests in progress and the duration of each.
 async fn limit(State(app): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
     let Ok(_permit) = app.requests.try_acquire() else {
         return Problem::new(Code::TooManyRequests, "too many requests at once")
@@ -290,7 +291,8 @@ async fn limit(State(app): State<Arc<ServerState>>, request: Request, next: Next
     match tokio::time::timeout(TIMEOUT, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
-            let detail = format!("no answer within {} seconds; a write may still happen", TIMEOUT.as_secs());
+            let detail =
+                format!("no response within {} seconds; a write may still take effect", TIMEOUT.as_secs());
             Problem::new(Code::Timeout, detail).retry_after(RETRY_SECS).into_response()
         }
     }

@@ -1,4 +1,4 @@
-//! What all mutations share: asking the writer (or only trying), and saying what came of it.
+//! Shared steps of all mutations: dry run or write through the writer, and the response.
 
 use std::sync::Arc;
 
@@ -28,31 +28,35 @@ use crate::{
     },
 };
 
-/// The revision after a mutation.
+/// Response header with the revision of the state after the mutation.
 pub(crate) const X_REVISION: HeaderName = HeaderName::from_static("x-revision");
-/// Says that nothing was changed.
+/// Response header of a dry run.
 pub(crate) const X_DRY_RUN: HeaderName = HeaderName::from_static("x-dry-run");
-/// How a mutation is asked for.
+/// Options of a mutation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manner {
-    /// Only try.
+    /// True for a dry run.
     pub(crate) is_dry_run: bool,
-    /// Move Services to other addresses when a pool loses theirs.
+    /// True if Services whose addresses a pool loses are moved to other addresses.
     pub(crate) evict: bool,
-    /// Do it even if it removes more at once than the guards allow.
+    /// True if the guards are overridden.
     pub(crate) confirm: bool,
-    /// The form of the answer.
+    /// Media type of the response.
     pub(crate) form: Form,
-    /// Bytes of the body.
+    /// Size of the request body in bytes.
     pub(crate) bytes: usize,
 }
 
-/// Has a request admitted, and carried out unless it is only tried, if who asks may write all of it.
+/// Admits a request and commits it unless it is a dry run.
+///
+/// # Errors
+/// Returns a problem if the caller lacks a permission for any part of the request, or if the request is
+/// rejected.
 pub(crate) async fn write(app: &ServerState, request: Request, manner: Manner) -> Result<Written, Problem> {
     write_besides(app, request, manner, None).await
 }
 
-/// The same, where the route does something to each object beyond writing it.
+/// Same as [`write`], for routes that require an additional permission on each object.
 pub(crate) async fn write_besides(
     app: &ServerState,
     request: Request,
@@ -79,7 +83,7 @@ pub(crate) async fn write_besides(
     outcome.map_err(problem)
 }
 
-/// Answers with the one object that a mutation was about.
+/// Creates the response with the object of a mutation.
 pub(crate) fn answer_object(
     app: &Arc<ServerState>,
     manner: Manner,
@@ -89,7 +93,7 @@ pub(crate) fn answer_object(
     let outcome = written
         .outcomes
         .first()
-        .ok_or_else(|| Problem::new(Code::Internal, "the write was accepted without saying what it did"))?;
+        .ok_or_else(|| Problem::new(Code::Internal, "the write was accepted without an outcome"))?;
     let shown = show_all(app, manner, std::slice::from_ref(outcome));
     let mut response = render(manner.form, &shown.first());
     *response.status_mut() = status;
@@ -101,7 +105,7 @@ pub(crate) fn answer_object(
     Ok(stamp(response, manner, written.position))
 }
 
-/// Answers a mutation that has nothing to change.
+/// Creates the response of a mutation that changes nothing.
 pub(crate) fn answer_unchanged(app: &Arc<ServerState>, manner: Manner, key: &ObjectKey) -> Answer {
     let published = app.hub.load();
     let object = published.snapshot.get(key).ok_or_else(|| not_found(key))?;
@@ -118,7 +122,8 @@ fn location(object: &Object) -> HeaderValue {
     HeaderValue::from_str(&object.key().path()).expect("names are ASCII")
 }
 
-/// Objects as the answer to a mutation shows them. What is gone or was only tried has no status: nobody observed it.
+/// Renders the objects of a mutation. Deleted objects and objects of a dry run have no status, because no
+/// node has observed them.
 pub(crate) fn show_all(app: &ServerState, manner: Manner, outcomes: &[Outcome]) -> Vec<Value> {
     let view = app.view();
     let shower = view.shower();
@@ -132,7 +137,7 @@ pub(crate) fn show_all(app: &ServerState, manner: Manner, outcomes: &[Outcome]) 
     outcomes.iter().map(show).collect()
 }
 
-/// Answers with all objects that a mutation was about.
+/// Creates the response with all objects of a mutation.
 pub(crate) fn answer_many(app: &ServerState, manner: Manner, written: &Written) -> Response {
     let shown = show_all(app, manner, &written.outcomes);
     let results = written.outcomes.iter().zip(shown);

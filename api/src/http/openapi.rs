@@ -1,4 +1,4 @@
-//! The OpenAPI document: each route is registered together with what is said about it, so that neither can be alone.
+//! OpenAPI document. Routes and their documentation are registered together, so that neither exists alone.
 
 use std::collections::BTreeMap;
 
@@ -44,31 +44,31 @@ use crate::{
     security::{Permission, permission},
 };
 
-/// What every answer to a request may be.
+/// Problems of every operation.
 const COMMON: [Code; 6] =
     [Code::BadRequest, Code::TooManyRequests, Code::Timeout, Code::Unavailable, Code::Behind, Code::Internal];
-/// The scheme of bearer tokens.
+/// Name of the security scheme of bearer tokens.
 const TOKEN: &str = "token";
-/// The scheme of agents' certificates.
+/// Name of the security scheme of agent certificates.
 const CERTIFICATE: &str = "agentCertificate";
-/// The scheme of the status page.
+/// Name of the security scheme of page sessions.
 const SESSION: &str = "pageSession";
-/// The forms of ordinary answers.
+/// Media types of ordinary responses.
 pub(crate) const OBJECT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 
 type Schemas = Vec<(String, RefOr<Schema>)>;
 
-/// What is said about one operation.
+/// Documentation of one operation.
 pub(crate) struct Doc {
     operation: OperationBuilder,
     schemas: Schemas,
     problems: Vec<Code>,
 }
 
-/// The routes of the server. Only [`Guarded`] ones can be added, so each asks for a permission.
+/// Routes of the server. Only [`Guarded`] routes can be added, so each has a permission.
 pub(crate) struct Routes(OpenApiRouter<Shared>);
 
-/// A path whose operations have permissions, in the form in which the router takes it.
+/// A path whose operations have permissions, in the representation of the router.
 pub(crate) struct Guarded(UtoipaMethodRouter<Shared>);
 
 /// One path with its operations.
@@ -80,13 +80,13 @@ pub(crate) struct Route {
 }
 
 impl Doc {
-    /// An operation with its id, the tag it is found under, and one sentence.
+    /// Creates an operation with its id, tag and summary.
     pub(crate) fn new(id: impl Into<String>, tag: &str, summary: impl Into<String>) -> Self {
         let operation = OperationBuilder::new().operation_id(Some(id)).tag(tag).summary(Some(summary.into()));
         Self { operation, schemas: Schemas::new(), problems: COMMON.to_vec() }
     }
 
-    /// Adds the parameters of every mutation of a kind.
+    /// Adds the parameters common to all mutations of a kind.
     pub(crate) fn mutation(self, kind: Kind) -> Self {
         let doc = if kind == Kind::AddressPool {
             self.query::<PoolMutationQuery>()
@@ -96,16 +96,21 @@ impl Doc {
         doc.authored().problems(&[Code::GuardHeld])
     }
 
-    /// Adds the headers that say who asks, and why.
+    /// Adds the headers with author and reason.
     pub(crate) fn authored(self) -> Self {
         self.header(
             "X-Tidegate-Author",
-            "Who asks, as history shows it: at most 260 characters. A claim, not a proof.",
+            "Author of the change for history and audit log, at most 260 characters. A claim of the \
+             client: it is not verified.",
         )
-        .header("X-Change-Message", "Why, as history shows it: at most 200 characters.")
+        .header(
+            "X-Change-Message",
+            "Reason of the change for history and audit log, at most 200 \
+                                     characters.",
+        )
     }
 
-    /// Adds what one sentence does not hold.
+    /// Adds a description.
     pub(crate) fn describe(self, text: impl Into<String>) -> Self {
         Self { operation: self.operation.description(Some(text.into())), ..self }
     }
@@ -115,22 +120,22 @@ impl Doc {
         self.path_parameter("namespace", "The namespace.", Namespace::schema())
     }
 
-    /// Adds a path parameter that is an object's name.
+    /// Adds a path parameter with the name of an object.
     pub(crate) fn named(self, parameter: &str, description: &str) -> Self {
         self.path_parameter(parameter, description, Name::schema())
     }
 
-    /// Adds a path parameter that is an id.
+    /// Adds a path parameter with an id.
     pub(crate) fn named_text(self, parameter: &str, description: &str) -> Self {
         self.path_parameter(parameter, description, String::schema())
     }
 
-    /// Adds a path parameter that is the number of a question.
+    /// Adds a path parameter with the number of a query.
     pub(crate) fn asked(self, parameter: &str, description: &str) -> Self {
         self.path_parameter(parameter, description, u64::schema())
     }
 
-    /// Adds a path parameter that is a revision.
+    /// Adds a path parameter with a revision.
     pub(crate) fn numbered(self, parameter: &str, description: &str) -> Self {
         self.path_parameter(parameter, description, Revision::schema())
     }
@@ -157,7 +162,7 @@ impl Doc {
         Self { operation: self.operation.parameter(parameter), ..self }
     }
 
-    /// Says what the body is.
+    /// Adds the request body.
     pub(crate) fn body<T: ToSchema>(mut self, types: &[&str], description: &str) -> Self {
         let schema = self.reference::<T>();
         let body = RequestBodyBuilder::new().description(Some(description)).required(Some(Required::True));
@@ -171,7 +176,7 @@ impl Doc {
         ])
     }
 
-    /// Says what an answer with a body is.
+    /// Adds a response with a body.
     pub(crate) fn answer<T: ToSchema>(
         mut self,
         status: u16,
@@ -190,7 +195,7 @@ impl Doc {
         }
     }
 
-    /// Says what a textual answer is.
+    /// Adds a text response.
     pub(crate) fn text(self, status: u16, description: &str, content_type: &str) -> Self {
         let schema = ObjectBuilder::new().schema_type(Type::String);
         let response = ResponseBuilder::new().description(description);
@@ -199,19 +204,19 @@ impl Doc {
         Self { operation: self.operation.response(status.to_string(), with_headers(response, &[])), ..self }
     }
 
-    /// Says that an answer has no body.
+    /// Adds a response without body.
     pub(crate) fn empty(self, status: u16, description: &str) -> Self {
         let response = ResponseBuilder::new().description(description);
         Self { operation: self.operation.response(status.to_string(), with_headers(response, &[])), ..self }
     }
 
-    /// Adds problems beyond those of every request.
+    /// Adds problems in addition to the common ones.
     pub(crate) fn problems(mut self, codes: &[Code]) -> Self {
         self.problems.extend(codes);
         self
     }
 
-    /// Says what is asked of whoever calls it.
+    /// Adds the required permission.
     fn asking(self, asks: Permission) -> Self {
         let extension = BTreeMap::from([("x-permission".to_owned(), asks.to_json())]);
         let operation = self.operation.extensions(Some(extension.into_iter().collect()));
@@ -250,7 +255,7 @@ impl Doc {
             let response = ResponseBuilder::new().description(lines.join(" "));
             let response = response.content("application/problem+json", Content::new(Some(schema.clone())));
             let retry: &[_] = if status.as_u16() == 429 || status.as_u16() == 503 {
-                &[("Retry-After", "When to try again, in seconds.")]
+                &[("Retry-After", "Namespace of the objects.")]
             } else {
                 &[]
             };
@@ -260,14 +265,15 @@ impl Doc {
     }
 }
 
-/// What the HTTP layer itself answers, before a request has an id.
+/// Response of the HTTP layer to a request without id.
 fn too_long() -> Response {
-    let description = "The request's path and query are longer than the server reads. There is no body.";
+    let description = "Returned if path and query of the request are longer than the server accepts. The \
+                       response has no body.";
     ResponseBuilder::new().description(description).build()
 }
 
 fn with_headers(response: ResponseBuilder, headers: &[(&str, &str)]) -> Response {
-    let all = [("X-Request-Id", "The id of the request, as in the log.")];
+    let all = [("X-Request-Id", "Id of the request, as in the log of the server.")];
     let text = || ObjectBuilder::new().schema_type(Type::String);
     all.iter()
         .chain(headers)
@@ -279,12 +285,13 @@ fn with_headers(response: ResponseBuilder, headers: &[(&str, &str)]) -> Response
 }
 
 impl Route {
-    /// A path without operations.
+    /// Creates a path without operations.
     pub(crate) fn at(path: impl Into<String>) -> Self {
         Self { path: path.into(), paths: Paths::new(), schemas: Schemas::new(), methods: MethodRouter::new() }
     }
 
-    /// Adds an operation with what it asks of whoever calls it, which is looked at before anything of the request is read.
+    /// Adds an operation with the permission it requires. The permission is checked before the request is
+    /// read.
     pub(crate) fn on<H, T>(mut self, method: HttpMethod, asks: Permission, doc: Doc, handler: H) -> Self
     where
         H: Handler<T, Shared>,
@@ -302,13 +309,13 @@ impl Route {
         self
     }
 
-    /// The form in which the router takes it.
+    /// Returns the representation of the router.
     pub(crate) fn done(self) -> Guarded {
         Guarded((self.schemas, self.paths, self.methods))
     }
 }
 
-/// Whether an operation changes nothing, by its method (RFC 9110, 9.2.1).
+/// True if the method is safe (RFC 9110, 9.2.1).
 fn is_safe(method: &HttpMethod) -> bool {
     match method {
         HttpMethod::Get | HttpMethod::Head | HttpMethod::Options | HttpMethod::Trace => true,
@@ -317,7 +324,7 @@ fn is_safe(method: &HttpMethod) -> bool {
 }
 
 impl Routes {
-    /// None yet.
+    /// Creates an empty set of routes.
     pub(crate) fn new() -> Self {
         Self(OpenApiRouter::with_openapi(base()))
     }
@@ -327,24 +334,25 @@ impl Routes {
         Self(self.0.routes(path))
     }
 
-    /// What serves them, and what is said about them.
+    /// Returns the router and the OpenAPI document.
     pub(crate) fn split(self) -> (axum::Router<Shared>, OpenApi) {
         self.0.split_for_parts()
     }
 }
 
-/// The document without its paths.
+/// Returns the document without its paths.
 pub(crate) fn base() -> OpenApi {
     let info = InfoBuilder::new()
         .title("Tidegate")
         .version("v1")
         .description(Some(
-            "The control API of Tidegate. Writes answer with a revision; what the nodes have done about it is in \
-             `status`. Errors are `application/problem+json` and name every field that must change. Of several control \
-             servers on one store each answers reads from what it has seen, which may be a moment behind the others; what it \
-             has shown it never goes back behind. A request with the header `X-Tidegate-Min-Position`, a position or a \
-             revision that another one has answered, is served when this one has seen it too, and after 5 seconds \
-             refused as `Behind`. Writes are decided on the newest state at each of them.",
+            "Control API of Tidegate. A write returns the revision that it created; the progress of the \
+             nodes is reported in `status`. Errors are `application/problem+json` and list every invalid \
+             field. If several control servers share a store, each serves reads from its own replica, \
+             which may be a moment behind the others but never goes backwards. A request with the header \
+             `X-Tidegate-Min-Position`, set to a position or revision returned by any server, is served \
+             after this server has reached it, and fails with `Behind` after 5 seconds. Writes are \
+             always decided on the newest state.",
         ))
         .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()));
     let tag =
@@ -352,35 +360,35 @@ pub(crate) fn base() -> OpenApi {
     OpenApiBuilder::new()
         .info(info)
         .tags(Some([
-            tag("Service", "A stable address in front of endpoints."),
-            tag("EndpointSet", "Endpoints given by hand or by an adapter."),
-            tag("Workload", "Anything with an address; what a Service's selector picks."),
-            tag("Node", "A machine with an agent."),
-            tag("BGP", "Sessions of nodes with routers, what the routers were told, and what happened."),
-            tag("Cluster", "Many objects at once, changes as they happen, and how it is going."),
-            tag("Agent", "What agents use."),
-            tag("Security", "Tokens, roles, and who one is."),
-            tag("Server", "This server itself."),
+            tag("Service", "Stable virtual addresses in front of endpoints."),
+            tag("EndpointSet", "Endpoints given by users or adapters."),
+            tag("Workload", "Addressable instances that the selector of a Service matches."),
+            tag("Node", "Machines with an agent."),
+            tag("BGP", "BGP sessions of nodes, their routes and events."),
+            tag("Cluster", "Bulk writes, change streams, and the state of the cluster."),
+            tag("Agent", "Operations of agents."),
+            tag("Security", "Tokens, roles, sessions and audit log."),
+            tag("Server", "Health and version of this server."),
         ]))
         .components(Some(schemes()))
         .build()
 }
 
-/// The ways to prove who one is, when the server asks for it.
+/// Returns the authentication schemes.
 fn schemes() -> Components {
     let token = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)
-        .description(Some("A token, made by `POST /v1/tokens`."))
+        .description(Some("Token created by `POST /v1/tokens`."))
         .build();
     let certificate = SecurityScheme::MutualTls {
-        description: Some("The certificate of an agent, which names its node.".to_owned()),
+        description: Some("Certificate of an agent. It names the node of the agent.".to_owned()),
         deprecated: None,
         extensions: None,
     };
     let session = ApiKeyValue::with_description(
         "tidegate-session",
-        "The session of the status page, begun by `POST /v1/session`; `__Host-tidegate-session` where TLS is spoken. A request \
-         that may change something needs the header `X-Tidegate-Page: 1` besides.",
+        "Session of the status page, created by `POST /v1/session`; named `__Host-tidegate-session` over \
+         TLS. Mutating requests also need the header `X-Tidegate-Page: 1`.",
     );
     ComponentsBuilder::new()
         .security_scheme(SESSION, SecurityScheme::ApiKey(ApiKey::Cookie(session)))
@@ -389,10 +397,10 @@ fn schemes() -> Components {
         .build()
 }
 
-/// The document as it is served and checked in.
+/// Returns the document as it is served and checked in.
 ///
 /// # Panics
-/// Never: the document has string keys only.
+/// Never panics: the document has string keys only.
 #[must_use]
 pub fn document() -> String {
     let (_, document) = crate::http::routes::router().split();

@@ -1,4 +1,4 @@
-//! Path and query parameters: parsed at the edge, refused with their name.
+//! Path and query parameters: parsed before the handler, rejected by name.
 
 use axum::extract::{FromRequestParts, Path, Query, rejection::PathRejection};
 use http::request::Parts;
@@ -18,7 +18,7 @@ use crate::{
 /// Path parameters.
 pub(crate) struct ApiPath<T>(pub(crate) T);
 
-/// Query parameters; unknown ones are refused.
+/// Query parameters; unknown ones are rejected.
 pub(crate) struct ApiQuery<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for ApiPath<T> {
@@ -49,16 +49,20 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for ApiQuery<T> {
     }
 }
 
-/// What is wrong with a query, in words: serde says it as `name: reason`, and names the field again in some reasons.
+/// Rewrites a serde error of a query as a plain message. Serde reports `name: reason` and repeats the field
+/// name in some reasons.
 fn plain(reason: &str) -> String {
     let (name, said) = reason.split_once(": ").unwrap_or(("", reason));
     let quoted = |prefix: &str| said.strip_prefix(prefix).and_then(|rest| rest.split_once('`'));
     if let Some((field, rest)) = quoted("unknown field `") {
         return match rest.split_once("expected ") {
             Some((_, known)) => {
-                format!("`{field}` is not known here; known: {}", known.trim_start_matches("one of "))
+                format!(
+                    "`{field}` is not supported; supported parameters: {}",
+                    known.trim_start_matches("one of ")
+                )
             }
-            None => format!("`{field}` is not known here; this path takes no parameters"),
+            None => format!("`{field}` is not supported; this path has no parameters"),
         };
     }
     if let Some((field, _)) = quoted("duplicate field `") {
@@ -74,93 +78,98 @@ fn plain(reason: &str) -> String {
     }
 }
 
-/// Where objects of a kind are.
+/// Path of a collection.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct CollectionPath {
-    /// Absent on paths of cluster-wide kinds, and on those across namespaces.
+    /// Absent for cluster-scoped kinds and for listings across namespaces.
     #[serde(default)]
     pub(crate) namespace: Option<Namespace>,
 }
 
-/// Where one object is.
+/// Path of an object.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct ObjectPath {
-    /// Absent on paths of cluster-wide kinds.
+    /// Absent for cluster-scoped kinds.
     #[serde(default)]
     pub(crate) namespace: Option<Namespace>,
-    /// The name.
+    /// Name of the object.
     pub(crate) name: Name,
 }
 
-/// What a listing shows.
+/// Query of a listing.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListQuery {
-    /// Objects of a page.
+    /// Maximum number of objects in the page, from 1 to 5000. Values out of range are rejected. Default: 500.
     #[param(minimum = 1, maximum = 5000, default = 500)]
     limit: Option<u32>,
-    /// The token of the page before; all pages of a listing show one state.
+    /// Page token: `metadata.continue` of the previous page. All pages of a listing show the same state.
+    /// Tokens expire after 5 minutes without use.
     #[serde(rename = "continue")]
     #[param(max_length = 2048)]
     pub(crate) continue_token: Option<String>,
-    /// Only objects with these labels, such as `app=web,tier!=db,zone in (a,b)`.
+    /// Label selector, such as `app=web,tier!=db,zone in (a,b)`. Only matching objects are returned. Default:
+    /// all objects.
     #[param(max_length = 4096)]
     label_selector: Option<String>,
 }
 
-/// What a listing without labels shows.
+/// Query of a listing without label selector.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PageQuery {
-    /// Entries of a page.
+    /// Maximum number of entries in the page, from 1 to 5000. Values out of range are rejected. Default: 500.
     #[param(minimum = 1, maximum = 5000, default = 500)]
     limit: Option<u32>,
-    /// The token of the page before; all pages of a listing show one state.
+    /// Page token: `metadata.continue` of the previous page. All pages of a listing show the same state.
+    /// Tokens expire after 5 minutes without use.
     #[serde(rename = "continue")]
     #[param(max_length = 2048)]
     pub(crate) continue_token: Option<String>,
 }
 
-/// How a mutation is carried out.
+/// Query of a mutation.
 #[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct MutationQuery {
-    /// Answer as if, and change nothing.
+    /// If true, the request is validated and answered as usual, but nothing is changed. Default: false.
     #[serde(default)]
     #[param(required = false)]
     pub(crate) dry_run: bool,
-    /// Do it even if it removes more of the virtual addresses or endpoints at once than the guards allow.
+    /// If true, the write is performed even if it removes more virtual addresses or endpoints at once than
+    /// the guards allow. Default: false.
     #[serde(default)]
     #[param(required = false)]
     pub(crate) confirm: bool,
 }
 
-/// How a mutation of an AddressPool is carried out. Mutations of all kinds are read with it;
-/// `evict` is refused elsewhere.
+/// Query of a mutation of an AddressPool. Mutations of all kinds are parsed with this type; `evict` is
+/// rejected for other kinds.
 #[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PoolMutationQuery {
-    /// Answer as if, and change nothing.
+    /// If true, the request is validated and answered as usual, but nothing is changed. Default: false.
     #[serde(default)]
     #[param(required = false)]
     pub(crate) dry_run: bool,
-    /// Do it even if it removes more of the virtual addresses or endpoints at once than the guards allow.
+    /// If true, the write is performed even if it removes more virtual addresses or endpoints at once than
+    /// the guards allow. Default: false.
     #[serde(default)]
     #[param(required = false)]
     pub(crate) confirm: bool,
-    /// Give Services other addresses when the pool loses the ones they have, as far as there are any. Without it such a
-    /// write is refused and names them.
+    /// If true, Services whose addresses the pool loses get other addresses, if any are available. If false,
+    /// such a write is rejected and lists the Services. Default: false.
     #[serde(default)]
     #[param(required = false)]
     evict: bool,
 }
 
 impl PoolMutationQuery {
-    /// How the mutation of an object of a kind is asked for.
+    /// Returns the options of a mutation of a kind.
     pub(crate) fn manner(&self, kind: Kind, form: Form, bytes: usize) -> Result<Manner, Problem> {
         let evict = self.evict(kind)?;
         Ok(Manner { is_dry_run: self.dry_run, evict, confirm: self.confirm, form, bytes })
@@ -177,13 +186,13 @@ impl PoolMutationQuery {
     }
 }
 
-/// A path that takes no parameters in its query.
+/// Query of a path without parameters.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoQuery {}
 
 impl ListQuery {
-    /// A listing as a query with further parameters asks for it.
+    /// Creates the query of a listing that has further parameters.
     pub(crate) const fn new(
         limit: Option<u32>,
         continue_token: Option<String>,
@@ -192,25 +201,25 @@ impl ListQuery {
         Self { limit, continue_token, label_selector }
     }
 
-    /// Objects of a page.
+    /// Maximum number of objects in the page, from 1 to 5000. Values out of range are rejected. Default: 500.
     pub(crate) fn limit(&self) -> Result<usize, Problem> {
         limit(self.limit)
     }
 
-    /// The labels to match.
+    /// Returns the label selector.
     pub(crate) fn selector(&self) -> Result<LabelSelector, Problem> {
         selector(self.label_selector.as_deref())
     }
 }
 
 impl PageQuery {
-    /// Entries of a page.
+    /// Maximum number of entries in the page, from 1 to 5000. Values out of range are rejected. Default: 500.
     pub(crate) fn limit(&self) -> Result<usize, Problem> {
         limit(self.limit)
     }
 }
 
-/// Rows of a page, as asked for.
+/// Validates a page size.
 pub(crate) fn limit(given: Option<u32>) -> Result<usize, Problem> {
     let limit = given.unwrap_or(LIMIT_DEFAULT);
     if (1..=LIMIT_MAX).contains(&limit) {
@@ -222,7 +231,7 @@ pub(crate) fn limit(given: Option<u32>) -> Result<usize, Problem> {
     }
 }
 
-/// Reads a label selector.
+/// Parses a label selector.
 pub(crate) fn selector(text: Option<&str>) -> Result<LabelSelector, Problem> {
     let parsed = text.unwrap_or_default().parse::<LabelSelector>();
     parsed.map_err(|error| Problem::bad_request(format!("query parameter: `labelSelector`: {error}")))

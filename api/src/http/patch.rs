@@ -1,7 +1,7 @@
-//! JSON merge patch (RFC 7396) on the published form of an object, and the race with other writers.
+//! JSON merge patch (RFC 7396) on the published form of an object, with retries after conflicting writes.
 //!
-//! A patch is turned into a replacement of the state it was made from. When somebody else writes in between and the
-//! client did not insist on a state, the patch is applied again on the new state: it names only the fields it means.
+//! A patch becomes a replacement of the state it was computed from. After a conflicting write the patch is
+//! applied to the new state, unless the client sent a precondition: a patch names only the fields it changes.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ use crate::{
     state::published::Published,
 };
 
-/// Times that a patch is applied anew after losing a race.
+/// Maximum number of attempts after conflicting writes.
 const ATTEMPTS_MAX: usize = 5;
-/// Metadata that the server sets; a patch is applied on an object without it, so that only what the patch itself says
-/// about it is checked.
+/// Metadata set by the server. It is removed before patching, so that only values in the patch itself are
+/// validated.
 const SERVER_SET: [&str; 6] =
     ["uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "applySet"];
 
@@ -64,7 +64,7 @@ pub(crate) async fn patch(
 }
 
 fn may_retry(demand: Option<&IfMatch>, attempt: usize) -> bool {
-    // A client that names a state has asked to be told when it is another one.
+    // A client with a precondition wants an error if the state has changed.
     !matches!(demand, Some(IfMatch::Tags(_))) && attempt < ATTEMPTS_MAX
 }
 
@@ -90,8 +90,8 @@ fn patched(current: &Object, key: &ObjectKey, changes: &Value) -> Result<Object,
     decode(&json, &expect).map_err(Problem::invalid)
 }
 
-/// What a patch says about metadata that only the server sets, unless it says what is so already. `uid` and
-/// `resourceVersion` are left to admission, where they are preconditions.
+/// Returns violations for server-set metadata that the patch changes. `uid` and `resourceVersion` are left to
+/// admission, where they are preconditions.
 fn read_only_changes(current: &Object, changes: &Value) -> Vec<Violation> {
     let json = current.to_json();
     let is_changed = |field: &&str| {
@@ -106,17 +106,13 @@ fn read_only_changes(current: &Object, changes: &Value) -> Vec<Violation> {
         .filter(|field| is_changed(field));
     fields
         .map(|field| {
-            Violation::new(
-                format!("/metadata/{field}"),
-                ViolationCode::Immutable,
-                "is set by the server only",
-            )
+            Violation::new(format!("/metadata/{field}"), ViolationCode::Immutable, "is set by the server")
         })
         .collect()
 }
 
-/// Takes out what was allocated for the type that a Service had and the wanted type has not: nobody asked for it by value
-/// with this patch, and who changes the type alone must not have to know about it.
+/// Removes values allocated for the previous Service type that the new type does not have, so that a client
+/// can change the type alone.
 fn drop_allocated(json: &mut Value, wanted: &str) {
     let Some(Value::Object(spec)) = json.get_mut("spec") else { return };
     let (keeps_addresses, keeps_node_ports) = match wanted {
@@ -137,7 +133,8 @@ fn drop_allocated(json: &mut Value, wanted: &str) {
     }
 }
 
-/// `null` removes a field, and a password that is absent is kept: its end is said by the empty one.
+/// In a merge patch `null` removes a field, but an absent password is kept. To clear a password, an empty one
+/// is set.
 fn end_password(key: &ObjectKey, json: &mut Value, changes: &Value) {
     let is_ended = changes.pointer("/spec/password").is_some_and(Value::is_null);
     if let Some(Value::Object(spec)) = json.get_mut("spec").filter(|_| is_ended && key.kind == Kind::BgpPeer)
@@ -146,7 +143,8 @@ fn end_password(key: &ObjectKey, json: &mut Value, changes: &Value) {
     }
 }
 
-/// The same for the port that only a LoadBalancer with the external policy Local has.
+/// Removes the health check node port if the Service is no longer a LoadBalancer with external traffic policy
+/// `Local`.
 fn drop_health_check_node_port(json: &mut Value, changes: &Value) {
     let ends = |pointer: &str, needed: &str| changes.pointer(pointer).is_some_and(|wanted| wanted != needed);
     let is_over = ends("/spec/type", "LoadBalancer") || ends("/spec/externalTrafficPolicy", "Local");
@@ -155,7 +153,7 @@ fn drop_health_check_node_port(json: &mut Value, changes: &Value) {
     }
 }
 
-/// There is no such object.
+/// Creates the problem for a missing object.
 pub(crate) fn not_found(key: &ObjectKey) -> Problem {
     Problem::new(Code::NotFound, format!("there is no {key}"))
 }

@@ -1,11 +1,12 @@
-//! Plans: what a write would do, worked out without doing it, and kept for a while so that exactly that can be applied.
+//! Plans: the effect of a write computed without committing it, and kept for a while so that exactly this
+//! write can be applied.
 //!
 //! ```text
 //! request ─▶ admit on the newest state ─▶ candidate state ─▶ assign ─▶ candidate announcements
-//!                                                                          │ what differs for nodes
+//!                                                                          │ difference for nodes
 //!                               each connected node: Question::Plan ◀──────┘
 //! ```
-//! What must not happen here: a commit, and an answer that waits for a node longer than for its patience.
+//! Planning never commits, and never waits for a node longer than its timeout.
 
 mod candidate;
 mod past;
@@ -37,28 +38,28 @@ use crate::{
     state::{compiled_set::Delta, published::Published},
 };
 
-/// How long a plan is kept, in seconds: long enough for a review, not for a state that everybody has forgotten.
+/// Lifetime of a plan in seconds: long enough for a review.
 const LIFE_SECS: i64 = 60 * 60;
-/// How long one node may take to answer; a preview takes it milliseconds.
+/// Timeout of one node; a preview takes milliseconds.
 const NODE_PATIENCE: Duration = Duration::from_secs(5);
-/// How long all nodes together may take, so that the answer comes within the time of a request.
+/// Total timeout of all nodes, within the timeout of a request.
 const NODES_PATIENCE: Duration = Duration::from_secs(20);
-/// Nodes asked at once; bounds the questions that wait in memory.
+/// Maximum number of nodes queried at once; bounds the memory of pending queries.
 const NODES_AT_ONCE: usize = 16;
-/// Lines of all nodes in one plan; beyond, those of a node are counted only.
+/// Maximum number of lines of all nodes in one plan; further lines are only counted.
 const LINES_MAX: usize = 100_000;
 
-/// What a plan is wanted of.
+/// Request for a plan.
 pub(crate) struct Wish {
     /// The write.
     pub(crate) request: Request,
-    /// Bytes of the body that asks for it.
+    /// Size of the request body in bytes.
     pub(crate) bytes: usize,
-    /// Whether the nodes are asked.
+    /// True if the nodes are queried.
     pub(crate) asks_nodes: bool,
 }
 
-/// Works out what a write would do.
+/// Computes the effect of a write.
 pub(crate) async fn make(app: &ServerState, wish: Wish) -> Result<Plan, Problem> {
     let Wish { request, bytes, asks_nodes } = wish;
     let published = app.hub.load();
@@ -115,7 +116,7 @@ fn address_plans(before: &Published, after: &Published) -> Vec<AddressPlan> {
     plans
 }
 
-/// What each node would be told.
+/// Returns the changes that each node would receive.
 fn proposals(before: &Published, after: &Published) -> BTreeMap<Name, Proposal> {
     let mut common = Proposal::default();
     let since = before.snapshot.revision();
@@ -162,7 +163,7 @@ async fn ask_all(app: &ServerState, proposals: BTreeMap<Name, Proposal>) -> BTre
     plans
 }
 
-/// Keeps an answer within its limit; what is left out is counted.
+/// Truncates a response to its limit; omitted lines are counted.
 fn limit_lines(plans: &mut BTreeMap<Name, NodePlan>) {
     let mut room = LINES_MAX;
     for preview in plans.values_mut().filter_map(|plan: &mut NodePlan| plan.preview.as_mut()) {
@@ -179,13 +180,13 @@ async fn ask(app: &ServerState, node: &Name, question: Question, deadline: Insta
     let error = |error: String| NodePlan { preview: None, error: Some(error) };
     let patience = NODE_PATIENCE.min(deadline.saturating_duration_since(Instant::now()));
     if patience.is_zero() {
-        return error("there was no time left to ask the agent".to_owned());
+        return error("the time limit was reached before the agent could be queried".to_owned());
     }
     match app.asks.ask(node, question, patience).await {
         Ok(Reply::Plan(preview)) => NodePlan { preview: Some(preview), error: None },
         Ok(Reply::Failed { message }) => error(message),
         Ok(Reply::Trace(_) | Reply::Doctor { .. } | Reply::Fix { .. } | Reply::Confirmed(_)) => {
-            error("the agent answered another question than it was asked".to_owned())
+            error("the agent sent a reply of another type".to_owned())
         }
         Err(reason) => error(reason.to_string()),
     }

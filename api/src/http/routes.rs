@@ -1,4 +1,4 @@
-//! The routes, by what they are about.
+//! Routes by subject.
 
 mod addresses;
 mod answer;
@@ -48,10 +48,10 @@ use crate::{
     http::{kubernetes, middleware, openapi::Routes},
 };
 
-/// What handlers share.
+/// State shared by the handlers.
 pub(crate) type Shared = Arc<ServerState>;
 
-/// Every documented route.
+/// Returns every documented route.
 pub(crate) fn router() -> Routes {
     let router = Routes::new();
     let router = Kind::ALL.into_iter().fold(router, resource::add);
@@ -93,7 +93,7 @@ pub(crate) fn router() -> Routes {
     parts.into_iter().fold(router, |router, add| add(router))
 }
 
-/// The whole server as one service.
+/// Returns the complete server as one service.
 pub fn service(app: Arc<ServerState>) -> Router {
     let (router, document) = router().split();
     let router = web::serve(docs::serve(router, document));

@@ -78,10 +78,11 @@ macro_rules! envelopes {
 }
 
 envelopes! {
-    Service, "^Service$", ServiceList, ServiceSpec, ServiceStatus, "A stable address in front of endpoints.";
+    Service, "^Service$", ServiceList, ServiceSpec, ServiceStatus, "Stable virtual addresses in front of \
+                                                                    endpoints.";
     EndpointSet, "^EndpointSet$", EndpointSetList, EndpointSetSpec, EndpointSetStatus, "Endpoints of one Service, given by hand.";
     Workload, "^Workload$", WorkloadList, WorkloadSpec, WorkloadStatus, "Anything with an address.";
-    Node, "^Node$", NodeList, NodeSpec, NodeStatus, "A machine with an agent.";
+    Node, "^Node$", NodeList, NodeSpec, NodeStatus, "Machines with an agent.";
     AddressPool, "^AddressPool$", AddressPoolList, AddressPoolSpec, AddressPoolStatus, "Load balancer addresses that may be given out.";
     BfdProfile, "^BfdProfile$", BfdProfileList, BfdProfileSpec, BfdProfileStatus, "How paths to routers are watched by BFD.";
     BgpPeer, "^BgpPeer$", BgpPeerList, BgpPeerSpec, BgpPeerStatus, "A router that nodes have BGP sessions with.";

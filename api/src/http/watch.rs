@@ -167,7 +167,7 @@ impl Watch {
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         heartbeat.reset();
         loop {
-            // Looked at before every piece that is sent: a token may have been revoked meanwhile.
+            // Checked before every piece that is sent, because a token may have been revoked.
             if !self.is_allowed() {
                 return self.revoked(at, sink).await;
             }
@@ -289,7 +289,7 @@ impl Watch {
         }
     }
 
-    /// Whether whoever watches may still see what they could at the beginning.
+    /// True if the watcher still has the permissions it had at the start.
     fn is_allowed(&self) -> bool {
         let renewed = self.app.desk.renew(&self.filter.access, self.app.source.now());
         renewed.is_some_and(|renewed| renewed.is_as(&self.filter.access))
@@ -297,7 +297,7 @@ impl Watch {
 
     async fn revoked(&self, at: Revision, sink: &mut Sink) -> Result<(), Gone> {
         let problem =
-            unauthenticated("the token ends, or another thing is bound to it than when the watch began");
+            unauthenticated("the token has expired, or its role bindings have changed since the watch began");
         let problem = problem.finish("/v1/watch", &self.request_id);
         sink.event(&WatchEvent { problem: Some(Box::new(problem)), ..event(EventType::Error, at) }).await?;
         sink.flush().await

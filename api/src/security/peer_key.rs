@@ -1,4 +1,4 @@
-//! The key with which nodes authenticate to each other: made once, kept in the vault, told to agents only.
+//! Key for authentication between nodes: created once, stored in the vault, sent to agents only.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use model::primitives::secret::Secret;
@@ -6,15 +6,15 @@ use store::{Store, StoreError, VaultError};
 
 use crate::base::clock_and_random::Source;
 
-/// Where it is stored.
+/// Key of the vault record.
 const VAULT_KEY: &str = "peer-key";
-/// Where servers before the vault stored it.
+/// Key under which servers without a vault stored it.
 const STATUS_KEY: &str = "peer-key";
-/// Bytes of the key, before they are written as base64.
+/// Length of the key in bytes, before base64 encoding.
 const KEY_BYTES: usize = 32;
 
-/// The key of this cluster: the stored one, or a new one that is stored now. Of several replicas that begin at once, the
-/// first decides.
+/// Returns the stored key of the cluster, or stores a new one. Of several replicas that start at once the
+/// first one wins.
 pub(crate) async fn obtain(store: &dyn Store, source: &dyn Source) -> Result<Secret, StoreError> {
     loop {
         let stored = store.vault().await?.remove(VAULT_KEY);
@@ -32,8 +32,8 @@ pub(crate) async fn obtain(store: &dyn Store, source: &dyn Source) -> Result<Sec
             Err(VaultError::Stale { .. }) => {}
             Err(VaultError::Unavailable(error)) => return Err(error),
             Err(VaultError::TooLarge { .. }) => {
-                // A vault that is full of other things: agents get another key after a restart.
-                tracing::warn!("the key of the nodes was not stored: the vault is full");
+                // The vault is full: agents get another key after a restart.
+                tracing::warn!("cannot store the peer key of the nodes: the vault is full");
                 return Ok(key);
             }
         }

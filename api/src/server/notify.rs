@@ -1,6 +1,6 @@
-//! Tells a service manager how it is going: the protocol of `sd_notify(3)`, one datagram of text per message.
+//! Client of the `sd_notify(3)` protocol of the service manager: one text datagram per message.
 //!
-//! Nothing depends on it: without `NOTIFY_SOCKET` nobody is told, and a manager that does not read loses messages.
+//! Best effort: without `NOTIFY_SOCKET` nothing is sent, and a manager that does not read loses messages.
 
 use std::{
     env,
@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-/// The way to the service manager, if there is one.
+/// Connection to the service manager, if there is one.
 #[derive(Debug)]
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -24,7 +24,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// What the environment says of the service manager.
+    /// Reads the settings of the service manager from the environment.
     #[must_use]
     pub fn of_environment() -> Self {
         let address = env::var_os("NOTIFY_SOCKET");
@@ -38,16 +38,16 @@ impl Notifier {
         Self { socket, watchdog: watchdog.map(Duration::from_micros) }
     }
 
-    /// Says something, such as `READY=1`. What cannot be said is lost.
+    /// Sends a message such as `READY=1`. Errors are logged only.
     pub fn say(&self, message: &str) {
         if let Some((socket, address)) = &self.socket
             && let Err(error) = socket.send_to_addr(message.as_bytes(), address)
         {
-            tracing::debug!(%error, message, "the service manager was not told");
+            tracing::debug!(%error, message, "cannot notify the service manager");
         }
     }
 
-    /// How often the watchdog wants to hear that this process works: three times in the time after which it is killed.
+    /// Returns the interval of watchdog messages: a third of the watchdog timeout.
     #[must_use]
     pub fn watchdog_interval(&self) -> Option<Duration> {
         self.watchdog.filter(|_| self.socket.is_some()).map(|limit| limit / 3)
@@ -61,7 +61,7 @@ fn open(address: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
         _ => return Err(io::Error::new(io::ErrorKind::Unsupported, "neither a path nor an abstract name")),
     };
     let socket = UnixDatagram::unbound()?;
-    // A manager that does not read must not stop the one that works.
+    // A manager that does not read must not block this process.
     socket.set_nonblocking(true)?;
     Ok((socket, address))
 }

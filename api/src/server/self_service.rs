@@ -1,8 +1,8 @@
-//! The control servers as a Service of their own cluster: each writes an EndpointSet with its address, and the nodes' health
-//! checks say which of them are alive, so that whoever needs the API asks one virtual address.
+//! Registration of the control servers as endpoints of a Service: each server writes an EndpointSet with its
+//! address, and the nodes' health checks select the live ones, so that clients use one virtual address.
 //!
-//! Nothing is removed when a server ends: one that comes back is used again without a write, and one that is gone for good is
-//! taken away by whoever took its machine away.
+//! Nothing is removed when a server stops. A server that returns is used again without a write; the
+//! EndpointSet of a decommissioned server must be deleted by the operator.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -18,18 +18,18 @@ use serde_json::{Value, json};
 
 use crate::context::server_state::ServerState;
 
-/// The port of the Service, as that of the Kubernetes API in its own cluster.
+/// Port of the Service, as for the Kubernetes API service.
 const PORT: u16 = 443;
-/// What the port is called.
+/// Name of the port.
 const PORT_NAME: &str = "https";
-/// Between two looks at a server, in milliseconds; one that died is left out after three of them.
+/// Interval of health checks in milliseconds; a dead server is removed after three of them.
 const CHECK_INTERVAL_MS: u32 = 1000;
-/// Time that a look may take, in milliseconds.
+/// Timeout of a health check in milliseconds.
 const CHECK_TIMEOUT_MS: u32 = 500;
-/// Between two attempts to write it, when the store or the rules refuse it.
+/// Interval of attempts to register after an error.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What is published.
+/// Objects to register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publication {
     key: ServiceKey,
@@ -38,27 +38,28 @@ pub struct Publication {
     endpoints: Object,
 }
 
-/// Why this server cannot be published.
+/// Reason why this server cannot be registered.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CannotPublish {
-    /// Nobody else reaches the address that it listens on.
-    #[error("--publish-as needs a --listen address that the nodes reach, not {0}")]
+    /// The listen address is not reachable from other machines.
+    #[error("--publish-as needs a --listen address that the nodes can reach, not {0}")]
     Address(SocketAddr),
-    /// Service and replica make no name of an object.
+    /// Service and replica name do not form a valid object name.
     #[error(
-        "--publish-as: {0} is no name of an object: give a --replica-name of lower-case letters, digits, - and ."
+        "--publish-as: {0} is not a valid object name: set --replica-name to a name of lower-case \
+         letters, digits, - and ."
     )]
     Name(String),
-    /// The address is none that an endpoint may have.
-    #[error("--publish-as: --listen is no address of an endpoint: {0}")]
+    /// The address is not valid for an endpoint.
+    #[error("--publish-as: --listen is not a valid endpoint address: {0}")]
     Endpoint(String),
 }
 
 impl Publication {
-    /// This server, listening on `address`, as an endpoint of a Service.
+    /// Creates the registration of this server, listening on `address`, as an endpoint of a Service.
     ///
     /// # Errors
-    /// It cannot be one.
+    /// Returns the reason if the server cannot be an endpoint.
     pub fn of(service: ServiceKey, replica: &str, address: SocketAddr) -> Result<Self, CannotPublish> {
         if address.ip().is_loopback() || address.ip().is_unspecified() {
             return Err(CannotPublish::Address(address));
@@ -76,7 +77,7 @@ impl Publication {
     }
 }
 
-/// The Service, for when there is none. Whoever has one keeps what they wrote.
+/// Returns the Service to create if it does not exist. An existing Service is left unchanged.
 fn service_of(key: &ServiceKey, address: SocketAddr) -> Value {
     let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
     json!({
@@ -103,7 +104,7 @@ fn endpoints(key: &ServiceKey, set: &Name, address: SocketAddr) -> Value {
     })
 }
 
-/// Writes it, again until it is accepted.
+/// Registers the server, with retries until it succeeds.
 pub async fn run(app: Arc<ServerState>, publication: Publication) {
     let Publication { key, address, service, endpoints } = publication;
     loop {
@@ -114,9 +115,10 @@ pub async fn run(app: Arc<ServerState>, publication: Publication) {
         }
         let request = Request { operations, ..Request::default() };
         match app.writer.write(request, app.source.draw(), 0).await {
-            Ok(_) => return tracing::info!(service = %key, %address, "published as an endpoint"),
-            // Another server may have made the Service in between: then the next attempt finds it.
-            Err(error) => tracing::warn!(service = %key, %address, ?error, "not published yet"),
+            Ok(_) => return tracing::info!(service = %key, %address, "registered as an endpoint"),
+            // Another server may have created the Service in between; the next attempt finds it.
+            Err(error) => tracing::warn!(service = %key, %address, ?error, "cannot register as an \
+                                                                            endpoint yet"),
         }
         tokio::time::sleep(RETRY).await;
     }

@@ -35,10 +35,10 @@ use crate::{
     },
 };
 impl ServerState {
-    /// Reads the store and starts the tasks.
+    /// Loads the store and starts the background tasks.
     ///
     /// # Errors
-    /// The store cannot be read.
+    /// Returns an error if the store cannot be read.
     pub async fn start(
         settings: Settings,
         store: Arc<dyn Store>,
@@ -116,7 +116,7 @@ impl ServerState {
         let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
         let audit = tokio::spawn(keep_audit(Arc::clone(&app)));
         let vault = tokio::spawn(vault::follow(Arc::downgrade(&app.vault)));
-        // What is wrong at the start began before it.
+        // Computed once now, so that problems that exist at the start get a start time before it.
         app.overview.current(&app).await;
         let overview = tokio::spawn(overview::run(Arc::clone(&app)));
         let series = tokio::spawn(sampler::run(Arc::clone(&app)));
@@ -136,18 +136,18 @@ impl ServerState {
     }
 }
 
-/// Time that requests which wrote nothing wait before the audit log of the store has them.
+/// Interval at which audit entries of requests without a write are flushed to the store.
 const AUDIT_FLUSH: Duration = Duration::from_secs(1);
 
-/// Time between two looks for entries of the audit log that are too old.
+/// Interval at which expired audit entries are deleted.
 const AUDIT_TRIM: Duration = Duration::from_secs(3600);
 
-/// How often what belongs to deleted Nodes is forgotten.
+/// Interval at which data of deleted Nodes, Services and addresses is dropped.
 const HOUSEKEEPING: Duration = Duration::from_secs(30);
 
-/// The server and its tasks.
+/// A running server: its shared state and the handles of its tasks.
 pub struct Running {
-    /// What handlers share.
+    /// State shared by the handlers.
     pub app: Arc<ServerState>,
     writer: JoinHandle<()>,
     housekeeping: JoinHandle<()>,
@@ -162,12 +162,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// Ends the streams, so that connections can be closed.
+    /// Ends all streams so that their connections can close.
     pub fn stop_streams(&self) {
         self.app.stop_streams.cancel();
     }
 
-    /// Answers the writes that wait, then ends the tasks.
+    /// Completes the queued writes, then stops the tasks.
     pub async fn stop(self) {
         let Self {
             app,
@@ -192,7 +192,7 @@ impl Running {
         assigner.abort();
         app.stop_writer.cancel();
         if writer.await.is_err() {
-            tracing::error!("the writer did not end in order");
+            tracing::error!("the writer task panicked");
         }
         housekeeping.abort();
         audit.abort();
@@ -200,7 +200,7 @@ impl Running {
     }
 }
 
-/// Tells the streams of new states.
+/// Notifies feeds and watches of new positions.
 async fn beat(app: Arc<ServerState>, [to_feeds, to_watches]: [watch::Receiver<Position>; 2]) {
     let feeds = app.feeding.beat.run(&app.hub, to_feeds, (&app.feeds, FEEDS_MAX));
     let watches = app.watching.beat.run(&app.hub, to_watches, (&app.watches, WATCHES_MAX));
@@ -215,7 +215,7 @@ async fn keep_audit(app: Arc<ServerState>) {
             _ = turn.tick() => app.audit.flush(&*app.store).await,
             _ = old.tick() => {
                 if let Err(error) = app.store.drop_old_audit(app.source.now()).await {
-                    tracing::warn!(error = %Chain(&error), "old entries of the audit log cannot be dropped");
+                    tracing::warn!(error = %Chain(&error), "cannot delete expired entries of the audit log");
                 }
             }
         }

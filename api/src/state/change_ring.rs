@@ -1,4 +1,4 @@
-//! The recent commits, for watches that resume and for those that are a little behind.
+//! Ring of recent commits for watches that resume or are slightly behind.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,41 +9,42 @@ use model::{
     primitives::quantity::Revision,
 };
 
-/// Changes held. At the highest write rate we aim at (5,000 a second) a watcher may be six seconds behind.
+/// Maximum number of changes kept. At the highest supported write rate (5,000 a second) a watcher may be six
+/// seconds behind.
 const CHANGES_MAX: usize = 32_768;
 
 /// One recent commit.
 #[derive(Debug)]
 pub(crate) struct Recent {
-    /// Its revision.
+    /// Revision.
     pub(crate) revision: Revision,
-    /// What it changed.
+    /// Changes of the commit.
     pub(crate) changes: Vec<RecentChange>,
 }
 
 /// One change of a recent commit.
 #[derive(Debug)]
 pub(crate) struct RecentChange {
-    /// How the object changed.
+    /// Type of the change.
     pub(crate) kind: ChangeKind,
-    /// Its new state, or the last one.
+    /// New state of the object, or its last state if deleted.
     pub(crate) object: Arc<Object>,
-    /// Its state before.
+    /// State before the change.
     pub(crate) before: Before,
 }
 
-/// The state of an object before a change.
+/// State of an object before a change.
 #[derive(Debug, Clone)]
 pub(crate) enum Before {
-    /// It did not exist.
+    /// The object did not exist.
     Nothing,
-    /// It was this.
+    /// Previous state.
     Object(Arc<Object>),
-    /// It existed, but the change log does not reach back to how it was.
+    /// The object existed, but its previous state is older than the change log.
     Unknown,
 }
 
-/// The recent commits, without gaps up to the present.
+/// Recent commits without gaps up to the present.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ring {
     commits: Vector<Arc<Recent>>,
@@ -70,7 +71,7 @@ impl Ring {
         ring
     }
 
-    /// Adds a commit; `before` says what an object was.
+    /// Adds a commit. `before` returns the previous state of an object.
     pub(crate) fn push(
         &mut self,
         commit: &Commit,
@@ -94,7 +95,7 @@ impl Ring {
         }
     }
 
-    /// The commits after a revision; `None` when the ring no longer reaches back to it.
+    /// Returns the commits after a revision, or `None` if the ring does not reach back that far.
     pub(crate) fn since(&self, revision: Revision) -> Option<impl Iterator<Item = &Arc<Recent>>> {
         if revision < self.floor {
             return None;

@@ -1,11 +1,12 @@
-//! Everything compiled of one sort with its lines of the feed, and an index by revision of what changed last.
+//! Compiled forms of one type with their serialized feed lines, and an index by revision for deltas.
 //!
 //! ```text
 //! entries   key ─▶ { compiled form, serialised line, revision }
-//! removed   key ─▶ revision                       (bounded; beyond it, old positions get the full state)
-//! log       (revision, key), one per key of both  ─▶ "what changed after P" is one range, squashed by construction
+//! removed   key ─▶ revision                       (bounded; positions before the floor need a full sync)
+//! log       (revision, key), one per key of both  ─▶ the delta after P is one range, squashed by construction
 //! ```
-//! All maps are persistent: a reader keeps its state while the writer makes the next, and one change costs O(log n).
+//! All maps are persistent: a reader keeps its snapshot while the writer builds the next one, and one change
+//! costs O(log n).
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -26,30 +27,31 @@ use model::{
     wire::feed::{AddressState, Frame},
 };
 
-/// Removals remembered; an agent that missed more starts over, which is cheap compared with missing that many.
+/// Maximum number of removals kept. An agent that missed more gets a full sync, which is cheaper than that
+/// many removals.
 const TOMBSTONES_MAX: usize = 10_000;
 
-/// Every compiled Service.
+/// All compiled Services.
 pub(crate) type CompiledSet = FormSet<CompiledService>;
-/// Every compiled load balancer address.
+/// All compiled load balancer addresses.
 pub(crate) type AddressSet = FormSet<AddressState>;
 
-/// A sort of compiled thing that agents are told of.
+/// A type of compiled object that is sent to agents.
 pub(crate) trait Form: Sized + PartialEq {
-    /// What names one.
+    /// Key of the form.
     type Key: Ord + Clone;
 
-    /// The names of all that may have a form.
+    /// Returns the keys of all objects that may have a form.
     fn keys(snapshot: &Snapshot) -> Vec<Self::Key>;
-    /// Compiles one; the revision is left open.
+    /// Compiles one object. The caller sets the revision.
     fn compile(snapshot: &Snapshot, key: &Self::Key) -> Option<Self>;
-    /// The revision that made the form.
+    /// Returns the revision that produced the form.
     fn revision(&mut self) -> &mut Revision;
-    /// The frame that tells of the form.
+    /// Returns the frame that carries the form.
     fn frame(form: Arc<Self>) -> Frame;
-    /// The frame that tells of its end.
+    /// Returns the frame that removes the form.
     fn removal(key: Self::Key, revision: Revision) -> Frame;
-    /// The smallest key there can be.
+    /// Returns the smallest possible key.
     fn first_key() -> Self::Key;
 }
 
@@ -81,7 +83,7 @@ impl Form for CompiledService {
         Frame::Removed { service, revision }
     }
 
-    /// No name begins with less than a digit or a dash, and none with a dash.
+    /// Names start with a letter or a digit, so `0` is the smallest.
     fn first_key() -> ServiceKey {
         let name = Name::parse("0").expect("a digit is a name");
         ServiceKey { namespace: Namespace::parse("0").expect("a digit is a namespace"), name }
@@ -121,32 +123,32 @@ impl Form for AddressState {
 /// One compiled form.
 #[derive(Debug)]
 pub(crate) struct Entry<F> {
-    /// The form.
+    /// Compiled form.
     pub(crate) form: Arc<F>,
-    /// The revision that made it.
+    /// Revision that produced it.
     revision: Revision,
-    /// Its line of the feed, shared by all agents.
+    /// Serialized feed line, shared by all agents.
     line: Bytes,
 }
 
-/// What a position lacks.
+/// One change that a position lacks.
 #[derive(Debug)]
 pub(crate) enum Delta<F: Form> {
-    /// A new or changed form.
+    /// An added or changed form.
     Changed(Arc<Entry<F>>),
     /// A removal.
     Removed(F::Key, Revision),
 }
 
 impl<F> Entry<F> {
-    /// Its line of the feed.
+    /// Returns the feed line of the form.
     pub(crate) fn line(&self) -> Bytes {
         self.line.clone()
     }
 }
 
 impl<F: Form> Delta<F> {
-    /// Its line of the feed.
+    /// Returns the feed line of the form.
     pub(crate) fn line(self) -> Bytes {
         match self {
             Self::Changed(entry) => entry.line(),
@@ -155,7 +157,7 @@ impl<F: Form> Delta<F> {
     }
 }
 
-/// Everything compiled of one sort.
+/// All compiled forms of one type.
 #[derive(Debug)]
 pub(crate) struct FormSet<F: Form> {
     entries: OrdMap<F::Key, Arc<Entry<F>>>,
@@ -165,7 +167,7 @@ pub(crate) struct FormSet<F: Form> {
     floor: Revision,
 }
 
-// Derived, it would ask that forms can be cloned; only what holds them is.
+// Written by hand, because a derive would require `F: Clone`, and only the maps need to be clonable.
 impl<F: Form> Clone for FormSet<F> {
     fn clone(&self) -> Self {
         let Self { entries, removed, log, tombstones, floor } = self;
@@ -179,29 +181,29 @@ impl<F: Form> Clone for FormSet<F> {
     }
 }
 
-/// The first and the last of the commits that are published at once and touch one object.
+/// First and last revision of the commits published together that touch one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// The first.
+    /// First revision.
     pub(crate) first: Revision,
-    /// The last.
+    /// Last revision.
     pub(crate) last: Revision,
 }
 
 impl Span {
-    /// One commit.
+    /// Returns the span of a single commit.
     pub(crate) const fn at(revision: Revision) -> Self {
         Self { first: revision, last: revision }
     }
 
-    /// Of touches of one object in their order; `None` when there is none.
+    /// Returns the span of the touches of one object in commit order, or `None` if there is none.
     pub(crate) fn of<K>(touches: &[(K, Revision)]) -> Option<Self> {
         Some(Self { first: touches.first()?.1, last: touches.last()?.1 })
     }
 }
 
 impl<F: Form> FormSet<F> {
-    /// Compiles everything. Which revision made which form is not known then, so all carry the snapshot's.
+    /// Compiles all objects. The revision of each form is unknown, so all get the revision of the snapshot.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let mut set = Self {
             entries: OrdMap::new(),
@@ -216,8 +218,8 @@ impl<F: Form> FormSet<F> {
         set
     }
 
-    /// Compiles one again after the commits of a span; nothing happens when its form is what it was, unless it may have been
-    /// another one in between, which another control server may have told.
+    /// Compiles one object again after the commits of `span`. An unchanged form keeps its revision, unless
+    /// the span has several commits: another control server may have sent an intermediate form.
     pub(crate) fn recompile(&mut self, snapshot: &Snapshot, key: &F::Key, span: Span) {
         let Span { first, last: revision } = span;
         let was_seen_whole = first == revision;
@@ -257,7 +259,7 @@ impl<F: Form> FormSet<F> {
         self.bury(key, revision);
     }
 
-    /// Notes that one is gone, for readers that may have it.
+    /// Records a removal for readers that may have the form.
     fn bury(&mut self, key: &F::Key, revision: Revision) {
         if let Some(earlier) = self.removed.insert(key.clone(), revision) {
             self.log.remove(&(earlier, key.clone()));
@@ -278,13 +280,13 @@ impl<F: Form> FormSet<F> {
         self.entries.get(key)
     }
 
-    /// Every compiled form in the order of the keys, after a key if one is given.
+    /// Returns the compiled forms in key order, starting after `key` if given.
     pub(crate) fn after(&self, key: Option<&F::Key>) -> impl Iterator<Item = (&F::Key, &Arc<Entry<F>>)> {
         let start = key.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
         self.entries.range((start, Bound::Unbounded))
     }
 
-    /// What a reader at a position lacks, oldest first; `None` when that is no longer known.
+    /// Returns the changes after `position`, oldest first, or `None` if they are no longer available.
     pub(crate) fn since(&self, position: Revision) -> Option<impl Iterator<Item = Delta<F>> + '_> {
         if position < self.floor {
             return None;
@@ -296,21 +298,21 @@ impl<F: Form> FormSet<F> {
         }))
     }
 
-    /// The revision of the last change of any form.
+    /// Returns the revision of the last change of any form.
     pub(crate) fn changed_at(&self) -> Revision {
         self.log.get_max().map_or(self.floor, |(revision, _)| *revision)
     }
 
-    /// How many there are.
+    /// Returns the number of forms.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 }
 
-/// One frame as a line.
+/// Encodes one frame as a line.
 pub(crate) fn line(frame: &Frame) -> Bytes {
     let mut text = serde_json::to_vec(frame).expect("frames have string keys only");
     text.push(b'\n');
-    // Held as long as what it tells of: without the room that it was written with.
+    // The line lives as long as its form, so excess capacity is released.
     Bytes::from(text.into_boxed_slice())
 }

@@ -1,7 +1,7 @@
-//! When each node had a revision received, applied and verified: the curve of a change.
+//! Convergence of recent revisions: time at which each node received, applied and verified a revision.
 //!
-//! Held in memory for the newest revisions. Time is that of this server, from the commit to the report that says so;
-//! nothing rests on it.
+//! Held in memory for the newest revisions. Times are measured by this server from the commit to the report.
+//! Informational only.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -21,10 +21,10 @@ use model::{
     wire::report::Report,
 };
 
-/// Revisions whose curve is kept: enough to look at what was just done, also in a busy cluster.
+/// Maximum number of revisions kept: enough to examine a recent change in a busy cluster.
 const REVISIONS_MAX: usize = 256;
 
-/// The curves, the oldest first; revisions rise.
+/// Convergence records, oldest revision first.
 #[derive(Debug, Default)]
 pub(crate) struct Convergence(Mutex<VecDeque<Curve>>);
 
@@ -32,12 +32,12 @@ pub(crate) struct Convergence(Mutex<VecDeque<Curve>>);
 struct Curve {
     revision: Revision,
     committed: Instant,
-    /// Whether nodes get something for it.
+    /// True if the revision changes data that nodes receive.
     concerns_nodes: bool,
     nodes: BTreeMap<Name, Steps>,
 }
 
-/// How far a node is.
+/// Reported progress of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ladder {
     received: Position,
@@ -54,16 +54,16 @@ impl From<&Report> for Ladder {
 
 impl Convergence {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Curve>> {
-        // Figures for people; a panicking holder leaves some of them out.
+        // Informational data; a panicking holder leaves at worst an incomplete record.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the curves of new revisions.
+    /// Starts records for new revisions.
     pub(crate) fn note(&self, revisions: &[Revision], committed: Instant) {
         let mut curves = self.lock();
         for revision in revisions {
             if curves.back().is_some_and(|newest| newest.revision >= *revision) {
-                // A store that was brought back: what nodes had of another history says nothing.
+                // The store was restored: positions of the previous epoch are meaningless.
                 curves.clear();
             }
             let nodes = BTreeMap::new();
@@ -73,15 +73,17 @@ impl Convergence {
         curves.drain(..surplus);
     }
 
-    /// Says that nodes get something for a revision. Of others no node says that it has them before a later one comes.
+    /// Marks a revision as relevant for nodes. For other revisions no node reports progress until a later one
+    /// arrives.
     pub(crate) fn concerns_nodes(&self, revision: Revision) {
         if let Some(curve) = self.lock().iter_mut().rev().find(|curve| curve.revision == revision) {
             curve.concerns_nodes = true;
         }
     }
 
-    /// Takes how far a node was and is, in this epoch or another. What it said before holds. Costs what is new to the node,
-    /// because a thousand nodes say so several times a second.
+    /// Records the progress of a node, in this or another epoch. `before` is its previously reported
+    /// progress. The cost depends on the newly reached revisions only, because a thousand nodes report
+    /// several times a second.
     pub(crate) fn take(
         &self,
         node: &Name,
@@ -89,7 +91,7 @@ impl Convergence {
         (before, at): (Option<Ladder>, Ladder),
         now: Instant,
     ) {
-        // A node says the same every few seconds.
+        // A node repeats the same report every few seconds.
         if before == Some(at) {
             return;
         }
@@ -117,15 +119,15 @@ impl Convergence {
         }
     }
 
-    /// How far each node is with a revision and since when, and how many milliseconds ago the revision was made; `None` when
-    /// that is not kept.
+    /// Returns the progress of each node with a revision and the age of the revision in milliseconds, or
+    /// `None` if the revision is no longer kept.
     pub(crate) fn of(&self, revision: Revision, now: Instant) -> Option<(BTreeMap<Name, Steps>, u64)> {
         let curves = self.lock();
         let curve = curves.iter().find(|curve| curve.revision == revision)?;
         Some((curve.nodes.clone(), millis_between(curve.committed, now)))
     }
 
-    /// The sum of what is known, without taking it away.
+    /// Returns a summary of all records.
     pub(crate) fn brief(&self, views: &[NodeView<'_>], head: Position, now: Instant) -> LagBrief {
         let curves = self.lock();
         let concerning = curves.iter().filter(|curve| curve.concerns_nodes);
@@ -139,7 +141,7 @@ impl Convergence {
         brief(&changes, views, head)
     }
 
-    /// The revisions that concern nodes, the oldest first.
+    /// Returns the revisions that concern nodes, oldest first.
     pub(crate) fn changes(&self, now: Instant) -> Vec<Change> {
         let change = |curve: &Curve| Change {
             revision: curve.revision,
@@ -150,8 +152,9 @@ impl Convergence {
     }
 }
 
-/// How many of the oldest curves say already that a node has verified them. A curve that another server's commit began may be
-/// younger than the report that has its revision; then it does not know the node yet, and all are looked at.
+/// Returns the number of oldest records that already hold the node's verification. A record created for a
+/// commit of another server may be younger than the report with its revision; it lacks the node then, and 0
+/// is returned so that all records are checked.
 fn told(curves: &VecDeque<Curve>, node: &Name, epoch: Epoch, verified: Position) -> usize {
     if verified.epoch != epoch {
         return 0;
@@ -193,7 +196,7 @@ mod tests {
         let steps = Steps { received: Some(7), applied: Some(9), verified: Some(9), is_first_report: false };
         let change = Change { revision: Revision(2), age_ms: 10, nodes: [(node.clone(), steps)].into() };
         assert_eq!(book.changes(later(10)), [change], "the first does not concern nodes");
-        // Another server's commit, learned after the report that has it.
+        // A commit of another server, seen after the report that includes it.
         book.note(&[Revision(3)], later(10));
         take(Some(ladder(3, 3, 3)), ladder(4, 3, 3), 12);
         let of_third = book.of(Revision(3), later(12)).map(|(nodes, _)| nodes[&node].verified);

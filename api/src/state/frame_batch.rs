@@ -1,8 +1,9 @@
-//! What many agents lack alike: gathered once, packed once, and the same bytes for all of them.
+//! Payloads shared by many agents: collected once, compressed once, and sent as the same bytes to all of
+//! them.
 //!
-//! A feed that is packed is one stream of deflate (RFC 1951), whose blocks may come from different hands: each chunk is packed
-//! by itself, refers to nothing before it, and ends at a byte. So no feed needs a packer of its own, which would hold a third of
-//! a mebibyte for each agent and do the same work for each.
+//! A compressed feed is one deflate stream (RFC 1951) whose blocks may be compressed independently: each
+//! chunk refers to nothing before it and ends on a byte boundary. So no feed needs a compressor of its own,
+//! which would hold a third of a mebibyte per agent and repeat the same work.
 
 use std::{
     collections::VecDeque,
@@ -25,22 +26,23 @@ use crate::{
     },
 };
 
-/// Batches that are kept for feeds that are a little later than others. One is made for each beat, and feeds that keep up ask for
-/// the newest only.
+/// Maximum number of cached batches, for feeds slightly behind others. Each turn of the pacer makes one, and
+/// feeds that keep up need the newest only.
 const RECENT_MAX: usize = 8;
-/// A kept complete state is sent with what has changed since, as long as that is at most one part in so many of it.
+/// A cached full state is reused, followed by the changes since, while those are at most one part in this
+/// many of its objects.
 const STALE_SHARE: usize = 8;
 
 /// Lines that are sent together.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    /// How many of them are objects or removals.
+    /// Number of objects and removals among the lines.
     pub(crate) objects: usize,
-    /// The lines.
+    /// The lines in chunks.
     pub(crate) chunks: Vec<Chunk>,
 }
 
-/// Some lines, about as many as go into one piece of a stream.
+/// Lines of about the size of one piece of a stream.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     lines: Vec<Bytes>,
@@ -49,17 +51,17 @@ pub(crate) struct Chunk {
     packed: OnceLock<Packed>,
 }
 
-/// Lines as blocks of deflate that end at a byte and are not the last ones.
+/// Lines compressed into non-final deflate blocks that end on a byte boundary.
 #[derive(Debug)]
 pub(crate) struct Packed {
-    /// The blocks.
+    /// Compressed blocks.
     pub(crate) bytes: Bytes,
-    /// The checksum of what is in them.
+    /// Checksum of the uncompressed data.
     pub(crate) crc: Crc,
 }
 
 impl Packed {
-    /// Packs bytes. Level 1: a feed is repetitive text, and the first agent of many waits for it.
+    /// Compresses lines. Level 1: a feed is repetitive text, and all agents wait for the first compression.
     pub(crate) fn of<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
         let mut crc = Crc::new();
@@ -73,18 +75,18 @@ impl Packed {
 }
 
 impl Chunk {
-    /// Lines.
+    /// Creates a chunk of lines.
     pub(crate) fn of(lines: Vec<Bytes>) -> Self {
         let length = lines.iter().map(Bytes::len).sum();
         Self { lines, length, plain: OnceLock::new(), packed: OnceLock::new() }
     }
 
-    /// Bytes before they are packed.
+    /// Returns the uncompressed size in bytes.
     pub(crate) const fn length(&self) -> usize {
         self.length
     }
 
-    /// The lines as they are.
+    /// Returns the lines uncompressed.
     pub(crate) fn plain(&self) -> &Bytes {
         self.plain.get_or_init(|| match &*self.lines {
             [line] => line.clone(),
@@ -92,14 +94,14 @@ impl Chunk {
         })
     }
 
-    /// The lines packed.
+    /// Returns the lines compressed.
     pub(crate) fn packed(&self) -> &Packed {
         self.packed.get_or_init(|| Packed::of(self.lines.iter().map(|line| &**line)))
     }
 }
 
 impl Batch {
-    /// Objects, and a line behind them if there is one.
+    /// Splits lines of objects, followed by an optional last line, into chunks.
     fn of(objects: Vec<Bytes>, last: Option<Bytes>) -> Self {
         let count = objects.len();
         let (mut chunks, mut lines, mut length) = (Vec::new(), Vec::new(), 0);
@@ -118,7 +120,7 @@ impl Batch {
     }
 }
 
-/// The batches of this moment.
+/// Cache of current batches.
 #[derive(Debug, Default)]
 pub(crate) struct Batches(Mutex<Kept>);
 
@@ -137,16 +139,18 @@ struct Between {
 
 impl Batches {
     fn lock(&self) -> MutexGuard<'_, Kept> {
-        // What is kept is put in place whole.
+        // Cache entries are replaced as a whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a position of the same epoch lacks of a state, with the `synced` that ends it; `None` when that is no longer known.
+    /// Returns the delta from a revision of the same epoch to the published state, ending with `synced`, or
+    /// `None` if it is no longer available.
     pub(crate) fn since(&self, from: Revision, published: &Published) -> Option<Arc<Batch>> {
         self.lock().since(from, published)
     }
 
-    /// A complete state that is not much older than the published one, and what it lacks of that.
+    /// Returns a full state that is not much older than the published one, and the delta from it to the
+    /// published one.
     pub(crate) fn whole(&self, published: &Published) -> [Arc<Batch>; 2] {
         let mut kept = self.lock();
         let position = published.position();
@@ -162,7 +166,7 @@ impl Batches {
         [whole, Arc::new(Batch::of(Vec::new(), Some(synced(position))))]
     }
 
-    /// Gives the memory back; what is asked for next is made anew. Feeds that are being sent something keep it until it is sent.
+    /// Drops the cache to release memory. Batches in use by feeds stay alive until sent.
     pub(crate) fn forget(&self) {
         *self.lock() = Kept::default();
     }
@@ -187,14 +191,14 @@ fn synced(position: Position) -> Bytes {
     line(&Frame::Synced { position })
 }
 
-/// The lines of what a position lacks; `None` when that is no longer known.
+/// Returns the lines of the delta after a revision, or `None` if it is no longer available.
 fn deltas(published: &Published, position: Revision) -> Option<Vec<Bytes>> {
     let services = published.compiled.since(position)?.map(Delta::line);
     let addresses = published.addresses.since(position)?.map(Delta::line);
     Some(services.chain(addresses).collect())
 }
 
-/// The lines of everything.
+/// Returns the lines of the full state.
 fn everything(published: &Published) -> Vec<Bytes> {
     let services = published.compiled.after(None).map(|(_, entry)| entry.line());
     let addresses = published.addresses.after(None).map(|(_, entry)| entry.line());

@@ -11,7 +11,7 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// What reports bring, what is held, and who is woken by either.
+/// Health state: reported results, the guard, and the trigger of the judge task.
 #[derive(Debug)]
 pub(crate) struct HealthDesk {
     book: Mutex<HealthBook>,
@@ -21,7 +21,8 @@ pub(crate) struct HealthDesk {
 }
 
 impl HealthDesk {
-    /// A desk without news. `guard_percent`: how many of the checked endpoints may leave service at once.
+    /// Creates an empty state. `guard_percent` is the percentage of checked endpoints that may become
+    /// unhealthy at once.
     pub(crate) fn new(guard_percent: u8) -> Self {
         Self {
             book: Mutex::default(),
@@ -31,9 +32,9 @@ impl HealthDesk {
         }
     }
 
-    /// What the agents say. Whoever needs the guard as well takes this first.
+    /// Locks the reported results. Lock order: callers that also need [`Self::guard`] lock this first.
     pub(crate) fn book(&self) -> MutexGuard<'_, HealthBook> {
-        // A report that panicked in the middle leaves words that the next complete report puts right.
+        // A panic in the middle of a report leaves results that the next full report corrects.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,9 +1,11 @@
-//! Answers kept by `Idempotency-Key`, so that a client that lost an answer can ask again without doing it twice.
+//! Cache of responses by `Idempotency-Key`, so that a client that lost a response can safely repeat the
+//! request.
 //!
-//! They are kept by the control server that gave them: a repetition at another one is judged anew. What is created by name
-//! cannot be there twice for that, and is refused as existing.
+//! The cache is local to a control server; another server evaluates a repeated request anew. A repeated
+//! creation by name is then rejected because the object exists.
 //!
-//! Only successes are kept: a refused request changed nothing and is judged anew when it is repeated.
+//! Only successful responses are kept: a rejected request changed nothing and is evaluated again when
+//! repeated.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -28,22 +30,22 @@ use crate::{
     security::access,
 };
 
-/// The header.
+/// Request header.
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// Says that the answer was given before.
+/// Response header that marks a replayed response.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
-/// Keys held; the oldest goes first.
+/// Maximum number of keys; the oldest is evicted first.
 const KEYS_MAX: usize = 10_000;
-/// Bytes of answers held; the oldest goes first.
+/// Maximum total size of the cached responses in bytes; the oldest is evicted first.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Age at which an answer is forgotten, in seconds: one day.
+/// Lifetime of a cached response in seconds: one day.
 const AGE_MAX_SECS: i64 = 24 * 60 * 60;
-/// Characters of a key; enough for any UUID or hash.
+/// Maximum length of a key in characters; enough for any UUID or hash.
 const KEY_LENGTH_MAX: usize = 255;
-/// When to ask again while the first request is being served, in seconds.
+/// `Retry-After` while the first request is in progress, in seconds.
 const IN_FLIGHT_RETRY_SECS: u32 = 1;
 
-/// The answers held.
+/// Cache of responses.
 #[derive(Debug, Default)]
 pub(crate) struct Idempotency {
     hasher: RandomState,
@@ -71,7 +73,7 @@ struct Kept {
     body: Bytes,
 }
 
-/// The right and duty to answer for one key; forgets the key when dropped without an answer.
+/// Exclusive right to serve a key. Removes the key when dropped without a response.
 #[derive(Debug)]
 struct Claim {
     store: Arc<Idempotency>,
@@ -88,7 +90,7 @@ pub(crate) async fn once<F: Future<Output = Answer>>(
     serve: F,
 ) -> Answer {
     let Some(key) = read_key(headers)? else { return serve.await };
-    // What one was answered is not for another who happens to use the same key.
+    // Keys are separate for each caller: the response of one caller is never sent to another.
     let key = access::current().key() + &key;
     let fingerprint = store.hasher.hash_one(request);
     let mut claim = match store.claim(&key, fingerprint, now)? {
@@ -127,7 +129,8 @@ fn replay(kept: Kept) -> Response {
 
 impl Idempotency {
     fn lock(&self) -> MutexGuard<'_, Held> {
-        // Every change below is complete before the guard goes, so a panicking holder leaves a usable state.
+        // Every change is complete before the guard is released, so a panicking holder leaves a consistent
+        // cache.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -144,7 +147,7 @@ impl Idempotency {
             return entry.answer.clone().map(Claimed::Replay).ok_or_else(|| {
                 Problem::new(
                     Code::Conflict,
-                    "the first request with this `Idempotency-Key` is still being served",
+                    "the first request with this `Idempotency-Key` is still in progress",
                 )
                 .retry_after(IN_FLIGHT_RETRY_SECS)
             });

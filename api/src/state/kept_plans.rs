@@ -1,4 +1,5 @@
-//! Plans that can be applied: what was asked, pinned to the objects as they were. In memory, for an hour, and not too many.
+//! Cache of applicable plans: requests pinned to the object versions they were planned on. In memory, for one
+//! hour, bounded.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,12 +15,12 @@ use model::{
 
 use crate::state::published::Published;
 
-/// Plans kept; the oldest goes first.
+/// Maximum number of plans; the oldest is evicted first.
 const PLANS_MAX: usize = 64;
-/// Bytes of the bodies of all plans kept: eight of the largest; the oldest plan goes first.
+/// Maximum total size of the request bodies in bytes: eight of the largest. The oldest plan is evicted first.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// The plans that can be applied.
+/// Cache of applicable plans.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     inner: Mutex<Inner>,
@@ -32,17 +33,17 @@ struct Inner {
     bytes: usize,
 }
 
-/// One of them.
+/// An applicable plan.
 #[derive(Debug, Clone)]
 pub(crate) struct KeptPlan {
-    /// The write, which holds only while each of its objects is as it was.
+    /// Write with preconditions on the version of each object.
     pub(crate) request: Request,
-    /// Bytes of the body that asked for it.
+    /// Size of the original request body in bytes.
     pub(crate) bytes: usize,
 }
 
 impl KeptPlan {
-    /// Pins a request to the objects that it was planned on.
+    /// Pins a request to the object versions it was planned on.
     pub(crate) fn of(request: Request, bytes: usize, outcomes: &[Outcome], published: &Published) -> Self {
         let revision = |key: &ObjectKey| published.snapshot.get(key).map(|object| object.metadata.revision());
         let pin = |object: Object| match revision(&object.key()) {
@@ -69,7 +70,7 @@ impl KeptPlan {
             let key = outcome.object.key();
             Operation::Delete { if_revision: revision(&key), key }
         }));
-        // What is pruned is named, so that nothing else is.
+        // Pruned objects are deleted by name, so that no others are.
         let apply_set = request.apply_set.map(|set| ApplySet { prune: false, prune_limit: None, ..set });
         Self { request: Request { operations, apply_set, ..request }, bytes }
     }
@@ -77,11 +78,11 @@ impl KeptPlan {
 
 impl Kept {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Every change is complete before the lock is given back.
+        // Every change is complete before the lock is released.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a plan until it expires, or until there are too many.
+    /// Keeps a plan until it expires or is evicted.
     pub(crate) fn keep(&self, id: &str, plan: KeptPlan, expires: Timestamp, now: Timestamp) {
         let mut inner = self.lock();
         inner.bytes += plan.bytes;
@@ -90,14 +91,14 @@ impl Kept {
         inner.make_room(now);
     }
 
-    /// The plan of this id, while it is kept.
+    /// Returns the plan with this id if it is still available.
     pub(crate) fn get(&self, id: &str, now: Timestamp) -> Option<KeptPlan> {
         let inner = self.lock();
         let (expires, plan) = inner.plans.get(id)?;
         (now < *expires).then(|| plan.clone())
     }
 
-    /// Forgets what has expired.
+    /// Drops expired plans.
     pub(crate) fn forget_old(&self, now: Timestamp) {
         self.lock().make_room(now);
     }
@@ -108,7 +109,7 @@ impl Inner {
         while let Some(oldest) = self.order.front() {
             let is_over = self.order.len() > PLANS_MAX || self.bytes > BYTES_MAX;
             let is_old = self.plans.get(oldest).is_none_or(|(expires, _)| *expires <= now);
-            // A plan that is larger than all others together is kept alone.
+            // A plan larger than the total limit is kept as the only one.
             let must_go = is_old || (is_over && self.order.len() > 1);
             if !must_go {
                 return;

@@ -1,29 +1,30 @@
-//! Whether this server does what is to be done once for all control servers of a store.
+//! Leadership: election of the control server that runs the tasks that are needed once per store.
 //!
-//! A hint that saves work: for a moment two may hold it, and what they write is compared with the head like any other write.
+//! Leadership is an optimization. Two servers may hold it for a moment; their writes are still checked
+//! against the head of the store like all others.
 
 use store::Store;
 use tokio::sync::watch;
 
-/// Whether this server leads, and a way to hear of it.
+/// Leadership state of this server, with change notification.
 #[derive(Debug, Clone)]
 pub(crate) struct Leadership(watch::Receiver<bool>);
 
 impl Leadership {
-    /// As the store says.
+    /// Returns the leadership state provided by the store.
     pub(crate) fn of(store: &dyn Store) -> Self {
         Self(store.leadership())
     }
 
-    /// Whether this server leads at the moment.
+    /// Returns true if this server is the leader.
     pub(crate) fn holds(&self) -> bool {
         *self.0.borrow()
     }
 
-    /// Waits until this changes. Who was deposed and leads again meanwhile hears of it as well.
+    /// Waits until leadership changes, including a loss that was followed by a new election of this server.
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            // Nobody is there who could change it: it stays as it is.
+            // The sender is gone: the state never changes again.
             std::future::pending().await
         }
     }

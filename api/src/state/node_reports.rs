@@ -1,5 +1,5 @@
-//! What the agents report, by node. Held in memory; only "last seen" is stored now and then, because everything else
-//! comes again with the next report.
+//! Reports of the agents by node. Held in memory; only the last-seen time is stored periodically, because
+//! agents repeat all other data.
 
 use std::{
     collections::BTreeMap,
@@ -22,14 +22,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::base::error_chain::Chain;
 
-/// A node counts as connected while its agent reported within this time, in seconds.
+/// Time after its last report during which a node counts as connected, in seconds.
 pub(crate) const LEASE_SECS: i64 = ANNOUNCEMENT_LEASE_SECS;
-/// How often "last seen" of a node is stored, in seconds: precise enough after a restart, 17 writes a second for 1,000.
+/// Minimum interval between stored last-seen times of a node, in seconds: accurate enough after a restart,
+/// and 17 writes a second for 1,000 nodes.
 const LAST_SEEN_STORED_EVERY_SECS: i64 = 60;
-/// Prefix of the stored keys.
+/// Prefix of the keys in the store.
 const STATUS_PREFIX: &str = "node-last-seen/";
 
-/// What is stored of a node.
+/// Stored data of a node.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LastSeen {
@@ -42,16 +43,17 @@ struct Entry {
     last_report: Option<Timestamp>,
     stored_at: Option<Timestamp>,
     feed: Option<CancellationToken>,
-    /// A feed without state: the agent takes that from another control server.
+    /// Cancels the query-only feed of an agent that receives its state from another control server.
     questions: Option<CancellationToken>,
-    /// The start of the agent before the one that reports now.
+    /// Boot id of the agent process before the current one.
     previous_boot_id: Option<String>,
-    /// When a start of the agent reported again that another had already followed.
+    /// Time at which a superseded boot id reported again.
     contested_at: Option<Timestamp>,
 }
 
 impl Entry {
-    /// Notices two agents with one name: after a restart the old start never reports again, of two agents each does.
+    /// Detects two agents with the same name. After a restart the old boot id never reports again; two agents
+    /// report alternately.
     fn note_boot(&mut self, boot_id: &str, now: Timestamp) {
         let Some(current) = self.report.as_ref().map(|report| &report.boot_id) else { return };
         if current == boot_id {
@@ -64,27 +66,27 @@ impl Entry {
     }
 }
 
-/// What is known of all nodes.
+/// Reported data of all nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     entries: Mutex<BTreeMap<Name, Entry>>,
-    /// Nodes that are no candidates for addresses because they are silent.
+    /// Nodes excluded as announcement candidates because their lease expired.
     gone: Mutex<Gone>,
 }
 
-/// What was known of a node before a report.
+/// State of a node before a report.
 #[derive(Debug, Default)]
 pub(crate) struct Earlier {
-    /// The report before, in this life of the server.
+    /// Previous report since the start of this server.
     pub(crate) report: Option<Arc<Report>>,
-    /// When it came, or when the last before came.
+    /// Time of the previous report, including one before the start of this server.
     pub(crate) last_report: Option<Timestamp>,
 }
 
-/// What is known of one node at one instant.
+/// State of one node at one instant.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
-    /// Whether its agent reported within the lease.
+    /// True if the agent reported within the lease.
     pub(crate) is_connected: bool,
     is_contested: bool,
     is_lost: bool,
@@ -92,22 +94,22 @@ pub(crate) struct Row {
     report: Option<Arc<Report>>,
 }
 
-/// What is known of all nodes at one instant.
+/// State of all nodes at one instant.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table(BTreeMap<Name, Row>);
 
 impl Table {
-    /// The view of every Node.
+    /// Returns the view of every Node.
     pub(crate) fn views(&self) -> Vec<NodeView<'_>> {
         self.0.iter().map(|(name, row)| row.view(name)).collect()
     }
 
-    /// The view of one Node.
+    /// Returns the view of one Node.
     pub(crate) fn view(&self, name: &Name) -> Option<NodeView<'_>> {
         self.0.get_key_value(name).map(|(name, row)| row.view(name))
     }
 
-    /// How many agents report.
+    /// Returns the number of connected nodes.
     pub(crate) fn connected(&self) -> usize {
         self.0.values().filter(|row| row.is_connected).count()
     }
@@ -128,7 +130,7 @@ impl Row {
 }
 
 impl Nodes {
-    /// Starts with what was stored.
+    /// Creates the table from the stored last-seen times.
     pub(crate) fn of(statuses: &BTreeMap<String, Vec<u8>>) -> Self {
         let read = |(key, body): (&String, &Vec<u8>)| {
             let name = Name::parse(key.strip_prefix(STATUS_PREFIX)?).ok()?;
@@ -141,11 +143,11 @@ impl Nodes {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, Entry>> {
-        // Every change below is one assignment after another; a panicking holder leaves nothing half done.
+        // Changes are single assignments; a panicking holder leaves a consistent map.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a report; gives what was known before.
+    /// Records a report. Returns the state before it.
     pub(crate) async fn report(
         &self,
         store: &dyn Store,
@@ -172,24 +174,24 @@ impl Nodes {
         earlier
     }
 
-    /// When the agents of these Nodes last reported.
+    /// Returns the last report time of these Nodes.
     pub(crate) fn heard(&self, nodes: impl Iterator<Item = (Name, bool)>) -> Vec<Heard> {
         let entries = self.lock();
         let last_report = |node: &Name| entries.get(node).and_then(|entry| entry.last_report);
         nodes.map(|(node, is_gone)| Heard { last_report: last_report(&node), node, is_gone }).collect()
     }
 
-    /// Nodes that are no candidates for addresses because they are silent, and those kept although they are.
+    /// Returns the Nodes whose announcement lease expired, and the Nodes exempted from expiry.
     pub(crate) fn gone(&self) -> Gone {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says which Nodes are no candidates for addresses because they are silent.
+    /// Sets the Nodes whose announcement lease expired.
     pub(crate) fn set_gone(&self, gone: Gone) {
         *self.gone.lock().unwrap_or_else(PoisonError::into_inner) = gone;
     }
 
-    /// What is known of the Nodes that exist.
+    /// Returns the state of all existing Nodes.
     pub(crate) fn table(&self, snapshot: &Snapshot, now: Timestamp) -> Table {
         let gone = self.gone();
         let entries = self.lock();
@@ -207,7 +209,7 @@ impl Nodes {
         Table(names.map(|name| (name.clone(), row(name))).collect())
     }
 
-    /// Begins a feed to a node. Older feeds to the same node end: its agent has come back by another connection.
+    /// Registers a feed of a node. An older feed of the node is cancelled: its agent has reconnected.
     pub(crate) fn begin_feed(&self, name: &Name, parent: &CancellationToken) -> CancellationToken {
         let token = parent.child_token();
         let mut entries = self.lock();
@@ -218,7 +220,7 @@ impl Nodes {
         token
     }
 
-    /// Begins a feed without state to a node. An older one to the same node ends.
+    /// Registers a query-only feed of a node. An older one is cancelled.
     pub(crate) fn begin_questions(&self, name: &Name, parent: &CancellationToken) -> CancellationToken {
         let token = parent.child_token();
         let older = self.lock().entry(name.clone()).or_default().questions.replace(token.clone());
@@ -228,7 +230,7 @@ impl Nodes {
         token
     }
 
-    /// Forgets nodes that no longer exist.
+    /// Drops deleted nodes.
     pub(crate) async fn forget_deleted(&self, store: &dyn Store, snapshot: &Snapshot) {
         let exists = |name: &Name| {
             snapshot.get(&ObjectKey { kind: Kind::Node, namespace: None, name: name.clone() }).is_some()
@@ -243,7 +245,8 @@ impl Nodes {
         };
         for name in gone {
             if let Err(error) = store.remove_status(&format!("{STATUS_PREFIX}{name}")).await {
-                tracing::warn!(node = %name, error = %Chain(&error), "last seen of a deleted node was not removed");
+                tracing::warn!(node = %name, error = %Chain(&error), "cannot delete the last-seen time \
+                                                                      of a deleted node");
             }
         }
     }
@@ -252,8 +255,8 @@ impl Nodes {
 async fn store_last_seen(store: &dyn Store, name: &Name, last_report: Timestamp) {
     let body = serde_json::to_vec(&LastSeen { last_report }).expect("a timestamp serialises");
     if let Err(error) = store.put_status(&format!("{STATUS_PREFIX}{name}"), &body).await {
-        // Only the time shown after a restart is lost.
-        tracing::warn!(node = %name, error = %Chain(&error), "last seen was not stored");
+        // Only the last-seen time after a restart is lost.
+        tracing::warn!(node = %name, error = %Chain(&error), "cannot store the last-seen time");
     }
 }
 

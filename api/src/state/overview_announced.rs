@@ -11,7 +11,7 @@ use model::{
     views::overview::{AddressTotals, BgpSessionTotals},
 };
 use std::{collections::BTreeMap, net::IpAddr};
-/// What is known of addresses and sessions, gathered in one look at the books.
+/// Addresses and sessions, collected under one lock of the reported data.
 #[derive(Default)]
 pub(crate) struct Announced {
     pub(crate) standing: BTreeMap<IpAddr, AddressStanding>,

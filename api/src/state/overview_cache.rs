@@ -41,7 +41,7 @@ pub(crate) struct Known {
     pub(crate) kept: Kept,
 }
 
-/// What a document follows from, as cheap as it can be compared.
+/// Cheaply comparable summary of the inputs of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) position: Position,
@@ -50,7 +50,7 @@ pub(crate) struct Mark {
     /// Which agents report.
     pub(crate) nodes: Vec<(bool, bool, bool)>,
     pub(crate) now: Timestamp,
-    /// Whether time alone may change something: a node waits, or a finding may pass.
+    /// True if the document may change by time alone: a node is pending, or a finding may expire.
     pub(crate) is_moving: bool,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Shown {
     pub(crate) overview: Overview,
     /// What `/v1/status` counts besides.
     pub(crate) counts: Counts,
-    /// The line that leads here from the one before; nothing before there was one.
+    /// Change line from the previous document; empty for the first one.
     pub(crate) line: Bytes,
 }
 

@@ -1,8 +1,8 @@
-//! What the last look worked out of each Service, so that the next works out only what follows from something else.
+//! Cache of the per-Service parts of the overview, so that only Services with changed inputs are recomputed.
 //!
-//! The share of a Service in the document follows from its object, its form and how far the nodes are with that form. Where it has
-//! load balancer addresses or asks for some, or where its endpoints are checked, it follows from much else, and from the time: such
-//! shares are worked out at every look. Every Service is passed at every look, but for most that is a comparison.
+//! The part of a Service depends on its object, its compiled form and the progress of the nodes with that
+//! form. With load balancer addresses or health checks it depends on more, including time; such parts are
+//! recomputed every time. Every Service is visited every time, but for most of them that is a comparison.
 
 use std::{cmp::Ordering, net::IpAddr, sync::Arc};
 
@@ -32,40 +32,40 @@ use crate::state::{
     published::Published,
 };
 
-/// Shares of Services in the document, in the order of their keys.
+/// Parts of the document, ordered by Service key.
 #[derive(Default)]
 pub(crate) struct Kept(Vec<Share>);
 
-/// What one Service adds to the document.
+/// Contribution of one Service to the document.
 pub(crate) struct Share {
-    /// Nothing where it follows from more than can be compared.
+    /// Inputs; `None` if the part depends on more than can be compared.
     basis: Option<Basis>,
-    /// Its row, before findings are explained there.
+    /// Row of the Service, before findings are explained.
     pub(crate) row: Arc<ServiceRow>,
-    /// What is wrong with it.
+    /// Problems of the Service.
     pub(crate) findings: Vec<Finding>,
-    /// Its endpoints.
+    /// Endpoint counts.
     pub(crate) endpoints: EndpointCounts,
-    /// Whether it is ready.
+    /// True if the Service is ready.
     pub(crate) is_ready: bool,
 }
 
-/// What a share follows from. Held, so that nothing else can come to lie at the same address.
+/// Inputs of a part. The objects are kept alive, so that pointer comparison is safe.
 struct Basis {
     object: Arc<Object>,
     entry: Option<Arc<Entry<CompiledService>>>,
-    /// Of neighbours that are alike held once: while a node is away it may be named by all Services.
+    /// Shared by consecutive Services with equal counts: while a node is away all Services may name it.
     counts: Arc<NodeCounts>,
 }
 
-/// What a look is made with.
+/// Context of a computation.
 #[derive(Clone, Copy)]
 pub(crate) struct Look<'a> {
-    /// The state.
+    /// Published state.
     pub(crate) view: &'a View<'a>,
-    /// What shows it.
+    /// Renderer.
     pub(crate) shower: &'a Shower<'a>,
-    /// What is known of addresses.
+    /// State of addresses.
     pub(crate) announced: &'a Announced,
 }
 
@@ -78,10 +78,10 @@ struct Present<'a> {
 }
 
 impl Kept {
-    /// The shares of this moment, and how many of them had to be worked out.
+    /// Returns the current parts and the number of recomputed ones.
     pub(crate) fn look(&mut self, look: Look<'_>) -> (&[Share], usize) {
         let published = look.view.published();
-        // All are in the order of the keys, so they are walked side by side.
+        // All are ordered by key, so they are merged in one pass.
         let mut before = std::mem::take(&mut self.0).into_iter().peekable();
         let mut forms = published.compiled.after(None).peekable();
         let mut last_counts = Arc::new(NodeCounts::default());
@@ -118,7 +118,7 @@ impl Share {
     }
 }
 
-/// Whether nothing has changed that a share follows from.
+/// True if the inputs of a part are unchanged.
 fn is_same(before: Option<&Basis>, now: Option<&Basis>) -> bool {
     let (Some(before), Some(now)) = (before, now) else { return false };
     let Basis { object, entry, counts } = before;
@@ -131,7 +131,7 @@ fn is_same(before: Option<&Basis>, now: Option<&Basis>) -> bool {
 }
 
 impl Present<'_> {
-    /// What the share follows from, if that is all that it follows from.
+    /// Returns the inputs of the part, or `None` if it has further inputs.
     fn basis(&self, look: &Look<'_>, last_counts: &mut Arc<NodeCounts>) -> Option<Basis> {
         let form = self.entry.map(|entry| &entry.form);
         let snapshot = &look.view.published().snapshot;
@@ -141,7 +141,7 @@ impl Present<'_> {
             return None;
         }
         let counts = form.map(|form| look.shower.progress(&self.key, form)).unwrap_or_default();
-        // What is said of a failure depends on what else fails on that node.
+        // The text of a failure depends on other failures on the node.
         if counts.not_verified.values().any(|problem| problem.phase == Phase::Failed) {
             return None;
         }

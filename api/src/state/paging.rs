@@ -1,7 +1,8 @@
-//! Listings in pages that all show one state.
+//! Paginated listings over a consistent state.
 //!
-//! A page token names the state by its revision; the state itself, which shares almost everything with its neighbours,
-//! is held for a while. A token is not secret and not trusted: it can only choose among states that everybody may read.
+//! A page token names the state by its position. The state shares most memory with its neighbors and is kept
+//! for a while. A token is neither secret nor trusted: it can only select among states that every caller may
+//! read.
 
 use std::{
     collections::BTreeMap,
@@ -22,16 +23,16 @@ use crate::{
     state::published::Published,
 };
 
-/// Objects of a page when the client does not say.
+/// Default page size.
 pub(crate) const LIMIT_DEFAULT: u32 = 500;
-/// Objects of a page at most: some mebibytes.
+/// Maximum page size: some mebibytes.
 pub(crate) const LIMIT_MAX: u32 = 5000;
-/// States held for listings that go on; the oldest goes first.
+/// Maximum number of states kept for listings; the oldest is evicted first.
 const STATES_MAX: usize = 64;
-/// Time a state is held after it was last asked for, in seconds.
+/// Time a state is kept after its last use, in seconds.
 const STATE_HELD_SECS: i64 = 300;
 
-/// The states held.
+/// States kept for listings.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     states: Mutex<BTreeMap<Position, Held>>,
@@ -43,39 +44,39 @@ struct Held {
     used_at: Timestamp,
 }
 
-/// What a page token says.
+/// Contents of a page token.
 #[derive(Debug, Serialize, Deserialize)]
 struct Token {
-    /// The state.
+    /// Position of the state.
     p: Position,
-    /// The last key shown.
+    /// Last key of the page.
     k: String,
-    /// What was listed, as a hash: a token does not continue another listing.
+    /// Hash of the query: a token does not continue another listing.
     q: u64,
 }
 
-/// Where a listing goes on.
+/// Start of a page.
 #[derive(Debug)]
 pub(crate) struct Resume {
-    /// The state.
+    /// Position of the state.
     pub(crate) published: Arc<Published>,
-    /// The last key shown.
+    /// Last key of the page.
     pub(crate) after: Option<String>,
 }
 
 /// One page.
 #[derive(Debug)]
 pub(crate) struct Page {
-    /// The objects.
+    /// Objects.
     pub(crate) items: Vec<Value>,
-    /// The last key shown, if there is more.
+    /// Last key of the page, if there are more.
     pub(crate) more_after: Option<String>,
-    /// How many there are beyond, if that is known.
+    /// Number of remaining objects, if known.
     pub(crate) remaining: Option<usize>,
 }
 
 impl Pages {
-    /// Finds the state that a listing shows: that of the token, or the newest.
+    /// Returns the state of a listing: that of the token, or the newest one.
     pub(crate) fn resume(
         &self,
         newest: Arc<Published>,
@@ -86,8 +87,8 @@ impl Pages {
         let Some(token) = token else { return Ok(Resume { published: newest, after: None }) };
         let decoded = BASE64_URL_SAFE_NO_PAD.decode(token).ok();
         let decoded = decoded.and_then(|bytes| serde_json::from_slice::<Token>(&bytes).ok());
-        let Token { p, k, q } = decoded
-            .ok_or_else(|| Problem::bad_request("`continue` must be a token that this API has given out"))?;
+        let Token { p, k, q } =
+            decoded.ok_or_else(|| Problem::bad_request("`continue` must be a token returned by this API"))?;
         if q != fingerprint(query) {
             return Err(Problem::bad_request(
                 "`continue` belongs to a listing with another path or selector",
@@ -99,8 +100,8 @@ impl Pages {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let held = states.get_mut(&p).ok_or_else(|| {
             let detail = format!(
-                "the state at {p}, which this listing shows, is not held by this control server: it is too old, or another \
-                 control server gave the token"
+                "the state at {p} of this listing is not available at this control server: it is too \
+                 old, or another control server issued the token"
             );
             Problem::new(Code::PageExpired, detail).hint("list again from the start")
         })?;
@@ -108,7 +109,7 @@ impl Pages {
         Ok(Resume { published: Arc::clone(&held.published), after: Some(k) })
     }
 
-    /// Writes the envelope of a list, and holds its state if there is more to come.
+    /// Builds the list envelope and keeps the state if there is a next page.
     pub(crate) fn envelope(
         &self,
         kind: &str,
@@ -129,7 +130,7 @@ impl Pages {
         json!({ "apiVersion": model::kinds::resource::API_VERSION, "kind": kind, "metadata": metadata, "items": items })
     }
 
-    /// The token with which a listing goes on behind a key, and holds its state until then.
+    /// Returns the token of the next page and keeps the state for it.
     pub(crate) fn token(
         &self,
         published: &Arc<Published>,
@@ -151,35 +152,35 @@ impl Pages {
         }
     }
 
-    /// Lets go of states that nobody has asked for in a while.
+    /// Drops states that were not used for a while.
     pub(crate) fn forget_old(&self, now: Timestamp) {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         states.retain(|_, held| now.unix_seconds() - held.used_at.unix_seconds() < STATE_HELD_SECS);
     }
 }
 
-/// A listing of the moment: no state is held, each page shows what is known when it is asked for.
+/// A listing of live data: no state is kept, each page contains the data at the time of its request.
 pub(crate) struct Moment {
     kind: &'static str,
     query: u64,
 }
 
-/// What a page token of such a listing says.
+/// Contents of a page token of a live listing.
 #[derive(Debug, Serialize, Deserialize)]
 struct MomentToken<K> {
-    /// The last key shown.
+    /// Last key of the page.
     k: K,
-    /// What was listed, as a hash.
+    /// Hash of the query.
     q: u64,
 }
 
 impl Moment {
-    /// A listing of a kind; `query` tells it from others.
+    /// Creates a listing of a kind. `query` distinguishes it from others.
     pub(crate) fn new(kind: &'static str, query: &str) -> Self {
         Self { kind, query: fingerprint(&(kind, query)) }
     }
 
-    /// The last key shown before this page.
+    /// Returns the last key of the previous page.
     pub(crate) fn resume<K: DeserializeOwned>(&self, token: Option<&str>) -> Result<Option<K>, Problem> {
         let Some(token) = token else { return Ok(None) };
         let decoded = BASE64_URL_SAFE_NO_PAD.decode(token).ok();
@@ -189,11 +190,11 @@ impl Moment {
             Some(_) => Err(Problem::bad_request(
                 "`continue` belongs to a listing with another path or other filters",
             )),
-            None => Err(Problem::bad_request("`continue` must be a token that this API has given out")),
+            None => Err(Problem::bad_request("`continue` must be a token returned by this API")),
         }
     }
 
-    /// Writes the envelope of a list.
+    /// Builds the list envelope.
     pub(crate) fn envelope<T: Serialize, K: Serialize>(&self, part: &Part<T, K>) -> Value {
         let Part { items, more_after } = part;
         let mut metadata = json!({});
@@ -206,7 +207,7 @@ impl Moment {
     }
 }
 
-/// A hash that is the same in every process, because tokens outlive a restart.
+/// Returns a hash that is stable across processes, because tokens outlive a restart.
 fn fingerprint(query: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     query.hash(&mut hasher);

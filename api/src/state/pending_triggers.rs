@@ -1,4 +1,4 @@
-//! What reports bring that decisions depend on, gathered until the task has time for it.
+//! Triggers from reports that affect decisions, collected until the assigner task processes them.
 
 use std::{
     collections::BTreeSet,
@@ -15,20 +15,20 @@ use tokio::sync::Notify;
 
 use crate::state::node_reports::{Earlier, LEASE_SECS};
 
-/// What has happened, by what it is about.
+/// Pending triggers by subject.
 #[derive(Debug, Default)]
 pub(crate) struct News {
-    /// Nodes that came back, or are in other networks.
+    /// Nodes that returned or whose subnets changed.
     pub(crate) nodes: BTreeSet<Name>,
-    /// Nodes that have verified more.
+    /// Nodes that verified a newer state.
     pub(crate) verified: BTreeSet<Name>,
-    /// Services that failed somewhere, or no longer fail.
+    /// Services that began or ceased to fail on some node.
     pub(crate) services: BTreeSet<ServiceKey>,
-    /// Addresses of which agents said something new.
+    /// Addresses with a changed announcement report.
     pub(crate) addresses: BTreeSet<IpAddr>,
 }
 
-/// Where news is left, and who waits for it is woken.
+/// Collects triggers and wakes the assigner task.
 #[derive(Debug, Default)]
 pub(crate) struct Newsroom {
     news: Mutex<News>,
@@ -36,7 +36,7 @@ pub(crate) struct Newsroom {
 }
 
 impl Newsroom {
-    /// Leaves what a report brings. `addresses` are those of which the agent says something new.
+    /// Adds the triggers of a report. `addresses` are those with a changed announcement state.
     pub(crate) fn report(
         &self,
         node: &Name,
@@ -74,18 +74,18 @@ impl Newsroom {
         }
     }
 
-    /// Waits until there is news.
+    /// Waits until a trigger is pending.
     pub(crate) async fn wait(&self) {
         self.bell.notified().await;
     }
 
-    /// Takes the news.
+    /// Removes and returns the pending triggers.
     pub(crate) fn take(&self) -> News {
         std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Whether a report tells something that decisions depend on, beside what it says of announcements.
+/// True if a report changes facts that decisions depend on, apart from its announcements.
 pub(crate) fn is_other_network(before: &Report, after: &Report) -> bool {
     (&before.facts.subnets, &before.facts.addresses) != (&after.facts.subnets, &after.facts.addresses)
 }

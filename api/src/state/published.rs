@@ -1,6 +1,6 @@
-//! What is published: one immutable state that every reader shares, and a bell that rings when there is a newer one.
+//! Published state: one immutable state shared by all readers, and a change notifier.
 //!
-//! Only the writer publishes. Readers load the state once and work on it however long they need.
+//! Only the writer publishes. Readers load the state once and may keep it for any time.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 
@@ -31,42 +31,42 @@ use crate::state::{
     frame_batch::Chunk,
 };
 
-/// The state at one revision, with everything that is derived from it.
+/// State at one revision with all derived data.
 #[derive(Debug, Clone)]
 pub(crate) struct Published {
-    /// The life of the store.
+    /// Epoch of the store.
     pub(crate) epoch: Epoch,
-    /// The objects.
+    /// Objects.
     pub(crate) snapshot: Snapshot,
-    /// The compiled Services.
+    /// Compiled Services.
     pub(crate) compiled: CompiledSet,
-    /// The compiled load balancer addresses.
+    /// Compiled load balancer addresses.
     pub(crate) addresses: AddressSet,
-    /// The recent commits.
+    /// Recent commits.
     pub(crate) recent: Ring,
-    /// Facts about the whole cluster.
+    /// Cluster-wide settings for agents.
     pub(crate) network: Arc<NetworkState>,
-    /// The same as a line of the feed.
+    /// The cluster-wide settings as a feed line.
     pub(crate) network_line: Arc<Chunk>,
     network_changed_at: Revision,
-    /// When what nodes are told of BGP last changed for others than a changed Node itself.
+    /// Revision of the last BGP change that affects Nodes other than a changed Node itself.
     bgp_changed_at: Revision,
-    /// The AS of Nodes that state none.
+    /// AS number of Nodes that do not set one.
     pub(crate) asn: u32,
 }
 
-/// One commit with the states around it.
+/// One commit with the states before and after it.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// The state before.
+    /// State before the commit.
     pub(crate) before: Snapshot,
-    /// The state after.
+    /// State after the commit.
     pub(crate) after: Snapshot,
-    /// What happened.
+    /// The commit.
     pub(crate) commit: Commit,
 }
 
-/// Where the published state is kept.
+/// Holder of the published state.
 #[derive(Debug)]
 pub(crate) struct Hub {
     current: ArcSwap<Published>,
@@ -76,7 +76,7 @@ pub(crate) struct Hub {
 }
 
 impl Published {
-    /// Derives everything from what a store holds.
+    /// Derives the published state from the contents of a store.
     pub(crate) fn of(loaded: Loaded, peer_key: Secret, asn: u32) -> Self {
         let Loaded { position, objects, recent } = loaded;
         let snapshot = Snapshot::from_objects(position.revision, objects);
@@ -95,31 +95,32 @@ impl Published {
         }
     }
 
-    /// Where this state is in history.
+    /// Returns the position of this state.
     pub(crate) fn position(&self) -> Position {
         Position { epoch: self.epoch, revision: self.snapshot.revision() }
     }
 
-    /// The settings of a node if they may have changed after a revision. Costs a look-up when they have not.
+    /// Returns the settings of a node if they may have changed after `revision`. Costs one lookup if they
+    /// have not.
     pub(crate) fn node_state_after(&self, node: &Name, revision: Revision) -> Option<NodeState> {
         let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
         let changed_at = self.snapshot.get(&key).map(|object| object.metadata.revision())?;
         (changed_at.max(self.bgp_changed_at) > revision).then(|| self.node_state(node))
     }
 
-    /// The settings of a node.
+    /// Returns the settings of a node.
     pub(crate) fn node_state(&self, node: &Name) -> NodeState {
         node_state(&self.snapshot, node, self.asn)
     }
 
-    /// Where a node is that has everything.
+    /// Returns the position that a fully synchronized node reports.
     pub(crate) fn nodes_head(&self) -> Position {
         let revision =
             self.compiled.changed_at().max(self.addresses.changed_at()).max(self.network_changed_at);
         Position { epoch: self.epoch, revision }
     }
 
-    /// The state after some commits. Costs what the commits changed, not what there is.
+    /// Returns the state after some commits. The cost depends on the size of the change, not of the state.
     pub(crate) fn advance(&self, steps: Vec<Step>) -> Self {
         let mut next = self.clone();
         let mut touched: Vec<(ServiceKey, Revision)> = Vec::new();
@@ -148,7 +149,7 @@ impl Published {
             });
             next.snapshot = after;
         }
-        // The last commit that touches a Service is the one whose revision its new form carries.
+        // The new form of a Service carries the revision of the last commit that touches it.
         touched.sort();
         for pair in touched.chunk_by(|a, b| a.0 == b.0) {
             if let (Some((key, _)), Some(span)) = (pair.last(), Span::of(pair)) {
@@ -174,12 +175,12 @@ impl Published {
     }
 }
 
-/// Rendered once, however many nodes are told.
+/// Encodes the cluster-wide settings once for all nodes.
 fn network_line(network: &NetworkState) -> Arc<Chunk> {
     Arc::new(Chunk::of(vec![line(&Frame::Network(network.clone()))]))
 }
 
-/// Whether a change may be one of what nodes are told of BGP, beside what a Node says of itself.
+/// True if a change may affect the BGP settings of nodes, apart from the Node's own settings.
 fn concerns_bgp(before: &Snapshot, change: &Change) -> bool {
     let is_bgp = |object: &Object| {
         object.as_advertisement().is_some_and(|spec| spec.advertisement_type == AdvertisementType::Bgp)
@@ -200,36 +201,36 @@ fn concerns_bgp(before: &Snapshot, change: &Change) -> bool {
 }
 
 impl Hub {
-    /// Publishes the first state. `asn` is the AS of Nodes that state none.
+    /// Publishes the first state. `asn` is the AS number of Nodes that do not set one.
     pub(crate) fn new(loaded: Loaded, peer_key: Secret, asn: u32) -> Self {
         let published = Published::of(loaded, peer_key.clone(), asn);
         let (bell, _) = watch::channel(published.position());
         Self { current: ArcSwap::from_pointee(published), bell, peer_key, asn }
     }
 
-    /// The newest state.
+    /// Returns the newest state.
     pub(crate) fn load(&self) -> Arc<Published> {
         self.current.load_full()
     }
 
-    /// A bell of one's own. Take it before loading the state, so that no change falls between.
+    /// Subscribes to changes. Subscribe before loading the state, so that no change is missed.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Position> {
         self.bell.subscribe()
     }
 
-    /// Waits until the published state is at a position or beyond it, at most so long; says whether it is.
+    /// Waits until the published state has reached `position`, at most `patience`. Returns true if it has.
     pub(crate) async fn reach(&self, position: Position, patience: Duration) -> bool {
         let mut bell = self.subscribe();
         let is_reached = bell.wait_for(|published| *published >= position);
         matches!(tokio::time::timeout(patience, is_reached).await, Ok(Ok(_)))
     }
 
-    /// Publishes the state after some commits. Only the writer calls this.
+    /// Publishes the state after some commits. Called by the writer only.
     pub(crate) fn publish(&self, steps: Vec<Step>) {
         self.replace(self.load().advance(steps));
     }
 
-    /// Publishes what a store holds, from nothing. Only the writer calls this.
+    /// Rebuilds and publishes the state from the contents of a store. Called by the writer only.
     pub(crate) fn reload(&self, loaded: Loaded) {
         self.replace(Published::of(loaded, self.peer_key.clone(), self.asn));
     }
@@ -258,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers that look random and are the same each time (Knuth's constants).
+    /// Deterministic pseudo-random numbers (Knuth's constants).
     struct Dice(u64);
 
     impl Dice {
@@ -280,7 +281,7 @@ mod tests {
         Operation::Apply(decode(&value, &Expect::default()).unwrap())
     }
 
-    /// A write of anything that a node's BGP is made of, or of something else.
+    /// Returns a random write, mostly of an object that affects the BGP settings of nodes.
     fn operation(dice: &mut Dice) -> Operation {
         let number = dice.roll(3);
         let in_rack = json!([{ "matchLabels": { "rack": dice.roll(3).to_string() } }]);
@@ -325,8 +326,8 @@ mod tests {
         }
     }
 
-    /// Random writes; a feed that looks only where [`Published::node_state_after`] tells it to has what it would have by
-    /// looking at everything each time.
+    /// Random writes: a feed that uses [`Published::node_state_after`] ends with the same settings as one
+    /// that always reads them.
     #[test]
     fn a_feed_misses_nothing_by_looking_only_where_something_changed() {
         let config =
@@ -382,8 +383,9 @@ mod tests {
         );
     }
 
-    /// Random writes of two Services, published one by one by one server and several at once by another. Whoever has the state
-    /// of the former and goes on at the latter is told everything that differs, also what was something else for a while only.
+    /// Random writes of two Services, published one by one by one server and several at once by another. A
+    /// client with the state of the former that continues at the latter receives every difference, including
+    /// forms that existed only temporarily.
     #[test]
     fn who_goes_on_at_a_server_that_publishes_several_commits_at_once_misses_nothing() {
         let config =
@@ -395,7 +397,7 @@ mod tests {
         let mut other = one.clone();
         let forms = |published: &Published| -> BTreeMap<ServiceKey, Value> {
             let all = published.compiled.after(None);
-            // The number of a form may differ between servers; what it says may not.
+            // The revision of a form may differ between servers; its contents may not.
             all.map(|(key, entry)| (key.clone(), json!(entry.form.cluster_ips))).collect()
         };
         let (mut waiting, mut seen) = (Vec::new(), vec![(one.snapshot.revision(), forms(&one))]);

@@ -1,12 +1,13 @@
-//! Questions to agents: lines put into their open feeds, and answers that come back by request.
+//! Queries to agents: a query is a line in the open feed of a node; the reply comes back as a PUT request.
 //!
 //! ```text
-//! ask(node, question) ──line──▶ post of the node ──▶ its open feed ──▶ agent
-//!        ▲                                                              │
-//!        └───────── waits, at most so long ◀── answer(node, id) ◀── PUT ┘
+//! ask(node, question) ──line──▶ channel of the node ──▶ its open feed ──▶ agent
+//!        ▲                                                                │
+//!        └───────── waits with a timeout ◀── answer(node, id) ◀── PUT ────┘
 //! ```
-//! Nothing rests on an answer: who asks waits a bounded time, and a question that nobody waits for is forgotten. Ids begin
-//! somewhere else in each life of the server, so that a late answer to an earlier server is nobody's.
+//! Replies are best effort: a caller waits for a bounded time, and a query without a waiting caller is
+//! dropped. Query ids start at a random number after each start of the server, so that a late reply to a
+//! previous process matches no query.
 
 use std::{
     collections::BTreeMap,
@@ -32,49 +33,49 @@ use crate::{
     state::compiled_set::line,
 };
 
-/// Questions to one node that wait for their answers: an agent answers one at a time, and more would only time out.
+/// Maximum number of pending queries per node. An agent answers one at a time; more would only time out.
 const PER_NODE_MAX: usize = 8;
-/// Questions to all nodes that wait for their answers: a few to each node of the largest cluster we aim at.
+/// Maximum number of pending queries of all nodes: a few for each node of the largest supported cluster.
 const WAITING_MAX: usize = 4096;
-/// Bytes of one question, well within what agents read as one line: as much as an `apply` may hold, compiled.
+/// Maximum size of one query in bytes: as large as a compiled `apply`, and within the line limit of agents.
 const QUESTION_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Bytes of all questions that wait for their answers.
+/// Maximum total size of all pending queries in bytes.
 const WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Why there is no answer.
+/// Reason why a query has no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AskError {
-    /// No feed of the node is open.
+    /// The node has no open feed.
     #[error("the agent is not connected")]
     NotConnected,
-    /// The node, or the server, has enough open questions.
-    #[error("too many questions wait for their answers")]
+    /// The node or the server has reached its limit of pending queries.
+    #[error("too many queries are pending")]
     Busy,
-    /// The question is longer than [`QUESTION_BYTES_MAX`].
-    #[error("the question is larger than an agent is sent: {0} bytes, at most {QUESTION_BYTES_MAX}")]
+    /// The query is longer than [`QUESTION_BYTES_MAX`].
+    #[error("the query has {0} bytes; an agent accepts at most {QUESTION_BYTES_MAX}")]
     TooLarge(usize),
-    /// No answer came in time.
+    /// No reply arrived before the timeout.
     #[error("the agent did not answer within {} seconds", .0.as_secs())]
     TimedOut(Duration),
 }
 
-/// When to come back where too many questions are open, in seconds.
+/// `Retry-After` of a rejected query, in seconds.
 const BUSY_RETRY_SECS: u32 = 1;
 
 impl AskError {
-    /// As an answer to a request about this node.
+    /// Converts the error to a problem response that names the node.
     pub(crate) fn problem(self, node: &Name) -> Problem {
         let detail = format!("Node {node}: {self}");
         match self {
             Self::NotConnected | Self::TimedOut(_) => Problem::new(Code::NodeSilent, detail)
-                .hint("look at `tidegate describe node`, and at the agent on the machine"),
+                .hint("check `tidegate describe node`, and the agent on the machine"),
             Self::Busy => Problem::new(Code::TooManyRequests, detail).retry_after(BUSY_RETRY_SECS),
             Self::TooLarge(_) => Problem::new(Code::PayloadTooLarge, detail),
         }
     }
 }
 
-/// The open questions.
+/// Registry of pending queries.
 #[derive(Debug)]
 pub(crate) struct Asks {
     next: AtomicU64,
@@ -83,13 +84,13 @@ pub(crate) struct Asks {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The ends of the open feeds.
+    /// Senders into the open feeds.
     posts: BTreeMap<Name, mpsc::Sender<Bytes>>,
     waiting: BTreeMap<AskId, Waiting>,
     waiting_bytes: usize,
 }
 
-/// A question that waits for its answer.
+/// A pending query.
 #[derive(Debug)]
 struct Waiting {
     node: Name,
@@ -97,7 +98,7 @@ struct Waiting {
     reply: oneshot::Sender<Reply>,
 }
 
-/// Forgets a question when nobody waits for its answer any longer, whatever made them stop.
+/// Guard that removes a pending query when its caller stops waiting for any reason.
 struct Asked<'a> {
     asks: &'a Asks,
     id: AskId,
@@ -118,32 +119,33 @@ impl Inner {
 }
 
 impl Asks {
-    /// No questions. `secret` decides where ids begin.
+    /// Creates an empty registry. `secret` selects the first id.
     pub(crate) fn new(secret: &[u8; 32]) -> Self {
         let [a, b, c, d, e, f, ..] = *secret;
-        // 48 bits, so that ids are whole numbers in every reader of JSON.
+        // 48 bits, so that every JSON reader represents an id as an exact integer.
         let first = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
         Self { next: AtomicU64::new(first), inner: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Every change is complete before the lock is given back; nothing that can panic is between.
+        // No operation under the lock can panic half way through a change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the post of a node for a feed that begins; the feed before it gets no more questions.
+    /// Registers the channel of a new feed of `node`. A previous feed of the node receives no more queries.
     pub(crate) fn open(&self, node: &Name) -> mpsc::Receiver<Bytes> {
         let (post, lines) = mpsc::channel(PER_NODE_MAX);
         self.lock().posts.insert(node.clone(), post);
         lines
     }
 
-    /// Forgets the posts of feeds that have ended.
+    /// Drops the channels of closed feeds.
     pub(crate) fn forget_closed(&self) {
         self.lock().posts.retain(|_, post| !post.is_closed());
     }
 
-    /// Asks a node and waits for the answer, at most so long. Dropping the future forgets the question.
+    /// Sends a query to a node and waits at most `patience` for the reply. Dropping the future drops the
+    /// query.
     pub(crate) async fn ask(
         &self,
         node: &Name,
@@ -190,7 +192,7 @@ impl Asks {
         Ok(Asked { asks: self, id })
     }
 
-    /// Takes an answer; says whether anybody waited for it from this node.
+    /// Delivers a reply. Returns true if a caller was waiting for this reply from this node.
     pub(crate) fn answer(&self, node: &Name, id: AskId, reply: Reply) -> bool {
         let mut inner = self.lock();
         if inner.waiting.get(&id).is_none_or(|waiting| waiting.node != *node) {
@@ -206,7 +208,7 @@ impl Asks {
 mod tests {
     use super::*;
 
-    /// What is answered in these tests is answered at once, and what is not never.
+    /// In these tests a reply comes at once or never.
     const PATIENCE: Duration = Duration::from_millis(50);
     const LONG: Duration = Duration::from_secs(600);
 
@@ -276,7 +278,7 @@ mod tests {
         let answers = futures::future::join_all(many).await;
         let busy = answers.iter().filter(|answer| **answer == Err(AskError::Busy)).count();
         assert_eq!(busy, 1);
-        // The lines that nobody took still fill the post.
+        // Lines that the feed did not read still fill the channel.
         assert_eq!(asks.ask(&name, Question::Doctor, PATIENCE).await, Err(AskError::Busy));
         while feed.try_recv().is_ok() {}
         assert_eq!(asks.ask(&name, Question::Doctor, PATIENCE).await, Err(AskError::TimedOut(PATIENCE)));

@@ -152,7 +152,7 @@ impl SeriesBook {
     }
 
     fn lock(&self) -> MutexGuard<'_, Book> {
-        // Figures for people; a panicking holder leaves some of them out.
+        // Informational data; a panicking holder leaves at worst an incomplete record.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

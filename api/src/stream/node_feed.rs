@@ -1,8 +1,8 @@
-//! The feed to one agent: the complete state once, or what it lacks, then changes as they are published.
+//! Feed of one agent: a full sync or the delta since its position, then changes as they are published.
 //!
-//! The task holds a position and nothing else. Each turn sends what lies between it and the newest state, so a slow
-//! reader skips over what was changed twice, and what is queued for it never grows. When there are turns, `beat` says; what is
-//! sent in one, `batch`, the same bytes to all who lack the same.
+//! A feed task stores only a position. Each turn sends the difference between that position and the newest
+//! state, so a slow reader skips intermediate states and its queue never grows. `beat` decides when to send.
+//! `batch` builds the payload; agents at the same position share the same bytes.
 
 use std::sync::Arc;
 
@@ -32,46 +32,46 @@ use self::{beat::Beat, sink::Sink};
 use crate::state::frame_batch::Batches;
 pub(crate) use questions::Questions;
 
-/// What all feeds share.
+/// State shared by all feeds.
 #[derive(Debug)]
 pub(crate) struct Feeding {
-    /// When they are told.
+    /// Pacer that triggers the turns.
     pub(crate) beat: Beat,
-    /// What they are told.
+    /// Shared payloads.
     pub(crate) batches: Batches,
 }
 
 impl Feeding {
-    /// Begins with a state.
+    /// Creates the shared state, starting at a published state.
     pub(crate) fn new(published: Arc<Published>) -> Self {
         Self { beat: Beat::new(published), batches: Batches::default() }
     }
 }
 
-/// What a feed works with.
+/// Parameters of a feed.
 pub(crate) struct Feed {
-    /// The node.
+    /// Node of the agent.
     pub(crate) node: Name,
-    /// Where the agent is, if it says so.
+    /// Position of the agent, if it sent one.
     pub(crate) resume: Option<Position>,
-    /// Where the first state comes from.
+    /// Source of the first state.
     pub(crate) hub: Arc<Hub>,
-    /// Where the later ones come from.
+    /// Source of the later states.
     pub(crate) feeding: Arc<Feeding>,
-    /// Counters.
+    /// Metrics.
     pub(crate) metrics: Arc<Metrics>,
-    /// Ends the feed.
+    /// Cancelled to end the feed.
     pub(crate) stop: CancellationToken,
 }
 
-/// What the agent has been sent.
+/// Data the agent has been sent.
 struct Sent {
     position: Position,
     network: Arc<NetworkState>,
     node: NodeState,
 }
 
-/// Why a feed ends; none is an error of this server.
+/// Reason for the end of a feed; none is an error of this server.
 enum End {
     Gone,
     Restart,
@@ -84,8 +84,8 @@ impl From<Gone> for End {
 }
 
 impl Feed {
-    /// Serves the agent until it goes away, or has to begin again. `asks` are lines of questions; each is sent behind the state
-    /// that was published before it.
+    /// Serves the agent until it disconnects or has to resynchronize. `asks` are lines of queries; each is
+    /// sent after the state that was published before it.
     pub(crate) async fn run(self, pieces: Pieces, gzip: bool, mut asks: mpsc::Receiver<Bytes>) {
         let node = self.node.clone();
         tracing::debug!(%node, resume = ?self.resume, "feed begins");
@@ -93,7 +93,7 @@ impl Feed {
         let reason = match self.serve(&mut sink, &mut asks).await {
             Ok(()) => "stopped",
             Err(End::Gone) => "agent went away",
-            Err(End::Restart) => "agent must begin again",
+            Err(End::Restart) => "agent must resynchronize",
         };
         sink.finish().await;
         tracing::debug!(%node, reason, "feed ends");
@@ -120,7 +120,7 @@ impl Feed {
                     }
                 }
                 Some(ask) = asks.recv() => {
-                    // Whoever asks may have written before, and means the state that holds it.
+                    // The caller of a query may have written before and means the state that holds its write.
                     self.follow(&self.hub.load(), &mut sent, sink).await?;
                     sink.line(&ask).await?;
                     sink.flush().await?;
@@ -155,14 +155,14 @@ impl Feed {
         Ok(Sent { position, network: Arc::clone(&published.network), node })
     }
 
-    /// Sends what changed since the last batch; says whether there was anything.
+    /// Sends the changes since the last batch. Returns true if there were any.
     async fn follow(&self, published: &Published, sent: &mut Sent, sink: &mut Sink) -> Result<bool, End> {
         let position = published.position();
-        // Another history, whichever of them has the higher number.
+        // Another epoch: revisions are not comparable.
         if position.epoch != sent.position.epoch {
             return Err(End::Restart);
         }
-        // The first state was the newest, which a beat may be behind.
+        // The first state was the newest one, which the pacer may not have reached.
         if position <= sent.position {
             return Ok(false);
         }

@@ -59,7 +59,7 @@ struct Kept {
 }
 
 impl Stretches {
-    /// The commits after a revision; `None` when the ring no longer reaches back to it.
+    /// Returns the commits after a revision, or `None` if the ring does not reach back that far.
     pub(crate) fn since(&self, from: Revision, published: &Published) -> Option<Arc<Stretch>> {
         let to = published.position();
         // What is kept is put in place whole.

@@ -1,13 +1,15 @@
-//! The task that decides who announces which address, and which silent Nodes count as gone.
+//! Assigner task: selects the announcer of each load balancer address and detects Nodes whose lease has
+//! expired.
 //!
 //! ```text
 //! commits ──────┐
-//! reports ──────┼─▶ which addresses does it concern? ─▶ model::assign, one by one ─▶ Announce, in batches ─▶ writer
+//! reports ──────┼─▶ affected addresses ─▶ model::assign, one by one ─▶ Announce, in batches ─▶ writer
 //! leases (1 s) ─┘
 //! ```
-//! It holds no truth: what it knows is derived from the published state, what agents say, and time. After a start it
-//! leaves an order alone until the candidates have reported, or a lease has passed, and so adopts what it finds. Of several
-//! control servers only the one that leads decides; whoever begins to lead begins as after a start.
+//! The task is stateless: everything is derived from the published state, agent reports and time. After a
+//! start it keeps an existing assignment until its candidates have reported or a lease has passed, and so
+//! adopts the current announcers. Among several control servers only the leader decides; a new leader behaves
+//! as after a start.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,43 +43,43 @@ use crate::{
 
 mod concerns;
 
-/// How often leases are looked at: a fifteenth of the shortest.
+/// Interval of lease checks: a fifteenth of the shortest lease.
 const TICK: Duration = Duration::from_secs(1);
-/// A difference between both clocks of the machine that is no drift: somebody set one, or the machine slept.
+/// Minimum divergence of wall clock and monotonic clock that counts as a clock change (clock set, or machine
+/// suspended) and not as drift.
 const CLOCK_SET_MIN: Duration = Duration::from_secs(2);
-/// How long a first owner waits for nodes that verify the Service later than others, so that the fastest node does not
-/// get every address: agents report within milliseconds of a change.
+/// Time the first assignment of an address waits for nodes that verify the Service later, so that the fastest
+/// node does not get every address. Agents report within milliseconds of a change.
 const FIRST_CHOICE_WAIT: Duration = Duration::from_secs(1);
-/// Addresses decided about before other tasks get their turn, and in one write.
+/// Maximum number of addresses decided in one write and before the task yields.
 const BATCH_MAX: usize = 128;
-/// How often everything is looked at again, though nothing happened: a net under mistakes of the rules about what
-/// concerns what.
+/// Interval of a full re-evaluation: a safety net against errors in the rules that select affected addresses.
 const SWEEP: Duration = Duration::from_secs(300);
 
-/// What the task knows.
+/// State of the assigner task.
 pub(crate) struct Assigner {
     app: Arc<ServerState>,
-    /// When this server began to hear reports, or to lead, if that was later: a server that leads anew may have been cut off
+    /// Time since which this server has received reports as the leader. A new leader may have been cut off
     /// from the agents before.
     listening_since: Timestamp,
-    /// The state that the following is derived from.
+    /// Position of the published state that the following fields are derived from.
     seen: Position,
-    /// The order of every address that Services have.
+    /// Current announcement of every load balancer address.
     orders: BTreeMap<IpAddr, Announcement>,
-    /// How many addresses each node is the first candidate for.
+    /// Number of addresses for which each node is the first candidate.
     owned: BTreeMap<Name, usize>,
-    /// Addresses to look at, and since when.
+    /// Addresses to re-evaluate, with the time at which they were marked.
     due: BTreeMap<IpAddr, Instant>,
-    /// Addresses that wait for nodes to verify.
+    /// Addresses that wait for a node to verify their Service.
     waiting: BTreeMap<Name, BTreeSet<IpAddr>>,
     connected: BTreeSet<Name>,
     swept: Instant,
-    /// What both clocks of the machine said at the last tick.
+    /// Wall clock and monotonic clock at the last tick.
     clocks: (SystemTime, Instant),
 }
 
 impl Assigner {
-    /// A task that knows nothing yet.
+    /// Creates a task without derived state.
     pub(crate) fn new(app: Arc<ServerState>) -> Self {
         let listening_since = app.source.now();
         let seen = Position::default();
@@ -95,7 +97,7 @@ impl Assigner {
         }
     }
 
-    /// Works until the server ends.
+    /// Runs until the server stops.
     pub(crate) async fn run(mut self) {
         let mut bell = self.app.hub.subscribe();
         let mut leadership = self.app.leadership.clone();
@@ -124,25 +126,30 @@ impl Assigner {
         }
     }
 
-    /// Leaves what is due to the server that leads.
+    /// Discards pending work; the leader does it.
     fn leave(&mut self) {
         self.due.clear();
         self.waiting.clear();
     }
 
-    /// After the wall clock was set, when nodes were heard last says nothing: each has a whole lease to be heard again.
+    /// Detects a change of the wall clock. Last-seen times are meaningless then, so every node gets a full
+    /// new lease.
     fn note_clocks(&mut self) {
         let (wall, steady) = std::mem::replace(&mut self.clocks, (SystemTime::now(), Instant::now()));
         let passed = self.clocks.1.duration_since(steady);
         let (should_be, is) = (wall + passed, self.clocks.0);
         let moved = is.duration_since(should_be).unwrap_or_else(|error| error.duration());
         if moved > CLOCK_SET_MIN {
-            tracing::warn!(seconds = moved.as_secs(), "the wall clock was set; leases of Nodes begin anew");
+            tracing::warn!(
+                seconds = moved.as_secs(),
+                "the wall clock was changed; the leases of Nodes \
+                                                       start over"
+            );
             self.listening_since = self.app.source.now();
         }
     }
 
-    /// Ends or begins leases.
+    /// Updates the announcement leases and marks the addresses of nodes whose lease state changed.
     async fn note_leases(&mut self, leads: bool) {
         let published = self.app.hub.load();
         let now = self.app.source.now();
@@ -154,7 +161,7 @@ impl Assigner {
         if gone != known {
             for node in gone.nodes.symmetric_difference(&known.nodes) {
                 let is_gone = gone.nodes.contains(node);
-                tracing::info!(%node, is_gone, "the lease for announcements ended or began");
+                tracing::info!(%node, is_gone, "the announcement lease of a Node changed");
                 self.concern_node(&published, node);
             }
             self.app.nodes.set_gone(gone);
@@ -175,7 +182,8 @@ impl Assigner {
         }
     }
 
-    /// Takes the Workloads of silent Nodes out of the endpoints, and puts those of Nodes that speak again back.
+    /// Removes the Workloads of silent Nodes from the endpoints and restores them when the Node reports
+    /// again.
     async fn lose_nodes(&self, published: &Published, now: Timestamp) {
         let lost_since = |spec: &Spec| if let Spec::Node(spec) = spec { spec.lost_since } else { None };
         let nodes = || published.snapshot.list(Kind::Node, None, None);
@@ -188,11 +196,12 @@ impl Assigner {
         let operations: Vec<_> = changed
             .map(|one| {
                 let since = (!one.is_gone).then_some(now);
-                tracing::info!(node = %one.node, is_lost = since.is_some(), "the lease of a Node ended or began");
+                tracing::info!(node = %one.node, is_lost = since.is_some(), "the endpoint lease of a \
+                                                                             Node changed");
                 Operation::Lose { node: one.node, since }
             })
             .collect();
-        // What is not written now is found again at the next tick.
+        // A failed write is repeated at the next tick.
         for batch in operations.chunks(BATCH_MAX) {
             let _ = self.write(batch.to_vec()).await;
         }
@@ -204,13 +213,14 @@ impl Assigner {
         match &outcome {
             Ok(_) | Err(WriteError::Busy | WriteError::Contended | WriteError::Unavailable) => {}
             Err(WriteError::Refused(_) | WriteError::Forbidden(_) | WriteError::TooLarge(_)) => {
-                tracing::error!(error = ?outcome, "a decision of this server was refused by its own rules");
+                tracing::error!(error = ?outcome, "a decision of this server was rejected by its own \
+                                                   validation");
             }
         }
         outcome.map(|_| ())
     }
 
-    /// Decides about what is due.
+    /// Decides all due addresses.
     async fn decide(&mut self) {
         let mut left: Vec<IpAddr> = self.due.keys().copied().collect();
         while !left.is_empty() {
@@ -218,7 +228,7 @@ impl Assigner {
             let operations = self.decide_batch(&left);
             if !operations.is_empty() {
                 if self.write(operations).await.is_err() {
-                    // They stay due; the next tick tries again.
+                    // The addresses stay due; the next tick retries.
                     return;
                 }
                 self.note_commits();
@@ -240,7 +250,7 @@ impl Assigner {
             nodes: &views,
             compiled: &compiled,
         };
-        // What this batch gives away counts at once; what is committed in the end is counted from the commits.
+        // Assignments of this batch count immediately; the final count comes from the commits.
         let mut owned = self.owned.clone();
         let mut operations = Vec::new();
         let book = app.announcements();
@@ -278,7 +288,7 @@ impl Assigner {
         operations
     }
 
-    /// Whether agents have to be heard before anything is changed: this server started a moment ago.
+    /// True if the decision must wait for reports of agents because this server started recently.
     fn must_hear_first(&self, order: &Announcement, table: &Table) -> bool {
         let age = self.app.source.now().unix_seconds().saturating_sub(self.listening_since.unix_seconds());
         if age > ANNOUNCEMENT_LEASE_SECS {
@@ -286,7 +296,8 @@ impl Assigner {
         }
         let is_unheard = |node: &Name| table.view(node).is_some_and(|view| view.report.is_none());
         if order.candidates.is_empty() {
-            // Nobody owns it; those that were there before may be the better choice.
+            // The address has no owner; nodes that were connected before the restart may be better
+            // candidates.
             return table.views().iter().any(|view| view.last_report.is_some() && view.report.is_none());
         }
         order.candidates.iter().any(|candidate| is_unheard(&candidate.node))

@@ -1,12 +1,13 @@
-//! The task that makes of what agents see which endpoints are in service.
+//! Health judge task: derives the set of endpoints in service from the probe results of the agents.
 //!
 //! ```text
 //! commits ───────┐
-//! reports ───────┼─▶ which Services? ─▶ model::health::judge, one by one ─▶ guard ─▶ Judge, in batches ─▶ writer
+//! reports ───────┼─▶ affected Services ─▶ model::health::judge, one by one ─▶ guard ─▶ Judge, in batches ─▶ writer
 //! time (1 s) ────┘
 //! ```
-//! It holds no truth: what was decided is on record, what agents see comes again. A server that starts hears nothing at
-//! first, and so leaves everything as it was decided last. Of several control servers only the one that leads judges.
+//! The task is stateless: decisions are stored as objects, and probe results are reported again. A starting
+//! server has no results and so keeps the last decisions. Among several control servers only the leader
+//! judges.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,30 +36,29 @@ use crate::{
     write::writer::WriteError,
 };
 
-/// How often time is looked at: the resolution of shares that grow, and of agents that fall silent.
+/// Interval of time-based checks: the resolution of slow-start shares and of silent agents.
 const TICK: Duration = Duration::from_secs(1);
-/// Services decided about before other tasks get their turn, and in one write.
+/// Maximum number of Services decided in one write and before the task yields.
 const BATCH_MAX: usize = 128;
-/// How often everything is looked at again, though nothing happened: a net under mistakes of the rules about what concerns
-/// what.
+/// Interval of a full re-evaluation: a safety net against errors in the rules that select affected Services.
 const SWEEP: Duration = Duration::from_secs(300);
 
-/// What the task knows.
+/// State of the health judge task.
 pub(crate) struct HealthJudge {
     app: Arc<ServerState>,
-    /// The state that the following is derived from.
+    /// Position of the published state that the following fields are derived from.
     seen: Position,
     checkers: BTreeSet<Name>,
     connected: BTreeSet<Name>,
-    /// Services with a share that grows, and when it does next.
+    /// Services with endpoints in slow start, with the time of the next step.
     growing: BTreeMap<ServiceKey, Timestamp>,
-    /// Services to look at.
+    /// Services to re-evaluate.
     due: BTreeSet<ServiceKey>,
     swept: Instant,
 }
 
 impl HealthJudge {
-    /// A task that knows nothing yet.
+    /// Creates a task without derived state.
     pub(crate) fn new(app: Arc<ServerState>) -> Self {
         Self {
             app,
@@ -71,7 +71,7 @@ impl HealthJudge {
         }
     }
 
-    /// Works until the server ends.
+    /// Runs until the server stops.
     pub(crate) async fn run(mut self) {
         let mut bell = self.app.hub.subscribe();
         let mut leadership = self.app.leadership.clone();
@@ -98,7 +98,7 @@ impl HealthJudge {
         }
     }
 
-    /// Follows what was committed.
+    /// Processes new commits.
     fn note_commits(&mut self) {
         let published = self.app.hub.load();
         let position = published.position();
@@ -115,7 +115,8 @@ impl HealthJudge {
         }
     }
 
-    /// Follows the commits since what was seen; `None` when they are no longer known.
+    /// Processes the commits since the last processed position. Returns `None` if they are no longer
+    /// available.
     fn follow(&mut self, published: &Published) -> Option<()> {
         let Position { epoch, revision } = self.seen;
         if epoch != published.epoch {
@@ -162,7 +163,7 @@ impl HealthJudge {
         self.due.remove(service);
     }
 
-    /// Notes what is out of service by the newest record of a Service, if the object is about one.
+    /// Updates the guard from the newest EndpointHealth record of a Service.
     fn note_record(&mut self, published: &Published, object: &Object) {
         let Some(_) = object.as_endpoint_health() else { return };
         let Some(service) = service_of(object.metadata.namespace.as_ref(), &object.metadata.name) else {
@@ -176,7 +177,8 @@ impl HealthJudge {
         self.due.insert(service);
     }
 
-    /// Looks at what changes by time: agents that fall silent or speak again, shares that grow, what is held.
+    /// Marks Services affected by time: agents that became silent or returned, slow-start steps, held
+    /// endpoints.
     fn note_time(&mut self) {
         let published = self.app.hub.load();
         let now = self.app.source.now();
@@ -202,13 +204,13 @@ impl HealthJudge {
         self.due.extend(self.app.health.guard().services().cloned());
     }
 
-    /// Decides about what is due.
+    /// Decides all due Services.
     async fn decide(&mut self) {
         while !self.due.is_empty() {
             let batch: Vec<_> = self.due.iter().take(BATCH_MAX).cloned().collect();
             let operations = self.decide_batch(&batch);
             if !operations.is_empty() && self.write(operations).await.is_err() {
-                // They stay due; the next tick tries again.
+                // The Services stay due; the next tick retries.
                 return;
             }
             for service in &batch {
@@ -249,14 +251,14 @@ impl HealthJudge {
             tracing::error!(
                 held = guard.held_count(),
                 checked = guard.checked(),
-                "so many endpoints became unhealthy at once that they stay in service; confirm it by \
-                 `tidegate health --confirm`, or see what is wrong with the checks"
+                "so many endpoints became unhealthy at once that they stay in service; confirm with \
+                 `tidegate health --confirm`, or find the cause of the failing checks"
             );
         }
         operations
     }
 
-    /// Counts and logs what a judgement changes.
+    /// Counts and logs the changes of a judgement.
     fn tell(
         &self,
         service: &ServiceKey,
@@ -284,14 +286,15 @@ impl HealthJudge {
         match &outcome {
             Ok(_) | Err(WriteError::Busy | WriteError::Contended | WriteError::Unavailable) => {}
             Err(WriteError::Refused(_) | WriteError::Forbidden(_) | WriteError::TooLarge(_)) => {
-                tracing::error!(error = ?outcome, "a judgement of this server was refused by its own rules");
+                tracing::error!(error = ?outcome, "a health decision of this server was rejected by its \
+                                                   own validation");
             }
         }
         outcome.map(|_| ())
     }
 }
 
-/// Leaves in a judgement what the guard lets go.
+/// Removes from a judgement the endpoints that the guard holds in service.
 fn hold_back(
     guard: &mut Guard,
     service: &ServiceKey,

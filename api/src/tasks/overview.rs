@@ -1,14 +1,14 @@
-//! The overview as the server keeps it: worked out when somebody asks or watches and something has changed, once for all.
+//! Cached overview: computed on demand and for watchers when something has changed, once for all clients.
 //!
 //! ```text
 //! commits ─────┐                      ┌─▶ GET /v1/overview, /v1/status
 //! reports ─────┼─▶ at most every 250 ms ─▶ gather ─▶ model::overview ─▶ Shown ─▶ one change line ─▶ every watcher
-//! time (1 s) ──┘                      └─▶ each watcher that is behind: the difference to what it has
+//! time (1 s) ──┘                      └─▶ each watcher that is behind: the difference to its document
 //! ```
-//! While nobody watches, it is looked at when it is some seconds old, and only if something has changed, so that a problem has
-//! the time at which it began when somebody comes because of it. A look passes all Services, though it works out only what follows from
-//! something else than before (`kept`), so nobody looks in between: what comes by every ten seconds as well, such as the series of
-//! figures, is served by the same look.
+//! Without watchers the overview is recomputed every 12 s if anything changed, so that the start times of
+//! problems are accurate for later clients. A computation visits all Services, but recomputes only those
+//! whose inputs changed (`kept`). Clients that poll every ten seconds and the time series use the same
+//! computation.
 
 mod gather;
 pub(crate) mod stream;
@@ -30,16 +30,17 @@ use model::views::overview::{
 };
 use tokio::time::{Instant, MissedTickBehavior};
 
-/// Time between two documents at least: four a second look immediate, and cost a bounded share of a processor.
+/// Minimum time between two documents: four a second appear immediate and cost a bounded share of a CPU.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How often it is looked whether time alone has changed something.
+/// Interval of checks for changes caused by time alone.
 const TICK: Duration = Duration::from_secs(1);
-/// Time between two looks while nobody watches: about a third of the time up to which what is new is known to be new. Longer
-/// than a step of the series by more than a tick, so that a step comes first.
+/// Maximum age of the document without watchers: about a third of the time within which a new problem is
+/// known to be new. Longer by more than a tick than a step of the time series, so that the series comes
+/// first.
 const PULSE: Duration = Duration::from_secs(12);
 
 impl OverviewDesk {
-    /// The document of this moment; `None` only when the server ends.
+    /// Returns the current document, or `None` if the server is stopping.
     pub(crate) async fn current(&self, app: &Arc<ServerState>) -> Option<Arc<Shown>> {
         let mut state = Arc::clone(&self.state).lock_owned().await;
         state.looked = Instant::now();
@@ -55,7 +56,7 @@ impl OverviewDesk {
         let State { known, written, .. } = &mut *state;
         writes::follow(app, &published, &mut known.writes, written).await;
         let owned = Arc::clone(app);
-        // Thousands of objects are looked at: too long for a thread that others wait for.
+        // Thousands of objects are visited: too long for an async worker thread.
         let worked = tokio::task::spawn_blocking(move || {
             let gathered = gather::gather(&owned, published, &mut state.known);
             (state, gathered)
@@ -65,7 +66,7 @@ impl OverviewDesk {
         Some(self.show(&mut state, overview, counts))
     }
 
-    /// Hands a document out, unless it says what the one before does.
+    /// Publishes a document unless it equals the previous one.
     fn show(&self, state: &mut State, overview: Overview, counts: Counts) -> Arc<Shown> {
         let known = self.newest.borrow().clone();
         let line = match &known {
@@ -82,7 +83,7 @@ impl OverviewDesk {
         shown
     }
 
-    /// What nobody watches differs.
+    /// Updates the counts without notifying watchers.
     fn recount(&self, known: &Arc<Shown>, counts: Counts) -> Arc<Shown> {
         let Shown { number, overview, counts: _, line } = &**known;
         let shown =
@@ -94,7 +95,7 @@ impl OverviewDesk {
         shown
     }
 
-    /// Whether nobody has looked for so long that it has to be done for its own sake.
+    /// True if the document is so old that it must be recomputed without a client.
     async fn is_unseen(&self) -> bool {
         self.state.lock().await.looked.elapsed() >= PULSE
     }
@@ -114,7 +115,7 @@ impl OverviewDesk {
     }
 }
 
-/// Whether nothing has changed that a document follows from.
+/// True if no input of the document has changed.
 fn is_same(before: &Mark, now: &Mark) -> bool {
     let Mark { position, news, is_leader, nodes, now: at, is_moving } = before;
     *position == now.position
@@ -124,7 +125,7 @@ fn is_same(before: &Mark, now: &Mark) -> bool {
         && (*at == now.now || !is_moving)
 }
 
-/// Works until the server ends.
+/// Runs until the server stops.
 pub(crate) async fn run(app: Arc<ServerState>) {
     let desk = &app.overview;
     let mut bell = app.hub.subscribe();

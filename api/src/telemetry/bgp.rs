@@ -1,4 +1,4 @@
-//! The BGP of the cluster as metrics. Their labels come from objects, so their number is bounded here.
+//! BGP metrics of the cluster. Labels are object names, so the number of series is bounded here.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// Peers with series of their own, in the order of their names. At most ten series each.
+/// Maximum number of BgpPeers with their own series, in order of name. Each has at most ten series.
 pub(crate) const PEERS_EXPOSED_MAX: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -29,7 +29,7 @@ struct PeerLabels {
     peer: String,
 }
 
-/// What is summed of one peer.
+/// Sums of one BgpPeer over all nodes.
 #[derive(Debug, Default)]
 struct Sums {
     states: BTreeMap<&'static str, i64>,
@@ -37,7 +37,7 @@ struct Sums {
     prefixes_received: u64,
 }
 
-/// Adds the series of this moment. Sessions of nodes whose agents are silent count as of state `Unknown`.
+/// Registers the current values. Sessions of silent nodes count with state `Unknown`.
 pub(crate) fn register(registry: &mut Registry, book: &BgpBook, is_reporting: impl Fn(&Name) -> bool) {
     let (sums, hidden) = sum(book, is_reporting);
     let sessions = Family::<StateLabels, Gauge>::default();
@@ -77,7 +77,7 @@ fn sum(book: &BgpBook, is_reporting: impl Fn(&Name) -> bool) -> (BTreeMap<&Name,
         let is_heard = is_reporting(node);
         for session in &report.sessions {
             let of_peer = sums.entry(&session.peer).or_default();
-            // An alert on a state that is gone needs its series to fall to 0, at least for the one that matters.
+            // Alerts on a lost session need the series to fall to 0, at least for `Established`.
             of_peer.states.entry("Established").or_default();
             let state = if is_heard { word(session) } else { "Unknown" };
             *of_peer.states.entry(state).or_default() += 1;

@@ -1,4 +1,4 @@
-//! Health checks of the cluster as metrics. Sums only: what a Service's endpoints are is asked at `…/health`.
+//! Health-check metrics of the cluster. Sums only; the endpoints of a Service are at `…/health`.
 
 use model::{
     cluster::snapshot::Snapshot,
@@ -11,7 +11,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// Adds the series of this moment.
+/// Registers the current values.
 pub(crate) fn register(
     registry: &mut Registry,
     snapshot: &Snapshot,
@@ -26,9 +26,13 @@ pub(crate) fn register(
     let out = records().filter(|verdict| verdict.is_out()).count();
     let growing = records().count() - out;
     for (name, help, value) in [
-        ("health_checked_endpoints", "Endpoints that are checked, each of each Service", guard.checked()),
-        ("health_out_endpoints", "Endpoints that health checks have taken out of service", out),
-        ("health_growing_endpoints", "Endpoints that came back and whose share still grows", growing),
+        (
+            "health_checked_endpoints",
+            "Endpoints with health checks, counted once per Service",
+            guard.checked(),
+        ),
+        ("health_out_endpoints", "Endpoints taken out of service by health checks", out),
+        ("health_growing_endpoints", "Recovered endpoints in slow start", growing),
         (
             "health_left_endpoints",
             "Endpoints taken out of service in the last minute",
@@ -39,7 +43,7 @@ pub(crate) fn register(
             "Unhealthy endpoints that stay in service because so many failed at once",
             guard.held_count(),
         ),
-        ("health_words", "What agents say of endpoints, one for each node and endpoint", book.words()),
+        ("health_words", "Probe results kept, one for each node and endpoint", book.words()),
     ] {
         let gauge = Gauge::<i64>::default();
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
@@ -47,5 +51,10 @@ pub(crate) fn register(
     }
     let refused = Counter::<u64>::default();
     refused.inc_by(book.refused);
-    registry.register("health_words_refused", "Times that a word was not kept, for want of room", refused);
+    registry.register(
+        "health_words_refused",
+        "Times that a probe result was dropped because the limit \
+                                               was reached",
+        refused,
+    );
 }

@@ -1,5 +1,5 @@
-//! What this server counts. Labels are closed sets (routes, methods, statuses, kinds), so cardinality is bounded; what
-//! goes through Services is in `traffic`, sessions with routers in `bgp_metrics`.
+//! Metrics of this server. Labels are closed sets (routes, methods, statuses, kinds), so cardinality is
+//! bounded. Traffic of Services is in `traffic`, BGP sessions in `bgp_metrics`.
 
 use std::{
     sync::atomic::AtomicU64,
@@ -24,29 +24,29 @@ use prometheus_client::{
 /// Labels of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct RequestLabels {
-    /// The route's pattern, never the path.
+    /// Pattern of the route, never the path.
     pub(crate) route: String,
-    /// The method, or `other`.
+    /// HTTP method, or `other`.
     pub(crate) method: &'static str,
-    /// The HTTP status.
+    /// HTTP status.
     pub(crate) status: u16,
 }
 
 /// Labels of an object count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct KindLabels {
-    /// The kind.
+    /// Kind.
     pub(crate) kind: &'static str,
 }
 
-/// Labels of a count of endpoints.
+/// Labels of an endpoint count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StateLabels {
-    /// A state that endpoints may be in, or `all`.
+    /// Endpoint state, or `all`.
     state: &'static str,
 }
 
-/// Every counter of this server.
+/// All metrics of this server.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
@@ -55,35 +55,35 @@ pub(crate) struct Metrics {
     group_writes: Histogram,
     group_commits: Histogram,
     commit_seconds: Histogram,
-    /// Groups that were not committed.
+    /// Failed group commits.
     pub(crate) commit_failures: Counter,
-    /// Decisions on a state that another control server had moved on from.
+    /// Decisions made on a state that another control server had already changed.
     pub(crate) commit_conflicts: Counter,
-    /// Commits of other control servers that were learned.
+    /// Commits of other control servers read from the store.
     pub(crate) follow_commits: Counter,
-    /// Times that others could not be followed.
+    /// Failed attempts to read commits of other control servers.
     pub(crate) follow_failures: Counter,
     follow_seconds: Histogram,
     store_seconds: Family<CallLabels, Histogram, fn() -> Histogram>,
-    /// Lines of the feed that carry a Service or a removal.
+    /// Feed lines with a Service or a removal.
     pub(crate) feed_objects: Counter,
     /// Bytes of the feed before compression.
     pub(crate) feed_bytes: Counter,
     /// Bytes of the feed as sent.
     pub(crate) feed_wire_bytes: Counter,
-    /// Feeds that began with the complete state.
+    /// Feeds that began with a full sync.
     pub(crate) feed_full_starts: Counter,
     /// Reports received.
     pub(crate) reports: Counter,
-    /// Events sent to watchers.
+    /// Watch events sent.
     pub(crate) watch_events: Counter,
-    /// Watches that fell behind the ring and were ended.
+    /// Watches ended because they fell behind the change ring.
     pub(crate) watch_overruns: Counter,
     health_verdicts: Family<VerdictLabels, Counter>,
     gauges: Gauges,
 }
 
-/// What is looked up when the metrics are read.
+/// Gauges set when the metrics are read.
 #[derive(Debug, Clone, Default)]
 struct Gauges {
     revision: Gauge<u64, AtomicU64>,
@@ -98,33 +98,33 @@ struct Gauges {
     leader: Gauge,
 }
 
-/// What the gauges show.
+/// Values of the gauges.
 #[derive(Debug, Clone)]
 pub(crate) struct Reading {
     pub(crate) revision: u64,
     pub(crate) epoch: u64,
     pub(crate) compiled: usize,
-    /// Addresses behind Services, by the state that they are in there.
+    /// Endpoint addresses of Services by state.
     pub(crate) endpoints: EndpointCounts,
     pub(crate) objects: Vec<(&'static str, usize)>,
     pub(crate) queue: usize,
     pub(crate) watchers: usize,
     pub(crate) feeds: usize,
     pub(crate) nodes_connected: usize,
-    /// Whether this server does what is to be done once.
+    /// True if this server is the leader.
     pub(crate) is_leader: bool,
 }
 
-/// A question to the store.
+/// Type of a store call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// To keep a group.
+    /// Commit of a group.
     Commit,
-    /// Where it is.
+    /// Read of the head position.
     Head,
-    /// What others wrote.
+    /// Read of changes of other servers.
     Changes,
-    /// Everything.
+    /// Read of the full state.
     Load,
 }
 
@@ -155,7 +155,7 @@ struct RouteLabels {
 }
 
 impl Metrics {
-    /// Registers everything.
+    /// Registers all metrics.
     pub(crate) fn new() -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("tidegate"),
@@ -190,11 +190,11 @@ impl Metrics {
         to.register("http_requests", "Requests by route, method and status", self.requests.clone());
         to.register(
             "http_request_seconds",
-            "Time until the head of the answer, in seconds",
+            "Time until the response headers, in seconds",
             self.request_seconds.clone(),
         );
-        to.register("write_group_requests", "Writes answered together", self.group_writes.clone());
-        to.register("write_group_commits", "Revisions committed together", self.group_commits.clone());
+        to.register("write_group_requests", "Writes processed in one group", self.group_writes.clone());
+        to.register("write_group_commits", "Revisions committed in one group", self.group_commits.clone());
         to.register(
             "write_commit_seconds",
             "Time to admit and store a group, in seconds",
@@ -202,36 +202,41 @@ impl Metrics {
         );
         to.register(
             "store_call_seconds",
-            "Time that the store took to answer the writer, in seconds",
+            "Duration of store calls of the writer, in seconds",
             self.store_seconds.clone(),
         );
         to.register(
             "follow_seconds",
-            "Time from the word that other control servers have written until it is published, in seconds",
+            "Time from the notification of a commit by another control server until it is published, in \
+             seconds",
             self.follow_seconds.clone(),
         );
         to.register(
             "health_verdicts",
-            "Endpoints that health checks took out of service, or brought back",
+            "Endpoints taken out of service or restored by health checks",
             self.health_verdicts.clone(),
         );
         for (name, help, counter) in [
-            ("write_commit_failures", "Groups that the store did not take", &self.commit_failures),
+            (
+                "write_commit_failures",
+                "Groups that could not be committed to the store",
+                &self.commit_failures,
+            ),
             (
                 "write_commit_conflicts",
-                "Groups decided on a state that another control server had moved on from",
+                "Groups decided on a state that another control server had already changed",
                 &self.commit_conflicts,
             ),
-            ("follow_commits", "Commits of other control servers that were learned", &self.follow_commits),
+            ("follow_commits", "Commits of other control servers that were read", &self.follow_commits),
             (
                 "follow_failures",
-                "Times that other control servers could not be followed",
+                "Failed attempts to read commits of other control servers",
                 &self.follow_failures,
             ),
             ("feed_objects", "Services and removals sent to agents", &self.feed_objects),
             ("feed_bytes", "Bytes of the feed before compression", &self.feed_bytes),
             ("feed_wire_bytes", "Bytes of the feed as sent", &self.feed_wire_bytes),
-            ("feed_full_starts", "Feeds that began with the complete state", &self.feed_full_starts),
+            ("feed_full_starts", "Feeds that began with a full sync", &self.feed_full_starts),
             ("reports", "Reports received from agents", &self.reports),
             ("watch_events", "Events sent to watchers", &self.watch_events),
             ("watch_overruns", "Watches ended because they fell too far behind", &self.watch_overruns),
@@ -244,16 +249,16 @@ impl Metrics {
         let to = &mut self.registry;
         let gauges = &self.gauges;
         to.register("revision", "Revision of the published state", gauges.revision.clone());
-        to.register("epoch", "Life of the store", gauges.epoch.clone());
+        to.register("epoch", "Epoch of the store", gauges.epoch.clone());
         to.register("objects", "Objects by kind", gauges.objects.clone());
         to.register("endpoints", "Endpoints of Services by state", gauges.endpoints.clone());
         for (name, help, gauge) in [
             ("compiled_services", "Services with a compiled form", &gauges.compiled),
-            ("write_queue", "Writes that wait", &gauges.queue),
+            ("write_queue", "Writes in the queue", &gauges.queue),
             ("watchers", "Open watches", &gauges.watchers),
             ("feeds", "Open feeds to agents", &gauges.feeds),
             ("nodes_connected", "Nodes whose agent reports", &gauges.nodes_connected),
-            ("leader", "Whether this control server does what is to be done once", &gauges.leader),
+            ("leader", "1 if this control server is the leader", &gauges.leader),
         ] {
             to.register(name, help, gauge.clone());
         }
@@ -267,12 +272,12 @@ impl Metrics {
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// Counts an endpoint that is `out` of service, or `back`.
+    /// Counts an endpoint that went `out` of service or came `back`.
     pub(crate) fn verdict(&self, verdict: &'static str) {
         self.health_verdicts.get_or_create(&VerdictLabels { verdict }).inc();
     }
 
-    /// Waits for the store, and notes how long that took.
+    /// Awaits a store call and records its duration.
     pub(crate) async fn time<T>(&self, call: Call, answer: impl Future<Output = T>) -> T {
         let started = Instant::now();
         let answer = answer.await;
@@ -281,7 +286,7 @@ impl Metrics {
         answer
     }
 
-    /// Notes how long it took to learn what others have written.
+    /// Records the time it took to read commits of other servers.
     pub(crate) fn followed(&self, took: Duration) {
         self.follow_seconds.observe(took.as_secs_f64());
     }
@@ -293,7 +298,7 @@ impl Metrics {
         self.commit_seconds.observe(took.as_secs_f64());
     }
 
-    /// Everything as Prometheus text, with what only this moment knows.
+    /// Renders all metrics as Prometheus text, including the registry computed for this request.
     pub(crate) fn render(&self, reading: Reading, moment: &Registry) -> String {
         let Reading {
             revision,
@@ -320,7 +325,7 @@ impl Metrics {
         ] {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         }
-        // What health checks say has metrics of its own.
+        // Health states have metrics of their own.
         let EndpointCounts { total, ready, draining, maintenance, unhealthy: _, unknown: _ } = endpoints;
         for (state, count) in
             [("all", total), ("ready", ready), ("draining", draining), ("maintenance", maintenance)]
@@ -336,7 +341,7 @@ impl Metrics {
             .and_then(|()| encode_registry(&mut text, moment))
             .and_then(|()| encode_eof(&mut text));
         if let Err(error) = encoded {
-            tracing::error!(%error, "the metrics cannot be written");
+            tracing::error!(%error, "the metrics cannot be encoded");
         }
         text
     }

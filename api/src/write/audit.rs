@@ -1,11 +1,11 @@
-//! What was asked for, by whom, and what became of it: accepted, refused and failed alike.
+//! Audit log: every mutating request with its author and result, whether accepted, rejected or failed.
 //!
 //! ```text
 //! writer ── a write that changes something ──▶ in the transaction of its commit ──▶ store
-//! around each request ── everything else ──▶ waiting, bounded ── once a second, a bounded number ──▶ store
+//! middleware ── every other request ──▶ bounded queue ── once a second, a bounded number ──▶ store
 //! ```
-//! What changed nothing waits, and is kept apart from what did: however many requests are refused, they neither push out
-//! the others nor hold up a write. A crash may lose what waits.
+//! Entries of requests that changed nothing are queued and stored separately, so that a flood of rejected
+//! requests neither evicts the other entries nor delays a write. A crash may lose queued entries.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -27,69 +27,69 @@ use crate::{
     write::caller::{Caller, Deed},
 };
 
-/// Entries that wait for the store; of a flood of refusals the rest is counted only. Some megabytes.
+/// Maximum number of queued entries, a few megabytes. Further entries of a flood are only counted.
 const WAITING_MAX: usize = 1000;
-/// Entries that go to the store at a time, once a second: a few milliseconds of the one who writes.
+/// Maximum number of entries flushed at a time, once a second. Occupies the writer for a few milliseconds.
 const FLUSHED_MAX: usize = 200;
-/// What paths begin with that change nothing of what anybody asked for: agents' reports and answers.
+/// Prefix of routes that do not change user intent: reports and replies of agents.
 const PASSED_OVER: &str = "/v1/nodes/{node}/";
 /// Path of confirmations, which change the state in force on a node.
 pub(crate) const CONFIRM_PATH: &str = "/v1/nodes/{node}/confirm";
-/// What among these does change a machine.
+/// The one route below that prefix that changes a machine.
 const FIXES: &str = "/v1/nodes/{node}/fixes";
-/// A question with a body; to apply a plan is another path.
+/// Read-only request with a body. Applying a plan is another route.
 const QUESTION: &str = "/v1/plan";
-/// Bytes of a path that an entry keeps; longer ones are of requests that no route serves.
+/// Maximum length of the path in an entry, in bytes. No route has longer paths.
 const PATH_BYTES_MAX: usize = 2048;
 
-/// One request that would change something.
+/// One mutating request in the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AuditEntry {
-    /// Rises with every request.
+    /// Sequence number of the entry. Rises with every recorded request.
     number: u64,
-    /// When it was answered.
+    /// Time of the response (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     at: Timestamp,
-    /// Who asked, and why.
+    /// Author and reason of the request.
     #[serde(flatten)]
     origin: Origin,
-    /// The HTTP method.
+    /// HTTP method, for example `PUT`.
     method: String,
-    /// The path.
+    /// Path of the request, without the query string. At most 2048 bytes.
     path: String,
-    /// What it was about, as kind and name; the first hundred at most.
+    /// Objects of the request as kind and name, for example `Service default/web`. The first 100 at most.
     objects: Vec<String>,
-    /// How many objects it was about.
+    /// Total number of objects of the request, including objects missing in `objects`.
     objects_total: usize,
-    /// What became of it.
+    /// Result of the request.
     decision: Decision,
-    /// The HTTP status.
+    /// HTTP status code of the response.
     status: u16,
-    /// The machine word of the problem, when it was not accepted.
+    /// Problem code of the response. Absent if the request was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Code>)]
     code: Option<String>,
-    /// The revision of the state that holds it, when it was accepted.
+    /// Revision created by the request. Absent if no revision was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     revision: Option<Revision>,
-    /// Whether it was only tried.
+    /// True if the request was a dry run and changed nothing.
     dry_run: bool,
 }
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Decision {
-    /// It was done, or was so already.
+    /// The request succeeded, or the requested state already existed.
     Accepted,
-    /// It was not done.
+    /// The request was rejected and changed nothing.
     Refused,
-    /// The server failed; whether it was done may be unknown.
+    /// The server failed. The change may or may not have been made.
     Failed,
 }
 
-/// The audit log: numbers, and the entries that wait for the store.
+/// The audit log: the sequence counter and the queue of entries to be stored.
 #[derive(Debug, Default)]
 pub(crate) struct AuditLog(Mutex<Log>);
 
@@ -97,34 +97,34 @@ pub(crate) struct AuditLog(Mutex<Log>);
 struct Log {
     waiting: VecDeque<Waiting>,
     next: u64,
-    /// Entries that found no room.
+    /// Number of entries dropped because the queue was full.
     left_out: u64,
 }
 
 #[derive(Debug, Clone)]
 struct Waiting {
     entry: AuditEntry,
-    /// Whether it changed nothing.
+    /// True if the request changed nothing.
     is_passing: bool,
 }
 
-/// How a request was answered.
+/// Response to a recorded request.
 #[derive(Debug)]
 pub(crate) struct Answered {
-    /// When.
+    /// Time of the response.
     pub(crate) at: Timestamp,
-    /// The HTTP method.
+    /// HTTP method, for example `PUT`.
     pub(crate) method: Method,
-    /// The path.
+    /// Path of the request, without the query string. At most 2048 bytes.
     pub(crate) path: String,
-    /// The status of the answer.
+    /// HTTP status of the response.
     pub(crate) status: StatusCode,
-    /// The machine word of the problem, if it is one.
+    /// Problem code, if the response is a problem.
     pub(crate) code: Option<Code>,
 }
 
 impl AuditLog {
-    /// Goes on where a store ends.
+    /// Continues the numbering of the entries in `store`.
     pub(crate) async fn of(store: &dyn Store) -> Result<Self, StoreError> {
         let newest = store.audit(None, 1).await?.pop();
         let next = newest.map_or(0, |record| record.number + 1);
@@ -132,11 +132,11 @@ impl AuditLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, Log> {
-        // An entry is in or not; a panicking holder leaves nothing half done.
+        // Entries are added atomically; a panicking holder leaves no partial entry.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The entry of a write that is about to be committed.
+    /// Creates the entry of a write that is about to be committed.
     pub(crate) fn accepted(&self, caller: &Caller, at: Timestamp, revision: Revision) -> AuditRecord {
         let (method, path) = caller.request();
         let deed = Deed { revision: Some(revision), ..caller.deed() };
@@ -148,9 +148,11 @@ impl AuditLog {
         record(&Waiting { entry: entry(number, caller.origin(), deed, answered), is_passing: false })
     }
 
-    /// Remembers a request, unless it is of a route that changes nothing, or is in the store with what it wrote.
+    /// Queues an entry for a request. Skips read-only routes and writes whose entry was committed with the
+    /// write.
     pub(crate) fn add(&self, route: &str, caller: &Caller, answered: Answered) {
-        // That an agent, or who pretends to be one, reaches for what is not its own is told all the same.
+        // A forbidden request to an agent route is recorded: it comes from an agent, or an impostor, that
+        // uses a foreign resource.
         let is_passed_over = route.starts_with(PASSED_OVER)
             && route != CONFIRM_PATH
             && route != FIXES
@@ -172,7 +174,7 @@ impl AuditLog {
         }
     }
 
-    /// Brings what waits to the store; at most so much that no write waits long.
+    /// Writes queued entries to the store, at most [`FLUSHED_MAX`], so that writes are not delayed.
     pub(crate) async fn flush(&self, store: &dyn Store) {
         let (entries, left_out): (Vec<_>, u64) = {
             let mut log = self.lock();
@@ -180,25 +182,30 @@ impl AuditLog {
             (entries, std::mem::take(&mut log.left_out))
         };
         if left_out > 0 {
-            tracing::warn!(left_out, "more requests were refused than the audit log keeps");
+            tracing::warn!(
+                left_out,
+                "audit entries of rejected requests were dropped because the queue \
+                                      was full"
+            );
         }
         let Some(last) = entries.last().map(|waiting| waiting.entry.number) else { return };
         let records: Vec<_> = entries.iter().map(record).collect();
         match store.put_audit(&records).await {
-            // In the store before they leave here, so that a listing misses none.
+            // Remove entries only after they are stored, so that a listing misses none.
             Ok(()) => self.lock().waiting.retain(|waiting| waiting.entry.number > last),
-            Err(error) => tracing::warn!(error = %Chain(&error), "the audit log cannot be kept; it waits"),
+            Err(error) => tracing::warn!(error = %Chain(&error), "cannot store audit entries; they stay \
+                                                                  queued"),
         }
     }
 
-    /// Brings all that waits to the store, at the end.
+    /// Writes all queued entries to the store at shutdown.
     pub(crate) async fn flush_all(&self, store: &dyn Store) {
         for _ in 0..(WAITING_MAX * 2).div_ceil(FLUSHED_MAX) {
             self.flush(store).await;
         }
     }
 
-    /// Lists entries, the newest first, after one if one is given.
+    /// Lists entries, newest first, starting below the number `after` if given.
     pub(crate) async fn list(
         &self,
         store: &dyn Store,
@@ -209,9 +216,9 @@ impl AuditLog {
         let entries = |log: &Log| -> Vec<AuditEntry> {
             log.waiting.iter().map(|waiting| &waiting.entry).filter(is_meant).cloned().collect()
         };
-        // Before the store is asked: what leaves here meanwhile is there.
+        // Read the queue before the store: entries flushed in between are found in the store.
         let waiting = entries(&self.lock());
-        // One more tells whether there is more.
+        // One extra entry shows if there is a next page.
         let stored = store.audit(after, limit + 1).await?;
         let mut all = stored.iter().map(decode).collect::<Result<BTreeMap<_, _>, _>>()?;
         all.extend(waiting.into_iter().map(|entry| (entry.number, entry)));
@@ -255,7 +262,8 @@ fn entry(number: u64, origin: Origin, deed: Deed, answered: Answered) -> AuditEn
     }
 }
 
-/// The stored form; names that do not fit are only counted.
+/// Encodes an entry for the store. Drops object names until the entry fits the size limit; `objects_total`
+/// stays correct.
 fn record(Waiting { entry, is_passing }: &Waiting) -> AuditRecord {
     let mut entry = entry.clone();
     let body = loop {

@@ -1,8 +1,8 @@
-//! Who asks for a write: what the request says of its author and its reason, and the address it came from.
+//! Author and reason of a request: claimed headers, authenticated identity and peer address.
 //!
-//! Where nobody is asked to prove who they are, the author is a claim, and shown as one; else it is what was proven, with
-//! the claim besides. It is read once, around the request, and known to everything that runs for it: each mutation needs
-//! it, and none has a say in it.
+//! Without authentication the author is a claim and displayed as one. With authentication the author is the
+//! proven identity, and the claim is recorded in addition. The caller is read once in the middleware and is
+//! available as a task-local to all code that runs for the request.
 
 use std::{
     net::IpAddr,
@@ -21,24 +21,24 @@ use model::{
 
 use crate::{base::error::Problem, security::Access};
 
-/// Who the client says it is.
+/// Header with the author that the client claims.
 pub(crate) const X_AUTHOR: HeaderName = HeaderName::from_static("x-tidegate-author");
-/// Why the client asks.
+/// Header with the reason of the change.
 pub(crate) const X_MESSAGE: HeaderName = HeaderName::from_static("x-change-message");
-/// The author of who says nothing.
+/// Author of a request without author.
 const UNKNOWN: &str = "unknown";
-/// Objects of one request that its audit entry names; further ones are counted.
+/// Maximum number of objects listed in an audit entry. Further ones are only counted.
 pub(crate) const OBJECTS_NAMED_MAX: usize = 100;
 
 tokio::task_local! {
     static CALLER: Arc<Caller>;
 }
 
-/// The address at the other end of the connection.
+/// Remote address of the connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
-/// Who asks, and what became of it so far.
+/// Caller of a request, and the audit data collected so far.
 #[derive(Debug)]
 pub(crate) struct Caller {
     origin: Origin,
@@ -49,27 +49,27 @@ pub(crate) struct Caller {
     deed: Mutex<Deed>,
 }
 
-/// What a request was about.
+/// Audit data of a request: its objects and result.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Deed {
-    /// The first objects that it named, as kind and name.
+    /// First objects of the request as kind and name.
     pub(crate) objects: Vec<String>,
-    /// How many it named.
+    /// Total number of objects of the request.
     pub(crate) objects_total: usize,
-    /// The revision that holds it, when it was accepted.
+    /// Revision that holds the change, if accepted.
     pub(crate) revision: Option<Revision>,
-    /// Whether it was only tried.
+    /// True for a dry run.
     pub(crate) is_dry_run: bool,
-    /// Whether it asks for one object that is not there yet.
+    /// True if the request creates one object.
     pub(crate) is_creation: bool,
-    /// Whether it did something that is no write.
+    /// True if the request changed something without a write to the store.
     pub(crate) is_done: bool,
-    /// Why, as the body says; in place of nothing.
+    /// Reason from the body; used if the header is absent.
     pub(crate) message: Option<String>,
 }
 
 impl Caller {
-    /// Reads who asks.
+    /// Reads the caller from the request.
     pub(crate) fn read(
         (method, path): (&Method, &str),
         headers: &HeaderMap,
@@ -92,65 +92,66 @@ impl Caller {
         Ok(Arc::new(Self { origin, access, method, path, is_audited, deed: Mutex::default() }))
     }
 
-    /// What was requested: method and path.
+    /// Returns the method and path of the request.
     pub(crate) fn request(&self) -> (Method, String) {
         (self.method.clone(), self.path.clone())
     }
 
-    /// Notes that the audit log has it, with what it wrote.
+    /// Records that the audit entry was committed with the write.
     pub(crate) fn note_audited(&self) {
         self.is_audited.store(true, Ordering::Release);
     }
 
-    /// Whether the audit log has it, with what it wrote.
+    /// True if the audit entry was committed with the write.
     pub(crate) fn is_audited(&self) -> bool {
         self.is_audited.load(Ordering::Acquire)
     }
 
-    /// What stands in the way of what a write does besides what it names.
+    /// Returns the permission violations of side effects of a write on objects that the request does not
+    /// name.
     pub(crate) fn refused(&self, outcomes: &[Outcome]) -> Vec<Violation> {
         self.access.prunes_refused(outcomes)
     }
 
-    /// Runs what is done for a request.
+    /// Runs the future with this caller as the task-local.
     pub(crate) async fn scope<T>(self: Arc<Self>, serve: impl Future<Output = T>) -> T {
         CALLER.scope(self, serve).await
     }
 
-    /// Who, and why.
+    /// Returns the author and reason.
     pub(crate) fn origin(&self) -> Origin {
         let message = self.origin.message.clone().or_else(|| self.lock().message.clone());
         Origin { message, ..self.origin.clone() }
     }
 
-    /// Notes what is accepted, before anybody else knows it.
+    /// Records an accepted write before it is published.
     pub(crate) fn accept(&self, revision: Revision, outcomes: &[Outcome]) {
         self.lock().accepted(revision, outcomes);
     }
 
-    /// What the request was about.
+    /// Returns the audit data.
     pub(crate) fn deed(&self) -> Deed {
         self.lock().clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Deed> {
-        // Each change is one assignment after another; a panicking holder leaves words for the audit log, no more.
+        // Changes are single assignments; a panicking holder leaves at worst incomplete audit text.
         self.deed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Who asks for what is running.
+/// Returns the origin of the running request.
 pub(crate) fn origin() -> Origin {
     let unknown = || Origin { maker: Maker::Client, author: UNKNOWN.to_owned(), ..Origin::server() };
     CALLER.try_with(|caller| caller.origin()).unwrap_or_else(|_| unknown())
 }
 
-/// Who asks for what is running, if somebody does.
+/// Returns the caller of the running request, or `None` outside a request.
 pub(crate) fn current() -> Option<Arc<Caller>> {
     CALLER.try_with(Arc::clone).ok()
 }
 
-/// Notes what is asked for.
+/// Records the objects of a write request.
 pub(crate) fn note_request(request: &Request, is_dry_run: bool) {
     let named = |operation: &Operation| match operation {
         Operation::Create(object)
@@ -171,7 +172,7 @@ pub(crate) fn note_request(request: &Request, is_dry_run: bool) {
     });
 }
 
-/// Notes the one thing that a request is about that is no write, and still changes something.
+/// Records the object of a request that changes something without a write to the store.
 pub(crate) fn note_object(name: String) {
     note(|deed| {
         deed.is_done = true;
@@ -180,18 +181,18 @@ pub(crate) fn note_object(name: String) {
     });
 }
 
-/// Says why, for a request whose headers do not.
+/// Records the reason from the body, for requests without the header.
 pub(crate) fn note_message(message: String) {
     note(|deed| deed.message = Some(message));
 }
 
-/// Notes what was accepted, with what was pruned besides.
+/// Records an accepted write including pruned objects.
 pub(crate) fn note_accepted(revision: Revision, outcomes: &[Outcome]) {
     note(|deed| deed.accepted(revision, outcomes));
 }
 
 impl Deed {
-    /// Notes what was accepted, with what was pruned besides.
+    /// Records an accepted write including pruned objects.
     fn accepted(&mut self, revision: Revision, outcomes: &[Outcome]) {
         self.revision = Some(revision);
         if outcomes.len() > self.objects_total {
@@ -203,11 +204,11 @@ impl Deed {
 }
 
 fn note(change: impl FnOnce(&mut Deed)) {
-    // Outside of a request there is no audit entry to come.
+    // Outside a request there is no audit entry.
     let _ = CALLER.try_with(|caller| change(&mut caller.lock()));
 }
 
-/// Whether a request may change something.
+/// True if a request with this method may change something.
 pub(crate) fn may_change(method: &Method) -> bool {
     !method.is_safe()
 }

@@ -23,7 +23,7 @@ const UNAVAILABLE_RETRY_SECS: u32 = 5;
 fn forbidden(violations: Vec<Violation>) -> Problem {
     match access::current().refuse_all(violations) {
         Err(problem) => problem,
-        Ok(()) => Problem::new(Code::Forbidden, "this is not allowed"),
+        Ok(()) => Problem::new(Code::Forbidden, "this request is not allowed"),
     }
 }
 
@@ -32,20 +32,20 @@ pub(crate) fn problem(error: WriteError) -> Problem {
     match error {
         WriteError::Contended => Problem::new(
             Code::Unavailable,
-            "other control servers were faster, time after time; nothing was changed",
+            "other control servers committed first in every attempt; nothing was changed",
         )
         .retry_after(BUSY_RETRY_SECS),
         WriteError::Refused(refusal) => refused(refusal),
         WriteError::Forbidden(violations) => forbidden(violations),
         WriteError::Busy => {
-            Problem::new(Code::TooManyRequests, "too many writes wait").retry_after(BUSY_RETRY_SECS)
+            Problem::new(Code::TooManyRequests, "too many writes are queued").retry_after(BUSY_RETRY_SECS)
         }
         WriteError::TooLarge(detail) => Problem::new(Code::PayloadTooLarge, detail),
         WriteError::Unavailable => Problem::new(
             Code::Unavailable,
             "the store did not confirm the write; whether it happened is unknown",
         )
-        .hint("read the object before trying again; /readyz says what the store lacks")
+        .hint("read the object before you repeat the write; /readyz reports the state of the store")
         .retry_after(UNAVAILABLE_RETRY_SECS),
     }
 }
@@ -67,7 +67,7 @@ pub(crate) fn refused(refusal: Refusal) -> Problem {
                 object.metadata.revision()
             );
             Problem::new(Code::Conflict, detail)
-                .hint("read it again and repeat the change on what it is, or leave both fields out")
+                .hint("read it again and repeat the change on the new state, or omit both fields")
                 .current(etag::current(&object))
         }
         Refusal::Invalid(violations) => Problem::invalid(violations),
@@ -77,9 +77,9 @@ pub(crate) fn refused(refusal: Refusal) -> Problem {
             let is_named =
                 |key: &&ObjectKey| access.may_object(Verb::Delete, key.kind, key.namespace.as_ref());
             let detail =
-                format!("the apply set would lose {} objects, and may lose {limit}", would_prune.len());
+                format!("the apply set would lose {} objects; the limit is {limit}", would_prune.len());
             Problem::new(Code::PruneLimit, detail)
-                .hint("look at `wouldPrune`; if that is what you want, send `pruneLimit`")
+                .hint("check `wouldPrune`; to remove these objects, send `pruneLimit`")
                 .would_prune(would_prune.iter().filter(is_named).map(ToString::to_string).collect())
         }
         Refusal::GuardHeld(held) => guard_held(held),
@@ -96,7 +96,7 @@ fn guard_held(held: Held) -> Problem {
     // What goes with members of a set may be another's.
     let is_named = access::current().may_object(Verb::List, Kind::Service, None);
     Problem::new(Code::GuardHeld, detail)
-        .hint("look at `wouldRemove`; if that is what you want, repeat it with `?confirm=true`")
+        .hint("check `wouldRemove`; to remove these objects, repeat the request with `?confirm=true`")
         .would_remove(if is_named { held.named } else { Vec::new() })
 }
 
@@ -108,6 +108,7 @@ pub(crate) fn held_in_words(held: &Held) -> String {
         Guarded::Endpoints => ("endpoint addresses", "--guard-endpoints-percent"),
     };
     format!(
-        "it would remove {removed} of {total} {what} at once, and may remove {limit_percent} % ({flag} of the server)"
+        "it would remove {removed} of {total} {what} at once; the limit is {limit_percent} % ({flag} of \
+         the server)"
     )
 }

@@ -113,7 +113,7 @@ pub(crate) struct Context {
     pub(crate) convergence: Arc<Convergence>,
     /// Numbers the entries of the audit log.
     pub(crate) audit: Arc<AuditLog>,
-    /// Whether the store did not take the last group that it was given.
+    /// True if the last group commit failed.
     pub(crate) has_failed: Arc<AtomicBool>,
 }
 

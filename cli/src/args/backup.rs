@@ -7,10 +7,11 @@ use clap::Args;
 /// Arguments of `backup`.
 #[derive(Debug, Args)]
 pub struct Backup {
-    /// The file, which must not be there yet; only its owner can read it, because it holds every secret of the cluster
+    /// Backup file to create; it must not exist. Only its owner can read it, because it contains all secrets
+    /// of the cluster
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Include the history of writes, so that they can be undone after a restore too
+    /// Include the history of writes, so that changes can still be undone after a restore
     #[arg(long)]
     pub history: bool,
 }
@@ -18,7 +19,7 @@ pub struct Backup {
 /// Arguments of `store`.
 #[derive(Debug, Args)]
 pub struct Store {
-    /// What `tidegate-api store` takes: backup, verify, restore or migrate, and their flags
+    /// Arguments of `tidegate-api store`: backup, verify, restore or migrate, and their flags
     #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub arguments: Vec<OsString>,
 }

@@ -1,4 +1,4 @@
-//! The arguments of `bgp` and what follows it.
+//! Arguments of `bgp`.
 
 use std::net::IpAddr;
 
@@ -8,21 +8,21 @@ use model::primitives::name::Name;
 
 use super::{help, parse_address};
 
-/// Events shown when the command line does not say.
+/// Default number of events.
 const EVENTS_DEFAULT: u32 = 50;
-/// Events of one answer.
+/// Maximum number of events in one response.
 const EVENTS_MAX: u32 = 5000;
 
-/// What to show of BGP.
+/// Subcommands of `bgp`.
 #[derive(Debug, Subcommand)]
 pub enum Bgp {
-    /// The sessions of nodes with routers: where they stand, and why
+    /// List BGP sessions of nodes with their state and reason
     #[command(after_help = help::BGP_PEERS_HELP)]
     Peers(BgpPeers),
-    /// What became of every prefix: which router was told, since when, with which attributes; or why not
+    /// List prefixes with their advertisement state per router, attributes and reason
     #[command(after_help = help::BGP_ROUTES_HELP)]
     Routes(BgpRoutes),
-    /// What happened to sessions, the newest last
+    /// List session events, newest last
     #[command(after_help = help::BGP_EVENTS_HELP)]
     Events(BgpEvents),
 }
@@ -30,16 +30,16 @@ pub enum Bgp {
 /// Arguments of `bgp peers`.
 #[derive(Debug, Args)]
 pub struct BgpPeers {
-    /// Only of this node
+    /// Sessions of this node only
     #[arg(long, value_name = "NODE", value_parser = Name::parse)]
     pub node: Option<Name>,
-    /// Only with this BgpPeer
+    /// Sessions with this BgpPeer only
     #[arg(long, value_name = "PEER", value_parser = Name::parse)]
     pub peer: Option<Name>,
-    /// Only in this state
+    /// Sessions in this state only
     #[arg(long, value_name = "STATE", value_enum, ignore_case = true)]
     pub state: Option<SessionState>,
-    /// The form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: BgpOutput,
 }
@@ -47,19 +47,19 @@ pub struct BgpPeers {
 /// Arguments of `bgp routes`.
 #[derive(Debug, Args)]
 pub struct BgpRoutes {
-    /// Only of this node
+    /// Sessions of this node only
     #[arg(long, value_name = "NODE", value_parser = Name::parse)]
     pub node: Option<Name>,
-    /// Only what this BgpPeer was told
+    /// Routes advertised to this BgpPeer only
     #[arg(long, value_name = "PEER", value_parser = Name::parse)]
     pub peer: Option<Name>,
-    /// Only this prefix and those inside it, as 192.0.2.0/24; an address is the prefix of it alone
+    /// Routes within this prefix, such as 192.0.2.0/24; a plain address selects its host route
     #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
     pub prefix: Option<IpNet>,
-    /// Only what is announced for this load balancer address, also within an aggregate
+    /// Routes that cover this load balancer address, including aggregates
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub address: Option<IpAddr>,
-    /// The form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: BgpOutput,
 }
@@ -67,64 +67,64 @@ pub struct BgpRoutes {
 /// Arguments of `bgp events`.
 #[derive(Debug, Args)]
 pub struct BgpEvents {
-    /// Only of this node
+    /// Sessions of this node only
     #[arg(long, value_name = "NODE", value_parser = Name::parse)]
     pub node: Option<Name>,
-    /// Only with this BgpPeer
+    /// Sessions with this BgpPeer only
     #[arg(long, value_name = "PEER", value_parser = Name::parse)]
     pub peer: Option<Name>,
-    /// At most this many, the newest
+    /// Maximum number of events; the newest are shown
     #[arg(
         long, value_name = "N", default_value_t = EVENTS_DEFAULT,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(EVENTS_MAX))
     )]
     pub last: u32,
-    /// The form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: EventsOutput,
 }
 
-/// Forms of the output of `bgp peers` and `bgp routes`.
+/// Output formats of `bgp peers` and `bgp routes`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum BgpOutput {
-    /// Columns
+    /// Table
     #[default]
     Table,
-    /// More columns
+    /// Table with additional columns
     Wide,
-    /// What the server answered, as JSON
+    /// Server response as JSON
     Json,
-    /// What the server answered, as YAML
+    /// Server response as YAML
     Yaml,
 }
 
-/// Forms of the output of `bgp events`.
+/// Output formats of `bgp events`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum EventsOutput {
-    /// A row per event
+    /// One row per event
     #[default]
     Table,
-    /// What the server answered, as JSON
+    /// Server response as JSON
     Json,
-    /// What the server answered, as YAML
+    /// Server response as YAML
     Yaml,
 }
 
-/// States of a session (RFC 4271 §8.2.2), as the server calls them.
+/// Session states (RFC 4271 §8.2.2) in the API's spelling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub enum SessionState {
-    /// Nothing is tried
+    /// Not trying to connect
     Idle,
-    /// A connection is being made
+    /// Opening a TCP connection
     Connect,
-    /// A connection is waited for
+    /// Waiting for an incoming TCP connection
     Active,
-    /// OPEN was sent
+    /// OPEN sent, waiting for the peer's OPEN
     OpenSent,
-    /// OPEN was received and accepted
+    /// OPEN received and accepted, waiting for KEEPALIVE
     OpenConfirm,
-    /// Routes are exchanged
+    /// Exchanging routes
     Established,
 }
 

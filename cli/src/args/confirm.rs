@@ -6,10 +6,10 @@ use model::primitives::name::Name;
 /// Arguments of `confirm`.
 #[derive(Debug, Args)]
 pub struct Confirm {
-    /// The Node, as NAME or node/NAME
+    /// Node, as NAME or node/NAME
     #[arg(value_name = "NODE", value_parser = parse_node)]
     pub node: Name,
-    /// Take what the node holds back, of this epoch; without it, say what it holds back
+    /// Accept the rejected state of this epoch; without this flag the rejected state is only shown
     #[arg(long, value_name = "EPOCH")]
     pub epoch: Option<u64>,
 }

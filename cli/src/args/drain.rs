@@ -7,32 +7,32 @@ use model::primitives::name::Namespace;
 
 use super::parse_timeout;
 
-/// Longest time that `--deadline` and `--wait-timeout` take, in seconds: thirty days.
+/// Maximum `--deadline` and `--wait-timeout` in seconds (30 days).
 const SECONDS_MAX: u64 = 30 * 86_400;
 
-/// What is taken out of service, or given back.
+/// Object that is taken out of service or put back.
 #[derive(Debug, Args)]
 pub struct Subject {
-    /// What it is
+    /// Type of the object
     #[arg(value_enum)]
     pub what: What,
-    /// Which one: an address for endpoint, else a name
+    /// Name of the object; for an endpoint, its address
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// Where it is; Nodes are in none
+    /// Namespace of the object; ignored for Nodes
     #[arg(short, long, default_value = "default", value_parser = Namespace::parse)]
     pub namespace: Namespace,
-    /// Say what would happen, change nothing
+    /// Preview the result without changing anything
     #[arg(long)]
     pub dry_run: bool,
 }
 
-/// What can be taken out of service.
+/// Types of objects that can be taken out of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum What {
-    /// The endpoints with an address
+    /// All endpoints with an address
     Endpoint,
-    /// A Workload
+    /// One Workload
     Workload,
     /// All endpoints on a Node, and its announcements
     Node,
@@ -40,19 +40,19 @@ pub enum What {
     Service,
 }
 
-/// Why, and how long to wait.
+/// Reason, and wait options.
 #[derive(Debug, Args)]
 pub struct Manner {
-    /// Why, for those who look at it later
+    /// Reason to record with the drain
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
-    /// Who, for the same
+    /// Name of the person or program to record with the drain
     #[arg(long, env = "USER", hide_env_values = true, value_name = "NAME")]
     pub by: Option<String>,
-    /// Wait until no connection is left, and say how many are
+    /// Wait until no connection is left, printing the number of remaining connections
     #[arg(long, conflicts_with = "dry_run")]
     pub wait: bool,
-    /// Give up waiting after this time, such as 90s, 30m or 2h, with exit code 1; nothing is undone
+    /// Stop waiting after this time, such as 90s, 30m or 2h, and exit with code 1; the drain stays in effect
     #[arg(long, value_name = "TIME", requires = "wait", value_parser = parse_long)]
     pub wait_timeout: Option<Duration>,
 }
@@ -60,13 +60,14 @@ pub struct Manner {
 /// Arguments of `drain`.
 #[derive(Debug, Args)]
 pub struct Drain {
-    /// What to drain.
+    /// Object to drain.
     #[command(flatten)]
     pub subject: Subject,
-    /// Cut connections that are left after this time, such as 90s, 30m or 2h; without it they end by themselves
+    /// Terminate remaining connections after this time, such as 90s, 30m or 2h; by default they are left to
+    /// finish
     #[arg(long, value_name = "TIME", value_parser = parse_long)]
     pub deadline: Option<Duration>,
-    /// Why, and how long to wait.
+    /// Reason, and wait options.
     #[command(flatten)]
     pub manner: Manner,
 }
@@ -74,10 +75,10 @@ pub struct Drain {
 /// Arguments of `maintenance`.
 #[derive(Debug, Args)]
 pub struct Maintenance {
-    /// What to take out.
+    /// Object to take out of service.
     #[command(flatten)]
     pub subject: Subject,
-    /// Why, and how long to wait.
+    /// Reason, and wait options.
     #[command(flatten)]
     pub manner: Manner,
 }
@@ -87,11 +88,11 @@ fn parse_long(text: &str) -> Result<Duration, String> {
         text.strip_suffix('h').map(|number| number.parse::<u64>().map(|hours| hours.checked_mul(3600)));
     let parsed = match hours {
         Some(Ok(Some(seconds @ 1..))) => Duration::from_secs(seconds),
-        Some(_) => return Err("must be a number with s, m or h, such as 30m".to_owned()),
+        Some(_) => return Err("must be a number with unit s, m or h, such as 30m".to_owned()),
         None => parse_timeout(text)?,
     };
     if parsed < Duration::from_secs(1) || parsed > Duration::from_secs(SECONDS_MAX) {
-        return Err("must be at least 1s and at most 720h".to_owned());
+        return Err("must be between 1s and 720h".to_owned());
     }
     Ok(parsed)
 }

@@ -1,4 +1,4 @@
-//! The arguments of `explain`.
+//! Arguments of `explain`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,63 +8,64 @@ use model::primitives::name::{Name, Namespace};
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
 pub struct Explain {
-    /// A Service; an address; or where a packet comes from
+    /// Service to explain, virtual address to explain, or source address of a packet to trace
     #[arg(value_name = "SERVICE|ADDRESS|SOURCE")]
     pub what: String,
-    /// Where the packet goes: ->, or ADDRESS:PORT or ADDRESS:PORT/PROTOCOL
+    /// Destination of the packet, as ADDRESS:PORT or ADDRESS:PORT/PROTOCOL (default: tcp), optionally
+    /// preceded by ->
     #[arg(value_name = "->", allow_hyphen_values = true)]
     pub second: Option<String>,
-    /// Where the packet goes, behind ->
+    /// Destination of the packet, if preceded by ->
     #[arg(value_name = "DESTINATION")]
     pub third: Option<String>,
-    /// Only on this node
+    /// Restrict the result to one node
     #[arg(long, value_name = "NODE", value_parser = Name::parse)]
     pub at: Option<Name>,
-    /// Where the Service is
+    /// Namespace of the Service
     #[arg(short, long, default_value = "default", value_parser = Namespace::parse)]
     pub namespace: Namespace,
-    /// Do not ask the nodes what their kernels hold
+    /// Use the desired state only; do not read the kernels of the nodes
     #[arg(long)]
     pub desired_only: bool,
-    /// Print the chain graph of a Service instead, in the language of Graphviz or of Mermaid
+    /// Print the chain graph of the Service in Graphviz (dot) or Mermaid format
     #[arg(long, value_name = "FORM", value_enum, num_args = 0..=1, default_missing_value = "dot", require_equals = true)]
     pub graph: Option<GraphForm>,
-    /// The form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: ExplainOutput,
 }
 
-/// Languages of drawings.
+/// Graph formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum GraphForm {
-    /// Graphviz
+    /// Graphviz DOT
     Dot,
-    /// Mermaid, as many viewers of Markdown draw it
+    /// Mermaid, as rendered by many Markdown viewers
     Mermaid,
 }
 
-/// Forms of the output of `explain`.
+/// Output formats of `explain`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum ExplainOutput {
-    /// For people
+    /// Human-readable text
     #[default]
     Text,
-    /// What the server answered, as JSON
+    /// Server response as JSON
     Json,
-    /// What the server answered, as YAML
+    /// Server response as YAML
     Yaml,
 }
 
-/// What is to be explained.
+/// Subject of an explanation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// One packet.
     Packet {
-        /// Where it comes from.
+        /// Source address.
         source: IpAddr,
-        /// Where it goes.
+        /// Destination address and port.
         destination: SocketAddr,
-        /// Its transport protocol, as the server spells it.
+        /// Transport protocol in the API's spelling.
         protocol: &'static str,
     },
     /// An address.
@@ -73,14 +74,14 @@ pub enum Subject {
     Service(Name),
 }
 
-/// What stands between source and destination.
+/// Separators accepted between source and destination.
 const ARROWS: [&str; 2] = ["->", "→"];
 
 impl Explain {
-    /// What is to be explained, by the words of the command line.
+    /// Parses the subject from the positional arguments.
     ///
     /// # Errors
-    /// What is wrong with them, in words.
+    /// Returns a usage message if the arguments are not a Service, an address or a packet.
     pub fn subject(&self) -> Result<Subject, String> {
         let words = [Some(&self.what), self.second.as_ref(), self.third.as_ref()];
         let joined: Vec<_> = words.into_iter().flatten().map(String::as_str).collect();
@@ -134,7 +135,7 @@ mod tests {
         if let Command::Explain(explain) = cli.command {
             explain.subject()
         } else {
-            Err("is no explain".to_owned())
+            Err("not an explain command".to_owned())
         }
     }
 

@@ -1,24 +1,25 @@
-//! Arguments of what looks at the past, and of what every change takes.
+//! Arguments of `history`, `rollback` and `audit`, and the options of every change.
 
 use clap::{Args, ValueEnum};
 use model::{cluster::history::MESSAGE_LENGTH_MAX, kinds::resource::ObjectKey, primitives::name::Namespace};
 
 use crate::resource::{Resource, parse_kind, parse_name};
 
-/// Rows when nothing is said: a screen.
+/// Default number of rows: about one screen.
 const LAST_DEFAULT: u32 = 20;
-/// Rows at most: a page of the server.
+/// Maximum number of rows: the server's page limit.
 const LAST_MAX: u32 = 5000;
-/// Rows of `audit` at most: more than are kept.
+/// Maximum number of rows of `audit`; higher than the number of records kept.
 const AUDIT_LAST_MAX: u32 = 20_000;
 
-/// What every change takes.
+/// Options of every change.
 #[derive(Debug, Args)]
 pub struct Because {
-    /// Why, as the history shows it
+    /// Reason for the change, recorded in the history
     #[arg(short, long, value_name = "TEXT", value_parser = parse_message)]
     pub message: Option<String>,
-    /// Do it although it removes many virtual addresses or endpoints at once; without it that is refused, naming them
+    /// Allow the change even if it removes many virtual addresses or endpoints at once. Without this flag
+    /// such a change is rejected and the error lists them
     #[arg(long)]
     pub confirm: bool,
 }
@@ -26,33 +27,33 @@ pub struct Because {
 /// Arguments of `history`.
 #[derive(Debug, Args)]
 pub struct History {
-    /// A revision, or KIND/NAME for the changes of one object
+    /// Revision to show in full, or KIND/NAME for the changes of one object
     #[arg(value_name = "REVISION")]
     pub subject: Option<Subject>,
-    /// Where the object is
+    /// Namespace of the object
     #[arg(short, long, default_value = "default", value_parser = Namespace::parse)]
     pub namespace: Namespace,
-    /// At most this many, the newest
+    /// Maximum number of rows, newest first
     #[arg(
         long, value_name = "N", default_value_t = LAST_DEFAULT,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(LAST_MAX))
     )]
     pub last: u32,
-    /// Of one change also the lines of each node's kernel listings that it added and removed, as the nodes work it out
-    /// today
+    /// For one change, also show the lines added to and removed from each node's kernel rules, as computed by
+    /// the nodes today
     #[arg(long)]
     pub rules: bool,
-    /// The form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: PastOutput,
 }
 
-/// What history is asked about.
+/// Subject of a history query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
-    /// One change.
+    /// One revision.
     Revision(u64),
-    /// The changes of one object, without its namespace.
+    /// Changes of one object; the namespace is given separately.
     Object(ObjectKey),
 }
 
@@ -74,16 +75,16 @@ impl std::str::FromStr for Subject {
 /// Arguments of `rollback`.
 #[derive(Debug, Args)]
 pub struct Rollback {
-    /// The revision to go back to
+    /// Revision to restore
     #[arg(value_name = "REVISION")]
     pub revision: u64,
-    /// Undo only the change that made this revision, and keep what came after it
+    /// Undo only the change of this revision and keep later changes
     #[arg(long)]
     pub only: bool,
-    /// Say what would happen, change nothing
+    /// Preview the result without changing anything
     #[arg(long)]
     pub dry_run: bool,
-    /// Why, and whether it may remove much.
+    /// Reason for the change, and the override for large removals.
     #[command(flatten)]
     pub because: Because,
 }
@@ -91,34 +92,34 @@ pub struct Rollback {
 /// Arguments of `audit`.
 #[derive(Debug, Args)]
 pub struct Audit {
-    /// At most this many, the newest
+    /// Maximum number of rows, newest first
     #[arg(
         long, value_name = "N", default_value_t = LAST_DEFAULT,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(AUDIT_LAST_MAX))
     )]
     pub last: u32,
-    /// The form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: PastOutput,
 }
 
-/// Forms of the output of `history` and `audit`.
+/// Output formats of `history` and `audit`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum PastOutput {
-    /// For people
+    /// Human-readable text
     #[default]
     Table,
-    /// What the server answered, as JSON
+    /// Server response as JSON
     Json,
-    /// What the server answered, as YAML
+    /// Server response as YAML
     Yaml,
 }
 
-/// Reads why a change is made.
+/// Parses and validates a change reason: one line of limited length.
 pub(super) fn parse_message(text: &str) -> Result<String, String> {
     let text = text.trim();
     if text.chars().any(char::is_control) {
-        Err("must be one line".to_owned())
+        Err("must be a single line".to_owned())
     } else if text.chars().count() > MESSAGE_LENGTH_MAX {
         Err(format!("must be at most {MESSAGE_LENGTH_MAX} characters"))
     } else {

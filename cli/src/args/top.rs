@@ -5,13 +5,13 @@ use model::primitives::name::Namespace;
 
 use super::{TrafficOutput, help};
 
-/// Of what there is a `top`.
+/// Subcommands of `top`.
 #[derive(Debug, Subcommand)]
 pub enum Top {
-    /// The Services with most traffic
+    /// Show the Services with the most traffic
     #[command(after_help = help::TOP_SERVICES_HELP)]
     Services(Services),
-    /// How long changes take until each node has them, the slowest first, and why
+    /// Show how long nodes take to apply changes, slowest first, and why
     #[command(after_help = help::TOP_NODES_HELP)]
     Nodes(Manner),
 }
@@ -19,47 +19,47 @@ pub enum Top {
 /// Arguments of `top services`.
 #[derive(Debug, Args)]
 pub struct Services {
-    /// Only Services of this namespace
+    /// Services of this namespace only
     #[arg(short, long, value_parser = Namespace::parse)]
     pub namespace: Option<Namespace>,
-    /// What the first have most of
+    /// Sort key
     #[arg(long, value_enum, default_value_t)]
     pub sort: Sort,
-    /// How many
+    /// Maximum number of Services
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub limit: u16,
-    /// How it is printed.
+    /// Output options.
     #[command(flatten)]
     pub manner: Manner,
 }
 
-/// How it is printed.
+/// Output options.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Manner {
-    /// Print it again whenever it has changed, until Ctrl-C
+    /// Print again on each change, until Ctrl-C
     #[arg(short, long)]
     pub watch: bool,
-    /// The form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub output: TrafficOutput,
 }
 
-/// What the first Services have most of.
+/// Sort keys of `top services`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Sort {
-    /// Connections in a second
+    /// New connections per second
     #[default]
     ConnectionRate,
-    /// Bytes in a second
+    /// Bytes per second
     ByteRate,
-    /// Connections since the nodes programmed the endpoints
+    /// Total connections since the nodes programmed the endpoints
     Connections,
     /// Open connections
     Active,
 }
 
 impl Sort {
-    /// As the server calls it.
+    /// Returns the API's name of the sort key.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

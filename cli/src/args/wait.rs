@@ -11,47 +11,48 @@ use crate::resource::Target;
 /// Arguments of `wait`.
 #[derive(Debug, Args)]
 pub struct Wait {
-    /// A kind, as `get` knows them, or KIND/NAME; all nodes that are connected when left out
+    /// Kind as accepted by `get`, or KIND/NAME; all connected nodes if omitted
     #[arg(value_name = "KIND")]
     pub target: Option<Target>,
-    /// Which one
+    /// Name of the object
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
-    /// Where to look
+    /// Namespace of the object
     #[arg(short, long, default_value = "default", value_parser = Namespace::parse)]
     pub namespace: Namespace,
-    /// What to wait for: verified, ready, announced, deleted, or condition=TYPE with =STATUS if it is not True
+    /// Goal: verified, ready, announced, deleted, condition=TYPE or condition=TYPE=STATUS (default status:
+    /// True)
     #[arg(long = "for", value_name = "GOAL", default_value = "verified", value_parser = Goal::parse)]
     pub goal: Goal,
-    /// How long to wait, such as 500ms, 60s or 5m
+    /// Maximum time to wait, such as 500ms, 60s or 5m
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_timeout)]
     pub at_most: Duration,
-    /// Say nothing while waiting
+    /// Do not print progress while waiting
     #[arg(short, long)]
     pub quiet: bool,
 }
 
-/// What to wait for.
+/// State to wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Goal {
-    /// Every node has it in its kernel, read back.
+    /// Verified: every node has the object in its kernel, confirmed by read-back.
     Verified,
-    /// There is no such object.
+    /// Deleted: the object does not exist.
     Deleted,
-    /// A condition has a status.
+    /// A condition has the given status.
     Condition {
-        /// Its type.
+        /// Condition type.
         condition: String,
-        /// `True`, `False` or `Unknown`.
+        /// Condition status: `True`, `False` or `Unknown`.
         status: String,
     },
 }
 
 impl Goal {
-    /// Reads what follows `--for`.
+    /// Parses the value of `--for`.
     ///
     /// # Errors
-    /// What can be written instead.
+    /// Returns the list of accepted values if `text` is not one of them.
     pub fn parse(text: &str) -> Result<Self, String> {
         let condition = |condition: &str, status: &str| Self::Condition {
             condition: condition.to_owned(),
@@ -65,7 +66,8 @@ impl Goal {
             return match status {
                 Some(status) if is_word => Ok(condition(name, status)),
                 Some(_) | None => {
-                    Err("must be condition=TYPE or condition=TYPE=STATUS, with True, False or Unknown"
+                    Err("must be condition=TYPE or condition=TYPE=STATUS, where STATUS is True, False or \
+                         Unknown"
                         .to_owned())
                 }
             };
@@ -76,7 +78,7 @@ impl Goal {
             "announced" => Ok(condition("Announced", "True")),
             "deleted" => Ok(Self::Deleted),
             other => Err(format!(
-                "`{other}` is not known; write verified, ready, announced, deleted or condition=TYPE[=STATUS]"
+                "unknown goal `{other}`; use verified, ready, announced, deleted or condition=TYPE[=STATUS]"
             )),
         }
     }

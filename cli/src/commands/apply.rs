@@ -1,4 +1,4 @@
-//! `apply`: sends manifests as they are and says what became of each object.
+//! `apply`: sends manifests unmodified and prints the outcome of each object.
 
 use std::path::Path;
 
@@ -59,7 +59,7 @@ fn show(
     Ok(ExitCode::Success)
 }
 
-/// A line for what became of each object.
+/// Prints one line per object with its outcome.
 pub(super) fn print_outcomes(answer: &Value, dry_run: bool, terminal: &mut Terminal) -> Result<(), Failure> {
     let dry_run = dry_run || flag(answer, "/dryRun", false);
     for result in items(answer, "/results") {
@@ -69,7 +69,8 @@ pub(super) fn print_outcomes(answer: &Value, dry_run: bool, terminal: &mut Termi
     Ok(())
 }
 
-/// A directory has no form in which `curl` could send it, so its files are joined the way they are sent.
+/// Returns the `curl` data argument for `path`. `curl` cannot send a directory, so its files are joined in
+/// the shell the way this command joins them.
 pub(super) fn curl_data(path: &Path) -> String {
     let name = shell_quoted(&path.display().to_string());
     if path.is_dir() {

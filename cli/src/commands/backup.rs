@@ -1,5 +1,5 @@
-//! `backup`: everything that the server keeps, in a file that is whole or not there. `store`: what the server's own
-//! program does with stores, which this one knows nothing of.
+//! `backup`: downloads the server's store into a file that is either complete or absent. `store`: runs
+//! `tidegate-api store`, because only the server program opens stores.
 
 use std::{
     ffi::OsStr,
@@ -19,11 +19,11 @@ use crate::{
     output::Terminal,
 };
 
-/// Only the owner reads a file with every secret of a cluster.
+/// File mode of a backup: readable by its owner only, because it contains all secrets of the cluster.
 const MODE: u32 = 0o600;
-/// What the last line of a backup begins with.
+/// Prefix of the last line of a backup.
 const END: &[u8] = b"{\"end\":";
-/// The program that opens stores.
+/// Name of the program that opens stores.
 const PROGRAM: &str = "tidegate-api";
 
 pub(crate) async fn run(
@@ -41,16 +41,19 @@ pub(crate) async fn run(
         Err(failure) => Err(failure),
     };
     if let Err(failure) = checked {
-        // Half a backup must not be taken for one.
+        // An incomplete backup must not be mistaken for a complete one.
         let _left = fs::remove_file(&output);
         return Err(failure);
     }
-    terminal.note("it holds every secret of the cluster in the clear: keep it where only you can read it");
+    terminal.note(
+        "the file contains all secrets of the cluster unencrypted: keep it where only you can \
+                   read it",
+    );
     terminal.print(&format!("{}\n", output.display()))?;
     Ok(ExitCode::Success)
 }
 
-/// Whether the last line is there and has the checksum of the others.
+/// Verifies that the last line is present and contains the checksum of the other lines.
 fn check(path: &Path) -> Result<(), String> {
     let mut file = BufReader::new(File::open(path).map_err(|error| error.to_string())?);
     let mut digest = Sha256::new();
@@ -70,23 +73,24 @@ fn check(path: &Path) -> Result<(), String> {
     if String::from_utf8_lossy(&line).contains(&format!("\"sha256\":\"{sum}\"")) {
         Ok(())
     } else {
-        Err("its checksum does not fit what has arrived; try again".to_owned())
+        Err("the checksum does not match the received data; try again".to_owned())
     }
 }
 
-/// Becomes `tidegate-api store …`; answers only why it could not.
+/// Replaces this process with `tidegate-api store …`. Returns only if that fails.
 pub(crate) fn store(Store { arguments }: &Store) -> Failure {
     let program = beside(std::env::current_exe().ok()).unwrap_or_else(|| PROGRAM.into());
     let error = Command::new(&program).arg("store").args(arguments).exec();
     Failure::Usage {
-        message: format!("{} cannot be run: {error}", program.display()),
+        message: format!("cannot run {}: {error}", program.display()),
         hint: Some(format!(
-            "install {PROGRAM} beside this program or on PATH: stores are opened by the server's program only"
+            "install {PROGRAM} in the directory of this program or on PATH; only the server program can \
+             open stores"
         )),
     }
 }
 
-/// The server's program in the directory of this one.
+/// Returns the path of the server program in the directory of `own`, if present.
 fn beside(own: Option<PathBuf>) -> Option<PathBuf> {
     let path = own?.with_file_name(OsStr::new(PROGRAM));
     path.is_file().then_some(path)

@@ -1,4 +1,4 @@
-//! `bgp`: sessions with routers, what they were told, and what happened.
+//! `bgp`: BGP sessions, advertised routes and session events.
 
 use clap::ValueEnum;
 use serde_json::Value;
@@ -48,7 +48,7 @@ async fn peers(client: &Client, arguments: BgpPeers, terminal: &mut Terminal) ->
     });
     let listing = listing.await?.envelope;
     let wide = output == BgpOutput::Wide;
-    let empty = if is_filtered { "no session matches; without filters all are shown" } else { NO_SESSION };
+    let empty = if is_filtered { "no session matches the filters" } else { NO_SESSION };
     let form = form(output);
     let style = terminal.style;
     print(&listing, form, || bgp::peers(&listing, wide, now(), style), empty, terminal)?;
@@ -70,7 +70,7 @@ async fn routes(client: &Client, arguments: BgpRoutes, terminal: &mut Terminal) 
     });
     let listing = listing.await?.envelope;
     let wide = output == BgpOutput::Wide;
-    let empty = if is_filtered { "no route matches; without filters all are shown" } else { NO_ROUTE };
+    let empty = if is_filtered { "no route matches the filters" } else { NO_ROUTE };
     let style = terminal.style;
     print(&listing, form(output), || bgp::routes(&listing, wide, now(), style), empty, terminal)?;
     Ok(ExitCode::Success)
@@ -89,12 +89,12 @@ async fn events(client: &Client, arguments: BgpEvents, terminal: &mut Terminal) 
         EventsOutput::Json => Some(Document::Json),
         EventsOutput::Yaml => Some(Document::Yaml),
     };
-    let empty = if is_filtered { "no event matches; without filters all are shown" } else { NO_EVENT };
+    let empty = if is_filtered { "no event matches the filters" } else { NO_EVENT };
     let style = terminal.style;
     print(&listing, form, || bgp::events(&listing, style), empty, terminal)?;
     if form.is_none() && listing.pointer("/metadata/continue").is_some() {
         let shown = items(&listing, "/items").len();
-        terminal.note(&format!("these are the last {shown}; --last N shows more"));
+        terminal.note(&format!("showing the last {shown} events; use --last N for more"));
     }
     Ok(ExitCode::Success)
 }

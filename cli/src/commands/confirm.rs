@@ -1,4 +1,4 @@
-//! `confirm`: says what a node holds back, and lets it take that.
+//! `confirm`: shows state that a node rejected pending confirmation, and confirms it.
 
 use serde_json::Value;
 
@@ -26,15 +26,15 @@ pub(crate) async fn run(
     let [vips, endpoints] =
         ["vips", "endpoints"].map(|what| number(&answer, &format!("/confirmed/{what}/lost")));
     terminal.print(&format!(
-        "node/{node} takes {offered}: {vips} virtual addresses and {endpoints} endpoints go\n"
+        "node/{node} accepts {offered}: {vips} virtual addresses and {endpoints} endpoints are removed\n"
     ))?;
     Ok(ExitCode::Success)
 }
 
-/// Ends with the exit code of `plan` for changes when something is held back.
+/// Shows the rejected state. Exits with the same code as a `plan` with changes if there is one.
 fn show(object: &Value, node: &str, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
     if object.pointer("/status/held").is_none() {
-        terminal.note(&format!("node/{node} holds nothing back"));
+        terminal.note(&format!("node/{node} has no state pending confirmation"));
         return Ok(ExitCode::Success);
     }
     let conditions = items(object, "/status/conditions");

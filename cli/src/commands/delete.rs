@@ -1,4 +1,4 @@
-//! `delete`: removes objects that are named, or that a manifest names.
+//! `delete`: removes objects given by name or by manifest.
 
 use model::kinds::resource::{Kind, ObjectKey};
 
@@ -24,14 +24,14 @@ pub(crate) async fn run(
     };
     if keys.iter().any(|key| key.kind == Kind::Address) {
         return Err(Failure::usage(
-            "records of addresses are kept by the server",
-            "delete the Service that has the address, or change what it asks for",
+            "Address objects are managed by the server",
+            "delete the Service that holds the address, or change the addresses it requests",
         ));
     }
     if keys.iter().any(|key| key.kind == Kind::EndpointHealth) {
         return Err(Failure::usage(
-            "records of health are kept by the server",
-            "repair the endpoints, or take spec.healthCheck out of the Service",
+            "EndpointHealth objects are managed by the server",
+            "repair the endpoints, or remove spec.healthCheck from the Service",
         ));
     }
     let total = keys.len();
@@ -50,7 +50,7 @@ pub(crate) async fn run(
             Err(failure) => {
                 let code = failure.exit_code();
                 failures.push(failure);
-                // Without a server every further object would wait and fail in the same way.
+                // If the server is unreachable, every further request would wait and fail in the same way.
                 if code == ExitCode::Unreachable {
                     break;
                 }
@@ -71,7 +71,7 @@ fn finish(mut failures: Vec<Failure>, total: usize, terminal: &mut Terminal) -> 
     Err(Failure::Some { failed: failures.len(), total, code })
 }
 
-/// The objects named as `KIND NAME…` or as `KIND/NAME…`.
+/// Parses the objects from `KIND NAME…` or `KIND/NAME…`.
 fn keys(arguments: &Delete) -> Result<Vec<ObjectKey>, Failure> {
     let words = &arguments.words;
     let key = |kind: Kind, name: &str| {
@@ -80,13 +80,13 @@ fn keys(arguments: &Delete) -> Result<Vec<ObjectKey>, Failure> {
     };
     let kind = |word: &str| parse_kind(word).map_err(|message| Failure::Usage { message, hint: None });
     let (first, rest) = words.split_first().ok_or_else(|| {
-        Failure::usage("nothing to delete is named", "write `delete KIND NAME…` or `delete -f FILE`")
+        Failure::usage("no object to delete was given", "write `delete KIND NAME…` or `delete -f FILE`")
     })?;
     if first.contains('/') {
         let split = |word: &String| match word.split_once('/') {
             Some((kind_word, name)) => key(kind(kind_word)?, name),
             None => {
-                Err(Failure::usage(format!("`{word}` is not KIND/NAME"), "write all of them as KIND/NAME"))
+                Err(Failure::usage(format!("`{word}` is not KIND/NAME"), "write all objects as KIND/NAME"))
             }
         };
         return words.iter().map(split).collect();
@@ -94,7 +94,7 @@ fn keys(arguments: &Delete) -> Result<Vec<ObjectKey>, Failure> {
     let kind = kind(first)?;
     if rest.is_empty() {
         let word = Resource::Object(kind).singular();
-        return Err(Failure::usage(format!("which {word}?"), format!("write `delete {word} NAME…`")));
+        return Err(Failure::usage(format!("which {word}?"), format!("the name of the {word} is missing")));
     }
     rest.iter().map(|name| key(kind, name)).collect()
 }

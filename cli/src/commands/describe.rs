@@ -1,4 +1,4 @@
-//! `describe`: everything about one object, with the endpoints that the server computed for it.
+//! `describe`: details of one object, with its computed endpoints, traffic, health and addresses.
 
 use model::kinds::resource::Kind;
 use serde_json::Value;
@@ -23,17 +23,20 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
     let [resource] = arguments.target.resources[..] else {
-        return Err(Failure::usage("one object is described at a time", "write `describe KIND NAME`"));
+        return Err(Failure::usage(
+            "only one object can be described at a time",
+            "write `describe KIND NAME`",
+        ));
     };
     let given: Vec<&String> = arguments.target.name.iter().chain(&arguments.name).collect();
     let [name] = given[..] else {
         let word = resource.singular();
-        return Err(Failure::usage(format!("which {word}?"), format!("write `describe {word} NAME`")));
+        return Err(Failure::usage(format!("which {word}?"), format!("the name of the {word} is missing")));
     };
     let name = parse_name(resource, name)?;
     let path = |resource| object_path(resource, &arguments.namespace, &name);
     let object = client.send(Request::get(path(resource))).await?;
-    // A Service that is not compiled, such as an ExternalName, has no endpoints; its description goes without.
+    // A Service that is not compiled, such as an ExternalName, has no endpoints; its description omits them.
     let (endpoints, traffic, health) = match resource {
         Resource::Object(Kind::Service) => (
             unless_missing(client, path(Resource::Endpoints)).await?,
@@ -67,14 +70,14 @@ pub(crate) async fn run(
     Ok(ExitCode::Success)
 }
 
-/// The records of the addresses of a pool (`pool`), or of a Service (`service`).
+/// Lists the Address objects of a pool (`of` = `pool`) or of a Service (`service`).
 async fn addresses(client: &Client, of: &'static str, whose: &str) -> Result<Vec<Value>, Failure> {
     let listing =
         client.list(|| Request::get(format!("/v1/{}", Kind::Address.plural())).query(of, Some(whose)));
     Ok(items(&listing.await?.envelope, "/items").to_vec())
 }
 
-/// The BGP sessions of a node; nothing from a server that does not know of BGP.
+/// Lists the BGP sessions of a node. `None` if the server does not support BGP.
 async fn sessions(client: &Client, node: &str) -> Result<Option<Value>, Failure> {
     let listing = client.list(|| Request::get("/v1/bgp/sessions").query("node", Some(node)));
     match listing.await {
@@ -84,7 +87,7 @@ async fn sessions(client: &Client, node: &str) -> Result<Option<Value>, Failure>
     }
 }
 
-/// The answer, unless there is nothing at the path.
+/// Sends a GET request. Returns `None` if the path does not exist.
 async fn unless_missing(client: &Client, path: String) -> Result<Option<Value>, Failure> {
     match client.send(Request::get(path)).await {
         Ok(answer) => Ok(Some(answer)),

@@ -1,4 +1,4 @@
-//! `doctor`: what is odd on the machines of nodes, asked of their agents at this moment; and what agents put right.
+//! `doctor`: runs checks on nodes through their agents, and applies fixes.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
 
@@ -50,14 +50,14 @@ pub(crate) async fn run(
     Ok(if is_broken(&answers) { ExitCode::Usage } else { ExitCode::Success })
 }
 
-/// The answers of the nodes, and why others gave none.
+/// Collects the results of the nodes, and the failures of nodes without a result.
 async fn look(client: &Client, nodes: &[Name]) -> Result<(Value, Vec<Failure>), Failure> {
     let (mut answers, mut failures) = (Vec::new(), Vec::new());
     for node in nodes {
         let path = format!("/v1/{}/{node}/doctor", Kind::Node.plural());
         match client.send(Request::get(path)).await {
             Ok(answer) => answers.push(answer),
-            // A node that is silent hides nothing of the others.
+            // A node that does not respond must not hide the results of the others.
             Err(failure) if failure.problem_code().is_some() && nodes.len() > 1 => failures.push(failure),
             Err(failure) => return Err(failure),
         }
@@ -65,9 +65,9 @@ async fn look(client: &Client, nodes: &[Name]) -> Result<(Value, Vec<Failure>), 
     Ok((Value::Array(answers), failures))
 }
 
-/// What came of fixes.
+/// Outcome of fixes.
 struct Fixed {
-    /// Whether any node was asked.
+    /// True if at least one node had something to fix.
     is_any: bool,
     failures: Vec<Failure>,
 }
@@ -81,7 +81,7 @@ async fn fix(
     let fixes = safe_fixes(answers);
     let mut fixed = Fixed { is_any: !fixes.is_empty(), failures: Vec::new() };
     if fixes.is_empty() {
-        terminal.note("nothing was found that --fix puts right");
+        terminal.note("no finding can be fixed with --fix");
         return Ok(fixed);
     }
     let wanted = fixes.iter().map(|(node, fixes)| {
@@ -98,7 +98,7 @@ async fn fix(
             Ok(answer) => {
                 terminal.note(done(&answer).trim_end());
                 if has_failed(&answer) {
-                    let message = format!("node {node} could not make every fix");
+                    let message = format!("some fixes failed on node {node}");
                     fixed.failures.push(Failure::Usage { message, hint: None });
                 }
             }
@@ -109,20 +109,20 @@ async fn fix(
     Ok(fixed)
 }
 
-/// An answer is a word.
+/// Maximum length of the answer to the prompt, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64;
 
-/// Asks whoever is at the terminal; nobody there has to have said it before.
+/// Asks for confirmation on the terminal. Without a terminal, `--yes` must have been given.
 fn confirm(wanted: &str, is_confirmed: bool, terminal: &mut Terminal) -> Result<(), Failure> {
     if is_confirmed {
         return Ok(());
     }
     let input = io::stdin();
     if !input.is_terminal() {
-        let message = format!("--fix changes machines ({wanted}), and there is no terminal to ask at");
+        let message = format!("--fix changes machines ({wanted}), and stdin is not a terminal to confirm on");
         return Err(Failure::Usage { message, hint: Some("say --yes".to_owned()) });
     }
-    terminal.note(&format!("{wanted}\nmake these fixes? [y/N]"));
+    terminal.note(&format!("{wanted}\napply these fixes? [y/N]"));
     let mut answer = String::new();
     input.lock().take(ANSWER_BYTES_MAX).read_line(&mut answer)?;
     match answer.trim() {

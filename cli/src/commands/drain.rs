@@ -1,4 +1,5 @@
-//! `drain`, `maintenance` and `undrain`: change what the objects say, and wait until no connection is left.
+//! `drain`, `maintenance` and `undrain`: update the `maintenance` field of objects and optionally wait until
+//! no connection is left.
 
 use std::{
     net::IpAddr,
@@ -29,14 +30,14 @@ use crate::{
     },
 };
 
-/// Time between two looks at how many connections are left; nodes count every second.
+/// Interval between polls of the remaining connections; nodes count every second.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is asked of the objects.
+/// Change to apply to the objects.
 struct Wish {
-    /// The field `maintenance`; null to give something back.
+    /// Value of the field `maintenance`; null to put the object back in service.
     maintenance: Value,
-    /// What is said of an object that was changed.
+    /// Verb phrase printed for each changed object.
     word: &'static str,
 }
 
@@ -98,7 +99,7 @@ async fn take_out(
     Ok(ExitCode::Success)
 }
 
-/// Changes every object that the subject names; answers them as they are afterwards.
+/// Applies the change to every object of the subject and returns the updated objects.
 async fn change(
     client: &Client,
     subject: &Subject,
@@ -129,7 +130,7 @@ fn request(subject: &Subject, kind: Kind, wish: &Wish) -> Result<Request, Failur
     Ok(Request::patch(&key.path(), &patch(&wish.maintenance)))
 }
 
-/// The EndpointSets and Workloads of the namespace that have an address.
+/// Builds requests for the EndpointSets and Workloads of the namespace that contain an address.
 async fn requests_for_address(
     client: &Client,
     subject: &Subject,
@@ -141,7 +142,7 @@ async fn requests_for_address(
     let path = collection(Kind::EndpointSet);
     for set in items(&client.list(|| Request::get(path.clone())).await?.envelope, "/items") {
         let Some(patch) = patch_set(set, address, &wish.maintenance) else { continue };
-        // The list is sent whole, so it must still be the one that was read.
+        // The list is sent as a whole, so the object must be unchanged since it was read (If-Match).
         let at = format!("{path}/{}", text(set, "/metadata/name"));
         requests.push(Request::patch(&at, &patch).if_match(entity_tag(set)));
     }
@@ -156,7 +157,7 @@ async fn requests_for_address(
     if requests.is_empty() {
         return Err(Failure::usage(
             format!(
-                "no EndpointSet and no Workload of namespace {} has the address {address}",
+                "no EndpointSet or Workload in namespace {} has the address {address}",
                 subject.namespace
             ),
             "`tidegate get endpoints -A` lists the addresses behind all Services",
@@ -174,7 +175,7 @@ fn parse_address(text: &str) -> Result<IpAddr, Failure> {
     })
 }
 
-/// Waits until no connection is left, and says how far it is whenever that changes.
+/// Waits until no connection is left, printing progress whenever it changes.
 async fn wait(
     client: &Client,
     subject: &Subject,
@@ -206,7 +207,7 @@ async fn wait(
     }
 }
 
-/// The questions that cover the subject.
+/// Returns the requests that cover the subject.
 fn looks(subject: &Subject, changed: &[Value]) -> Result<Vec<Request>, Failure> {
     let look = || Request::get("/v1/drains");
     let in_namespace = || look().query("namespace", Some(subject.namespace.as_str()));

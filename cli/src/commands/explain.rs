@@ -1,4 +1,4 @@
-//! `explain`: why a packet goes where it goes, and why an address or a Service does not answer.
+//! `explain`: traces a packet, an address or a Service.
 
 use clap::ValueEnum;
 use model::kinds::resource::Kind;
@@ -41,10 +41,10 @@ pub(crate) async fn run(
         }
     };
     if graph.is_some() && !matches!(subject, Subject::Service(_)) {
-        let message = "--graph draws a Service, not a packet or an address".to_owned();
+        let message = "--graph requires a Service; packets and addresses have no graph".to_owned();
         return Err(Failure::Usage { message, hint: None });
     }
-    // Nothing of a drawing is asked of the nodes.
+    // The graph needs no data from the nodes.
     let desired_only = desired_only || graph.is_some();
     let request = request.query("node", at.map(|node| node.to_string()));
     let request = request.query("desiredOnly", desired_only.then_some("true"));
@@ -53,7 +53,7 @@ pub(crate) async fn run(
         ExplainOutput::Text if graph.is_some() => {
             let drawing = text(&answer, "/graph");
             if drawing.is_empty() {
-                terminal.note("there is nothing to draw: the Service is not programmed");
+                terminal.note("the graph is empty: the Service is not programmed");
             }
             drawing
         }

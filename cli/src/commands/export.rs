@@ -1,4 +1,4 @@
-//! `export`: prints objects in the words of others, and says what they cannot say.
+//! `export`: prints objects as Kubernetes or MetalLB manifests and reports settings without an equivalent.
 
 use model::primitives::name::Namespace;
 use serde_json::Value;
@@ -34,7 +34,7 @@ pub(crate) async fn run(
     Ok(ExitCode::Success)
 }
 
-/// What the server has of the kinds that the format has documents for.
+/// Lists the objects of the kinds supported by the format.
 async fn listed(client: &Client, arguments: &Export) -> Result<Vec<Value>, Failure> {
     let namespace: Option<&Namespace> = (!arguments.all_namespaces).then_some(&arguments.namespace);
     let mut objects = Vec::new();

@@ -1,4 +1,4 @@
-//! `get`: tables and documents of objects, once or as they change.
+//! `get`: prints objects as tables or documents, once or continuously with `-w`.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub(crate) async fn run(
     Ok(ExitCode::Success)
 }
 
-/// The path of a collection; `None` means across namespaces.
+/// Returns the path of a collection; `None` means all namespaces.
 pub(super) fn collection_path(resource: Resource, namespace: Option<&Namespace>) -> String {
     match namespace.filter(|_| resource.is_namespaced()) {
         Some(namespace) => format!("/v1/namespaces/{namespace}/{}", resource.plural()),
@@ -55,7 +55,7 @@ pub(super) fn collection_path(resource: Resource, namespace: Option<&Namespace>)
     }
 }
 
-/// The path of one object.
+/// Returns the path of one object.
 pub(crate) fn object_path(resource: Resource, namespace: &Namespace, name: &Name) -> String {
     format!("{}/{name}", collection_path(resource, Some(namespace)))
 }
@@ -66,7 +66,7 @@ fn names(arguments: &Get) -> Result<Vec<Name>, Failure> {
     given.map(|name| parse_name(resource, name)).collect()
 }
 
-/// The name of an object as given on the command line.
+/// Parses an object name given on the command line.
 pub(crate) fn parse_name(resource: Resource, text: &str) -> Result<Name, Failure> {
     resource::parse_name(resource, text).map_err(|message| Failure::Usage { message, hint: None })
 }
@@ -74,16 +74,19 @@ pub(crate) fn parse_name(resource: Resource, text: &str) -> Result<Name, Failure
 fn check(arguments: &Get, names: &[Name]) -> Result<(), Failure> {
     let endpoints = arguments.target.resources.contains(&Resource::Endpoints);
     if !names.is_empty() && arguments.target.resources.len() > 1 {
-        return Err(Failure::usage("a name goes with one kind", "write `get KIND NAME`"));
+        return Err(Failure::usage("names can be given for one kind only", "write `get KIND NAME`"));
     }
     if !names.is_empty() && arguments.all_namespaces {
-        return Err(Failure::usage("a name goes with one namespace", "write -n NAMESPACE instead of -A"));
+        return Err(Failure::usage(
+            "names cannot be combined with --all-namespaces",
+            "use -n NAMESPACE instead of -A",
+        ));
     }
     if !names.is_empty() && arguments.selector.is_some() {
-        return Err(Failure::usage("a name and a selector exclude each other", "leave out the name or -l"));
+        return Err(Failure::usage("names cannot be combined with a selector", "omit the names or -l"));
     }
     if endpoints && arguments.selector.is_some() {
-        return Err(Failure::usage("endpoints carry no labels", "select Services: `get services -l …`"));
+        return Err(Failure::usage("endpoints have no labels", "select Services: `get services -l …`"));
     }
     if !arguments.watch {
         return Ok(());
@@ -91,13 +94,13 @@ fn check(arguments: &Get, names: &[Name]) -> Result<(), Failure> {
     if endpoints {
         return Err(Failure::usage(
             "endpoints are computed and cannot be watched",
-            "watch what they are computed from: `watch services workloads endpointsets`",
+            "watch their sources instead: `watch services workloads endpointsets`",
         ));
     }
     if arguments.target.resources.len() > 1 || names.len() > 1 {
         return Err(Failure::usage(
-            "-w follows one kind or one object",
-            "`watch [KIND…]` follows several kinds",
+            "-w supports one kind or one object",
+            "use `watch [KIND…]` for several kinds",
         ));
     }
     Ok(())
@@ -129,7 +132,7 @@ fn print(
     let mut answers: Vec<Value> = answers.into_iter().map(|(_, answer)| answer).collect();
     let whole = match answers.len() {
         1 => answers.pop().unwrap_or_default(),
-        // Several kinds or names make one List, which `apply -f` takes back.
+        // Several kinds or names form one List, which `apply -f` accepts.
         _ if listed => {
             let items: Vec<Value> =
                 answers.iter().flat_map(|answer| objects(true, answer)).cloned().collect();
@@ -199,7 +202,8 @@ async fn follow(
         event: true,
     };
     let mut table: Table = columns::empty(resource, columns);
-    // Until the listing is whole; by identity, because a listing that was cut begins anew.
+    // Collects the initial listing until it is complete. Keyed by identity, because an interrupted listing
+    // starts over.
     let mut initial = Some(BTreeMap::<_, Value>::new());
     let mut follow = Follow {
         kinds: vec![kind],
@@ -219,7 +223,8 @@ async fn follow(
                             None => columns::push(&mut table, resource, columns, object, now(), &word),
                         }
                     }
-                    // The first table is printed when it is whole, so that its columns fit; then each row as it comes.
+                    // The first table is printed once complete so that its columns fit; later changes are
+                    // printed row by row.
                     match initial.take_if(|_| word == "BOOKMARK") {
                         Some(first) => {
                             let objects: Vec<Value> = first.into_values().collect();

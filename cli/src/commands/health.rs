@@ -1,4 +1,4 @@
-//! `health`: what the nodes see of the endpoints of a Service, and what the guard holds.
+//! `health`: health check results of a Service's endpoints, and the mass-failure guard.
 
 use model::kinds::resource::Kind;
 
@@ -13,7 +13,7 @@ use crate::{
     views::health,
 };
 
-/// Where the guard is.
+/// Path of the mass-failure guard.
 const GUARD: &str = "/v1/guards/health";
 
 pub(crate) async fn run(
@@ -34,8 +34,7 @@ pub(crate) async fn run(
         HealthOutput::Yaml => Some(document(&answer, Document::Yaml)),
     };
     let Some(text) = table else {
-        terminal
-            .note("nothing is checked: the Service has no health check (spec.healthCheck), or no endpoints");
+        terminal.note("no health checks: the Service has no spec.healthCheck, or no endpoints");
         return Ok(ExitCode::Success);
     };
     if let Some(panic) = health::panic(&answer) {
@@ -61,10 +60,10 @@ async fn guard(
     let held = number(&answer, "/heldTotal");
     match (held, is_confirmed) {
         (0, _) => terminal.note("no unhealthy endpoint is kept in service"),
-        (_, true) => terminal.note(&format!("{held} unhealthy endpoints leave service")),
+        (_, true) => terminal.note(&format!("{held} unhealthy endpoints are taken out of service")),
         (_, false) => terminal.note(&format!(
-            "{held} unhealthy endpoints are kept in service, because so many failed at once; `tidegate health --confirm` \
-             takes them out"
+            "{held} unhealthy endpoints are kept in service because too many failed at once; `tidegate \
+             health --confirm` takes them out of service"
         )),
     }
     terminal.print(&text.unwrap_or_default())?;

@@ -1,4 +1,4 @@
-//! `history`, `rollback`, `audit`: what was changed, by whom, and how it is undone.
+//! `history`, `rollback` and `audit`: past changes, their authors and their undoing.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, Failure> {
     let History { subject, namespace, last, rules, output } = arguments;
     if rules && !matches!(subject, Some(Subject::Revision(_))) {
-        return Err(Failure::usage("which change?", "write `history REVISION --rules`"));
+        return Err(Failure::usage("which change?", "--rules requires a revision"));
     }
     let request = Request::get("/v1/history").query("limit", Some(last.to_string()));
     let request = match subject {
@@ -36,7 +36,7 @@ pub(crate) async fn run(
     };
     let listing = client.send(request).await?;
     if output == PastOutput::Table && items(&listing, "/items").is_empty() {
-        terminal.note("nothing was changed, as far as the history goes back");
+        terminal.note("the history contains no changes");
         return Ok(ExitCode::Success);
     }
     let style = terminal.style;
@@ -51,7 +51,7 @@ async fn one(
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
     let mut entry = client.send(Request::get(format!("/v1/history/{revision}"))).await?;
-    // Kept only for the newest: without it the rest is as good.
+    // The convergence record is kept for the newest changes only; the rest is printed without it.
     let curve = match output {
         PastOutput::Table => {
             client.send(Request::get(format!("/v1/history/{revision}/convergence"))).await.ok()
@@ -88,7 +88,7 @@ pub(crate) async fn roll_back(
         .because(because.message.as_ref());
     let answer = client.send(request).await?;
     if items(&answer, "/results").is_empty() {
-        terminal.note(&format!("nothing to do: everything is as it was at revision {revision}"));
+        terminal.note(&format!("nothing to do: all objects are as they were at revision {revision}"));
     }
     apply::print_outcomes(&answer, dry_run, terminal)?;
     Ok(ExitCode::Success)
@@ -102,14 +102,14 @@ pub(crate) async fn audit(
     let Audit { last, output } = arguments;
     let listing = audit_pages(client, last).await?;
     if output == PastOutput::Table && items(&listing, "/items").is_empty() {
-        terminal.note("nobody has asked for anything");
+        terminal.note("the audit log is empty");
         return Ok(ExitCode::Success);
     }
     let style = terminal.style;
     print(&listing, output, || history::audit(&listing, now(), style), terminal)
 }
 
-/// The newest entries, from as many pages as they take.
+/// Fetches the newest entries, over as many pages as needed.
 async fn audit_pages(client: &Client, last: u32) -> Result<Value, Failure> {
     let mut entries: Vec<Value> = Vec::new();
     let mut token: Option<String> = None;
@@ -126,7 +126,7 @@ async fn audit_pages(client: &Client, last: u32) -> Result<Value, Failure> {
     }
 }
 
-/// Entries of a page of the server at most.
+/// Maximum number of entries per page of the server.
 const PAGE_MAX: usize = 5000;
 
 fn print(

@@ -1,4 +1,4 @@
-//! `import`: prints or applies what was translated, and says what became of every setting.
+//! `import`: prints or applies converted objects, and reports the outcome of each setting.
 
 use super::{apply, document};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     parse::Language,
 };
 
-/// Above settings of agents, which are no objects.
+/// Header above agent settings, which are not objects.
 const SETTINGS: &str = "# Settings of agents, for the file behind `tidegate-agent --config`";
 
 pub(crate) async fn run(
@@ -56,7 +56,7 @@ fn read(arguments: &Import) -> Result<Imported, Failure> {
     })
 }
 
-/// The settings of agents as a file of theirs.
+/// Renders the agent settings as a configuration file.
 fn settings(imported: &Imported) -> String {
     if imported.agent_settings.is_empty() {
         return String::new();
@@ -65,15 +65,15 @@ fn settings(imported: &Imported) -> String {
     format!("{SETTINGS}\n{}", lines.collect::<String>())
 }
 
-/// There is nothing to apply: the output is the file of an agent.
+/// Handles input without objects: prints the agent configuration file, if there is one.
 fn only_settings(arguments: Import, settings: &str, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
     let path = arguments.files.into_iter().next().unwrap_or_default();
     if settings.is_empty() {
         return Err(Failure::File { path, cause: "nothing in it can be imported".to_owned() });
     }
     if arguments.apply {
-        let cause = "it holds settings of agents only: import it without --apply and give the output to \
-                     `tidegate-agent --config`";
+        let cause = "the file contains agent settings only: import it without --apply and pass the \
+                     output to `tidegate-agent --config`";
         return Err(Failure::File { path, cause: cause.to_owned() });
     }
     terminal.print(settings)?;

@@ -1,4 +1,5 @@
-//! One module per subcommand: asks the server, hands the answers to the pure functions, prints what they make.
+//! One module per subcommand: sends requests, passes responses to the pure rendering functions and prints the
+//! result.
 
 mod apply;
 mod backup;
@@ -102,16 +103,16 @@ async fn version(client: &Client, terminal: &mut Terminal) -> Result<ExitCode, F
     Ok(ExitCode::Success)
 }
 
-/// The time of this machine.
+/// Returns the current time of this machine.
 fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_unix_seconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
 
-/// An answer as a whole document.
+/// Renders a response as a complete document.
 fn document(value: &Value, form: Document) -> String {
     match form {
-        // Values that came from JSON go back to JSON.
+        // Values parsed from JSON always serialize.
         Document::Json => format!("{value:#}\n"),
         Document::Yaml => {
             let yaml = serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value:#}"));

@@ -1,4 +1,4 @@
-//! `move`: puts a node first among the candidates of an address.
+//! `move`: makes a node the first candidate of an address.
 
 use model::kinds::{address::name_of, resource::Kind};
 use serde_json::json;
@@ -27,7 +27,8 @@ pub(crate) async fn run(
         .query("dryRun", dry_run.then_some("true"))
         .because(message.as_ref());
     let answer = client.send(request).await?;
-    // What the server stored counts, not what was asked; a server that answers something else says nothing of either.
+    // Prints the candidate that the server stored rather than the requested one; a response without either
+    // prints the request.
     let first = text(&answer, "/spec/announcement/candidates/0/node");
     let node = if first.is_empty() { node.to_string() } else { clean(&first) };
     let name = match answer.get("kind") {

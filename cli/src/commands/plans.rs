@@ -1,4 +1,4 @@
-//! `plan` and `diff`: what an apply would do.
+//! `plan` and `diff`: preview of an apply.
 
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ pub(crate) async fn run(
     Ok(if has_changes(&answer) { ExitCode::Usage } else { ExitCode::Success })
 }
 
-/// Differences end with 1, so what else goes wrong must not.
+/// Exit code 1 means differences, so other failures must exit with a different code.
 pub(crate) async fn diff(
     client: &Client,
     arguments: Diff,

@@ -1,4 +1,4 @@
-//! `token`, `role`, `whoami`, `can-i` and `node join-token`: who may do what.
+//! `token`, `role`, `whoami`, `can-i` and `node join-token`: authentication and permissions.
 
 use serde_json::{Value, json};
 
@@ -55,7 +55,7 @@ async fn create(client: &Client, wanted: TokenCreate, terminal: &mut Terminal) -
     let answer = client.send(Request::post_json("/v1/tokens", &body)).await?;
     terminal.print(&format!("{}\n", clean(&text(&answer, "/token"))))?;
     let id = clean(&text(&answer, "/id"));
-    terminal.note(&format!("token {name} is made; its id is {id}. It is not shown again: keep it in a file"));
+    terminal.note(&format!("token {name} created; id {id}. It cannot be displayed again: save it to a file"));
     Ok(ExitCode::Success)
 }
 
@@ -63,11 +63,11 @@ async fn revoke(client: &Client, which: TokenRevoke, terminal: &mut Terminal) ->
     let all = client.send(Request::get("/v1/tokens")).await?;
     let wanted = which.token.as_str();
     let is_wanted = |token: &&Value| text(token, "/name") == wanted || text(token, "/id") == wanted;
-    // An id that is not listed is tried all the same: the server says that there is none.
+    // An id that is not listed is sent anyway; the server reports that it does not exist.
     let id = items(&all, "/items").iter().find(is_wanted).map(|token| text(token, "/id"));
     let id = id.unwrap_or_else(|| wanted.to_owned());
     let answer = client.send(Request::remove(format!("/v1/tokens/{}", clean(&id)))).await?;
-    terminal.print(&format!("token {} is revoked\n", clean(&text(&answer, "/name"))))?;
+    terminal.print(&format!("token {} revoked\n", clean(&text(&answer, "/name"))))?;
     Ok(ExitCode::Success)
 }
 
@@ -86,12 +86,12 @@ pub(crate) async fn role(
             let curl_data = format!("@{}", shell_quoted(&filename.display().to_string()));
             let request = Request::put(&format!("/v1/roles/{name}"), language, bytes, curl_data);
             client.send(request).await?;
-            terminal.print(&format!("role {name} is written\n"))?;
+            terminal.print(&format!("role {name} applied\n"))?;
             Ok(ExitCode::Success)
         }
         Role::Delete(RoleDelete { name }) => {
             client.send(Request::remove(format!("/v1/roles/{name}"))).await?;
-            terminal.print(&format!("role {name} is removed\n"))?;
+            terminal.print(&format!("role {name} deleted\n"))?;
             Ok(ExitCode::Success)
         }
     }
@@ -106,10 +106,10 @@ pub(crate) async fn who_am_i(
     show(&answer, output, security::who(&answer), terminal)
 }
 
-/// Ends with the exit code of a refusal when it may not be.
+/// Prints yes or no, and exits with the code of a failure for no.
 pub(crate) async fn can_i(client: &Client, wish: CanI, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
     let CanI { verb, kind, namespace } = wish;
-    // Kinds are named here as everywhere in this command; what is no kind of objects goes as it is.
+    // Kind names are normalized as in every other command; other words are sent unchanged.
     let kind = crate::resource::parse_kind(&kind).map_or(kind, |kind| kind.as_str().to_owned());
     let request = Request::get("/v1/whoami/may")
         .query("verb", Some(verb))
@@ -136,7 +136,7 @@ pub(crate) async fn node(
     }
     let answer = client.send(Request::post_json("/v1/jointokens", &body)).await?;
     terminal.print(&format!("{}\n", clean(&text(&answer, "/token"))))?;
-    terminal.note("one agent joins with it, once: give it to tidegate-agent as --join-token-file");
+    terminal.note("the token lets one agent join, once: pass it to tidegate-agent with --join-token-file");
     Ok(ExitCode::Success)
 }
 

@@ -1,4 +1,4 @@
-//! `status`: one look at everything, and an exit code that says whether something is wrong.
+//! `status`: summary of the cluster, with an exit code that reports problems.
 
 use super::{document, now};
 use crate::{
@@ -17,7 +17,7 @@ pub(crate) async fn run(
     let status = client.send(Request::get("/v1/status")).await?;
     let text = match arguments.output {
         StatusOutput::Table => {
-            // A server that does not know it yet says nothing of it.
+            // Older servers have no convergence data; the line is omitted then.
             let lag = client.send(Request::get("/v1/convergence")).await.ok();
             let servers = match client.count() {
                 1 => String::new(),
@@ -32,7 +32,7 @@ pub(crate) async fn run(
     Ok(if render::is_healthy(&status) { ExitCode::Success } else { ExitCode::Usage })
 }
 
-/// What each server says, asked by itself.
+/// Requests the status from each server separately.
 async fn of_servers(client: &Client) -> Vec<Server> {
     let mut servers = Vec::new();
     for number in 0..client.count() {

@@ -1,4 +1,4 @@
-//! `top`: the busiest Services, or the nodes that take longest to follow.
+//! `top`: the busiest Services, or the nodes slowest to apply changes.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
     views::{lag, traffic},
 };
 
-/// Time between two looks; nodes count every 10 s, each at its own time.
+/// Poll interval; nodes report every 10 s, not synchronized with each other.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(
@@ -33,11 +33,11 @@ pub(crate) async fn run(
         let answer = client.send(request(&arguments)).await?;
         let text = shown(&answer, &arguments, manner, terminal);
         if last.as_ref() != Some(&text) {
-            // Tables follow each other with a blank line between.
+            // Tables are separated by a blank line.
             let gap = if last.is_some() { "\n" } else { "" };
             match &text {
                 Some(text) => terminal.print(&format!("{gap}{text}"))?,
-                None => terminal.note("nothing has been reported yet"),
+                None => terminal.note("no data reported yet"),
             }
             note_omitted(&answer, terminal);
             terminal.flush().map_err(Failure::from)?;
@@ -71,7 +71,7 @@ fn shown(answer: &Value, arguments: &Top, manner: Manner, terminal: &Terminal) -
 
 fn note_omitted(answer: &Value, terminal: &mut Terminal) {
     for (at, what) in [
-        ("/servicesOmitted", "Services, with less, are in the total only"),
+        ("/servicesOmitted", "Services, with less traffic, are included in the total only"),
         ("/nodesOmitted", "nodes are not listed"),
     ] {
         let omitted = number(answer, at);

@@ -1,4 +1,4 @@
-//! `traffic`: what went through one Service.
+//! `traffic`: traffic of one Service.
 
 use model::kinds::resource::Kind;
 
@@ -23,14 +23,16 @@ pub(crate) async fn run(
     let answer = client.send(Request::get(path)).await?;
     let text = match arguments.output {
         TrafficOutput::Table if entries(&answer, "/nodes").next().is_none() => {
-            terminal.note("no node has reported traffic of the Service yet");
+            terminal.note("no node has reported traffic of this Service yet");
             return Ok(ExitCode::Success);
         }
         TrafficOutput::Table => {
             let omitted = number(&answer, "/nodesOmitted");
             if omitted > 0 {
-                terminal
-                    .note(&format!("{omitted} more nodes, with fewer connections, are in the total only"));
+                terminal.note(&format!(
+                    "{omitted} more nodes, with fewer connections, are included in the \
+                                    total only"
+                ));
             }
             traffic::by_node(&answer, terminal.style)
         }

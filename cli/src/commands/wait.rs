@@ -1,4 +1,4 @@
-//! `wait`: returns when an object, or every node, is as wanted; says meanwhile why it is not.
+//! `wait`: returns when an object, or every node, has reached a goal; prints the pending reason meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::{
     views::waiting::{Progress, of_nodes, of_object},
 };
 
-/// Time between two looks, at first and at most.
+/// Initial and maximum poll interval.
 const LOOK_FLOOR: Duration = Duration::from_millis(50);
 const LOOK_CAP: Duration = Duration::from_secs(1);
 
@@ -34,8 +34,14 @@ pub(crate) async fn run(
                 return Ok(ExitCode::Success);
             }
             Progress::Never(known) => {
-                let hint =
-                    if known.is_empty() { "it has none".to_owned() } else { format!("it has {known}") };
+                let hint = if known.is_empty() {
+                    "it has no conditions".to_owned()
+                } else {
+                    format!(
+                        "its conditions are \
+                                                                                     {known}"
+                    )
+                };
                 return Err(Failure::usage(format!("{} has no such condition", subject.name()), hint));
             }
             Progress::NotYet(why_not) => why_not,
@@ -52,7 +58,7 @@ pub(crate) async fn run(
     }
 }
 
-/// What is looked at.
+/// Object or nodes that are polled.
 enum Subject {
     Object { name: String, path: String },
     Nodes { revision: u64 },
@@ -62,7 +68,7 @@ impl Subject {
     async fn of(client: &Client, arguments: &Wait) -> Result<Self, Failure> {
         let Some(target) = &arguments.target else {
             if arguments.goal != Goal::Verified {
-                return Err(Failure::usage("which object?", "write `wait KIND/NAME --for GOAL`"));
+                return Err(Failure::usage("which object?", "an object is required for this goal"));
             }
             let status = client.send(Request::get("/v1/status")).await?;
             let position = text(&status, "/position");
@@ -70,12 +76,18 @@ impl Subject {
             return Ok(Self::Nodes { revision: revision.unwrap_or(0) });
         };
         let [resource @ Resource::Object(_)] = target.resources[..] else {
-            return Err(Failure::usage("one object is waited for at a time", "write `wait KIND/NAME`"));
+            return Err(Failure::usage(
+                "only one object can be waited for at a time",
+                "write `wait KIND/NAME`",
+            ));
         };
         let given: Vec<&String> = target.name.iter().chain(&arguments.name).collect();
         let [name] = given[..] else {
             let word = resource.singular();
-            return Err(Failure::usage(format!("which {word}?"), format!("write `wait {word}/NAME`")));
+            return Err(Failure::usage(
+                format!("which {word}?"),
+                format!("the name of the {word} is missing"),
+            ));
         };
         let name = parse_name(resource, name)?;
         let path = object_path(resource, &arguments.namespace, &name);
@@ -102,7 +114,7 @@ impl Subject {
                 Err(failure) if failure.problem_code() == Some("NotFound") => Ok(match goal {
                     Goal::Deleted => Progress::Reached,
                     Goal::Verified | Goal::Condition { .. } => {
-                        Progress::NotYet("there is no such object".to_owned())
+                        Progress::NotYet("the object does not exist".to_owned())
                     }
                 }),
                 Err(failure) => Err(failure),
@@ -112,7 +124,8 @@ impl Subject {
                 let nodes = client.list(|| Request::get(&path)).await?.envelope;
                 let (progress, absent) = of_nodes(&nodes, *revision);
                 if progress == Progress::Reached && !absent.is_empty() && !is_quiet {
-                    terminal.note(&format!("not connected, so nobody knows of them: {}", absent.join(", ")));
+                    terminal
+                        .note(&format!("not connected, so their state is unknown: {}", absent.join(", ")));
                 }
                 Ok(progress)
             }

@@ -1,4 +1,4 @@
-//! `watch`, and the following of changes that `get -w` shares: reconnects at the last position until it is stopped.
+//! `watch`, and the event stream shared with `get -w`. Reconnects at the last position until stopped.
 //!
 //! ```text
 //! listing ──BOOKMARK──▶ following ──cut──▶ waiting ──connected──▶ following
@@ -23,20 +23,20 @@ use crate::{
     views::render,
 };
 
-/// First pause before reconnecting.
+/// Initial delay before reconnecting.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
-/// Longest pause: an outage that ends is noticed within it.
+/// Maximum reconnect delay; bounds the time to notice the end of an outage.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// What is followed, and from where.
+/// Scope and position of a watch.
 pub(crate) struct Follow {
-    /// Empty means every kind.
+    /// Kinds to watch; empty means every kind.
     pub(crate) kinds: Vec<Kind>,
-    /// `None` means every namespace.
+    /// Namespace to watch; `None` means every namespace.
     pub(crate) namespace: Option<Namespace>,
-    /// Which labels.
+    /// Label selector.
     pub(crate) selector: Option<LabelSelector>,
-    /// The last position that the server named.
+    /// Last position received from the server.
     pub(crate) position: Option<String>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn run(
                 Some(line) => terminal.print(&format!("{line}\n")),
                 None if is_initial(event) => {
                     terminal
-                        .note(&format!("-- that is everything at {}; changes follow", position_of(event)));
+                        .note(&format!("-- end of the listing at {}; changes follow", position_of(event)));
                     Ok(())
                 }
                 None => Ok(()),
@@ -77,8 +77,8 @@ fn position_of(event: &Value) -> String {
 }
 
 impl Follow {
-    /// Hands every event to `each`. Returns only on a failure that reconnecting cannot cure: the first connection fails,
-    /// the server refuses the request, or `each` fails.
+    /// Passes every event to `each`. Returns only on a failure that reconnecting cannot fix: the first
+    /// connection fails, the server rejects the request, or `each` fails.
     pub(crate) async fn run(
         &mut self,
         client: &Client,
@@ -110,7 +110,7 @@ impl Follow {
             let progressed = connected && self.position != before;
             let said = self.after_cut(connected, cut_before, failure)?;
             let begins_anew = before.is_some() && self.position.is_none();
-            // An outage is told once, however often it is tried to end it.
+            // An outage is logged once, not once per reconnect attempt.
             if connected || begins_anew || !cut_before {
                 terminal.note(&said);
             }
@@ -129,15 +129,15 @@ impl Follow {
             .query("resume", self.position.as_deref())
     }
 
-    /// Only some events name a position; at no other may one resume. So the objects of a revision that was cut in the
-    /// middle come again: at least once, never not at all.
+    /// Records the position of `event`, if it has one; only such events are resume points. Objects of a
+    /// partially received revision are therefore sent again: delivery is at least once.
     fn take_position(&mut self, event: &Value) {
         if let Some(position) = event.get("position").and_then(Value::as_str) {
             self.position = Some(position.to_owned());
         }
     }
 
-    /// What to say before trying again, or the failure that ends it.
+    /// Returns the message to print before retrying, or the failure that ends the watch.
     fn after_cut(
         &mut self,
         connected: bool,
@@ -146,24 +146,24 @@ impl Follow {
     ) -> Result<String, Failure> {
         let is_first = !connected && !cut_before;
         let cause = match failure {
-            None => "the server ended the stream".to_owned(),
+            None => "the server closed the stream".to_owned(),
             Some(failure) if failure.problem_code() == Some("ResumeExpired") && !is_first => {
                 self.position = None;
-                return Ok("-- cut: too much has changed meanwhile; everything is listed again".to_owned());
+                return Ok("-- disconnected: the position has expired; listing everything again".to_owned());
             }
             Some(failure) if is_first || is_final(&failure) => return Err(failure),
             Some(failure) => failure.to_string(),
         };
         let place = self.position.as_deref().map_or_else(|| "the beginning".to_owned(), str::to_owned);
         Ok(format!(
-            "-- cut: {}; going on from {}",
+            "-- disconnected: {}; resuming from {}",
             crate::lenient_json::clean(&cause),
             crate::lenient_json::clean(&place)
         ))
     }
 }
 
-/// Whether trying again would fail in the same way: the server refuses the request itself.
+/// Returns true if a retry would fail in the same way, because the server rejects the request itself.
 fn is_final(failure: &Failure) -> bool {
     match failure {
         Failure::Refused(problem) => problem.status < 500 && problem.status != 429 && problem.status != 408,

@@ -1,4 +1,4 @@
-//! `what-if`: what the failure of nodes would do.
+//! `what-if`: predicted effect of node failures.
 
 use super::document;
 use crate::{
@@ -17,7 +17,7 @@ pub(crate) async fn run(
     arguments: WhatIf,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    // `node/a` is how every other command names one.
+    // Other commands accept `node/a` too.
     let bare = |name: &String| name.strip_prefix("node/").unwrap_or(name).to_owned();
     let fail: Vec<String> = arguments.fail.iter().map(bare).collect();
     let fail = (!fail.is_empty()).then(|| fail.join(","));

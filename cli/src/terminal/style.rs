@@ -1,26 +1,26 @@
-//! Colour, decided once: on a terminal that wants it, and nowhere else.
+//! Colour output, enabled once per stream if it is a terminal that supports colour.
 
-/// Whether and how text is coloured.
+/// Text style.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Style {
-    /// Write escape sequences.
+    /// True to write escape sequences.
     pub color: bool,
 }
 
-/// What a piece of text says about its subject.
+/// Meaning of a piece of text, which determines its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// Nothing.
+    /// Plain text.
     Plain,
-    /// It is as it should be.
+    /// Good state.
     Good,
-    /// It is on its way, or nobody knows.
+    /// In progress or unknown.
     Waiting,
-    /// It is wrong.
+    /// Error.
     Bad,
-    /// It is a title.
+    /// Title.
     Title,
-    /// It is of lesser weight.
+    /// Secondary text.
     Faint,
 }
 

@@ -1,4 +1,5 @@
-//! Columns of text: left-aligned, three blanks apart, no frame, so that `awk` and eyes both find their way.
+//! Text tables: left-aligned, three blanks between columns, no borders, so that both people and `awk` can
+//! read them.
 
 use unicode_width::UnicodeWidthStr;
 
@@ -7,7 +8,7 @@ use crate::{
     terminal::style::{Style, Tone},
 };
 
-/// Blanks between columns.
+/// Number of blanks between columns.
 const GAP: usize = 3;
 
 /// One field of a row.
@@ -18,13 +19,14 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A field of a tone. Control characters, which could rewrite a terminal, are taken out; an empty text reads `<none>`.
+    /// Creates a field with a tone. Control characters, which could manipulate a terminal, are removed; an
+    /// empty text becomes `<none>`.
     pub fn toned(tone: Tone, text: impl AsRef<str>) -> Self {
         let text = clean(text.as_ref());
         Self { text: if text.is_empty() { "<none>".to_owned() } else { text }, tone }
     }
 
-    /// What it says.
+    /// Returns the text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -37,7 +39,7 @@ impl<T: AsRef<str>> From<T> for Cell {
     }
 }
 
-/// A heading and rows under it.
+/// A table with a heading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
     header: Vec<&'static str>,
@@ -46,14 +48,15 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table.
+    /// Creates an empty table.
     #[must_use]
     pub fn new(header: Vec<&'static str>) -> Self {
         let widths = header.iter().map(|title| title.width()).collect();
         Self { header, rows: Vec::new(), widths }
     }
 
-    /// Adds a row. A column becomes as wide as its widest field and stays so, also after [`Self::take_rows`].
+    /// Adds a row. A column becomes as wide as its widest field and keeps that width, even after
+    /// [`Self::take_rows`].
     pub fn push(&mut self, row: Vec<Cell>) {
         for (width, cell) in self.widths.iter_mut().zip(&row) {
             *width = (*width).max(cell.text.width());
@@ -61,20 +64,20 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Whether there is no row.
+    /// Returns true if there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The heading and every row, a line each.
+    /// Renders the heading and every row, one line each.
     #[must_use]
     pub fn render(&self, style: Style) -> String {
         let header: Vec<Cell> = self.header.iter().map(|title| Cell::toned(Tone::Title, title)).collect();
         std::iter::once(&header).chain(&self.rows).map(|row| self.line(row, style)).collect()
     }
 
-    /// The rows as lines without the heading, and forgets them: what a watch prints as it goes.
+    /// Renders and removes the rows, without the heading; used by watches.
     pub fn take_rows(&mut self, style: Style) -> String {
         let rows = std::mem::take(&mut self.rows);
         rows.iter().map(|row| self.line(row, style)).collect()

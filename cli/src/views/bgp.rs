@@ -1,4 +1,4 @@
-//! Sessions, routes and events of BGP as tables. Pure.
+//! Tables of BGP sessions, routes and events. Pure.
 
 use model::primitives::quantity::Timestamp;
 use serde_json::Value;
@@ -12,12 +12,12 @@ use crate::{
     },
 };
 
-/// What stands where there is nothing to say.
+/// Placeholder for an empty value.
 const NOTHING: &str = "-";
-/// Hints told below a table.
+/// Maximum number of hints printed below a table.
 const HINTS_MAX: usize = 5;
 
-/// What `bgp peers` prints: a row for each session.
+/// Table of `bgp peers`: one row per session.
 #[must_use]
 pub fn peers(listing: &Value, wide: bool, now: Timestamp, style: Style) -> Option<String> {
     let mut header = vec!["NODE", "PEER", "NEIGHBOUR", "AS", "STATE", "SINCE", "PREFIXES", "BECAUSE"];
@@ -67,14 +67,15 @@ pub fn peers(listing: &Value, wide: bool, now: Timestamp, style: Style) -> Optio
     (!table.is_empty()).then(|| table.render(style))
 }
 
-/// The state of a session, and why it is so; of a node whose agent is silent it is what it said last.
+/// Returns the state of a session, its tone and its reason. For a node whose agent is silent the last
+/// reported state is part of the reason.
 fn standing(item: &Value, session: &str) -> (String, Tone, String) {
     let [state, reason] = ["state", "reason"].map(|field| text(item, &format!("{session}/{field}")));
     if !flag(item, "/isReporting", true) {
         return (
             "Unknown".to_owned(),
             Tone::Waiting,
-            format!("the agent is silent; it said {state}: {reason}"),
+            format!("the agent is silent; last reported {state}: {reason}"),
         );
     }
     let tone = match state.as_str() {
@@ -91,7 +92,8 @@ fn notification(item: &Value, at: &str, now: Timestamp) -> String {
     format!("{}/{}{ago}: {}", text(error, "/code"), text(error, "/subcode"), text(error, "/message"))
 }
 
-/// What to do about sessions that are not established, a line each; those with the same trouble share one.
+/// Returns one hint line per problem of sessions that are not established; sessions with the same problem
+/// share a line.
 #[must_use]
 pub fn hints(listing: &Value) -> Vec<String> {
     let mut hints: Vec<(String, String, usize)> = Vec::new();
@@ -115,7 +117,8 @@ pub fn hints(listing: &Value) -> Vec<String> {
     hints.into_iter().map(line).collect()
 }
 
-/// What `bgp routes` prints: a row for each router that was told something of a prefix, or one that says why none was.
+/// Table of `bgp routes`: one row per router to which a prefix is advertised, or one row with the reason if
+/// there is none.
 #[must_use]
 pub fn routes(listing: &Value, wide: bool, now: Timestamp, style: Style) -> Option<String> {
     let mut header = vec!["NODE", "PREFIX", "ROUTER", "STATE", "SINCE", "DETAILS"];
@@ -160,7 +163,7 @@ fn addresses(item: &Value) -> String {
     }
 }
 
-/// What `bgp events` prints: a row for each, the newest last as in a log. The server lists the newest first.
+/// Table of `bgp events`: one row per event, newest last as in a log. The server lists the newest first.
 #[must_use]
 pub fn events(listing: &Value, style: Style) -> Option<String> {
     let mut table = Table::new(vec!["TIME", "NODE", "PEER", "NEIGHBOUR", "SESSION", "COUNT", "MESSAGE"]);
@@ -188,7 +191,7 @@ fn or_nothing(text: String) -> String {
     if text.is_empty() { NOTHING.to_owned() } else { text }
 }
 
-/// The sessions in the status of a peer.
+/// Returns the table of sessions in the status of a peer.
 #[must_use]
 pub(crate) fn of_peer(peer: &Value, now: Timestamp) -> Table {
     let mut table = Table::new(vec![
@@ -219,14 +222,14 @@ pub(crate) fn of_peer(peer: &Value, now: Timestamp) -> Table {
     table
 }
 
-/// Who announces an address by BGP, in a few words; nothing where nobody does.
+/// Returns a summary of the nodes that announce an address by BGP, or `None` if there are none.
 #[must_use]
 pub fn announcers(address: &Value) -> Option<String> {
     let nodes = number(address, "/status/byBgp/nodes");
     (nodes > 0).then(|| format!("{nodes} by BGP"))
 }
 
-/// The lines of an address that BGP has a part in: label and value.
+/// Returns label and value of each BGP line of an address.
 #[must_use]
 pub fn of_address(address: &Value) -> Vec<(&'static str, String)> {
     if !address.pointer("/status/byBgp").is_some_and(Value::is_object) {

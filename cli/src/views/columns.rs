@@ -1,4 +1,4 @@
-//! The columns of `get`, per kind. Pure: an object, the time and the width give the fields of a row.
+//! Columns of `get`, per kind. Pure: a row is computed from an object, the time and the width.
 
 pub(crate) mod addresses;
 pub(crate) mod bgp;
@@ -23,23 +23,23 @@ use crate::{
     },
 };
 
-/// Endpoints that the narrow table names before it counts the rest; the figure kubectl users know.
+/// Maximum number of endpoints in the narrow table; the rest is counted. Same as kubectl.
 const ENDPOINTS_SHOWN: usize = 3;
 
-/// Which columns are shown.
+/// Selection of columns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Columns {
-    /// The wide form.
+    /// True for the wide form.
     pub wide: bool,
-    /// A leading column with the namespace.
+    /// True to add a leading namespace column.
     pub namespace: bool,
-    /// Names as `kind/name`, for tables of several kinds one after the other.
+    /// True to print names as `kind/name`, for consecutive tables of several kinds.
     pub qualified: bool,
-    /// A leading column with what happened, for watches.
+    /// True to add a leading event column, for watches.
     pub event: bool,
 }
 
-/// An empty table with the headings of a resource.
+/// Returns an empty table with the headings of a resource.
 #[must_use]
 pub fn empty(resource: Resource, columns: Columns) -> Table {
     let (narrow, wide): (&[&str], &[&str]) = match (resource, columns.wide) {
@@ -76,7 +76,7 @@ pub fn empty(resource: Resource, columns: Columns) -> Table {
     Table::new(header)
 }
 
-/// Adds the rows of one object; `event` is shown when [`Columns::event`] is set.
+/// Adds the rows of one object; `event` is used if [`Columns::event`] is set.
 pub fn push(
     table: &mut Table,
     resource: Resource,
@@ -116,7 +116,7 @@ pub fn push(
     }
 }
 
-/// Objects in the order in which people look for them: addresses by their numbers, others as the server lists them.
+/// Sorts objects for display: addresses numerically, others in server order.
 #[must_use]
 pub fn in_order(resource: Resource, objects: &[Value]) -> Vec<&Value> {
     let mut objects: Vec<&Value> = objects.iter().collect();
@@ -126,8 +126,8 @@ pub fn in_order(resource: Resource, objects: &[Value]) -> Vec<&Value> {
     objects
 }
 
-/// The namespace, empty if it has none, and the name of an object or of computed endpoints; addresses are named as people
-/// write them.
+/// Returns namespace (empty if there is none) and name of an object or of computed endpoints; addresses are
+/// returned in textual form.
 #[must_use]
 pub fn identity(resource: Resource, object: &Value) -> (String, String) {
     match resource {
@@ -141,7 +141,7 @@ pub fn identity(resource: Resource, object: &Value) -> (String, String) {
     }
 }
 
-/// `80:30080/TCP,53/UDP,8000-8100/TCP` of a Service.
+/// Formats the ports of a Service, such as `80:30080/TCP,53/UDP,8000-8100/TCP`.
 #[must_use]
 pub fn service_ports(service: &Value) -> String {
     let port = |port: &Value| {
@@ -152,7 +152,7 @@ pub fn service_ports(service: &Value) -> String {
     items(service, "/spec/ports").iter().map(port).collect::<Vec<_>>().join(",")
 }
 
-/// The addresses of a Service for clients outside: load balancer addresses, `externalIPs`, or the name it stands for.
+/// Returns the external addresses of a Service: load balancer addresses, `externalIPs` and the external name.
 #[must_use]
 pub fn external_addresses(service: &Value) -> String {
     let ingress = items(service, "/status/loadBalancer/ingress").iter().map(|ingress| text(ingress, "/ip"));
@@ -163,14 +163,14 @@ pub fn external_addresses(service: &Value) -> String {
     if all.is_empty() && is_balancer { "<pending>".to_owned() } else { all.join(",") }
 }
 
-/// The virtual addresses of a Service, or the word `None` of a headless one.
+/// Returns the virtual addresses of a Service, or `None` for a headless one.
 #[must_use]
 pub fn cluster_addresses(service: &Value) -> String {
     let several = joined(service, "/spec/clusterIPs");
     if several.is_empty() { text(service, "/spec/clusterIP") } else { several }
 }
 
-/// The addresses of a Workload or a Node.
+/// Returns the addresses of a Workload or a Node.
 #[must_use]
 pub fn joined_addresses(object: &Value) -> String {
     joined(object, "/spec/addresses")
@@ -243,7 +243,7 @@ fn workload(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
     row
 }
 
-/// `http=8080/TCP` per named port of a Workload.
+/// Formats the named ports of a Workload, such as `http=8080/TCP`.
 #[must_use]
 pub fn workload_ports(workload: &Value) -> String {
     let port = |(name, port): (&str, &Value)| {
@@ -272,14 +272,14 @@ fn node(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
     row
 }
 
-/// The mode that carries a Node's traffic; before its agent has said so, the one asked for.
+/// Returns the mode in use on a Node, or the requested one before its agent has reported.
 #[must_use]
 pub fn running_mode(object: &Value) -> String {
     let running = text(object, "/status/mode");
     if running.is_empty() { text(object, "/spec/mode") } else { running }
 }
 
-/// One word for a Node: the first thing that is not as it should be.
+/// Returns a one-word summary of a Node: its first problem, or `Ready`.
 #[must_use]
 pub fn node_status(object: &Value) -> (String, Tone) {
     let is = |condition_type| condition(object, condition_type) == "True";
@@ -296,13 +296,13 @@ pub fn node_status(object: &Value) -> (String, Tone) {
     (format!("{word}{drained}{out}"), tone)
 }
 
-/// `ip:port` with brackets around IPv6 (RFC 3986 §3.2.2).
+/// Formats `ip:port` with brackets around IPv6 (RFC 3986 §3.2.2).
 #[must_use]
 pub fn socket(address: &str, port: &str) -> String {
     if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
 }
 
-/// Where an endpoint of a compiled port takes connections: a range reaches it at the port that the client names.
+/// Returns the socket of an endpoint; for a port range, the range, because the client's port is kept.
 fn endpoint_socket(port: &Value, endpoint: &Value) -> String {
     let range = port_range(port);
     let own = if range.contains('-') { range } else { text(endpoint, "/port") };

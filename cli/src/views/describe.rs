@@ -1,4 +1,4 @@
-//! `describe`: one object in sections, what is wrong first told with its reason and what to do. Pure.
+//! `describe`: sections about one object; problems are printed with reason and remedy. Pure.
 
 pub(crate) mod addresses;
 pub(crate) mod bgp;
@@ -22,29 +22,29 @@ use crate::{
     },
 };
 
-/// Columns between the margin and the values.
+/// Width of the label column.
 const LABEL_WIDTH: usize = 24;
 
-/// What is described.
+/// Object to describe, with related data.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
-    /// Of which kind.
+    /// Resource type.
     pub resource: Resource,
     /// The object, or the computed endpoints.
     pub object: &'a Value,
-    /// The computed endpoints of a Service.
+    /// Computed endpoints of a Service.
     pub endpoints: Option<&'a Value>,
-    /// The traffic of a Service.
+    /// Traffic of a Service.
     pub traffic: Option<&'a Value>,
-    /// The health of the endpoints of a Service.
+    /// Endpoint health of a Service.
     pub health: Option<&'a Value>,
-    /// The records of the addresses of a pool, or of a Service that balances load.
+    /// Address objects of a pool, or of a LoadBalancer Service.
     pub addresses: Option<&'a [Value]>,
-    /// The BGP sessions of a Node, as the server lists them.
+    /// BGP sessions of a Node, as listed by the server.
     pub sessions: Option<&'a Value>,
 }
 
-/// The sections of an object.
+/// Renders the description of an object.
 #[must_use]
 pub fn describe(subject: &Subject<'_>, now: Timestamp, style: Style) -> String {
     let mut page = Page { text: String::new(), style };
@@ -68,7 +68,7 @@ pub fn describe(subject: &Subject<'_>, now: Timestamp, style: Style) -> String {
                 Kind::Address => describe_addresses::address(&mut page, subject.object, now),
                 Kind::EndpointHealth => health::describe_record(&mut page, subject.object, now),
             }
-            // A record is no intent, of which anything could be observed.
+            // Records managed by the server have no spec to reconcile, and so no conditions.
             if kind != Kind::EndpointHealth {
                 conditions(&mut page, subject.object);
             }
@@ -147,7 +147,7 @@ fn endpoints(page: &mut Page, compiled: &Value, now: Timestamp) {
     }
     for unsupported in items(compiled, "/unsupported") {
         let [field, message] = ["/field", "/message"].map(|at| clean(&text(unsupported, at)));
-        page.line(&page.style.paint(Tone::Bad, &format!("  not carried out: {field}: {message}")));
+        page.line(&page.style.paint(Tone::Bad, &format!("unsupported: {field}: {message}")));
     }
 }
 
@@ -159,47 +159,47 @@ fn traffic(page: &mut Page, of_service: &Value) {
     }
 }
 
-/// Lines under construction.
+/// Text under construction.
 pub(crate) struct Page {
     text: String,
     style: Style,
 }
 
 impl Page {
-    /// A title with values under it.
+    /// Adds a section title.
     pub(crate) fn section(&mut self, title: &str) {
         let title = self.style.paint(Tone::Title, &clean(title));
         self.text.push_str(&format!("\n{title}\n"));
     }
 
-    /// A named value; `<none>` when it is empty.
+    /// Adds a labelled value, `<none>` if it is empty.
     pub(crate) fn field(&mut self, label: &str, value: &str) {
         let value = clean(value);
         let value = if value.is_empty() { "<none>" } else { &value };
         self.text.push_str(&format!("{:<LABEL_WIDTH$}{value}\n", format!("{label}:")));
     }
 
-    /// A named value, unless it is empty.
+    /// Adds a labelled value unless it is empty.
     pub(crate) fn optional(&mut self, label: &str, value: &str) {
         if !value.is_empty() {
             self.field(label, value);
         }
     }
 
-    /// A table, indented.
+    /// Adds an indented table.
     pub(crate) fn table(&mut self, table: &Table) {
         for line in table.render(self.style).lines() {
             self.line(&format!("  {line}"));
         }
     }
 
-    /// A line that is clean already.
+    /// Adds a line that is already sanitized.
     pub(crate) fn line(&mut self, line: &str) {
         self.text.push_str(line);
         self.text.push('\n');
     }
 
-    /// Colours part of a line.
+    /// Sanitizes and colours part of a line.
     pub(crate) fn paint(&self, tone: Tone, text: &str) -> String {
         self.style.paint(tone, &clean(text))
     }

@@ -1,4 +1,4 @@
-//! What agents found on their machines, as a table. Pure.
+//! Tables of findings of `doctor`. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use crate::{
     },
 };
 
-/// Whether something does harm.
+/// Returns true if any finding has the state `Broken`.
 #[must_use]
 pub fn is_broken(answers: &Value) -> bool {
     findings(answers).any(|(_, finding)| text(finding, "/state") == "Broken")
 }
 
-/// The fixes that agents would make, by node.
+/// Returns the fixes that agents would apply, by node.
 #[must_use]
 pub fn safe_fixes(answers: &Value) -> BTreeMap<String, BTreeSet<String>> {
     let mut fixes: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
@@ -31,7 +31,7 @@ pub fn safe_fixes(answers: &Value) -> BTreeMap<String, BTreeSet<String>> {
     fixes
 }
 
-/// What came of the fixes of a node, a line each.
+/// Returns one line per applied fix with its outcome.
 #[must_use]
 pub fn done(answer: &Value) -> String {
     let node = text(answer, "/node");
@@ -42,14 +42,14 @@ pub fn done(answer: &Value) -> String {
     items(answer, "/fixes").iter().map(line).collect()
 }
 
-/// Whether a fix of an answer failed.
+/// Returns true if any fix failed.
 #[must_use]
 pub fn has_failed(answer: &Value) -> bool {
     items(answer, "/fixes").iter().any(|fix| text(fix, "/outcome") == "Failed")
 }
 
-/// A row for each finding, the worst first, without `all` only those that are not well; then, for each sort, why it matters
-/// and what to do.
+/// Returns one row per finding, worst first; findings without a problem only with `all`. Below, explains
+/// effect and remedy of each kind of finding.
 #[must_use]
 pub fn table(answers: &Value, all: bool, style: Style) -> String {
     let mut shown: Vec<_> =
@@ -59,7 +59,7 @@ pub fn table(answers: &Value, all: bool, style: Style) -> String {
     });
     if shown.is_empty() {
         let nodes = items(answers, "").len();
-        return format!("{nodes} of {nodes} nodes: nothing is odd\n");
+        return format!("{nodes} of {nodes} nodes: no problems found\n");
     }
     let mut table = Table::new(vec!["NODE", "CHECK", "STATE", "FOUND"]);
     let (mut remedies, mut told) = (String::new(), BTreeSet::new());
@@ -73,7 +73,7 @@ pub fn table(answers: &Value, all: bool, style: Style) -> String {
         let [check, message, why, fix] =
             ["/check", "/message", "/why", "/fix"].map(|field| clean(&text(finding, field)));
         if state != "Fine" && told.insert((check.clone(), fix.clone())) {
-            let by_agent = if text(finding, "/safeFix").is_empty() { "" } else { " (--fix does it)" };
+            let by_agent = if text(finding, "/safeFix").is_empty() { "" } else { "(--fix applies it)" };
             remedies += &format!("\n{check}: {why}\n");
             if !fix.is_empty() {
                 remedies += &format!("  fix: {fix}{by_agent}\n");
@@ -127,8 +127,8 @@ mod tests {
         assert_eq!(lines(false)[..3], [head, rows[0], rows[1]]);
         assert_eq!(lines(true)[..4], [head, rows[0], rows[1], "a nf_tables Fine"]);
         let text = table(&answers, false, Style::PLAIN);
-        let remedy =
-            "\nconntrack-size: it is full\n  fix: make it larger (--fix does it)\n\niptables-flavours: \n";
+        let remedy = "\nconntrack-size: it is full\n  fix: make it larger (--fix applies \
+             it)\n\niptables-flavours: \n";
         assert!(text.ends_with(remedy), "{text}");
         let fixes = safe_fixes(&answers);
         assert_eq!(
@@ -136,7 +136,7 @@ mod tests {
             [("b".to_owned(), ["ConntrackMax".to_owned()].into())]
         );
         let fine = json!([{ "node": "a", "findings": [finding("nf_tables", "Fine")] }]);
-        assert_eq!(table(&fine, false, Style::PLAIN), "1 of 1 nodes: nothing is odd\n");
+        assert_eq!(table(&fine, false, Style::PLAIN), "1 of 1 nodes: no problems found\n");
         assert!(!is_broken(&fine));
     }
 }

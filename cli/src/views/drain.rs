@@ -1,4 +1,4 @@
-//! What is changed to take something out of service and to give it back, and how far it is in words. Pure.
+//! Patches that take objects out of service and put them back, and progress messages. Pure.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use crate::lenient_json::{clean, entries, flag, items, number, text};
 
-/// Nodes that are named in one line of progress.
+/// Maximum number of nodes in a progress line.
 const NODES_NAMED_MAX: usize = 5;
 
-/// The merge patch that sets `maintenance` of an object, or takes it away (`null`). Every field is named, so that none
-/// of an earlier drain stays.
+/// Returns the merge patch that sets or removes (`null`) the `maintenance` field of an object. Every subfield
+/// is set, so that none of an earlier drain remains.
 #[must_use]
 pub fn patch(maintenance: &Value) -> Value {
     let Some(given) = maintenance.as_object() else { return json!({ "spec": { "maintenance": null } }) };
@@ -21,10 +21,11 @@ pub fn patch(maintenance: &Value) -> Value {
     json!({ "spec": { "maintenance": whole } })
 }
 
-/// The merge patch that does so to the endpoints of a set that have an address; nothing when none has.
+/// Returns the merge patch that does the same for the endpoints of a set with `address`, or `None` if there
+/// are none.
 #[must_use]
 pub fn patch_set(set: &Value, address: IpAddr, maintenance: &Value) -> Option<Value> {
-    // A merge patch replaces a list whole.
+    // A merge patch replaces a list as a whole.
     let mut endpoints = items(set, "/spec/endpoints").to_vec();
     let mut is_changed = false;
     for endpoint in endpoints.iter_mut().filter(|endpoint| has_address(endpoint, address)) {
@@ -43,13 +44,13 @@ fn has_address(endpoint: &Value, address: IpAddr) -> bool {
     text(endpoint, "/address").parse() == Ok(address)
 }
 
-/// The entity tag of an object, by which a change is refused when somebody else was quicker.
+/// Returns the entity tag of an object, used to detect concurrent changes.
 #[must_use]
 pub fn entity_tag(object: &Value) -> String {
     format!("\"{}.{}\"", text(object, "/metadata/uid"), text(object, "/metadata/resourceVersion"))
 }
 
-/// Several answers of `/v1/drains` as one.
+/// Merges several responses of `/v1/drains`.
 #[must_use]
 pub fn merged(lists: &[Value]) -> Value {
     let all: Vec<Value> = lists.iter().flat_map(|list| items(list, "/items")).cloned().collect();
@@ -58,7 +59,8 @@ pub fn merged(lists: &[Value]) -> Value {
     json!({ "connections": connections, "isOver": is_over, "items": all })
 }
 
-/// How far it is, in one line: `3 connections left: node1 2, node2 1; not known of node3 (its agent is silent)`.
+/// Returns a progress line such as `3 connections left: node1 2, node2 1; unknown: node3 (its agent is
+/// silent)`.
 #[must_use]
 pub fn progress(list: &Value) -> String {
     let mut by_node: BTreeMap<String, u64> = BTreeMap::new();
@@ -78,7 +80,7 @@ pub fn progress(list: &Value) -> String {
     let nodes = by_node.iter().map(|(node, count)| format!("{node} {count}"));
     line += &named(": ", nodes.collect());
     let nodes = unknown.iter().map(|(node, why)| format!("{node} ({why})"));
-    line + &named("; not known of ", nodes.collect())
+    line + &named("; unknown:", nodes.collect())
 }
 
 fn named(before: &str, mut words: Vec<String>) -> String {
@@ -117,7 +119,7 @@ mod tests {
             item(json!({ "n1": 2, "n2": 1 }), json!({})),
             item(json!({ "n1": 1 }), json!({ "n3": "silent" })),
         ] });
-        assert_eq!(progress(&list), "4 connections left: n1 3, n2 1; not known of n3 (silent)");
+        assert_eq!(progress(&list), "4 connections left: n1 3, n2 1; unknown: n3 (silent)");
         assert_eq!(progress(&json!({ "connections": 1 })), "1 connection left");
     }
 }

@@ -1,4 +1,4 @@
-//! What `explain` prints, for people. Pure.
+//! Human-readable output of `explain`. Pure.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::{
     views::columns::socket,
 };
 
-/// An explanation: the answer, what holds everywhere, then the way through each node.
+/// Renders an explanation: the summary, the common steps, then the path through each node.
 #[must_use]
 pub fn explanation(explanation: &Value, style: Style) -> String {
     let mut out = String::new();

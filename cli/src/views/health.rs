@@ -1,4 +1,4 @@
-//! The health of endpoints as tables. Pure.
+//! Tables of endpoint health. Pure.
 
 use model::primitives::quantity::Timestamp;
 use serde_json::Value;
@@ -16,16 +16,16 @@ use crate::{
     },
 };
 
-/// Headings of records: narrow, and what the wide form adds.
+/// Headings of EndpointHealth objects: narrow, and the additional wide ones.
 pub(crate) const RECORD: (&[&str], &[&str]) = (&["NAME", "OUT", "GROWING", "AGE"], &["ENDPOINTS"]);
 
-/// A row for each endpoint that is checked; nothing when none is.
+/// Returns one row per checked endpoint, or `None` if no endpoint is checked.
 #[must_use]
 pub fn endpoints(health: &Value, now: Timestamp, style: Style) -> Option<String> {
     table(health, false, now).map(|table| table.render(style))
 }
 
-/// The same with the word of each node that checks.
+/// Same as [`endpoints`], with the result of each checking node.
 #[must_use]
 pub fn endpoints_wide(health: &Value, now: Timestamp, style: Style) -> Option<String> {
     table(health, true, now).map(|table| table.render(style))
@@ -62,7 +62,7 @@ fn tone(state: &str) -> Tone {
     }
 }
 
-/// `node1=Healthy,node2=silent` of an endpoint.
+/// Formats the results per node, such as `node1=Healthy,node2=silent`.
 fn said(endpoint: &Value) -> String {
     let word = |(node, of): (&str, &Value)| {
         let state = text(of, "/state");
@@ -76,16 +76,16 @@ fn said(endpoint: &Value) -> String {
     entries(endpoint, "/checkers").map(word).collect::<Vec<_>>().join(",")
 }
 
-/// What is said before the table: that all endpoints of a port are used although too few are healthy.
+/// Returns the warning that all endpoints of a port are used because too few are healthy, if that is so.
 #[must_use]
 pub fn panic(health: &Value) -> Option<String> {
     let ports = joined(health, "/panicPorts");
     (!ports.is_empty()).then(|| {
-        format!("too few endpoints of {} are healthy (panicThreshold): all of them are used", clean(&ports))
+        format!("too few endpoints of {} are healthy (panicThreshold): all endpoints are used", clean(&ports))
     })
 }
 
-/// What is held in service, a row for each endpoint; nothing when nothing is.
+/// Returns one row per endpoint that the guard keeps in service, or `None` if there are none.
 #[must_use]
 pub fn held(guard: &Value, now: Timestamp, style: Style) -> Option<String> {
     let mut table = Table::new(vec!["SERVICE", "ENDPOINT", "HELD", "RESULT"]);
@@ -101,7 +101,7 @@ pub fn held(guard: &Value, now: Timestamp, style: Style) -> Option<String> {
     (!table.is_empty()).then(|| table.render(style))
 }
 
-/// The row of a record in a listing.
+/// Returns the row of an EndpointHealth object.
 pub(crate) fn record(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
     let (out, growing) = counts(object);
     let mut row: Vec<Cell> = vec![
@@ -116,16 +116,16 @@ pub(crate) fn record(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
     row
 }
 
-/// A record on one line.
+/// Returns a one-line summary of an EndpointHealth object.
 pub(crate) fn record_summary(object: &Value) -> String {
     let (out, growing) = counts(object);
     let growing = if growing > 0 { format!(", {growing} growing") } else { String::new() };
     format!("{out} out of service{growing}")
 }
 
-/// The sections of a record.
+/// Adds the sections of an EndpointHealth object.
 pub(crate) fn describe_record(page: &mut Page, object: &Value, now: Timestamp) {
-    page.section("Endpoints that are not fully in service");
+    page.section("Endpoints not fully in service");
     let mut table = Table::new(vec!["ENDPOINT", "SHARE", "SINCE", "SAID-BY", "RESULT"]);
     for (endpoint, verdict) in entries(object, "/spec/endpoints") {
         let since = time(verdict, "/since").map_or_else(|| "-".to_owned(), |since| age(since, now));
@@ -140,7 +140,7 @@ pub(crate) fn describe_record(page: &mut Page, object: &Value, now: Timestamp) {
     page.table(&table);
 }
 
-/// How many endpoints of a record are out, and how many have a share that grows.
+/// Returns the number of endpoints out of service, and the number whose share is growing.
 fn counts(object: &Value) -> (usize, usize) {
     let shares = || entries(object, "/spec/endpoints").map(|(_, verdict)| number(verdict, "/share"));
     let out = shares().filter(|share| *share == 0).count();

@@ -1,4 +1,4 @@
-//! What was changed, as people read it: a row for each change, one change field by field, and what was asked for.
+//! Output of `history` and `audit`: a row per change, one change field by field, and the audit log.
 
 use model::{kinds::address::address_of, primitives::quantity::Timestamp};
 use serde_json::Value;
@@ -13,12 +13,12 @@ use crate::{
     },
 };
 
-/// Objects that a row names; further ones are counted.
+/// Maximum number of objects named in a row; the rest is counted.
 const NAMED_IN_ROW: usize = 3;
-/// Nodes that are named because they lack a change, and as many because they were the slowest.
+/// Maximum number of lagging nodes, and of slowest nodes, listed for a change.
 const NODES_SHOWN: usize = 5;
 
-/// The rows of `history`.
+/// Table of `history`.
 #[must_use]
 pub fn list(listing: &Value, now: Timestamp, style: Style) -> String {
     let mut table = Table::new(vec!["REVISION", "AGE", "AUTHOR", "CHANGES", "MESSAGE"]);
@@ -36,7 +36,7 @@ pub fn list(listing: &Value, now: Timestamp, style: Style) -> String {
     table.render(style)
 }
 
-/// The rows of `audit`.
+/// Table of `audit`.
 #[must_use]
 pub fn audit(listing: &Value, now: Timestamp, style: Style) -> String {
     let mut table = Table::new(vec!["AGE", "AUTHOR", "FROM", "ASKED", "OBJECTS", "DECISION", "REVISION"]);
@@ -65,7 +65,7 @@ pub fn audit(listing: &Value, now: Timestamp, style: Style) -> String {
     table.render(style)
 }
 
-/// One change: who and why, then each object with the fields that differ.
+/// Renders one change: author and reason, then each object with its changed fields.
 #[must_use]
 pub fn entry(entry: &Value, now: Timestamp, style: Style) -> String {
     let title = format!("revision {}", text(entry, "/revision"));
@@ -92,7 +92,7 @@ pub fn entry(entry: &Value, now: Timestamp, style: Style) -> String {
     lines.join("\n") + "\n"
 }
 
-/// When the nodes had a change, with those that lack it and the slowest; nothing when it concerns none.
+/// Renders the convergence of a change, with lagging and slowest nodes; empty if it concerns no node.
 #[must_use]
 pub fn convergence(curve: &Value) -> String {
     if !flag(curve, "/concernsNodes", false) || number(curve, "/total") == 0 {
@@ -102,9 +102,7 @@ pub fn convergence(curve: &Value) -> String {
     let mut lines = vec![String::new(), format!("verified by {verified} of {total} nodes")];
     if verified > 0 {
         let [half, most, all] = ["/p50Ms", "/p99Ms", "/maxMs"].map(|pointer| number(curve, pointer));
-        lines[1].push_str(&format!(
-            ": half within {half} ms, 99 % within {most} ms, all of them within {all} ms"
-        ));
+        lines[1].push_str(&format!(": 50 % within {half} ms, 99 % within {most} ms, all within {all} ms"));
     }
     let (lagging, done): (Vec<_>, Vec<_>) =
         items(curve, "/nodes").iter().partition(|node| !text(node, "/why").is_empty());
@@ -114,7 +112,7 @@ pub fn convergence(curve: &Value) -> String {
     lines.join("\n") + "\n"
 }
 
-/// How far a node is with a change, how long it took, and why it is not further.
+/// Renders the progress of a node for a change, with times and the pending reason.
 fn node_steps(node: &Value) -> String {
     let steps = [("received", "/receivedMs"), ("applied", "/appliedMs"), ("verified", "/verifiedMs")];
     let took = |(word, pointer): (&str, &str)| {
@@ -132,7 +130,7 @@ fn object_lines(object: &Value, style: Style, lines: &mut Vec<String>) {
     for field in items(object, "/fields") {
         let pointer = text(field, "/pointer");
         if pointer.is_empty() {
-            // All of it is new, or gone.
+            // The whole object was added or removed.
             for (at, tone, sign) in [("/before/spec", Tone::Bad, '-'), ("/after/spec", Tone::Good, '+')] {
                 let spec = field.pointer(at);
                 lines.extend(
@@ -153,12 +151,12 @@ fn object_lines(object: &Value, style: Style, lines: &mut Vec<String>) {
     }
     let omitted = number(object, "/fieldsOmitted");
     if omitted > 0 {
-        lines.push(format!("    and {omitted} more fields; -o json has the whole objects"));
+        lines.push(format!("and {omitted} more fields; use -o json for complete objects"));
     }
 }
 
 fn yaml_lines(value: &Value) -> Vec<String> {
-    // Values that came from JSON go to YAML; if not, JSON is as good.
+    // Values parsed from JSON serialize to YAML; otherwise JSON is printed.
     let yaml = serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value:#}"));
     yaml.lines().map(clean).collect()
 }
@@ -175,7 +173,7 @@ fn changes(item: &Value) -> String {
     shortened(named.collect(), number(item, "/changesTotal"))
 }
 
-/// The first names, and how many more there are.
+/// Returns the first names and the number of remaining ones.
 fn shortened(mut named: Vec<String>, total: u64) -> String {
     named.truncate(NAMED_IN_ROW);
     let more = total.saturating_sub(named.len() as u64);
@@ -191,7 +189,7 @@ fn mark(kind: &str) -> (char, Tone) {
     }
 }
 
-/// `service/web`, with its namespace unless that is the default one.
+/// Formats the name as `service/web`, with the namespace unless it is the default one.
 fn name(object: &Value) -> String {
     let kind = text(object, "/kind");
     let word = kind

@@ -1,4 +1,4 @@
-//! How long changes take until the nodes have them, as text. Pure.
+//! Convergence times as text. Pure.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// What `top nodes` prints: a row for each node, the slowest first; nothing without nodes.
+/// Table of `top nodes`: one row per node, slowest first. `None` without nodes.
 #[must_use]
 pub fn by_node(answer: &Value, style: Style) -> Option<String> {
     let mut table = Table::new(vec!["NODE", "CHANGES", "P50", "P99", "WAITING", "REASON", "MESSAGE"]);
@@ -33,7 +33,7 @@ pub fn by_node(answer: &Value, style: Style) -> Option<String> {
     (!table.is_empty()).then(|| table.render(style))
 }
 
-/// The line of `status`; nothing before anything was measured or waits.
+/// Returns the convergence line of `status`, or `None` if nothing has been measured or is pending.
 #[must_use]
 pub fn summary(answer: &Value) -> Option<String> {
     let slowest = answer.get("slowest").filter(|slowest| !slowest.is_null())?;
@@ -41,14 +41,14 @@ pub fn summary(answer: &Value) -> Option<String> {
     let why = format!("{}: {}", clean(&text(slowest, "/reason")), clean(&text(slowest, "/message")));
     let slowest = match number(slowest, "/waiting") {
         0 => format!("slowest {name} {} ({why})", millis(slowest, "/p99Ms")),
-        count => format!("{name} lacks {count} for {} ({why})", millis(slowest, "/waitingMs")),
+        count => format!("{name} is {count} behind for {} ({why})", millis(slowest, "/waitingMs")),
     };
     let changes = number(answer, "/changes");
     let (p50, p99) = (millis(answer, "/p50Ms"), millis(answer, "/p99Ms"));
-    Some(format!("Changes    last {changes} on nodes after {p50} (p50), {p99} (p99); {slowest}"))
+    Some(format!("Changes    last {changes} applied on nodes after {p50} (p50), {p99} (p99); {slowest}"))
 }
 
-/// A time in milliseconds, in a unit that reads well.
+/// Formats a duration in milliseconds, seconds or minutes.
 fn millis(of: &Value, at: &str) -> String {
     let Some(millis) = of.pointer(at).and_then(Value::as_u64) else { return "-".to_owned() };
     match millis {

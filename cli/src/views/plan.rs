@@ -1,4 +1,4 @@
-//! A plan, as lines that come and go. Pure.
+//! Rendering of a plan as added and removed lines. Pure.
 
 use serde_json::Value;
 
@@ -7,16 +7,16 @@ use crate::{
     terminal::style::{Style, Tone},
 };
 
-/// Longest value of a field that is shown; a whole object is longer and is shown as lines.
+/// Maximum length of a field value on one line; longer values are split into lines.
 const VALUE_CHARS_MAX: usize = 200;
 
-/// Whether anything would change.
+/// Returns true if the plan changes anything.
 #[must_use]
 pub fn has_changes(plan: &Value) -> bool {
     !items(plan, "/objects").is_empty()
 }
 
-/// The whole plan.
+/// Renders the complete plan.
 #[must_use]
 pub fn whole(plan: &Value, style: Style) -> String {
     let mut out = objects(plan, style);
@@ -38,10 +38,10 @@ pub fn whole(plan: &Value, style: Style) -> String {
         out += &format!("{} {guard}\n", style.paint(Tone::Waiting, "guard:"));
     }
     let (id, expires) = (clean(&text(plan, "/id")), clean(&text(plan, "/expires")));
-    out + &format!("\nplan {id}, kept until {expires}; to do it: tidegate apply --plan {id}\n")
+    out + &format!("\nplan {id}, valid until {expires}; apply it with: tidegate apply --plan {id}\n")
 }
 
-/// What happens on each node.
+/// Renders the effects on each node.
 #[must_use]
 pub fn nodes(plan: &Value, style: Style) -> String {
     let title = |name: &str| style.paint(Tone::Title, &format!("node/{}", clean(name)));
@@ -49,7 +49,7 @@ pub fn nodes(plan: &Value, style: Style) -> String {
     nodes.map(|(name, node)| format!("\n{}\n{}", title(name), node_lines(node, style))).collect()
 }
 
-/// What becomes of the objects.
+/// Renders the changes of objects.
 #[must_use]
 pub fn objects(plan: &Value, style: Style) -> String {
     if !has_changes(plan) {
@@ -68,7 +68,7 @@ fn object_lines(object: &Value, style: Style) -> String {
     let mut out = style.paint(tone, &format!("{sign} {name} {}", clean(&action))) + "\n";
     let fields = items(object, "/fields");
     if fields.is_empty() {
-        out += "    (what differs is never shown)\n";
+        out += "(the changed fields are secret)\n";
     }
     for field in fields {
         let pointer = clean(&text(field, "/pointer"));
@@ -81,11 +81,11 @@ fn object_lines(object: &Value, style: Style) -> String {
     }
     match number(object, "/omitted") {
         0 => out,
-        omitted => out + &format!("    {omitted} more fields are not listed\n"),
+        omitted => out + &format!("{omitted} more fields not shown\n"),
     }
 }
 
-/// A value on a line behind its pointer; of a whole object each part on its own.
+/// Returns a value on one line after its pointer; of a whole object, one line per part.
 fn value_lines(pointer: &str, value: &Value) -> Vec<String> {
     match value {
         Value::Object(fields) if !fields.is_empty() && (pointer.is_empty() || is_long(value)) => fields
@@ -148,7 +148,7 @@ fn node_lines(node: &Value, style: Style) -> String {
     for list in ["/preview/announcements", "/preview/kernel"] {
         let mut place = String::new();
         let mut changes: Vec<&Value> = items(node, list).iter().collect();
-        // By place, and within it what goes before what comes.
+        // Sorted by place; within a place, removed lines come before added ones.
         changes.sort_by_key(|change| (text(change, "/place"), text(change, "/change") == "added"));
         for change in changes {
             let at = clean(&text(change, "/place"));
@@ -163,8 +163,8 @@ fn node_lines(node: &Value, style: Style) -> String {
         }
     }
     for (pointer, word) in [
-        ("/preview/sessionResets", "BGP session begins anew:"),
-        ("/preview/failures", "not carried out, or not listed:"),
+        ("/preview/sessionResets", "BGP session restarts:"),
+        ("/preview/failures", "unsupported, or not shown:"),
     ] {
         for said in items(node, pointer).iter().filter_map(Value::as_str) {
             out += &format!("  {} {}\n", style.paint(Tone::Bad, word), clean(said));
@@ -173,11 +173,11 @@ fn node_lines(node: &Value, style: Style) -> String {
     if let Some(count) =
         node.pointer("/preview/connectionsAtRisk").and_then(Value::as_u64).filter(|count| *count > 0)
     {
-        out += &format!("  {count} established connections would be cut or moved\n");
+        out += &format!("{count} established connections would be terminated or moved\n");
     }
     match number(node, "/preview/omitted") {
         0 if out.is_empty() => "  nothing\n".to_owned(),
         0 => out,
-        omitted => out + &format!("  {omitted} more lines are not listed\n"),
+        omitted => out + &format!("{omitted} more lines not shown\n"),
     }
 }

@@ -1,4 +1,4 @@
-//! Everything printed that is neither a table nor a description: refusals, the one-look status, outcomes, events.
+//! Output that is neither a table nor a description: errors, the status summary, outcomes and events.
 
 use model::{kinds::resource::Kind, primitives::quantity::Timestamp};
 use serde_json::Value;
@@ -17,13 +17,13 @@ use crate::{
     },
 };
 
-/// Violations shown of one refusal; a file with more mistakes is repaired in rounds anyway.
+/// Maximum number of violations printed for a rejected request.
 const VIOLATIONS_SHOWN: usize = 100;
 
-/// Objects shown of a prune that is refused.
+/// Maximum number of objects printed for a rejected prune.
 const PRUNED_SHOWN: usize = 20;
 
-/// A failure as it is printed: what was refused, a line per violation, hints.
+/// Renders a failure: the error, one line per violation, and hints.
 pub(crate) fn failure(failure: &Failure, style: Style) -> String {
     if failure.exit_code() == crate::ExitCode::Success {
         return String::new();
@@ -36,11 +36,13 @@ pub(crate) fn failure(failure: &Failure, style: Style) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The line that says what was refused: the detail if there is one, else the title, with code and status.
+/// Returns the error line of a rejection: its detail, or else its title, with code and status.
 pub(crate) fn problem_title(problem: &Problem) -> String {
     let said = ["/detail", "/title"].map(|pointer| text(&problem.document, pointer));
-    let said =
-        said.into_iter().find(|text| !text.is_empty()).unwrap_or_else(|| "the server refused".to_owned());
+    let said = said
+        .into_iter()
+        .find(|text| !text.is_empty())
+        .unwrap_or_else(|| "the server rejected the request".to_owned());
     let code = Some(text(&problem.document, "/code")).filter(|code| !code.is_empty());
     format!("{said} ({}{})", code.map(|code| format!("{code}, ")).unwrap_or_default(), problem.status)
 }
@@ -75,26 +77,24 @@ fn problem_lines(problem: &Problem, lines: &mut Vec<String>) {
     lines.extend((!hint.is_empty()).then(|| format!("  hint: {}", clean(&hint))));
     let request = text(&problem.document, "/requestId");
     if problem.status >= 500 && !request.is_empty() {
-        lines.push(format!(
-            "  hint: the log of the control server says more about request {}",
-            clean(&request)
-        ));
+        lines.push(format!("hint: see the log of the control server for request {}", clean(&request)));
     }
 }
 
-/// The hint for a refusal whose remedy is a flag here, where the server's own hint speaks of a query parameter.
+/// Returns the hint for a rejection whose remedy is a command line flag; the server's own hint names a query
+/// parameter.
 fn command_hint(code: &str) -> Option<&'static str> {
     match code {
-        "PruneLimit" => Some("if that is what you want, allow as many with --prune-limit N"),
-        "GuardHeld" => Some("if that is what you want, repeat it with --confirm"),
-        "HistoryDropped" => Some("`tidegate history` lists what is kept"),
-        "ResumeExpired" => Some("leave out --resume: everything there is comes first, then the changes"),
+        "PruneLimit" => Some("if this is intended, raise the limit with --prune-limit N"),
+        "GuardHeld" => Some("if this is intended, repeat the command with --confirm"),
+        "HistoryDropped" => Some("`tidegate history` lists the available revisions"),
+        "ResumeExpired" => Some("omit --resume to start with a full listing"),
         "TooManyRequests" => Some("try again later"),
         _ => None,
     }
 }
 
-/// Turns `/items/3/spec/ports/0` into what item 3 of the request was, and `spec.ports[0]`.
+/// Splits `/items/3/spec/ports/0` into the name of item 3 of the request and `spec.ports[0]`.
 fn split_item(pointer: &str, known: &[String]) -> (String, String) {
     let in_item = pointer.strip_prefix("/items/").and_then(|rest| {
         let (number, field) = rest.split_once('/').unwrap_or((rest, ""));
@@ -107,7 +107,7 @@ fn split_item(pointer: &str, known: &[String]) -> (String, String) {
     }
 }
 
-/// `service/web`.
+/// Formats the name of an object, such as `service/web`.
 #[must_use]
 pub fn object_name(object: &Value) -> String {
     let kind = text(object, "/kind");
@@ -119,7 +119,7 @@ pub fn object_name(object: &Value) -> String {
     clean(&format!("{word}/{name}"))
 }
 
-/// One line about what happened to an object, such as `service/web created`.
+/// Returns the outcome line of an object, such as `service/web created`.
 #[must_use]
 pub fn outcome(object: &Value, action: &str, dry_run: bool, style: Style) -> String {
     let namespace = text(object, "/metadata/namespace");
@@ -134,7 +134,7 @@ pub fn outcome(object: &Value, action: &str, dry_run: bool, style: Style) -> Str
     format!("{}{} {}{suffix}\n", object_name(object), clean(&place), style.paint(tone, &clean(action)))
 }
 
-/// What `status` prints, with what is known of how long changes take.
+/// Renders the output of `status`, with convergence times if known.
 #[must_use]
 pub fn status(status: &Value, lag: Option<&Value>, now: Timestamp, style: Style) -> String {
     let mut lines = vec![format!(
@@ -196,7 +196,7 @@ pub fn status(status: &Value, lag: Option<&Value>, now: Timestamp, style: Style)
     lines.join("\n") + "\n"
 }
 
-/// What a problem means for users, before its reason; nothing where the server does not say it.
+/// Returns the user impact of a problem as a prefix of its reason; empty if the server does not report it.
 fn impact(problem: &Value) -> String {
     let word = text(problem, "/impact");
     let words = match word.as_str() {
@@ -210,7 +210,7 @@ fn impact(problem: &Value) -> String {
     format!("{}, ", clean(words))
 }
 
-/// The write that went before a problem.
+/// Returns the line about the write that preceded a problem.
 fn preceding(problem: &Value, now: Timestamp) -> Option<String> {
     let change = problem.get("change").filter(|change| change.is_object())?;
     let author = text(change, "/author");
@@ -222,7 +222,7 @@ fn preceding(problem: &Value, now: Timestamp) -> Option<String> {
     Some(format!("    before it: revision {revision}{by}{ago}{why} (`tidegate history {revision}`)"))
 }
 
-/// Whether `status` ends with 0: no problems, every node converged, every Service ready.
+/// Returns true if `status` exits with 0: no problems, every node converged, every Service ready.
 #[must_use]
 pub fn is_healthy(status: &Value) -> bool {
     let same = |a: &str, b: &str| number(status, a) == number(status, b);
@@ -232,7 +232,7 @@ pub fn is_healthy(status: &Value) -> bool {
         && same("/services/total", "/services/ready")
 }
 
-/// One line of `watch`, without its end; nothing for events that carry no object.
+/// Renders one line of `watch` without the line end; `None` for events without an object.
 #[must_use]
 pub fn event(event: &Value, style: Style) -> Option<String> {
     let object = event.get("object").filter(|object| object.is_object())?;
@@ -255,7 +255,7 @@ pub fn event(event: &Value, style: Style) -> Option<String> {
     Some(line.trim_end().to_owned())
 }
 
-/// The few words about an object that follow its name in an event.
+/// Returns the summary that follows the name of an object in an event.
 fn summary(object: &Value) -> String {
     let parts = match Kind::parse(&text(object, "/kind")) {
         Some(Kind::Service) => vec![
@@ -300,7 +300,7 @@ fn summary(object: &Value) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Who has an address, and which nodes may answer for it in which order.
+/// Returns the holders of an address and its candidates in order.
 fn address_summary(address: &Value) -> Vec<String> {
     let former = text(address, "/spec/quarantine/former");
     let holders = joined(address, "/spec/services");
@@ -308,7 +308,7 @@ fn address_summary(address: &Value) -> Vec<String> {
         items(address, "/spec/announcement/candidates").iter().map(|at| text(at, "/node")).collect();
     vec![
         if holders.is_empty() { holders } else { format!("for {holders}") },
-        if former.is_empty() { former } else { format!("held back for {former}") },
+        if former.is_empty() { former } else { format!("quarantined for {former}") },
         if nodes.is_empty() { String::new() } else { format!("at {}", nodes.join(",")) },
     ]
 }

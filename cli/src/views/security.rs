@@ -1,4 +1,4 @@
-//! Tokens, roles and who one is, as text. Pure.
+//! Output of token, role and identity commands. Pure.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::{
     },
 };
 
-/// What `token list` prints.
+/// Table of `token list`.
 #[must_use]
 pub fn tokens(answer: &Value, style: Style) -> String {
     let mut table = Table::new(vec!["NAME", "ID", "MAY", "EXPIRES", "LAST USED", "MADE BY"]);
@@ -26,10 +26,10 @@ pub fn tokens(answer: &Value, style: Style) -> String {
         ];
         table.push(cells.iter().map(Cell::from).collect());
     }
-    if table.is_empty() { "There are no tokens.\n".to_owned() } else { table.render(style) }
+    if table.is_empty() { "No tokens.\n".to_owned() } else { table.render(style) }
 }
 
-/// What `role list` prints: a line for each rule.
+/// Table of `role list`: one row per rule.
 #[must_use]
 pub fn roles(answer: &Value, style: Style) -> String {
     let mut table = Table::new(vec!["ROLE", "VERBS", "KINDS", "NAMESPACES"]);
@@ -48,13 +48,13 @@ pub fn roles(answer: &Value, style: Style) -> String {
     table.render(style)
 }
 
-/// What `whoami` prints.
+/// Output of `whoami`.
 #[must_use]
 pub fn who(answer: &Value) -> String {
     let who = match text(answer, "/identity/type").as_str() {
         "token" => format!("token {} ({})", text(answer, "/identity/name"), text(answer, "/identity/id")),
         "agent" => format!("the agent of node {}", text(answer, "/identity/node")),
-        _ => "anyone: this server asks nobody who they are, and everybody may do everything".to_owned(),
+        _ => "anonymous: authentication is disabled, and all requests are allowed".to_owned(),
     };
     let bindings = items(answer, "/bindings").iter().map(|to| format!("  {}\n", clean(&binding(to))));
     format!("{}\n{}", clean(&who), bindings.collect::<String>())

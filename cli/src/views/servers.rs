@@ -1,4 +1,4 @@
-//! What `status` says of each of several control servers.
+//! Lines of `status` about each of several control servers.
 
 use serde_json::Value;
 
@@ -7,15 +7,15 @@ use crate::{
     terminal::style::{Style, Tone},
 };
 
-/// One server, and its status or why there is none.
+/// A server with its status, or the reason why there is none.
 pub struct Server {
     /// Scheme, host and port.
     pub url: String,
-    /// What it answered.
+    /// Response of the server.
     pub answer: Result<Value, String>,
 }
 
-/// A line for each server.
+/// Renders one line per server.
 #[must_use]
 pub fn lines(servers: &[Server], style: Style) -> String {
     let width = servers.iter().map(|server| server.url.chars().count()).max().unwrap_or_default();

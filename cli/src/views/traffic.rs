@@ -1,4 +1,4 @@
-//! The traffic of a Service as tables. Pure.
+//! Tables of Service traffic. Pure.
 
 use serde_json::Value;
 
@@ -11,10 +11,10 @@ use crate::{
     views::columns::socket,
 };
 
-/// What stands for a figure that a proxy mode does not count.
+/// Placeholder for a value that a proxy mode does not count.
 const NOT_COUNTED: &str = "-";
 
-/// The figures of a row, with their headings.
+/// Values of a row, with their headings.
 const COUNTS: [(&str, Figure); 8] = [
     ("CONNECTIONS", Figure::Count("/connections")),
     ("CONN/S", Figure::Rate("/perSecond/connections")),
@@ -26,18 +26,18 @@ const COUNTS: [(&str, Figure); 8] = [
     ("FAILED", Figure::Failed),
 ];
 
-/// A figure of a row, and where it stands.
+/// Kind of a value, with its JSON pointer.
 #[derive(Debug, Clone, Copy)]
 enum Figure {
-    /// A number of things.
+    /// Count.
     Count(&'static str),
-    /// A number in a second.
+    /// Rate per second.
     Rate(&'static str),
-    /// Connections that failed, by how.
+    /// Failed connections by cause.
     Failed,
 }
 
-/// What `traffic` prints: a row for each endpoint on each node, and a sum.
+/// Table of `traffic`: one row per endpoint and node, and a total.
 #[must_use]
 pub fn by_node(traffic: &Value, style: Style) -> String {
     let mut table = table(&["NODE", "MODE", "ENDPOINT", "PORTS"], &["AGE"]);
@@ -57,7 +57,8 @@ pub fn by_node(traffic: &Value, style: Style) -> String {
     table.render(style)
 }
 
-/// What `top services` prints: a row for each Service, the busiest first, and a sum; nothing when none has traffic.
+/// Table of `top services`: one row per Service, busiest first, and a total. `None` if no Service has
+/// traffic.
 #[must_use]
 pub fn busiest(answer: &Value, style: Style) -> Option<String> {
     let mut table = table(&["SERVICE", "NODES"], &[]);
@@ -75,7 +76,7 @@ pub fn busiest(answer: &Value, style: Style) -> Option<String> {
     Some(table.render(style))
 }
 
-/// A row for each endpoint, summed over the nodes; nothing when no node reports any.
+/// Returns one row per endpoint, summed over the nodes, or `None` if no node reports any.
 #[must_use]
 pub fn by_endpoint(traffic: &Value, style: Style) -> Option<String> {
     let mut table = table(&["ENDPOINT", "PORTS"], &[]);
@@ -85,7 +86,7 @@ pub fn by_endpoint(traffic: &Value, style: Style) -> Option<String> {
     (!table.is_empty()).then(|| table.render(style))
 }
 
-/// The nodes that report, in words.
+/// Formats the number of reporting nodes.
 #[must_use]
 pub fn reporting_nodes(traffic: &Value) -> String {
     match entries(traffic, "/nodes").count() {
@@ -120,14 +121,14 @@ fn counts(of: &Value) -> Vec<Cell> {
     COUNTS.map(cell).to_vec()
 }
 
-/// A number in a second: small ones with a tenth.
+/// Formats a rate; values below 100 with one decimal.
 fn rate(of: &Value, at: &str) -> String {
     let rate = of.pointer(at).and_then(Value::as_f64);
     let digits = |rate: f64| usize::from(rate > 0.0 && rate < 100.0);
     rate.map(|rate| format!("{rate:.0$}", digits(rate))).unwrap_or_default()
 }
 
-/// How many connections failed, and how; empty where nobody sees that.
+/// Formats the number of failed connections by cause; empty if failures are not counted.
 fn failed(of: &Value) -> String {
     if of.get("failed").is_none_or(Value::is_null) {
         return String::new();

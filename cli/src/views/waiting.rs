@@ -1,4 +1,4 @@
-//! Whether what is waited for has come, from what the server shows; pure.
+//! Evaluation of `wait` goals from the responses of the server. Pure.
 
 use serde_json::Value;
 
@@ -7,24 +7,24 @@ use crate::{
     lenient_json::{clean, items, text},
 };
 
-/// Nodes that are named in one line.
+/// Maximum number of nodes named in one line.
 const NODES_NAMED_MAX: usize = 5;
 
-/// How it stands.
+/// Progress towards a goal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// What is waited for is so.
+    /// The goal is reached.
     Reached,
-    /// It is not; why, in words.
+    /// The goal is not reached yet; contains the reason.
     NotYet(String),
-    /// It never can be: the object has no such condition; the ones it has.
+    /// The goal cannot be reached, because the object has no such condition; contains the conditions it has.
     Never(String),
 }
 
-/// Whether an object is as wanted.
+/// Evaluates the goal for an object.
 pub(crate) fn of_object(object: &Value, goal: &Goal) -> Progress {
     let (wanted, status) = match goal {
-        Goal::Deleted => return Progress::NotYet("it is still there".to_owned()),
+        Goal::Deleted => return Progress::NotYet("the object still exists".to_owned()),
         Goal::Verified if text(object, "/kind") == "Node" => ("Converged", "True"),
         Goal::Verified => ("Programmed", "True"),
         Goal::Condition { condition, status } => (condition.as_str(), status.as_str()),
@@ -42,8 +42,8 @@ pub(crate) fn of_object(object: &Value, goal: &Goal) -> Progress {
     Progress::NotYet(format!("{wanted} is {}: {}", clean(&text(found, "/status")), words.join(", ")))
 }
 
-/// Whether all nodes that are connected have verified everything up to a revision. Those that are not connected are named
-/// apart: nobody knows of them.
+/// Evaluates whether all connected nodes have verified everything up to a revision. Nodes that are not
+/// connected are returned separately, because their state is unknown.
 pub(crate) fn of_nodes(nodes: &Value, revision: u64) -> (Progress, Vec<String>) {
     let (mut behind, mut absent) = (Vec::new(), Vec::new());
     for node in items(nodes, "/items") {
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(of_object(&service("False"), &inverse), Progress::Reached);
         let never = Progress::Never("Accepted, Programmed".to_owned());
         assert_eq!(of_object(&service("True"), &Goal::parse("ready").unwrap()), never);
-        let there = Progress::NotYet("it is still there".to_owned());
+        let there = Progress::NotYet("the object still exists".to_owned());
         assert_eq!(of_object(&service("True"), &Goal::Deleted), there);
     }
 

@@ -1,4 +1,4 @@
-//! What the failure of nodes would do, as tables. Pure.
+//! Tables of predicted node failures. Pure.
 
 use serde_json::Value;
 
@@ -10,23 +10,23 @@ use crate::{
     },
 };
 
-/// Names in one cell; the count covers all.
+/// Maximum number of names in one cell; the count covers all.
 const NAMES_MAX: usize = 5;
 
-/// Whether somebody would be without a Service or an address.
+/// Returns true if a Service or an address would become unavailable.
 #[must_use]
 pub fn is_harmful(answer: &Value) -> bool {
     let is_lost = items(answer, "/addresses").iter().any(|address| flag(address, "/isLost", false));
     is_lost || items(answer, "/services").iter().any(|service| flag(service, "/isDown", false))
 }
 
-/// What `what-if` prints.
+/// Renders the output of `what-if`.
 #[must_use]
 pub fn tables(answer: &Value, style: Style) -> String {
     let sections = [
         (addresses(answer), "ADDRESSES", "No address would move."),
         (services(answer), "SERVICES", "No Service would lose an endpoint."),
-        (single_points(answer), "SINGLE POINTS OF FAILURE", "Nothing would hang on one node."),
+        (single_points(answer), "SINGLE POINTS OF FAILURE", "Nothing depends on a single node."),
     ];
     let failed = names(answer, "/failed");
     let mut out = match failed.as_str() {
@@ -43,7 +43,7 @@ pub fn tables(answer: &Value, style: Style) -> String {
     }
     match number(answer, "/omitted") {
         0 => out,
-        omitted => out + &format!("\n{omitted} more are not listed.\n"),
+        omitted => out + &format!("\n{omitted} more not shown.\n"),
     }
 }
 

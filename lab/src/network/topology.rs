@@ -70,7 +70,7 @@ pub struct Workload {
     pub node: String,
     /// Network namespace.
     pub namespace: Namespace,
-    /// Its IPv4 and its IPv6 address.
+    /// The IPv4 and the IPv6 address.
     pub addresses: [IpAddr; 2],
     servers: BTreeMap<u16, EchoServer>,
     web_servers: BTreeMap<u16, WebServer>,

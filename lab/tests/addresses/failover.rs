@@ -1,4 +1,4 @@
-//! Who owns when somebody dies, is cut off, comes back, or leaves in good order.
+//! Ownership after a crash, a partition, a return and an orderly shutdown.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -14,8 +14,8 @@ fn only(node: &str) -> BTreeSet<String> {
     BTreeSet::from([node.to_owned()])
 }
 
-/// F117, F132: the owner's agent is killed outright: another one answers; control records it with a higher epoch, and the
-/// node that returns steals nothing.
+/// F117, F132: after a kill of the owner's agent another node takes over, control records it with a higher
+/// epoch, and the returning node does not preempt it.
 #[test]
 fn f117_f132_an_owner_that_dies_is_replaced_and_steals_nothing_when_it_returns() {
     let mut cluster = stage(3);
@@ -39,8 +39,8 @@ fn f117_f132_an_owner_that_dies_is_replaced_and_steals_nothing_when_it_returns()
     }
 }
 
-/// F117, F132: the same without control: who takes over needs none, the returning node leaves the address where it is, and
-/// control adopts what it finds when it is back.
+/// F117, F132: the same without control: the takeover needs no control, the returning node does not preempt,
+/// and control adopts the observed owner when it is back.
 #[test]
 fn f132_failover_needs_no_control_and_control_adopts_it_later() {
     let mut cluster = stage(3);
@@ -70,7 +70,8 @@ fn f132_failover_needs_no_control_and_control_adopts_it_later() {
     wait_reached(&cluster, &vips);
 }
 
-/// F117: the owner's cable is cut: it says so and withdraws, another takes over; when the cable is back, one answers.
+/// F117: an owner whose link is cut reports it and withdraws, and another node takes over; after the link is
+/// back, one node responds.
 #[test]
 fn f117_an_owner_without_a_link_withdraws_and_another_takes_over() {
     let mut cluster = stage(2);
@@ -92,7 +93,7 @@ fn f117_an_owner_without_a_link_withdraws_and_another_takes_over() {
     assert_eq!(answerers(&cluster, vip), only(&second));
 }
 
-/// F117: a network that falls apart has an owner in each part; healed, it has one, with control and without.
+/// F117: a partitioned network has an owner in each part; after healing it has one, with and without control.
 #[test]
 fn f117_a_healed_partition_has_one_owner() {
     for has_control in [true, false] {
@@ -131,7 +132,7 @@ fn f117_a_healed_partition_has_one_owner() {
     }
 }
 
-/// F117: draining the owner's Node, and ending its agent in good order, lose no new connection: nobody waits, nobody is refused.
+/// F117: neither draining the owner's Node nor terminating its agent loses a new connection.
 #[test]
 fn f117_a_drain_and_a_hand_over_lose_no_new_connection() {
     let mut cluster = stage(3);
@@ -146,20 +147,20 @@ fn f117_a_drain_and_a_hand_over_lose_no_new_connection() {
     traffic.wait(20);
     assert!(!order(&cluster, vip).1.contains(&first));
 
-    // The agent goes; the kernel that it programmed goes on.
+    // The agent ends; the kernel state that it programmed stays.
     let second = wait_owner(&cluster, vip);
     cluster.agents.get_mut(&second).unwrap().terminate().unwrap();
     let third = wait_moved(&cluster, &[vip], &second);
     traffic.wait(20);
     let failures = traffic.end();
-    // Of a connection that is made in the very moment, the beginning is on one node and the end on another.
+    // A connection opened at the moment of the move may start on one node and continue on another.
     let is_in_two_places = |failure: &String| failure.contains("reset");
     assert!(failures.len() <= 2 && failures.iter().all(is_in_two_places), "lost in two moves: {failures:#?}");
     let (_, reason) = roles(&cluster, vip)[&third].clone();
     assert!(reason.contains("handed over") || reason.contains("first"), "{reason}");
 }
 
-/// F117: with `--on-exit keep` a restart of the owner's agent moves nothing.
+/// F117: with `--on-exit keep` a restart of the owner's agent moves no address.
 #[test]
 fn f117_an_agent_that_restarts_with_keep_keeps_its_addresses() {
     let keep = vec!["--on-exit=keep".to_owned()];
@@ -178,14 +179,15 @@ fn f117_an_agent_that_restarts_with_keep_keeps_its_addresses() {
     wait_reached(&cluster, &vips);
 }
 
-/// F117, F132: many addresses move when their owner dies, each to one other node, and none that was elsewhere.
+/// F117, F132: when the owner of many addresses dies, each moves to one other node, and no other address
+/// moves.
 #[test]
 fn f132_a_thousand_addresses_move_when_their_owner_dies() {
     const SERVICES: usize = 1000;
     let mut cluster = stage(3);
     cluster.add_backend("web-node3", "node3", 11, "web").unwrap();
     let big = super::stage::pool("big", &["172.17.8.0/30", "10.77.0.0/16"]);
-    // All of them are on-link, as in a flat network of a data centre.
+    // All of them are on-link, as in a flat data center network.
     for index in 1..=3u8 {
         let place = cluster.place(&format!("node{index}")).unwrap();
         place.ip(&[format!("addr add 10.77.255.{index}/16 dev eth0")]).unwrap();

@@ -1,5 +1,5 @@
-//! A control server that has lost its database: nodes go on with what they have, until it is found again or the loss is
-//! confirmed.
+//! Loss of the control server's database: nodes keep their state until the database is restored or the loss
+//! is confirmed.
 
 use std::{net::SocketAddr, time::SystemTime};
 
@@ -21,13 +21,13 @@ const NODES: [&str; 3] = ["node1", "node2", "node3"];
 const MODES: [&str; 3] = ["nftables", "iptables", "userspace"];
 const BACKENDS: [&str; 3] = ["web-node1", "web-node2", "web-node3"];
 
-/// The life of the store that control has open.
+/// Returns the epoch of the current store.
 fn epoch(cluster: &Cluster) -> u64 {
     let position = string(&cluster.api.get_json("/v1/status").unwrap(), "/position").unwrap();
     position.split_once('-').unwrap().0.parse().unwrap()
 }
 
-/// Starts control on another store; answers the argument that names the one before.
+/// Restarts control on another store and returns the argument with the previous one.
 fn start_control_on(cluster: &mut Cluster, store: &str) -> String {
     cluster.server.kill();
     let arguments = cluster.server.arguments_mut();
@@ -37,7 +37,8 @@ fn start_control_on(cluster: &mut Cluster, store: &str) -> String {
     before
 }
 
-/// Starts control on an empty store, which is of a later second than the one before: that is what its epoch is.
+/// Restarts control on an empty store. The epoch is the creation time in seconds, so it must be in a later
+/// second.
 fn start_control_empty(cluster: &mut Cluster) -> String {
     let before = epoch(cluster);
     wait::until_true("the next second", || {
@@ -53,7 +54,7 @@ fn held(cluster: &Cluster, node: &str) -> Result<Value> {
     Ok(held)
 }
 
-/// Waits until every agent holds the state of control back, and control shows why.
+/// Waits until every agent rejects the state pending confirmation and control reports the reason.
 fn wait_held(cluster: &Cluster) {
     for node in NODES {
         let held = wait::until(&format!("{node} to hold the empty state"), || held(cluster, node)).unwrap();
@@ -88,8 +89,9 @@ fn expect_service(cluster: &Cluster, cluster_ip: SocketAddr, vip: SocketAddr) {
     cluster.expect_backends("client", vip, &BACKENDS).unwrap();
 }
 
-/// Control comes up on an empty database: all modes serve, and announce, what they did, also an agent that starts again;
-/// the right database comes back without a kernel write; an empty one is taken only when it is confirmed, node by node.
+/// With control on an empty database, nodes in all modes keep serving and announcing, even after an agent
+/// restart. The restored database causes no kernel write; an empty one is applied only after confirmation,
+/// node by node.
 #[test]
 fn an_empty_database_takes_no_traffic_away_until_it_is_confirmed() {
     let mut cluster = stage_with(&Options { nodes: 3, modes: MODES.to_vec(), ..Options::default() });
@@ -113,7 +115,7 @@ fn an_empty_database_takes_no_traffic_away_until_it_is_confirmed() {
     let problems = cluster.api.get_json("/v1/status").unwrap()["problems"].to_string();
     assert!(problems.contains("StateHeld"), "{problems}");
 
-    // An agent that owns no address, so that none moves.
+    // An agent that owns no address, so that no address moves.
     let again = NODES.iter().position(|node| !owners.iter().any(|owner| owner == node)).unwrap();
     cluster.agents.get_mut(NODES[again]).unwrap().kill();
     cluster.start_agent_again(NODES[again]).unwrap();
@@ -141,7 +143,7 @@ fn an_empty_database_takes_no_traffic_away_until_it_is_confirmed() {
     assert!(cluster.tcp("inside-1", cluster_port).is_err(), "the Service is gone");
 }
 
-/// By way of control, and on the machine; each refuses another epoch.
+/// Confirms via control and on the node; both reject another epoch.
 fn confirm_everywhere(cluster: &Cluster) {
     let epoch = epoch(cluster);
     let confirm = |node: &str, epoch: u64| {

@@ -1,4 +1,5 @@
-//! Mode ipvs holds every address on a link of every node: only the elected one may answer for it.
+//! ARP in ipvs mode, which assigns every address to an interface of every node: only the elected node may
+//! reply.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +10,8 @@ use super::stage::{
     add_web, answerers, asked_and_answered, stage_with, wait_moved, wait_owner, wait_reached,
 };
 
-/// F129: on the kernel that has IPVS: every node holds the address and has `arp_ignore=1` and `arp_announce=2`; one
-/// answers, once for each question, also after it died; what the settings were is put back by `cleanup`.
+/// F129: on the kernel with IPVS: every node holds the address and has `arp_ignore=1` and `arp_announce=2`;
+/// one node replies, once per request, also after a failover; `cleanup` restores the previous settings.
 #[test]
 fn f129_in_ipvs_mode_only_the_elected_node_answers() {
     guest::run("ipvs::f129_in_ipvs_mode_only_the_elected_node_answers", || {
@@ -34,7 +35,7 @@ fn f129_in_ipvs_mode_only_the_elected_node_answers() {
             assert_eq!(answerers(&cluster, vip), BTreeSet::from([wait_owner(&cluster, vip)]));
         }
         let (asked, answered) = asked_and_answered(&cluster, vip);
-        // The last question may be asked when time is over; answers of two would be twice as many.
+        // The last request may be unanswered at the deadline; replies of two nodes would be twice as many.
         assert!((asked - 1..=asked).contains(&answered), "{answered} answers to {asked} questions");
 
         cluster.agents.get_mut(&first).unwrap().kill();

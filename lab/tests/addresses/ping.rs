@@ -1,4 +1,4 @@
-//! Whether announced addresses answer to ICMP echo requests.
+//! ICMP echo replies for announced addresses.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use super::{
     stage::{add_web, advertisement, stage_with, wait_moved, wait_owner, wait_reached},
 };
 
-/// The table that answers.
+/// The table that replies.
 const TABLE: &str = "tidegate-announce";
 
 fn is_answered(cluster: &Cluster, from: &str, address: IpAddr) -> bool {
@@ -25,14 +25,14 @@ fn wait_answered(cluster: &Cluster, from: &str, address: IpAddr) {
         .unwrap();
 }
 
-/// What the machine's table says; empty when there is none.
+/// Returns the ping table of a node, or an empty string if there is none.
 fn table(cluster: &Cluster, node: &str) -> String {
     let ruleset = kernel::ruleset(cluster.place(node).unwrap()).unwrap();
     if ruleset.contains(TABLE) { ruleset } else { String::new() }
 }
 
-/// F124, F125: an announced address answers to ping in every mode, from outside and from a workload, and wherever it goes;
-/// with `answerPing: false` it does not; when it is gone, nothing is left.
+/// F124, F125: an announced address replies to ping in every mode, from outside and from a workload, also
+/// after it moved; with `answerPing: false` it does not; after deletion nothing is left.
 #[test]
 fn f124_f125_announced_addresses_answer_to_ping_in_every_mode() {
     let modes = vec!["nftables", "iptables", "userspace"];
@@ -71,7 +71,8 @@ fn f124_f125_announced_addresses_answer_to_ping_in_every_mode() {
     }
 }
 
-/// F124, F125: an agent that hands over leaves nothing that answers; one that comes back leaves it, and takes it over.
+/// F124, F125: an agent that hands over removes its ping table; one that keeps its state leaves the table and
+/// adopts it after the restart.
 #[test]
 fn f124_f125_a_restart_with_keep_goes_on_answering_to_ping() {
     for (on_exit, is_kept) in [("--on-exit=keep", true), ("--on-exit=handover", false)] {

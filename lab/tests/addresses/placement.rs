@@ -1,4 +1,5 @@
-//! Where addresses are announced: one node each, both families, the right interfaces, near local endpoints.
+//! Placement of announcements: one node per address, both families, the right interfaces, near local
+//! endpoints.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -16,8 +17,9 @@ use super::stage::{
     wait_moved, wait_owner, wait_reached,
 };
 
-/// F123, F124, F125, F127: exactly one node answers ARP, exactly one answers neighbour solicitations, the client outside
-/// reaches an endpoint on another node through it, and every other node says why it is silent.
+/// F123, F124, F125, F127: exactly one node replies to ARP and exactly one to neighbor solicitations, the
+/// outside client reaches an endpoint on another node through it, and every other node reports the reason for
+/// its silence.
 #[test]
 fn f123_f124_f125_f127_one_node_answers_and_leads_to_an_endpoint_elsewhere() {
     let mut cluster = stage(3);
@@ -30,14 +32,14 @@ fn f123_f124_f125_f127_one_node_answers_and_leads_to_an_endpoint_elsewhere() {
             assert_eq!(role == "Owner", node == owner, "{node}: {role}: {reason}");
             assert!(!reason.is_empty());
         }
-        // Wherever it is, the way through a node without an endpoint is the same.
+        // The path through a node without an endpoint is the same for any owner.
         cluster.patch(&format!("nodes/{owner}"), &json!({"spec": {"unschedulable": true}})).unwrap();
         let second = wait_moved(&cluster, &[vip], &owner);
         assert_eq!(cluster.tcp("client", at(vip, 80)).unwrap().backend, "web-node3");
         assert_eq!(answerers(&cluster, vip), BTreeSet::from([second]));
         cluster.patch(&format!("nodes/{owner}"), &json!({"spec": {"unschedulable": false}})).unwrap();
     }
-    // What is gone is not answered for.
+    // No replies for a deleted address.
     cluster.delete("namespaces/default/services/web").unwrap();
     for vip in vips {
         wait::until_true("nobody to answer", || answerers(&cluster, vip).is_empty()).unwrap();
@@ -45,7 +47,8 @@ fn f123_f124_f125_f127_one_node_answers_and_leads_to_an_endpoint_elsewhere() {
     }
 }
 
-/// F117: with `externalTrafficPolicy: Local` the address is where an endpoint is, and follows it.
+/// F117: with `externalTrafficPolicy: Local` the address is announced by a node with an endpoint, and follows
+/// it.
 #[test]
 fn f117_an_address_of_policy_local_follows_its_endpoints() {
     let mut cluster = stage(3);
@@ -66,7 +69,8 @@ fn f117_an_address_of_policy_local_follows_its_endpoints() {
     assert_eq!(answerers(&cluster, vip), BTreeSet::from(["node3".to_owned()]));
 }
 
-/// F117, F123: two pools in two networks: each address is announced where its network is, and nowhere else.
+/// F117, F123: with two pools in two networks, each address is announced only on the interface of its
+/// network.
 #[test]
 fn f123_two_pools_are_announced_on_two_interfaces() {
     let mut cluster = stage(2);
@@ -99,7 +103,7 @@ fn f123_two_pools_are_announced_on_two_interfaces() {
     let asked = other.run("sh", &["-c", &format!("arping -c 2 -w 2 -I switch {} || true", vips[0])]).unwrap();
     assert!(!asked.to_lowercase().contains("reply from") && !asked.contains("bytes from"), "{asked}");
 
-    // Only on one of them, when the Advertisement says so.
+    // Only on one of them, if the Advertisement is limited to it.
     cluster.apply_objects(&[advertisement("lan", &json!({"interfaces": ["eth1"]}))]).unwrap();
     wait::until_true("the address of the first network to be withdrawn", || {
         answerers(&cluster, vips[0]).is_empty()
@@ -108,7 +112,7 @@ fn f123_two_pools_are_announced_on_two_interfaces() {
     wait::until("the other one to stay", || lab::network::client::tcp(&other, at(side, 80))).unwrap();
 }
 
-/// F051: an address that is asked for by value is given, and every node serves it, whoever announces it.
+/// F051: a requested address is allocated, and every node serves it, independent of the announcer.
 #[test]
 fn f051_a_pinned_address_is_programmed_on_every_node() {
     let mut cluster = stage(3);
@@ -125,7 +129,7 @@ fn f051_a_pinned_address_is_programmed_on_every_node() {
     let client = cluster.place("client").unwrap();
     for index in 1..=3u8 {
         assert_eq!(cluster.tcp(&format!("node{index}"), at(pinned, 80)).unwrap().backend, "web-node2");
-        // The client is led to this node, whoever answers for the address.
+        // Routes the client to this node, independent of the owner.
         let [via, _] = lab::network::topology::node_addresses(index);
         client.ip(&[format!("route replace {pinned}/32 via {via}")]).unwrap();
         assert_eq!(
@@ -136,7 +140,7 @@ fn f051_a_pinned_address_is_programmed_on_every_node() {
     }
 }
 
-/// F052: nobody answers for a cluster IP, also when a client outside takes its network for its own.
+/// F052: no node replies for a cluster IP, even if an outside client considers its network on-link.
 #[test]
 fn f052_cluster_ips_are_not_reachable_from_outside() {
     let mut cluster = stage(2);

@@ -1,4 +1,4 @@
-//! A cluster with load balancer addresses, and what its neighbours see of them.
+//! Cluster with load balancer addresses, and observations from the same link.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,10 +21,10 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// The pool of every test: addresses of the fabric.
+/// Address pool of every test, on the fabric.
 pub(crate) const POOL: [&str; 2] = ["172.17.8.220-172.17.8.229", "fd00:8::220-fd00:8::229"];
 
-/// Agents on so many machines, a pool in their network, and an Advertisement.
+/// Starts agents on this number of nodes, with a pool in their network and an Advertisement.
 pub(crate) fn stage(nodes: u8) -> Cluster {
     stage_with(&Options { nodes, ..Options::default() })
 }
@@ -44,7 +44,7 @@ pub(crate) fn advertisement(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "tidegate/v1", "kind": "Advertisement", "metadata": {"name": name}, "spec": spec})
 }
 
-/// A dual-stack Service `web` with an endpoint on each of these machines; answers its addresses.
+/// Creates a dual-stack Service `web` with an endpoint on each of these nodes and returns its addresses.
 pub(crate) fn add_web(cluster: &mut Cluster, nodes: &[&str], spec: &Value) -> [IpAddr; 2] {
     for (index, node) in nodes.iter().enumerate() {
         let host = 11 + u8::try_from(index).unwrap();
@@ -62,7 +62,7 @@ pub(crate) fn add_web(cluster: &mut Cluster, nodes: &[&str], spec: &Value) -> [I
     [ingress(0), ingress(1)]
 }
 
-/// The load balancer addresses of a Service, IPv4 first.
+/// Returns the load balancer addresses of a Service, IPv4 first.
 pub(crate) fn addresses(cluster: &Cluster, service: &str) -> Result<Vec<IpAddr>> {
     let service = cluster.service(service)?;
     let ingress = service["status"]["loadBalancer"]["ingress"].as_array().cloned().unwrap_or_default();
@@ -73,7 +73,7 @@ pub(crate) fn addresses(cluster: &Cluster, service: &str) -> Result<Vec<IpAddr>>
     Ok(all)
 }
 
-/// What every running agent says that it does about an address: role and reason.
+/// Returns the role and reason that each running agent reports for an address.
 pub(crate) fn roles(cluster: &Cluster, address: IpAddr) -> BTreeMap<String, (String, String)> {
     let said = |node: &String| {
         let all = cluster.agent(node).ok()?.get_json("/v1/announcements").ok()?;
@@ -83,7 +83,7 @@ pub(crate) fn roles(cluster: &Cluster, address: IpAddr) -> BTreeMap<String, (Str
     cluster.agents.keys().filter_map(said).collect()
 }
 
-/// The one agent that says it owns the address, when there is exactly one.
+/// Returns the only agent that reports itself as owner of the address.
 pub(crate) fn owner(cluster: &Cluster, address: IpAddr) -> Result<String> {
     let roles = roles(cluster, address);
     let owners: Vec<_> =
@@ -92,7 +92,7 @@ pub(crate) fn owner(cluster: &Cluster, address: IpAddr) -> Result<String> {
     Ok(owners[0].clone())
 }
 
-/// Waits until exactly one agent owns the address, and says which.
+/// Waits until exactly one agent owns the address and returns its node.
 #[track_caller]
 pub(crate) fn wait_owner(cluster: &Cluster, address: IpAddr) -> String {
     wait::until(&format!("one owner of {address}"), || owner(cluster, address)).unwrap()
@@ -112,11 +112,11 @@ pub(crate) fn wait_moved(cluster: &Cluster, addresses: &[IpAddr], from: &str) ->
     addresses.iter().map(moved).next_back().unwrap()
 }
 
-/// The link-layer addresses that answer when the client asks for an address, several times.
+/// Returns the link-layer addresses that reply when the client resolves an address several times.
 pub(crate) fn answering(cluster: &Cluster, address: IpAddr) -> BTreeSet<String> {
     let client = cluster.place("client").unwrap();
     let text = address.to_string();
-    // Both tools fail when nobody answers; what they say is what counts.
+    // Both tools fail without a reply; only their output counts.
     let said = match address {
         IpAddr::V4(_) => client.run("sh", &["-c", &format!("arping -c 2 -w 2 -I eth0 {text} || true")]),
         IpAddr::V6(_) => client.run("sh", &["-c", &format!("ndisc6 -m -w 700 {text} eth0 || true")]),
@@ -124,7 +124,7 @@ pub(crate) fn answering(cluster: &Cluster, address: IpAddr) -> BTreeSet<String> 
     said.unwrap().split(|c: char| !c.is_ascii_hexdigit() && c != ':').filter_map(mac).collect()
 }
 
-/// How many questions the client asks about an IPv4 address in three seconds, and how many answers it gets.
+/// Returns the numbers of ARP requests and replies of the client for an IPv4 address over three seconds.
 pub(crate) fn asked_and_answered(cluster: &Cluster, address: IpAddr) -> (u64, u64) {
     let client = cluster.place("client").unwrap();
     let said = client.run("sh", &["-c", &format!("arping -b -w 3 -I eth0 {address} || true")]).unwrap();
@@ -135,7 +135,7 @@ pub(crate) fn asked_and_answered(cluster: &Cluster, address: IpAddr) -> (u64, u6
     (number(["Sent", "probes"]), number(["Received", "response(s)"]))
 }
 
-/// Which machines answer for an address.
+/// Returns the nodes that reply for an address.
 pub(crate) fn answerers(cluster: &Cluster, address: IpAddr) -> BTreeSet<String> {
     let macs = answering(cluster, address);
     let of = |node: &&String| macs.contains(&mac_of(cluster, node));
@@ -159,7 +159,7 @@ fn mac_of(cluster: &Cluster, node: &str) -> String {
     listing[0]["address"].as_str().unwrap().to_owned()
 }
 
-/// The epoch and the candidates that control has recorded.
+/// Returns the epoch and the candidates recorded by control.
 pub(crate) fn order(cluster: &Cluster, address: IpAddr) -> (u64, Vec<String>) {
     let name = model::kinds::address::name_of(address);
     let record = cluster.object(&format!("addresses/{}", name.as_str())).unwrap();
@@ -169,7 +169,7 @@ pub(crate) fn order(cluster: &Cluster, address: IpAddr) -> (u64, Vec<String>) {
     (announcement["epoch"].as_u64().unwrap(), names)
 }
 
-/// Waits until control has recorded that a node is the first candidate.
+/// Waits until control has recorded a node as the first candidate.
 #[track_caller]
 pub(crate) fn wait_first(cluster: &Cluster, address: IpAddr, node: &str) -> u64 {
     wait::until(&format!("control to record {node} as the first for {address}"), || {
@@ -180,7 +180,7 @@ pub(crate) fn wait_first(cluster: &Cluster, address: IpAddr, node: &str) -> u64 
     .unwrap()
 }
 
-/// Waits until the client outside reaches the Service at both of its addresses.
+/// Waits until the outside client reaches the Service at both addresses.
 #[track_caller]
 pub(crate) fn wait_reached(cluster: &Cluster, addresses: &[IpAddr]) {
     for address in addresses {
@@ -191,7 +191,7 @@ pub(crate) fn wait_reached(cluster: &Cluster, addresses: &[IpAddr]) {
     }
 }
 
-/// Puts a machine's port into a switch of its own, with carrier, or back.
+/// Moves the port of a node to a separate switch, with carrier, or back.
 pub(crate) fn cut_off(cluster: &Cluster, node: &str, is_cut: bool) {
     let fabric = cluster.place("fabric").unwrap();
     if fabric.run("ip", &["link", "show", "apart"]).is_err() {
@@ -202,7 +202,7 @@ pub(crate) fn cut_off(cluster: &Cluster, node: &str, is_cut: bool) {
     fabric.ip(&[format!("link set port{} master {switch}", 100 + u16::from(index))]).unwrap();
 }
 
-/// A client that connects again and again; what fails is kept.
+/// A client that connects in a loop and records failures.
 pub(crate) struct Traffic {
     stop: Arc<AtomicBool>,
     made: Arc<AtomicUsize>,
@@ -227,13 +227,13 @@ impl Traffic {
         Self { stop, made, thread }
     }
 
-    /// Waits for so many further connections.
+    /// Waits for this number of further connections.
     pub(crate) fn wait(&self, connections: usize) {
         let until = self.made.load(Ordering::Relaxed) + connections;
         wait::until_true("further connections", || self.made.load(Ordering::Relaxed) >= until).unwrap();
     }
 
-    /// Ends it; answers what failed.
+    /// Stops the client and returns the failures.
     pub(crate) fn end(self) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()

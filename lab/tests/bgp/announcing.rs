@@ -1,4 +1,4 @@
-//! What is announced, from where, and what a client behind the routers gets.
+//! Announced routes, their next hops, and the traffic of a client behind the routers.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use serde_json::json;
 
 use super::stage::{Peering, Stage, object};
 
-/// F126, F127, F136: both routers spread real connections over all nodes, in both families; a node that dies is left out
-/// after BFD has noticed, and the client is served by the others.
+/// F126, F127, F136: both routers spread connections over all nodes in both families; a failed node is
+/// removed after BFD detects it, and the others serve the client.
 #[test]
 fn f126_f127_f136_two_routers_spread_over_three_nodes_and_lose_one() {
     let mut stage = Stage::new(3, &Peering::default());
-    // The only endpoint of two nodes is elsewhere: whoever attracts the traffic hands it to the proxy.
+    // For two nodes the only endpoint is elsewhere: a node that attracts traffic forwards it.
     let vips = stage.add_web(&["node3"], &json!({}));
     for vip in vips {
         stage.wait_routed(vip, &[1, 2, 3]);
@@ -48,8 +48,8 @@ fn f126_f127_f136_two_routers_spread_over_three_nodes_and_lose_one() {
     }
 }
 
-/// F117, F126: with policy Local the routes lead to the nodes with ready endpoints and follow them; without any endpoint
-/// nothing is announced. The client's address is kept.
+/// F117, F126: with policy Local the routes lead to the nodes with ready endpoints and follow them; without
+/// endpoints no route is announced. The client address is preserved.
 #[test]
 fn f117_f126_routes_of_policy_local_follow_the_endpoints() {
     let mut stage = Stage::new(3, &Peering::default());
@@ -69,8 +69,8 @@ fn f117_f126_routes_of_policy_local_follow_the_endpoints() {
     stage.wait_routed(vip, &[1]);
 }
 
-/// F126: what is written of an Advertisement arrives with the routes, changes without a session falling, and an aggregate
-/// covers its addresses.
+/// F126: attributes of an Advertisement are announced with the routes, change without a session reset, and an
+/// aggregate covers its addresses.
 #[test]
 fn f126_attributes_and_aggregates_follow_the_advertisement() {
     let mut stage = Stage::new(1, &Peering::default());

@@ -1,11 +1,11 @@
-//! Nodes that leave on purpose or by accident, and what the routers keep.
+//! Planned and unplanned departures of nodes, and the routes that routers keep.
 
 use lab::{host::wait, processes::routers::learned};
 use serde_json::json;
 
 use super::stage::{Peering, Stage};
 
-/// F126: a node that is drained takes its routes back before anything else changes; no connection fails.
+/// F126: a drained node withdraws its routes before any other change; no connection fails.
 #[test]
 fn f126_a_drained_node_withdraws_and_no_connection_fails() {
     let mut stage = Stage::new(2, &Peering::default());
@@ -19,8 +19,8 @@ fn f126_a_drained_node_withdraws_and_no_connection_fails() {
     stage.wait_routed(vip, &[1, 2]);
 }
 
-/// An agent that ends by SIGTERM takes its routes back; one that restarts as planned keeps them at the routers, by graceful
-/// restart.
+/// An agent terminated by SIGTERM withdraws its routes; with a planned restart the routers keep them
+/// (graceful restart).
 #[test]
 fn routes_stay_over_a_planned_restart_and_go_with_a_hand_over() {
     let peering = Peering {
@@ -38,7 +38,7 @@ fn routes_stay_over_a_planned_restart_and_go_with_a_hand_over() {
         route.map_or(0, |route| route["nexthops"].as_array().map_or(1, Vec::len))
     };
     stage.cluster.agents.get_mut("node1").unwrap().terminate().unwrap();
-    // The router has noticed that the session is gone, and keeps the route.
+    // The router has detected the end of the session and keeps the route.
     wait::until_true("the router to notice", || {
         !stage.routers[0].is_established(lab::network::topology::node_addresses(1)[0]).unwrap()
     })
@@ -66,7 +66,7 @@ fn routes_stay_over_a_planned_restart_and_go_with_a_hand_over() {
     stage.spread(vip, 20);
 }
 
-/// Control is not needed for what is announced: not while it is away, and not at an agent's start.
+/// Announcements do not depend on control, neither while it is down nor at the start of an agent.
 #[test]
 fn routes_stay_and_come_without_control() {
     let mut stage = Stage::new(2, &Peering::default());

@@ -29,10 +29,10 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// The AS of the cluster, and of the routers.
+/// AS numbers of the cluster and of the routers.
 pub(crate) const ASN: u32 = 64_512;
 pub(crate) const ROUTER_ASN: u32 = 64_600;
-/// What is announced is of these.
+/// Pool of the announced addresses.
 pub(crate) const POOL: [&str; 2] = ["10.200.0.0/24", "fd00:200::/120"];
 
 /// The cluster with its routers and the client behind them.
@@ -40,11 +40,11 @@ pub(crate) struct Stage {
     pub(crate) routers: Vec<Frr>,
     pub(crate) outside: Namespace,
     pub(crate) cluster: Cluster,
-    /// The nodes by their addresses on the fabric: routers prefer link-local ones.
+    /// Nodes by fabric address: routers prefer link-local ones.
     gateways: BTreeMap<IpAddr, u8>,
 }
 
-/// What the peers are to be beyond what all are.
+/// Additional peer settings.
 pub(crate) struct Peering {
     /// Fields of every `BgpPeer`.
     pub(crate) peer: Value,
@@ -59,7 +59,7 @@ impl Default for Peering {
 }
 
 impl Stage {
-    /// Everything is up and both routers have sessions with all nodes.
+    /// Starts everything; both routers have sessions with all nodes.
     pub(crate) fn new(nodes: u8, peering: &Peering) -> Self {
         let agent_arguments = peering.arguments.clone();
         let cluster = Cluster::start(&Options { nodes, agent_arguments, ..Options::default() }).unwrap();
@@ -129,7 +129,7 @@ impl Stage {
         }
     }
 
-    /// A Service `web` with an endpoint on each of these machines; answers its IPv4 and its IPv6 address.
+    /// Creates a Service `web` with an endpoint on each of these nodes and returns its IPv4 and IPv6 address.
     pub(crate) fn add_web(&mut self, nodes: &[&str], spec: &Value) -> [IpAddr; 2] {
         for (host, node) in (11..).zip(nodes) {
             self.cluster.add_backend(&format!("web-{node}"), node, host, "web").unwrap();
@@ -154,7 +154,7 @@ impl Stage {
         .unwrap()
     }
 
-    /// The nodes over which a router's kernel reaches an address.
+    /// Returns the nodes in the route of a router's kernel to an address.
     pub(crate) fn ways(&self, router: &Frr, address: IpAddr) -> Result<BTreeSet<u8>> {
         let routes = learned(&router.namespace)?;
         let Some(route) = routes.iter().find(|route| route["dst"] == address.to_string()) else {
@@ -168,7 +168,7 @@ impl Stage {
         hops.iter().map(node).collect()
     }
 
-    /// Waits until both routers reach an address over exactly these nodes.
+    /// Waits until both routers have routes to an address over exactly these nodes.
     #[track_caller]
     pub(crate) fn wait_routed(&self, address: IpAddr, nodes: &[u8]) {
         let nodes: BTreeSet<_> = nodes.iter().copied().collect();
@@ -182,7 +182,8 @@ impl Stage {
         }
     }
 
-    /// Waits until BFD watches every path of both routers: one that was never up is not missed.
+    /// Waits until both routers have BFD up for every path; the failure of a path that was never up is not
+    /// detected.
     #[track_caller]
     pub(crate) fn wait_watched(&self) {
         for router in &self.routers {
@@ -196,19 +197,19 @@ impl Stage {
         }
     }
 
-    /// Connects from outside and says who answers.
+    /// Connects from outside and returns the reply.
     pub(crate) fn ask(&self, address: IpAddr) -> Result<client::Reply> {
         client::tcp(&self.outside, self.at(address))
     }
 
-    /// Waits until the client outside reaches an address.
+    /// Waits until the outside client reaches an address.
     #[track_caller]
     pub(crate) fn wait_reached(&self, address: IpAddr) {
         wait::until(&format!("{address} to answer"), || self.ask(address)).unwrap();
     }
 
-    /// How many of some connections each backend answered. One may fail: a router that puts its ways into another order
-    /// moves connections that are being made.
+    /// Counts the replies per backend. One connection may fail: a router that reorders its next hops moves
+    /// connections in progress.
     pub(crate) fn spread(&self, address: IpAddr, connections: usize) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         let mut failures = Vec::new();
@@ -222,18 +223,18 @@ impl Stage {
         counts
     }
 
-    /// Where the Service listens.
+    /// Returns the socket address of the Service.
     pub(crate) fn at(&self, address: IpAddr) -> SocketAddr {
         at(address, 80)
     }
 
-    /// Changes an object.
+    /// Patches an object.
     pub(crate) fn patch(&self, path: &str, patch: &Value) {
         self.cluster.patch(path, patch).unwrap();
     }
 }
 
-/// The addresses of a machine on the fabric, its link-local one too.
+/// Returns the fabric addresses of a node, including its link-local one.
 fn addresses(machine: &Machine) -> Vec<IpAddr> {
     let listing = machine.namespace.run("ip", &["-j", "address", "show", "dev", "eth0"]).unwrap();
     let listing: Value = serde_json::from_str(&listing).unwrap();
@@ -245,7 +246,8 @@ pub(crate) fn object(kind: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
-/// The addresses on the link between a router and the client outside: the router's, the client's.
+/// Returns the addresses of the link between a router and the outside client: those of the router and of the
+/// client.
 pub(crate) fn uplinks(host: u8) -> [(String, String); 2] {
     [
         (format!("198.51.100.{}", host * 4 + 1), format!("198.51.100.{}", host * 4 + 2)),
@@ -253,7 +255,7 @@ pub(crate) fn uplinks(host: u8) -> [(String, String); 2] {
     ]
 }
 
-/// A cable between a router and the client, and the way back to it on every machine.
+/// Connects a router and the client, with the return route on every node.
 fn connect(outside: &Namespace, router: &Namespace, cluster: &Cluster, host: u8) {
     let [(router_v4, client_v4), (router_v6, client_v6)] = uplinks(host);
     let port = format!("up{host}");

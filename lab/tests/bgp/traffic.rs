@@ -1,4 +1,4 @@
-//! What clients notice who connect again and again over both routers while nodes leave, restart and die.
+//! Client traffic over both routers while nodes leave, restart and die.
 
 use std::{
     net::IpAddr,
@@ -20,8 +20,8 @@ use serde_json::json;
 
 use super::stage::{Peering, Stage};
 
-/// F126, F127: a drain and its end lose no new connection, nor does an agent that leaves for good: the routes are gone before
-/// anything else is.
+/// F126, F127: neither a drain and its end nor a terminating agent loses a new connection: the routes are
+/// withdrawn before any other change.
 #[test]
 fn f126_f127_no_connection_is_lost_when_nodes_leave_in_good_order() {
     let mut stage = Stage::new(3, &Peering::default());
@@ -41,13 +41,14 @@ fn f126_f127_no_connection_is_lost_when_nodes_leave_in_good_order() {
     connect();
     for clients in traffic {
         let failures = clients.end();
-        // The beginning of a connection that is made in the very moment may be on another way than its end.
+        // A connection opened at the moment of the move may start on one path and continue on another.
         assert!(failures.len() <= 3, "lost in three moves: {failures:#?}");
     }
 }
 
-/// F126, F127: an agent that restarts as planned, and one that is killed, is a way all the time: both routers keep its routes of both
-/// families, its kernel serves them, and no connection times out. Without BFD: what it tells of an agent is not true of the path.
+/// F126, F127: during a planned restart and after a kill of an agent its node stays a next hop: both routers
+/// keep its routes of both families, its kernel serves them, and no connection times out. Without BFD, which
+/// would report the agent instead of the path.
 #[test]
 fn f126_f127_the_restart_of_an_agent_is_noticed_by_nobody() {
     let peering = Peering {
@@ -80,13 +81,13 @@ fn f126_f127_the_restart_of_an_agent_is_noticed_by_nobody() {
     vips.into_iter().for_each(|vip| stage.wait_routed(vip, &[1, 2]));
     for clients in traffic {
         let failures = clients.end();
-        // Routers may put the same ways into another order, which moves connections that are being made.
+        // Routers may reorder the same next hops, which moves connections in progress.
         let is_moved = |failure: &String| failure.contains("reset");
         assert!(failures.len() <= 2 && failures.iter().all(is_moved), "lost: {failures:#?}");
     }
 }
 
-/// F136: whoever is inside meets every endpoint at the address too, and so does the client outside.
+/// F136: clients inside and outside reach every endpoint at the address.
 #[test]
 fn f136_inside_and_outside_every_endpoint_answers_at_an_announced_address() {
     let mut stage = Stage::new(2, &Peering::default());
@@ -100,7 +101,7 @@ fn f136_inside_and_outside_every_endpoint_answers_at_an_announced_address() {
     }
 }
 
-/// Waits until both routers have established sessions with the second node once more: one that has ended is not there at once.
+/// Waits until both routers have re-established their sessions with the second node.
 fn wait_sessions(stage: &Stage) {
     let node = node_addresses(2)[0];
     wait::until_true("the sessions of node2", || {
@@ -109,8 +110,8 @@ fn wait_sessions(stage: &Stage) {
     .unwrap();
 }
 
-/// Looks at both routers' kernels all the time while something happens; answers how often, and how often a way over the second node
-/// was missing.
+/// Polls the kernels of both routers during an event and returns the number of polls and of those without a
+/// next hop at the second node.
 fn watch(stage: &Stage, vips: [IpAddr; 2], event: impl FnOnce()) -> (usize, usize) {
     let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -124,7 +125,7 @@ fn watch(stage: &Stage, vips: [IpAddr; 2], event: impl FnOnce()) -> (usize, usiz
             }
             (looks, lost)
         });
-        // The watcher ends also when the event fails.
+        // The polling thread ends even if the event fails.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(event));
         has_ended.store(true, Ordering::Relaxed);
         let seen = watcher.join().unwrap();
@@ -133,7 +134,7 @@ fn watch(stage: &Stage, vips: [IpAddr; 2], event: impl FnOnce()) -> (usize, usiz
     })
 }
 
-/// A client that connects again and again; what fails is kept.
+/// A client that connects in a loop and records failures.
 struct Traffic {
     stop: Arc<AtomicBool>,
     made: Arc<AtomicUsize>,
@@ -158,13 +159,13 @@ impl Traffic {
         Self { stop, made, thread }
     }
 
-    /// Waits for so many further connections.
+    /// Waits for this number of further connections.
     fn wait(&self, connections: usize) {
         let until = self.made.load(Ordering::Relaxed) + connections;
         wait::until_true("further connections", || self.made.load(Ordering::Relaxed) >= until).unwrap();
     }
 
-    /// Ends it; answers what failed.
+    /// Stops the client and returns the failures.
     fn end(self) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()

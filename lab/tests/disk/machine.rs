@@ -1,4 +1,4 @@
-//! A machine whose directory of data is a disk of its own.
+//! A control server with a separate disk for its data directory.
 
 use std::{
     collections::BTreeSet,
@@ -19,23 +19,23 @@ use lab::{
 use serde_json::json;
 use tempfile::TempDir;
 
-/// Bytes of padding in an object, so that a disk is full after some hundred writes.
+/// Padding per object in bytes, so that a disk is full after some hundred writes.
 const PADDING: usize = 4096;
 
-/// What a disk is made of.
+/// Kind of disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Medium {
-    /// Memory of a few megabytes: when it is full, it says so at once.
+    /// A few megabytes of memory: a full disk is reported at once.
     Small,
-    /// A file system on a medium that holds less than it promises: what is missing shows when data are made durable.
+    /// A file system on a thinly provisioned medium: missing space is reported at fsync.
     Thin,
 }
 
-/// A control server on a disk of its own.
+/// A control server with its own disk.
 pub(crate) struct Machine {
     pub(crate) server: Process,
     pub(crate) api: Http,
-    /// What keeps the disk while the server is not there.
+    /// Process that keeps the disk mounted while the server is down.
     holder: Process,
     medium: Medium,
     directory: TempDir,
@@ -59,7 +59,8 @@ impl Machine {
             })
             .unwrap()
         };
-        // `ip netns exec` gives each program mounts of its own, so the disk is there for the holder and whoever joins it only.
+        // `ip netns exec` gives each program its own mount namespace, so only the holder and processes that
+        // join it have the disk.
         let hold = format!("{}\necho ready\nexec sleep infinity", make(medium, directory.path()));
         let mut holder = start("holder", "sh", vec!["-ec".to_owned(), hold]);
         let log = directory.path().join("holder.log");
@@ -83,7 +84,7 @@ impl Machine {
         self.server.wait_ready(|| api.get("/readyz")?.success().map(drop)).unwrap();
     }
 
-    /// The file that takes all the room, as this process reaches it.
+    /// Returns the path of the file that fills the disk, as seen by this process.
     pub(crate) fn filler(&self) -> PathBuf {
         let place = match self.medium {
             Medium::Small => "disk/filler",
@@ -94,7 +95,7 @@ impl Machine {
         root.join(own.strip_prefix("/").unwrap())
     }
 
-    /// Takes all the room that is left.
+    /// Fills the remaining space.
     pub(crate) fn fill(&self) {
         let mut file = fs::OpenOptions::new().create(true).append(true).open(self.filler()).unwrap();
         for bytes in [65_536, 4096] {
@@ -102,7 +103,7 @@ impl Machine {
         }
     }
 
-    /// Takes the file system off its medium, with all that is only in memory, and puts it back.
+    /// Unmounts the file system, which discards unsynced data, and mounts it again.
     pub(crate) fn mount_again(&self) {
         let script =
             format!("umount '{0}/disk'\n{1}", self.directory.path().display(), mount(self.directory.path()));
@@ -112,7 +113,7 @@ impl Machine {
         shell::run("nsenter", &arguments).unwrap();
     }
 
-    /// Creates an object; answers 201, or 503 with its code.
+    /// Creates an object and returns the status 201 or 503 after checking its code.
     pub(crate) fn write(&self, name: &str) -> Result<u16> {
         let metadata = json!({"name": name, "annotations": {"padding": "x".repeat(PADDING)}});
         let object = json!({"metadata": metadata, "spec": {"clusterIP": "None"}});
@@ -136,12 +137,12 @@ impl Machine {
     }
 }
 
-/// How `nsenter` is told to join the mounts of the holder.
+/// Returns the `nsenter` arguments for the mount namespace of the holder.
 fn join(holder: &Process) -> Vec<String> {
     vec!["-t".to_owned(), holder.pid().unwrap().to_string(), "-m".to_owned()]
 }
 
-/// Makes a disk and mounts it.
+/// Returns the script that creates a disk and mounts it.
 fn make(medium: Medium, directory: &Path) -> String {
     let at = directory.display();
     match medium {

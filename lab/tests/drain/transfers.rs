@@ -1,4 +1,4 @@
-//! Long transfers over a drain: some finish when they have everything, some go on until the deadline cuts them.
+//! Long transfers during a drain: some complete, others run until the deadline resets them.
 
 use std::{
     io::{self, BufRead, BufReader, ErrorKind, Read, Write},
@@ -22,26 +22,26 @@ use serde_json::json;
 use super::tidegate;
 
 const PORT: u16 = 9000;
-/// What is sent at a time, and the time between: a transfer that is long because of its pace.
+/// Chunk size and interval, which make a transfer long.
 const CHUNK: usize = 16 << 10;
 const PACE: Duration = Duration::from_millis(10);
-/// The pace of a transfer that is nearly silent: one segment at a time, whose acknowledgement is long back.
+/// Interval of a nearly idle transfer: one segment at a time, acknowledged long before the next.
 const QUIET_PACE: Duration = Duration::from_millis(100);
-/// No transfer is without a word for so long unless it hangs.
+/// Silence after which a transfer counts as hung.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
-/// What every transfer has to carry further, before it is believed to go on.
+/// Number of further bytes that a transfer must carry to count as alive.
 const FURTHER: u64 = 1000;
 
-/// Who sends how.
+/// Kind of transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Manner {
-    /// The server, until it is told that this is all.
+    /// The server sends until it is told to finish.
     Finite,
-    /// The server, without an end.
+    /// The server sends without end.
     Endless,
-    /// The server, seldom and little, without an end.
+    /// The server sends small chunks rarely, without end.
     Quiet,
-    /// The client, without an end.
+    /// The client sends without end.
     Upload,
 }
 
@@ -58,10 +58,10 @@ impl Manner {
     }
 }
 
-/// A server of transfers; it says its name first. Its threads end with their connections.
+/// A transfer server, which sends its name first. Its threads end with their connections.
 struct Server {
     is_all: Arc<AtomicBool>,
-    /// Bytes that each finite transfer had.
+    /// Size of each finite transfer in bytes.
     sent: Arc<Mutex<Vec<u64>>>,
 }
 
@@ -112,19 +112,19 @@ fn serve(mut stream: TcpStream, name: &str, is_all: &AtomicBool, sent: &Mutex<Ve
     }
 }
 
-/// Bytes in which a place that is missing shows.
+/// Returns a byte pattern in which a gap is detectable.
 fn pattern() -> Vec<u8> {
     (0..CHUNK).map(|place| u8::try_from(place % 251).unwrap_or(0)).collect()
 }
 
-/// How a transfer ended for its client.
+/// End of a transfer as seen by its client.
 struct End {
     at: SystemTime,
-    /// `Ok` for an end in good order.
+    /// `Ok` for an orderly end.
     how: Result<(), ErrorKind>,
 }
 
-/// A transfer as its client sees it.
+/// A transfer as seen by its client.
 struct Transfer {
     manner: Manner,
     mode: &'static str,
@@ -189,8 +189,9 @@ fn upload(stream: &mut TcpStream, counted: &AtomicU64) -> io::Result<()> {
     }
 }
 
-/// A workload with transfers of each manner through each mode drains: all go on, and new connections go elsewhere; what
-/// finishes is whole; the deadline cuts what is left, not earlier, and each client is told.
+/// During the drain of a workload with transfers of each kind in each mode, all continue, and new connections
+/// go elsewhere. Finite transfers complete; the deadline resets the remaining ones, not earlier, and each
+/// client receives the reset.
 pub(crate) fn outlast_a_drain_until_its_deadline(modes: &[&'static str]) {
     let nodes = u8::try_from(modes.len()).unwrap();
     let options = Options { nodes, modes: modes.to_vec(), ..Options::default() };

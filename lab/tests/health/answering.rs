@@ -1,4 +1,4 @@
-//! An endpoint that works, or is broken in a way of a test's choice, and its certificates.
+//! Test endpoint that works or fails in a chosen way, and its certificates.
 
 use std::{
     collections::VecDeque,
@@ -21,38 +21,39 @@ use rustls::{
     pki_types::{PrivateKeyDer, ServerName},
 };
 
-/// The name that the certificate of an endpoint that works is for.
+/// DNS name in the certificate of a working endpoint.
 pub(crate) const NAME: &str = "web.example";
-/// What checks ask for; clients ask for something else.
+/// Path of health checks; clients use another one.
 pub(crate) const CHECK_PATH: &str = "/healthz";
-/// How long a slow endpoint takes: longer than any check waits.
+/// Delay of a slow endpoint: longer than any check timeout.
 const SLOWLY: Duration = Duration::from_secs(2);
-/// A connection on which nothing happens for so long is left to itself.
+/// Idle time after which a connection is abandoned.
 const IDLE_MAX: Duration = Duration::from_secs(30);
 const REQUEST_BYTES_MAX: usize = 4096;
 
-/// How an endpoint answers.
+/// Behavior of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behaviour {
-    /// As it should.
+    /// Works.
     Well,
-    /// Nobody listens.
+    /// Refuses connections: the port is closed.
     Refuses,
-    /// Packets get no answer at all.
+    /// Drops all packets.
     Vanishes,
-    /// Connections are accepted, and nothing comes.
+    /// Accepts connections but sends nothing.
     Hangs,
-    /// With status 500.
+    /// Responds with status 500.
     Fails,
-    /// As it should, but later than anybody waits.
+    /// Works, but later than any timeout.
     Slow,
-    /// With a certificate for somebody else.
+    /// Presents a certificate for another name.
     Impostor,
-    /// Clients as it should, checks as a score says ([`Answering::play`]), with status 503 for bad.
+    /// Serves clients normally; responds to checks by a script ([`Answering::play`]), with status 503 for
+    /// bad.
     Plays,
 }
 
-/// An endpoint. Dropping it closes its port.
+/// A test endpoint. Dropping it closes its port.
 pub(crate) struct Answering {
     namespace: Namespace,
     port: u16,
@@ -68,7 +69,7 @@ struct Shared {
     tls: Option<Certificates>,
 }
 
-/// Which checks are answered well: what is left to be played, and what comes then, over and over.
+/// Script of check results: the remaining ones, and a sequence repeated afterwards.
 #[derive(Default)]
 struct Score {
     left: VecDeque<bool>,
@@ -84,7 +85,7 @@ impl Score {
     }
 }
 
-/// What an endpoint that speaks TLS shows: its certificate, or that of somebody else.
+/// Certificates of a TLS endpoint: its own, and one for another name.
 #[derive(Clone)]
 pub(crate) struct Certificates {
     own: Arc<ServerConfig>,
@@ -92,7 +93,7 @@ pub(crate) struct Certificates {
 }
 
 impl Answering {
-    /// An endpoint that works, at every address of the namespace.
+    /// Starts a working endpoint on every address of the namespace.
     pub(crate) fn start(namespace: &Namespace, name: &str, port: u16, tls: Option<Certificates>) -> Self {
         let shared = Shared {
             name: name.to_owned(),
@@ -107,7 +108,7 @@ impl Answering {
         answering
     }
 
-    /// Answers like that from here on.
+    /// Changes the behavior from now on.
     pub(crate) fn behave(&mut self, behaviour: Behaviour) {
         let before = std::mem::replace(&mut *self.shared.behaviour.lock().unwrap(), behaviour);
         if behaviour == Behaviour::Refuses {
@@ -115,7 +116,7 @@ impl Answering {
         } else if self.listening.is_none() {
             self.listening = Some(Listening::start(&self.namespace, self.port, &self.shared));
         }
-        // What it would answer has no way out.
+        // Drops its replies by a blackhole route.
         let rule = format!("pref 10 ipproto tcp sport {} blackhole", self.port);
         if behaviour == Behaviour::Vanishes {
             self.namespace.ip(&[format!("rule add {rule}")]).unwrap();
@@ -124,21 +125,21 @@ impl Answering {
         }
     }
 
-    /// Of the checks from here on, when the round that is being played is over: answers like `once`, then like `again` over and
-    /// over. Without a score they are answered well.
+    /// Queues check results after the current round: `once`, and then `again` repeatedly. Without a script
+    /// checks succeed.
     pub(crate) fn play(&self, once: &[bool], again: &[bool]) {
         let mut score = self.shared.score.lock().unwrap();
         score.left.extend(once);
         score.again = again.to_vec();
     }
 
-    /// Checks by HTTP that were answered so far.
+    /// Returns the number of HTTP checks answered so far.
     pub(crate) fn checks(&self) -> usize {
         self.shared.checks.load(Ordering::SeqCst)
     }
 }
 
-/// A thread that accepts connections.
+/// An accepting thread.
 struct Listening {
     stop: UnixStream,
     thread: Option<JoinHandle<()>>,
@@ -196,7 +197,7 @@ fn serve(mut connection: TcpStream, shared: &Shared) -> io::Result<()> {
     answer(&mut StreamOwned::new(tls, connection), behaviour, shared)
 }
 
-/// Reads a request up to its blank line (RFC 9112 §2.1), answers it, and waits until the other side leaves.
+/// Reads a request up to its blank line (RFC 9112 §2.1), responds, and waits until the peer closes.
 fn answer(stream: &mut (impl Read + Write), behaviour: Behaviour, shared: &Shared) -> io::Result<()> {
     let mut request = Vec::new();
     let mut buffer = [0; 512];
@@ -231,7 +232,7 @@ fn answer(stream: &mut (impl Read + Write), behaviour: Behaviour, shared: &Share
     stream.read(&mut buffer).map(drop)
 }
 
-/// Signs certificates.
+/// A certificate authority.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -260,7 +261,7 @@ impl Authority {
         Arc::new(builder.with_single_cert(vec![certificate.der().clone()], key).unwrap())
     }
 
-    /// What clients trust.
+    /// Returns the trust settings of clients.
     pub(crate) fn client(&self) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.0.der().clone()).unwrap();
@@ -270,7 +271,7 @@ impl Authority {
     }
 }
 
-/// The name that clients ask for.
+/// Returns the server name that clients verify.
 pub(crate) fn server_name() -> ServerName<'static> {
     ServerName::try_from(NAME).unwrap()
 }

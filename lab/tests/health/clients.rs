@@ -1,13 +1,13 @@
-//! A client that connects again and again, and knows what it may meet.
+//! A looping client that knows the acceptable results of each phase.
 //!
 //! ```text
 //!  Whole ──▶ Broken ──▶ Out ──▶ Back
 //!    │         │          │       └ every connection succeeds, at any endpoint
-//!    │         │          └ every connection succeeds, and none at the endpoint that was taken out
+//!    │         │          └ every connection succeeds, and none at the removed endpoint
 //!    │         └ a connection may fail
 //!    └ every connection succeeds
 //! ```
-//! A connection counts where it began and where it ended, so no clock decides.
+//! Phases are recorded at the start and end of a connection, so no clock is involved.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -25,14 +25,14 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::answering::server_name;
 
-/// How long an answer may take that has to come.
+/// Timeout of a reply that must come.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a client of an endpoint that may be broken waits, so that it sees soon that it no longer meets it.
+/// Timeout while the endpoint may be broken, so that the client soon detects its removal.
 const IMPATIENCE: Duration = Duration::from_millis(150);
-/// One look at a connection.
+/// Poll interval of a connection.
 const SLICE: Duration = Duration::from_millis(50);
 
-/// How far a story of one endpoint has come.
+/// Progress of a test with one endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Phase {
@@ -42,7 +42,7 @@ pub(crate) enum Phase {
     Back,
 }
 
-/// The phase that clients go by.
+/// Current phase, shared with the clients.
 #[derive(Debug, Default)]
 pub(crate) struct Clock(AtomicU8);
 
@@ -61,18 +61,19 @@ impl Clock {
     }
 }
 
-/// A connection that was made.
+/// A completed connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
     pub(crate) began: Instant,
     pub(crate) begun_in: Phase,
     pub(crate) ended_in: Phase,
-    /// Who answered, or what was wrong.
+    /// The backend that replied, or an error.
     pub(crate) outcome: Result<String, String>,
 }
 
 impl Made {
-    /// Whether it may not be: it failed while no connection may, or met an endpoint that is out of service.
+    /// True if the result is not acceptable: a failure while none is allowed, or a reply of an endpoint out
+    /// of service.
     pub(crate) fn is_wrong(&self, victim: &str) -> bool {
         let may_fail = self.begun_in <= Phase::Broken && self.ended_in >= Phase::Broken;
         match &self.outcome {
@@ -82,7 +83,7 @@ impl Made {
     }
 }
 
-/// A client; stops when dropped.
+/// A client that stops when dropped.
 pub(crate) struct Client {
     made: Arc<Mutex<Vec<Made>>>,
     stop: Arc<AtomicBool>,
@@ -114,18 +115,18 @@ impl Client {
         Self { made, stop, thread: Some(thread) }
     }
 
-    /// Connections that began in a phase and succeeded.
+    /// Returns the backends of successful connections that began in a phase.
     pub(crate) fn answers(&self, phase: Phase) -> Vec<String> {
         let made = self.made.lock().unwrap();
         made.iter().filter(|one| one.begun_in == phase).filter_map(|one| one.outcome.clone().ok()).collect()
     }
 
-    /// Connections that failed.
+    /// Returns the number of failed connections.
     pub(crate) fn failures(&self) -> usize {
         self.made.lock().unwrap().iter().filter(|one| one.outcome.is_err()).count()
     }
 
-    /// Ends it and answers everything that it made.
+    /// Stops the client and returns all connections.
     pub(crate) fn finish(mut self) -> Vec<Made> {
         self.stop.store(true, Ordering::SeqCst);
         self.thread.take().into_iter().for_each(|thread| thread.join().unwrap());
@@ -139,7 +140,7 @@ impl Drop for Client {
     }
 }
 
-/// How long a connection may still take.
+/// Time limit of a connection.
 #[derive(Clone, Copy)]
 struct Patience<'a> {
     clock: &'a Clock,
@@ -153,7 +154,7 @@ impl Patience<'_> {
         self.began.elapsed() > if may_fail { IMPATIENCE } else { PATIENCE }
     }
 
-    /// Tries again until it is over.
+    /// Retries until the time limit.
     fn with<T>(self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         loop {
             match attempt() {
@@ -169,7 +170,7 @@ fn is_early(error: &io::Error) -> bool {
 }
 
 fn ask(to: SocketAddr, tls: Option<&Arc<ClientConfig>>, patience: Patience<'_>) -> io::Result<String> {
-    // A connection that is being made when the endpoint breaks has to be given up at some time as well.
+    // A connection in progress when the endpoint breaks must be given up eventually too.
     let longest = match patience.begun_in {
         Phase::Whole => Duration::from_secs(5),
         Phase::Broken => 2 * IMPATIENCE,
@@ -182,7 +183,7 @@ fn ask(to: SocketAddr, tls: Option<&Arc<ClientConfig>>, patience: Patience<'_>) 
     request(&mut StreamOwned::new(tls, stream), patience)
 }
 
-/// Asks for a page and answers its text.
+/// Requests a page and returns its text.
 fn request(stream: &mut (impl Read + Write), patience: Patience<'_>) -> io::Result<String> {
     let mut left: &[u8] = b"GET / HTTP/1.1\r\nHost: web.example\r\nConnection: close\r\n\r\n";
     while !left.is_empty() {

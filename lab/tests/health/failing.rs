@@ -1,4 +1,4 @@
-//! Endpoints that break in every way at once, with a client of each through each mode.
+//! Endpoints that fail in all ways at once, with a client of each in each mode.
 
 use std::{
     net::SocketAddr,
@@ -21,38 +21,38 @@ use super::{
     stage::{self, Stage, Workload, endpoint_in, is_verified, wait_for, wait_verified},
 };
 
-/// Where endpoints that always work listen, without and with TLS, and where the first of those that break does.
+/// Ports of endpoints that always work, without and with TLS, and the first port of those that break.
 const STEADY_PORTS: [u16; 2] = [8080, 8443];
 const VICTIM_PORT: u16 = 9001;
-/// The endpoint that breaks, as clients hear it.
+/// Name in the replies of the failing endpoint.
 const VICTIM: &str = "victim";
-/// Three bad answers in a row, each with room for a machine that is busy: no endpoint that works may be taken for a broken one.
+/// Failure threshold: three results in a row, so that a busy machine does not fail a working endpoint.
 const FALL: u64 = 3;
 
-/// How quick everything is.
+/// Timing parameters.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
-    /// Endpoints of each Service that always work.
+    /// Endpoints per Service that always work.
     steady: usize,
-    /// Between checks, and the time for an answer.
+    /// Interval and timeout of checks.
     interval_ms: u64,
-    /// Between two connections of a client.
+    /// Pause between two connections of a client.
     pause: Duration,
-    /// Connections of each client without a failure, before it is believed.
+    /// Successful connections of each client required to conclude.
     settled: usize,
 }
 
-/// One of four endpoints is missed by all with a chance of 1e-5.
+/// The probability that all connections miss one of four endpoints is 1e-5.
 const QUICK: Pace = Pace { steady: 3, interval_ms: 500, pause: Duration::from_millis(25), settled: 40 };
-/// For the second kernel, which is slow and takes endpoints by turns.
+/// For the second kernel, which is slow and uses endpoints in rotation.
 const SLOW: Pace = Pace { steady: 1, interval_ms: 1500, pause: Duration::from_millis(500), settled: 8 };
 
-/// A way to break.
+/// A kind of failure.
 struct Kind {
     service: &'static str,
     how: Behaviour,
     check: Value,
-    /// How what the server says of it then begins.
+    /// Prefix of the message that the server then reports.
     words: &'static str,
 }
 
@@ -92,13 +92,13 @@ fn kinds(authority: &Authority, interval_ms: u64) -> Vec<Kind> {
 
 const SILENT: &str = "no answer within ";
 
-/// One Service, with an endpoint that breaks and others that do not.
+/// A Service with an endpoint that breaks and others that do not.
 struct Story {
     kind: Kind,
     victim: Answering,
     victim_at: SocketAddr,
     clock: Arc<Clock>,
-    /// By mode.
+    /// Clients by mode.
     clients: Vec<Client>,
     pace: Pace,
     broken: Instant,
@@ -161,14 +161,14 @@ impl Story {
         wait_for(cluster, self.kind.service, self.victim_at, "Healthy", 100)
     }
 
-    /// Whether the endpoint is out of service on every node.
+    /// Checks that the endpoint is out of service on every node.
     fn look_whether_out(&mut self, cluster: &Cluster) -> Result<()> {
         if self.verified.is_none() {
             let shown = endpoint_in(cluster, self.kind.service, self.victim_at, "Unhealthy", 0)?;
             ensure!(is_verified(cluster, self.kind.service)?, "not verified yet");
             self.clock.turn(Phase::Out);
             self.verified = Some(Instant::now());
-            // A machine that is too busy for an answer in time is silent instead.
+            // On a busy machine the check may time out instead.
             let message = shown["message"].as_str().unwrap();
             assert!([self.kind.words, SILENT].iter().any(|words| message.starts_with(words)), "{shown:#}");
             assert_eq!(shown["checkers"].as_object().unwrap().keys().next().unwrap(), &shown["node"]);
@@ -176,7 +176,7 @@ impl Story {
         Ok(())
     }
 
-    /// Waits until each client has made further connections that say something.
+    /// Waits until each client has made enough further connections.
     fn wait_clients(&self, what: &str, enough: impl Fn(&Client) -> bool) {
         let (service, what) = (self.kind.service, format!("{what} of {}", self.kind.service));
         let look = || self.clients.iter().all(&enough);
@@ -193,7 +193,7 @@ impl Story {
         self.wait_clients("connections", |client| client.answers(Phase::Out).len() >= self.pace.settled);
     }
 
-    /// No client may have met what it must not; how long everything took is printed.
+    /// Asserts that no client had an unacceptable result, and prints the durations.
     fn conclude(self, modes: &[&str]) {
         let Kind { service, check, words, .. } = &self.kind;
         let mut times = Vec::new();
@@ -224,7 +224,7 @@ impl Kind {
     }
 }
 
-/// What a client saw, in words.
+/// Summarizes the results of a client.
 fn said(mode: &str, made: &[Made], broken: Instant, repaired: Instant) -> String {
     let is_victim = |one: &Made| one.outcome.as_ref().is_ok_and(|name| name == VICTIM);
     let is_met = |one: &&Made| one.begun_in == Phase::Broken && (one.outcome.is_err() || is_victim(one));
@@ -242,8 +242,9 @@ fn said(mode: &str, made: &[Made], broken: Instant, repaired: Instant) -> String
     )
 }
 
-/// Endpoints of seven Services break, each in its own way, without a word to control: they leave service on every node, no client
-/// fails after that, and they come back. One below the panic threshold is used until the threshold is taken away.
+/// Endpoints of seven Services break, each in a different way, without a change in control: they leave
+/// service on every node, no client fails after that, and they come back. One below the panic threshold is
+/// used until the threshold is removed.
 pub(crate) fn break_and_come_back(modes: &[&'static str]) {
     let pace = if guest::is_inside() { SLOW } else { QUICK };
     let stage = Stage::new(modes, pace.steady);
@@ -289,7 +290,7 @@ pub(crate) fn break_and_come_back(modes: &[&'static str]) {
     drop(steady);
 }
 
-/// The endpoints of a workload that always work.
+/// Starts the endpoints of a workload that always work.
 fn steady(workload: &Workload, authority: &Authority) -> [Answering; 2] {
     let tls = [None, Some(authority.certificates())];
     let start = |(port, tls)| Answering::start(&workload.namespace, &workload.name, port, tls);
@@ -298,7 +299,7 @@ fn steady(workload: &Workload, authority: &Authority) -> [Answering; 2] {
     [(plain, none), (with_tls, some)].map(start)
 }
 
-/// Waits until an endpoint is unhealthy and used all the same, and takes the threshold away that does it.
+/// Waits until an endpoint is unhealthy but still used, and removes the responsible threshold.
 fn panic_until_told(story: &Story, cluster: &Cluster) {
     let service = story.kind.service;
     wait_for(cluster, service, story.victim_at, "Unhealthy", 0);
@@ -322,7 +323,7 @@ fn wait_out(stories: &mut [Story], cluster: &Cluster) {
             let service = story.kind.service;
             story.look_whether_out(cluster).map_err(|error| anyhow!("{service}: {error:#}"))
         });
-        // Each is looked at, whatever the others are.
+        // Each is checked, independent of the others.
         looks.fold(Ok(()), Result::and)
     })
     .unwrap();

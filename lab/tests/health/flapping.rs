@@ -1,15 +1,16 @@
-//! An endpoint that flaps: its answers to checks change all the time, and clients are always served. It goes by counts and never by
-//! times: what it answers is a score of good and bad, and a part of it is over when the agent has counted so many answers.
+//! A flapping endpoint: its check results change all the time, and clients are always served. The test
+//! depends on counts instead of times: check results follow a script, and a part of it is over when the agent
+//! has counted enough results.
 //!
 //! ```text
 //!  in service                                    out of service
 //!  bad bad good │ bad bad good │ …   stays       good good bad │ good good bad │ …   stays
 //!       │                                             │
-//!       └ bad bad bad: leaves, and the flapping       └ good good good: comes back, and the flapping
+//!       └ bad bad bad: leaves, and flapping           └ good good good: comes back, and flapping
 //!         after it changes nothing                      after it changes nothing
 //! ```
-//! On a machine that is too busy the agent may hear an answer too late, which counts as a bad one. The agent says so, and what was
-//! played meanwhile is played again: a late answer is no part of the score.
+//! On a busy machine the agent may receive a result too late, which counts as bad. The agent reports this,
+//! and the affected part of the script is repeated.
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -23,15 +24,16 @@ use super::{
     stage::{self, Stage, UNWATCHED, wait_for, wait_verified},
 };
 
-/// So many answers of a kind in a row decide.
+/// Threshold of consecutive results.
 const ROW: usize = 3;
-/// Rounds of flapping that change nothing.
+/// Rounds of flapping without effect.
 const ROUNDS: usize = 3;
-/// A part of the score in which no answer was late is played at last.
+/// Maximum number of repetitions of a part with late results.
 const TRIES_MAX: usize = 10;
-/// Between checks, and the time for an answer.
+/// Interval and timeout of checks.
 const INTERVAL_MS: u64 = 500;
-/// Connections of each client that meet nobody whom they must not: one of two endpoints is missed by all with a chance of 1e-6.
+/// Connections of each client without an unacceptable result: the probability that all miss one of two
+/// endpoints is 1e-6.
 const SETTLED: usize = 20;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -41,7 +43,7 @@ const VICTIM: &str = "victim";
 const STEADY_PORT: u16 = 8080;
 const VICTIM_PORT: u16 = 9000;
 
-/// Whether an endpoint takes connections.
+/// Service state of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     In,
@@ -56,7 +58,7 @@ impl Side {
         }
     }
 
-    /// Whether the answers that lead here are good ones.
+    /// True if good results lead to this state.
     const fn is_good(self) -> bool {
         matches!(self, Self::In)
     }
@@ -68,7 +70,7 @@ impl Side {
         }
     }
 
-    /// One round of answers that must not lead away: one too few in a row.
+    /// Returns a round of results that must not change the state: one fewer in a row than the threshold.
     fn flapping(self) -> [bool; ROW] {
         let mut round = [!self.is_good(); ROW];
         round[ROW - 1] = self.is_good();
@@ -76,12 +78,12 @@ impl Side {
     }
 }
 
-/// What the agent that checks has counted, and what the server has decided.
+/// Counters of the checking agent, and decisions of the server.
 #[derive(Debug)]
 struct Seen {
     answers: u64,
     late: u64,
-    /// Every change of the record, by its revision.
+    /// Every change of the record by its revision.
     decisions: Vec<u64>,
 }
 
@@ -95,8 +97,9 @@ struct Flapping {
     _steady: Answering,
 }
 
-/// An endpoint stays in service while it flaps, leaves after as many bad answers in a row as the Service says, stays out while it
-/// flaps, and comes back after as many good ones: two decisions in all. No client fails, and none meets it while it is out.
+/// A flapping endpoint stays in service, leaves after the configured number of bad results in a row, stays
+/// out while it flaps, and comes back after as many good ones: two decisions in total. No client fails, and
+/// none reaches it while it is out.
 pub(crate) fn flap_and_stay(modes: &[&'static str]) {
     let story = Flapping::start(modes);
     story.stay(Side::In);
@@ -127,7 +130,7 @@ impl Flapping {
             "type": "Http", "http": { "path": CHECK_PATH }, "rise": ROW, "fall": ROW,
             "intervalMs": INTERVAL_MS, "timeoutMs": INTERVAL_MS,
         });
-        // Nobody checks the other one, so that all that the agent counts is about this one.
+        // The other endpoint is not checked, so that all counters of the agent are about this one.
         let mut unwatched = at_steady.clone();
         UNWATCHED.clone_into(&mut unwatched.node);
         let objects = [
@@ -147,7 +150,7 @@ impl Flapping {
         Self { victim, victim_at, checker, clock, clients, _steady: steady, stage }
     }
 
-    /// Flaps on one side without changing it.
+    /// Flaps in one state without changing it.
     fn stay(&self, side: Side) {
         for _ in 0..TRIES_MAX {
             self.settle(side);
@@ -166,14 +169,15 @@ impl Flapping {
         panic!("in each of {TRIES_MAX} tries an answer was late");
     }
 
-    /// Exactly as many answers as decide lead to the other side, and the flapping after them does not lead away from it.
+    /// Exactly the threshold of results changes the state, and the flapping afterwards does not change it
+    /// back.
     fn cross_to(&self, side: Side) {
         for _ in 0..TRIES_MAX {
             self.settle(side.other());
             let before = self.look();
             self.victim.play(&[side.is_good(); ROW], &side.flapping());
             let after = self.wait_answers(&before, 2 * ROW);
-            // A late answer is a bad one: it leads out as well, but not back.
+            // A late result is bad: it leads out as well, but not back.
             if side == Side::In && after.late > before.late {
                 continue;
             }
@@ -189,7 +193,7 @@ impl Flapping {
         panic!("in each of {TRIES_MAX} tries an answer was late");
     }
 
-    /// Makes sure of a side, by the answers that lead to it and no others; the last ones are not late.
+    /// Reaches a state with matching results only; the last ones are not late.
     fn settle(&self, side: Side) {
         self.victim.play(&[], &[side.is_good()]);
         self.wait(side);
@@ -203,7 +207,7 @@ impl Flapping {
         panic!("in each of {TRIES_MAX} tries an answer was late");
     }
 
-    /// Waits until the server and every kernel have an endpoint on a side.
+    /// Waits until the server and every kernel have an endpoint in a state.
     fn wait(&self, side: Side) {
         let (state, share) = side.state();
         wait_for(&self.stage.cluster, SERVICE, self.victim_at, state, share);
@@ -225,10 +229,10 @@ impl Flapping {
         Seen { answers: sum(&told), late: sum(&late), decisions }
     }
 
-    /// Waits until the agent has counted further answers.
+    /// Waits until the agent has counted further results.
     fn wait_answers(&self, before: &Seen, more: usize) -> Seen {
         let begun = self.victim.checks();
-        // Asking the endpoint costs nothing, asking the agent takes time from a slow machine.
+        // Polling the endpoint is free; polling the agent takes time from a slow machine.
         wait::until_true("checks", || self.victim.checks() >= begun + more).unwrap();
         wait::until("the agent to count answers", || {
             let seen = self.look();
@@ -238,7 +242,7 @@ impl Flapping {
         .unwrap()
     }
 
-    /// The weights of what the kernel of the node in ipvs mode leads to.
+    /// Returns the weights of the destinations in the kernel of the node in ipvs mode.
     fn destinations(&self) -> Option<BTreeMap<SocketAddr, u32>> {
         let turn = self.stage.modes.iter().position(|mode| *mode == "ipvs")?;
         let node = self.stage.cluster.place(&format!("node{}", turn + 1)).unwrap();

@@ -1,4 +1,4 @@
-//! A cluster with a node per mode and a client behind each, and what the server says of the health of endpoints.
+//! Cluster with a node per mode and a client behind each, and the endpoint health reported by the server.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,17 +10,18 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// The name of a Node without an agent: nobody checks what is on it.
+/// Name of a Node without an agent, whose endpoints are not checked.
 pub(crate) const UNWATCHED: &str = "unwatched";
 
-/// Nodes `node1` and so on, each in one of the modes, and workloads `web-1` and so on behind them by turns.
+/// Nodes `node1` and so on, each in one of the modes, and workloads `web-1` and so on behind them in
+/// rotation.
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
     pub(crate) modes: Vec<&'static str>,
     pub(crate) workloads: Vec<Workload>,
 }
 
-/// Where endpoints are.
+/// An endpoint location.
 #[derive(Clone)]
 pub(crate) struct Workload {
     pub(crate) name: String,
@@ -47,7 +48,7 @@ impl Stage {
         Self { cluster, modes: modes.to_vec(), workloads }
     }
 
-    /// The place of the client behind the node of a mode, by its turn.
+    /// Returns the client location behind the node of a mode by its index.
     pub(crate) fn inside(&self, turn: usize) -> &Namespace {
         self.cluster.place(&format!("inside-{}", turn + 1)).unwrap()
     }
@@ -57,13 +58,13 @@ impl Stage {
     }
 }
 
-/// A Service on port 80 with a health check.
+/// Builds a Service on port 80 with a health check.
 pub(crate) fn service(name: &str, health_check: &Value) -> Value {
     let spec = json!({ "healthCheck": health_check, "ports": [{ "port": 80 }] });
     json!({ "kind": "Service", "metadata": { "name": name }, "spec": spec })
 }
 
-/// Endpoints of a Service at a port.
+/// Builds the endpoints of a Service at a port.
 pub(crate) fn endpoints(name: &str, service: &str, at: &[Workload], port: u16) -> Value {
     let endpoints: Vec<_> =
         at.iter().map(|one| json!({ "address": one.address, "node": one.node })).collect();
@@ -71,7 +72,7 @@ pub(crate) fn endpoints(name: &str, service: &str, at: &[Workload], port: u16) -
     json!({ "kind": "EndpointSet", "metadata": { "name": name }, "spec": spec })
 }
 
-/// What is shown of an endpoint.
+/// Returns the reported health of an endpoint.
 pub(crate) fn endpoint(cluster: &Cluster, service: &str, to: SocketAddr) -> Result<Value> {
     let health = cluster.api.get_json(&format!("/v1/namespaces/default/services/{service}/health"))?;
     let all = health["endpoints"].as_array().cloned().unwrap_or_default();
@@ -80,7 +81,7 @@ pub(crate) fn endpoint(cluster: &Cluster, service: &str, to: SocketAddr) -> Resu
     found.ok_or_else(|| anyhow::anyhow!("{to} is not checked: {health:#}"))
 }
 
-/// What is shown of an endpoint that is in a state.
+/// Returns the reported health of an endpoint in a required state.
 pub(crate) fn endpoint_in(
     cluster: &Cluster,
     service: &str,
@@ -101,7 +102,7 @@ pub(crate) fn wait_for(cluster: &Cluster, service: &str, to: SocketAddr, state: 
     .unwrap()
 }
 
-/// Whether all nodes with an agent have a Service verified. A Node without one verifies nothing.
+/// True if all nodes with an agent have verified a Service. A Node without one verifies nothing.
 pub(crate) fn is_verified(cluster: &Cluster, service: &str) -> Result<bool> {
     let status = &cluster.service(&format!("default/{service}"))?["status"]["nodes"];
     Ok(status["verified"] == cluster.agents.len() as u64)

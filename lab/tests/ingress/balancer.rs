@@ -1,4 +1,4 @@
-//! A balancer of somebody else, outside the cluster, that knows nothing but node ports: HAProxy.
+//! HAProxy as an external load balancer that only uses node ports.
 
 use std::{
     net::IpAddr,
@@ -21,13 +21,14 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// Where the balancer is on the fabric.
+/// Host number of the load balancer on the fabric.
 const BALANCER_HOST: u8 = 210;
 const NODES: [&str; 3] = ["node1", "node2", "node3"];
 
-/// F039: in: a Service of type LoadBalancer that no pool has an address for, and a balancer that is told the nodes' addresses,
-/// its node port and its health check node port. Out: the balancer takes the nodes with endpoints and no others, and follows
-/// them without a failed connection, when a backend ends as it should, and when it comes back. Every node is in another mode.
+/// F039: Input: a Service of type LoadBalancer without a matching pool, and a load balancer configured with
+/// the node addresses, its node port and its health check node port. Output: the load balancer uses exactly
+/// the nodes with endpoints, and follows changes without a failed connection, when a backend terminates and
+/// when it comes back. Each node is in another mode.
 #[test]
 fn f039_a_balancer_of_others_follows_node_ports_and_their_health_checks() {
     let modes = vec!["nftables", "iptables", "userspace"];
@@ -62,22 +63,22 @@ fn f039_a_balancer_of_others_follows_node_ports_and_their_health_checks() {
         let phase = |phase: &str| {
             cluster.patch("namespaces/default/workloads/web-2", &json!({"spec": {"phase": phase}})).unwrap();
         };
-        // It ends: its node still serves it, and tells balancers to go elsewhere.
+        // Terminating: its node still serves it, but fails the health check.
         phase("Terminating");
         wait_states(&haproxy, [("UP", "200"), ("DOWN", "503"), ("DOWN", "503")]);
         cluster.expect_backends("client", balanced, &["web-1"]).unwrap();
         cluster.delete("namespaces/default/workloads/web-2").unwrap();
         cluster.wait_converged().unwrap();
         cluster.expect_backends("client", balanced, &["web-1"]).unwrap();
-        // It comes back.
+        // The backend comes back.
         cluster.apply_objects(&[cluster.workload_record("web-2", "web").unwrap()]).unwrap();
         wait_states(&haproxy, [("UP", "200"), ("UP", "200"), ("DOWN", "503")]);
         cluster.expect_backends("client", balanced, &["web-1", "web-2"]).unwrap();
     });
     assert_eq!(failures, [""; 0]);
 
-    // With policy Cluster every node leads on, and there is no health check node port any longer: the node port itself says
-    // whether a node serves.
+    // With policy Cluster every node forwards and there is no health check node port; the node port itself
+    // shows that a node serves.
     cluster
         .patch("namespaces/default/services/web", &json!({"spec": {"externalTrafficPolicy": "Cluster"}}))
         .unwrap();
@@ -88,7 +89,7 @@ fn f039_a_balancer_of_others_follows_node_ports_and_their_health_checks() {
     cluster.expect_backends("client", at(node_addresses(3)[0], node_port), &["web-1", "web-2"]).unwrap();
 }
 
-/// A balancer for all nodes that asks for health where it is told to.
+/// Renders a load balancer for all nodes with this health check port.
 fn sections(node_port: u16, health: u16) -> String {
     let server = |index: u8| {
         let [v4, _] = node_addresses(index);
@@ -102,7 +103,7 @@ fn sections(node_port: u16, health: u16) -> String {
     )
 }
 
-/// Waits until the balancer says so of the three nodes: their state and the status of the last check.
+/// Waits until the load balancer reports these states and last check results for the three nodes.
 #[track_caller]
 fn wait_states(haproxy: &Haproxy, wanted: [(&str, &str); 3]) {
     wait::until(&format!("the balancer to say {wanted:?}"), || {
@@ -115,7 +116,7 @@ fn wait_states(haproxy: &Haproxy, wanted: [(&str, &str); 3]) {
     .unwrap();
 }
 
-/// The status and the body of a health check node port.
+/// Returns the status and body of a health check node port.
 fn ask_health(from: &Namespace, node: IpAddr, port: u16) -> (u16, Value) {
     let url = format!("http://{}/healthz", at(node, port));
     let words = ["-sS", "--noproxy", "*", "--max-time", "5", "-w", "\n%{http_code}", &url];
@@ -124,7 +125,7 @@ fn ask_health(from: &Namespace, node: IpAddr, port: u16) -> (u16, Value) {
     (status.parse().unwrap(), serde_json::from_str(body).unwrap())
 }
 
-/// Connects all the time while `work` goes on; gives what failed.
+/// Connects continuously during `work` and returns the failures.
 fn while_connecting(from: &Namespace, to: std::net::SocketAddr, work: impl FnOnce()) -> Vec<String> {
     let (stop, made) = (AtomicBool::new(false), AtomicUsize::new(0));
     let failures = thread::scope(|scope| {
@@ -147,7 +148,7 @@ fn while_connecting(from: &Namespace, to: std::net::SocketAddr, work: impl FnOnc
     failures
 }
 
-/// Lets the client end also when the work fails: a scope waits for its threads.
+/// Ends the client even if the work panics: a scope waits for its threads.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {

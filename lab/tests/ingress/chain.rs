@@ -1,4 +1,4 @@
-//! From a user to a page: through an address of a pool, through node ports, through an external address.
+//! Paths from a user to a page: through a pool address, node ports and an external address.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -10,23 +10,25 @@ use serde_json::{Value, json};
 
 use super::stage::{SITE, Stage};
 
-/// The client's addresses in the network of the nodes.
+/// Host number of the client in the network of the nodes.
 const CLIENT_HOST: u8 = 200;
 const INGRESSES: [&str; 2] = ["ingress-1", "ingress-2"];
 
-/// F138, F139, F140: in: a site's name. Out: its pages, and with policy Local the user's address in them, in both families.
+/// F138, F139, F140: Input: the name of a site. Output: its pages, and with policy Local they contain the
+/// user's address, in both families.
 #[test]
 fn f138_f139_f140_users_reach_pages_through_nginx_in_nftables_mode() {
     every_way("nftables");
 }
 
-/// The same where kube-proxy's chains do it.
+/// The same with kube-proxy style chains.
 #[test]
 fn f138_f139_f140_users_reach_pages_through_nginx_in_iptables_mode() {
     every_way("iptables");
 }
 
-/// F138: where the node's relay stands between user and nginx, the PROXY protocol says who asks, in both of its versions.
+/// F138: if the relay of the node is between user and nginx, the PROXY protocol carries the user's address,
+/// in both versions.
 #[test]
 fn f138_in_userspace_mode_nginx_hears_of_users_by_the_proxy_protocol() {
     let stage = Stage::new("userspace", true);
@@ -46,7 +48,7 @@ fn every_way(mode: &'static str) {
     nginx_is_a_workload_like_any_other(&mut stage);
 }
 
-/// F138: the address is announced to the client's network; whoever asks for another name gets no page.
+/// F138: the address is announced to the client's network; a request for another host name gets no page.
 fn through_an_address_of_the_pool(stage: &Stage) {
     set_ingress(stage, &json!({"type": "LoadBalancer", "externalTrafficPolicy": "Cluster"}));
     let addresses = stage.wait_addresses();
@@ -64,7 +66,7 @@ fn through_an_address_of_the_pool(stage: &Stage) {
     for address in stage.wait_addresses() {
         let owner = stage.wait_owner(address, &["node1", "node2"]);
         let pages = stage.ask_often(at(address, 80));
-        // One node owns the address, and one ingress is there.
+        // One node owns the address, and it has one ingress.
         let there = if owner == "node1" { "ingress-1" } else { "ingress-2" };
         assert_eq!(stage.ingresses(&pages, &INGRESSES), [there].into());
         let users: BTreeSet<_> = pages.iter().map(|page| page.user).collect();
@@ -72,7 +74,7 @@ fn through_an_address_of_the_pool(stage: &Stage) {
     }
 }
 
-/// F139: every node's port, also where no ingress is, and an address that a router outside leads to the first node.
+/// F139: the port of every node, also of one without an ingress, and an address routed to the first node.
 fn through_node_ports_and_an_external_address(stage: &Stage) {
     let external = [IpAddr::from(topology::EXTERNAL_V4), IpAddr::from(topology::EXTERNAL_V6)];
     set_ingress(stage, &json!({"type": "NodePort", "externalIPs": external}));
@@ -97,7 +99,7 @@ fn through_node_ports_and_an_external_address(stage: &Stage) {
     assert!(!is_refusal(&silence), "a node without ingress says nothing: {silence:#}");
 }
 
-/// F140: nothing listens on the machines, and the address follows the workloads wherever they are put.
+/// F140: no process listens on the nodes, and the address follows the workloads.
 fn nginx_is_a_workload_like_any_other(stage: &mut Stage) {
     for node in ["node1", "node2", "node3"] {
         let listening = stage.cluster.place(node).unwrap().run("ss", &["-Htln", "sport = :80"]).unwrap();
@@ -120,7 +122,7 @@ fn nginx_is_a_workload_like_any_other(stage: &mut Stage) {
     }
 }
 
-/// Writes Service `ingress`, over what is there.
+/// Writes the Service `ingress`, replacing an existing one.
 fn set_ingress(stage: &Stage, changes: &Value) {
     let path = "namespaces/default/services/ingress";
     if stage.cluster.object(path).is_ok() {

@@ -1,9 +1,9 @@
-//! An ingress and what is behind it: nginx in workloads, found by Services.
+//! An ingress and its backends: nginx in workloads, found by Services.
 //!
 //! ```text
-//!   client ─▶ a way into Service `ingress` ─▶ ingress-1 on node1 ─┐             ┌─▶ page-1 on node2
-//!                                             ingress-2 on node2 ─┴─▶ Service ──┴─▶ page-2 on node3
-//!                                                                     `pages`
+//!   client ─▶ a path into Service `ingress` ─▶ ingress-1 on node1 ─┐             ┌─▶ page-1 on node2
+//!                                              ingress-2 on node2 ─┴─▶ Service ──┴─▶ page-2 on node3
+//!                                                                      `pages`
 //! ```
 
 use std::{
@@ -23,34 +23,35 @@ use lab::{
 };
 use serde_json::json;
 
-/// The name of the site that the ingress serves.
+/// Host name of the site.
 pub(crate) const SITE: &str = "www.site.example";
-/// Requests after which both pages and both ingresses have answered, but for a chance below 1e-11.
+/// Number of requests after which both pages and both ingresses have replied, except with a probability below
+/// 1e-11.
 const REQUESTS: usize = 40;
 
-/// What a page says of the request that it got.
+/// Request details returned by a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// Which page answered.
+    /// Name of the page.
     pub(crate) page: String,
-    /// The name that the user asked for.
+    /// Requested host name.
     pub(crate) host: String,
-    /// The user's address, as the ingress saw it.
+    /// User address as seen by the ingress.
     pub(crate) user: IpAddr,
-    /// Who asked the page.
+    /// Source address of the request to the page.
     pub(crate) by: IpAddr,
 }
 
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
-    /// Whether ingresses are told of their users by the PROXY protocol.
+    /// True if ingresses receive user addresses by the PROXY protocol.
     is_told: bool,
-    /// By workload.
+    /// Servers by workload.
     servers: BTreeMap<String, Nginx>,
 }
 
 impl Stage {
-    /// Three nodes in a mode, a pool in their network; both pages, their Service, both ingresses.
+    /// Starts three nodes in a mode, a pool in their network, both pages, their Service and both ingresses.
     pub(crate) fn new(mode: &'static str, is_told: bool) -> Self {
         let cluster = Cluster::start(&Options { modes: vec![mode], ..Options::default() }).unwrap();
         let object = |kind: &str, spec| json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": "lan"}, "spec": spec});
@@ -67,7 +68,7 @@ impl Stage {
         stage
     }
 
-    /// An ingress as a workload like any other.
+    /// Adds an ingress as a regular workload.
     pub(crate) fn add_ingress(&mut self, name: &str, node: &str, host: u8) {
         let pages = [0, 1].map(|family| at(self.cluster.cluster_ip("default/pages", family).unwrap(), 80));
         self.add(name, node, host, "ingress", &Serves::Http(ingress(pages, self.is_told)));
@@ -82,21 +83,21 @@ impl Stage {
         self.cluster.apply_objects(&[record]).unwrap();
     }
 
-    /// Takes a workload away, its record first, as whoever runs workloads would do.
+    /// Removes a workload, its object first, like a workload manager.
     pub(crate) fn remove(&mut self, name: &str) {
         self.cluster.delete(&format!("namespaces/default/workloads/{name}")).unwrap();
         self.cluster.wait_converged().unwrap();
         self.servers.remove(name);
     }
 
-    /// Asks for the page of a site with `curl`, as the client outside.
+    /// Requests the page of a site with `curl` from the outside client.
     pub(crate) fn ask(&self, site: &str, to: SocketAddr) -> Result<Page> {
         self.ask_times(site, to, 1)?.pop().context("curl said nothing")
     }
 
-    /// The same several times, by a connection each.
+    /// Sends several such requests on separate connections.
     fn ask_times(&self, site: &str, to: SocketAddr, times: usize) -> Result<Vec<Page>> {
-        // The name is resolved to this address, whatever the port.
+        // Resolves the name to this address for any port.
         let found = format!("{site}:{}:{}", to.port(), bracketed(to.ip()));
         let url = format!("http://{site}:{}/[1-{times}]", to.port());
         let words =
@@ -107,7 +108,7 @@ impl Stage {
         pages.lines().map(Page::parse).collect()
     }
 
-    /// Asks often and demands a page for the site each time; gives who answered and who asked the pages.
+    /// Sends many requests, asserts that each returns a page of the site, and returns the pages.
     pub(crate) fn ask_often(&self, to: SocketAddr) -> Vec<Page> {
         let pages = self.ask_times(SITE, to, REQUESTS).unwrap();
         assert_eq!(pages.len(), REQUESTS, "at {to}");
@@ -117,7 +118,7 @@ impl Stage {
         pages
     }
 
-    /// The workloads that asked the pages, all of which have to be among these.
+    /// Returns the workloads that requested the pages, all of which must be in `of`.
     pub(crate) fn ingresses(&self, pages: &[Page], of: &[&'static str]) -> BTreeSet<&'static str> {
         let name = |page: &Page| {
             let is_it = |name: &&&str| self.cluster.topology.workloads[**name].addresses.contains(&page.by);
@@ -126,7 +127,7 @@ impl Stage {
         pages.iter().map(name).collect()
     }
 
-    /// The load balancer addresses of Service `ingress`, IPv4 and IPv6, once the site is there.
+    /// Returns the load balancer addresses of Service `ingress`, IPv4 and IPv6, after the site is reachable.
     pub(crate) fn wait_addresses(&self) -> Vec<IpAddr> {
         let service = self.cluster.service("default/ingress").unwrap();
         let ingress = service["status"]["loadBalancer"]["ingress"].as_array().cloned().unwrap_or_default();
@@ -138,7 +139,8 @@ impl Stage {
         addresses
     }
 
-    /// Waits until one of these nodes alone says that it announces the address, and the client has learnt so; gives which.
+    /// Waits until one of these nodes alone announces the address and the client has resolved it; returns the
+    /// node.
     pub(crate) fn wait_owner(&self, address: IpAddr, of: &[&str]) -> String {
         let owner = self.cluster.wait_owner(address, |owner| of.contains(&owner)).unwrap();
         self.cluster.wait_moved(address, &owner).unwrap();
@@ -170,7 +172,8 @@ fn page(name: &str) -> String {
     )
 }
 
-/// Asks the pages at their cluster addresses by turns, and passes a failure on instead of trying the other address.
+/// Renders an ingress that uses the cluster IPs of the pages in rotation and returns failures instead of
+/// trying the other one.
 fn ingress(pages: [SocketAddr; 2], is_told: bool) -> String {
     let [v4, v6] = pages;
     let (how, users) = if is_told {

@@ -1,4 +1,4 @@
-//! A machine that packages are installed on, with servers and a client beside it in one network.
+//! A machine for package installation, with servers and a client in the same network.
 
 use std::{
     collections::BTreeSet,
@@ -27,16 +27,16 @@ use lab::{
     processes::binaries,
 };
 
-/// The port of the servers in docs/install-debian.md.
+/// Port of the servers in docs/install-debian.md.
 const PORT: u16 = 8080;
-/// Answers of each kind that are seen before and after what happens.
+/// Number of successes of each kind required before and after an event.
 const STEADY: usize = 20;
-/// Pause of a client after an answer, so that what happens has the processors.
+/// Pause of a client after a reply, which leaves CPU time for the event.
 const PAUSE: Duration = Duration::from_millis(2);
-/// The version that follows.
+/// Version used for upgrades.
 pub(crate) const NEXT: &str = "99.0.0";
 
-/// Makes the packages once for all tests: of this version in `packages`, of the next in `packages/next`.
+/// Builds the packages once for all tests: this version in `packages`, the next in `packages/next`.
 pub(crate) fn packages() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -48,7 +48,7 @@ pub(crate) fn packages() -> &'static Path {
     })
 }
 
-/// Makes packages of the binaries under test, without compression, which is most of the time.
+/// Builds packages of the binaries under test, without compression, which takes most of the time.
 pub(crate) fn build(out: &Path, settings: &[(&str, &str)]) {
     let agent = binaries::find("tidegate-agent").unwrap();
     let output = Command::new(root().join("packaging/debian/build.sh"))
@@ -60,12 +60,12 @@ pub(crate) fn build(out: &Path, settings: &[(&str, &str)]) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The source.
+/// Returns the source directory.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// What stands in fenced blocks of one language in one section of the guide.
+/// Returns the fenced blocks of one language in one section of the guide.
 pub(crate) fn guide(section: &str, language: &str) -> String {
     let page = fs::read_to_string(root().join("docs/install-debian.md")).unwrap();
     let (mut here, mut inside, mut text) = (String::new(), false, String::new());
@@ -87,9 +87,9 @@ pub(crate) struct Stage {
     _servers: Vec<EchoServer>,
     _fabric: Namespace,
     _places: Vec<Namespace>,
-    /// Who connects.
+    /// Namespace of the client.
     pub(crate) client: Namespace,
-    /// Where packages are installed.
+    /// Machine for the packages.
     pub(crate) machine: Machine,
 }
 
@@ -110,7 +110,7 @@ impl Stage {
         stage
     }
 
-    /// Rules, a set, a route and an address of others, which have to be there in the end as they were.
+    /// Creates foreign rules, a set, a route and an address, which must be unchanged in the end.
     fn put_what_belongs_to_others(&self) {
         let others = "nft add table inet others
             nft add chain inet others input '{ type filter hook input priority 0; }'
@@ -135,7 +135,7 @@ impl Stage {
         }
     }
 
-    /// What the kernel holds for this machine, in the words of the tools that list it.
+    /// Dumps the kernel state of this machine.
     pub(crate) fn kernel(&self) -> String {
         let listings = "nft list ruleset
             iptables-legacy-save | grep -v '^#' || true
@@ -149,7 +149,7 @@ impl Stage {
         self.machine.run(listings).unwrap()
     }
 
-    /// Files whose names say that they are ours, users, and processes that run ours.
+    /// Returns files with our name, users, and processes that run our binaries.
     pub(crate) fn traces(&self) -> BTreeSet<String> {
         let listing = "find /etc /usr /var /run /tmp -xdev -iname '*tidegate*' | grep -v '^/usr/src/' || true
             getent passwd; getent group
@@ -158,20 +158,20 @@ impl Stage {
         self.machine.run(listing).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// Nothing of ours is there that was not there before.
+    /// Asserts that no trace of ours has been added.
     pub(crate) fn has_no_more_traces_than(&self, before: &BTreeSet<String>) {
         let after = self.traces();
         let left: Vec<_> = after.symmetric_difference(before).collect();
         assert!(left.is_empty(), "a file, user, unit or process is left: {left:?}");
     }
 
-    /// A line that `systemctl show` prints of a unit.
+    /// Returns a property of a unit from `systemctl show`.
     pub(crate) fn unit(&self, unit: &str, property: &str) -> String {
         let line = self.machine.run(&format!("systemctl show --value --property {property} {unit}")).unwrap();
         line.trim().to_owned()
     }
 
-    /// Waits until a unit runs, and answers the process that it has now.
+    /// Waits until a unit is active and returns its process id.
     pub(crate) fn running(&self, unit: &str) -> String {
         let ready = wait::until(&format!("{unit} to run"), || {
             self.machine.run(&format!("systemctl is-active {unit}"))
@@ -181,7 +181,7 @@ impl Stage {
         self.unit(unit, "MainPID")
     }
 
-    /// Waits until the Service answers by TCP and UDP, and says where.
+    /// Waits until the Service responds by TCP and UDP and returns its address.
     pub(crate) fn address(&self) -> SocketAddr {
         let address = wait::until("an address of the Service", || {
             let address = "tidegate get service web -o json | sed -n 's/.*\"ip\": *\"\\([^\"]*\\)\".*/\\1/p' | head -n 1";
@@ -210,18 +210,18 @@ fn plug(fabric: &Namespace, namespace: &Namespace, host: u8) {
     namespace.ip(&[format!("addr add 192.0.2.{host}/24 dev eth0")]).unwrap();
 }
 
-/// What a client saw.
+/// Observations of a client.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// Connections, datagrams and lines on one old connection that were answered.
+    /// Successful connections, datagrams and lines on one existing connection.
     pub(crate) answered: [usize; 3],
-    /// What was not, with the reason.
+    /// Failures with their reason.
     pub(crate) failed: Vec<String>,
-    /// Segments of TCP that had to be sent again.
+    /// Number of retransmitted TCP segments.
     pub(crate) sent_again: u64,
 }
 
-/// Opens connections, sends datagrams and talks on an old connection all the time while something happens.
+/// Opens connections, sends datagrams and uses an existing connection continuously during an event.
 pub(crate) fn during(client: &Namespace, address: SocketAddr, event: impl FnOnce()) -> Seen {
     let mut old = Connection::open(client, address).unwrap();
     let ended = AtomicBool::new(false);
@@ -252,7 +252,7 @@ pub(crate) fn during(client: &Namespace, address: SocketAddr, event: impl FnOnce
     Seen { answered: counts.map(AtomicUsize::into_inner), failed, sent_again: sent_again(client) - before }
 }
 
-/// Goes on until it is told to stop, or something is not answered.
+/// Repeats until it is stopped or an attempt fails.
 fn repeat(
     mut once: impl FnMut() -> anyhow::Result<()>,
     ended: &AtomicBool,
@@ -268,7 +268,8 @@ fn repeat(
     None
 }
 
-/// How often TCP of this namespace had to send something again: a lost packet shows here even where it was made good.
+/// Returns the number of TCP retransmissions of this namespace, which reveal a lost packet even if it was
+/// recovered.
 fn sent_again(namespace: &Namespace) -> u64 {
     let text = namespace.inside(|| fs::read_to_string("/proc/thread-self/net/snmp")).unwrap();
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));

@@ -1,4 +1,4 @@
-//! Nothing is invented: what stands in an element that names a field of the API is what the API says there.
+//! Page elements that name an API field show the value of that field.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use anyhow::{Context, Result, bail, ensure};
 use lab::{host::wait, processes::browser::Browser};
 use serde_json::{Value, json};
 
-/// Elements of one view that are compared; lists are long, and their rows are alike.
+/// Maximum number of elements compared per view; lists are long, and their rows are alike.
 const FIELDS_MAX: usize = 400;
 
-/// Compares every element of the page that names a field with the API's answer; gives how many there were. A value may have
-/// moved on between drawing and asking, so what differs is looked at again.
+/// Compares every element that names a field with the API response and returns their number. Mismatches are
+/// retried, since a value may change between rendering and the request.
 pub(crate) fn expect_true(
     browser: &mut Browser,
     api: &lab::cluster::control::Http,
@@ -42,7 +42,7 @@ fn shown(browser: &mut Browser) -> Result<Vec<(String, String)>> {
     Ok(serde_json::from_value(seen)?)
 }
 
-/// Whether a text tells a value of the API.
+/// True if a text represents an API value.
 fn tells(value: &Value, text: &str) -> bool {
     let text = text.trim();
     match value {
@@ -76,11 +76,11 @@ fn tells_word(word: &str, text: &str) -> bool {
     if text.contains(word) {
         return true;
     }
-    // Of a position `epoch-revision` people read the revision.
+    // Of a position `epoch-revision` the page shows the revision.
     if word.split_once('-').is_some_and(|(_, revision)| text.trim_start_matches('r') == revision) {
         return true;
     }
-    // `UnsupportedSetting`, in words: `unsupported setting`.
+    // `UnsupportedSetting` is shown as `unsupported setting`.
     let letters =
         |text: &str| text.chars().filter(|one| one.is_alphanumeric()).collect::<String>().to_lowercase();
     letters(text) == letters(word) || is_time(word) && tells_time(word, text)
@@ -90,15 +90,15 @@ fn is_time(word: &str) -> bool {
     word.len() >= 20 && word.as_bytes().get(10) == Some(&b'T') && word.ends_with('Z')
 }
 
-/// A time is shown by itself, or by how long ago it is, which grows: that one is checked by its form.
+/// A time is shown as a clock time, or as a growing age of which only the form is checked.
 fn tells_time(word: &str, text: &str) -> bool {
     let clock = word.get(11..19).unwrap_or_default();
     text.contains(clock) || text == "now" || text.ends_with(" ago") || number_of(text).is_some()
 }
 
-/// A number is shown by itself, with a unit that is larger, or rounded to the digits that are shown.
+/// A number is shown unchanged, with a larger unit, or rounded to the displayed digits.
 fn tells_number(number: f64, text: &str) -> bool {
-    // Words may stand before it: `share 25 %`.
+    // Words may precede it: `share 25 %`.
     let starts = text.char_indices().filter(|(at, one)| {
         one.is_ascii_digit()
             && !text[..*at].ends_with(|before: char| {
@@ -110,7 +110,7 @@ fn tells_number(number: f64, text: &str) -> bool {
 
 fn begins_with_number(number: f64, text: &str) -> bool {
     let Some((shown, step, unit)) = number_of(text) else { return false };
-    // What follows the unit is other words.
+    // Other words may follow the unit.
     let unit = unit.split([' ', ',', ';']).next().unwrap_or_default();
     let factors: &[f64] = match unit.trim_end_matches("/s").trim_end_matches('B').trim() {
         "" | "ms" => &[1.0],
@@ -129,7 +129,7 @@ fn begins_with_number(number: f64, text: &str) -> bool {
     factors.iter().any(|factor| (shown * factor - number).abs() <= step * factor * 0.5001)
 }
 
-/// The number at the beginning of a text, the value of its last digit, and what follows it.
+/// Returns the number at the start of a text, the value of its last digit, and the rest.
 fn number_of(text: &str) -> Option<(f64, f64, &str)> {
     let text = text.strip_prefix('r').unwrap_or(text);
     let end =
@@ -141,7 +141,7 @@ fn number_of(text: &str) -> Option<(f64, f64, &str)> {
     Some((digits.parse().ok()?, step, rest.trim()))
 }
 
-/// Demands that a view names where its numbers are from at all.
+/// Asserts that a view has at least one element that names its field.
 pub(crate) fn expect_some(count: usize, what: &str) -> Result<()> {
     if count == 0 {
         bail!("no element of {what} names the field that it shows");

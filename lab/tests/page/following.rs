@@ -1,4 +1,4 @@
-//! What happens in the cluster is seen on the page without touching it.
+//! Events in the cluster appear on the page without interaction.
 
 use lab::fixtures::teams as demo;
 
@@ -6,14 +6,14 @@ use crate::stage::{Stage, view_named};
 
 const CHECKOUT: &str = "#problems [data-problem*='checkout']";
 
-/// An endpoint dies, a node is lost, and the control server goes away and comes back: the page says each of it by itself, and
-/// what is over goes away again.
+/// The death of an endpoint, the loss of a node, and an outage of the control server each appear on the page
+/// without interaction, and disappear when they are over.
 #[test]
 fn deaths_of_an_endpoint_a_node_and_the_control_server_are_seen_without_touching_the_page() {
     let mut stage = Stage::new();
     stage.load(view_named("overview"));
     assert_eq!(stage.browser.count("#problems [data-problem]").unwrap(), 0, "nothing is wrong at first");
-    // Whoever looks at the same document afterwards has not loaded it again.
+    // Marks the document, to detect a reload.
     stage.browser.script("window.isTheSame = true;", &[]).unwrap();
 
     demo::fall_ill(&mut stage.cluster).unwrap();
@@ -50,7 +50,7 @@ fn deaths_of_an_endpoint_a_node_and_the_control_server_are_seen_without_touching
         .wait_true("the banner to be gone", "!document.querySelector('.banner.tone-worst')")
         .unwrap();
     stage.browser.wait_true("the same document to be shown", "window.isTheSame === true").unwrap();
-    // That the server was away is the only thing to complain about.
+    // The server outage is the only expected error.
     let mut complaints = stage.browser.take_console().unwrap();
     complaints.retain(|line| !line.starts_with("network:"));
     assert_eq!(complaints, Vec::<String>::new());

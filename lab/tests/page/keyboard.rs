@@ -1,11 +1,11 @@
-//! A person without a mouse.
+//! Keyboard-only use of the page.
 
 use lab::processes::browser::Key;
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, view_named};
 
-/// Elements on the way through a view.
+/// Maximum number of elements on the way through a view.
 const STEPS_MAX: usize = 60;
 
 fn focused(stage: &mut Stage) -> Value {
@@ -21,8 +21,8 @@ fn focused(stage: &mut Stage) -> Value {
         .unwrap()
 }
 
-/// From the first key on: skip to the content, search and open a hit, go to views by letters, walk through rows, open one, and
-/// come out of a dialog; whatever has the focus can be seen to have it.
+/// From the first key on: skip to the content, search and open a hit, switch views by letters, move through
+/// rows, open one, and leave a dialog; the focus is always visible.
 #[test]
 fn everything_can_be_reached_and_left_by_the_keyboard_alone_and_the_focus_is_always_seen() {
     let mut stage = Stage::new();

@@ -1,4 +1,4 @@
-//! Who may look and who may change: with a token, by the page's form.
+//! Login and permissions on the page.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// A control server that asks everybody who they are, a viewer's token and one that may do everything.
+/// A control server with authentication, a viewer token and an administrator token.
 struct Guarded {
     browser: Browser,
     _server: Process,
@@ -74,8 +74,8 @@ fn send(api: &Http, token: &str, method: &str, path: &str, body: &Value) -> Valu
 const MANIFEST: &str =
     "apiVersion: tidegate/v1\nkind: Service\nmetadata: {name: other}\nspec: {ports: [{port: 80}]}\n";
 
-/// Without a token nothing is shown but the form; a wrong one is refused in words; a viewer sees and cannot change, by the page nor
-/// behind its back; whoever may can; and after logging out nothing is shown any longer.
+/// Without a token only the form is shown; a wrong one is rejected with a message; a viewer can read but not
+/// change, neither with the page nor directly; an administrator can change; after logout nothing is shown.
 #[test]
 fn a_token_opens_the_page_a_viewer_cannot_change_anything_and_logging_out_closes_it() {
     let mut guarded = Guarded::new();

@@ -1,4 +1,4 @@
-//! The pictures in the README are of this page: they are taken here (`UPDATE_SCREENSHOTS=1`) and compared with what is drawn.
+//! Screenshots of the README: taken here (`UPDATE_SCREENSHOTS=1`) and compared with the rendered page.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +8,11 @@ use lab::processes::browser::Look;
 
 use crate::stage::{Stage, View, view_named};
 
-/// How alike a picture and the page have to be, from 0 to 1, by structural similarity: ages and addresses differ from run to
-/// run, and a view that is broken or arranged in another way is far below.
+/// Minimum structural similarity (0 to 1) of a screenshot and the page: ages and addresses differ between
+/// runs, and a broken or rearranged view is far below.
 const LIKENESS_MIN: f64 = 0.75;
 
-/// The pictures, by file name: which view, and how it is looked at.
+/// Returns the screenshots by file name, with view and viewport.
 fn wanted() -> [(&'static str, View, Look); 4] {
     [
         ("overview", view_named("overview"), Look::DESK),
@@ -22,7 +22,7 @@ fn wanted() -> [(&'static str, View, Look); 4] {
     ]
 }
 
-/// Takes every picture, and compares it with the one that is kept, or keeps it.
+/// Takes every screenshot and compares it with the stored one, or stores it.
 pub(crate) fn check(stage: &mut Stage, wrong: &mut Vec<String>) {
     let is_update =
         std::env::var_os("UPDATE_SCREENSHOTS").is_some_and(|value| !value.is_empty() && value != "0");

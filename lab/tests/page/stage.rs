@@ -1,4 +1,4 @@
-//! A cluster with the demo set, and a browser that looks at its page.
+//! A cluster with the demo data set, and a browser on its page.
 
 use anyhow::{Result, ensure};
 use lab::{
@@ -12,22 +12,22 @@ use serde_json::Value;
 /// A view of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct View {
-    /// What its root says of itself in `data-view`.
+    /// Value of `data-view` on its root.
     pub(crate) name: &'static str,
-    /// Where it is: what follows `#/`.
+    /// Link after `#/`.
     pub(crate) link: &'static str,
-    /// What is there once the view has all that it asks for.
+    /// Selector of an element present once the view has loaded.
     pub(crate) shows: &'static str,
 }
 
-/// Stands in a link for the newest revision.
+/// Placeholder in a link for the newest revision.
 const NEWEST: &str = "NEWEST";
 
 const fn view(name: &'static str, link: &'static str, shows: &'static str) -> View {
     View { name, link, shows }
 }
 
-/// Every view, on the demo set.
+/// All views of the demo data set.
 pub(crate) const VIEWS: [View; 11] = [
     view("overview", "", "[data-field='/v1/overview#/totals/services/ok']"),
     view("services", "services", "[data-key='shop/checkout']"),
@@ -42,19 +42,19 @@ pub(crate) const VIEWS: [View; 11] = [
     view("explain", "explain", "form"),
 ];
 
-/// A view by its name.
+/// Returns a view by name.
 pub(crate) fn view_named(name: &str) -> View {
     *VIEWS.iter().find(|view| view.name == name).unwrap()
 }
 
-/// The cluster and the browser; both go with it.
+/// The cluster and the browser.
 pub(crate) struct Stage {
     pub(crate) browser: Browser,
     pub(crate) cluster: Cluster,
 }
 
 impl Stage {
-    /// A cluster of three nodes with the demo set, all of it well.
+    /// Starts a cluster of three nodes with the healthy demo data set.
     pub(crate) fn new() -> Self {
         let mut cluster = Cluster::start(&Options { lan: true, ..Options::default() }).unwrap();
         demo::add(&mut cluster).unwrap();
@@ -62,13 +62,13 @@ impl Stage {
         Self { browser, cluster }
     }
 
-    /// Opens a view by its link, in a page that is loaded anew, and waits until it is there and the data is live.
+    /// Opens a view by its link in a newly loaded page and waits until it has loaded live data.
     #[track_caller]
     pub(crate) fn load(&mut self, view: View) {
         let newest =
             self.cluster.api.get_json("/v1/history?limit=1").unwrap()["items"][0]["revision"].to_string();
         let url = format!("{}/#/{}", self.cluster.api.url(), view.link.replace(NEWEST, &newest));
-        // The same address with another fragment would not be loaded again.
+        // The same URL with another fragment would not be reloaded.
         self.browser.open("about:blank").unwrap();
         self.browser.open(&url).unwrap();
         self.settle(view);
@@ -83,7 +83,7 @@ impl Stage {
         self.browser.wait_true("nothing to be on its way", quiet).unwrap();
     }
 
-    /// Waits until the API answers something that is as wanted.
+    /// Waits until an API response satisfies a condition.
     #[track_caller]
     pub(crate) fn wait_api(&self, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         wait::until(&format!("{path} to be as wanted"), || {
@@ -95,7 +95,7 @@ impl Stage {
     }
 }
 
-/// Demands that nothing is wider than the screen.
+/// Asserts that nothing is wider than the screen.
 pub(crate) fn expect_no_sideways_scroll(browser: &mut Browser) -> Result<()> {
     let seen = browser.script(
         "const root = document.scrollingElement; const out = []; \

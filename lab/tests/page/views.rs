@@ -1,4 +1,4 @@
-//! Each view, by its link: it opens, shows what the API says, complains about nothing, keeps nobody out, and fits a phone.
+//! Each view opens by its link, matches the API, logs no error, is accessible, and fits a phone.
 
 use lab::{fixtures::teams as demo, processes::browser::Look};
 
@@ -7,8 +7,8 @@ use crate::{
     stage::{Stage, VIEWS, expect_no_sideways_scroll, view_named},
 };
 
-/// Every view opens by its link, shows nothing but what the API says, and neither the console nor axe-core has anything serious
-/// to say, by day, by night and on a phone.
+/// Every view opens by its link and matches the API, and neither the console nor axe-core reports a serious
+/// problem, in light and dark color scheme and on a phone.
 #[test]
 fn every_view_opens_by_its_link_tells_the_truth_and_keeps_nobody_out() {
     let mut stage = Stage::new();
@@ -19,7 +19,7 @@ fn every_view_opens_by_its_link_tells_the_truth_and_keeps_nobody_out() {
         stage.load(view);
         let counted = fields::expect_true(&mut stage.browser, &stage.cluster.api, view.name).and_then(
             |count| match view.name {
-                // Forms show no number until they are filled; rows of lists name their objects instead.
+                // Forms show no numbers until they are filled; rows of lists name their objects instead.
                 "plan" | "explain" | "bgp" | "history" => Ok(count),
                 _ => fields::expect_some(count, view.name).map(|()| count),
             },
@@ -46,7 +46,7 @@ fn every_view_opens_by_its_link_tells_the_truth_and_keeps_nobody_out() {
     assert!(wrong.is_empty(), "{} things are wrong:\n{}", wrong.len(), wrong.join("\n\n"));
 }
 
-/// A number that is clicked says which field of the API it is, and what is copied as curl answers it.
+/// A click on a number shows its API field, and the copied curl command returns it.
 #[test]
 fn a_click_on_a_number_names_the_field_of_the_api_that_it_is() {
     let mut stage = Stage::new();

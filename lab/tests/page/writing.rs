@@ -1,14 +1,14 @@
-//! A change by clicks, from the plan to its rollback, and the question what would happen to a packet.
+//! A change on the page, from the plan to its rollback, and the packet trace form.
 
 use serde_json::Value;
 
 use crate::stage::{Stage, view_named};
 
-/// A Service more, as somebody would paste it.
+/// An additional Service to paste.
 const MANIFEST: &str = "apiVersion: tidegate/v1\nkind: Service\nmetadata: {namespace: shop, name: wishlist}\n\
                         spec: {selector: {app: cart}, ports: [{name: http, port: 80, targetPort: 8080}]}\n";
 
-/// Clicks the first button of a view that says something.
+/// Clicks the first button in a view with this text.
 #[track_caller]
 fn press(stage: &mut Stage, place: &str, words: &str) {
     let find = format!(
@@ -25,7 +25,8 @@ fn press(stage: &mut Stage, place: &str, words: &str) {
     stage.browser.click("[data-pressed]").unwrap();
 }
 
-/// Pasted, planned (nothing is changed yet), applied, seen on all nodes, and rolled back, without a command line.
+/// A change is pasted, planned (without effect), applied, verified on all nodes, and rolled back, without a
+/// command line.
 #[test]
 fn a_change_is_planned_applied_and_rolled_back_by_clicks() {
     let mut stage = Stage::new();
@@ -61,7 +62,7 @@ fn a_change_is_planned_applied_and_rolled_back_by_clicks() {
     stage.browser.expect_quiet_console().unwrap();
 }
 
-/// The form asks what the API answers: where a packet goes, and what stands in its way.
+/// The form shows the API's explanation: the path of a packet, and the obstacle.
 #[test]
 fn the_form_explains_what_becomes_of_a_packet() {
     let mut stage = Stage::new();

@@ -1,4 +1,4 @@
-//! The kinds of change, each with parameters by chance.
+//! Kinds of change with random parameters.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::{
     stage::{endpoints, object, workload},
 };
 
-/// One write.
+/// A write.
 pub(crate) enum Step {
     Apply(Vec<Value>),
     Patch(String, Value),
@@ -19,7 +19,7 @@ pub(crate) enum Step {
 /// A kind of change.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
-    /// Parts of the names of places in each of which something is different afterwards.
+    /// Name fragments of locations, each of which must differ afterwards.
     pub(crate) shows: &'static [&'static str],
     pub(crate) change: fn(&mut Dice) -> Step,
 }
@@ -36,14 +36,14 @@ impl fmt::Display for Step {
 
 /// Rules of every mode.
 pub(crate) const RULES: &[&str] = &["node1 map inet tidegate ", "node2 iptables nat ", "node3 relay "];
-/// Rules, and what is announced by ARP.
+/// Rules and ARP announcements.
 const BY_ARP: &[&str] =
     &["node1 map inet tidegate ", "node2 iptables nat ", "node3 relay ", "announced", "records"];
-/// Rules, and what a router learns.
+/// Rules and routes learned by a router.
 const BY_BGP: &[&str] =
     &["node1 map inet tidegate ", "node2 iptables nat ", "node3 relay ", "router routes", "told"];
 
-/// Services that Workloads labelled `web` serve.
+/// Services backed by Workloads labelled `web`.
 const WEB: [&str; 4] = ["plain", "near", "far", "sticky"];
 const ALL_WEB: [&str; 4] = ["web-1", "web-2", "web-3", "web-4"];
 

@@ -1,8 +1,8 @@
-//! Choices that look random and are the same for the same seed.
+//! Seeded pseudo-random choices.
 
-/// The environment variable that chooses another seed.
+/// Environment variable that sets another seed.
 const SEED: &str = "TIDEGATE_SEED";
-/// The seed when nobody chooses: a run that fails by chance helps nobody.
+/// Default seed, fixed so that runs are reproducible.
 const SEED_DEFAULT: u64 = 6;
 
 pub(crate) struct Dice {
@@ -11,14 +11,14 @@ pub(crate) struct Dice {
 }
 
 impl Dice {
-    /// Prints its seed.
+    /// Creates the generator and prints its seed.
     pub(crate) fn seeded() -> Self {
         let seed = std::env::var(SEED).map_or(SEED_DEFAULT, |text| text.parse().unwrap());
         println!("{SEED}={seed}");
         Self { seed, state: seed }
     }
 
-    /// A number below `sides` (Knuth's constants).
+    /// Returns a number below `sides` (Knuth's constants).
     pub(crate) fn roll(&mut self, sides: u16) -> u16 {
         self.state =
             self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

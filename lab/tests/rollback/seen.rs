@@ -1,4 +1,4 @@
-//! Everything that is compared: kernels, relays, announcements and routes, by place.
+//! Observed state for comparison: kernels, relays, announcements and routes, by location.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::stage::APPLY_SET;
 
-/// Lines by place: `node1 nft …`, `node1 announced`, `router routes`.
+/// Lines by location: `node1 nft …`, `node1 announced`, `router routes`.
 pub(crate) type Seen = BTreeMap<String, Vec<String>>;
 
 pub(crate) fn of(cluster: &Cluster, router: Option<&Frr>) -> Result<Seen> {
@@ -41,14 +41,14 @@ pub(crate) fn of(cluster: &Cluster, router: Option<&Frr>) -> Result<Seen> {
     Ok(seen)
 }
 
-/// The lines of a node, wherever they are listed.
+/// Returns all lines of a node.
 pub(crate) fn lines_of<'a>(seen: &'a Seen, node: &'a str) -> impl Iterator<Item = &'a str> {
     let of_node = seen.iter().filter(move |(place, _)| place.split(' ').next() == Some(node));
     of_node.flat_map(|(_, lines)| lines).map(String::as_str)
 }
 
-/// The lines that a later state has beyond an earlier one, at places that begin so; with the chains that are new, as a tool
-/// that saves rules names them.
+/// Returns the lines of a later state missing in an earlier one, at locations with this prefix, including new
+/// chains in the notation of rule-saving tools.
 pub(crate) fn lines_beyond(earlier: &Seen, later: &Seen, place: &str) -> Vec<String> {
     let none = Vec::new();
     let mut beyond = Vec::new();
@@ -64,13 +64,13 @@ pub(crate) fn lines_beyond(earlier: &Seen, later: &Seen, place: &str) -> Vec<Str
     sorted(beyond)
 }
 
-/// The places of which something is different.
+/// Returns the locations that differ.
 pub(crate) fn places_that_differ<'a>(before: &'a Seen, after: &'a Seen) -> BTreeSet<&'a String> {
     let places = before.keys().chain(after.keys());
     places.filter(|place| before.get(*place) != after.get(*place)).collect()
 }
 
-/// What is different, for people.
+/// Renders a diff.
 pub(crate) fn difference(before: &Seen, after: &Seen) -> String {
     let mut text = String::new();
     let none = Vec::new();
@@ -110,7 +110,7 @@ fn of_node(cluster: &Cluster, node: &str) -> Result<listings::Listing> {
     Ok(listing)
 }
 
-/// No tool lists what a relay does: what the removal of everything would take away is all there is.
+/// There is no listing tool for a relay; the plan of a full removal is the only source.
 fn relays(cluster: &Cluster, seen: &mut Seen) -> Result<()> {
     let path = format!("/v1/plan?applySet={APPLY_SET}&prune=true&pruneLimit=5000");
     let kept = json!({"apiVersion": "tidegate/v1", "kind": "AddressPool", "metadata": {"name": "spare"}, "spec": {"addresses": ["192.0.2.0/30"]}});
@@ -134,7 +134,7 @@ fn route(route: &Value) -> String {
     format!("{} over {}", route["dst"], hops.join(" "))
 }
 
-/// Who has an address, and who answers for it in which order; without the number of the order, which only rises.
+/// Renders the holder of an address and its candidates in order, without the epoch, which only increases.
 fn record(record: &Value) -> String {
     let spec = &record["spec"];
     let order = &spec["announcement"];

@@ -1,5 +1,5 @@
-//! A node of each of three modes, addresses by ARP and by BGP, and Services of every type on Workloads that nobody runs: it is
-//! about rules.
+//! A node in each of three modes, addresses announced by ARP and by BGP, and Services of every type on
+//! Workloads without processes, since only rules matter.
 
 use std::net::Ipv4Addr;
 
@@ -23,26 +23,26 @@ use crate::{
     seen::{self, Seen},
 };
 
-/// The set that Services and their endpoints are members of.
+/// Apply set of the Services and their endpoints.
 pub(crate) const APPLY_SET: &str = "base";
 const MODES: [&str; 3] = ["nftables", "iptables", "userspace"];
 const ASN: u32 = 64_512;
 const ROUTER_ASN: u32 = 64_600;
-/// The last part of the router's addresses.
+/// Host number of the router.
 const ROUTER: u8 = 1;
-/// Services whose addresses are announced by ARP, and by BGP.
+/// Services with addresses announced by ARP, and by BGP.
 const BY_ARP: [&str; 2] = ["near", "near-local"];
 const BY_BGP: [&str; 2] = ["far", "far-local"];
 
 pub(crate) struct Stage {
-    /// In ipvs mode nobody announces anything.
+    /// None in ipvs mode, without announcements.
     router: Option<Frr>,
     cluster: Cluster,
 }
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        // A busy machine must not make nodes take addresses over from each other meanwhile.
+        // Prevents takeovers between nodes on a busy machine.
         let agent_arguments = vec!["--peer-multiplier=50".to_owned()];
         let options = Options { nodes: 3, modes: MODES.to_vec(), agent_arguments, ..Options::default() };
         let cluster = Cluster::start(&options).unwrap();
@@ -57,7 +57,7 @@ impl Stage {
         stage
     }
 
-    /// A node in ipvs mode alone. What is said of other nodes is said of strangers.
+    /// Starts a single node in ipvs mode. Objects that name other nodes refer to unknown ones.
     pub(crate) fn in_ipvs_mode() -> Self {
         let options = Options { nodes: 1, modes: vec!["ipvs"], ..Options::default() };
         let stage = Self { router: None, cluster: Cluster::start(&options).unwrap() };
@@ -66,7 +66,7 @@ impl Stage {
         stage
     }
 
-    /// Waits until everything is programmed and announced as it will stay, and answers what there is.
+    /// Waits until everything is programmed and announced, and returns the observed state.
     pub(crate) fn settled(&self) -> Seen {
         self.tidegate(&["wait", "--for=verified", "--quiet"]);
         if let Some(router) = &self.router {
@@ -131,7 +131,7 @@ impl Stage {
         self.router.is_none()
     }
 
-    /// The newest revision.
+    /// Returns the newest revision.
     pub(crate) fn revision(&self) -> u64 {
         let status = self.cluster.api.get_json("/v1/status").unwrap();
         let position = string(&status, "/position").unwrap();
@@ -141,7 +141,7 @@ impl Stage {
     pub(crate) fn carry_out(&self, step: &Step) {
         let answer = match step {
             Step::Apply(objects) => {
-                // What Services hold addresses of cannot leave before they do.
+                // A pool cannot be deleted before the Services that hold its addresses.
                 let is_member = objects.iter().all(|object| object["kind"] != "AddressPool");
                 let set = if is_member { format!("&applySet={APPLY_SET}") } else { String::new() };
                 let path = format!("/v1/apply?evict=true{set}");
@@ -154,7 +154,7 @@ impl Stage {
         assert!(done.is_ok(), "{step}: {done:?}");
     }
 
-    /// Runs the command of an operator, and answers what it printed.
+    /// Runs the CLI and returns its output.
     pub(crate) fn tidegate(&self, arguments: &[&str]) -> String {
         let program = binaries::find("tidegate").unwrap();
         let arguments = [&["--api", self.cluster.api.url()], arguments].concat();
@@ -173,7 +173,7 @@ fn pools() -> Vec<Value> {
     vec![pool("lan", &["172.17.8.220-172.17.8.229"]), pool("routed", &["10.200.0.0/28"])]
 }
 
-/// Who announces the addresses of the pools.
+/// Builds the advertisements of the pools.
 fn announcing() -> Vec<Value> {
     vec![
         object("Advertisement", "lan", json!({"addressPools": ["lan"]})),

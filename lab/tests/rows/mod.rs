@@ -1,4 +1,4 @@
-//! The rows of the feature table that tests have to prove, with what they say in short.
+//! Rows of the feature table that require a test, with a short description.
 
 pub(crate) const ROWS: &[(&str, &str)] = &[
     ("F001", "The API holds the desired state; what is POSTed comes back with server-assigned fields"),

@@ -1,15 +1,15 @@
-//! The commands of a section of a page, as its reader would type them.
+//! Parser of the commands in a section of a page.
 
-/// A command, and who types it.
+/// A command and its user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Typed {
-    /// Whether it is typed as root, on a machine of the cluster.
+    /// True if it is run as root on a machine of the cluster.
     pub(crate) is_root: bool,
-    /// The command, with its continued lines.
+    /// The command with its continuation lines.
     pub(crate) text: String,
 }
 
-/// The commands in the `console` blocks between a heading and the next one.
+/// Returns the commands in the `console` blocks of a section.
 pub(crate) fn commands(page: &str, heading: &str) -> Vec<Typed> {
     let section = page.lines().skip_while(|line| *line != heading).skip(1);
     let section = section.take_while(|line| !line.starts_with("## "));

@@ -1,4 +1,4 @@
-//! Machines at the addresses that the README names: each with a name, a directory and a `/var/lib` of its own.
+//! Machines at the addresses of the README, each with a name, a directory and its own `/var/lib`.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -12,15 +12,15 @@ use lab::{
 };
 use tempfile::TempDir;
 
-/// Puts the binaries that were built where commands are looked for.
+/// Returns a `PATH` that starts with the built binaries.
 fn path() -> String {
     let built = binaries::find("tidegate-api").unwrap();
     format!("{}:{}", built.parent().unwrap().display(), std::env::var("PATH").unwrap())
 }
 
-/// A switch with machines on it.
+/// A switch with machines.
 pub(crate) struct Stage {
-    // Processes end before the places in which they run go.
+    // Field order: processes end before their namespaces are removed.
     programs: BTreeMap<String, Process>,
     machines: BTreeMap<&'static str, Namespace>,
     switch: Namespace,
@@ -35,20 +35,20 @@ impl Stage {
         Self { programs: BTreeMap::new(), machines: BTreeMap::new(), switch, directory }
     }
 
-    /// Puts up a machine at 10.0.0.`host`.
+    /// Adds a machine at 10.0.0.`host`.
     pub(crate) fn add(&mut self, machine: &'static str, host: u8) {
         let namespace = Namespace::new(machine).unwrap();
         let port = format!("port{host}");
         netns::join((&self.switch, &port), (&namespace, "eth0")).unwrap();
         self.switch.ip(&[format!("link set {port} master switch")]).unwrap();
-        // There is some way out, as on any real machine: the kernel looks for one before rules see a virtual address.
+        // A default route, as on a real machine: the kernel needs a route before rules see a virtual address.
         let lines = [format!("addr add 10.0.0.{host}/24 dev eth0"), "route add default dev eth0".to_owned()];
         namespace.ip(&lines).unwrap();
         fs::create_dir(self.directory.path().join(machine)).unwrap();
         self.machines.insert(machine, namespace);
     }
 
-    /// A file in the directory in which a machine's commands are typed.
+    /// Returns the path of a file in the working directory of a machine.
     pub(crate) fn file(&self, machine: &str, name: &str) -> PathBuf {
         self.directory.path().join(machine).join(name)
     }
@@ -57,17 +57,17 @@ impl Stage {
         &self.machines[machine]
     }
 
-    /// Types a command and returns what it said on stdout.
+    /// Runs a command and returns its stdout.
     ///
     /// # Errors
-    /// It fails; what it said on stderr is in the error.
+    /// Returns its stderr if it fails.
     pub(crate) fn run(&self, machine: &str, command: &str) -> anyhow::Result<String> {
         let directory = self.file(machine, "");
         let script = format!("cd '{}'; PATH='{}'\n{command}\n", directory.display(), path());
         self.place(machine).run("sh", &["-ec", &script])
     }
 
-    /// Types a command that goes on until it is ended.
+    /// Starts a long-running command.
     pub(crate) fn start(&mut self, machine: &str, program: &str, command: &str) {
         let directory = self.file(machine, "");
         let script = format!(
@@ -87,7 +87,7 @@ impl Stage {
         self.programs.insert(label, process.unwrap());
     }
 
-    /// Starts a member of etcd on each of these machines, and waits until they have a leader.
+    /// Starts an etcd member on each of these machines and waits until they have a leader.
     pub(crate) fn start_etcd(&mut self, machines: &[(&'static str, u8)]) {
         let addresses: Vec<_> = machines.iter().map(|(_, host)| [10, 0, 0, *host].into()).collect();
         for (index, (machine, _)) in machines.iter().enumerate() {

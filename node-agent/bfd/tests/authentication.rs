@@ -1,4 +1,4 @@
-//! Keyed SHA1 between two sessions, and what is refused for which reason (RFC 5880 §6.7).
+//! Keyed SHA1 authentication between two sessions, and rejections with their reasons (RFC 5880 §6.7).
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
 
@@ -22,7 +22,7 @@ fn new(config: Config, number: u32, now: Instant) -> Session {
     Session::new(config, discriminator(number), number.into(), now)
 }
 
-/// The packet that a session sends next.
+/// Returns the next packet of a session.
 fn next(session: &mut Session, now: Instant) -> Vec<u8> {
     let outputs = session.handle(Input::Timeout, session.poll_timeout().unwrap().max(now));
     let packet = outputs.into_iter().find_map(|output| match output {
@@ -87,14 +87,16 @@ fn a_packet_changed_anywhere_is_refused() {
     }
 }
 
-/// §6.7.3: a packet may come again in keyed mode only, none may come from before, and none from too far ahead.
+/// §6.7.3: packets may repeat only in keyed mode; earlier sequence numbers and those too far ahead are
+/// rejected.
 #[test]
 fn sequence_numbers_have_a_window() {
     let now = origin();
     for (algorithm, repeats) in [(Algorithm::KeyedSha1, true), (Algorithm::MeticulousKeyedSha1, false)] {
         let config = with_key(key(algorithm));
         let mut sender = new(config.clone(), 1, now);
-        // Another configuration each time: other contents have another number in both modes.
+        // A different configuration each time, because changed content has a new sequence number in both
+        // modes.
         let packets: Vec<_> = (0..24)
             .map(|round: u64| {
                 let times = config_multiplier(round);
@@ -129,7 +131,7 @@ fn keyed_numbers_stay_while_nothing_changes_and_meticulous_ones_never() {
     }
 }
 
-/// `bfd.AuthSeqKnown`: a peer that starts anew, with other numbers, is let in after twice the detection time.
+/// `bfd.AuthSeqKnown`: a restarted peer with new sequence numbers is accepted after twice the detection time.
 #[test]
 fn the_window_is_forgotten_after_twice_the_detection_time() {
     let now = origin();

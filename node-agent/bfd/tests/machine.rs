@@ -1,4 +1,4 @@
-//! The session, event by event (RFC 5880 §6.8).
+//! Session state machine, event by event (RFC 5880 §6.8).
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
 
@@ -11,7 +11,7 @@ use support::{
     config, discriminator, in_state, ms, multiplier, origin, packet, receive, session, sorted, up,
 };
 
-/// §6.8.6: our state, that of the packet, and what becomes of ours.
+/// §6.8.6: our state, the state in the packet, and our new state.
 const TRANSITIONS: [(State, State, State); 16] = {
     use State::{AdminDown, Down, Init, Up};
     [
@@ -56,7 +56,7 @@ fn every_state_answers_every_state_as_the_table_says() {
 fn silence_for_the_detection_time_is_down_and_the_peer_a_stranger_again() {
     let now = origin();
     let mut session = up(now);
-    // Its multiplier times the larger of what it wants to send by and what we want to receive by.
+    // The peer's Detect Mult times the larger of its Desired Min TX and our Required Min RX Interval.
     assert_eq!(session.detection_time(), Some(ms(900)));
     let slower = Packet { desired_min_tx_micros: 400_000, multiplier: multiplier(5), ..packet(State::Up) };
     receive(&mut session, slower, now);
@@ -79,7 +79,7 @@ fn a_session_that_was_never_up_falls_silently() {
     assert_eq!((session.state(), done.events), (State::Down, vec![]));
 }
 
-/// Sends slowly until up, then asks the peer to agree to the configured interval; the answer ends the asking.
+/// Sends slowly until Up, then negotiates the configured interval by a Poll Sequence.
 #[test]
 fn coming_up_negotiates_the_configured_interval() {
     let now = origin();
@@ -112,7 +112,7 @@ fn a_poll_is_answered_at_once_with_final_and_without_poll() {
     assert!(done.sent[0].is_final && !done.sent[0].poll, "also while we ask ourselves");
 }
 
-/// §6.8.3: sending slower and expecting faster both wait for the peer's Final.
+/// §6.8.3: a longer transmit interval and a shorter receive interval take effect only after the peer's Final.
 #[test]
 fn what_could_make_a_peer_see_us_as_gone_waits_for_its_final() {
     let now = origin();
@@ -145,7 +145,7 @@ fn what_is_safe_for_the_peer_is_done_at_once() {
     assert_eq!(session.detection_time(), Some(ms(1800)));
 }
 
-/// Intervals that are set while a Poll Sequence runs get one of their own, after a packet without Final.
+/// Intervals configured during a Poll Sequence get a new one, after a packet without Final.
 #[test]
 fn poll_sequences_do_not_run_into_each_other() {
     let now = origin();
@@ -186,7 +186,8 @@ fn the_multiplier_needs_no_poll() {
     assert!(!done.sent[0].poll && done.sent[0].multiplier == multiplier(7), "{done:?}");
 }
 
-/// §6.8.7: the interval is the larger of ours and the peer's, and a peer that wants faster gets it at once.
+/// §6.8.7: the interval is the larger of ours and the peer's, and a shorter request of the peer takes effect
+/// at once.
 #[test]
 fn the_transmit_interval_follows_every_packet() {
     let now = origin();
@@ -243,7 +244,7 @@ fn the_demand_mode_of_the_peer_is_honoured_while_both_are_up() {
     assert!(sorted(session.handle(Input::Timeout, now + ms(800))).sent.is_empty());
     let asked = receive(&mut session, Packet { poll: true, ..demanding }, now + ms(800));
     assert!(asked.sent[0].is_final, "a Poll is answered");
-    // Our own questions go out all the same.
+    // Our own Polls are still sent.
     receive(&mut session, Packet { is_final: false, ..demanding }, now + ms(800));
     assert!(sorted(session.handle(Input::Configure(config(500, 3)), now + ms(800))).sent[0].poll);
     assert!(sorted(session.handle(Input::Timeout, now + ms(1100))).sent[0].poll);
@@ -283,7 +284,7 @@ fn the_admin_down_of_the_peer_is_told_once_with_its_diagnostic() {
     assert_eq!(receive(&mut session, stopped, now).events, []);
     let restarts = Packet { diagnostic: Diagnostic::None, ..stopped };
     assert_eq!(receive(&mut session, restarts, now).events, [Event::RemoteAdminDown(Diagnostic::None)]);
-    // What it said last stays known when it is gone.
+    // The last received fields are kept after the peer is gone.
     session.handle(Input::Timeout, now + Duration::from_secs(5));
     let remote = session.remote();
     assert_eq!(

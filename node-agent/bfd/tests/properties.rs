@@ -1,4 +1,4 @@
-//! Two sessions against each other over a bad link, in virtual time.
+//! Two sessions over a bad link, in virtual time.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
 
@@ -14,7 +14,7 @@ use support::{
     ms, multiplier, origin,
 };
 
-/// Long enough for the slow packets of the beginning, for sequence windows to be forgotten and for polls.
+/// Long enough for initial slow packets, for forgetting sequence windows and for Poll Sequences.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn configs(times_min: u8) -> impl Strategy<Value = [Config; 2]> {
@@ -42,7 +42,7 @@ fn falls(pair: &Pair) -> usize {
     pair.events.iter().flatten().filter(is_fall).count()
 }
 
-/// RFC 5880 §6.8.2 and §6.8.4, from both configurations.
+/// Expected intervals by RFC 5880 §6.8.2 and §6.8.4, from both configurations.
 fn negotiated(pair: &Pair, side: usize) -> (Duration, Duration) {
     let (ours, theirs) = (pair.sides[side].config(), pair.sides[1 - side].config());
     let transmit = ours.desired_min_tx.max(theirs.required_min_rx).duration();
@@ -53,7 +53,8 @@ fn negotiated(pair: &Pair, side: usize) -> (Duration, Duration) {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is renegotiated when: without loss nothing ever falls, and both end with what the RFC computes.
+    /// Without loss no renegotiation brings a session down, and both end with the intervals computed by the
+    /// RFC.
     #[test]
     fn without_loss_both_come_up_and_no_renegotiation_brings_them_down(
         seed in any::<u64>(),
@@ -61,7 +62,7 @@ proptest! {
         later in vec((0u64..1500, 0usize..2, configs(1)), 0..8),
         delay in 0u64..30,
     ) {
-        // A single late packet is a lost one with multiplier 1, and jitter leaves a tenth of 20 ms.
+        // With Detect Mult 1 a late packet is a lost one, and jitter leaves a tenth of 20 ms.
         let quality = Quality { spread: ms(1), ..Quality::good(ms(delay)) };
         let keys = [begin[0].key.clone(), begin[1].key.clone()];
         let mut pair = Pair::new(begin, seed, quality);
@@ -81,7 +82,7 @@ proptest! {
         }
     }
 
-    /// Reordering alone, once both are up and agree, brings nothing down.
+    /// Reordering alone brings down no session that is Up.
     #[test]
     fn reordering_brings_nothing_down(seed in any::<u64>(), configs in configs(2), spread in 1u64..19) {
         let configs = configs.map(|config| Config { key: None, ..config });
@@ -93,7 +94,8 @@ proptest! {
         prop_assert_eq!(falls(&pair), 0, "{:?}", pair.events);
     }
 
-    /// However bad the link was, both come up when it is good again; when it is cut, both know in the negotiated time.
+    /// Both sessions come up after any trouble once the link is good, and detect a cut in the negotiated
+    /// time.
     #[test]
     fn after_any_trouble_both_come_up_and_a_cut_is_detected_in_time(
         seed in any::<u64>(),
@@ -120,7 +122,7 @@ proptest! {
         }
     }
 
-    /// Whatever comes, and whatever the owner does, a session goes on and its deadlines move.
+    /// Sessions survive any packets and any actions of the owner, and their deadlines advance.
     #[test]
     fn no_packets_do_harm(packets in vec((vec(any::<u8>(), 24..56), 0u64..3000), 0..60), seed in any::<u64>()) {
         let now = origin();
@@ -128,7 +130,7 @@ proptest! {
         let mut at = now;
         for (mut bytes, wait) in packets {
             at += ms(wait);
-            // Make most of them worth being looked at.
+            // Make most packets valid.
             bytes[0] = 0x20 | (bytes[0] & 0x1f);
             bytes[1] &= 0xfa;
             bytes[3] = 24;

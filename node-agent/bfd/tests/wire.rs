@@ -1,4 +1,5 @@
-//! Packets on the wire: what is written is read, what is bad is refused for its reason, and no bytes do harm.
+//! Packet codec: encoded packets decode, invalid ones are rejected with their reason, and arbitrary bytes are
+//! harmless.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
 
@@ -35,7 +36,7 @@ fn the_bytes_are_those_of_rfc_5880() {
     assert_eq!(authenticated[32..], [0xab; 20]);
 }
 
-/// §6.8.6, one wrong field at a time.
+/// §6.8.6: one invalid field at a time.
 #[test]
 fn each_bad_field_is_refused_for_its_own_reason() {
     let good = render(&packet(State::Up), None);
@@ -61,7 +62,7 @@ fn each_bad_field_is_refused_for_its_own_reason() {
         let bytes = render(&Packet { your_discriminator: None, ..packet(state) }, None);
         assert_eq!(parse(&bytes).is_ok(), accepted, "{state}");
     }
-    // Bytes behind the packet are none of its business.
+    // Bytes after the packet are ignored.
     let padded = [good.clone(), vec![0xff; 10]].concat();
     assert_eq!(parse(&padded), parse(&good));
 }
@@ -85,7 +86,7 @@ fn authentication_sections_have_to_fit() {
     for unsupported in [0, 1, 2, 3, 6, 255] {
         assert_eq!(with(&[(24, unsupported)]), Ok(Some(Section::Unsupported(unsupported))));
     }
-    // Without the bit there is no section, whatever follows.
+    // Without the Authentication Present bit there is no section, regardless of the following bytes.
     assert_eq!(with(&[(1, 0xc0)]), Ok(None));
 }
 
@@ -138,7 +139,7 @@ proptest! {
         let _ = parse(&bytes);
     }
 
-    /// Nearly right bytes reach further into the parser than random ones.
+    /// Nearly valid bytes reach deeper into the parser than random ones.
     #[test]
     fn no_change_of_good_bytes_does_harm(
         packet in packets(),
@@ -153,7 +154,7 @@ proptest! {
         }
         bytes.truncate(length.index(bytes.len() + 1));
         if let Ok(received) = parse(&bytes) {
-            // What was accepted and is written again is understood the same way.
+            // An accepted packet survives re-encoding.
             let section = match received.section {
                 Some(Section::Sha1(section)) => Some(section),
                 None => None,

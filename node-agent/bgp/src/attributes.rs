@@ -1,4 +1,4 @@
-//! Path attributes (RFC 4271 §5 and others): everything that routes of ours carry.
+//! Path attributes of advertised routes (RFC 4271 §5 and others).
 
 use std::{
     collections::BTreeSet,
@@ -6,7 +6,7 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
-/// The attributes of a route.
+/// Path attributes of a route.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attributes {
     /// ORIGIN.
@@ -17,11 +17,11 @@ pub struct Attributes {
     pub next_hop: NextHop,
     /// `MULTI_EXIT_DISC`.
     pub med: Option<u32>,
-    /// `LOCAL_PREF`; to peers of the own AS only.
+    /// `LOCAL_PREF`; only to internal peers.
     pub local_pref: Option<u32>,
-    /// `ATOMIC_AGGREGATE`: more specific paths were left out.
+    /// `ATOMIC_AGGREGATE`: more specific routes were left out.
     pub is_atomic_aggregate: bool,
-    /// AGGREGATOR: who aggregated.
+    /// AGGREGATOR: AS number and BGP Identifier of the aggregating speaker.
     pub aggregator: Option<(u32, Ipv4Addr)>,
     /// COMMUNITIES (RFC 1997).
     pub communities: BTreeSet<Community>,
@@ -33,57 +33,57 @@ pub struct Attributes {
     pub only_to_customer: Option<u32>,
 }
 
-/// Where a route came from.
+/// Value of ORIGIN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
-    /// The AS itself.
+    /// IGP: originated inside the AS.
     Igp,
-    /// EGP (RFC 904).
+    /// EGP: learned from EGP (RFC 904).
     Egp,
-    /// Anything else.
+    /// INCOMPLETE: learned by other means.
     Incomplete,
 }
 
-/// Whereto packets are sent.
+/// Next hop of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NextHop {
     /// An IPv4 address.
     V4(Ipv4Addr),
-    /// An IPv6 address; of the link, a link-local one beside it or alone (RFC 2545, RFC 8950).
+    /// An IPv6 address, with an optional link-local address (RFC 2545, RFC 8950).
     V6 {
-        /// The global address; on an unnumbered link the link-local one, alone.
+        /// Global address, or the link-local address on an unnumbered link.
         global: Ipv6Addr,
-        /// The link-local address, where both share a link.
+        /// Link-local address, if both speakers share a link.
         link_local: Option<Ipv6Addr>,
     },
 }
 
-/// The way of a route through AS.
+/// AS path of a route.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct AsPath(pub Vec<Segment>);
 
-/// A part of an AS path.
+/// Segment of an AS path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Segment {
-    /// In this order; 1–255.
+    /// `AS_SEQUENCE`: 1 to 255 ordered AS numbers.
     Sequence(Vec<u32>),
-    /// In some order; 1–255. Never sent (RFC 9774).
+    /// `AS_SET`: 1 to 255 unordered AS numbers. Never sent (RFC 9774).
     Set(Vec<u32>),
-    /// A sequence inside of a confederation (RFC 5065). Never sent.
+    /// `AS_CONFED_SEQUENCE` (RFC 5065). Never sent.
     ConfederationSequence(Vec<u32>),
-    /// A set inside of a confederation. Never sent.
+    /// `AS_CONFED_SET` (RFC 5065). Never sent.
     ConfederationSet(Vec<u32>),
 }
 
-/// A community: AS number in the higher half, value in the lower one.
+/// A community: AS number in the upper half, value in the lower half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Community(pub u32);
 
-/// An extended community: type, perhaps a subtype, and a value.
+/// An extended community: type, optional subtype, and value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExtendedCommunity(pub [u8; 8]);
 
-/// A large community: AS number and two values.
+/// A large community: Global Administrator and two Local Data parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LargeCommunity(pub [u32; 3]);
 

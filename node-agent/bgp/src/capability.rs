@@ -1,74 +1,75 @@
-//! Capabilities of a speaker (RFC 5492) as they are told in OPEN.
+//! Capabilities advertised in OPEN (RFC 5492).
 
 use std::{collections::BTreeMap, fmt};
 
 use crate::family::Family;
 
-/// One capability.
+/// A capability.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Capability {
-    /// It takes routes of a family (RFC 4760 §8): code 1.
+    /// Multiprotocol Extensions for a family (RFC 4760 §8): code 1.
     MultiProtocol(Family),
-    /// It takes route refresh messages (RFC 2918): code 2.
+    /// Route Refresh (RFC 2918): code 2.
     RouteRefresh,
-    /// It takes IPv6 next hops for routes of these families (RFC 8950): code 5.
+    /// Extended Next Hop Encoding: IPv6 next hops for routes of these families (RFC 8950): code 5.
     ExtendedNextHop(Vec<Family>),
-    /// It takes messages of up to 65,535 bytes (RFC 8654): code 6.
+    /// Extended Message: messages of up to 65,535 bytes (RFC 8654): code 6.
     ExtendedMessage,
-    /// What it is to its peer (RFC 9234): code 9.
+    /// BGP Role (RFC 9234): code 9.
     Role(Role),
-    /// It keeps forwarding while its sessions restart (RFC 4724, RFC 8538): code 64.
+    /// Graceful Restart (RFC 4724, RFC 8538): code 64.
     GracefulRestart(GracefulRestart),
-    /// It takes AS numbers of four octets (RFC 6793), and this is its own: code 65.
+    /// Support for 4-octet AS numbers with the speaker's own AS number (RFC 6793): code 65.
     FourOctetAs(u32),
-    /// It frames the answer to a refresh (RFC 7313): code 70.
+    /// Enhanced Route Refresh (RFC 7313): code 70.
     EnhancedRouteRefresh,
-    /// What it is called (FQDN capability): code 73. Each part at most 64 bytes.
+    /// FQDN: code 73. Each part has at most 64 bytes.
     HostName {
-        /// The host's name.
+        /// Host name.
         host: String,
-        /// The domain's name; may be empty.
+        /// Domain name; may be empty.
         domain: String,
     },
-    /// Anything else, as it was received: unknown codes, other families, lengths that do not fit. Never sent.
+    /// Another received capability: unknown code, unsupported family, or invalid length. Never sent.
     Unknown {
-        /// The code.
+        /// Capability code.
         code: u8,
-        /// Its value.
+        /// Capability value.
         value: Vec<u8>,
     },
 }
 
-/// The Graceful Restart capability.
+/// Value of the Graceful Restart capability.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GracefulRestart {
-    /// R: it has restarted and did not hear all routes yet.
+    /// Restart State bit (R): the speaker has restarted and has not received all routes yet.
     pub is_restarted: bool,
-    /// N: NOTIFICATION and the end of the hold time keep its routes too (RFC 8538 §2).
+    /// Notification bit (N): routes are also retained after a NOTIFICATION and the expiry of the hold time
+    /// (RFC 8538 §2).
     pub notification: bool,
-    /// How long its routes may be kept after the session is lost, in seconds, 0–4095.
+    /// Restart Time in seconds, 0 to 4095.
     pub restart_time: u16,
-    /// The families, and whether forwarding was kept (F).
+    /// Families with their Forwarding State bit (F).
     pub families: BTreeMap<Family, bool>,
 }
 
-/// What a speaker is to its peer (RFC 9234 §4.1).
+/// BGP Role towards the peer (RFC 9234 §4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Sells transit to the peer: 0.
+    /// Provider, transit for the peer: 0.
     Provider,
-    /// Route server: 1.
+    /// Route Server: 1.
     RouteServer,
-    /// Client of a route server: 2.
+    /// Route Server Client: 2.
     RouteServerClient,
-    /// Buys transit from the peer: 3.
+    /// Customer, uses the peer for transit: 3.
     Customer,
-    /// Exchanges own routes only: 4.
+    /// Peer, exchanges only own and customer routes: 4.
     Peer,
 }
 
 impl Role {
-    /// The role of the other side that fits (RFC 9234 §4.2).
+    /// Returns the corresponding role of the other side (RFC 9234 §4.2).
     #[must_use]
     pub const fn counterpart(self) -> Self {
         match self {

@@ -1,4 +1,4 @@
-//! From a route of ours to the attributes with which one neighbour is told of it (RFC 4271 §5).
+//! Conversion of our routes to the path attributes for one neighbor (RFC 4271 §5).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,21 +13,22 @@ use crate::{
     family::Family,
 };
 
-/// `LOCAL_PREF` towards peers of the own AS when nothing else is said; what routers take for routes without one.
+/// Default `LOCAL_PREF` for internal peers, the usual default of routers.
 pub const LOCAL_PREF_DEFAULT: u32 = 100;
-/// Attributes that are remembered for one neighbour: routes differ by Advertisements, of which there are few.
+/// Maximum number of cached attribute sets per neighbor. Routes differ only by Advertisements, of which there
+/// are few.
 const REMEMBERED_MAX: usize = 1024;
-/// So many that no route has any more are kept at least, beside as many as routes have.
+/// Minimum number of unused attribute sets kept in the cache, in addition to as many as are in use.
 const SPARE: usize = 16;
 
-/// What is said of a prefix, the same to every neighbour.
+/// Attributes of a prefix that are the same for every neighbor.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Route {
-    /// `MULTI_EXIT_DISC`; to all.
+    /// `MULTI_EXIT_DISC`; to all peers.
     pub med: Option<u32>,
-    /// `LOCAL_PREF`; to peers of the own AS.
+    /// `LOCAL_PREF`; to internal peers.
     pub local_pref: Option<u32>,
-    /// How often the own AS is in the path beyond what is due; to peers of other AS.
+    /// Number of times our AS is prepended in addition to the regular one; to external peers.
     pub prepend: u8,
     /// Communities (RFC 1997).
     pub communities: BTreeSet<Community>,
@@ -37,21 +38,21 @@ pub struct Route {
     pub large_communities: BTreeSet<LargeCommunity>,
 }
 
-/// What of a neighbour the attributes depend on.
+/// Properties of a neighbor that affect attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Towards {
-    /// Our AS towards it.
+    /// Our AS number towards the neighbor.
     pub local_asn: u32,
-    /// Whether it is of another AS.
+    /// True for an external peer.
     pub is_external: bool,
-    /// What we are to it, where a role is configured (RFC 9234).
+    /// Our configured role (RFC 9234).
     pub role: Option<Role>,
-    /// Whereto it is to send packets.
+    /// Next hop for the neighbor.
     pub next_hop: NextHop,
 }
 
-/// The attributes of a route for a neighbour. No `AS_SET` and no `ATOMIC_AGGREGATE`: prefixes are aggregated of addresses that are
-/// all ours, so that no path is left out.
+/// Returns the attributes of a route for a neighbor. `AS_SET` and `ATOMIC_AGGREGATE` are never needed,
+/// because aggregates contain only our own addresses.
 #[must_use]
 pub fn attributes(route: &Route, towards: &Towards) -> Attributes {
     let Route { med, local_pref, prepend, communities, extended_communities, large_communities } = route;
@@ -71,13 +72,13 @@ pub fn attributes(route: &Route, towards: &Towards) -> Attributes {
     }
 }
 
-/// RFC 4271 §5.1.2: the own AS, once and as often as it is prepended.
+/// Returns the AS path with our AS, once and once for each prepend (RFC 4271 §5.1.2).
 fn own_path(local_asn: u32, prepend: u8) -> AsPath {
     let count = usize::from(prepend.saturating_add(1));
     AsPath(vec![Segment::Sequence(vec![local_asn; count])])
 }
 
-/// RFC 9234 §5: whether routes to the other side of this role may only go down from there.
+/// Returns true if routes sent by this role carry Only to Customer (RFC 9234 §5).
 const fn marks(role: Role) -> bool {
     match role {
         Role::Provider | Role::Peer | Role::RouteServer => true,
@@ -85,23 +86,23 @@ const fn marks(role: Role) -> bool {
     }
 }
 
-/// Makes the attributes for one neighbour, so that equal ones are shared.
+/// Creates and caches the attributes for one neighbor, so that equal ones are shared.
 #[derive(Debug, Clone, Default)]
 pub struct Exports {
     towards: BTreeMap<Family, Towards>,
     made: BTreeMap<(Family, Route), Arc<Attributes>>,
-    /// How many were in use when those were dropped that were not.
+    /// Number of attribute sets in use after the last cleanup.
     used: usize,
 }
 
 impl Exports {
-    /// For a neighbour that takes routes of these families.
+    /// Creates the state for a neighbor with these families.
     #[must_use]
     pub const fn new(towards: BTreeMap<Family, Towards>) -> Self {
         Self { towards, made: BTreeMap::new(), used: 0 }
     }
 
-    /// The attributes of a route; nothing when the neighbour takes none of that family.
+    /// Returns the attributes of a route, or `None` if the neighbor does not receive its family.
     pub fn attributes(&mut self, family: Family, route: &Route) -> Option<Arc<Attributes>> {
         let towards = self.towards.get(&family)?;
         let key = (family, route.clone());
@@ -109,7 +110,7 @@ impl Exports {
             return Some(Arc::clone(made));
         }
         if self.made.len() >= 2 * self.used + SPARE {
-            // An Advertisement that changes leaves behind what nobody else holds.
+            // Attribute sets of changed Advertisements have no other owner.
             self.made.retain(|_, made| Arc::strong_count(made) > 1);
             self.used = self.made.len();
         }

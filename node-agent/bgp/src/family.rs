@@ -1,10 +1,10 @@
-//! Address families (RFC 4760): the two whose routes are announced.
+//! Supported address families (RFC 4760).
 
 use std::fmt;
 
 use ipnet::IpNet;
 
-/// A kind of routes.
+/// An address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// IPv4 unicast: AFI 1, SAFI 1.
@@ -13,14 +13,14 @@ pub enum Family {
     Ipv6Unicast,
 }
 
-/// The SAFI of unicast forwarding (RFC 4760 §6).
+/// SAFI of unicast forwarding (RFC 4760 §6).
 const UNICAST: u8 = 1;
 
 impl Family {
-    /// Both, in the order in which they are announced.
+    /// Both families, in the order of announcement.
     pub const ALL: [Self; 2] = [Self::Ipv4Unicast, Self::Ipv6Unicast];
 
-    /// The family of a prefix.
+    /// Returns the family of a prefix.
     #[must_use]
     pub const fn of(prefix: &IpNet) -> Self {
         match prefix {
@@ -29,7 +29,7 @@ impl Family {
         }
     }
 
-    /// The address family identifier.
+    /// Returns the Address Family Identifier.
     #[must_use]
     pub const fn afi(self) -> u16 {
         match self {
@@ -38,13 +38,13 @@ impl Family {
         }
     }
 
-    /// The subsequent address family identifier.
+    /// Returns the Subsequent Address Family Identifier.
     #[must_use]
     pub const fn safi(self) -> u8 {
         UNICAST
     }
 
-    /// The family with these identifiers, if it is one of the two.
+    /// Returns the family with these identifiers if it is supported.
     #[must_use]
     pub const fn parse(afi: u16, safi: u8) -> Option<Self> {
         match (afi, safi) {

@@ -1,12 +1,12 @@
-//! The Border Gateway Protocol 4 (RFC 4271) as a speaker that announces: messages, the session, and what each peer was
-//! told, without sockets, clock or randomness.
+//! Border Gateway Protocol 4 (RFC 4271) for an announce-only speaker: messages, the session, and the
+//! Adj-RIB-Out of each peer, without sockets, clock or randomness.
 //!
 //! ```text
-//!   bytes ──▶ wire::decode ──▶ Message ──▶ session::Session::handle(input, now, random) ──▶ outputs: send, connect, close, news
-//!                                          session::Session::poll_timeout() ─────────────▶ when to call with Input::Timeout
-//!   routes wanted ──▶ rib::RibOut ──▶ Update ──▶ wire::encode ──▶ bytes
+//!   bytes ──▶ wire::decode ──▶ Message ──▶ session::Session::handle(input, now, random) ──▶ outputs: send, connect, close, event
+//!                                          session::Session::poll_timeout() ─────────────▶ deadline of the next Input::Timeout
+//!   desired routes ──▶ rib::RibOut ──▶ Update ──▶ wire::encode ──▶ bytes
 //! ```
-//! What a peer announces is counted and dropped: nothing that is learned reaches a routing table.
+//! Received routes are counted and dropped; they never reach a routing table.
 
 pub mod attributes;
 pub mod capability;

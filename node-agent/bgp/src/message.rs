@@ -1,4 +1,4 @@
-//! The messages (RFC 4271 §4, RFC 2918) as values; their bytes are the business of `wire`.
+//! BGP messages (RFC 4271 §4, RFC 2918) as values. Encoding and decoding is in `wire`.
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
@@ -6,70 +6,71 @@ use ipnet::IpNet;
 
 use crate::{attributes::Attributes, capability::Capability, family::Family, notification::Notification};
 
-/// A message.
+/// A BGP message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// The first one of a connection.
+    /// OPEN, the first message of a connection.
     Open(Open),
-    /// Routes.
+    /// UPDATE.
     Update(Box<Update>),
-    /// The last one of a connection: why it ends.
+    /// NOTIFICATION, the last message of a connection.
     Notification(Notification),
-    /// Sign of life.
+    /// KEEPALIVE.
     Keepalive,
-    /// Asks for routes again (RFC 2918), or frames the answer (RFC 7313).
+    /// ROUTE-REFRESH (RFC 2918), or a demarcation of its response (RFC 7313).
     Refresh(Refresh),
 }
 
-/// Who somebody is and what it can do (RFC 4271 §4.2).
+/// OPEN message (RFC 4271 §4.2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Open {
-    /// Its AS number: the one of the 4-octet capability where that is present (RFC 6793), else that of the field.
+    /// AS number: from the 4-octet AS number capability (RFC 6793) if present, otherwise from My Autonomous
+    /// System.
     pub asn: u32,
-    /// Longest silence in seconds; 0: no keepalives; never 1 or 2.
+    /// Hold Time in seconds; 0 means no keepalives; never 1 or 2.
     pub hold_time: u16,
-    /// Its BGP Identifier; not zero (RFC 6286).
+    /// BGP Identifier; not zero (RFC 6286).
     pub router_id: Ipv4Addr,
-    /// What it can do, in the order sent.
+    /// Capabilities in the order sent.
     pub capabilities: Vec<Capability>,
 }
 
-/// Routes withdrawn and announced, in one message (RFC 4271 §4.3, RFC 4760).
+/// UPDATE message (RFC 4271 §4.3, RFC 4760).
 ///
-/// All prefixes of one message are of one family when it is made here. One that was received may hold several.
+/// Sent messages contain prefixes of one family; received ones may contain several.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Update {
-    /// Prefixes that are not reachable any longer. What a malformed attribute makes unusable (RFC 7606 "treat-as-withdraw")
-    /// was moved here when it was read.
+    /// Withdrawn prefixes. Includes announced prefixes with malformed attributes (RFC 7606
+    /// "treat-as-withdraw").
     pub withdrawn: Vec<IpNet>,
-    /// Prefixes that are reachable with `attributes`.
+    /// Prefixes announced with `attributes`.
     pub announced: Vec<IpNet>,
-    /// Present when something is announced.
+    /// Path attributes; present if prefixes are announced.
     pub attributes: Option<Attributes>,
-    /// The message is an End-of-RIB marker (RFC 4724 §2): nothing else is in it.
+    /// Family of an End-of-RIB marker (RFC 4724 §2), an otherwise empty message.
     pub end_of_rib: Option<Family>,
-    /// Routes of other families than the two, by (AFI, SAFI): counted, not read.
+    /// Number of routes of unsupported families, by (AFI, SAFI).
     pub foreign: BTreeMap<(u16, u8), usize>,
 }
 
-/// A route refresh (RFC 2918) or its frame (RFC 7313).
+/// ROUTE-REFRESH message (RFC 2918, RFC 7313).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refresh {
-    /// The routes meant; `None`: of a family that is none of the two.
+    /// Requested family; `None` if unsupported.
     pub family: Option<Family>,
-    /// What is said about them.
+    /// Subtype.
     pub kind: RefreshKind,
 }
 
-/// The subtype of a route refresh (RFC 7313 §3).
+/// Message Subtype of ROUTE-REFRESH (RFC 7313 §3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefreshKind {
-    /// "Send me all of them": 0.
+    /// Request: 0.
     Request,
-    /// Beginning of the answer, `BoRR`: 1.
+    /// Beginning of Route Refresh, `BoRR`: 1.
     Begin,
-    /// End of the answer, `EoRR`: 2.
+    /// End of Route Refresh, `EoRR`: 2.
     End,
-    /// Another subtype, to be ignored.
+    /// Unknown subtype, ignored.
     Unknown(u8),
 }

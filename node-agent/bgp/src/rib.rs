@@ -1,15 +1,15 @@
-//! What one neighbour should know of our routes and what it was told: its Adj-RIB-Out (RFC 4271 §3.2).
+//! Adj-RIB-Out of one neighbor (RFC 4271 §3.2): desired routes and routes already sent.
 //!
 //! ```text
 //!              set(prefix, attributes)              begin · refresh
 //!                       │                                  │ everything is owed
 //!                       ▼                                  ▼
-//!            wanted ≠ told, or owed ──▶ due ──▶ take ──▶ messages; what is in them counts as told
+//!         wanted ≠ sent, or owed ──▶ due ──▶ take ──▶ messages; their content counts as sent
 //! ```
-//! What is due is found by prefix and by attributes, so that a change costs the logarithm of the table, and messages are
-//! full: all prefixes of one message share its attributes, and one change is one message. What must not happen here: a
-//! withdrawal before an announcement that replaces (RFC 4271 §3.1: an announcement withdraws what it replaces), and a
-//! message for a prefix that is as the neighbour knows it.
+//! Due routes are indexed by prefix and by attributes, so a change costs the logarithm of the table size, and
+//! messages are packed: all prefixes of a message share its attributes. Invariants: a replaced route is
+//! announced without a preceding withdrawal (implicit withdrawal, RFC 4271 §3.1), and no message is sent for
+//! an unchanged prefix.
 
 mod due;
 
@@ -28,10 +28,10 @@ use crate::{
     wire::{self, Context},
 };
 
-/// A ROUTE-REFRESH (RFC 2918 §3), in bytes.
+/// Size of a ROUTE-REFRESH message (RFC 2918 §3), in bytes.
 const REFRESH_BYTES: usize = wire::HEADER_BYTES + 4;
 
-/// The routes of one neighbour.
+/// Routes of one neighbor.
 #[derive(Debug, Default)]
 pub struct RibOut {
     entries: BTreeMap<IpNet, Entry>,
@@ -40,19 +40,19 @@ pub struct RibOut {
     is_end_held: bool,
 }
 
-/// What both sides agreed on, as far as routes depend on it.
+/// Negotiated session properties that affect routes.
 #[derive(Debug, Clone)]
 pub struct Terms {
-    /// Whose routes are exchanged.
+    /// Negotiated families.
     pub families: BTreeSet<Family>,
-    /// How messages are written.
+    /// Encoding context.
     pub context: Context,
-    /// Whether answers to a refresh are framed (RFC 7313).
+    /// True if Enhanced Route Refresh was negotiated (RFC 7313).
     pub enhanced_refresh: bool,
 }
 
 impl RibOut {
-    /// Says with which attributes the neighbour is to know a prefix; `None`: not at all.
+    /// Sets the desired attributes of a prefix; `None` withdraws it.
     pub fn set(&mut self, prefix: IpNet, wanted: Option<Arc<Attributes>>) {
         let prefix = prefix.trunc();
         let entry = self.entries.entry(prefix).or_default();
@@ -68,8 +68,8 @@ impl RibOut {
         }
     }
 
-    /// The session is established: the neighbour knows nothing, is told everything, and then that this was all, for every
-    /// family (RFC 4724 §2), also when that was nothing.
+    /// Starts sending after the session is established: all routes, then the End-of-RIB marker of every
+    /// family, even without routes (RFC 4724 §2).
     pub fn begin(&mut self, terms: Terms) {
         self.end();
         let mut session = Session::new(terms);
@@ -79,7 +79,7 @@ impl RibOut {
         self.session = Some(session);
     }
 
-    /// The session is lost: what is wanted stays, and nothing counts as told.
+    /// Resets the sent state after the session is lost; desired routes are kept.
     pub fn end(&mut self) {
         self.session = None;
         self.told = 0;
@@ -89,28 +89,28 @@ impl RibOut {
         });
     }
 
-    /// Keeps the End-of-RIB back, while what is wanted is not complete: a neighbour that kept routes of an earlier session
-    /// drops those that it was not told again when it comes (RFC 4724 §4.2).
+    /// Delays the End-of-RIB marker while the desired routes are incomplete. On receiving it a neighbor drops
+    /// stale routes of the previous session that were not sent again (RFC 4724 §4.2).
     pub const fn hold_end_of_rib(&mut self, is_held: bool) {
         self.is_end_held = is_held;
     }
 
-    /// The neighbour asks for all routes of a family again (RFC 2918 §4, RFC 7313 §4). While it is being told all of them
-    /// already, that is finished first.
+    /// Handles a request for all routes of a family (RFC 2918 §4, RFC 7313 §4). A running transmission of all
+    /// routes is finished first.
     pub fn refresh(&mut self, family: Family) {
         let Some(session) = &mut self.session else { return };
         let Some(telling) = session.families.get_mut(&family) else { return };
         match telling.phase {
             Phase::Settled => self.answer(family),
-            // RFC 7313 §4: the first table and its End-of-RIB come before any frame.
+            // RFC 7313 §4: the initial table and its End-of-RIB marker come before any demarcation.
             Phase::Initial | Phase::Answering => telling.is_asked_again = true,
-            // Nothing of the answer was sent yet.
+            // No part of the response has been sent yet.
             Phase::Asked => {}
         }
     }
 
-    /// Messages to be sent next, in this order, until they have at least so many bytes together; one message exceeds that
-    /// at most. What is in them counts as told.
+    /// Returns the next messages in order, until they exceed `bytes_max` bytes by at most one message. Their
+    /// content counts as sent.
     pub fn take(&mut self, bytes_max: usize) -> Vec<Message> {
         let mut messages = Vec::new();
         let mut bytes = 0;
@@ -122,7 +122,7 @@ impl RibOut {
         messages
     }
 
-    /// Whether [`Self::take`] has something.
+    /// Returns true if [`Self::take`] would return a message.
     #[must_use]
     pub fn has_news(&self) -> bool {
         self.session.as_ref().is_some_and(|session| {
@@ -131,31 +131,32 @@ impl RibOut {
         })
     }
 
-    /// With which attributes the neighbour was told of a prefix.
+    /// Returns the attributes sent for a prefix.
     #[must_use]
     pub fn told(&self, prefix: &IpNet) -> Option<&Arc<Attributes>> {
         self.entries.get(prefix).and_then(|entry| entry.told.as_ref())
     }
 
-    /// Whether the neighbour cannot be told of a prefix, because the attributes do not fit into a message (RFC 4271 §9.2).
+    /// Returns true if a prefix cannot be sent because its attributes exceed the message size (RFC 4271
+    /// §9.2).
     #[must_use]
     pub fn is_too_long(&self, prefix: &IpNet) -> bool {
         self.entries.get(prefix).is_some_and(|entry| entry.is_too_long)
     }
 
-    /// How many prefixes the neighbour was told of.
+    /// Returns the number of prefixes sent.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.told
     }
 
-    /// Whether it was told of none.
+    /// Returns true if no prefix was sent.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.told == 0
     }
 
-    /// The prefixes that the neighbour is to know, and those that it was told of and is to know no longer.
+    /// Returns all desired prefixes, and sent prefixes that are to be withdrawn.
     pub fn prefixes(&self) -> impl Iterator<Item = &IpNet> {
         self.entries.keys()
     }
@@ -165,7 +166,7 @@ impl RibOut {
         self.mark().or_else(|| self.withdraw()).or_else(|| self.announce())
     }
 
-    /// Everything of a family is to be told again.
+    /// Schedules all routes of a family to be sent again.
     fn answer(&mut self, family: Family) {
         let Some(session) = &mut self.session else { return };
         let is_framed = session.terms.enhanced_refresh;
@@ -179,7 +180,7 @@ impl RibOut {
         }
     }
 
-    /// What frames the routes of a family, when it is due.
+    /// Returns a due End-of-RIB, `BoRR` or `EoRR` message.
     fn mark(&mut self) -> Option<(Message, usize)> {
         for family in Family::ALL {
             let Some(session) = &mut self.session else { return None };
@@ -258,7 +259,7 @@ impl RibOut {
         Some((Message::Update(Box::new(update)), bytes))
     }
 
-    /// What was due of a prefix is told.
+    /// Records that the due change of a prefix was sent.
     fn note(&mut self, prefix: IpNet, told: Option<Arc<Attributes>>) {
         let entry = self.entries.entry(prefix).or_default();
         self.told += usize::from(told.is_some());
@@ -273,7 +274,7 @@ impl RibOut {
         }
     }
 
-    /// Takes out what does not fit into a message even alone: it is withdrawn, if the neighbour knows it (RFC 8654 §4).
+    /// Removes due routes that do not fit into a message; a route already sent is withdrawn (RFC 8654 §4).
     fn set_aside(&mut self) {
         let Some(session) = &mut self.session else { return };
         while let Some(prefix) = session.too_long() {

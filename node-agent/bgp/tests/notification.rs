@@ -1,4 +1,4 @@
-//! Why connections end, in words.
+//! Text representation of notifications.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
 
@@ -7,7 +7,7 @@ use bgp::{
     notification::{cease, code, words},
 };
 
-/// In, code, subcode and data; out, the line that is shown.
+/// Input: code, subcode and data. Output: the text.
 #[test]
 fn every_notification_has_words() {
     for (code, subcode, data, shown) in [
@@ -65,7 +65,7 @@ fn every_defined_subcode_has_words_of_its_own() {
     assert!(all.iter().all(|words| words.contains(": ")), "{all:?}");
 }
 
-/// RFC 9003 §2: at most 255 bytes, and never half a character.
+/// RFC 9003 §2: truncated to 255 bytes at a character boundary.
 #[test]
 fn shutdown_texts_are_cut_between_characters() {
     let text = "ä".repeat(200);
@@ -73,7 +73,7 @@ fn shutdown_texts_are_cut_between_characters() {
     assert_eq!((notification.data.len(), notification.data[0]), (255, 254));
     assert_eq!(notification.text(), Some("ä".repeat(127)));
     assert_eq!(Notification::cease(cease::RESET, "").data, []);
-    // There is no place for a text in the others.
+    // Other subcodes carry no text.
     assert_eq!(Notification::cease(cease::DECONFIGURED, "gone").data, []);
 }
 
@@ -83,7 +83,7 @@ fn received_texts_are_harmless() {
     assert_eq!(text(b"\x04\x1b[2J"), Some("\u{fffd}[2J".into()));
     assert_eq!(text(b"\x03a\xffb"), Some("a\u{fffd}b".into()));
     assert_eq!(text("\u{3}\u{202e}".as_bytes()), Some("\u{fffd}".into()));
-    // More said than there is.
+    // Length beyond the data.
     assert_eq!(text(b"\xffab"), Some("ab".into()));
     assert_eq!(text(b"\x01ab"), Some("a".into()));
     assert_eq!((text(b""), text(b"\x00")), (None, None));

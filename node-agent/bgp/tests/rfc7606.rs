@@ -1,6 +1,6 @@
-//! Malformed UPDATEs, every attribute by every malformation: what becomes of the routes (RFC 7606).
+//! Malformed UPDATE messages: every attribute with every malformation (RFC 7606).
 //!
-//! The table below is written from the RFCs, not from the code. Each row is put into an UPDATE that is right in all else.
+//! The table is derived from the RFCs, not from the code. Each row is placed in an otherwise valid UPDATE.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
 
@@ -12,30 +12,30 @@ use bgp::{
 };
 use messages::{EXTERNAL, INTERNAL, OLD, as_update, attribute, mandatory, update};
 
-/// What becomes of an UPDATE that announces 10.0.0.0/8.
+/// Outcome of an UPDATE that announces 10.0.0.0/8.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
-    /// The routes stand; these attributes were blamed.
+    /// The routes are accepted; these attributes have faults.
     Stands(Vec<(u8, Malformation)>),
-    /// The routes are withdrawn, for this among others.
+    /// The routes are withdrawn, for this fault among others.
     Withdrawn(u8, Malformation),
-    /// The session ends with this subcode of UPDATE Message Error.
+    /// The session is reset with this subcode of UPDATE Message Error.
     Reset(u8),
 }
 
-/// An attribute, how it is when it is right, and what is done when it is not.
+/// An attribute with a valid value, malformations and expected actions.
 struct Row {
     code: u8,
     flags: u8,
-    /// Who sends it.
+    /// Context of the sender.
     from: Context,
     good: Vec<u8>,
-    /// Lengths that it does not have.
+    /// Invalid lengths.
     bad_lengths: &'static [usize],
     on_flags: Action,
     on_length: Action,
     on_value: Action,
-    /// Values that are wrong, of right lengths.
+    /// Invalid values of valid length.
     bad_values: Vec<(Vec<u8>, Malformation)>,
 }
 
@@ -61,7 +61,7 @@ fn row(code: u8, flags: u8, good: &[u8], bad_lengths: &'static [usize], actions:
     }
 }
 
-/// A right `MP_REACH_NLRI` with one IPv6 prefix.
+/// Returns a valid `MP_REACH_NLRI` with one IPv6 prefix.
 fn reach() -> Vec<u8> {
     [&[0, 2, 1, 16], [0x20; 16].as_slice(), &[0, 16, 0x20, 0x01]].concat()
 }
@@ -83,7 +83,7 @@ fn table() -> Vec<Row> {
             bad_values: vec![(vec![3], Malformation::Value), (vec![255], Malformation::Value)],
             ..row(1, TRANSITIVE, &[0], &[0, 2], w)
         },
-        // §7.2; RFC 7607 §2; RFC 9774 §3; RFC 5065 §5. No length is wrong by itself.
+        // §7.2; RFC 7607 §2; RFC 9774 §3; RFC 5065 §5. Every length is valid by itself.
         Row {
             bad_values: vec![
                 (vec![0, 1, 0, 0, 0, 1], Malformation::SegmentType),
@@ -111,7 +111,7 @@ fn table() -> Vec<Row> {
         },
         // §7.4
         row(4, OPTIONAL, &[0, 0, 0, 50], &[0, 3, 5], w),
-        // §7.5, from the own AS
+        // §7.5, from an internal peer
         row(5, TRANSITIVE, &[0, 0, 0, 100], &[0, 3, 5], w),
         // §7.6
         row(6, TRANSITIVE, &[], &[1, 4], discard),
@@ -120,9 +120,9 @@ fn table() -> Vec<Row> {
         Row { from: OLD, bad_values: vec![(vec![0, 0, 192, 0, 2, 9], Malformation::AsZero)], ..row(7, both, &[0, 1, 192, 0, 2, 9], &[0, 5, 7, 8], discard) },
         // §7.8
         row(8, both, &[0, 1, 0, 1], &[0, 3, 5, 6], w),
-        // §7.9, from the own AS
+        // §7.9, from an internal peer
         row(9, OPTIONAL, &[192, 0, 2, 1], &[0, 3, 5], w),
-        // §7.10, from the own AS
+        // §7.10, from an internal peer
         row(10, OPTIONAL, &[192, 0, 2, 1], &[0, 3, 5], w),
         // §5.3, §7.11
         Row {
@@ -191,7 +191,7 @@ fn outcome(bytes: &[u8], context: &Context) -> Outcome {
     }
 }
 
-/// The outcome of an UPDATE in which this takes the place of the attribute of its type.
+/// Returns the outcome of an UPDATE with this replacement for the attribute of its type.
 fn with(replacement: &[Vec<u8>], row: &Row) -> Outcome {
     let mut list = mandatory(&row.from);
     list.retain(|attribute| attribute[1] != row.code);
@@ -199,7 +199,7 @@ fn with(replacement: &[Vec<u8>], row: &Row) -> Outcome {
     outcome(&update(&[], &list, &[8, 10]), &row.from)
 }
 
-/// `subcode` is that of RFC 4271 §6.3; for the attributes of RFC 4760 its §7 says 9.
+/// `subcode` is that of RFC 4271 §6.3; for the attributes of RFC 4760, §7 there defines 9.
 fn expected(action: Action, code: u8, why: Malformation, subcode: u8) -> Outcome {
     match action {
         Discard => Outcome::Stands(vec![(code, why)]),
@@ -256,7 +256,7 @@ fn every_attribute_with_wrong_values() {
     }
 }
 
-/// RFC 7606 §3 g: the first one counts, of whatever type; but of two fields of prefixes none can be believed.
+/// RFC 7606 §3 g: the first attribute counts; but repeated prefix attributes reset the session.
 #[test]
 fn every_attribute_twice() {
     for row in table() {
@@ -274,7 +274,7 @@ fn every_attribute_twice() {
     assert_eq!(outcome, Outcome::Stands(vec![(99, Malformation::Duplicate)]));
 }
 
-/// RFC 7606 §4: the list's length says where the prefixes are, whatever the last attribute says.
+/// RFC 7606 §4: the length of the list locates the prefixes, regardless of the last attribute.
 #[test]
 fn every_attribute_beyond_the_list() {
     for row in table() {
@@ -310,7 +310,7 @@ fn every_mandatory_attribute_missing() {
         assert_eq!(outcome, Outcome::Withdrawn(code, Malformation::Missing));
     }
     assert_eq!(outcome(&update(&[], &[], &[8, 10]), &EXTERNAL), Outcome::Withdrawn(1, Malformation::Missing));
-    // RFC 4760 §3: with MP_REACH_NLRI alone there is no NEXT_HOP, and one that is there means nothing.
+    // RFC 4760 §3: with MP_REACH_NLRI alone NEXT_HOP is not required, and is ignored if present.
     let reach = attribute(OPTIONAL, 14, &reach());
     let routes = |list: &[Vec<u8>]| {
         let update = as_update(decode(&update(&[], list, &[]), &EXTERNAL).unwrap().message);
@@ -323,7 +323,7 @@ fn every_mandatory_attribute_missing() {
     assert_eq!(routes(&[reach]), (0, 1), "nothing");
 }
 
-/// RFC 7606 §7.5, §7.9, §7.10; RFC 6793 §6: left out, whatever is in them.
+/// RFC 7606 §7.5, §7.9, §7.10; RFC 6793 §6: discarded, regardless of the value.
 #[test]
 fn attributes_that_this_peer_must_not_send() {
     for (code, flags, context) in [
@@ -343,7 +343,7 @@ fn attributes_that_this_peer_must_not_send() {
     }
 }
 
-/// RFC 4271 §6.3, §9: optional ones are none of our business, and there are no others.
+/// RFC 4271 §6.3, §9: unknown optional attributes are ignored, unknown well-known ones are errors.
 #[test]
 fn attributes_that_nobody_knows() {
     for code in [0, 11, 19, 40, 99, 255] {
@@ -360,7 +360,7 @@ fn attributes_that_nobody_knows() {
     }
 }
 
-/// RFC 4271 §6.3; RFC 7606 §3 b, i and j, §5.3: without knowing all prefixes nothing can be withdrawn.
+/// RFC 4271 §6.3; RFC 7606 §3 b, i and j, §5.3: treat-as-withdraw requires all prefixes.
 #[test]
 fn fields_that_do_not_fit_end_the_session() {
     let list = mandatory(&EXTERNAL);
@@ -395,7 +395,7 @@ fn the_strongest_action_is_taken() {
     assert_eq!(of(&[&reach, &communities]), Outcome::Reset(9));
 }
 
-/// RFC 7606 §5.2: attributes without routes, of which one is bad, leave it open what the routes were.
+/// RFC 7606 §5.2: with a malformed attribute and no routes, the intended routes are unknown.
 #[test]
 fn a_malformed_attribute_without_routes_ends_the_session() {
     let bad = |code: u8, flags: u8| [mandatory(&EXTERNAL), vec![attribute(flags, code, &[1, 2, 3])]].concat();
@@ -403,14 +403,15 @@ fn a_malformed_attribute_without_routes_ends_the_session() {
     for (withdrawn, more) in [(&[][..], vec![]), (&[8, 10][..], vec![]), (&[][..], vec![unreach])] {
         let refused =
             decode(&update(withdrawn, &[bad(8, 0xc0), more.clone()].concat(), &[]), &EXTERNAL).unwrap_err();
-        // The attribute goes with the error (RFC 4271 §6.3).
+        // The data of the error is the attribute (RFC 4271 §6.3).
         assert_eq!(refused, Notification { code: 3, subcode: 5, data: attribute(0xc0, 8, &[1, 2, 3]) });
         let taken = decode(&update(withdrawn, &[bad(6, 0x40), more].concat(), &[]), &EXTERNAL).unwrap();
         assert_eq!(taken.faults.len(), 1, "what is left out ends nothing");
     }
 }
 
-/// Of a message with a bad attribute all routes are withdrawn, of both families, beside those that it withdraws.
+/// A bad attribute withdraws all announced routes of a message, of both families, in addition to its
+/// withdrawn ones.
 #[test]
 fn all_routes_of_a_message_are_withdrawn() {
     let reach = attribute(0x80, 14, &reach());
@@ -422,7 +423,7 @@ fn all_routes_of_a_message_are_withdrawn() {
     assert_eq!((read.announced, read.attributes), (vec![], None));
 }
 
-/// RFC 9774 §3, also where two octets hide it.
+/// RFC 9774 §3, also if the set is only in the 2-octet path.
 #[test]
 fn routes_with_sets_are_withdrawn_whichever_path_has_them() {
     let list = [mandatory(&OLD), vec![attribute(0xc0, 17, &[1, 1, 0, 1, 0, 0])]].concat();

@@ -1,4 +1,4 @@
-//! What a neighbour was told is what it is to know: seen from a neighbour that does nothing but listen.
+//! Adj-RIB-Out from the view of a passive neighbor: it ends with exactly the desired routes.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use rib::neighbour::Neighbour;
 
 const V4: Family = Family::Ipv4Unicast;
 const V6: Family = Family::Ipv6Unicast;
-/// More bytes than any table here needs; a fault that tells it for ever ends there.
+/// More bytes than any table here needs; bounds an endless transmission.
 const PLENTY: usize = 1 << 20;
 
 fn terms(families: &[Family], enhanced_refresh: bool) -> Terms {
@@ -37,7 +37,7 @@ fn context() -> Context {
     Context { four_octet_as: true, is_external: true, ..Context::default() }
 }
 
-/// One of a few prefixes of both families.
+/// Returns one of a few prefixes of both families.
 fn prefix(number: u8) -> IpNet {
     let byte = number / 2;
     if number.is_multiple_of(2) {
@@ -65,7 +65,7 @@ fn hosts(count: u32) -> impl Iterator<Item = IpNet> {
     (0..count).map(move |number| IpNet::from(Ipv4Net::new((first + number).into(), 32).unwrap()))
 }
 
-/// A neighbour that was told of so many hosts, and of their end.
+/// Returns a table whose `count` hosts and End-of-RIB have been sent.
 fn settled(count: u32) -> RibOut {
     let mut rib = RibOut::default();
     for host in hosts(count) {
@@ -106,8 +106,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// Whatever happens and however the messages are cut, the neighbour ends with what is wanted and with nothing else,
-    /// also when it keeps the routes of an earlier session until the End-of-RIB.
+    /// After any steps and any message sizes, the neighbor has exactly the desired routes, even if it retains
+    /// routes of an earlier session until the End-of-RIB.
     #[test]
     fn the_neighbour_ends_with_exactly_what_is_wanted(steps in prop::collection::vec(step(), 1..120)) {
         let mut rib = RibOut::default();
@@ -232,7 +232,7 @@ fn what_comes_before_the_first_table_has_ended_belongs_to_it() {
     assert_eq!(said, ["2 announced", "all of ipv4-unicast"]);
 }
 
-/// RFC 7313: beginning, everything, end; without that capability everything, and for a family that was not agreed on
+/// RFC 7313: BoRR, all routes, EoRR; without the capability all routes; for a family that was not negotiated
 /// nothing.
 #[test]
 fn a_refresh_tells_everything_of_its_family_again() {
@@ -240,7 +240,7 @@ fn a_refresh_tells_everything_of_its_family_again() {
     rib.set(prefix(1), Some(with_community(V6, 1)));
     rib.take(PLENTY);
     rib.refresh(V4);
-    // What goes meanwhile is withdrawn, and the end does not wait for it.
+    // Routes removed meanwhile are withdrawn and do not delay EoRR.
     rib.set(hosts(1).last().unwrap(), None);
     let said: Vec<_> = rib.take(PLENTY).iter().map(say).collect();
     assert_eq!(said, ["begin ipv4-unicast", "1 withdrawn", "9 announced", "end ipv4-unicast"]);
@@ -275,7 +275,7 @@ fn say(message: &Message) -> String {
     }
 }
 
-/// Attributes that leave no room for a prefix: the neighbour is told that the route is gone, and the rest goes on.
+/// Attributes that leave no room for a prefix: the route is withdrawn, and the others are sent.
 #[test]
 fn what_fits_into_no_message_is_withdrawn() {
     let mut rib = settled(2);
@@ -288,14 +288,15 @@ fn what_fits_into_no_message_is_withdrawn() {
     assert_eq!(said, ["1 withdrawn", "1 announced"]);
     assert!(rib.is_too_long(&hosts[0]) && rib.told(&hosts[0]).is_none());
     assert_eq!((rib.len(), rib.has_news()), (1, false));
-    // Longer messages have room for it.
+    // Extended messages have room for it.
     let context = Context { extended_messages: true, ..context() };
     rib.begin(Terms { context, ..terms(&[V4], true) });
     rib.take(PLENTY);
     assert!(!rib.is_too_long(&hosts[0]) && rib.told(&hosts[0]).is_some());
 }
 
-/// In: 20,000 hosts of two Advertisements, told, changed and withdrawn. Out: full messages, and how many.
+/// Input: 20,000 hosts of two Advertisements, announced, changed and withdrawn. Output: packed messages and
+/// their number.
 #[test]
 fn packing_twenty_thousand_hosts() {
     let mut text = String::new();
@@ -325,7 +326,7 @@ fn packing_twenty_thousand_hosts() {
     assert_eq!(std::fs::read_to_string(&golden).unwrap_or_default(), text, "run with UPDATE_GOLDEN=1");
 }
 
-/// Runs of equal messages, with their true length.
+/// Writes runs of equal messages with their real length.
 fn write_packed(text: &mut String, what: &str, messages: &[Message], context: &Context) {
     let mut runs: Vec<(usize, String)> = Vec::new();
     for message in messages {

@@ -1,4 +1,4 @@
-//! Messages byte by byte, as the RFCs draw them, and what is answered to those that are wrong.
+//! Messages byte by byte as in the RFCs, and the errors for invalid ones.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
 
@@ -22,7 +22,7 @@ fn read(bytes: &[u8], context: &Context) -> Message {
     message
 }
 
-/// RFC 4271 §6.1: in comes a header, out comes what is wrong with it.
+/// RFC 4271 §6.1: headers and their errors.
 #[test]
 fn headers_are_judged_by_marker_length_and_type() {
     let header = |length: u16, kind: u8| {
@@ -45,7 +45,7 @@ fn headers_are_judged_by_marker_length_and_type() {
     assert_eq!(judge(4097, UPDATE), Err(refused(1, 2, &[0x10, 0x01])));
     assert_eq!(judge(19, 0), Err(refused(1, 3, &[0])));
     assert_eq!(judge(19, 6), Err(refused(1, 3, &[6])));
-    // RFC 8654 §4: not OPEN, and not KEEPALIVE.
+    // RFC 8654 §4: not for OPEN and KEEPALIVE.
     let extended = Context { extended_messages: true, ..Context::default() };
     for (kind, taken) in
         [(OPEN, false), (UPDATE, true), (NOTIFICATION, true), (KEEPALIVE, false), (REFRESH, true)]
@@ -55,7 +55,7 @@ fn headers_are_judged_by_marker_length_and_type() {
     let mut unmarked = header(19, KEEPALIVE);
     unmarked[15] = 0xfe;
     assert_eq!(frame_length(&unmarked, &Context::default()), Err(refused(1, 1, &[])));
-    // A frame that is not as long as it says.
+    // A frame longer than its Length field.
     let mut long = frame(KEEPALIVE, &[]);
     long.push(0);
     assert_eq!(decode(&long, &EXTERNAL), Err(refused(1, 2, &[0, 19])));
@@ -106,7 +106,7 @@ fn an_open_has_all_capabilities_in_one_parameter() {
     };
     let value: Vec<u8> = capabilities.into_iter().flat_map(|(_, bytes)| bytes).collect();
     let length = u8::try_from(value.len()).unwrap();
-    // AS_TRANS stands for the AS number that has no room.
+    // AS_TRANS replaces an AS number that does not fit.
     let fixed = [4, 0x5b, 0xa0, 0, 90, 192, 0, 2, 1, length + 2, 2, length];
     let bytes = frame(OPEN, &[&fixed, value.as_slice()].concat());
     assert_eq!(encode(&Message::Open(open.clone()), &EXTERNAL), Ok(bytes.clone()));
@@ -127,12 +127,12 @@ fn an_open_may_have_many_parameters_and_extended_ones() {
     assert_eq!(capabilities_of(&[0]), Ok(vec![]));
     assert_eq!(capabilities_of(&[8, 2, 2, 2, 0, 2, 2, 6, 0]), refresh_and_message);
     assert_eq!(capabilities_of(&[6, 2, 4, 2, 0, 6, 0]), refresh_and_message);
-    // RFC 9072 §2: whatever the first length says, as long as it is not 0.
+    // RFC 9072 §2: any first length except 0.
     for length in [255, 1, 9] {
         assert_eq!(capabilities_of(&[length, 255, 0, 7, 2, 0, 4, 2, 0, 6, 0]), refresh_and_message);
     }
     assert_eq!(capabilities_of(&[0, 255, 0, 7, 2, 0, 4, 2, 0, 6, 0]), Err(refused(2, 0, &[])));
-    // More than the short form holds.
+    // Exceeds the regular format.
     let many = vec![Capability::Unknown { code: 200, value: vec![7; 250] }; 3];
     let open = Open { asn: 1, hold_time: 0, router_id: Ipv4Addr::LOCALHOST, capabilities: many };
     let bytes = encode(&Message::Open(open.clone()), &EXTERNAL).unwrap();
@@ -198,7 +198,7 @@ fn a_capability_that_is_not_understood_is_kept_as_it_came() {
         let unknown = Capability::Unknown { code: value[0], value: value[2..].into() };
         assert_eq!(decode_capabilities(value), Some(vec![unknown]));
     }
-    // Of what is known only in part, the part.
+    // Only the supported entries are decoded.
     let next_hops = [5, 12, 0, 1, 0, 128, 0, 2, 0, 1, 0, 1, 0, 2];
     assert_eq!(
         decode_capabilities(&next_hops),
@@ -208,7 +208,7 @@ fn a_capability_that_is_not_understood_is_kept_as_it_came() {
         GracefulRestart { families: [(Family::Ipv4Unicast, true)].into(), ..GracefulRestart::default() };
     let families = [64, 10, 0, 0, 0, 25, 70, 0, 0, 1, 1, 0x80];
     assert_eq!(decode_capabilities(&families), Some(vec![Capability::GracefulRestart(restart)]));
-    // What a terminal would follow is not passed on.
+    // Terminal control characters are replaced.
     let host = Capability::HostName { host: "a\u{fffd}[31m".into(), domain: String::new() };
     assert_eq!(decode_capabilities(b"\x49\x08\x06a\x1b[31m\x00"), Some(vec![host]));
 }
@@ -252,7 +252,8 @@ fn refreshes_have_subtypes_and_families() {
     }
     let foreign = Refresh { family: None, kind: RefreshKind::Request };
     assert_eq!(read(&frame(REFRESH, &[0, 25, 0, 70]), &EXTERNAL), Message::Refresh(foreign));
-    // RFC 7313 §5: a length that is not 4, with the message; but a request may have filters behind it (RFC 5291).
+    // RFC 7313 §5: a length other than 4 is an error with the message as data; but a request may have filters
+    // appended (RFC 5291).
     for body in [&[][..], &[0, 1, 0][..], &[0, 1, 1, 1, 0][..], &[0, 1, 2, 1, 0][..]] {
         let bytes = frame(REFRESH, body);
         assert_eq!(decode(&bytes, &EXTERNAL), Err(refused(7, 1, &bytes)));

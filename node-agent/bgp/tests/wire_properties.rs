@@ -1,4 +1,4 @@
-//! What holds for all messages, and for all bytes.
+//! Properties of all messages and all byte sequences.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
 
@@ -25,7 +25,7 @@ fn context_and_message() -> impl Strategy<Value = (Context, Message)> {
     any::context().prop_flat_map(|context| (Just(context), any::message(context)))
 }
 
-/// The bytes that an UPDATE needs by what packing is told.
+/// Returns the length of an UPDATE according to the functions used for packing.
 fn bytes_announced(update: &Update, context: &Context) -> usize {
     let prefixes = |prefixes: &[ipnet::IpNet]| prefixes.iter().map(prefix_bytes).sum::<usize>();
     match (update.withdrawn.first(), update.announced.first(), &update.attributes) {
@@ -38,7 +38,7 @@ fn bytes_announced(update: &Update, context: &Context) -> usize {
     }
 }
 
-/// What holds for whatever was decoded from whatever bytes.
+/// Checks the properties of any decoded message.
 fn check_decoded(decoded: &Decoded, bytes: usize) -> Result<(), TestCaseError> {
     let Message::Update(update) = &decoded.message else {
         prop_assert!(decoded.faults.is_empty());
@@ -58,7 +58,7 @@ fn check_decoded(decoded: &Decoded, bytes: usize) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What was understood, said in our own words, is understood as the same.
+/// Checks that a decoded message survives re-encoding.
 fn check_said_again(update: &Update, context: &Context) -> Result<(), TestCaseError> {
     let Some(attributes) = &update.attributes else { return Ok(()) };
     for family in Family::ALL {
@@ -74,7 +74,7 @@ fn check_said_again(update: &Update, context: &Context) -> Result<(), TestCaseEr
         }
         let said = Update { announced, attributes: Some(attributes.clone()), ..Update::default() };
         let message = Message::Update(Box::new(said));
-        // One prefix that was repeated in the shorter form of a body may not fit with its longer attributes.
+        // A repeated prefix from the shorter body format may not fit with its longer attributes.
         if let Ok(bytes) = encode(&message, context) {
             let again = decode(&bytes, context).map_err(|error| TestCaseError::fail(error.to_string()))?;
             prop_assert_eq!(again, Decoded { message, faults: vec![] });
@@ -98,7 +98,7 @@ fn check_bytes(bytes: &[u8], context: &Context) -> Result<(), TestCaseError> {
                 check_said_again(update, context)?;
             }
         }
-        // Whatever is answered can be sent and shown.
+        // Every NOTIFICATION to send can be encoded and displayed.
         Err(notification) => {
             let answer = encode(&Message::Notification(notification.clone()), context);
             prop_assert!(answer.is_ok());
@@ -108,7 +108,7 @@ fn check_bytes(bytes: &[u8], context: &Context) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// One change of a message that leaves its header right.
+/// A change of a message that keeps its header valid.
 #[derive(Debug, Clone)]
 enum Mutation {
     Set(prop::sample::Index, u8),
@@ -158,7 +158,8 @@ fn mutated(bytes: &[u8], mutations: &[Mutation]) -> Vec<u8> {
 proptest! {
     #![proptest_config(config(2000))]
 
-    /// In every context what is written is read as the same; what is too long is so by as much as packing is told.
+    /// In every context, decoding reverses encoding; the size of a message that is too long agrees with the
+    /// packing functions.
     #[test]
     fn messages_survive_the_wire((context, message) in context_and_message()) {
         match encode(&message, &context) {
@@ -187,7 +188,7 @@ proptest! {
         }
     }
 
-    /// Changed messages are taken for something or answered, and never for more than they are.
+    /// Mutated messages are decoded or rejected, and never yield more than their bytes.
     #[test]
     fn no_mutation_does_harm(
         (context, message) in context_and_message(),
@@ -205,7 +206,7 @@ proptest! {
         check_bytes(&body, &context)?;
     }
 
-    /// Bytes that look like a list of attributes, which arbitrary ones hardly ever do.
+    /// Bytes that resemble an attribute list, which arbitrary bytes hardly ever do.
     #[test]
     fn no_attributes_do_harm(
         context in any::context(),
@@ -226,7 +227,7 @@ proptest! {
         }
     }
 
-    /// A text of any length is cut to what fits, and comes out as it went in as far as it goes.
+    /// Texts of any length are truncated to the maximum and otherwise preserved.
     #[test]
     fn shutdown_texts_are_cut_between_characters(text in "\\PC{0,200}") {
         let notification = bgp::Notification::cease(bgp::notification::cease::SHUTDOWN, &text);

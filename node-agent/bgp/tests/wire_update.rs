@@ -1,4 +1,4 @@
-//! UPDATE messages byte by byte, as the RFCs draw them.
+//! UPDATE messages byte by byte, as in the RFCs.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
 
@@ -82,7 +82,7 @@ fn ipv4_routes_are_in_the_body() {
     let internal = update(&[], &list(&[attribute(0x40, 5, &[0, 0, 0, 100])]), &announced);
     assert_eq!(encode(&message, &INTERNAL), Ok(internal.clone()));
     assert_eq!(read(&internal, &INTERNAL), message);
-    // RFC 4271 §5.1.5: other AS have preferences of their own.
+    // RFC 4271 §5.1.5: `LOCAL_PREF` is not sent to external peers.
     assert_eq!(encode(&message, &EXTERNAL), Ok(update(&[], &list(&[]), &announced)));
 }
 
@@ -105,7 +105,7 @@ fn ipv6_routes_are_in_the_first_attribute() {
         assert_eq!(encode(&message, &EXTERNAL), Ok(reach(&bytes)));
         assert_eq!(read(&reach(&bytes), &EXTERNAL), message);
     }
-    // An IPv4 next hop has a form in IPv6.
+    // An IPv4 next hop is sent as an IPv4-mapped IPv6 address.
     let mapped = announce(&["2001:db8::/32"], attributes(NextHop::V4(Ipv4Addr::new(192, 0, 2, 1))));
     let bytes = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
     assert_eq!(encode(&mapped, &EXTERNAL), Ok(reach(&bytes)));
@@ -117,7 +117,7 @@ fn ipv4_routes_have_ipv6_next_hops_where_that_was_agreed_on() {
     let global = "2001:db8::1".parse().unwrap();
     let message = announce(&["10.0.0.0/8"], attributes(NextHop::V6 { global, link_local: None }));
     let bytes = encode(&message, &agreed).unwrap();
-    // Behind header and lengths: flags, type, length, family, next hop.
+    // After header and lengths: flags, type, length, family, next hop.
     assert_eq!(bytes[23..32], [0x90, 14, 0, 23, 0, 1, 1, 16, 0x20]);
     assert_eq!(read(&bytes, &agreed), message);
     assert_eq!(encode(&message, &EXTERNAL), Err(EncodeError::NextHop));
@@ -157,7 +157,7 @@ fn end_of_rib_markers_are_told_from_messages_that_say_nothing() {
     ] {
         assert_eq!(read_update(&bytes, &EXTERNAL), marker(family), "{bytes:02x?}");
     }
-    // With a withdrawn default route it is none, however short it is.
+    // With a withdrawn default route, the message is no End-of-RIB marker despite its length.
     let withdrawn = read_update(&update(&[0], &[attribute(0x80, 15, &[0, 2, 1])], &[]), &EXTERNAL);
     assert_eq!((withdrawn.end_of_rib, withdrawn.withdrawn), (None, prefixes(&["0.0.0.0/0"])));
     assert_eq!(encode(&Message::Update(Box::default()), &EXTERNAL), Err(EncodeError::Empty));
@@ -188,7 +188,7 @@ fn received_updates_may_mix_everything_and_hold_families_that_are_only_counted()
     assert_eq!(mixed.withdrawn, prefixes(&["12.0.0.0/8", "11.0.0.0/8"]));
     assert_eq!(mixed.announced, prefixes(&["10.0.0.0/8", "2001::/16"]));
     assert_eq!(mixed.attributes, Some(attributes(NextHop::V4(Ipv4Addr::new(192, 0, 2, 1)))));
-    // IPv4 multicast: two prefixes. BGP-LS: something.
+    // IPv4 multicast: two prefixes. BGP-LS: an unknown format.
     let reach = attribute(0x80, 14, &[0, 1, 2, 4, 192, 0, 2, 1, 0, 8, 10, 16, 10, 1]);
     let unreach = attribute(0x80, 15, &[0x40, 0x04, 71, 200, 1]);
     let list = [mandatory(&EXTERNAL), vec![reach, unreach]].concat();
@@ -197,7 +197,7 @@ fn received_updates_may_mix_everything_and_hold_families_that_are_only_counted()
     assert_eq!(foreign, counted);
 }
 
-/// RFC 6793 §4.2: a peer that knows two octets only is told both, and tells both.
+/// RFC 6793 §4.2: for a 2-octet peer both forms are sent and received.
 #[test]
 fn as_numbers_of_four_octets_pass_by_speakers_of_two() {
     let next_hop = NextHop::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -219,12 +219,12 @@ fn as_numbers_of_four_octets_pass_by_speakers_of_two() {
     let bytes = update(&[], &list, &[8, 10]);
     assert_eq!(encode(&message, &OLD), Ok(bytes.clone()));
     assert_eq!(read(&bytes, &OLD), message);
-    // Numbers that fit need nothing beside them.
+    // Numbers that fit need no `AS4_PATH`.
     let small = announce(&["10.0.0.0/8"], attributes(next_hop));
     assert_eq!(encode(&small, &OLD), Ok(update(&[], &mandatory(&OLD), &[8, 10])));
 }
 
-/// RFC 6793 §4.2.3: in, an `AS_PATH` of two octets and an `AS4_PATH`; out, the path.
+/// RFC 6793 §4.2.3. Input: a 2-octet `AS_PATH` and an `AS4_PATH`. Output: the merged path.
 #[test]
 fn paths_of_two_widths_are_merged() {
     let segment = |kind: u8, numbers: &[u16]| {
@@ -243,19 +243,19 @@ fn paths_of_two_widths_are_merged() {
         read_update(&update(&[], &list, &[8, 10]), &confederation).attributes.unwrap().as_path.0
     };
     let sequence = |numbers: &[u32]| Segment::Sequence(numbers.into());
-    // One that passed two old speakers.
+    // A path that passed two 2-octet speakers.
     assert_eq!(merge(segment(2, &[1, 2, 3]), wide(2, &[70_003])), [sequence(&[1, 2, 70_003])]);
     assert_eq!(merge(segment(2, &[1, 2]), wide(2, &[70_001, 70_002])), [sequence(&[70_001, 70_002])]);
-    // Longer than the path itself: somebody cut the path, and only it can be believed.
+    // An `AS4_PATH` longer than the `AS_PATH` is ignored, because the path was shortened on the way.
     assert_eq!(merge(segment(2, &[1]), wide(2, &[70_001, 70_002])), [sequence(&[1])]);
-    // Segments of confederations count nothing and stay in front.
+    // Confederation segments have no length and stay at the beginning.
     let front = [segment(3, &[64_512]), segment(2, &[1, 2])].concat();
     let kept = Segment::ConfederationSequence(vec![64_512]);
     assert_eq!(merge(front, wide(2, &[70_002])), [kept, sequence(&[1, 70_002])]);
-    // Those in AS4_PATH are left out (RFC 6793 §6).
+    // Confederation segments in AS4_PATH are discarded (RFC 6793 §6).
     let four = [wide(3, &[64_512]), wide(2, &[70_001])].concat();
     assert_eq!(merge(segment(2, &[1]), four), [sequence(&[70_001])]);
-    // More than one segment holds.
+    // More than one segment can hold.
     let long: Vec<u32> = (70_000..70_254).collect();
     let two: Vec<u16> = (1..=255).collect();
     assert_eq!(
@@ -264,7 +264,7 @@ fn paths_of_two_widths_are_merged() {
     );
 }
 
-/// RFC 6793 §4.2.3: an old speaker aggregated anew, so that what came before says nothing any longer.
+/// RFC 6793 §4.2.3: a 2-octet speaker has aggregated the route, so older 4-octet attributes are obsolete.
 #[test]
 fn an_aggregator_of_two_octets_makes_what_four_octets_say_void() {
     let mut list = mandatory(&OLD);
@@ -274,7 +274,7 @@ fn an_aggregator_of_two_octets_makes_what_four_octets_say_void() {
     let read = read_update(&update(&[], &list, &[8, 10]), &OLD).attributes.unwrap();
     assert_eq!(read.aggregator, Some((9, Ipv4Addr::new(192, 0, 2, 9))));
     assert_eq!(read.as_path, AsPath(vec![Segment::Sequence(vec![65_001])]));
-    // Without the AGGREGATOR the other one is about nothing.
+    // Without AGGREGATOR the AS4_AGGREGATOR is ignored.
     list.remove(3);
     let read = read_update(&update(&[], &list, &[8, 10]), &OLD).attributes.unwrap();
     assert_eq!(read.aggregator, None);
@@ -292,7 +292,7 @@ fn long_attributes_have_lengths_of_two_octets() {
     assert_eq!(read(&bytes, &EXTERNAL), message);
 }
 
-/// A path with more AS numbers than a segment has room for is one of several segments.
+/// A path with more AS numbers than fit into a segment is split into several.
 #[test]
 fn long_segments_are_split() {
     let path = AsPath(vec![Segment::Sequence((1..=300).collect())]);

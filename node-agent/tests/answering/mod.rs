@@ -1,4 +1,5 @@
-//! Endpoints that answer as a test wants, each in a namespace: well, badly, slowly, never; and what was asked of them.
+//! Test endpoints in a namespace with scripted behavior (good, bad, slow, silent) and a record of their
+//! requests.
 
 use std::{
     convert::Infallible,
@@ -22,10 +23,10 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::support::Namespace;
 
-/// Time between two looks for a connection.
+/// Poll interval for connections.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A server; stops when dropped.
+/// A server that stops when dropped.
 pub(crate) struct Answering {
     hits: Arc<AtomicUsize>,
     requests: Arc<Mutex<Vec<String>>>,
@@ -34,7 +35,7 @@ pub(crate) struct Answering {
 }
 
 impl Answering {
-    /// Hands each connection with its number, from 1 on, to a closure on a thread of its own.
+    /// Passes each connection, numbered from 1, to a closure on a separate thread.
     pub(crate) fn tcp(
         namespace: &Namespace,
         address: &str,
@@ -61,7 +62,7 @@ impl Answering {
         Self { hits, requests: Arc::default(), stop, thread: Some(thread) }
     }
 
-    /// Answers HTTP requests, by their number.
+    /// Responds to HTTP requests by their number.
     pub(crate) fn http(
         namespace: &Namespace,
         address: &str,
@@ -89,7 +90,7 @@ impl Answering {
         })
     }
 
-    /// Answers calls of gRPC with the bytes of a message and a status.
+    /// Responds to gRPC calls with message bytes and a status.
     pub(crate) fn grpc(
         namespace: &Namespace,
         address: &str,
@@ -109,7 +110,7 @@ impl Answering {
                     call(request, Arc::clone(&noted), message, status)
                 });
                 let builder = http2::Builder::new(TokioExecutor::new());
-                // The client leaves when it has its answer.
+                // The client closes after the response.
                 let _ended = match config {
                     None => builder.serve_connection(TokioIo::new(stream), service).await,
                     Some(config) => {
@@ -122,7 +123,7 @@ impl Answering {
         server.noting(requests)
     }
 
-    /// Answers datagrams, or hears them and says nothing.
+    /// Replies to datagrams, or receives them without a reply.
     pub(crate) fn udp(namespace: &Namespace, address: &str, answer: Option<&'static str>) -> Self {
         let (hits, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let requests: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -149,12 +150,12 @@ impl Answering {
         self
     }
 
-    /// Connections, or datagrams.
+    /// Returns the number of connections or datagrams.
     pub(crate) fn hits(&self) -> usize {
         self.hits.load(Ordering::SeqCst)
     }
 
-    /// What was asked, in lower case where it is HTTP.
+    /// Returns the received requests; HTTP requests in lower case.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
@@ -169,18 +170,18 @@ impl Drop for Answering {
     }
 }
 
-/// A whole answer of HTTP.
+/// Builds a complete HTTP response.
 pub(crate) fn page(status: &str, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{headers}\r\n{body}", body.len())
 }
 
-/// Says nothing until the other side leaves.
+/// Sends nothing until the peer closes.
 pub(crate) fn hang(mut stream: TcpStream) {
     let mut buffer = [0; 1024];
     while stream.read(&mut buffer).is_ok_and(|length| length > 0) {}
 }
 
-/// Reads a request, answers, and waits until the other side leaves.
+/// Reads a request, responds, and waits until the peer closes.
 fn exchange(stream: &mut (impl Read + Write), answer: &str) -> String {
     let mut request = Vec::new();
     let mut byte = [0; 1];
@@ -212,7 +213,7 @@ async fn call(
     Ok(response)
 }
 
-/// Signs certificates.
+/// A certificate authority.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -226,7 +227,8 @@ impl Authority {
         self.0.pem()
     }
 
-    /// A server with a certificate for a name or an address, valid to the end of a year.
+    /// Creates a server configuration with a certificate for a name or an address, valid until the end of a
+    /// year.
     pub(crate) fn server(&self, name: &str, last_year: i32) -> Arc<ServerConfig> {
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);

@@ -1,4 +1,4 @@
-//! Connections that clients make, many at a time, and what they hear.
+//! Concurrent client connections and their results.
 
 use std::{
     collections::BTreeMap,
@@ -22,43 +22,43 @@ use tokio::{
 
 use super::{Hosts, Spot, servers::sctp_socket};
 
-/// How long a client waits for what must come.
+/// Timeout for an expected reply.
 pub const PATIENCE: Duration = Duration::from_secs(8);
-/// How long a client waits where nothing may come.
+/// Timeout if no reply is expected.
 pub const SILENCE: Duration = Duration::from_millis(350);
-/// A datagram is sent again after this time.
+/// Retransmission interval of datagrams.
 const RESEND: Duration = Duration::from_millis(250);
-/// Connections that one host makes at a time.
+/// Maximum number of concurrent connections per host.
 const AT_ONCE: usize = 48;
 
-/// A connection to be made.
+/// A connection to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
     pub from: Spot,
-    /// The client's address; the kernel chooses when `None`.
+    /// Source address; the kernel chooses if `None`.
     pub source: Option<IpAddr>,
     pub to: IpAddr,
     pub protocol: Protocol,
     pub port: u16,
 }
 
-/// What the client heard.
+/// Result of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Heard {
-    /// A server's name, the source address and the port that it saw.
+    /// A reply with the server name, and the source address and port that the server saw.
     Answer { name: String, source: IpAddr, port: u16 },
-    /// A reset, or that the port is unreachable.
+    /// TCP reset or ICMP port unreachable.
     Refused,
-    /// The client's own kernel would not send.
+    /// The client's own kernel rejected the packet.
     Prohibited,
-    /// Nothing.
+    /// No reply.
     Silence,
-    /// Something else.
+    /// Any other result.
     Odd(String),
 }
 
 impl Hosts {
-    /// Makes the connections, side by side; each waits so long for an answer.
+    /// Makes the connections concurrently, each with its own timeout.
     pub fn ask(&self, asks: &[(Ask, Duration)]) -> Vec<Heard> {
         let mut by_host: BTreeMap<Spot, Vec<usize>> = BTreeMap::new();
         for (index, (ask, _)) in asks.iter().enumerate() {
@@ -81,7 +81,7 @@ impl Hosts {
     }
 }
 
-/// Sockets belong to the namespace of the thread that makes them: one runtime on this thread.
+/// Sockets belong to the namespace of the creating thread, so this uses a single-threaded runtime.
 fn ask_from_here(asks: &[(Ask, Duration)], indices: &[usize]) -> Vec<(usize, Heard)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -139,7 +139,7 @@ async fn tcp(ask: Ask) -> io::Result<String> {
         socket.bind(SocketAddr::new(source, 0))?;
     }
     let stream = socket.connect(to).await?;
-    // Closed by a reset: a port that waits in TIME_WAIT cannot be used again soon.
+    // Closed by a reset: a port in TIME_WAIT could not be reused soon.
     stream.set_zero_linger()?;
     let mut text = String::new();
     BufReader::new(stream).read_line(&mut text).await?;
@@ -157,7 +157,7 @@ async fn udp(ask: Ask, patience: Duration) -> io::Result<String> {
             if error.kind() != ErrorKind::PermissionDenied {
                 return Err(error);
             }
-            // A refusal on the own host prevents the sending and says so besides.
+            // A rejection on the local host fails the send call and is also reported to the socket.
             return match timeout(SILENCE.min(patience), socket.recv(&mut buffer)).await {
                 Ok(Err(refused)) => Err(refused),
                 _ => Err(error),

@@ -1,4 +1,4 @@
-//! Long conversations: a transfer that goes on while things change, and a datagram client that keeps its port.
+//! Long-lived flows: a continuous transfer, and a datagram client with a fixed port.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -13,18 +13,18 @@ use std::{
 
 use super::{Hosts, Spot, ask::PATIENCE};
 
-/// Bytes of a transfer that count as many.
+/// Minimum size of a transfer in bytes.
 pub const TRANSFER_BYTES: usize = 24 * 1024 * 1024;
 const CHUNK: usize = 64 * 1024;
-/// Prime to the chunk, so that a lost or doubled chunk shows.
+/// Coprime to the chunk size, so that a lost or duplicated chunk is detected.
 const PATTERN: usize = 251 * 257;
 
-/// A TCP connection over which bytes go to a server and back until it is finished.
+/// A TCP connection that sends bytes to a server and receives them back until it is finished.
 pub struct Transfer {
     stop: Arc<AtomicBool>,
     writer: JoinHandle<std::io::Result<usize>>,
     reader: JoinHandle<Result<usize, String>>,
-    /// The server's name.
+    /// Name of the server.
     pub server: String,
 }
 
@@ -48,7 +48,8 @@ impl Transfer {
         }
     }
 
-    /// Ends it after at least [`TRANSFER_BYTES`]; fails unless every byte came back in its place.
+    /// Ends the transfer after at least [`TRANSFER_BYTES`], and asserts that every byte came back in its
+    /// place.
     pub fn finish(self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         let written = self.writer.join().unwrap().expect("the transfer goes on");
@@ -59,7 +60,7 @@ impl Transfer {
 }
 
 fn pattern() -> Vec<u8> {
-    // Twice, so that a chunk can begin anywhere in the first.
+    // Twice the pattern, so that a chunk can start anywhere in the first.
     (0..2 * PATTERN).map(|position| ((position % PATTERN) * 7 % 253) as u8).collect()
 }
 
@@ -72,7 +73,7 @@ fn write(mut stream: TcpStream, stop: &AtomicBool) -> std::io::Result<usize> {
         stream.write_all(&pattern[at..at + length])?;
         written += length;
         if written >= TRANSFER_BYTES {
-            // Enough for the figure: from here on it only has to be alive.
+            // The minimum is reached; from here on the flow only has to stay alive.
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -97,7 +98,7 @@ fn verify(mut reader: impl Read) -> Result<usize, String> {
     }
 }
 
-/// A UDP client that keeps its port.
+/// A UDP client with a fixed port.
 pub struct Datagrams(UdpSocket);
 
 impl Datagrams {
@@ -111,7 +112,7 @@ impl Datagrams {
         })
     }
 
-    /// Who answers; sends until somebody does.
+    /// Sends until there is a reply, and returns its server name.
     pub fn ask(&self, patience: Duration) -> Option<String> {
         let end = Instant::now() + patience;
         let mut buffer = [0; 128];
@@ -125,7 +126,7 @@ impl Datagrams {
         None
     }
 
-    /// Sends a large datagram; answers whether it came back whole.
+    /// Sends a large datagram and returns true if it came back complete.
     pub fn echo(&self, bytes: usize) -> bool {
         let body = &pattern()[..bytes];
         let mut buffer = vec![0; bytes + 256];

@@ -1,4 +1,4 @@
-//! The hosts, their addresses, and the wires between them.
+//! Hosts, their addresses, and the links between them.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +12,7 @@ use model::primitives::net::IpFamily;
 use super::servers::{Listen, Servers};
 use crate::support::Namespace;
 
-/// A host of the bench.
+/// A host of the test bed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Spot {
     Client,
@@ -43,7 +43,7 @@ impl Spot {
         }
     }
 
-    /// The address by which others reach it.
+    /// Returns the address by which others reach the host.
     pub fn address(self, family: IpFamily) -> IpAddr {
         let text = match (self, family) {
             (Client, IpFamily::V4) => "192.0.2.2",
@@ -64,21 +64,21 @@ impl Spot {
         text.parse().unwrap()
     }
 
-    /// Which host has an address as its first one.
+    /// Returns the host with this primary address.
     pub fn of(address: IpAddr) -> Option<Self> {
         Self::ALL.into_iter().find(|spot| spot.address(IpFamily::of(address)) == address)
     }
 }
 
-/// Ports that every host listens at over TCP and UDP.
+/// TCP and UDP ports open on every host.
 pub const PORTS: [u16; 4] = [8080, 8081, 9090, 7005];
-/// Further ports that only the workloads listen at.
+/// Additional ports open on the workloads only.
 pub const WORKLOAD_PORTS: [u16; 4] = [80, 443, 7001, 7010];
-/// A daemon of the node that listens everywhere; it belongs to no Service.
+/// Port of a daemon on the node that listens on all addresses and belongs to no Service.
 pub const DAEMON_PORT: u16 = 2222;
-/// The networks of all workloads.
+/// Networks of all workloads.
 pub const WORKLOAD_NETWORKS: [&str; 4] = ["10.1.0.0/16", "10.2.0.0/16", "fd01::/16", "fd02::/16"];
-/// How many addresses the client has for tests of affinity.
+/// Number of client addresses for affinity tests.
 pub const CROWD: u8 = 16;
 
 pub struct Hosts {
@@ -87,7 +87,7 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Makes the namespaces and starts the servers.
+    /// Creates the namespaces and starts the servers.
     pub fn new(test: &str) -> Self {
         let namespaces: Vec<_> = Spot::ALL
             .into_iter()
@@ -99,20 +99,20 @@ impl Hosts {
         }
         let node = hosts.at(Node);
         for (spot, namespace) in &hosts.namespaces {
-            // A new namespace may take this from its parent; nobody but the node passes packets on.
+            // A new namespace may inherit this setting; only the node forwards packets.
             let forwards = if *spot == Node { "1" } else { "0" };
             namespace.run(|| {
                 for file in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
                     std::fs::write(format!("/proc/sys/net/{file}"), forwards).unwrap();
                 }
-                // Every refusal is told, not one a second.
+                // Disables the rate limit of ICMP errors.
                 for file in ["ipv4/icmp_ratelimit", "ipv6/icmp/ratelimit"] {
                     std::fs::write(format!("/proc/sys/net/{file}"), "0").unwrap();
                 }
             });
         }
         batch(node, "addr add 192.0.2.11/24 dev to-client\naddr add 2001:db8::11/64 dev to-client nodad\n");
-        // Packets to virtual addresses need some route before they are translated.
+        // Packets to virtual addresses need a route before they are translated.
         batch(node, "route add default via 192.0.2.2\n-6 route add default via 2001:db8::2\n");
         batch(hosts.at(Client), &client_addresses());
         hosts.serve();
@@ -157,14 +157,14 @@ impl Hosts {
     }
 }
 
-/// The node's address on the wire to a host.
+/// Returns the node's address on the link to a host.
 fn gateway(spot: Spot, family: IpFamily) -> IpAddr {
     let text = spot.address(family).to_string();
     let end = text.len() - 1;
     format!("{}1", &text[..end]).parse().unwrap()
 }
 
-/// Every address of the node but loopback ones.
+/// Returns every address of the node except loopback ones.
 pub fn node_addresses() -> BTreeSet<IpAddr> {
     let wires = [Client, A, B, C, D, E]
         .into_iter()
@@ -172,7 +172,7 @@ pub fn node_addresses() -> BTreeSet<IpAddr> {
     wires.chain(["192.0.2.11", "2001:db8::11"].map(|text| text.parse().unwrap())).collect()
 }
 
-/// Further addresses of the client: one in the node's network, one behind it.
+/// Returns additional addresses of the client: one in the node's network, one behind it.
 pub fn client_address(family: IpFamily, number: usize) -> IpAddr {
     let list = match family {
         IpFamily::V4 => ["192.0.2.2", "192.0.2.3", "198.51.100.2"],
@@ -181,7 +181,7 @@ pub fn client_address(family: IpFamily, number: usize) -> IpAddr {
     list[number].parse().unwrap()
 }
 
-/// Many clients.
+/// Returns the client addresses for affinity tests.
 pub fn crowd(family: IpFamily) -> Vec<IpAddr> {
     let address = |number: u8| match family {
         IpFamily::V4 => format!("192.0.2.{}", 100 + number),
@@ -205,7 +205,7 @@ fn client_addresses() -> String {
 
 /// Runs `ip` once for a script of lines.
 fn batch(namespace: &Namespace, script: &str) {
-    // One line may name its family, which a batch file cannot: such lines are run by themselves.
+    // A batch file has one family, so lines with a family option run separately.
     let (alone, together): (Vec<_>, Vec<_>) = script.lines().partition(|line| line.starts_with('-'));
     let mut child = Command::new("ip")
         .args(["-n", namespace.name(), "-batch", "-"])

@@ -1,4 +1,5 @@
-//! What must become of a connection, by the oracle and the bench's own hosts, and whether that is what the client heard.
+//! Expected fate of a connection, from the oracle and the hosts of the test bed, and comparison with the
+//! observed result.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,31 +25,31 @@ use super::{
 };
 use crate::support::programs::port;
 
-/// What the client must hear.
+/// Expected result of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
-    /// One of these servers.
+    /// A reply of one of these servers.
     Answer(BTreeMap<(IpAddr, Port), Seen>),
-    /// The node's own daemon.
+    /// A reply of the node's own daemon.
     Daemon,
     Refused,
     Silence,
-    /// No answer, because nobody has the address.
+    /// No reply, because the address is unused.
     Nobody,
 }
 
-/// Whom an answering server must see.
+/// Source address that the replying server must see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     Client,
     Node,
 }
 
-/// The connection of an ask, as rules see it.
+/// Returns the connection as seen by the rules.
 pub fn connection(ask: Ask) -> Connection {
     let own = node_addresses();
     let is_from_node = ask.from == Spot::Node;
-    // What a host says to itself comes from the address it goes to.
+    // A connection of a host to itself has the destination as its source.
     let default =
         if is_from_node && own.contains(&ask.to) { ask.to } else { ask.from.address(IpFamily::of(ask.to)) };
     Connection {
@@ -61,12 +62,12 @@ pub fn connection(ask: Ask) -> Connection {
     }
 }
 
-/// What the oracle says.
+/// Returns the fate according to the oracle.
 pub fn fate<'a>(programs: impl Iterator<Item = &'a Program> + Clone, networks: &Networks, ask: Ask) -> Fate {
     oracle::fate(programs, networks, &connection(ask))
 }
 
-/// What the client must hear when that is its fate.
+/// Returns the expected result for a fate.
 pub fn expected(fate: &Fate, ask: Ask) -> Expected {
     match fate {
         Fate::Untouched => untouched(ask),
@@ -83,8 +84,8 @@ pub fn expected(fate: &Fate, ask: Ask) -> Expected {
     }
 }
 
-/// Whether what was heard is one of the ends that a trace names. An answer has come back to a socket that is connected to the
-/// address asked, so it proves the return path too.
+/// True if the result matches one of the ends of a trace. A reply on a connected socket also proves the
+/// return path.
 pub fn bears_out(ends: &BTreeSet<End>, ask: Ask, heard: &Heard) -> bool {
     ends.iter().any(|end| {
         let expected = match end {
@@ -98,14 +99,14 @@ pub fn bears_out(ends: &BTreeSet<End>, ask: Ask, heard: &Heard) -> bool {
             End::Refused => Expected::Refused,
             End::Dropped => Expected::Silence,
             End::Untouched => untouched(ask),
-            // No trace of a whole mode ends there.
+            // No trace of a complete mode has such an end.
             End::Relayed(_) | End::Unknown(_) => return false,
         };
         agrees(&expected, ask, heard)
     })
 }
 
-/// No rule concerns it: whoever has the address answers.
+/// No rule applies: the host with the address replies.
 fn untouched(ask: Ask) -> Expected {
     let is_own = node_addresses().contains(&ask.to) || ask.to.is_loopback();
     match Spot::of(ask.to) {
@@ -129,15 +130,15 @@ fn listens(spot: Spot, number: u16) -> bool {
     }
 }
 
-/// Whether the client heard what it must.
+/// True if the result is as expected.
 pub fn agrees(expected: &Expected, ask: Ask, heard: &Heard) -> bool {
     match (expected, heard) {
         (Expected::Refused, Heard::Refused) | (Expected::Silence | Expected::Nobody, Heard::Silence) => true,
-        // The node's kernel tells the sender, and that is all there is to tell drop and reject apart by.
+        // The node's kernel rejects the send call, in which case drop and reject are indistinguishable.
         (Expected::Refused | Expected::Silence | Expected::Nobody, Heard::Prohibited) => {
             ask.from == Spot::Node
         }
-        // SCTP takes no notice of an unreachable port.
+        // SCTP ignores ICMP port unreachable.
         (Expected::Refused, Heard::Silence) => ask.protocol == Protocol::Sctp,
         (Expected::Daemon, Heard::Answer { name, .. }) => name == "daemon",
         (Expected::Answer(targets), Heard::Answer { name, source, port }) => {
@@ -160,7 +161,7 @@ fn sees(target: IpAddr, seen: Seen, ask: Ask, source: IpAddr) -> bool {
     if ask.from == Spot::Node {
         return is_node;
     }
-    // What is delivered on the node does not leave it, and is not translated on the way out.
+    // Locally delivered packets do not leave the node, so they are not masqueraded.
     if node_addresses().contains(&target) {
         return is_node || is_client;
     }

@@ -1,9 +1,9 @@
-//! The ways of programming that the suites compare.
+//! Proxy mode variants compared by the test suites.
 
 use model::{kinds::node::ProxyMode, primitives::net::IpFamily, program::Program};
 use node_agent::dataplane::{ipvs, userspace};
 
-/// A proxy mode, in one of its flavours.
+/// A proxy mode in one of its variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lane {
     Nftables,
@@ -40,12 +40,12 @@ impl Lane {
         }
     }
 
-    /// Whether it needs the second kernel (`lab/guest.sh`).
+    /// True if the variant needs the second kernel (`lab/guest.sh`).
     pub const fn in_guest(self) -> bool {
         matches!(self, Self::IptablesLegacy | Self::Ipvs)
     }
 
-    /// What the mode makes of a program where it deliberately differs from it; `None` where it refuses it.
+    /// Returns the program with the deliberate deviations of the mode, or `None` if the mode rejects it.
     pub fn lower(self, program: &Program) -> Option<Program> {
         match self {
             Self::Nftables | Self::Iptables | Self::IptablesLegacy => Some(program.clone()),
@@ -55,7 +55,7 @@ impl Lane {
     }
 }
 
-/// Short name of a family.
+/// Returns the short name of a family.
 pub const fn family_word(family: IpFamily) -> &'static str {
     match family {
         IpFamily::V4 => "v4",

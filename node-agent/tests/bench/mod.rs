@@ -1,5 +1,5 @@
-//! A node under test with its surroundings: hosts in network namespaces, servers on them, a real backend on the node,
-//! connections that are really made, and the oracle that says what must become of them.
+//! Test bed with a node under test: hosts in network namespaces, servers on them, a real backend on the node,
+//! real connections, and an oracle that determines their expected fate.
 //!
 //! ```text
 //!                                                  ┌─ a 10.1.1.2 ┐

@@ -1,4 +1,4 @@
-//! The node under test: desired state in, real backend, and expectations that are checked against the oracle and by real
+//! Node under test: desired state, real backend, and expectations checked against the oracle and with real
 //! connections.
 
 use std::{
@@ -37,34 +37,34 @@ pub const TCP: &[Protocol] = &[Protocol::Tcp];
 pub const UDP: &[Protocol] = &[Protocol::Udp];
 pub const BOTH: &[Protocol] = &[Protocol::Tcp, Protocol::Udp];
 
-/// What a scenario says must happen.
+/// Claim of a scenario.
 #[derive(Debug, Clone, Copy)]
 pub enum Claim<'a> {
-    /// It reaches these hosts, each of them now and then.
+    /// Each of these hosts is reached.
     Reach(&'a [Spot]),
-    /// So, and they see the client's address.
+    /// Like `Reach`, and they see the client's address.
     Keep(&'a [Spot]),
-    /// So, and they see the node's address.
+    /// Like `Reach`, and they see the node's address.
     Mask(&'a [Spot]),
-    /// The node's own daemon answers.
+    /// The node's own daemon replies.
     Daemon,
     Refused,
     Silence,
 }
 
-/// The panic of a scenario that the backend refuses with a reason.
+/// Panic payload of a scenario that the backend rejects with a reason.
 pub struct Unsupported(pub String);
 
 pub struct Bench {
     pub lane: Lane,
     pub family: IpFamily,
     pub backend: Box<dyn Dataplane>,
-    /// Where the relay of userspace mode is found by the next process.
+    /// Directory in which the next process finds the relay of userspace mode.
     pub home: Home,
     pub hosts: Hosts,
     pub desired: Desired,
     pub place: program::Place,
-    /// Where the mode deliberately differs from the program, as met by the scenario.
+    /// Deliberate deviations of the mode from the program, met by the scenario.
     pub differences: BTreeSet<&'static str>,
     serial: u8,
 }
@@ -102,21 +102,22 @@ impl Bench {
         self.forget_flows();
     }
 
-    /// Forgets all tracked flows. Scenarios share node ports, and a client's port that comes up again would otherwise
-    /// go on with a flow of an earlier scenario; in the product the agent forgets these, not the backend that is tested.
+    /// Flushes the conntrack table. Scenarios share node ports, and a reused client port would otherwise
+    /// continue a flow of an earlier scenario. In the product the agent deletes these flows, not the backend
+    /// under test.
     fn forget_flows(&self) {
         let status = self.conntrack(&["-F"]);
         assert!(status.success(), "the flows are not forgotten");
     }
 
-    /// Forgets the flows of UDP: a port that comes up again would go on with one of an earlier step, to an endpoint that is gone
-    /// since. With TCP a new connection is told from an old one.
+    /// Deletes the UDP flows: a reused port would continue a flow of an earlier step to a removed endpoint.
+    /// New TCP connections are recognized as such.
     fn forget_datagrams(&self) {
         let family = match self.family {
             IpFamily::V4 => "ipv4",
             IpFamily::V6 => "ipv6",
         };
-        // It fails when there is none.
+        // Fails if there are no flows.
         let _deleted = self.conntrack(&["-D", "-f", family, "-p", "udp"]);
     }
 
@@ -126,12 +127,12 @@ impl Bench {
         self.hosts.at(Spot::Node).run(|| command.status()).expect("conntrack starts")
     }
 
-    /// A cluster IP of the scenario's own.
+    /// Returns a cluster IP of this scenario.
     pub fn vip(&self, number: u8) -> IpAddr {
         self.own(["10.96", "fd96:"], number)
     }
 
-    /// An address of the scenario's own that somebody outside routes to the node.
+    /// Returns an external address of this scenario that is routed to the node.
     pub fn outer(&self, number: u8) -> IpAddr {
         self.own(["198.18", "2001:db8:18:"], number)
     }
@@ -145,7 +146,8 @@ impl Bench {
         text.parse().unwrap()
     }
 
-    /// The node's addresses in the family: the one towards the client, a second one there, one towards a workload.
+    /// Returns the node's addresses in the family: the one towards the client, a second one there, and one
+    /// towards a workload.
     pub fn node_addresses(&self) -> [IpAddr; 3] {
         self.node_addresses_of(self.family)
     }
@@ -162,24 +164,24 @@ impl Bench {
         Spot::Node.address(self.family)
     }
 
-    /// A Service without address.
+    /// Builds a Service without an address.
     pub fn bare(&self, name: &str) -> Build {
         Build::new(name, self.family)
     }
 
-    /// A Service with the cluster IP of this number.
+    /// Builds a Service with the cluster IP of this number.
     pub fn service(&self, name: &str, number: u8) -> Build {
         self.bare(name).cluster_ip(self.vip(number))
     }
 
-    /// Replaces the networks; takes effect with the next pass.
+    /// Replaces the networks with effect from the next pass.
     pub fn networks(&mut self, node: &NodeState, workloads: &[&str]) {
         let cidrs = workloads.iter().map(|cidr| cidr.parse().unwrap()).collect();
         self.desired.networks =
             networks(&NetworkState { workload_cidrs: cidrs, ..NetworkState::default() }, node);
     }
 
-    /// Programs Services, which must succeed.
+    /// Programs Services and asserts success.
     pub fn set(&mut self, services: &[&Build]) -> u64 {
         let pass = self.try_set(services);
         verified(&pass)
@@ -193,8 +195,8 @@ impl Bench {
         self.apply(&Scope::Services(services.iter().map(|build| build.key()).collect()))
     }
 
-    /// Says what a Service should be, without a pass.
-    /// Empties the kernel: what earlier Services left to end in peace would end in the middle of what follows.
+    /// Changes the desired state of a Service, without a pass. Clears the kernel: connections that earlier
+    /// Services left to drain would end during later steps.
     pub fn begin_anew(&mut self) {
         let node = self.hosts.at(Spot::Node);
         let backend = &mut self.backend;
@@ -223,11 +225,11 @@ impl Bench {
         self.hosts.at(Spot::Node).run(|| backend.apply(desired, scope))
     }
 
-    /// Another process takes over, as after an upgrade of the agent. Answers how much it had to write.
+    /// Opens a new backend, as after an agent upgrade, and returns its number of writes.
     pub fn restart(&mut self) -> u64 {
         let (lane, home) = (self.lane, &self.home);
         let mut backend = self.hosts.at(Spot::Node).run(|| open(lane, home)).expect("it opens again");
-        // The old one's memory goes before the new one looks, as it does with its process.
+        // The old backend is dropped before the new one reads the kernel, like the memory of a process.
         std::mem::swap(&mut self.backend, &mut backend);
         drop(backend);
         let (backend, node) = (&mut self.backend, self.hosts.at(Spot::Node));
@@ -235,8 +237,8 @@ impl Bench {
         verified(&self.apply(&Scope::Everything))
     }
 
-    /// Expects of connections from each host, over each protocol. Workloads of other nodes are not asked for Services
-    /// that they serve themselves: they reach those through their own node.
+    /// Checks connections from each host over each protocol. Workloads of other nodes do not connect to
+    /// Services that they serve themselves, which they reach through their own node.
     pub fn expect(&mut self, from: &[Spot], over: &[Protocol], to: IpAddr, port: u16, claim: Claim<'_>) {
         for protocol in over {
             let asks: Vec<_> = from
@@ -252,7 +254,7 @@ impl Bench {
         }
     }
 
-    /// Expects of connections of the client, from these addresses of its own.
+    /// Checks connections of the client from these source addresses.
     pub fn expect_from(&mut self, sources: &[IpAddr], to: IpAddr, port: u16, claim: Claim<'_>) {
         let ask = |source: &IpAddr| Ask {
             from: Spot::Client,
@@ -280,7 +282,8 @@ impl Bench {
         for ask in asks {
             check_claim(claim, *ask, &judge::expected(&self.intended(*ask), *ask));
         }
-        // Each of k targets is missed by chance once in 10^8 runs; in 10^5 where every connection is dear.
+        // Each of k targets is missed by chance once in 10^8 runs, or in 10^5 where connections are
+        // expensive.
         let enough = targets * if self.lane.in_guest() { 10 } else { 16 };
         let times = if targets > 1 { enough.div_ceil(asks.len()).max(2) } else { 1 };
         let asks: Vec<_> = asks.iter().flat_map(|ask| std::iter::repeat_n(*ask, times)).collect();
@@ -298,9 +301,9 @@ impl Bench {
         }
     }
 
-    /// Makes connections; fails where one differs from what the oracle says for this mode.
+    /// Makes connections and asserts that each matches the oracle for this mode.
     pub fn ask(&mut self, asks: &[Ask]) -> Vec<Heard> {
-        // IPVS has a table of connections of its own, which lets go of what has no destination.
+        // IPVS has its own connection table, which drops entries without a destination.
         if self.lane != Lane::Ipvs && asks.iter().any(|ask| ask.protocol == Protocol::Udp) {
             self.forget_datagrams();
         }
@@ -326,13 +329,13 @@ impl Bench {
         heard
     }
 
-    /// What the packet program says.
+    /// Returns the fate according to the packet program.
     fn intended(&self, ask: Ask) -> Fate {
         let programs: Vec<_> = self.desired.programs.values().map(|desired| &*desired.program).collect();
         judge::fate(programs.into_iter(), &self.desired.networks, ask)
     }
 
-    /// What the mode makes of it.
+    /// Returns the fate according to the deviations of the mode.
     pub fn lowered(&self, ask: Ask) -> Fate {
         let programs: BTreeMap<&ServiceKey, Program> = self
             .desired
@@ -344,12 +347,12 @@ impl Bench {
     }
 }
 
-/// Opens the backend as an agent does.
+/// Opens the backend like an agent.
 pub fn open(lane: Lane, home: &Home) -> Result<Box<dyn Dataplane>, OpenError> {
     home.relays().opener()(lane.mode(), &BackendOptions::default())
 }
 
-/// How long to wait: long for what must come.
+/// Returns the timeout for an expected result: long if a reply is expected.
 pub fn patience(expected: &Expected) -> Duration {
     match expected {
         Expected::Answer(_) | Expected::Daemon | Expected::Refused => PATIENCE,
@@ -357,7 +360,7 @@ pub fn patience(expected: &Expected) -> Duration {
     }
 }
 
-/// Fails unless everything in the pass went well; answers its writes.
+/// Asserts that the whole pass succeeded and returns its writes.
 pub fn verified(pass: &Pass) -> u64 {
     assert!(pass.failed.is_none(), "{:?}", pass.failed);
     for (service, outcome) in &pass.outcomes {
@@ -372,13 +375,13 @@ pub fn verified(pass: &Pass) -> u64 {
     pass.writes
 }
 
-/// What a pass wrote, whatever came of single Services.
+/// Returns the writes of a pass, regardless of failed Services.
 pub fn verified_writes(pass: &Pass) -> u64 {
     assert!(pass.failed.is_none(), "{:?}", pass.failed);
     pass.writes
 }
 
-/// How a mode differs from the program, in words.
+/// Describes the deviation of a mode from the program.
 pub fn difference(intended: &Expected, by_mode: &Expected) -> Option<&'static str> {
     match (intended, by_mode) {
         _ if intended == by_mode => None,
@@ -389,7 +392,7 @@ pub fn difference(intended: &Expected, by_mode: &Expected) -> Option<&'static st
     }
 }
 
-/// Holds a scenario's words against the oracle, before any packet is sent.
+/// Checks a scenario's claim against the oracle before any packet is sent.
 fn check_claim(claim: Claim<'_>, ask: Ask, expected: &Expected) {
     let reach = |spots: &[Spot], wanted: Option<Seen>| match expected {
         Expected::Answer(targets) => {

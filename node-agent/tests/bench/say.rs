@@ -1,4 +1,4 @@
-//! Compiled Services, written short.
+//! Builders for compiled Services.
 
 use std::net::IpAddr;
 
@@ -24,12 +24,12 @@ pub fn label(text: &str) -> Label {
     Label::parse(text).unwrap()
 }
 
-/// The node under test: n1 in zone z1.
+/// Node under test: n1 in zone z1.
 pub fn place() -> Place {
     Place { node: Name::parse("n1").unwrap(), zone: Some(label("z1")) }
 }
 
-/// Where the endpoints of a host are: its node and zone.
+/// Returns the node and zone of a host.
 fn home(spot: Spot) -> (&'static str, &'static str) {
     match spot {
         Spot::A | Spot::B | Spot::C | Spot::Node => ("n1", "z1"),
@@ -39,7 +39,7 @@ fn home(spot: Spot) -> (&'static str, &'static str) {
     }
 }
 
-/// A ready endpoint on a host.
+/// Builds a ready endpoint on a host.
 pub fn endpoint(spot: Spot, family: IpFamily, number: u16) -> CompiledEndpoint {
     let (node, zone) = home(spot);
     CompiledEndpoint {
@@ -55,7 +55,7 @@ pub fn endpoint(spot: Spot, family: IpFamily, number: u16) -> CompiledEndpoint {
     }
 }
 
-/// A Service in the making; every setting concerns it whole or the port named last.
+/// Service builder; each setting applies to the whole Service or to its last port.
 #[derive(Debug, Clone)]
 pub struct Build {
     pub service: CompiledService,
@@ -87,7 +87,7 @@ impl Build {
         self
     }
 
-    /// A port whose endpoints listen at 8080.
+    /// Adds a port with endpoints at target port 8080.
     pub fn port(self, protocol: Protocol, number: u16, spots: &[Spot]) -> Self {
         self.port_to(protocol, number, 8080, spots)
     }
@@ -100,7 +100,7 @@ impl Build {
         self.port(Protocol::Udp, number, spots)
     }
 
-    /// The same port over TCP and UDP.
+    /// Adds the same port over TCP and UDP.
     pub fn both(self, number: u16, spots: &[Spot]) -> Self {
         self.tcp(number, spots).udp(number, spots)
     }
@@ -121,19 +121,19 @@ impl Build {
         self
     }
 
-    /// The port named last becomes a range.
+    /// Turns the last port into a range.
     pub fn to(mut self, end: u16) -> Self {
         self.last().end_port = Some(port(end));
         self
     }
 
-    /// The port named last, on every node too.
+    /// Adds a node port to the last port.
     pub fn node_port(mut self, number: u16) -> Self {
         self.last().node_port = Some(port(number));
         self
     }
 
-    /// Changes the endpoints of a host, at all ports.
+    /// Changes the endpoints of a host at all ports.
     pub fn at(mut self, spot: Spot, change: impl Fn(&mut CompiledEndpoint)) -> Self {
         let address = spot.address(self.family);
         let endpoints = self.service.ports.iter_mut().flat_map(|port| &mut port.endpoints);
@@ -152,7 +152,7 @@ impl Build {
         })
     }
 
-    /// Still serving, but on its way out.
+    /// Marks an endpoint as terminating but still serving.
     pub fn terminating(self, spot: Spot) -> Self {
         self.at(spot, |endpoint| {
             endpoint.ready = false;

@@ -1,4 +1,4 @@
-//! Servers that say who they are and whom they see, and then send back what they get.
+//! Servers that send their name and the client address they see, and then echo.
 
 use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket},
@@ -12,14 +12,14 @@ use tokio::{io::AsyncWriteExt, net::TcpStream, runtime::Runtime};
 
 use crate::support::Namespace;
 
-/// Longest datagram that is sent back.
+/// Maximum size of an echoed datagram.
 pub const DATAGRAM_BYTES_MAX: usize = 16 * 1024;
 
 pub struct Servers {
     runtime: Runtime,
 }
 
-/// Where a server listens.
+/// Listening address.
 #[derive(Clone, Copy)]
 pub enum Listen {
     Anywhere,
@@ -33,7 +33,7 @@ impl Servers {
         Self { runtime }
     }
 
-    /// Serves TCP, UDP and, where the kernel has it, SCTP at the ports.
+    /// Serves TCP, UDP and, if the kernel supports it, SCTP on the ports.
     pub fn serve(&self, namespace: &Namespace, name: &'static str, ports: &[u16], at: Listen) {
         let address = match at {
             Listen::Anywhere => Ipv6Addr::UNSPECIFIED.into(),
@@ -58,7 +58,7 @@ impl Servers {
     }
 }
 
-/// Whether this kernel has SCTP sockets.
+/// True if this kernel supports SCTP sockets.
 pub fn has_sctp() -> bool {
     sctp_socket(AddressFamily::Inet).is_some()
 }
@@ -68,7 +68,8 @@ pub fn sctp_socket(family: AddressFamily) -> Option<OwnedFd> {
 }
 
 fn listen_sctp(port: u16) -> Option<TcpListener> {
-    // A kernel without the hashes for its cookies takes none; a socket remembers what holds when it is made.
+    // A kernel without the hash algorithms for cookies accepts none; a socket keeps the setting from its
+    // creation.
     let _ = std::fs::write("/proc/sys/net/sctp/cookie_hmac_alg", "none");
     let socket = sctp_socket(AddressFamily::Inet6)?;
     let any = std::net::SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);

@@ -1,4 +1,4 @@
-//! Clients that stay on their endpoint.
+//! Session affinity.
 
 use std::{collections::BTreeMap, net::IpAddr, thread, time::Duration};
 
@@ -50,7 +50,7 @@ pub const SCENARIOS: &[Scenario] = &[
         .not_in("userspace", "the table is the relay's memory"),
 ];
 
-/// Which frontend.
+/// Kind of frontend.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     ClusterIp,
@@ -99,14 +99,14 @@ fn times_out(b: &mut Bench, place: Place) {
     let at = place.frontend(b);
     let first = ask_crowd(b, at);
     if b.lane == Lane::Ipvs {
-        // The kernel counts from there on, so only what it was told is looked at.
+        // The kernel's timeout starts then, so only the configured value is checked.
         b.differences
             .insert("IPVS counts from when it forgets a client's last connection, minutes after its end");
         let told = b.hosts.at(Node).exec(&["ipvsadm", "-Sn"]);
         assert!(told.lines().any(|line| line.ends_with("-s rr -p 1")), "{told}");
         return;
     }
-    // Kernels count such times in coarse steps.
+    // Kernels count such timeouts in coarse steps.
     let end = std::time::Instant::now() + Duration::from_secs(25);
     thread::sleep(Duration::from_millis(2200));
     while ask_crowd(b, at) == first {
@@ -162,7 +162,7 @@ fn outlives(b: &mut Bench) {
     assert_eq!(ask_crowd(b, at), first, "every client stays");
 }
 
-/// Which server each of many clients meets.
+/// Returns the server reached by each of many clients.
 fn ask_crowd(b: &mut Bench, at: (IpAddr, u16)) -> BTreeMap<IpAddr, String> {
     ask_crowd_over(b, Protocol::Tcp, at)
 }
@@ -188,7 +188,7 @@ fn name(heard: Heard) -> String {
     }
 }
 
-/// How many of many connections of the client each server gets.
+/// Counts the connections of the client per server.
 pub fn count(b: &mut Bench, to: IpAddr, times: usize) -> BTreeMap<String, usize> {
     let source = Some(Client.address(b.family));
     let ask = Ask { from: Client, source, to, protocol: Protocol::Tcp, port: 80 };

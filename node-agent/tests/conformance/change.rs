@@ -79,7 +79,7 @@ fn follow(b: &mut Bench) {
     }
 }
 
-/// A transfer begins, something changes in its course, and it comes to its end; from outside and from another node.
+/// Runs a transfer with a change in the middle, from outside and from another node.
 fn transfer(b: &mut Bench, change: impl Fn(&mut Bench, Build, Spot)) {
     let web = b.service("web", 1);
     for from in [Client, D] {
@@ -100,7 +100,7 @@ fn restart(b: &mut Bench) {
     assert_eq!(b.restart(), 0, "a process that takes over has nothing to write");
     b.expect(&[Client, Node, C], BOTH, b.vip(1), 80, Reach(&[A, B]));
     b.expect(&[Client, Node, C], BOTH, b.outer(1), 80, Reach(&[A, B]));
-    // And it knows what is there well enough to change it.
+    // The new process has read the state well enough to change it.
     b.set(&[&b.service("web", 1).both(80, &[B, C])]);
     b.expect(&[Client, Node, D], BOTH, b.vip(1), 80, Reach(&[B, C]));
 }
@@ -113,7 +113,8 @@ fn without_agent(b: &mut Bench) {
     b.restart();
 }
 
-/// Endpoints are replaced one by one, each new one before an old one goes, while clients connect all the time.
+/// Replaces the endpoints one by one, each new one before an old one is removed, while clients connect
+/// continuously.
 fn rolling(b: &mut Bench, is_local: bool) {
     let build = |b: &Bench, spots: &[Spot]| {
         let web = b.service("web", 1).load_balancer_ip(b.outer(1)).tcp(80, spots);

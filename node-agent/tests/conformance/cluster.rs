@@ -19,7 +19,7 @@ use crate::bench::{
     servers::has_sctp,
 };
 
-/// Clients of every kind: outside, the node, a workload here, one of another node.
+/// Clients of every kind: outside, the node, a local workload, a workload of another node.
 const EVERYBODY: &[Spot] = &[Client, Node, C, D];
 
 pub const SCENARIOS: &[Scenario] = &[
@@ -112,7 +112,7 @@ fn workload_source(b: &mut Bench) {
     let web = b.service("web", 1).both(80, &[A, D]);
     b.set(&[&web]);
     b.expect(&[B, C, E], BOTH, b.vip(1), 80, Keep(&[A, D]));
-    // And between workloads, where no Service is concerned.
+    // Direct connections between workloads are not affected.
     b.expect(&[B, E], BOTH, A.address(b.family), 8080, Keep(&[A]));
 }
 
@@ -254,7 +254,7 @@ fn not_ready(b: &mut Bench) {
 }
 
 fn published(b: &mut Bench) {
-    // Control says `ready` of endpoints that are to be published in every case.
+    // Control marks endpoints as `ready` if not-ready addresses are published.
     let web = b.service("web", 1).both(80, &[A, B]).at(B, |endpoint| {
         endpoint.serving = false;
         endpoint.terminating = true;
@@ -363,7 +363,7 @@ fn idle_pass(b: &mut Bench) {
     b.expect(&[Client], TCP, b.vip(1), 80, Reach(&[A, B]));
     super::affinity::count(b, b.vip(2), 4);
     assert_eq!(b.set(&[&web, &sticky]), 0, "nothing was to be changed");
-    // What is read of a kernel that works in the background must be the same every time.
+    // Reading a kernel that works asynchronously must give the same result every time.
     for _ in 0..5 {
         let node = b.hosts.at(Node);
         let backend = &mut b.backend;

@@ -1,4 +1,4 @@
-//! Strangers in the same kernel: what they destroy is repaired, what is theirs is left alone.
+//! Third parties in the same kernel: their damage is repaired, and their own state is left alone.
 
 use std::{
     thread,
@@ -62,7 +62,7 @@ fn flushed(b: &mut Bench) {
     }
 }
 
-/// How a stranger flushes what a mode has.
+/// Returns the commands of a third party that flush the state of a mode.
 fn flushes(b: &Bench) -> Vec<String> {
     let tool = iptables(b);
     let tables = [format!("{tool} -t nat -F"), format!("{tool} -t filter -F")];
@@ -77,7 +77,7 @@ fn flushes(b: &Bench) -> Vec<String> {
     }
 }
 
-/// Waits until the backend notices, and lets it put things right as the agent does.
+/// Waits until the backend detects the change, and runs the repair like the agent.
 fn repair(b: &mut Bench, what: &str) {
     let end = Instant::now() + Duration::from_secs(5);
     loop {
@@ -103,7 +103,7 @@ fn one_deleted(b: &mut Bench) {
     b.expect(&[Client, Node, D], BOTH, b.vip(1), 80, Reach(&[A, B]));
 }
 
-/// A command that deletes one thing of ours.
+/// Returns a command that deletes one object of ours.
 fn deletion(b: &Bench) -> String {
     let node = b.hosts.at(Node);
     match b.lane {
@@ -134,7 +134,7 @@ fn deletion(b: &Bench) -> String {
             match named {
                 Some(rule) => format!("{tool} -t nat {}", rule.replacen("-A", "-D", 1)),
                 None => {
-                    // Comments with blanks cannot be split: by number.
+                    // Comments with spaces cannot be split, so the rule is deleted by number.
                     let rule =
                         rules.lines().find(|line| line.starts_with("-A") && line.contains(&vip)).unwrap();
                     let chain = rule.split(' ').nth(1).unwrap();
@@ -185,7 +185,7 @@ fn foreign(b: &mut Bench) {
     b.restart();
 }
 
-/// Things of others: how they are made, looked at, and taken away.
+/// Returns commands that create, list and remove foreign objects.
 fn strangers(b: &Bench) -> (Vec<String>, Vec<String>, Vec<String>) {
     let tool = iptables(b);
     let mut make = Vec::new();
@@ -260,7 +260,7 @@ fn cleanup_by_another(b: &mut Bench) {
     b.expect(&[Client, Node], BOTH, b.vip(1), 80, Reach(&[A, B]));
 }
 
-/// What the tools themselves make at their first use, such as empty built-in tables, is not the backend's.
+/// Objects that the tools create at their first use, such as empty built-in tables, are not the backend's.
 fn use_tools(b: &mut Bench) {
     let web = b.service("first", 9).both(80, &[A]).node_port(30099);
     b.set(&[&web]);
@@ -272,7 +272,7 @@ fn clean(b: &mut Bench) {
     node.run(|| backend.cleanup()).unwrap();
 }
 
-/// Everything that a mode may touch, without what counts or tells the time.
+/// Returns everything that a mode may touch, without counters and times.
 fn kernel(b: &Bench) -> String {
     let mut commands = vec!["ip -o addr", "ip -o link"];
     commands.extend(match b.lane {

@@ -1,8 +1,9 @@
-//! One suite for every proxy mode: what a node does with Services, seen by real clients and servers.
+//! Conformance suite for all proxy modes: Service behavior of a node, observed by real clients and servers.
 //!
-//! The lanes that need the second kernel run this same test in it, one boot per lane, and leave what came of it in a file.
+//! Lanes that need the second kernel run this same test in it, one boot per lane, and write their results to
+//! a file.
 //!
-//! `CONFORMANCE_LANES=nftables,ipvs` and `CONFORMANCE_ONLY=words` choose a part, without the page then.
+//! `CONFORMANCE_LANES=nftables,ipvs` and `CONFORMANCE_ONLY=words` select a part, without the page.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,7 +37,7 @@ use model::primitives::net::IpFamily;
 use scenario::{Outcome, Scenario};
 use table::Results;
 
-/// Lanes that run at the same time.
+/// Maximum number of concurrent lanes.
 const AT_ONCE: usize = 2;
 
 fn scenarios() -> Vec<Scenario> {
@@ -72,7 +73,7 @@ fn f032_f045_f046_f047_f048_f049_f053_every_mode_does_what_the_packet_program_sa
     let results = run_all(&lanes);
     if lanes.len() < Lane::ALL.len() || env::var_os("CONFORMANCE_ONLY").is_some() {
         if env::var_os("UPDATE_GOLDEN").is_some() {
-            // With what earlier runs have left of the other lanes.
+            // Includes the results of earlier runs for the other lanes.
             let all = Lane::ALL.iter().flat_map(|lane| IpFamily::ALL.map(|family| read(*lane, family)));
             check_page(&table::render(&scenarios(), &all.flatten().collect())).unwrap();
         }
@@ -87,10 +88,10 @@ fn f032_f045_f046_f047_f048_f049_f053_every_mode_does_what_the_packet_program_sa
     assert_eq!(page, Ok(()));
 }
 
-/// Runs the lanes, the slow ones first, and collects what came of them.
+/// Runs the lanes, slow ones first, and collects their results.
 fn run_all(lanes: &[Lane]) -> Results {
     let mut slow_last = lanes.to_vec();
-    // The last is taken first.
+    // The last one starts first.
     slow_last.sort_by_key(|lane| (lane.in_guest(), *lane == Lane::IptablesLegacy));
     let jobs: Vec<_> =
         slow_last.iter().flat_map(|lane| IpFamily::ALL.map(|family| (*lane, family))).collect();
@@ -124,7 +125,7 @@ fn run_in_guest(lane: Lane, family: IpFamily) {
     println!("{} {}: the guest ended with {status}", lane.name(), family_word(family));
 }
 
-/// Runs every scenario in one lane and family, and writes down what came of them as they end.
+/// Runs every scenario in one lane and family, and writes each result as it completes.
 fn run(lane: Lane, family: IpFamily) {
     let only = env::var("CONFORMANCE_ONLY").unwrap_or_default();
     let word = family_word(family);
@@ -138,7 +139,7 @@ fn run(lane: Lane, family: IpFamily) {
         let outcome = match bench.take().map_or_else(|| Bench::open("cf", lane, family), Ok) {
             Ok(mut opened) => {
                 let outcome = scenario.run(&mut opened, serial);
-                // After a failure nothing is known about the hosts: the next scenario gets new ones.
+                // After a failure the state of the hosts is unknown: the next scenario gets new ones.
                 bench = Some(opened).filter(|_| !matches!(outcome, Outcome::Failed(_)));
                 outcome
             }
@@ -166,7 +167,7 @@ fn read(lane: Lane, family: IpFamily) -> Results {
     text.lines().map(entry).collect()
 }
 
-/// Compares the page, or writes it when told to, whatever it says.
+/// Compares the page, or writes it if requested.
 fn check_page(page: &str) -> Result<(), &'static str> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/conformance.md");
     if env::var_os("UPDATE_GOLDEN").is_some() {

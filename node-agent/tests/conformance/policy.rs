@@ -1,4 +1,4 @@
-//! Traffic policies, the fallback to terminating endpoints, and preference for near endpoints.
+//! Traffic policies, fallback to terminating endpoints, and topology-aware preference.
 
 use model::kinds::service::TrafficDistribution::{PreferClose, PreferSameNode, PreferSameZone};
 
@@ -247,7 +247,7 @@ fn health_check(b: &mut Bench) {
         b.set(&[&build]);
         let program = &b.desired.programs[&build.key()].program;
         assert_eq!(program.health_check.unwrap().local_endpoints, local_endpoints);
-        // Traffic goes on meanwhile, so that a balancer outside has time to notice.
+        // Traffic continues meanwhile, so that an external load balancer has time to react.
         let asked = if local_endpoints == 1 { Keep(&[B]) } else { Keep(&[A, B]) };
         b.expect(&[Client], TCP, b.outer(1), 80, asked);
     }

@@ -1,4 +1,4 @@
-//! What a scenario is, and how one is run on a bench.
+//! Definition of a scenario, and its execution on a test bed.
 
 use std::{
     fmt,
@@ -9,18 +9,18 @@ use model::primitives::net::IpFamily;
 
 use crate::bench::{Bench, Lane, node::Unsupported};
 
-/// One claim about what a node does, and the code that checks it.
+/// A claim about the behavior of a node, with the code that checks it.
 #[derive(Clone, Copy)]
 pub struct Scenario {
     /// The claim.
     pub name: &'static str,
-    /// The rows of the feature table that it belongs to.
+    /// Matching rows of the feature table.
     pub rows: &'static str,
-    /// The upstream tests that it stands for, by the keys of `upstream.rs`.
+    /// Equivalent upstream tests by the keys of `upstream.rs`.
     pub upstream: &'static str,
-    /// The lanes that refuse it, and why.
+    /// Lanes that reject it, with the reason.
     refused: Lanes,
-    /// The lanes whose nature it is not to do it, and why.
+    /// Lanes that it does not apply to, with the reason.
     beside: Lanes,
     run: fn(&mut Bench),
 }
@@ -36,12 +36,12 @@ impl Scenario {
         Self { upstream, ..self }
     }
 
-    /// A lane in which the backend must refuse the Service, and why.
+    /// Adds a lane in which the backend must reject the Service, with the reason.
     pub const fn refused_in(self, lane: &'static str, reason: &'static str) -> Self {
         Self { refused: add(self.refused, lane, reason), ..self }
     }
 
-    /// A lane in which it is not run, because the mode is not made for it.
+    /// Adds a lane in which it is not run because it does not apply to the mode.
     pub const fn not_in(self, lane: &'static str, reason: &'static str) -> Self {
         Self { beside: add(self.beside, lane, reason), ..self }
     }
@@ -50,7 +50,7 @@ impl Scenario {
         find(self.refused, lane)
     }
 
-    /// Runs it on a bench.
+    /// Runs it on a test bed.
     pub fn run(&self, bench: &mut Bench, serial: u8) -> Outcome {
         if let Some(reason) = find(self.beside, bench.lane) {
             return Outcome::NotMeant(reason.to_owned());
@@ -83,17 +83,17 @@ fn find(lanes: Lanes, lane: Lane) -> Option<&'static str> {
     lanes.into_iter().flatten().find(|(name, _)| *name == lane.name()).map(|(_, reason)| reason)
 }
 
-/// What came of a scenario in one lane and family.
+/// Result of a scenario in one lane and family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// Everything as the packet program says.
+    /// Matches the packet program.
     Pass,
-    /// Everything as the mode's own reading of the program says; how that differs.
+    /// Matches the deviations of the mode; their description.
     Differs(String),
-    /// The backend refuses it, and says why.
+    /// The backend rejects it; the reason.
     Unsupported(String),
     Failed(String),
-    /// The mode is not made for it; the reason.
+    /// The scenario does not apply to the mode; the reason.
     NotMeant(String),
 }
 

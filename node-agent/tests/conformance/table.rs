@@ -1,4 +1,4 @@
-//! The page that shows what came of every scenario in every lane.
+//! The page with the results of every scenario in every lane.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::bench::{Lane, lane::family_word};
 
-/// What came of each scenario (by name) in each lane and family.
+/// Results by lane, family and scenario name.
 pub type Results = BTreeMap<(Lane, String, &'static str), Outcome>;
 
-/// One letter or word per cell, and the reasons below.
+/// Renders one letter or word per cell, and the reasons below.
 pub fn render(scenarios: &[Scenario], results: &Results) -> String {
     let mut notes: Vec<String> = Vec::new();
     let mut page = String::from(HEAD);
@@ -82,7 +82,7 @@ fn word(scenario: &Scenario, lane: Lane, outcome: Option<&Outcome>, notes: &mut 
     format!("{word} ({})", index + 1)
 }
 
-/// Everything that is neither a pass nor has a reason.
+/// Returns everything that is neither a pass nor has a reason.
 pub fn faults(scenarios: &[Scenario], results: &Results) -> Vec<String> {
     let mut faults = Vec::new();
     for scenario in scenarios {
@@ -104,7 +104,7 @@ pub fn faults(scenarios: &[Scenario], results: &Results) -> Vec<String> {
     faults
 }
 
-/// Upstream tests that nobody stands for, and keys that no test has.
+/// Returns upstream tests without an equivalent, and unknown keys.
 pub fn uncovered(scenarios: &[Scenario]) -> Vec<String> {
     let named: BTreeSet<_> = scenarios
         .iter()

@@ -1,6 +1,6 @@
-//! The tests of Services in Kubernetes (`test/e2e/network` at 1.36), and where each has its like here.
+//! Service tests of Kubernetes (`test/e2e/network` at 1.36) and their equivalents here.
 
-/// A test there: its key, its file, what it checks, and, if no scenario stands for it, why.
+/// An upstream test: its key, its file, its subject, and the reason if no scenario covers it.
 pub struct Upstream {
     pub key: &'static str,
     pub file: &'static str,

@@ -1,4 +1,4 @@
-//! Where somebody has broken the kernel's part, the trace names the place, and says what really happens then.
+//! Damaged kernel state: the trace names the place and the actual fate.
 
 use std::process::Command;
 
@@ -18,12 +18,12 @@ use crate::{
     follow,
 };
 
-/// Connections that are made each time: where chance decides, both ways are met by some.
+/// Number of connections per case: with a random choice, both paths are met.
 const CONNECTIONS: usize = 8;
 
 const FRONTEND: &str = "{ 10.96.0.10 . tcp . 80 }";
 
-/// A node with one Service of two endpoints.
+/// Builds a node with one Service of two endpoints.
 fn simple(lane: Lane) -> (Bench, Ask) {
     let mut bench = Bench::open("tb", lane, IpFamily::V4).unwrap();
     let service = Build::new("web", IpFamily::V4).cluster_ip("10.96.0.10".parse().unwrap());
@@ -37,7 +37,8 @@ fn simple(lane: Lane) -> (Bench, Ask) {
     (bench, ask)
 }
 
-/// Breaks the kernel's part; answers what a trace says then, which is not what is desired, and the first odd step.
+/// Damages the kernel state and returns the trace, which differs from the desired state, and its first odd
+/// step.
 fn broken(bench: &mut Bench, ask: Ask, command: &str) -> (Traced, TraceStep) {
     let output =
         bench.hosts.at(Spot::Node).run(|| Command::new("sh").args(["-c", command]).output()).unwrap();
@@ -51,7 +52,7 @@ fn broken(bench: &mut Bench, ask: Ask, command: &str) -> (Traced, TraceStep) {
     (traced, odd)
 }
 
-/// Where an explanation that takes in this trace says that the kernel differs.
+/// Returns the place of the difference according to an explanation with this trace.
 fn first_broken(bench: &Bench, ask: Ask, traced: &Traced) -> String {
     let desired = follow::desired(bench, ask);
     let node = bench.place.node.clone();
@@ -78,7 +79,7 @@ fn first_broken(bench: &Bench, ask: Ask, traced: &Traced) -> String {
     difference.place.clone()
 }
 
-/// Makes connections; each ends as the trace says.
+/// Makes connections and asserts that each ends as traced.
 fn hears(bench: &Bench, ask: Ask, traced: &Traced) {
     let is_silent = |end: &End| matches!(end, End::Dropped | End::Untouched);
     let patience = if traced.ends.iter().any(is_silent) { SILENCE } else { PATIENCE };
@@ -137,7 +138,7 @@ fn f166_a_rule_that_somebody_deleted_is_where_the_trace_of_iptables_differs() {
     let (traced, odd) = broken(&mut bench, ask, "iptables -t nat -D PREROUTING 1");
     assert_eq!((odd.place.as_str(), odd.result.as_str()), ("nat PREROUTING", "no rule leads to our chains"));
     hears(&bench, ask, &traced);
-    // Somebody else's rule that would meet the packet is named.
+    // A foreign rule that would match the packet is listed.
     let (traced, _) = broken(&mut bench, ask, "iptables -I FORWARD -i foreign0 -j DROP");
     assert!(traced.steps.iter().any(|step| step.rule.contains("foreign0") && !step.odd), "{traced:#?}");
 }
@@ -168,7 +169,7 @@ fn f166_a_virtual_server_or_destination_that_somebody_deleted_is_where_the_trace
     let (traced, odd) = broken(&mut bench, ask, "ipvsadm -D -t 10.96.0.10:80");
     assert_eq!(odd.result, "there is no such virtual server", "{traced:#?}");
     assert_eq!(odd.place, "virtual server TCP 10.96.0.10:80");
-    // It is left to the node, which has the address on its link and nobody who listens there.
+    // The packet is delivered locally: the node has the address on its interface, without a listener.
     assert_eq!(traced.ends, [End::Untouched].into(), "{traced:#?}");
     for heard in bench.hosts.ask(&[(ask, PATIENCE); CONNECTIONS]) {
         assert_eq!(heard, Heard::Refused);

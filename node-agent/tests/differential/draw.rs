@@ -1,4 +1,4 @@
-//! States and connections, drawn at random from the hosts of the bench.
+//! Random states and connections over the hosts of the test bed.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ use crate::bench::{
     judge::{Expected, Seen},
 };
 
-/// A state and what is asked of it.
+/// A state and its connections.
 #[derive(Debug, Clone)]
 pub struct Drawn {
     pub node: NodeState,
@@ -48,10 +48,10 @@ pub fn state(family: IpFamily, connections: usize) -> impl Strategy<Value = Draw
     )
 }
 
-/// Whether the outcome can be told from the client's side, and does not depend on other nodes.
+/// True if the fate is observable by the client and independent of other nodes.
 pub fn is_sound(ask: Ask, expected: &Expected) -> bool {
     match expected {
-        // A workload of another node reaches itself by that node.
+        // A workload of another node reaches itself through that node.
         Expected::Answer(targets) => {
             let own = ask.from.address(IpFamily::of(ask.to));
             !targets.iter().any(|((address, _), seen)| *address == own && *seen == Seen::Client)
@@ -78,7 +78,7 @@ fn networks() -> impl Strategy<Value = (NodeState, Vec<&'static str>)> {
     })
 }
 
-/// A Service without its addresses, which follow from its place in the list.
+/// A Service without its addresses, which follow from its index.
 #[derive(Debug, Clone)]
 struct DrawnService {
     has_cluster_ip: bool,
@@ -117,7 +117,7 @@ impl DrawnService {
         if self.has_cluster_ip {
             build = build.cluster_ip(cluster_ip(family, number));
         }
-        // Few of these, so that several Services ask for one now and then.
+        // A small range, so that Services conflict now and then.
         if let Some(which) = self.external {
             build = build.external_ip(outer(family, which));
         }

@@ -1,4 +1,4 @@
-//! What a trace says of connections, held against the oracle and against what clients heard.
+//! Comparison of traces with the oracle and with the results of clients.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use crate::{
     support::programs::port,
 };
 
-/// Follows the packets of connections through the kernel read back; the first one whose ends are not those of the desired
-/// state, or on whose way anything is odd, is an error.
+/// Traces connections through the kernel state. Returns an error for the first one whose ends differ from the
+/// desired state, or that has an odd step.
 pub fn all(bench: &mut Bench, asks: &[Ask]) -> Result<Vec<Traced>, String> {
     let traced = traces(bench, asks);
     for (ask, traced) in asks.iter().zip(&traced) {
@@ -30,7 +30,7 @@ pub fn all(bench: &mut Bench, asks: &[Ask]) -> Result<Vec<Traced>, String> {
     Ok(traced)
 }
 
-/// Whether what was heard is what the trace says.
+/// True if the result matches the trace.
 pub fn compare(ask: Ask, traced: &Traced, heard: &Heard) -> Result<(), String> {
     if judge::bears_out(&traced.ends, ask, heard) {
         return Ok(());
@@ -38,19 +38,19 @@ pub fn compare(ask: Ask, traced: &Traced, heard: &Heard) -> Result<(), String> {
     Err(format!("{ask:?}\n{}\n  heard:   {heard:?}", said(traced)))
 }
 
-/// The ends by the desired state, as the mode carries it out.
+/// Returns the ends according to the desired state, as implemented by the mode.
 pub fn desired(bench: &Bench, ask: Ask) -> BTreeSet<End> {
     ends(&bench.lowered(ask), judge::connection(ask).is_from_node)
 }
 
-/// Follows the packets of connections.
+/// Traces connections.
 pub fn traces(bench: &mut Bench, asks: &[Ask]) -> Vec<Traced> {
     let packets: Vec<_> = asks.iter().copied().map(packet).collect();
     let (node, backend) = (bench.hosts.at(Spot::Node), &mut bench.backend);
     node.run(|| backend.trace(&packets)).unwrap().expect("every mode can be traced")
 }
 
-/// The first packet of a connection.
+/// Returns the first packet of a connection.
 pub fn packet(ask: Ask) -> Packet {
     Packet {
         source: judge::connection(ask).source,

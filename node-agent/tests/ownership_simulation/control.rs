@@ -1,4 +1,4 @@
-//! The simulated control: it sends orders, hears reports, and records who took over.
+//! Simulated control: sends orders, receives reports, and records takeovers.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ impl World {
         self.control.runs && !self.sides[node] && self.nodes[node].owners.is_some()
     }
 
-    /// Every agent notices whether control takes its reports.
+    /// Updates for every agent if control receives its reports.
     pub(super) fn tell_control(&mut self) {
         for node in 0..self.nodes.len() {
             let is_heard = self.control_hears(node);
@@ -44,7 +44,7 @@ impl World {
         }
     }
 
-    /// Control records who took over: the owner first.
+    /// Records a takeover: the owner becomes the first candidate.
     pub(super) fn take_report(&mut self, from: usize, address: IpAddr) {
         if !self.control_hears(from) {
             return;

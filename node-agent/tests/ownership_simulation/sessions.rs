@@ -1,4 +1,4 @@
-//! The simulated sessions: who sees whom, and when that is noticed.
+//! Simulated peer sessions with detection delays.
 
 use node_agent::announce::machine::Liveness;
 

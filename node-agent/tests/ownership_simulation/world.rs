@@ -1,4 +1,4 @@
-//! The simulated link, nodes and control. Time is in milliseconds.
+//! Simulated link, nodes and control. Times are in milliseconds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,17 +21,17 @@ use node_agent::announce::{
     owners::{Ordering, Owners, Pair},
 };
 
-/// Time after which silence is noticed.
+/// Failure detection time.
 pub(crate) const DETECTION_MS: u64 = 750;
-/// Time until two that reach each other see each other.
+/// Time until two reachable nodes have a session.
 const SESSION_MS: u64 = 1500;
-/// Time that a probe waits for an answer.
+/// Timeout of a probe.
 const PROBE_MS: u64 = 300;
-/// Time of everything else that crosses the link.
+/// Delay of everything else on the link.
 const LINK_MS: u64 = 1;
-/// Time after which an agent is given up that was never heard.
+/// Time after which an agent that was never seen counts as lost.
 const PATIENCE_MS: u64 = DETECTION_MS + 3000;
-/// Rounds of a burst, and the time between them.
+/// Rounds of an announcement burst, and their interval.
 const BURST_ROUNDS: u64 = 5;
 const BURST_MS: u64 = 1100;
 const REFRESH_MS: u64 = 60_000;
@@ -48,7 +48,7 @@ pub(crate) struct World {
     now: u64,
     random: u64,
     nodes: Vec<Node>,
-    /// The nodes with the same value reach each other; control is with the nodes of side 0.
+    /// Nodes with the same value reach each other; control is with the nodes of side 0.
     sides: Vec<bool>,
     control: Control,
     queue: BTreeMap<(u64, u64), Arrival>,
@@ -60,11 +60,11 @@ pub(crate) struct World {
 
 struct Node {
     owners: Option<Owners>,
-    /// What its journal holds.
+    /// Content of its journal.
     journal: Orders,
     life: u64,
     is_open: bool,
-    /// When each node was heard first, and last lost, as its sessions stand.
+    /// First contact and last loss of each node, per current sessions.
     sessions: BTreeMap<usize, Session>,
     leaving: BTreeSet<IpAddr>,
     bursts: BTreeMap<IpAddr, u64>,
@@ -244,7 +244,7 @@ impl World {
         self.longest_gap
     }
 
-    /// At most one owner in each connected part; exactly one where a node of it may be it.
+    /// Asserts at most one owner in each connected part, and exactly one where a node is eligible.
     pub(crate) fn assert_settled(&self) {
         for address in addresses() {
             for side in [false, true] {
@@ -273,7 +273,7 @@ impl World {
         }
     }
 
-    /// Lets time pass.
+    /// Advances the virtual time.
     pub(crate) fn run(&mut self, ms: u64) {
         let until = self.now + ms;
         for step in 0.. {
@@ -456,7 +456,7 @@ impl World {
         }
     }
 
-    /// Control takes a node that cannot serve out of the order, and puts it at its end again when it can.
+    /// Control removes a node that cannot serve from the order, and appends it again when it can.
     fn rerank_without(&mut self, node: usize) {
         for address in addresses() {
             let (epoch, mut candidates) = self.control.orders[&address].clone();
@@ -484,7 +484,7 @@ impl World {
 
     fn timeout_of(&self, node: usize) -> Option<u64> {
         let at = self.nodes[node].owners.as_ref()?.poll_timeout()?;
-        // Rounded up, so that what is due is due.
+        // Rounded up, so that the timeout is really due.
         Some(u64::try_from((at - self.begin).as_micros().div_ceil(1000)).unwrap())
     }
 

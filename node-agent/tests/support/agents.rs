@@ -1,4 +1,4 @@
-//! Agents whose kernels are in memory, one kernel for each mode.
+//! Agents with in-memory kernels, one kernel per mode.
 
 use std::{collections::BTreeMap, io};
 
@@ -13,7 +13,7 @@ use node_agent::{
 
 use super::{dir::StateDir, states::node_name};
 
-/// The kernels of a node; what is not there cannot be opened.
+/// Kernels of a node; modes without one cannot be opened.
 #[derive(Clone, Default)]
 pub struct Kernels {
     pub by_mode: BTreeMap<ProxyMode, MemoryKernel>,
@@ -21,7 +21,7 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// One that has only nftables.
+    /// Creates a node with nftables only.
     pub fn only(kernel: &MemoryKernel) -> Self {
         Self { by_mode: [(ProxyMode::Nftables, kernel.clone())].into(), flows: MemoryFlows::default() }
     }
@@ -44,7 +44,7 @@ impl Kernels {
     }
 }
 
-/// An agent over a state directory.
+/// Creates an agent on a state directory.
 pub fn agent(dir: &StateDir, kernels: &Kernels, tally: &Tally, now: std::time::Instant) -> Agent {
     let (journal, state) = dir.open();
     let beginning = Beginning {

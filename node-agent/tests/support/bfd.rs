@@ -1,4 +1,4 @@
-//! Two nodes on one link, and BFD between them.
+//! Two nodes on one link with BFD between them.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use node_agent::bfd::{Bfd, PeerKey, PeerState, SessionConfig};
 
 use super::Namespace;
 
-/// How long things may take on a busy machine.
+/// Timeout on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub const V4: (&str, &str) = ("192.0.2.1", "192.0.2.2");
@@ -39,18 +39,18 @@ impl Pair {
         pair
     }
 
-    /// BFD on our side.
+    /// Starts BFD on our side.
     pub fn start(&self) -> Bfd {
         self.ours.run(|| Bfd::start().unwrap())
     }
 }
 
-/// The session from our side to theirs.
+/// Returns the key of the session from our side.
 pub fn ours(addresses: (&str, &str)) -> PeerKey {
     PeerKey { local: address(addresses.0), peer: address(addresses.1) }
 }
 
-/// The same session from their side.
+/// Returns the key of the same session from their side.
 pub fn theirs(addresses: (&str, &str)) -> PeerKey {
     PeerKey { local: address(addresses.1), peer: address(addresses.0) }
 }
@@ -83,7 +83,7 @@ pub fn is_up(bfd: &Bfd, key: PeerKey) -> bool {
     state(bfd, key).state == State::Up
 }
 
-/// Waits until something holds; `shown` says how things are if it never does.
+/// Waits until a condition holds; `shown` describes the state on timeout.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool, shown: impl Fn() -> String) {
     let end = Instant::now() + PATIENCE;
     while !holds() {
@@ -92,7 +92,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool, shown: impl Fn() 
     }
 }
 
-/// Waits until a session is as wanted; answers how it is then.
+/// Waits until a session satisfies a condition and returns its state.
 pub fn wait(bfd: &Bfd, key: PeerKey, what: &str, holds: impl Fn(&PeerState) -> bool) -> PeerState {
     eventually(what, || holds(&state(bfd, key)), || format!("{:#?}", state(bfd, key)));
     state(bfd, key)

@@ -1,4 +1,4 @@
-//! Speakers of ours in namespaces, and a neighbour made by hand that says whatever a test wants.
+//! Our speakers in namespaces, and a scriptable neighbor.
 
 use std::{
     collections::BTreeSet,
@@ -35,11 +35,11 @@ use super::{
 
 pub const OURS: u32 = 65_001;
 pub const THEIRS: u32 = 65_002;
-/// The addresses of our link, as the agent would find them.
+/// Addresses of our link, as found by the agent.
 pub const LINK: [(&str, u8); 2] = [("192.0.2.1", 24), ("2001:db8::1", 64)];
 pub const THEIR_LINK: [(&str, u8); 2] = [("192.0.2.2", 24), ("2001:db8::2", 64)];
 
-/// A speaker of ours.
+/// One of our speakers.
 pub struct Node {
     pub speaker: Speaker,
     pub bfd: Bfd,
@@ -59,7 +59,7 @@ impl Node {
         node
     }
 
-    /// Says which addresses `eth0` has, and which number.
+    /// Sets the addresses and the index of `eth0`.
     pub fn set_addresses(&self, index: u32, addresses: &[(&str, u8)]) {
         let addresses = addresses.iter().map(|(address, length)| (address.parse().unwrap(), *length));
         let link = Link { name: "eth0".to_owned(), mac: None, is_up: true, addresses: addresses.collect() };
@@ -70,7 +70,7 @@ impl Node {
         self.speaker.configure(Some(&state(asn, peers)));
     }
 
-    /// The session with the only neighbour of a peer, or with one of a dynamic one by `peer@address`.
+    /// Returns the session with the only neighbor of a peer, or with a dynamic one by `peer@address`.
     pub fn session(&self, peer: &str) -> Option<BgpSession> {
         let shown = self.speaker.shown().borrow().clone();
         shown.neighbours.get(&key(peer)).map(|shown| shown.session.clone())
@@ -81,7 +81,7 @@ impl Node {
         shown.neighbours.get(&key(peer))?.told.get(&net(prefix)).cloned()
     }
 
-    /// Waits until a session is as wanted; answers how it is then.
+    /// Waits until a session satisfies a condition and returns it.
     pub fn wait(&self, peer: &str, what: &str, holds: impl Fn(&BgpSession) -> bool) -> BgpSession {
         let is_so = || self.session(peer).is_some_and(|session| holds(&session));
         eventually(&format!("{peer}: {what}"), is_so, || format!("{:#?}", self.session(peer)));
@@ -103,7 +103,7 @@ impl Node {
     }
 }
 
-/// Two nodes on one link, without peers yet.
+/// Starts two nodes on one link, without peers.
 pub fn two(test: &str) -> (Pair, Node, Node) {
     let pair = Pair::new(test);
     let one = Node::start(&pair.ours, "one", &LINK);
@@ -142,7 +142,7 @@ fn key(text: &str) -> NeighbourKey {
     }
 }
 
-/// The state of a node of an AS, whose identifier is made of its AS.
+/// Builds the state of a node, with an identifier derived from its AS number.
 pub fn state<const N: usize>(asn: u32, peers: [(&str, BgpNeighbour); N]) -> BgpState {
     BgpState {
         asn,
@@ -153,7 +153,7 @@ pub fn state<const N: usize>(asn: u32, peers: [(&str, BgpNeighbour); N]) -> BgpS
     }
 }
 
-/// A directly connected neighbour at an address, of another AS, with short times.
+/// Builds a directly connected neighbor at an address, of another AS, with short timers.
 pub fn neighbour(local_asn: u32, remote: &str, peer_asn: u32) -> BgpNeighbour {
     BgpNeighbour {
         remote: BgpRemote::Address(remote.parse().unwrap()),
@@ -181,20 +181,20 @@ pub fn password(text: &str) -> Option<Secret> {
     Some(Secret::new(text.to_owned()))
 }
 
-/// A neighbour made by hand, behind OPEN and KEEPALIVE.
+/// A scriptable neighbor after OPEN and KEEPALIVE.
 pub struct Puppet {
     pub stream: TcpStream,
     pub context: Context,
 }
 
 impl Puppet {
-    /// Connects from an address, and establishes the session.
+    /// Connects from an address and establishes the session.
     pub fn connect(namespace: &Namespace, from: &str, to: &str, asn: u32) -> Self {
         let stream = connect(namespace, from, to, Duration::from_secs(20)).expect("somebody listens");
         Self::greet(stream, asn)
     }
 
-    /// Establishes the session over a connection.
+    /// Establishes the session on a connection.
     pub fn greet(mut stream: TcpStream, asn: u32) -> Self {
         let open = Open {
             asn,
@@ -216,7 +216,7 @@ impl Puppet {
         self.stream.write_all(&wire::encode(message, &self.context).unwrap())
     }
 
-    /// The next message; nothing at the end.
+    /// Returns the next message, or `None` at the end.
     pub fn receive(&mut self) -> Option<Message> {
         let mut frame = vec![0; HEADER_BYTES];
         self.stream.read_exact(&mut frame).ok()?;
@@ -228,7 +228,7 @@ impl Puppet {
     }
 }
 
-/// Connects from an address of a namespace; tries again while nobody listens.
+/// Connects from an address of a namespace, with retries while the port is closed.
 pub fn connect(namespace: &Namespace, from: &str, to: &str, patience: Duration) -> Option<TcpStream> {
     let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
     namespace.run(|| {
@@ -255,7 +255,7 @@ pub fn connect(namespace: &Namespace, from: &str, to: &str, patience: Duration) 
     })
 }
 
-/// Waits for connections at an address of a namespace.
+/// Listens at an address of a namespace.
 pub fn listen(namespace: &Namespace, at: &str) -> TcpListener {
     let at: IpAddr = at.parse().unwrap();
     namespace.run(|| TcpListener::bind(SocketAddr::new(at, 179)).unwrap())

@@ -1,4 +1,4 @@
-//! What one endpoint change writes and how long it takes, by mode and number of Services.
+//! Writes and duration of one endpoint change, by mode and number of Services.
 
 use std::{
     fmt::Write as _,
@@ -14,16 +14,16 @@ use super::{
     programs::{only, set, verified},
 };
 
-/// What is measured, and how much of it.
+/// Size of the measurement.
 #[derive(Debug, Clone)]
 pub struct Size {
     pub services: u32,
-    /// Endpoints of each Service.
+    /// Endpoints per Service.
     pub endpoints: u32,
     pub changes: u32,
 }
 
-/// The figures of one mode with so many Services.
+/// Results of one mode with a number of Services.
 #[derive(Debug, Clone)]
 pub struct Change {
     pub mode: ProxyMode,
@@ -32,15 +32,15 @@ pub struct Change {
     pub messages: u64,
     /// Transactions of all changes together.
     pub transactions: u64,
-    /// `apply` of one change, reading back included: the median.
+    /// Median time of `apply` for one change, including the read-back.
     pub median: Duration,
-    /// `apply` of all Services to an empty kernel.
+    /// Time of `apply` for all Services to an empty kernel.
     pub first: Duration,
-    /// Messages or lines of that.
+    /// Messages or lines of that first `apply`.
     pub first_messages: u64,
 }
 
-/// Programs the Services, then replaces an endpoint of the middle one again and again.
+/// Programs the Services, then replaces an endpoint of the middle one repeatedly.
 pub fn measure(test: &str, mode: ProxyMode, size: &Size) -> Change {
     let Size { services, endpoints, changes } = *size;
     let namespace = Namespace::new(&format!("{test}-{}{services}", mode.as_str()));
@@ -54,7 +54,7 @@ pub fn measure(test: &str, mode: ProxyMode, size: &Size) -> Change {
         let (number, name) = (services / 2, format!("s{}", services / 2));
         let mut times: Vec<_> = (1..=changes)
             .map(|change| {
-                // Beyond every address that is in use.
+                // Above every address in use.
                 set(&mut desired, &name, numbered(number, endpoints, services * endpoints + change));
                 let begun = Instant::now();
                 let writes = verified(&backend.apply(&desired, &only(&[&name])));
@@ -79,7 +79,7 @@ pub fn measure(test: &str, mode: ProxyMode, size: &Size) -> Change {
     })
 }
 
-/// The figures as a Markdown table.
+/// Renders the results as a Markdown table.
 pub fn table(changes: &[Change]) -> String {
     let mut text = String::from(
         "| mode | Services × endpoints | written per change | transactions | apply, median | first load | written |\n\

@@ -1,4 +1,4 @@
-//! Kinds of change, for tests that a plan says what the kernel's listing then shows: one table for all modes.
+//! Kinds of change for preview tests, common to all modes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,7 +34,7 @@ use super::{
     states::{full, network, node_name, position},
 };
 
-/// What control says to a node.
+/// State sent by control to a node.
 #[derive(Debug, Clone)]
 pub struct World {
     pub services: BTreeMap<ServiceKey, CompiledService>,
@@ -48,10 +48,10 @@ pub struct Kind {
     pub change: fn(&mut World),
 }
 
-/// The lines of a kernel's listing by place and text, with how often each is there.
+/// Lines of a kernel listing by place and text, with their number.
 pub type Listing = BTreeMap<(String, String), usize>;
 
-/// An endpoint at `address` on a node, port 8080.
+/// Builds an endpoint at `address` on a node, port 8080.
 pub fn endpoint(at: &str, node: &str) -> CompiledEndpoint {
     CompiledEndpoint {
         address: address(at),
@@ -88,7 +88,7 @@ fn service(name: &str, cluster_ip: &str, ports: Vec<CompiledPort>) -> CompiledSe
 }
 
 impl World {
-    /// A few Services as they are found in any cluster.
+    /// Builds a few typical Services.
     pub fn base() -> Self {
         let web = || vec![endpoint("10.1.1.2", "n1"), endpoint("10.1.2.2", "n2"), endpoint("10.1.3.2", "n3")];
         let dns = CompiledPort { protocol: Protocol::Udp, ..tcp(53, vec![endpoint("10.1.2.3", "n2")]) };
@@ -132,7 +132,7 @@ impl World {
         self.services.insert(service.service.clone(), service);
     }
 
-    /// What the kernel of node `n1` should hold, as the agent derives it.
+    /// Returns the desired kernel state of node `n1`, as derived by the agent.
     pub fn desired(&self) -> Desired {
         let mut state = State::default();
         let change = |service: &CompiledService| ServiceChange::Set(Arc::new(service.clone()));
@@ -151,7 +151,7 @@ impl World {
         derived.desired().clone()
     }
 
-    /// The Services that differ.
+    /// Returns the Services that differ.
     pub fn scope_to(&self, other: &Self) -> Scope {
         let names: BTreeSet<_> = self.services.keys().chain(other.services.keys()).collect();
         let differs = |name: &&ServiceKey| self.services.get(name) != other.services.get(name);
@@ -159,7 +159,7 @@ impl World {
     }
 }
 
-/// The kinds of change. Every mode can carry out all of them.
+/// Kinds of change supported by every mode.
 pub const KINDS: &[Kind] = &[
     Kind {
         name: "a new Service",
@@ -326,15 +326,16 @@ pub const KINDS: &[Kind] = &[
     },
 ];
 
-/// Ports of a Service with several have names.
+/// Names the ports of a Service with several.
 fn name_ports(service: &mut CompiledService) {
     for (number, port) in (1..).zip(&mut service.ports) {
         port.name = Some(Label::parse(&format!("p{number}")).unwrap());
     }
 }
 
-/// Carries out each kind of change and undoes it, and compares what was planned with what the listings then show. The
-/// backend is in the namespace of the calling thread; `refused` are kinds that its mode does not carry out. Answers the kinds of which the listings show nothing.
+/// Makes and undoes each kind of change, and compares the previews with the listings. The backend is in the
+/// namespace of the calling thread; `refused` are kinds that its mode does not support. Returns the kinds
+/// without effect on the listings.
 pub fn check_previews(
     backend: &mut dyn Dataplane,
     list: impl Fn() -> Listing,
@@ -371,7 +372,7 @@ fn check_preview(
     planned.len()
 }
 
-/// What goes and comes from one listing to another.
+/// Returns the removed and added lines between two listings.
 pub fn difference(before: &Listing, after: &Listing) -> Vec<LineChange> {
     let lines: BTreeSet<_> = before.keys().chain(after.keys()).collect();
     let count = |listing: &Listing, line| listing.get(line).copied().unwrap_or_default();
@@ -384,7 +385,7 @@ pub fn difference(before: &Listing, after: &Listing) -> Vec<LineChange> {
     changes.collect()
 }
 
-/// Compares what was planned with what happened, line by line.
+/// Compares planned and actual changes line by line.
 pub fn assert_same(name: &str, planned: &[LineChange], happened: &[LineChange]) {
     let (planned, happened) = (shown(planned), shown(happened));
     let without = |these: &[String], those: &[String]| -> Vec<String> {
@@ -394,7 +395,7 @@ pub fn assert_same(name: &str, planned: &[LineChange], happened: &[LineChange]) 
     assert_eq!(planned, happened, "{name}: some line is there more than once");
 }
 
-/// As a reader sees it, sorted.
+/// Renders the changes as shown to users, sorted.
 fn shown(changes: &[LineChange]) -> Vec<String> {
     let sign = |change| match change {
         LineFate::Removed => '-',

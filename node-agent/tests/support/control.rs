@@ -1,5 +1,5 @@
-//! A stand-in of control: the paths that an agent uses, each answer in the hands of the test. It can do what the
-//! real one never does: send half a frame, fall silent, go backwards.
+//! A stand-in of control: the paths used by an agent, with scripted responses. Unlike the real one it can
+//! send half a frame, fall silent, or go backwards.
 
 use std::{
     net::SocketAddr,
@@ -19,7 +19,7 @@ use futures::channel::mpsc as stream;
 use model::wire::{feed::Frame, report::Report};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle, time::timeout};
 
-/// How long a test waits for what must come.
+/// Timeout of an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Control {
@@ -30,34 +30,34 @@ pub struct Control {
     server: JoinHandle<()>,
 }
 
-/// What was said to it, and what it answers.
+/// Received requests, and settings of the responses.
 #[derive(Default)]
 pub struct Said {
     /// Every request in order, as `METHOD path`.
     pub requests: Vec<String>,
-    /// The bodies of registrations.
+    /// Bodies of registrations.
     pub registrations: Vec<serde_json::Value>,
-    /// The reports that were taken.
+    /// Accepted reports.
     pub reports: Vec<Report>,
-    /// Whether it knows the node.
+    /// True if the node is registered.
     pub knows_node: bool,
-    /// Whether it refuses registrations.
+    /// True if registrations are rejected.
     pub refuses_nodes: bool,
-    /// Whether it refuses streams of questions alone, as a server does that does not know them.
+    /// True if query streams are rejected, as by a server without support for them.
     pub refuses_listeners: bool,
-    /// The answers to questions, with their numbers.
+    /// Responses to queries with their numbers.
     pub answers: Vec<(u64, serde_json::Value)>,
-    /// Whether it answers reports with 503.
+    /// True if reports are answered with 503.
     pub refuses_reports: bool,
-    /// How long a report takes.
+    /// Duration of a report request.
     pub report_time: Duration,
-    /// Reports being taken, and the most there ever were at once.
+    /// Current and maximum number of concurrent report requests.
     pub reports_in_flight: (u32, u32),
 }
 
-/// One stream that an agent has opened; ends when dropped.
+/// A stream opened by an agent; ends when dropped.
 pub struct Stream {
-    /// The token it came with.
+    /// Resume token of the request.
     pub resume: Option<String>,
     body: stream::UnboundedSender<std::io::Result<Vec<u8>>>,
 }
@@ -75,12 +75,12 @@ impl Stream {
         self.body.unbounded_send(Ok(bytes.into())).expect("the agent reads the stream");
     }
 
-    /// Ends it as a crash does, in the middle of the transfer.
+    /// Ends the stream in the middle of the transfer, like a crash.
     pub fn cut(self) {
         let _ = self.body.unbounded_send(Err(std::io::Error::other("cut")));
     }
 
-    /// Waits until the agent has left.
+    /// Waits until the agent has disconnected.
     pub async fn left(&self) {
         let left = async {
             while !self.body.is_closed() {
@@ -99,7 +99,7 @@ struct Shared {
 }
 
 impl Control {
-    /// Starts one that knows the node.
+    /// Starts a stand-in with the node registered.
     pub async fn start() -> Self {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
     }
@@ -125,17 +125,17 @@ impl Control {
         self.said.lock().unwrap()
     }
 
-    /// The next stream that the agent opens.
+    /// Returns the next feed stream opened by the agent.
     pub async fn accept(&mut self) -> Stream {
         timeout(PATIENCE, self.streams.recv()).await.expect("the agent connects").unwrap()
     }
 
-    /// The next stream of questions alone that the agent opens.
+    /// Returns the next query stream opened by the agent.
     pub async fn accept_listener(&mut self) -> Stream {
         timeout(PATIENCE, self.listeners.recv()).await.expect("the agent listens").unwrap()
     }
 
-    /// Waits until what was said satisfies a condition.
+    /// Waits until the received requests satisfy a condition.
     pub async fn until(&self, what: &str, condition: impl Fn(&Said) -> bool) {
         let met = async {
             while !condition(&self.said()) {

@@ -1,8 +1,9 @@
-//! What the way of a packet through each proxy mode costs, beside the way without any: rate and latency of new
-//! connections, and throughput of one long flow.
+//! Dataplane cost of each proxy mode compared with a direct path: rate and latency of new connections, and
+//! throughput of one long flow.
 //!
-//! Every way has namespaces of its own, which exist side by side. Rounds go through all of them, forth and back in turn,
-//! so that whatever else the machine does meets them alike; ratios are taken within a round.
+//! Each path has its own namespaces, which exist side by side. Rounds visit all of them, alternating in
+//! direction, so that other load on the machine affects all of them alike; ratios are computed within a
+//! round.
 
 use std::{fmt::Write as _, net::SocketAddr, time::Duration};
 
@@ -19,31 +20,31 @@ use super::{
     programs::{at, forward, program, set, verified},
 };
 
-/// The virtual addresses of the first Service by name and of the last: a list of rules is not as quick for both.
+/// Virtual addresses of the first and last Service by name: a linear rule list treats them differently.
 const VIRTUAL: [&str; 2] = ["10.95.0.1", "10.97.0.1"];
 const WORKLOADS: [&str; 2] = ["10.1.1.2", "10.1.2.2"];
 
-/// What is measured, and how much of it.
+/// Parameters of the measurement.
 #[derive(Debug, Clone)]
 pub struct Size {
     pub modes: Vec<ProxyMode>,
-    /// How many Services there are, those measured included; each number is a way of its own.
+    /// Numbers of Services including the measured ones; each number is a separate path.
     pub services: Vec<u32>,
     /// Endpoints of each of the other Services.
     pub endpoints: u32,
     pub rounds: usize,
-    /// Short connections in a round.
+    /// Short connections per round.
     pub connections: usize,
-    /// Clients that make them at once.
+    /// Number of concurrent clients.
     pub clients: usize,
-    /// Bytes of the long flow in a round; 0 measures none.
+    /// Bytes of the long flow per round; 0 skips it.
     pub bytes: usize,
 }
 
-/// The figures of one way: medians over the rounds.
+/// Results of one path: medians over the rounds.
 #[derive(Debug, Clone)]
 pub struct Cost {
-    /// The mode and the number of Services; `None` is the way without a proxy, whose node holds no rule.
+    /// Mode and number of Services; `None` is the direct path, whose node has no rules.
     pub way: Option<(ProxyMode, u32)>,
     pub connections_per_second: Compared,
     pub latency_median: Duration,
@@ -51,14 +52,14 @@ pub struct Cost {
     pub bytes_per_second: Option<Compared>,
 }
 
-/// A figure, and its share of that without a proxy.
+/// A value, and its ratio to that of the direct path.
 #[derive(Debug, Clone, Copy)]
 pub struct Compared {
     pub figure: f64,
     pub share: f64,
 }
 
-/// Measures; the way without a proxy comes first.
+/// Runs the measurement; the direct path comes first.
 pub fn measure(test: &str, size: &Size) -> Vec<Cost> {
     let mut ways = vec![Way::direct(test)];
     for mode in &size.modes {
@@ -151,7 +152,7 @@ impl Drop for Way {
     fn drop(&mut self) {
         let Some(mut backend) = self.backend.take() else { return };
         self.topology.node.run(move || {
-            // A backend may keep something outside its namespace.
+            // A backend may have state outside its namespace.
             if let Err(error) = backend.cleanup() {
                 eprintln!("{error}");
             }
@@ -159,7 +160,7 @@ impl Drop for Way {
     }
 }
 
-/// One round of one way; latencies in seconds, the throughput infinite when it is not measured.
+/// One round of one path; latencies in seconds, the throughput infinite if not measured.
 struct Round {
     connections_per_second: f64,
     latency_median: f64,
@@ -184,7 +185,7 @@ impl Round {
     }
 }
 
-/// So many Services, of which the first and the last by name have endpoints that answer.
+/// Builds this number of Services, of which the first and the last by name have responding endpoints.
 fn desired(services: u32, endpoints: u32) -> Desired {
     let mut desired = many(services.saturating_sub(2), endpoints);
     for (name, virtual_address) in ["a-first", "z-last"].into_iter().zip(VIRTUAL) {
@@ -201,14 +202,14 @@ fn socket(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse().unwrap(), port)
 }
 
-/// The middle one.
+/// Returns the median.
 pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
     let mut figures: Vec<_> = figures.collect();
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
 }
 
-/// The figures as a Markdown table.
+/// Renders the results as a Markdown table.
 pub fn table(costs: &[Cost]) -> String {
     let mut text = String::from(
         "| mode | Services | new connections/s | of direct | latency median | p99 | one flow, Gbit/s | of direct |\n\
@@ -233,7 +234,7 @@ pub fn table(costs: &[Cost]) -> String {
     text
 }
 
-/// The machine and the kernel that figures were measured on.
+/// Describes the machine and its kernel.
 pub fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let processors = read("/proc/cpuinfo");
@@ -247,7 +248,7 @@ pub fn machine() -> String {
     )
 }
 
-/// The proxy mode of a word on a command line.
+/// Parses a proxy mode on a command line.
 pub fn mode(word: &str) -> Result<ProxyMode, String> {
     let mode = ProxyMode::ALL.iter().copied().find(|mode| mode.as_str() == word);
     mode.ok_or_else(|| {

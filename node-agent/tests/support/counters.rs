@@ -1,4 +1,4 @@
-//! Connections, packets and bytes that really went through: one story for every mode, told to a node without its loop.
+//! Traffic counter test common to all modes, on a node without its loop.
 
 use std::{
     io::{Read, Write},
@@ -24,16 +24,16 @@ use super::{
 
 const VIP: &str = "10.96.0.9";
 const TARGET: (&str, u16, u16) = ("10.1.1.2", 9000, 1);
-/// TCP connections, of which so many stay open, and the bytes that each says and hears.
+/// Number of TCP connections, number of those that stay open, and bytes per direction of each.
 const CONNECTIONS: u64 = 5;
 const HELD: u64 = 2;
 const BYTES: usize = 20_000;
-/// UDP flows, the datagrams that each says and hears, and their bytes.
+/// Number of UDP flows, of datagrams per direction of each, and their size.
 const FLOWS: u64 = 4;
 const DATAGRAMS: u64 = 3;
 const DATAGRAM_BYTES: usize = 500;
 
-/// What a node counts of one protocol, by whoever counts it in its mode.
+/// Counters of one protocol, from the source used by the mode.
 #[derive(Debug, Default, Clone, Copy)]
 struct Figures {
     connections: u64,
@@ -43,8 +43,9 @@ struct Figures {
     inactive: Option<u64>,
 }
 
-/// So many connections and flows with so many bytes → the node counts exactly these connections and no fewer bytes, knows
-/// which are open, and a fresh agent goes on with what the kernel has counted.
+/// Input: a number of connections and flows with a known size. Output: the node counts exactly these
+/// connections and at least their bytes, reports which are open, and a new agent continues the counters of
+/// the kernel.
 pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + Sync) {
     let _tcp = TcpServer::start(&topology.a, TARGET.1, echo);
     let _udp = UdpEcho::start(&topology.a, TARGET.1);
@@ -54,7 +55,7 @@ pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + 
     let desired = desired(vec![("echo", program(&[VIP], &[], &frontends))]);
     topology.node.run(|| {
         let mut node = Node::begin(open(), desired.clone());
-        // What flows carry is counted from the first reading on.
+        // Flow bytes are counted from the first reading on.
         let before = [Protocol::Tcp, Protocol::Udp].map(|protocol| figures(&mut node, protocol).connections);
         assert_eq!(before, [0, 0]);
         let mut held: Vec<_> = (0..CONNECTIONS).map(|_| converse(client)).collect();
@@ -69,20 +70,20 @@ pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + 
         });
         let carried = 2 * CONNECTIONS * BYTES as u64;
         assert!(tcp.bytes.is_some_and(|bytes| bytes >= carried), "{carried} bytes: {tcp:?}");
-        // A relay sees no packets of TCP. Each connection has three to begin, four to end, and more.
+        // A relay sees no TCP packets. Each connection has three to open, four to close, and more.
         assert!(tcp.packets.is_none_or(|packets| packets >= CONNECTIONS * 6), "{tcp:?}");
         assert_eq!(tcp.packets.is_some(), node.backend.is_tracked());
 
         let (packets, bytes) = (2 * FLOWS * DATAGRAMS, 2 * FLOWS * DATAGRAMS * DATAGRAM_BYTES as u64);
         let mut datagrams = Figures::default();
-        // A relay counts an answer after it has gone, so that the client may be sooner.
+        // A relay counts a reply after sending it, so the client may be faster.
         eventually("every UDP flow is counted with its datagrams", || {
             datagrams = figures(&mut node, Protocol::Udp);
             datagrams.connections == FLOWS
                 && datagrams.packets == Some(packets)
                 && datagrams.bytes.is_some_and(|found| found >= bytes)
         });
-        // IPVS calls no flow of UDP active.
+        // IPVS has no active UDP flows.
         let known = datagrams.active.unwrap_or(0) + datagrams.inactive.unwrap_or(0);
         assert_eq!(known, FLOWS, "{datagrams:?}");
         drop(sockets);
@@ -125,7 +126,7 @@ fn figures(node: &mut Node, protocol: Protocol) -> Figures {
     figures
 }
 
-/// A TCP connection that has said and heard its bytes.
+/// Opens a TCP connection and exchanges its bytes.
 fn converse(client: &Namespace) -> std::net::TcpStream {
     let mut stream = connect(client, VIP, 7).unwrap();
     stream.write_all(&[7; BYTES]).unwrap();
@@ -133,7 +134,7 @@ fn converse(client: &Namespace) -> std::net::TcpStream {
     stream
 }
 
-/// A UDP flow that has said and heard its datagrams.
+/// Opens a UDP flow and exchanges its datagrams.
 fn ask(client: &Namespace) -> UdpSocket {
     let socket = udp(client, VIP, 7);
     for _ in 0..DATAGRAMS {
@@ -143,7 +144,7 @@ fn ask(client: &Namespace) -> UdpSocket {
     socket
 }
 
-/// Answers each datagram with the same.
+/// A UDP echo server.
 struct UdpEcho {
     stop: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,

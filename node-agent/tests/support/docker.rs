@@ -1,7 +1,7 @@
-//! A Docker engine inside a namespace, with one image and nothing from any registry.
+//! A Docker engine inside a namespace, with one image and no registry access.
 //!
-//! Published ports are carried by Docker's rules alone (`--userland-proxy=false`): a proxy of Docker's would answer also
-//! when the rules are broken.
+//! Published ports use Docker's rules only (`--userland-proxy=false`): the userland proxy would respond even
+//! with broken rules.
 
 use std::{
     fs::{self, File},
@@ -19,12 +19,13 @@ use nix::{
 
 use super::{Namespace, dir::StateDir, run};
 
-/// How long the engine, or a container in it, may take to come or to go.
+/// Timeout for the engine or a container to start or stop.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const IMAGE: &str = "tidegate-test:1";
 
-/// The whole content of the image: answers `container source-address` on port 80, or with an argument, asks there.
+/// The whole content of the image: replies `container source-address` on port 80, or connects to its
+/// argument.
 const PROGRAM: &str = r#"
 use std::{env, io::{Read, Write}, net::{TcpListener, TcpStream}};
 fn main() {
@@ -42,7 +43,7 @@ fn main() {
 }
 "#;
 
-/// A Docker engine in a namespace; it, its containers and its files go when this is dropped.
+/// A Docker engine in a namespace; dropping it removes the engine, its containers and its files.
 pub struct Docker<'a> {
     namespace: &'a Namespace,
     daemon: Child,
@@ -51,7 +52,7 @@ pub struct Docker<'a> {
 }
 
 impl<'a> Docker<'a> {
-    /// Starts the engine and makes the image.
+    /// Starts the engine and builds the image.
     pub fn start(namespace: &'a Namespace, test: &str) -> Self {
         let dir = StateDir::new(&format!("{test}-docker"));
         let cgroup = format!("tg-{test}-{}", std::process::id());
@@ -62,14 +63,14 @@ impl<'a> Docker<'a> {
         docker
     }
 
-    /// Stops the engine with its containers and starts it again; answers once the containers run again.
+    /// Restarts the engine with its containers and waits until they run again.
     pub fn restart(&mut self) {
         self.stop();
         self.daemon = spawn(self.namespace, self.dir.path(), &self.cgroup);
         self.wait_until_it_answers();
     }
 
-    /// Runs a container that answers at a published port of the node, also after a restart of the engine.
+    /// Runs a container with a published port, also after a restart of the engine.
     pub fn publish(&self, name: &str, ports: &str) {
         self.client(&[
             "run",
@@ -85,19 +86,19 @@ impl<'a> Docker<'a> {
         ]);
     }
 
-    /// The address of a container.
+    /// Returns the address of a container.
     pub fn address(&self, name: &str) -> IpAddr {
         let format = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}";
         let address = self.client(&["inspect", "--format", format, name]);
         address.trim().parse().unwrap_or_else(|_| panic!("{name} has no address: {address:?}"))
     }
 
-    /// What a container is answered at an address and port.
+    /// Returns the reply that a container gets from an address and port.
     pub fn ask_from(&self, name: &str, address: &str) -> String {
         self.client(&["exec", name, "/program", address])
     }
 
-    /// Runs `docker`; answers what it printed.
+    /// Runs `docker` and returns its output.
     fn client(&self, arguments: &[&str]) -> String {
         run("docker", &[&["--host", &socket(self.dir.path())], arguments].concat())
     }
@@ -121,7 +122,7 @@ impl<'a> Docker<'a> {
         }
     }
 
-    /// Ends the engine the way a service manager does; answers whether it went by itself.
+    /// Stops the engine like a service manager; returns true if it ended by itself.
     fn stop(&mut self) -> bool {
         let pid = Pid::from_raw(i32::try_from(self.daemon.id()).expect("process ids are small"));
         let _ = kill(pid, Signal::SIGTERM);
@@ -155,7 +156,7 @@ impl Drop for Docker<'_> {
     }
 }
 
-/// The engine moves to the namespace by its parent thread, not by `ip netns exec`, which would hide the control groups.
+/// The parent thread joins the namespace instead of `ip netns exec`, which would hide the control groups.
 fn spawn(namespace: &Namespace, dir: &Path, cgroup: &str) -> Child {
     let in_dir = |name: &str| dir.join(name).display().to_string();
     fs::write(dir.join("daemon.json"), "{}").unwrap();
@@ -195,7 +196,7 @@ fn log(dir: &Path) -> String {
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
 
-/// The engine leaves the empty control groups of its containers behind: one tree, or one per controller.
+/// The engine leaves the empty control groups of its containers: one tree, or one per controller.
 fn remove_cgroups(name: &str) {
     let root = Path::new("/sys/fs/cgroup");
     let _ = fs::remove_dir(root.join(name));

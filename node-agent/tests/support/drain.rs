@@ -1,4 +1,4 @@
-//! Connections to endpoints that drain: one story for every mode, told to a node without its loop.
+//! Drain test common to all modes, on a node without its loop.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -20,12 +20,11 @@ use node_agent::{
 
 use super::{Namespace, enter, net::Topology, programs::*};
 
-/// Longest wait for what must come.
+/// Timeout of an expected event.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a node may be busy between two things that it does one after the other: long enough for a kernel that ends
-/// connections by itself.
+/// Delay between two steps of a busy node: enough for a kernel that ends connections by itself.
 const BUSY: Duration = Duration::from_millis(100);
-/// A time that no test meets, and one that has passed: backends go by the clock of the machine.
+/// A deadline beyond any test, and one in the past: backends use the system clock.
 const LATER: i64 = 200_000_000_000;
 const EARLIER: i64 = 1_000_000_000;
 const VIP: &str = "10.96.0.7";
@@ -40,7 +39,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that looks at everything with what another one left to do.
+    /// Creates a node and runs a full pass over the state left by another one.
     pub fn begin(backend: Box<dyn Dataplane>, desired: Desired) -> Self {
         let mut node = Self { backend, cleaner: Cleaner::new(Box::new(KernelFlows::default())), desired };
         node.pass(&Scope::Everything, Depth::Everything);
@@ -59,7 +58,7 @@ impl Node {
         self.keep_up();
     }
 
-    /// What the loop does once a second.
+    /// Runs the once-a-second work of the loop.
     fn keep_up(&mut self) {
         self.backend.upkeep().unwrap();
         thread::sleep(BUSY);
@@ -72,7 +71,7 @@ impl Node {
         self.cleaner.tell(self.backend.take_cut(), Instant::now());
     }
 
-    /// Open connections to a target, by whoever knows.
+    /// Returns the open connections of a target, from the source used by the mode.
     fn active(&mut self, address: &str) -> u64 {
         if self.backend.is_counted_by_flows() {
             self.cleaner.read_flows(&self.desired.networks).unwrap();
@@ -89,7 +88,7 @@ impl Node {
 /// A target by address, port and weight.
 type Given<'a> = (&'a str, u16, u16);
 
-/// An echo Service whose policy resets, with targets that take connections and targets that drain.
+/// Builds an echo Service with removal policy `reset`, with regular and draining targets.
 fn echo(list: &[Given<'_>], leaving: &[(Given<'_>, Option<i64>)]) -> Program {
     let verdict = if list.is_empty() { Verdict::Reject } else { forward(Masquerade::Always, list) };
     let mut program = program(&[VIP], &[], &[(at(VIP, Protocol::Tcp, 7), verdict)]);
@@ -105,8 +104,8 @@ fn echo(list: &[Given<'_>], leaving: &[(Given<'_>, Option<i64>)]) -> Program {
     program
 }
 
-/// A drain against a policy that resets, with a deadline that is said, put off, taken back and met, an agent that dies in
-/// the middle, a target that comes back, and one that is removed in the end.
+/// A drain with removal policy `reset`: a deadline that is set, extended, cleared and reached, an agent that
+/// dies in the middle, a target that comes back, and one that is removed in the end.
 pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + Sync) {
     start_echo(&topology.a);
     start_echo(&topology.b);
@@ -154,7 +153,7 @@ pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + 
     });
 }
 
-/// A TCP server that says everything twice; its threads end with its connections.
+/// A TCP server that sends everything twice; its threads end with its connections.
 fn start_echo(namespace: &Namespace) {
     let listener = namespace.run(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, 7)).unwrap());
     thread::spawn(move || {
@@ -179,7 +178,7 @@ fn eventually(what: &str, mut look: impl FnMut() -> bool) {
     }
 }
 
-/// A connection of the client's.
+/// A client connection.
 struct Conversation(TcpStream);
 
 impl Conversation {
@@ -196,7 +195,7 @@ impl Conversation {
         conversation
     }
 
-    /// Whether an answer comes; panics when neither an answer nor an end does.
+    /// Returns true if a reply arrives; panics if neither a reply nor an end does.
     fn goes_on(&mut self) -> bool {
         let mut buffer = [0; 5];
         match self.0.write_all(b"hello").and_then(|()| self.0.read_exact(&mut buffer)) {
@@ -212,7 +211,7 @@ impl Conversation {
         !self.goes_on()
     }
 
-    /// Whether a client that says nothing knows of the end.
+    /// Returns true if an idle client has been notified of the end.
     fn is_told(&mut self) -> bool {
         self.0.set_nonblocking(true).unwrap();
         match self.0.read(&mut [0; 1]) {

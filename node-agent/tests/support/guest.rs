@@ -1,4 +1,4 @@
-//! Runs the cases of a test on the second kernel (`lab/guest.sh`), which has what this one may lack.
+//! Runs the cases of a test on the second kernel (`lab/guest.sh`), which has features that this one may lack.
 
 #![allow(clippy::print_stdout, reason = "cases are listed as they end")]
 
@@ -8,10 +8,11 @@ use std::{
     process::Command,
 };
 
-/// A case: what it claims, and what proves it.
+/// A case: its claim and its code.
 pub type Case = (&'static str, fn());
 
-/// Runs the cases in the guest, in which the test of this name starts again; fails in the end if any case did.
+/// Runs the cases in the guest, in which the test of this name starts again; fails in the end if any case
+/// failed.
 pub fn run(test: &str, cases: &[Case]) {
     if std::env::var_os("TIDEGATE_GUEST").is_none() {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/guest.sh");

@@ -1,4 +1,4 @@
-//! The two flavours of iptables: which of them this kernel has, and what their tools say of a namespace.
+//! The two flavors of iptables: kernel support, and tool output in a namespace.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use node_agent::dataplane::iptables::{Flavour, IptablesBackend, IptablesOptions,
 
 use super::Namespace;
 
-/// Inside the guest there is no nf_tables; its legacy tables are those of another kernel.
+/// The guest has no nf_tables; its legacy tables are those of another kernel.
 pub fn flavours() -> Vec<Flavour> {
     if is_guest() { vec![Flavour::Legacy] } else { Flavour::ALL.to_vec() }
 }
@@ -37,7 +37,7 @@ pub fn named(flavour: Flavour, naming: Naming) -> IptablesBackend {
     IptablesBackend::open(&options).unwrap()
 }
 
-/// What both families hold, without dates and counters.
+/// Returns the rules of both families, without dates and counters.
 pub fn saved(namespace: &Namespace, flavour: Flavour) -> String {
     let mut text = String::new();
     for family in ["iptables", "ip6tables"] {
@@ -50,14 +50,14 @@ pub fn saved(namespace: &Namespace, flavour: Flavour) -> String {
     text
 }
 
-/// Feeds rules to `iptables-restore --noflush` of a flavour.
+/// Feeds rules to `iptables-restore --noflush` of a flavor.
 pub fn restore(namespace: &Namespace, flavour: Flavour, family: &str, rules: &str) {
     let tool = format!("{family}-{}-restore", flavour.as_str());
     let script = format!("{tool} --noflush <<'END'\n{rules}\nEND\n");
     namespace.exec(&["sh", "-c", &script]);
 }
 
-/// Runs `iptables` of a flavour with arguments written in one line.
+/// Runs `iptables` of a flavor with arguments in one line.
 pub fn iptables(namespace: &Namespace, flavour: Flavour, line: &str) -> String {
     let tool = format!("iptables-{}", flavour.as_str());
     let words: Vec<_> = [tool.as_str()].into_iter().chain(line.split(' ')).collect();

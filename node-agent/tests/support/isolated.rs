@@ -1,4 +1,4 @@
-//! Tests that run again in a place of their own: a process id namespace, or the second kernel of `lab/guest.sh`.
+//! Tests that re-run in isolation: in a separate PID namespace, or on the second kernel of `lab/guest.sh`.
 
 use std::{
     env, fs,
@@ -6,14 +6,14 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Set where a test has a process id namespace to itself: to its process id outside.
+/// Environment variable inside a separate PID namespace, with the process id outside.
 const ALONE: &str = "TIDEGATE_TEST_ALONE";
 /// Set by `lab/guest.sh`.
 const GUEST: &str = "TIDEGATE_GUEST";
-/// What the repeated test prints at its end: proof that it was found under its name and ran.
+/// Final output of the re-run test: proof that it was found by name and ran.
 const DONE: &str = "the work was done";
 
-/// Runs the work of a test in a process id namespace that nobody else starts processes in.
+/// Runs the work of a test in a separate PID namespace.
 pub fn alone(test: &str, work: impl FnOnce()) {
     let executable = env::current_exe().unwrap();
     let unshare = ["--pid", "--fork", "--kill-child", "--mount-proc", executable.to_str().unwrap()];
@@ -31,19 +31,19 @@ pub fn in_guest(test: &str, work: impl FnOnce()) {
     elsewhere(GUEST, Command::new(guest).arg(env::current_exe().unwrap()), test, work);
 }
 
-/// The id of this process to those outside its process id namespace: for names that all of the machine can see.
+/// Returns the process id outside the PID namespace, for machine-wide names.
 pub fn outer_id() -> String {
     env::var(ALONE).unwrap_or_else(|_| std::process::id().to_string())
 }
 
-/// Processes and threads that were started so far in the process id namespace of this process.
+/// Returns the number of processes and threads started so far in the PID namespace of this process.
 pub fn started() -> u64 {
-    // The last field is the id given last (proc(5)).
+    // The last field is the most recent process id (proc(5)).
     let line = fs::read_to_string("/proc/loadavg").unwrap();
     line.split_whitespace().last().unwrap().parse().unwrap()
 }
 
-/// Does the work if this is already the place that a variable stands for; else runs the test once more, there.
+/// Runs the work if the variable is set, or else re-runs the test there.
 fn elsewhere(variable: &str, command: &mut Command, test: &str, work: impl FnOnce()) {
     if env::var_os(variable).is_some() {
         work();

@@ -1,7 +1,7 @@
-//! What the tools of the kernel's parts print, line by line, in the network namespace of the calling thread.
+//! Output of the kernel tools line by line, in the network namespace of the calling thread.
 //!
-//! Left out is what differs by itself: packet counters, indices of links, what the kernel chooses by chance, and the
-//! built-in chains that come with a table of iptables.
+//! Omitted are packet counters, interface indices, random choices of the kernel, and the built-in chains of
+//! iptables tables.
 
 use node_agent::dataplane::iptables::Flavour;
 
@@ -11,7 +11,7 @@ pub fn add(listing: &mut Listing, place: &str, line: &str) {
     *listing.entry((place.to_owned(), line.to_owned())).or_default() += 1;
 }
 
-/// The rules of a table of nf_tables by chain, and the elements of its sets and maps one by one.
+/// Returns the rules of an nf_tables table by chain, and the elements of its sets and maps one by one.
 pub fn nft_table(table: &str) -> Listing {
     let mut listing = Listing::new();
     let (mut place, mut elements) = (String::new(), None::<String>);
@@ -39,7 +39,7 @@ pub fn nft_table(table: &str) -> Listing {
     listing
 }
 
-/// What `iptables-save` and `ip6tables-save` print of chains that somebody made, and of rules.
+/// Returns the output of `iptables-save` and `ip6tables-save` for user-defined chains and rules.
 pub fn rules(flavour: Flavour) -> Listing {
     let mut listing = Listing::new();
     for tool in ["iptables", "ip6tables"] {
@@ -56,11 +56,11 @@ pub fn rules(flavour: Flavour) -> Listing {
     listing
 }
 
-/// What the tools of IPVS, ipset and links print, with one form for addresses.
+/// Returns the output of the tools for IPVS, ipset and links, with normalized addresses.
 pub fn around_ipvs() -> Listing {
     const PLACE: &str = "link tidegate-ipvs";
     let mut listing = Listing::new();
-    // As `ipvsadm-save -n` runs it.
+    // Like `ipvsadm-save -n`.
     for line in run("ipvsadm", &["-S", "-n"]).lines() {
         add(&mut listing, "ipvs", line.trim_end());
     }
@@ -73,7 +73,7 @@ pub fn around_ipvs() -> Listing {
     for line in &ours {
         let address = line.split_once(" inet").unwrap().1;
         let address = address.split_once('\\').unwrap().0;
-        // The kernel gives every link that is up one of its own.
+        // The kernel assigns a link-local address to every link that is up.
         if address.contains("fe80:") {
             add(&mut listing, PLACE, "dummy up");
         } else {
@@ -83,7 +83,7 @@ pub fn around_ipvs() -> Listing {
     listing
 }
 
-/// The rules and settings around IPVS.
+/// Returns the rules and settings around IPVS.
 pub fn beneath_ipvs() -> Listing {
     let mut listing = rules(Flavour::Legacy);
     let settings = [

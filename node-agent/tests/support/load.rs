@@ -1,4 +1,4 @@
-//! Load for measurements: servers that cost nothing while they wait, short connections and one long flow.
+//! Load for measurements: servers without idle cost, short connections and one long flow.
 
 use std::{
     io::{Read, Write},
@@ -15,16 +15,16 @@ use nix::{
 
 use super::Namespace;
 
-/// Where a namespace answers each connection with one byte.
+/// Port that replies with one byte per connection.
 pub const SHORT_PORT: u16 = 9000;
-/// Where a namespace sends as long as the client takes it.
+/// Port that sends until the client closes.
 pub const LONG_PORT: u16 = 9001;
 
-/// Connections of one server that are served at once.
+/// Concurrent connections per server.
 const ACCEPTORS: usize = 4;
 const CHUNK: usize = 128 << 10;
 
-/// Answers on both ports of a namespace until it is dropped.
+/// Servers on both ports of a namespace until dropped.
 pub struct Servers {
     listeners: Vec<TcpListener>,
     threads: Vec<JoinHandle<()>>,
@@ -53,7 +53,7 @@ impl Servers {
 impl Drop for Servers {
     fn drop(&mut self) {
         for listener in &self.listeners {
-            // Wakes those who wait in `accept`, with an error.
+            // Wakes threads blocked in `accept` with an error.
             let _ = socket::shutdown(listener.as_raw_fd(), socket::Shutdown::Both);
         }
         for thread in self.threads.drain(..) {
@@ -64,7 +64,7 @@ impl Drop for Servers {
 
 fn answer(mut stream: TcpStream) {
     let _ = stream.write_all(b"!");
-    // The client ends it.
+    // The client closes it.
     let _ = stream.read(&mut [0]);
 }
 
@@ -73,14 +73,14 @@ fn send(mut stream: TcpStream) {
     while stream.write_all(&chunk).is_ok() {}
 }
 
-/// What became of many short connections.
+/// Results of many short connections.
 pub struct Short {
     pub connections_per_second: f64,
-    /// From the first packet to the first byte of the answer, ascending.
+    /// Time from the first packet to the first byte of the reply, ascending.
     pub latencies: Vec<Duration>,
 }
 
-/// Makes short connections from as many clients at once as `clients`, to the destinations in turn.
+/// Makes short connections from `clients` concurrent clients, to the destinations in rotation.
 pub fn short(from: &Namespace, to: &[SocketAddr], connections: usize, clients: usize) -> Short {
     let begun = Instant::now();
     let each = connections.div_ceil(clients);
@@ -100,12 +100,12 @@ fn ask(address: SocketAddr) -> Duration {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.read_exact(&mut [0]).unwrap();
     let latency = begun.elapsed();
-    // A reset leaves neither side nor the node between them with a connection to remember.
+    // After a reset neither side nor the node keeps connection state.
     setsockopt(&stream, sockopt::Linger, &linger { l_onoff: 1, l_linger: 0 }).unwrap();
     latency
 }
 
-/// Takes so many bytes of one flow; answers how many came in a second.
+/// Receives this number of bytes of one flow and returns the rate per second.
 pub fn long(from: &Namespace, to: SocketAddr, bytes: usize) -> f64 {
     from.run(|| {
         let mut stream = TcpStream::connect(to).unwrap();

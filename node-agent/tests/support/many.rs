@@ -1,4 +1,4 @@
-//! Many Services that differ in their numbers only.
+//! Many Services that differ only in their numbers.
 
 use std::net::Ipv4Addr;
 
@@ -10,7 +10,7 @@ use node_agent::dataplane::Desired;
 
 use super::programs::{at, forward, program, set};
 
-/// Services `s0`, `s1`, … at 10.96.x.y with as many endpoints each.
+/// Builds Services `s0`, `s1`, … at 10.96.x.y with this number of endpoints each.
 pub fn many(services: u32, endpoints: u32) -> Desired {
     let mut desired = Desired::default();
     for number in 0..services {
@@ -19,7 +19,7 @@ pub fn many(services: u32, endpoints: u32) -> Desired {
     desired
 }
 
-/// The Service of a number, TCP port 80. Another `changed` means another first endpoint.
+/// Builds the Service of a number, TCP port 80. Another `changed` means another first endpoint.
 pub fn numbered(service: u32, endpoints: u32, changed: u32) -> Program {
     let virtual_address = Ipv4Addr::from(0x0a60_0000 + service + 1).to_string();
     let list: Vec<_> = (0..endpoints)

@@ -1,7 +1,8 @@
-//! Network namespaces, echo servers and packet programs for the tests of the nftables backend; states, state directories
-//! and a stand-in of control for those of the loop.
+//! Network namespaces, echo servers and packet programs for backend tests; states, state directories and a
+//! stand-in of control for tests of the agent loop.
 //!
-//! Everything is named after the test and the process, lives in namespaces of its own and goes with its guard.
+//! Everything is named after the test and the process, is in separate namespaces and is removed with its
+//! guard.
 
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part of the support")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "long measurements say how far they are")]
@@ -47,7 +48,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a namespace with its loopback up.
+    /// Creates a namespace with loopback up.
     pub fn new(test: &str) -> Self {
         let name = format!("tg-{test}-{}", std::process::id());
         run("ip", &["netns", "add", &name]);
@@ -65,7 +66,7 @@ impl Namespace {
         run("ip", &[&["-n", &self.name], arguments].concat());
     }
 
-    /// Runs a command in the namespace; answers what it printed.
+    /// Runs a command in the namespace and returns its output.
     pub fn exec(&self, command: &[&str]) -> String {
         run("ip", &[&["netns", "exec", &self.name], command].concat())
     }
@@ -89,7 +90,7 @@ impl Namespace {
         self.exec(&["nft", "list", "tables"]).lines().any(|line| line.trim() == format!("table inet {table}"))
     }
 
-    /// Runs a closure on a thread that is in the namespace.
+    /// Runs a closure on a thread in the namespace.
     pub fn run<T: Send>(&self, closure: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -116,7 +117,7 @@ pub fn enter(name: &str) {
     setns(file, CloneFlags::CLONE_NEWNET).expect("we may enter a namespace: these tests run as root");
 }
 
-/// Runs a command to its end; answers what it printed.
+/// Runs a command to completion and returns its output.
 pub fn run(program: &str, arguments: &[&str]) -> String {
     let output =
         Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));

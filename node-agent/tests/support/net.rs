@@ -1,4 +1,4 @@
-//! A node, two workloads behind it and a client outside, and what they say to each other.
+//! A node, two workloads behind it and an outside client, with connections between them.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -13,14 +13,15 @@ use std::{
 
 use super::{Namespace, enter};
 
-/// How long a test waits for an answer that must come.
+/// Timeout of an expected reply.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// ```text
 /// client 192.0.2.2, 2001:db8::2 ── node 192.0.2.1, 2001:db8::1 ─┬─ a 10.1.1.2, fd01:1::2
 ///                                                               └─ b 10.1.2.2, fd01:2::2
 /// ```
-/// The client and the workloads have their default routes through the node, and the node has its own to the client.
+/// The client and the workloads have their default routes through the node, and the node has its own to the
+/// client.
 pub struct Topology {
     pub node: Namespace,
     pub client: Namespace,
@@ -30,7 +31,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Makes the namespaces and starts echo servers on TCP and UDP port 8080 of both workloads.
+    /// Creates the namespaces and starts echo servers on TCP and UDP port 8080 of both workloads.
     pub fn new(test: &str) -> Self {
         let mut topology = Self::silent(test);
         for (namespace, name) in [(&topology.a, "a"), (&topology.b, "b")] {
@@ -39,13 +40,13 @@ impl Topology {
         topology
     }
 
-    /// Makes the namespaces; nobody answers in them.
+    /// Creates the namespaces without servers.
     pub fn silent(test: &str) -> Self {
         let node = Namespace::new(&format!("{test}-n"));
         let client = Namespace::new(&format!("{test}-c"));
         let (a, b) = (Namespace::new(&format!("{test}-a")), Namespace::new(&format!("{test}-b")));
         node.exec(&["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"]);
-        // Every refusal is told, not one a second.
+        // Disables the rate limit of ICMP errors.
         node.exec(&["sysctl", "-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0"]);
         link(
             &node,
@@ -55,7 +56,7 @@ impl Topology {
         );
         link(&node, &a, "to-a", ["10.1.1.1/24", "10.1.1.2/24", "fd01:1::1/64", "fd01:1::2/64"]);
         link(&node, &b, "to-b", ["10.1.2.1/24", "10.1.2.2/24", "fd01:2::1/64", "fd01:2::2/64"]);
-        // Packets to virtual addresses need some route before they are translated.
+        // Packets to virtual addresses need a route before they are translated.
         node.ip(&["route", "add", "default", "via", "192.0.2.2"]);
         node.ip(&["-6", "route", "add", "default", "via", "2001:db8::2"]);
         Self { node, client, a, b, servers: Vec::new() }
@@ -74,7 +75,7 @@ fn link(node: &Namespace, other: &Namespace, device: &str, [v4, other_v4, v6, ot
     other.ip(&["-6", "route", "add", "default", "via", &gateway(v6)]);
 }
 
-/// Answers `name source-address` to whatever comes on a TCP and a UDP port; stops when dropped.
+/// A server that replies `name source-address` on a TCP and a UDP port; stops when dropped.
 pub struct Server {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -128,7 +129,7 @@ impl Drop for Server {
     }
 }
 
-/// What answered: its name, and which source address it saw.
+/// A reply: the server's name, and the source address that it saw.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Answer {
     pub name: String,
@@ -141,24 +142,24 @@ fn parse(text: &str) -> Answer {
 }
 
 impl Namespace {
-    /// Asks over a new TCP connection.
+    /// Requests a reply over a new TCP connection.
     pub fn ask_tcp(&self, ip: &str, port: u16) -> io::Result<Answer> {
         let address = SocketAddr::new(ip.parse().unwrap(), port);
         self.run(move || ask_tcp(address))
     }
 
-    /// Asks over TCP many times, from one thread.
+    /// Requests many replies over TCP from one thread.
     pub fn ask_tcp_often(&self, ip: &str, port: u16, times: usize) -> Vec<Answer> {
         let address = SocketAddr::new(ip.parse().unwrap(), port);
         self.run(move || (0..times).map(|_| ask_tcp(address).unwrap()).collect())
     }
 
-    /// Asks over UDP from a new port.
+    /// Requests a reply over UDP from a new port.
     pub fn ask_udp(&self, ip: &str, port: u16) -> io::Result<Answer> {
         self.udp(ip, port).ask(PATIENCE)
     }
 
-    /// A UDP client that keeps its port.
+    /// Creates a UDP client with a fixed port.
     pub fn udp(&self, ip: &str, port: u16) -> UdpClient {
         let address = SocketAddr::new(ip.parse().unwrap(), port);
         let name = self.name().to_owned();
@@ -185,7 +186,7 @@ fn ask_tcp(address: SocketAddr) -> io::Result<Answer> {
 pub struct UdpClient(UdpSocket);
 
 impl UdpClient {
-    /// Sends until an answer or an error comes.
+    /// Sends until a reply or an error arrives.
     pub fn ask(&self, patience: Duration) -> io::Result<Answer> {
         let end = Instant::now() + patience;
         self.0.set_read_timeout(Some(Duration::from_millis(200)))?;

@@ -1,4 +1,4 @@
-//! ICMP and ICMPv6 echo requests, as `ping` sends them. The lab's tests use this file as well.
+//! ICMP and ICMPv6 echo requests like those of `ping`. The lab's tests use this file as well.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part of the support")]
 
@@ -16,21 +16,21 @@ use nix::sys::{
     time::TimeVal,
 };
 
-/// How long an answer may take on a busy machine.
+/// Reply timeout on a busy machine.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// One run of `ping`: its requests have one identifier, so that they are one connection to the nodes on the way.
+/// A run of `ping`: its requests share one identifier, so that conntrack treats them as one flow.
 pub struct Pinger {
     descriptor: OwnedFd,
     to: IpAddr,
     identifier: [u8; 2],
     sequence: u16,
-    /// How often somebody has told of another way.
+    /// Number of received redirects.
     pub redirects: u32,
 }
 
 impl Pinger {
-    /// Begins a run, in the network namespace of the calling thread.
+    /// Starts a run in the network namespace of the calling thread.
     pub fn new(to: IpAddr) -> Self {
         let (family, protocol) = match to {
             IpAddr::V4(_) => (AddressFamily::Inet, SockProtocol::Icmp),
@@ -42,7 +42,7 @@ impl Pinger {
         Self { descriptor, to, identifier: [high, low], sequence: 0, redirects: 0 }
     }
 
-    /// Sends one request; answers whether the address itself answers to it.
+    /// Sends one request and returns true if the address itself replies.
     pub fn asks(&mut self) -> bool {
         self.sequence += 1;
         let request = match self.to {
@@ -50,7 +50,7 @@ impl Pinger {
             IpAddr::V6(_) => 128,
         };
         let sent = self.send(&with_checksum(request, self.identifier, self.sequence));
-        // A machine that nobody answers for is unreachable after a while.
+        // An unresolvable neighbor is reported as unreachable after a while.
         let end = Instant::now() + ANSWER_TIME;
         while sent && Instant::now() < end {
             if self.is_answered() {
@@ -74,13 +74,13 @@ impl Pinger {
         }
     }
 
-    /// Takes the next message, if there is one, and says whether it is the answer.
+    /// Receives the next message, if any, and returns true if it is the reply.
     fn is_answered(&mut self) -> bool {
         let mut buffer = [0; 2048];
         let received = recvfrom::<SockaddrStorage>(self.descriptor.as_raw_fd(), &mut buffer);
         let Ok((bytes, Some(from))) = received else { return false };
         let (from, message) = match self.to {
-            // A raw socket of IPv4 shows the header, too.
+            // A raw IPv4 socket includes the IP header.
             IpAddr::V4(_) => {
                 let header = usize::from(buffer[0] & 0xf) * 4;
                 (from.as_sockaddr_in().map(|from| IpAddr::V4(from.ip())), &buffer[header..bytes])
@@ -97,7 +97,7 @@ impl Pinger {
     }
 }
 
-/// An echo request; for ICMPv6 the kernel fills in the checksum.
+/// Builds an echo request; for ICMPv6 the kernel sets the checksum.
 fn with_checksum(request: u8, identifier: [u8; 2], sequence: u16) -> [u8; 8] {
     let [high, low] = sequence.to_be_bytes();
     let mut message = [request, 0, 0, 0, identifier[0], identifier[1], high, low];

@@ -1,4 +1,4 @@
-//! Agents in processes of their own, in userspace mode, and the relay processes that they leave behind.
+//! Agents in separate processes in userspace mode, and the relay processes that they leave behind.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -29,7 +29,7 @@ use node_agent::dataplane::userspace::process::{Relays, end_all};
 
 use super::{Namespace, dir::StateDir, programs::*, states::*};
 
-/// The program under test; there is none for examples.
+/// Path of the program under test; cargo sets none for examples.
 pub const AGENT: &str = match option_env!("CARGO_BIN_EXE_tidegate-agent") {
     Some(path) => path,
     None => "tidegate-agent",
@@ -49,7 +49,7 @@ impl Home {
         self.dir.path()
     }
 
-    /// Relay processes of the program under test.
+    /// Returns the relay processes of the program under test.
     pub fn relays(&self) -> Relays {
         self.relays_of(AGENT.into())
     }
@@ -58,7 +58,7 @@ impl Home {
         Relays { state_dir: self.path().to_owned(), program, log_arguments: vec!["--log=warn".into()] }
     }
 
-    /// The processes that have a socket.
+    /// Returns the processes with a socket.
     pub fn processes(&self) -> Vec<u32> {
         let Ok(entries) = std::fs::read_dir(self.path().join("relay")) else { return Vec::new() };
         let names = entries.filter_map(|entry| entry.unwrap().file_name().into_string().ok());
@@ -67,13 +67,13 @@ impl Home {
         pids
     }
 
-    /// The only one.
+    /// Returns the only process.
     pub fn process(&self) -> u32 {
         let [pid] = self.processes()[..] else { panic!("one process: {:?}", self.processes()) };
         pid
     }
 
-    /// Saves a state as if an agent had received it.
+    /// Saves a state as if received by an agent.
     pub fn save(&self, services: Vec<CompiledService>) {
         let (mut journal, mut state) = self.dir.open();
         let touched = state.apply(full("7-10", services)).unwrap();
@@ -90,16 +90,16 @@ impl Drop for Home {
     }
 }
 
-/// Whether a process runs.
+/// True if a process runs.
 pub fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let has_ended = stat.rsplit(')').next().is_none_or(|rest| rest.is_empty() || rest.starts_with(" Z"));
-    // The first thread may have ended before the others, which still hold what is open.
+    // The main thread may have ended before the others, which still hold the open files.
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
     !has_ended || threads > 1
 }
 
-/// The session of a process.
+/// Returns the session id of a process.
 pub fn session(pid: u32) -> u32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, rest) = stat.rsplit_once(") ").unwrap();
@@ -110,7 +110,8 @@ pub fn signal(pid: u32, signal: Signal) {
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal).unwrap();
 }
 
-/// A Service at 10.96.0.1: TCP and UDP port 80 to port 9000 of workload a, TCP port 81 to port 8080 of both.
+/// Builds a Service at 10.96.0.1: TCP and UDP port 80 to port 9000 of workload a, TCP port 81 to port 8080 of
+/// both.
 pub fn web() -> CompiledService {
     let endpoint = |(ip, number): &(&str, u16)| CompiledEndpoint {
         address: address(ip),
@@ -144,7 +145,7 @@ pub fn web() -> CompiledService {
     }
 }
 
-/// An agent in userspace mode without any control; killed when dropped.
+/// An agent in userspace mode without control; killed when dropped.
 pub struct AgentProcess {
     child: Child,
     node: String,
@@ -155,7 +156,7 @@ impl AgentProcess {
         Self::start_program(node, home, Path::new(AGENT), "userspace")
     }
 
-    /// Starts it and waits until it has programmed what was saved.
+    /// Starts an agent and waits until it has programmed the saved state.
     pub fn start_program(node: &Namespace, home: &Home, program: &Path, mode: &str) -> Self {
         let mut child = Command::new("ip")
             .args(["netns", "exec", node.name()])
@@ -171,7 +172,7 @@ impl AgentProcess {
         Self { child, node: node.name().to_owned() }
     }
 
-    /// A run that ends by itself, or is ended.
+    /// Returns a command for a run that ends by itself or by a timeout.
     pub fn once(node: &Namespace, home: &Home) -> Command {
         let mut command = Command::new("timeout");
         command.args(["60", "ip", "netns", "exec", node.name(), AGENT]).args(Self::settings(home));
@@ -182,13 +183,13 @@ impl AgentProcess {
         [format!("--state-dir={}", home.path().display()), "--log=warn".to_owned()]
     }
 
-    /// Ends it and waits until it has.
+    /// Sends a signal and waits for the exit.
     pub fn end(mut self, how: Signal) {
         signal(self.child.id(), how);
         self.child.wait().unwrap();
     }
 
-    /// What it says of itself.
+    /// Returns the state reported by the agent.
     pub fn state(&self) -> serde_json::Value {
         let name = self.node.clone();
         let text = thread::spawn(move || {
@@ -212,7 +213,7 @@ impl Drop for AgentProcess {
     }
 }
 
-/// Answers each datagram with the port that it came from; stops when dropped.
+/// A UDP server that replies with the source port of each datagram; stops when dropped.
 pub struct PortEcho {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -244,7 +245,7 @@ impl Drop for PortEcho {
     }
 }
 
-/// Which port the server sees.
+/// Returns the source port that the server sees.
 pub fn ask_port(socket: &UdpSocket) -> u16 {
     let mut buffer = [0; 64];
     socket.send(b"?").unwrap();

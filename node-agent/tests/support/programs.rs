@@ -1,4 +1,4 @@
-//! Packet programs, written short.
+//! Builders for packet programs.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -32,7 +32,7 @@ pub fn node_port(family: IpFamily, protocol: Protocol, number: u16) -> Frontend 
     Frontend { destination: Destination::AnyLocal(family), protocol, ports: port(number).into() }
 }
 
-/// Targets written `address port weight`.
+/// Parses targets given as address, port and weight.
 pub fn targets(list: &[(&str, u16, u16)]) -> BTreeMap<Target, Weight> {
     let target = |ip: &str, number| Target { address: address(ip), port: Some(port(number)) };
     list.iter().map(|&(ip, number, weight)| (target(ip, number), Weight(weight))).collect()
@@ -42,7 +42,7 @@ pub fn forward(masquerade: Masquerade, list: &[(&str, u16, u16)]) -> Verdict {
     Verdict::Forward { masquerade, targets: Arc::new(targets(list)) }
 }
 
-/// A program of frontends at virtual addresses and elsewhere; endpoints named in `hairpins` are on this node.
+/// Builds a program of frontends at virtual and other addresses; endpoints in `hairpins` are on this node.
 pub fn program(virtual_addresses: &[&str], hairpins: &[&str], frontends: &[(Frontend, Verdict)]) -> Program {
     Program {
         frontends: frontends
@@ -56,22 +56,22 @@ pub fn program(virtual_addresses: &[&str], hairpins: &[&str], frontends: &[(Fron
     }
 }
 
-/// The same with verdicts for workloads, the node and everybody else.
+/// Builds a route with separate verdicts for workloads, the node and others.
 pub fn by_source(frontend: &Frontend, [workloads, node, elsewhere]: [Verdict; 3]) -> Route {
     Route { from_workloads: workloads, from_node: node, ..route(frontend, elsewhere) }
 }
 
-/// A program of routes, without virtual addresses and hairpins.
+/// Builds a program of routes, without virtual addresses and hairpins.
 pub fn routed(routes: Vec<(Frontend, Route)>) -> Program {
     Program { frontends: routes.into_iter().collect(), ..Program::default() }
 }
 
-/// Networks written short.
+/// Parses networks.
 pub fn nets(list: &[&str]) -> std::collections::BTreeSet<ipnet::IpNet> {
     list.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// The ports from the first to the last at an address.
+/// Builds a port range at an address.
 pub fn range(ip: &str, protocol: Protocol, first: u16, last: u16) -> Frontend {
     Frontend {
         ports: model::primitives::quantity::PortRange::new(port(first), port(last)),
@@ -79,13 +79,13 @@ pub fn range(ip: &str, protocol: Protocol, first: u16, last: u16) -> Frontend {
     }
 }
 
-/// Targets that keep the port that the client names.
+/// Builds targets that keep the destination port.
 pub fn forward_ports(masquerade: Masquerade, list: &[&str]) -> Verdict {
     let target = |ip: &&str| (Target { address: address(ip), port: None }, Weight(1));
     Verdict::Forward { masquerade, targets: Arc::new(list.iter().map(target).collect()) }
 }
 
-/// The same verdict for every source.
+/// Builds a route with the same verdict for every source.
 pub fn route(frontend: &Frontend, verdict: Verdict) -> Route {
     let role = match (frontend.destination, &verdict) {
         (Destination::AnyLocal(_), _) => Role::NodePort,
@@ -95,7 +95,7 @@ pub fn route(frontend: &Frontend, verdict: Verdict) -> Route {
     Route::new(role, verdict)
 }
 
-/// A TCP Service at a virtual address, port 80.
+/// Builds a TCP Service at a virtual address, port 80.
 pub fn simple(virtual_address: &str, list: &[(&str, u16, u16)]) -> Program {
     let verdict = if list.is_empty() { Verdict::Reject } else { forward(Masquerade::OffCluster, list) };
     let hairpins: Vec<_> = list.iter().map(|(ip, ..)| *ip).collect();
@@ -119,7 +119,7 @@ pub fn only(names: &[&str]) -> Scope {
     Scope::Services(names.iter().map(|name| key(name)).collect())
 }
 
-/// Fails unless everything in the pass went well; answers its writes.
+/// Asserts that the whole pass succeeded and returns its writes.
 pub fn verified(pass: &Pass) -> u64 {
     assert!(pass.failed.is_none(), "{:?}", pass.failed);
     for (service, outcome) in &pass.outcomes {

@@ -1,4 +1,4 @@
-//! A node in userspace mode, and servers that do what a test says.
+//! A node in userspace mode, and scriptable servers.
 
 use std::{
     io::{self, Read, Write},
@@ -23,10 +23,10 @@ use super::{
     programs::{key, verified},
 };
 
-/// How long a test waits for something that must come.
+/// Timeout of an expected event.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A topology whose node relays what is desired.
+/// Creates a topology whose node relays the desired state.
 pub fn relaying(test: &str, desired: &Desired, limits: Limits) -> (Topology, UserspaceBackend) {
     let topology = Topology::new(test);
     let mut backend = open(&topology.node, limits);
@@ -38,13 +38,13 @@ pub fn open(node: &Namespace, limits: Limits) -> UserspaceBackend {
     node.run(|| UserspaceBackend::open(BackendOptions::default().masquerade_mark, limits).unwrap())
 }
 
-/// Changes the routes of a Service that is desired.
+/// Changes the routes of a desired Service.
 pub fn change(desired: &mut Desired, service: &str, mut change: impl FnMut(&mut Route)) {
     let service = desired.programs.get_mut(&key(service)).unwrap();
     Arc::make_mut(&mut service.program).frontends.iter_mut().map(|(_, route)| route).for_each(&mut change);
 }
 
-/// Serves each TCP connection to a port by a closure on a thread of its own; takes no more when dropped.
+/// A server that passes each TCP connection to a closure on a separate thread; stops accepting when dropped.
 pub struct TcpServer {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -76,8 +76,8 @@ impl TcpServer {
     }
 }
 
-/// Listens. A process that another test starts holds every socket of this one until it runs its program: then a server that
-/// has ended still seems to listen for a moment.
+/// Opens a listener. Until exec, a child process of another test holds copies of all sockets, so a closed
+/// server may seem to listen for a moment.
 fn listen(port: u16) -> TcpListener {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -97,7 +97,7 @@ impl Drop for TcpServer {
     }
 }
 
-/// A TCP connection from a namespace.
+/// Opens a TCP connection from a namespace.
 pub fn connect(namespace: &Namespace, ip: &str, port: u16) -> io::Result<TcpStream> {
     let address = SocketAddr::new(ip.parse().unwrap(), port);
     let stream = namespace.run(move || TcpStream::connect_timeout(&address, PATIENCE))?;
@@ -106,7 +106,7 @@ pub fn connect(namespace: &Namespace, ip: &str, port: u16) -> io::Result<TcpStre
     Ok(stream)
 }
 
-/// A UDP socket of a namespace, connected.
+/// Opens a connected UDP socket in a namespace.
 pub fn udp(namespace: &Namespace, ip: &str, port: u16) -> UdpSocket {
     let address = SocketAddr::new(ip.parse().unwrap(), port);
     let any: SocketAddr = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().unwrap();
@@ -116,7 +116,7 @@ pub fn udp(namespace: &Namespace, ip: &str, port: u16) -> UdpSocket {
     socket
 }
 
-/// Says a line and waits for the same line.
+/// Sends a line and returns true if the same line comes back.
 pub fn echoes(stream: &mut TcpStream, line: &str) -> bool {
     let mut answer = vec![0; line.len()];
     stream.write_all(line.as_bytes()).is_ok()
@@ -124,19 +124,19 @@ pub fn echoes(stream: &mut TcpStream, line: &str) -> bool {
         && answer == line.as_bytes()
 }
 
-/// Sends back what comes until the client has said all.
+/// Echoes until the client has sent everything.
 pub fn echo(mut stream: TcpStream) -> io::Result<()> {
     let mut reader = stream.try_clone()?;
     io::copy(&mut reader, &mut stream)?;
     Ok(())
 }
 
-/// Byte `position` of a long transfer: a period that no buffer size shares.
+/// Returns byte `position` of a long transfer, with a period coprime to any buffer size.
 pub fn pattern(position: usize) -> u8 {
     u8::try_from(position % 251).unwrap()
 }
 
-/// Sends so many bytes of the pattern.
+/// Sends this number of pattern bytes.
 pub fn send_pattern(stream: &mut impl Write, length: usize) -> io::Result<()> {
     let chunk: Vec<u8> = (0..251 * 256).map(pattern).collect();
     let mut sent = 0;
@@ -148,7 +148,7 @@ pub fn send_pattern(stream: &mut impl Write, length: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads to the end; answers how many bytes came, all of which were the pattern.
+/// Reads to the end, checks the pattern and returns the number of bytes.
 pub fn read_pattern(stream: &mut impl Read) -> io::Result<usize> {
     let (mut buffer, mut position) = (vec![0; 64 << 10], 0);
     loop {
@@ -163,7 +163,7 @@ pub fn read_pattern(stream: &mut impl Read) -> io::Result<usize> {
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE * 4;
     while !holds() {

@@ -1,4 +1,4 @@
-//! Machines on one Ethernet, some with an announcer, and a way to speak and listen there frame by frame.
+//! Machines on one Ethernet segment, some with an announcer, and raw frame access.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ use tokio::{
 
 use super::Namespace;
 
-/// How long a test waits for what must come, on a busy machine.
+/// Timeout of an expected event on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// ```text
@@ -55,7 +55,7 @@ impl Segment {
         segment
     }
 
-    /// Connects one more interface of a member; it has addresses by the number.
+    /// Connects another interface of a member, with addresses derived from the number.
     pub fn plug(&self, member: &Namespace, interface: &str, number: usize) {
         let port = format!("port{number}");
         self.hub.ip(&[
@@ -77,14 +77,14 @@ impl Segment {
     }
 }
 
-/// The Ethernet address of an interface.
+/// Returns the MAC address of an interface.
 pub fn mac_of(namespace: &Namespace, interface: &str) -> Mac {
     let text = namespace.exec(&["cat", &format!("/sys/class/net/{interface}/address")]);
     let bytes: Vec<u8> = text.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
     Mac(bytes.try_into().unwrap())
 }
 
-/// An announcer in a namespace, as an agent runs it.
+/// An announcer in a namespace, run like by an agent.
 pub struct Node {
     announcer: Announcer,
     conflicts: mpsc::Receiver<Conflict>,
@@ -134,7 +134,7 @@ impl Node {
         self.announcer.status().blocking_recv().unwrap()
     }
 
-    /// The next conflict that is told.
+    /// Returns the next reported conflict.
     pub fn conflict(&mut self) -> Conflict {
         let next = async { tokio::time::timeout(PATIENCE, self.conflicts.recv()).await };
         self.runtime.block_on(next).expect("a conflict is told").unwrap()
@@ -145,7 +145,7 @@ impl Node {
     }
 }
 
-/// All frames of one interface, and a way to send some.
+/// Receives all frames of an interface and sends frames.
 pub struct Tap {
     descriptor: OwnedFd,
     mac: Mac,
@@ -177,12 +177,12 @@ impl Tap {
         send(self.descriptor.as_raw_fd(), frame, MsgFlags::empty()).unwrap();
     }
 
-    /// As [`Self::send`], where a full queue may lose the frame.
+    /// Like [`Self::send`], but a full queue may drop the frame.
     pub fn flood(&self, frame: &[u8]) {
         let _lost = send(self.descriptor.as_raw_fd(), frame, MsgFlags::empty());
     }
 
-    /// The next frame of somebody else that fulfils a condition.
+    /// Waits for the next foreign frame that satisfies a condition.
     pub fn next(&self, what: &str, wanted: impl Fn(&Frame) -> bool) -> (Frame, Vec<u8>) {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
@@ -194,7 +194,7 @@ impl Tap {
         panic!("no {what} in {PATIENCE:?}");
     }
 
-    /// A frame of somebody else that fulfils a condition, if there is one by now.
+    /// Returns a foreign frame that satisfies a condition, if one was received already.
     pub fn look(&self, wanted: impl Fn(&Frame) -> bool) -> Option<(Frame, Vec<u8>)> {
         let mut buffer = [0; 2048];
         while let Ok(bytes) = recv(self.descriptor.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
@@ -210,7 +210,7 @@ impl Tap {
     }
 }
 
-/// What the kernel of a namespace knows about a neighbour: its Ethernet address and the state of the entry.
+/// Returns the neighbor entry of a namespace: MAC address and state.
 pub fn neighbor(namespace: &Namespace, address: &str) -> Option<(String, String)> {
     let entry = namespace.exec(&["ip", "neigh", "show", "to", address]);
     let words: Vec<&str> = entry.split_whitespace().collect();
@@ -218,7 +218,7 @@ pub fn neighbor(namespace: &Namespace, address: &str) -> Option<(String, String)
     Some((words[at + 1].to_owned(), words.last().unwrap().to_string()))
 }
 
-/// Makes the kernel of a namespace look for a neighbour.
+/// Triggers neighbor resolution in a namespace.
 pub fn knock(namespace: &Namespace, address: &str) {
     let address: IpAddr = address.parse().unwrap();
     namespace.run(|| {
@@ -228,7 +228,7 @@ pub fn knock(namespace: &Namespace, address: &str) {
     });
 }
 
-/// Looks until it is so.
+/// Polls until a condition holds.
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {

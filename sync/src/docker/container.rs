@@ -1,4 +1,4 @@
-//! What matters of a container, an engine and its networks, in our words; bounded, whatever the engine says.
+//! Relevant fields of containers, engines and networks, limited in size.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,67 +11,67 @@ use bollard::models::{
 };
 use model::kinds::service::Protocol;
 
-/// Labels looked at of one container.
+/// Maximum number of labels read per container.
 const LABELS_MAX: usize = 500;
-/// Networks, and ports, looked at of one container.
+/// Maximum number of networks, and of ports, read per container.
 const ITEMS_MAX: usize = 200;
 
 /// A container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Container {
     pub(super) id: String,
-    /// Without the slash.
+    /// Name without the leading slash.
     pub(super) name: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) life: Life,
-    /// `None` without a health check.
+    /// Health check result; `None` without a health check.
     pub(super) is_healthy: Option<bool>,
     pub(super) mode: NetworkMode,
     pub(super) networks: BTreeMap<String, Attachment>,
-    /// Exposed ports, with where they are published.
+    /// Exposed ports with their published bindings.
     pub(super) ports: BTreeMap<(u16, Protocol), Vec<Binding>>,
-    /// The signal that stops it.
+    /// Stop signal.
     pub(super) stop_signal: Option<String>,
 }
 
-/// Where a container is in its life.
+/// Lifecycle phase of a container.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Life {
-    /// It will run.
+    /// Created, but not running yet.
     #[default]
     Waiting,
     Running,
     Paused,
-    /// It is being stopped, or removed.
+    /// Stopping, or being removed.
     Ending,
-    /// It has ended well.
+    /// Exited with code 0.
     Ended,
-    /// It has ended otherwise.
+    /// Exited with another code, or dead.
     Failed,
 }
 
-/// Whose network a container uses.
+/// Network mode of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum NetworkMode {
-    /// Its own.
+    /// Own network namespace.
     #[default]
     Own,
-    /// The machine's.
+    /// Host network.
     Host,
-    /// Another container's, by id or name.
+    /// Network of another container, by id or name.
     Of(String),
     /// None.
     None,
 }
 
-/// A container's place in a network.
+/// Attachment of a container to a network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Attachment {
     pub(super) network_id: String,
     pub(super) addresses: Vec<IpAddr>,
 }
 
-/// Where a port is published on the machine.
+/// Published binding of a port on the machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Binding {
     pub(super) address: IpAddr,
@@ -84,15 +84,15 @@ pub(super) struct Network {
     pub(super) name: String,
     pub(super) subnets: Vec<String>,
     pub(super) driver: String,
-    /// The link that is its bridge on the machine, if it has one.
+    /// Name of the bridge interface on the machine, if there is one.
     pub(super) link: Option<String>,
-    /// Whether other machines reach containers in it by their addresses, also with engines that drop such traffic unless
-    /// it is allowed.
+    /// True if other machines can reach containers in the network by their addresses, even with engines that
+    /// drop such traffic by default.
     pub(super) is_open: bool,
 }
 
 impl Container {
-    /// What the engine says of a container.
+    /// Converts the engine's description of a container.
     pub(super) fn of(inspected: ContainerInspectResponse) -> Self {
         let config = inspected.config.unwrap_or_default();
         let settings = inspected.network_settings.unwrap_or_default();
@@ -119,7 +119,7 @@ impl Container {
 }
 
 impl Network {
-    /// What the engine says of a network: its id, and the rest.
+    /// Converts the engine's description of a network, and returns it with its id.
     pub(super) fn of(network: EngineNetwork) -> Option<(String, Self)> {
         let option = |name: &str| network.options.as_ref().and_then(|options| options.get(name)).cloned();
         let gateway_mode = option("com.docker.network.bridge.gateway_mode_ipv4").unwrap_or_default();
@@ -132,7 +132,7 @@ impl Network {
         let pools = network.ipam.and_then(|ipam| ipam.config).unwrap_or_default();
         let subnets = pools.into_iter().take(ITEMS_MAX).filter_map(|pool| pool.subnet).collect();
         let id = network.id?;
-        // What the engine calls a bridge that has no name of its own.
+        // Default name of a bridge interface.
         let link =
             || option("com.docker.network.bridge.name").or_else(|| Some(format!("br-{}", id.get(..12)?)));
         let link = if driver == "bridge" { link() } else { None };
@@ -203,7 +203,7 @@ fn ports(ports: PortMap) -> BTreeMap<(u16, Protocol), Vec<Binding>> {
     found
 }
 
-/// Reads `80/tcp`.
+/// Parses a port such as `80/tcp`.
 fn port(text: &str) -> Option<(u16, Protocol)> {
     let (port, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     let protocol = match protocol {

@@ -1,4 +1,5 @@
-//! Asks Tidegate what engines on other machines have: addresses and subnets that are the same mean something else there.
+//! Reads the containers of engines on other machines from Tidegate: equal addresses and subnets there are
+//! ambiguous.
 
 use model::primitives::name::Name;
 use serde_json::Value;
@@ -6,11 +7,11 @@ use serde_json::Value;
 use super::plan::{ENGINE_LABEL, Elsewhere, SUBNETS_ANNOTATION};
 use crate::control::{Control, Request};
 
-/// Workloads of one page, and pages of one look.
+/// Page size, and maximum number of pages per poll.
 const PAGE: usize = 500;
 const PAGES_MAX: usize = 40;
 
-/// What there is on other Nodes; `None` when control does not say.
+/// Returns the containers on other Nodes, or `None` if the control server cannot be read.
 pub(super) async fn look(control: &Control, node: &Name) -> Option<Elsewhere> {
     let mut elsewhere = Elsewhere::default();
     let mut token = None::<String>;
@@ -38,7 +39,7 @@ fn take(elsewhere: &mut Elsewhere, node: &Name, item: &Value) {
     let annotations = item.pointer("/metadata/annotations");
     let subnets =
         annotations.and_then(|annotations| annotations.get(SUBNETS_ANNOTATION)).and_then(Value::as_str);
-    // Without subnets it is reached at an address of its machine.
+    // A container without subnets is reached at an address of its machine.
     let Some(subnets) = subnets.filter(|_| other != node.as_str()) else { return };
     for subnet in subnets.split(',').filter(|subnet| !subnet.is_empty()) {
         elsewhere.subnets.entry(subnet.to_owned()).or_default().insert(other.to_owned());

@@ -1,4 +1,4 @@
-//! What the engine's networks are and who is in them, in words for those who ask this process. Pure.
+//! Report of the engine's networks and their members. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use super::plan::{Elsewhere, Engine, network_owner};
 
-/// Every network of the engine by name, with the link of its bridge, its subnets, its containers with their addresses, and the Nodes
-/// whose engines have one of these subnets as well.
+/// Lists every network of the engine by name, with its bridge interface, subnets, containers and their
+/// addresses, and other Nodes with the same subnets.
 pub(super) fn report(engine: &Engine, elsewhere: &Elsewhere) -> Value {
     let mut members = BTreeMap::<&str, Vec<Value>>::new();
     for container in engine.containers.values() {
-        // A container in the network of another one is where that one is.
+        // A container that joins another container's network is listed there.
         let Ok(owner) = network_owner(engine, container) else { continue };
         for attachment in owner.networks.values().filter(|attachment| !attachment.addresses.is_empty()) {
             let member = json!({ "name": container.name, "addresses": attachment.addresses });

@@ -1,4 +1,4 @@
-//! Reads the labels by which a container says how it wants to be served. Pure; every mistake is told in words.
+//! Parses the labels of a container that configure its Service. Pure; every error has a message.
 
 use std::collections::BTreeMap;
 
@@ -7,47 +7,48 @@ use model::{
     primitives::name::{Label, Namespace},
 };
 
-/// What the labels begin with that are meant for us.
+/// Prefix of Tidegate's container labels.
 pub(super) const PREFIX: &str = "tidegate.";
-/// Ports declared by one container.
+/// Maximum number of ports declared by one container.
 const PORTS_MAX: usize = 32;
 
-/// What a container asks for.
+/// Configuration requested by a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wish {
-    /// The Service it serves, if it names one.
+    /// Service of the container, if given.
     pub(super) service: Option<Label>,
     pub(super) namespace: Option<Namespace>,
     pub(super) network: Option<String>,
     pub(super) address: Option<AddressKind>,
     pub(super) weight: Option<u16>,
-    /// The Service that is to be made, if ports are declared.
+    /// Service to create, if ports are declared.
     pub(super) declared: Option<Declared>,
 }
 
-/// Which address of a container is used.
+/// Address of a container to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum AddressKind {
-    /// Its own, unless this engine keeps other machines from it and its ports are published
+    /// The container's own address; published ports if the engine blocks other machines from it and the ports
+    /// are published
     Auto,
-    /// Its own
+    /// The container's own address
     Container,
-    /// The machine's, with the ports that are published there
+    /// The machine's address, with published ports
     Published,
 }
 
-/// A Service that containers declare.
+/// Service declared by containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Declared {
-    /// The word in `type`.
+    /// Value of `type`.
     pub(super) service_type: String,
     pub(super) pool: Option<String>,
     pub(super) addresses: Vec<String>,
-    /// By name; the name is empty for a port that has none.
+    /// Ports by name; the name is empty for an unnamed port.
     pub(super) ports: BTreeMap<String, DeclaredPort>,
 }
 
-/// A port of such a Service.
+/// Port of a declared Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DeclaredPort {
     pub(super) port: u16,
@@ -55,7 +56,7 @@ pub(super) struct DeclaredPort {
     pub(super) protocol: Protocol,
 }
 
-/// What a container asks for; `None` when it asks for nothing.
+/// Parses the labels; `None` if the container requests no Service.
 pub(super) fn wish(labels: &BTreeMap<String, String>) -> Result<Option<Wish>, String> {
     let ours: BTreeMap<&str, &str> =
         labels.iter().filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value.trim()))).collect();
@@ -127,7 +128,10 @@ pub(super) fn wish(labels: &BTreeMap<String, String>) -> Result<Option<Wish>, St
         ));
     }
     if let (Some(key), true) = (declares, declared.ports.is_empty()) {
-        return Err(format!("label tidegate.{key} needs tidegate.port: without it no Service is made"));
+        return Err(format!(
+            "label tidegate.{key} needs tidegate.port, because no Service is created \
+                            without it"
+        ));
     }
     if !declared.ports.is_empty() {
         if wish.service.is_none() {
@@ -140,7 +144,8 @@ pub(super) fn wish(labels: &BTreeMap<String, String>) -> Result<Option<Wish>, St
 
 fn unknown(key: &str) -> String {
     format!(
-        "label tidegate.{key} is not known; known are service, enable, network, address, weight, port, port.NAME, type, pool, vip"
+        "unknown label tidegate.{key}; known labels are service, enable, network, address, weight, port, \
+         port.NAME, type, pool, vip"
     )
 }
 
@@ -153,7 +158,7 @@ fn address_kind(text: &str) -> Option<AddressKind> {
     }
 }
 
-/// Reads `80`, `80:8080`, `53:5353/udp`.
+/// Parses `80`, `80:8080` or `53:5353/udp`.
 fn declared_port(text: &str) -> Option<DeclaredPort> {
     let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     let protocol = match protocol.to_ascii_lowercase().as_str() {
@@ -167,7 +172,7 @@ fn declared_port(text: &str) -> Option<DeclaredPort> {
     Some(DeclaredPort { port: number(port)?, target: number(target)?, protocol })
 }
 
-/// The number of a signal, of those that end a process.
+/// Returns the number of a signal name that ends a process, or a plain number.
 pub(super) fn ending_signal(text: &str) -> Option<u8> {
     let name = text.trim().to_ascii_uppercase();
     match name.strip_prefix("SIG").unwrap_or(&name) {
@@ -211,7 +216,7 @@ mod tests {
     fn every_mistake_names_the_label_and_what_it_must_be() {
         for (labels, expected) in [
             (vec![("tidegate.service", "Web")], "tidegate.service must be NAME or NAME,NAMESPACE"),
-            (vec![("tidegate.service", "w"), ("tidegate.wieght", "1")], "tidegate.wieght is not known"),
+            (vec![("tidegate.service", "w"), ("tidegate.wieght", "1")], "unknown label tidegate.wieght"),
             (vec![("tidegate.service", "w"), ("tidegate.weight", "-1")], "tidegate.weight must be a number"),
             (vec![("tidegate.service", "w"), ("tidegate.port", "0")], "tidegate.port must be PORT"),
             (vec![("tidegate.service", "w"), ("tidegate.port.x", "80/x")], "tidegate.port.x must be PORT"),

@@ -1,5 +1,6 @@
-//! From what an engine says to what Tidegate is to have: a Workload for each container that asks for it, and the Services
-//! that containers declare. Pure. An address is never guessed: where several are possible the container is reported.
+//! Translates the state of an engine into objects: a Workload for each container that requests it, and the
+//! Services that containers declare. Pure. Addresses are never guessed: a container with several possible
+//! addresses is reported.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,59 +24,59 @@ use super::{
     parse::{AddressKind, Declared, Wish, wish},
 };
 
-/// Names the Service on the Workloads that serve it.
+/// Label of Workloads with the name of their Service.
 pub(super) const SERVICE_LABEL: &str = "tidegate.io/service";
-/// Marks Workloads that are containers, so that engines on other machines find them.
+/// Label of Workloads that are containers, used by adapters on other machines.
 pub(super) const ENGINE_LABEL: &str = "tidegate.io/engine";
-/// The network that a container's address is in, and its subnets.
+/// Annotations with the network of a container's address, and its subnets.
 pub(super) const NETWORK_ANNOTATION: &str = "tidegate.io/network";
 pub(super) const SUBNETS_ANNOTATION: &str = "tidegate.io/subnets";
-/// The first engine that keeps other machines from containers' own addresses unless that is allowed.
+/// First engine version that blocks other machines from container addresses by default.
 const ISOLATING_ENGINE: u32 = 28;
-/// Containers whose network another one uses, one after the other.
+/// Maximum length of a chain of containers that join each other's network.
 const JOINED_MAX: usize = 8;
 
-/// What the machine is.
+/// Machine settings.
 #[derive(Debug, Clone)]
 pub(super) struct Host {
     pub(super) node: Name,
-    /// Where published ports are reached.
+    /// Addresses of published ports.
     pub(super) addresses: Vec<IpAddr>,
     pub(super) namespace: Namespace,
     pub(super) network: Option<String>,
     pub(super) address: AddressKind,
 }
 
-/// What the engine says.
+/// State of the engine.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Engine {
-    /// The first number of its version; 0 when it says none.
+    /// Major version; 0 if unknown.
     pub(super) major: u32,
-    /// By id.
+    /// Containers by id.
     pub(super) containers: BTreeMap<String, Container>,
-    /// By id.
+    /// Containers by id.
     pub(super) networks: BTreeMap<String, Network>,
-    /// Containers that were told to end, by id.
+    /// Ids of containers that received a stop signal.
     pub(super) ending: BTreeSet<String>,
 }
 
-/// What engines on other machines have.
+/// Containers of engines on other machines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Elsewhere {
-    /// Which Node has a container with an address.
+    /// Node by container address.
     pub(super) addresses: BTreeMap<IpAddr, String>,
-    /// Which Nodes have containers in a subnet.
+    /// Nodes by container subnet.
     pub(super) subnets: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// What Tidegate is to have.
+/// Objects and complaints resulting from a translation.
 #[derive(Debug, Default)]
 pub(super) struct Translation {
     pub(super) objects: BTreeMap<ObjectKey, Object>,
     pub(super) complaints: Vec<String>,
 }
 
-/// Translates everything.
+/// Translates the complete state.
 pub(super) fn translate(host: &Host, engine: &Engine, elsewhere: &Elsewhere) -> Translation {
     let mut translation = Translation::default();
     let mut declared = BTreeMap::<(Namespace, Label), (String, Declared)>::new();
@@ -87,7 +88,10 @@ pub(super) fn translate(host: &Host, engine: &Engine, elsewhere: &Elsewhere) -> 
                 let first = declared.entry((namespace, service.clone()));
                 let (name, first) = first.or_insert_with(|| (container.name.clone(), new.clone()));
                 if first != new {
-                    let message = format!("declares Service {service} otherwise than {name}, which counts");
+                    let message = format!(
+                        "declares Service {service} differently from {name}, whose \
+                                           declaration is used"
+                    );
                     translation.complaints.push(format!("container {}: {message}", container.name));
                 }
             }
@@ -111,10 +115,10 @@ pub(super) fn translate(host: &Host, engine: &Engine, elsewhere: &Elsewhere) -> 
     translation
 }
 
-/// Where a container is reached.
+/// Address and ports at which a container is reachable.
 struct Reach<'a> {
     addresses: Vec<IpAddr>,
-    /// The port there for a port of the container.
+    /// Reachable port of each container port.
     ports: BTreeMap<(u16, Protocol), u16>,
     network: Option<(&'a str, &'a Network)>,
 }
@@ -143,9 +147,9 @@ fn workload(
     for address in &reach.addresses {
         if let (Some(node), Some((network, _))) = (elsewhere.addresses.get(address), reach.network) {
             return Err(format!(
-                "its address {address} in network {network} is that of a container on Node {node} too; give the engines \
-                 different subnets (`bip` and `default-address-pools` in daemon.json), or publish its ports and label it \
-                 tidegate.address=published"
+                "its address {address} in network {network} is also used by a container on Node {node}; \
+                 configure different subnets (`bip` and `default-address-pools` in daemon.json), or \
+                 publish its ports and label it tidegate.address=published"
             ));
         }
     }
@@ -188,7 +192,7 @@ fn reach<'a>(
     complaints: &mut Vec<String>,
 ) -> Result<Reach<'a>, String> {
     let owner = network_owner(engine, container)?;
-    // Ports belong to whoever owns the network; what the joined container exposes is its own.
+    // Ports belong to the owner of the network; the joining container's exposed ports count as well.
     let declared = wish.declared.iter().flat_map(|declared| declared.ports.values());
     let declared = declared.map(|port| (port.target, port.protocol));
     let exposed = owner.ports.keys().chain(container.ports.keys()).copied();
@@ -211,10 +215,10 @@ fn reach<'a>(
             return Ok(published);
         }
         complaints.push(format!(
-            "container {}: this engine (version {} or newer) drops what other machines send to addresses in network {name}; \
-             publish its ports, or make the network with gateway_mode_ipv4=routed or nat-unprotected, or with \
-             trusted_host_interfaces, or start the engine with allow-direct-routing and label the container \
-             tidegate.address=container",
+            "container {}: this engine (version {} or newer) drops traffic from other machines to \
+             addresses in network {name}; publish its ports, or create the network with \
+             gateway_mode_ipv4=routed or nat-unprotected, or with trusted_host_interfaces, or start the \
+             engine with allow-direct-routing and label the container tidegate.address=container",
             container.name, ISOLATING_ENGINE
         ));
     }
@@ -223,7 +227,7 @@ fn reach<'a>(
     Ok(Reach { addresses, ports: own, network: network.map(|network| (name, network)) })
 }
 
-/// The container whose network a container uses.
+/// Returns the container whose network a container uses.
 pub(super) fn network_owner<'a>(
     engine: &'a Engine,
     container: &'a Container,
@@ -240,9 +244,12 @@ pub(super) fn network_owner<'a>(
         let by_name = || engine.containers.values().find(|container| container.name == *other);
         owner = by_id
             .or_else(by_name)
-            .ok_or_else(|| format!("it uses the network of container {other}, which is not there"))?;
+            .ok_or_else(|| format!("it uses the network of container {other}, which does not exist"))?;
     }
-    Err(format!("it uses the network of another container, and so on, more than {JOINED_MAX} times"))
+    Err(format!(
+        "it uses the network of another container through a chain of more than {JOINED_MAX} \
+                 containers"
+    ))
 }
 
 fn attachment<'a>(owner: &'a Container, network: Option<&str>) -> Result<(&'a str, &'a Attachment), String> {
@@ -278,7 +285,9 @@ fn published(host: &Host, owner: &Container) -> Result<Reach<'static>, String> {
     }
     if ports.is_empty() {
         return Err(
-            "none of its ports is published (`ports:` or --publish) where other machines reach it".to_owned()
+            "none of its ports is published (`ports:` or --publish) at an address that other machines \
+             can reach"
+                .to_owned(),
         );
     }
     let everywhere = addresses.iter().any(IpAddr::is_unspecified);
@@ -298,13 +307,15 @@ fn published(host: &Host, owner: &Container) -> Result<Reach<'static>, String> {
 
 fn of_machine(host: &Host) -> Result<Vec<IpAddr>, String> {
     if host.addresses.is_empty() {
-        return Err("it is reached at the machine's address, which is not known; start with --node-address"
-            .to_owned());
+        return Err(
+            "it needs the machine's address, which is not configured; start with --node-address".to_owned()
+        );
     }
     Ok(host.addresses.clone())
 }
 
-/// The labels of a container that can be labels here. Compose puts paths and lists into some of its own.
+/// Returns the container labels that are valid labels here; Compose puts paths and lists into some of its
+/// own.
 fn carried(labels: &BTreeMap<String, String>) -> Map<String, Value> {
     let is_usable = |(key, value): &(&String, &String)| {
         check_key(key).is_ok() && check_value(value).is_ok() && !key.starts_with("tidegate.io/")
@@ -342,7 +353,7 @@ fn service(namespace: &Namespace, name: &Label, declared: &Declared) -> Result<O
     }))
 }
 
-/// Reads an object as the server does.
+/// Decodes an object with the server's validation.
 fn object(value: &Value) -> Result<Object, String> {
     decode(value, &Expect::default()).map_err(|violations| {
         let words = violations.iter().map(|violation| format!("{} {}", violation.pointer, violation.message));
@@ -350,7 +361,7 @@ fn object(value: &Value) -> Result<Object, String> {
     })
 }
 
-/// What a port of a container is called: it is the same wherever the port is reached.
+/// Returns the name of a container port, which is independent of published ports.
 fn port_name(port: u16, protocol: Protocol) -> String {
     let protocol = match protocol {
         Protocol::Tcp => "tcp",
@@ -360,14 +371,14 @@ fn port_name(port: u16, protocol: Protocol) -> String {
     format!("{protocol}-{port}")
 }
 
-/// `node.container`, in the letters that names have here.
+/// Returns `node.container` in valid name characters.
 fn workload_name(node: &Name, container: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let name: String = container.chars().map(letter).collect();
     format!("{node}.{}", name.trim_matches('-'))
 }
 
-/// Networks whose subnet engines on other machines have as well.
+/// Returns a line per network whose subnet engines on other machines also use.
 fn equal_subnets(host: &Host, engine: &Engine, elsewhere: &Elsewhere) -> Vec<String> {
     let mut lines = Vec::new();
     for network in engine.networks.values() {
@@ -375,9 +386,12 @@ fn equal_subnets(host: &Host, engine: &Engine, elsewhere: &Elsewhere) -> Vec<Str
             let nodes: Vec<_> = elsewhere.subnets.get(subnet).into_iter().flatten().cloned().collect();
             if !nodes.is_empty() {
                 lines.push(format!(
-                    "network {} of Node {} has the subnet {subnet}, which containers on Node {} have too: their addresses \
-                     may be the same; give the engines different subnets (`bip` and `default-address-pools` in daemon.json)",
-                    network.name, host.node, nodes.join(", ")
+                    "network {} of Node {} has the subnet {subnet}, which containers on Node {} have \
+                     too: addresses may collide; configure different subnets (`bip` and \
+                     `default-address-pools` in daemon.json)",
+                    network.name,
+                    host.node,
+                    nodes.join(", ")
                 ));
             }
         }

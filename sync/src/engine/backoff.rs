@@ -1,11 +1,11 @@
-//! Waits between attempts: doubling, with a random part, so that many who lost the same server do not return together.
+//! Exponential backoff with jitter, so that many clients of a lost server do not reconnect at once.
 
 use std::time::Duration;
 
-/// The first wait.
+/// Initial delay.
 const FIRST: Duration = Duration::from_millis(200);
 
-/// Waits that grow.
+/// Exponential backoff.
 #[derive(Debug)]
 pub(super) struct Backoff {
     next: Duration,
@@ -13,20 +13,20 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Waits that grow up to `longest`.
+    /// Creates a backoff with a maximum delay.
     #[must_use]
     pub(super) const fn new(longest: Duration) -> Self {
         Self { next: FIRST, longest }
     }
 
-    /// The next wait: between half of it and all of it.
+    /// Returns the next delay, a random value between half and the full delay.
     pub(super) fn next(&mut self) -> Duration {
         let wait = self.next;
         self.next = wait.saturating_mul(2).min(self.longest);
         wait.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
-    /// Begins with short waits again.
+    /// Resets to the initial delay.
     pub(super) const fn reset(&mut self) {
         self.next = FIRST;
     }

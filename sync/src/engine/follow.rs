@@ -1,5 +1,5 @@
-//! Hears what becomes of a source's objects in Tidegate: everything once, then every change, from whichever control server
-//! answers. It goes on where it was, and begins anew when it cannot.
+//! Watches the source's objects on the server: a full listing, then every change, from any of the control
+//! servers. Resumes at the last position, and lists again if that is not possible.
 
 use std::time::Duration;
 
@@ -18,34 +18,34 @@ use super::{
 };
 use crate::control::{Control, Failure, Request};
 
-/// Longest wait between two attempts to hear anything.
+/// Maximum delay between watch attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(15);
 
-/// What was heard.
+/// A watch event.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// Everything there is.
+    /// The complete listing.
     Listed(OrdMap<ObjectKey, Own>),
-    /// An object was made or changed.
+    /// An object was created or changed.
     Put(ObjectKey, Box<Own>),
-    /// An object is gone, or no longer the source's.
+    /// An object was deleted, or no longer belongs to the source.
     Gone(ObjectKey, Revision),
-    /// The server is there and has nothing new.
+    /// Heartbeat.
     Alive,
-    /// Nothing is heard; what was heard before still counts.
+    /// The watch failed; earlier events stay valid.
     Lost(String),
 }
 
-/// Follows until nobody listens.
+/// Watches until the receiver is closed.
 pub(super) async fn follow(control: &Control, source: &Label, heard: mpsc::Sender<Heard>) {
     let mut position = None;
     let mut backoff = Backoff::new(PAUSE_MAX);
     while !heard.is_closed() {
         let before = position.clone();
         let cause = match hear(control, source, &mut position, &heard).await {
-            Ok(()) => "the server ended the watch".to_owned(),
+            Ok(()) => "the server closed the watch".to_owned(),
             Err(Failure::Refused(problem)) => {
-                // Whatever is wrong with the position, the beginning is always there.
+                // If the position is rejected, a full listing always works.
                 position = None;
                 problem.to_string()
             }
@@ -85,7 +85,7 @@ async fn hear(
                 None
             }
             (Event::Put(key, own), None) => Some(Heard::Put(key, own)),
-            // Nothing goes while what there is is being listed.
+            // A listing contains no deletions.
             (Event::Gone(key, at), _) => Some(Heard::Gone(key, at)),
             (Event::Bookmark(at), _) => {
                 *position = Some(at);
@@ -114,7 +114,7 @@ async fn hear(
 enum Event {
     Put(ObjectKey, Box<Own>),
     Gone(ObjectKey, Revision),
-    /// A change that ends its revision, or a heartbeat: the watch can be taken up from there.
+    /// An event that completes its revision, or a heartbeat: the watch can resume there.
     At(String, Heard),
     Bookmark(String),
     Ended,
@@ -133,7 +133,7 @@ fn read(source: &Label, mut event: Value) -> Event {
         Some("DELETED") => object.and_then(|object| key_of(&object)).map(|key| Heard::Gone(key, revision)),
         Some("BOOKMARK") => return position.map_or(Event::Other, Event::Bookmark),
         Some("HEARTBEAT") => Some(Heard::Alive),
-        // Too far behind, or not allowed any longer: the next attempt is told which.
+        // The position expired or permission was lost; the next attempt returns the reason.
         Some("ERROR") => return Event::Ended,
         Some(_) | None => None,
     };

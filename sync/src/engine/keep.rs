@@ -1,5 +1,5 @@
-//! What an object keeps of its state in Tidegate when a source replaces it: what operators ask for there (drains and
-//! maintenance), and what the server gave it. A source that says something itself is right. Pure.
+//! Merges a desired object with its current state on the server: drains and maintenance set by operators, and
+//! values assigned by the server, are preserved unless the source sets them. Pure.
 
 use model::{
     kinds::{
@@ -12,10 +12,11 @@ use model::{
     primitives::name::Label,
 };
 
-/// Marks the objects of a source, so that one watch sees all of them and no others. Whose they are says `applySet`.
+/// Label of the objects of a source, so that one watch selects exactly them. Ownership is recorded in
+/// `applySet`.
 pub const SOURCE_LABEL: &str = "tidegate.io/source";
 
-/// The object as it is to be written: with the mark of its source, and what it keeps.
+/// Returns the object to write: with the label of its source and the preserved state.
 #[must_use]
 pub fn prepared(source: &Label, wanted: &Object, current: Option<&Object>) -> Object {
     let mut object = wanted.clone();
@@ -37,7 +38,8 @@ pub fn prepared(source: &Label, wanted: &Object, current: Option<&Object>) -> Ob
         }
         (Spec::EndpointSet(new), Spec::EndpointSet(old)) => keep_of_endpoint_set(new, old),
         (Spec::Node(new), Spec::Node(old)) => keep_of_node(new, old),
-        // Nothing of these is set by others. (One of two kinds never stands where the other stood: kinds are in keys.)
+        // These kinds have no preserved state. (Kinds are part of the key, so both sides are of the same
+        // kind.)
         (
             Spec::AddressPool(_)
             | Spec::BfdProfile(_)
@@ -55,7 +57,7 @@ pub fn prepared(source: &Label, wanted: &Object, current: Option<&Object>) -> Ob
     object
 }
 
-/// Whether writing an object as [`prepared`] would change nothing.
+/// Returns true if writing an object from [`prepared`] would change nothing.
 #[must_use]
 pub fn is_as_prepared(prepared: &Object, current: &Object) -> bool {
     let is_same_spec = prepared.spec == current.spec
@@ -102,8 +104,8 @@ fn keep_of_endpoint_set(new: &mut EndpointSetSpec, old: &EndpointSetSpec) {
     }
 }
 
-/// A Service with what the server gave it where the source says nothing. Only to compare: what is written leaves it out, so
-/// that the server decides what can stay.
+/// Returns a Service with the values assigned by the server where the source sets none. For comparison only:
+/// writes omit them, so that the server decides which can stay.
 fn filled(new: &ServiceSpec, old: &ServiceSpec) -> ServiceSpec {
     let mut new = new.clone();
     if new.is_external_name() || old.is_external_name() {

@@ -1,4 +1,4 @@
-//! What of a source is in Tidegate, as far as this process has heard. Nothing here does I/O.
+//! Local copy of the source's objects on the server, as of the last event. No I/O.
 
 use std::sync::Arc;
 
@@ -16,27 +16,28 @@ use serde_json::Value;
 /// An object of the source.
 #[derive(Debug, Clone)]
 pub struct Own {
-    /// What was decoded.
+    /// Decoded object.
     pub object: Arc<Object>,
-    /// As the server shows it, with its status.
+    /// Published form with its status.
     pub published: Value,
 }
 
-/// The objects of a source that are in Tidegate.
+/// Objects of a source on the server.
 #[derive(Debug, Default)]
 pub struct Mirror {
     objects: OrdMap<ObjectKey, Own>,
     is_listed: bool,
 }
 
-/// Reads an object that the server shows, if it belongs to the source.
+/// Decodes a published object, if it belongs to the source.
 #[must_use]
 pub fn own(source: &Label, published: Value) -> Option<(ObjectKey, Own)> {
     let object = match decode(&published, &Expect::default()) {
         Ok(object) => object,
         Err(violations) => {
-            // A newer server may know more than this process; what cannot be read cannot be compared either.
-            tracing::warn!(?violations, "an object of the control server cannot be read");
+            // A newer server may use unknown fields; an object that cannot be decoded cannot be compared
+            // either.
+            tracing::warn!(?violations, "cannot decode an object of the control server");
             return None;
         }
     };
@@ -45,32 +46,32 @@ pub fn own(source: &Label, published: Value) -> Option<(ObjectKey, Own)> {
 }
 
 impl Mirror {
-    /// Whether everything has been heard once.
+    /// True if the complete listing has been received.
     #[must_use]
     pub const fn is_listed(&self) -> bool {
         self.is_listed
     }
 
-    /// The objects.
+    /// Returns all objects.
     #[must_use]
     pub const fn objects(&self) -> &OrdMap<ObjectKey, Own> {
         &self.objects
     }
 
-    /// One of them.
+    /// Returns one object.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<&Own> {
         self.objects.get(key)
     }
 
-    /// Takes everything there is; answers what it knew before.
+    /// Replaces all objects with a listing and returns the previous ones.
     pub fn list(&mut self, objects: OrdMap<ObjectKey, Own>) -> OrdMap<ObjectKey, Own> {
         self.is_listed = true;
         std::mem::replace(&mut self.objects, objects)
     }
 
-    /// Takes the state of an object; `false` when it is the known one, or an older one: answers to writes and the watch
-    /// overtake each other.
+    /// Stores the state of an object. Returns `false` if the known one is the same or newer, because
+    /// responses to writes and watch events can overtake each other.
     pub fn put(&mut self, key: ObjectKey, own: Own) -> bool {
         let revision = own.object.metadata.revision();
         let is_news = self.revision(&key).is_none_or(|known| known < revision);
@@ -80,7 +81,7 @@ impl Mirror {
         is_news
     }
 
-    /// Forgets an object that is gone since a revision; `false` when it was not known, or has come again since.
+    /// Removes an object deleted at a revision. Returns `false` if it is unknown or has been recreated since.
     pub fn remove(&mut self, key: &ObjectKey, at: Revision) -> bool {
         let is_news = self.revision(key).is_some_and(|known| known <= at);
         if is_news {
@@ -89,7 +90,7 @@ impl Mirror {
         is_news
     }
 
-    /// Takes a newer status of an object whose intent is the known one; `false` when it is the same.
+    /// Stores a newer status of an object with unchanged spec. Returns `false` if the status is the same.
     pub fn show(&mut self, key: &ObjectKey, published: Value) -> bool {
         let Some(known) = self.objects.get_mut(key) else { return false };
         let version = "/metadata/resourceVersion";

@@ -1,5 +1,5 @@
-//! Decides what is to be written so that Tidegate has what a source wants. Pure: what is looked at is what may differ, never
-//! everything.
+//! Computes the changes that make Tidegate match the desired objects of a source. Pure: only keys that may
+//! differ are compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,63 +15,64 @@ use super::{
 };
 use crate::wanted::Wanted;
 
-/// Objects in one write. Large enough that a first synchronisation is a few requests, small enough that a refusal of one
-/// object has little to repeat.
+/// Maximum number of objects per write. Large enough for a first synchronization in a few requests, small
+/// enough to make retries after a rejection cheap.
 pub const BATCH_OBJECTS_MAX: usize = 500;
-/// Bytes of one write; half of what the server reads.
+/// Maximum size of a write in bytes; half of the server's limit.
 pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What rests on more than the objects themselves.
+/// Inputs other than the objects.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules<'a> {
-    /// The source.
+    /// Name of the source.
     pub source: &'a Label,
-    /// Removals at once that nobody needs to confirm; five or a fifth of the objects, as the server's, without.
+    /// Maximum number of removals at once without confirmation; by default five or a fifth of the objects,
+    /// like the server's.
     pub prune_limit: Option<usize>,
-    /// Whether a source without any object is believed.
+    /// True to accept a source without any object.
     pub allow_empty: bool,
-    /// What somebody has confirmed.
+    /// Confirmed changes.
     pub confirmed: &'a BTreeSet<ObjectKey>,
-    /// What the server has said to be so already, although it looks different from here.
+    /// Objects that the server reported as unchanged, although they differ from the desired form.
     pub settled: &'a BTreeMap<ObjectKey, Settled>,
 }
 
-/// A wish that is fulfilled by an object in some state.
+/// A desired object that is satisfied by a revision of the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settled {
-    /// What is wanted.
+    /// Desired object.
     pub wanted: Object,
-    /// The state of the object.
+    /// Revision of the object.
     pub revision: Revision,
 }
 
 /// An object to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
-    /// Which.
+    /// Key of the object.
     pub key: ObjectKey,
-    /// Whether there is none yet.
+    /// True if the object does not exist yet.
     pub is_new: bool,
-    /// Its JSON.
+    /// JSON form.
     pub json: Vec<u8>,
-    /// What is wanted, as the source says it.
+    /// Desired object as given by the source.
     pub wanted: Object,
 }
 
-/// What is to be done, in this order.
+/// Planned changes, in this order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Objects to make or replace; what others refer to comes first.
+    /// Objects to create or replace, referenced ones first.
     pub writes: Vec<Write>,
-    /// Objects to remove; what refers to others comes first.
+    /// Objects to remove, referring ones first.
     pub removals: Vec<ObjectKey>,
-    /// Objects that are not removed until somebody confirms it.
+    /// Objects whose removal waits for confirmation.
     pub held: BTreeSet<ObjectKey>,
-    /// Objects that are not wanted, but the source has not been read to its end.
+    /// Undesired objects that are kept because the source has not been read completely.
     pub waiting: BTreeSet<ObjectKey>,
 }
 
-/// Decides about the objects that may differ.
+/// Plans the changes of the keys that may differ.
 #[must_use]
 pub fn plan<'a>(
     rules: Rules<'_>,
@@ -116,7 +117,7 @@ fn write(rules: Rules<'_>, key: &ObjectKey, wanted: &Object, current: Option<&Ob
     })
 }
 
-/// The published form, with the secrets that are written and never shown.
+/// Returns the published form including write-only secrets.
 fn secret_json(object: &Object) -> Vec<u8> {
     let mut json = object.to_json();
     let password = object.as_bgp_peer().and_then(|peer| peer.password.as_ref());
@@ -126,7 +127,7 @@ fn secret_json(object: &Object) -> Vec<u8> {
     json.to_string().into_bytes()
 }
 
-/// The removals that are too many, or come from a source that has lost everything.
+/// Returns the removals that need confirmation: too many, or from a source that has lost everything.
 fn held(
     rules: Rules<'_>,
     wanted: &Wanted,
@@ -139,7 +140,7 @@ fn held(
     if unasked.len() > limit || has_lost_everything { unasked } else { BTreeSet::new() }
 }
 
-/// Splits writes into requests of a bounded size.
+/// Splits writes into requests of limited size.
 #[must_use]
 pub fn batches(writes: Vec<Write>) -> Vec<Vec<Write>> {
     let (mut batches, mut bytes) = (Vec::<Vec<Write>>::new(), 0);

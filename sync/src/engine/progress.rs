@@ -1,4 +1,4 @@
-//! How the engine is doing, for those who ask: liveness, readiness and metrics.
+//! Status of the engine for liveness, readiness and metrics.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -12,7 +12,7 @@ use prometheus_client::{
 };
 use serde_json::Value;
 
-/// What is known of the work.
+/// Shared status of source and engine.
 pub struct Progress {
     registry: Registry,
     written: Counter<u64, AtomicU64>,
@@ -35,7 +35,7 @@ struct Trouble {
     source: Vec<String>,
 }
 
-/// Complaints of a source that are kept.
+/// Maximum number of source errors kept.
 const COMPLAINTS_MAX: usize = 100;
 
 impl Default for Progress {
@@ -44,16 +44,16 @@ impl Default for Progress {
         let [wanted, present, refused, held, open, complete, reached] =
             std::array::from_fn(|_| Gauge::default());
         let mut registry = Registry::with_prefix("tidegate_sync");
-        registry.register("objects_written", "Objects made or replaced", written.clone());
+        registry.register("objects_written", "Objects created or replaced", written.clone());
         registry.register("objects_removed", "Objects removed", removed.clone());
         for (name, help, gauge) in [
-            ("objects_wanted", "Objects that the source wants", &wanted),
+            ("objects_wanted", "Objects desired by the source", &wanted),
             ("objects_present", "Objects of the source in Tidegate", &present),
-            ("objects_refused", "Objects that control refuses", &refused),
-            ("objects_held", "Changes that wait for somebody to confirm them", &held),
-            ("objects_open", "Objects that may differ and have not been looked at", &open),
-            ("source_complete", "Whether the source has been read to its end", &complete),
-            ("control_reached", "Whether control answers", &reached),
+            ("objects_refused", "Objects rejected by the control server", &refused),
+            ("objects_held", "Changes that wait for confirmation", &held),
+            ("objects_open", "Objects that may differ and are not reconciled yet", &open),
+            ("source_complete", "Whether the source has been read completely", &complete),
+            ("control_reached", "Whether the control server responds", &reached),
         ] {
             let gauge: &Gauge<i64, AtomicI64> = gauge;
             registry.register(name, help, gauge.clone());
@@ -104,43 +104,43 @@ impl Progress {
         self.lock().control = trouble;
     }
 
-    /// What a source finds wrong with what it reads; the whole of it.
+    /// Replaces the errors of the source.
     pub fn complain(&self, mut complaints: Vec<String>) {
         complaints.truncate(COMPLAINTS_MAX);
         self.lock().source = complaints;
     }
 
-    /// What networks a source has and who is in them; the whole of it.
+    /// Replaces the networks and their members.
     pub fn show_networks(&self, networks: Value) {
         *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = Some(networks);
     }
 
-    /// What networks the source has; `None` for sources that have none.
+    /// Returns the networks of the source; `None` for sources without networks.
     #[must_use]
     pub fn networks(&self) -> Option<Value> {
         self.networks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether the source finds something wrong with what it reads.
+    /// Returns true if the source reports errors.
     #[must_use]
     pub fn has_complaints(&self) -> bool {
         !self.lock().source.is_empty()
     }
 
-    /// What is not as it should be, a line each; nothing when Tidegate is equal to the source.
+    /// Returns one line per problem; empty if Tidegate matches the source.
     #[must_use]
     pub fn trouble(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.complete.get() == 0 {
-            lines.push("the source has not been read to its end; nothing is removed".to_owned());
+            lines.push("the source has not been read completely; nothing is removed".to_owned());
         }
         if !self.has_begun.load(std::sync::atomic::Ordering::Relaxed) {
-            lines.push("what there is in Tidegate has not been heard".to_owned());
+            lines.push("the objects on the control server have not been listed yet".to_owned());
         }
         for (gauge, text) in [
-            (&self.refused, "objects are refused"),
-            (&self.held, "changes wait for somebody to confirm them"),
-            (&self.open, "objects are about to be written"),
+            (&self.refused, "objects are rejected"),
+            (&self.held, "changes wait for confirmation"),
+            (&self.open, "objects are not written yet"),
         ] {
             if gauge.get() > 0 {
                 lines.push(format!("{} {text}", gauge.get()));
@@ -152,7 +152,7 @@ impl Progress {
         lines
     }
 
-    /// The metrics in the text format of Prometheus.
+    /// Encodes the metrics in the Prometheus text format.
     #[must_use]
     pub fn metrics(&self) -> String {
         let mut text = String::new();
@@ -162,7 +162,7 @@ impl Progress {
     }
 
     fn lock(&self) -> MutexGuard<'_, Trouble> {
-        // Every change is complete before the lock is given back.
+        // Every update under the lock is complete, so a poisoned lock is still usable.
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Looks at the statuses of a source's Services now and then: a change of status alone is no event of a watch.
+//! Polls the statuses of a source's Services: a status change alone is no watch event.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use tokio::sync::mpsc;
 use super::{keep::SOURCE_LABEL, mirror::own};
 use crate::control::{Control, Request};
 
-/// How often. A status follows an agent's report, which comes within seconds itself; a look costs the server the Services of
-/// the source.
+/// Poll interval. A status follows an agent's report, which takes seconds itself; each poll lists the
+/// Services of the source.
 const LOOK: Duration = Duration::from_secs(5);
-/// Objects of one page.
+/// Page size.
 const PAGE: usize = 500;
 
-/// Looks until nobody wants to know.
+/// Polls until the receiver is closed.
 pub(super) async fn follow(control: &Control, source: &Label, shown: mpsc::Sender<Vec<(ObjectKey, Value)>>) {
     while !shown.is_closed() {
         tokio::time::sleep(LOOK).await;
@@ -27,7 +27,7 @@ pub(super) async fn follow(control: &Control, source: &Label, shown: mpsc::Sende
             if let Some(token) = token.take() {
                 request = request.query("continue", token);
             }
-            // Whatever is wrong will be heard by the watch as well.
+            // The watch reports the same failure.
             let Ok(mut page) = control.send(&request).await else { break };
             let next = page.pointer("/metadata/continue").and_then(Value::as_str).map(str::to_owned);
             if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {

@@ -1,5 +1,5 @@
-//! Carries out a plan: writes in batches, removals one by one. An object that is refused holds up no other: it is told from
-//! the rest by what the refusal names, or else by halves.
+//! Executes a plan: writes in batches, deletes one by one. A rejected object does not hold up others: it is
+//! isolated by the fields named in the rejection, or else by bisection.
 
 use std::collections::BTreeSet;
 
@@ -15,58 +15,58 @@ use super::{
 };
 use crate::control::{Control, Failure, Problem, Request};
 
-/// What became of an object.
+/// Outcome for one object.
 #[derive(Debug)]
 pub(super) enum Fate {
-    /// It is as wanted, in this state; `is_changed` unless it was so before.
+    /// The object is as desired.
     Written {
-        /// As it is.
+        /// State on the server.
         own: Box<Own>,
-        /// Whether the write changed it.
+        /// True if the write changed it.
         is_changed: bool,
-        /// What was wanted.
+        /// Desired object.
         wanted: Box<Object>,
     },
-    /// It is gone.
+    /// The object was deleted.
     Removed(Revision),
-    /// The server says no.
+    /// The server rejected the change.
     Refused {
-        /// In words.
+        /// Reason of the rejection.
         why: String,
-        /// Whether somebody can confirm it.
+        /// True if the change can be confirmed.
         by_guard: bool,
-        /// Whether the object is in another state than was thought, which will be heard of.
+        /// True if the object has a newer state, which the watch will deliver.
         is_stale: bool,
     },
 }
 
-/// What became of a plan, as far as it came.
+/// Outcome of a plan, possibly partial.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// By object.
+    /// Outcomes by object.
     pub(super) fates: Vec<(ObjectKey, Fate)>,
-    /// Why the rest was not tried.
+    /// Failure that stopped the remaining changes.
     pub(super) failure: Option<String>,
 }
 
-/// What writes rest on.
+/// Context of writes.
 #[derive(Clone, Copy)]
 pub(super) struct Writer<'a> {
-    /// The way to the servers.
+    /// Connection to the servers.
     pub(super) control: &'a Control,
-    /// The source.
+    /// Name of the source.
     pub(super) source: &'a Label,
-    /// What somebody has confirmed.
+    /// Confirmed changes.
     pub(super) confirmed: &'a BTreeSet<ObjectKey>,
-    /// Only ask.
+    /// True for a dry run.
     pub(super) is_dry_run: bool,
 }
 
 impl Writer<'_> {
-    /// Makes and replaces objects.
+    /// Creates and replaces objects.
     pub(super) async fn write(&self, writes: Vec<Write>) -> Outcome {
         let mut outcome = Outcome::default();
-        // What was confirmed is written apart: the confirmation is about nothing else.
+        // Confirmed objects are written separately, because the confirmation covers nothing else.
         let (confirmed, others): (Vec<_>, Vec<_>) =
             writes.into_iter().partition(|write| self.confirmed.contains(&write.key));
         let confirmed = batches(confirmed).into_iter().map(|batch| (batch, true));
@@ -89,7 +89,7 @@ impl Writer<'_> {
         outcome
     }
 
-    /// Removes objects in the states that are known.
+    /// Deletes objects in their known states.
     pub(super) async fn remove(&self, removals: Vec<(ObjectKey, String)>) -> Outcome {
         let mut outcome = Outcome::default();
         for (key, tag) in removals {
@@ -136,7 +136,7 @@ impl Writer<'_> {
             Some(Value::Array(results)) if results.len() >= batch.len() => Ok(results),
             _ => Err(Failure::Unavailable {
                 url: self.control.url(),
-                cause: "the answer to an apply does not name its results".to_owned(),
+                cause: "the response to an apply contains no results".to_owned(),
             }),
         }
     }
@@ -150,7 +150,7 @@ impl Writer<'_> {
                     Fate::Written { own: Box::new(own), is_changed, wanted: Box::new(write.wanted) }
                 }
                 None => Fate::Refused {
-                    why: "the answer does not show the object".to_owned(),
+                    why: "the response does not contain the object".to_owned(),
                     by_guard: false,
                     is_stale: true,
                 },
@@ -161,7 +161,7 @@ impl Writer<'_> {
     }
 }
 
-/// Says of the objects that a refusal names why they are refused; answers what to try again, apart from them.
+/// Records the rejection of the objects named in it. Returns the batches to retry without them.
 fn refused(batch: Vec<Write>, problem: &Problem, fates: &mut Vec<(ObjectKey, Fate)>) -> Vec<Vec<Write>> {
     let mut named = std::collections::BTreeMap::<usize, Vec<String>>::new();
     for fault in &problem.errors {
@@ -190,7 +190,7 @@ fn by_halves(
     problem: &Problem,
     fates: &mut Vec<(ObjectKey, Fate)>,
 ) -> Vec<Vec<Write>> {
-    // Who may not write at all may not write half of it; the halves would only be many requests.
+    // Bisection is useless if writing is forbidden altogether.
     if batch.len() <= 1 || problem.status == 403 {
         fates.extend(batch.into_iter().map(|write| (write.key, refusal(problem, problem.to_string()))));
         return Vec::new();

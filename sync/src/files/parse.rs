@@ -1,4 +1,4 @@
-//! From the text of a file to the objects in it, or everything that is wrong with it, with lines. Pure.
+//! Parses the text of a file into objects, or into errors with line numbers. Pure.
 
 use model::{
     admission::decode::{Expect, decode},
@@ -7,15 +7,15 @@ use model::{
 };
 use serde_json::Value;
 
-/// Objects in one file; more belong into several.
+/// Maximum number of objects in a file.
 const OBJECTS_MAX: usize = 20_000;
-/// Faults told of one file; nobody reads more in one go.
+/// Maximum number of reported errors per file.
 const FAULTS_MAX: usize = 20;
 
-/// The objects of a file.
+/// Parses the objects of a file.
 ///
 /// # Errors
-/// What is wrong, each with the line of its document.
+/// Returns all errors, each with the line of its document.
 pub(super) fn objects(is_json: bool, bytes: &[u8]) -> Result<Vec<Object>, Vec<String>> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let line = lines_before(bytes, error.valid_up_to());
@@ -46,7 +46,7 @@ fn read(line: usize, value: &Value, objects: &mut Vec<Object>, faults: &mut Vec<
     match decode(value, &Expect::default()) {
         Ok(object) if object.spec.kind().is_kept_by_server() => {
             faults.push(format!(
-                "line {line}: {}: the server keeps these records, nobody writes them",
+                "line {line}: {}: objects of this kind are managed by the server",
                 object.key()
             ));
         }
@@ -67,7 +67,7 @@ fn fault(line: usize, value: &Value, violation: &Violation) -> String {
     )
 }
 
-/// The documents of a file, each with the number of its first line.
+/// Splits a file into documents, each with the number of its first line.
 fn documents(is_json: bool, text: &str) -> Vec<(usize, &str)> {
     if is_json {
         return vec![(1, text)];
@@ -75,7 +75,7 @@ fn documents(is_json: bool, text: &str) -> Vec<(usize, &str)> {
     let mut documents = Vec::new();
     let (mut begin, mut begin_line, mut at) = (0, 1, 0);
     for (number, line) in text.split_inclusive('\n').enumerate() {
-        // A line that begins so ends a document whatever it is in (YAML 1.2 §9.2).
+        // A line starting with `---` ends a document in any context (YAML 1.2 §9.2).
         if number > 0
             && line
                 .strip_prefix("---")
@@ -90,7 +90,7 @@ fn documents(is_json: bool, text: &str) -> Vec<(usize, &str)> {
     documents
 }
 
-/// The objects of a document, with lists taken apart as the server does; or the line in it and what is wrong there.
+/// Parses the objects of a document, expanding lists like the server does. Returns line and cause on errors.
 fn values(is_json: bool, document: &str) -> Result<Vec<Value>, (usize, String)> {
     let values: Vec<Value> = if is_json {
         let value =
@@ -121,7 +121,7 @@ fn values(is_json: bool, document: &str) -> Result<Vec<Value>, (usize, String)> 
     Ok(objects)
 }
 
-/// The words of the parser without its picture of the place, whose lines count from the document.
+/// Returns the parser's message without its source excerpt, whose line numbers are relative to the document.
 fn reason(text: &str) -> &str {
     let first = text.lines().next().unwrap_or_default();
     let first = first.strip_prefix("error: ").unwrap_or(first);

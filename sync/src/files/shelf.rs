@@ -1,4 +1,4 @@
-//! What files say, put together: which file an object comes from, and who wins when several have it. Pure.
+//! Merges the objects of all files; if several files contain an object, the first wins. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -8,29 +8,29 @@ use std::{
 use imbl::OrdMap;
 use model::kinds::resource::{Object, ObjectKey};
 
-/// The objects of all files.
+/// Objects of all files.
 #[derive(Debug, Default)]
 pub(super) struct Shelf {
     files: BTreeMap<PathBuf, BTreeMap<ObjectKey, Object>>,
-    /// Which files have an object; the first in the order of paths wins.
+    /// Files that contain an object; the first in path order wins.
     claims: BTreeMap<ObjectKey, BTreeSet<PathBuf>>,
-    /// Objects that one file has more than once.
+    /// Objects that occur more than once in a file.
     repeated: BTreeMap<PathBuf, BTreeSet<ObjectKey>>,
     objects: OrdMap<ObjectKey, Object>,
 }
 
 impl Shelf {
-    /// What all files together say; the very same map when nothing has changed.
+    /// Returns the merged objects; the identical map if nothing changed.
     pub(super) const fn objects(&self) -> &OrdMap<ObjectKey, Object> {
         &self.objects
     }
 
-    /// Whether a file has been taken.
+    /// Returns true if the file has been read successfully.
     pub(super) fn has(&self, path: &Path) -> bool {
         self.files.contains_key(path)
     }
 
-    /// Takes the contents of a file in the place of what it said before.
+    /// Replaces the objects of a file.
     pub(super) fn put(&mut self, path: &Path, objects: Vec<Object>) {
         let mut new = BTreeMap::new();
         let mut repeated = BTreeSet::new();
@@ -59,7 +59,7 @@ impl Shelf {
         }
     }
 
-    /// Forgets a file.
+    /// Removes a file.
     pub(super) fn remove(&mut self, path: &Path) {
         self.repeated.remove(path);
         for key in self.files.remove(path).unwrap_or_default().keys() {
@@ -67,16 +67,16 @@ impl Shelf {
         }
     }
 
-    /// A line for each object that is in more than one place.
+    /// Returns one line per object that occurs more than once.
     pub(super) fn duplicates(&self) -> Vec<String> {
         let several = self.claims.iter().filter(|(_, files)| files.len() > 1);
         let several = several.map(|(key, files)| {
             let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
-            format!("{key} is in {}; the first counts", files.join(" and "))
+            format!("{key} is in {}; the first is used", files.join(" and "))
         });
         let repeated = self.repeated.iter().flat_map(|(path, keys)| {
             keys.iter()
-                .map(move |key| format!("{key} is more than once in {}; the first counts", path.display()))
+                .map(move |key| format!("{key} is more than once in {}; the first is used", path.display()))
         });
         several.chain(repeated).collect()
     }
@@ -91,7 +91,7 @@ impl Shelf {
         self.settle(key);
     }
 
-    /// Has the object say what the first file with it says.
+    /// Updates the merged object from the first file that contains it.
     fn settle(&mut self, key: &ObjectKey) {
         let first = self.claims.get(key).and_then(BTreeSet::first);
         match first.and_then(|path| self.files.get(path)).and_then(|objects| objects.get(key)) {
@@ -133,8 +133,8 @@ mod tests {
         assert_eq!(
             shelf.duplicates(),
             [
-                "Workload default/w is in a.yaml and b.yaml; the first counts",
-                "Workload default/w is more than once in a.yaml; the first counts"
+                "Workload default/w is in a.yaml and b.yaml; the first is used",
+                "Workload default/w is more than once in a.yaml; the first is used"
             ]
         );
         shelf.remove(Path::new("a.yaml"));

@@ -163,7 +163,7 @@ impl Sync {
     }
 
     pub fn wait_until_equal(&self) {
-        eventually("Tidegate is equal to the source", || self.trouble(), String::is_empty);
+        eventually("in sync with the source", || self.trouble(), String::is_empty);
     }
 
     /// What it says of the networks of its engine.

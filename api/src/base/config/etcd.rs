@@ -1,33 +1,33 @@
-//! The settings of a store in etcd.
+//! Settings of the etcd store.
 
 use std::{io::Read, path::PathBuf};
 
 use clap::Args;
 use store::{EtcdOptions, Options};
 
-/// Bytes of a file with certificates, a key or a password: any chain fits many times over.
+/// Maximum size of a certificate, key or password file in bytes; far more than any chain needs.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// How etcd is reached.
+/// Connection to etcd, as flags.
 #[derive(Debug, Clone, Default, Args)]
 pub struct EtcdFlags {
-    /// With --store etcd: where this server keeps what agents report and the audit log, sqlite:PATH or memory:
-    /// [default: memory:]
+    /// With --store etcd: local store for agent reports and the audit log, sqlite:PATH or memory: [default:
+    /// memory:]
     #[arg(long, global = true, env = "TIDEGATE_LOCAL_STORE", value_name = "URL")]
     pub local_store: Option<String>,
-    /// What the keys in etcd begin with; one prefix is one store [default: /tidegate/]
+    /// Prefix of the keys in etcd; each prefix is one store [default: /tidegate/]
     #[arg(long, global = true, env = "TIDEGATE_ETCD_PREFIX", value_name = "PREFIX")]
     pub etcd_prefix: Option<String>,
-    /// PEM file with the authorities that sign the certificates of etcd's members
+    /// PEM file with the CA certificates that sign the certificates of the etcd members
     #[arg(long, global = true, env = "TIDEGATE_ETCD_CA_FILE", value_name = "FILE")]
     pub etcd_ca_file: Option<PathBuf>,
-    /// PEM file with the certificate that proves to etcd who this server is
+    /// PEM file with the client certificate for etcd
     #[arg(long, global = true, env = "TIDEGATE_ETCD_CERT_FILE", value_name = "FILE")]
     pub etcd_cert_file: Option<PathBuf>,
     /// PEM file with the key of --etcd-cert-file
     #[arg(long, global = true, env = "TIDEGATE_ETCD_KEY_FILE", value_name = "FILE")]
     pub etcd_key_file: Option<PathBuf>,
-    /// User of etcd
+    /// User name for etcd
     #[arg(long, global = true, env = "TIDEGATE_ETCD_USER", value_name = "NAME")]
     pub etcd_user: Option<String>,
     /// File with the password of --etcd-user
@@ -35,33 +35,33 @@ pub struct EtcdFlags {
     pub etcd_password_file: Option<PathBuf>,
 }
 
-/// What contradicts itself or cannot be read.
+/// Contradiction in the etcd settings, or an unreadable file.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidStore {
-    /// A setting without effect.
+    /// A setting that has no effect with this store.
     #[error("{0} is for --store etcd:…; leave it out, or name etcd")]
     NotEtcd(&'static str),
-    /// Half a pair.
+    /// One setting of a pair is missing.
     #[error("{0} and {1} belong together; give both")]
     HalfAPair(&'static str, &'static str),
     /// A file cannot be read.
     #[error("{flag} {} cannot be read", path.display())]
     Unreadable {
-        /// The flag.
+        /// Flag that names the file.
         flag: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         cause: std::io::Error,
     },
-    /// Nothing, or not text.
+    /// The password file is empty or not one line of text.
     #[error("--etcd-password-file {} must hold the password in one line of text", .0.display())]
     Password(PathBuf),
 }
 
 impl EtcdFlags {
-    /// These, or else those of the file.
+    /// Returns these settings, completed with the settings of the file.
     pub(super) fn or(self, file: Self) -> Self {
         let Self {
             local_store,
@@ -83,10 +83,10 @@ impl EtcdFlags {
         }
     }
 
-    /// Checks the settings with the address of the store, and reads the files.
+    /// Validates the settings against the store URL and reads the files.
     ///
     /// # Errors
-    /// What contradicts itself or cannot be read, with the flag.
+    /// Returns the contradiction or the unreadable file, with the flag.
     pub(super) fn check(self, store: &str) -> Result<Options, InvalidStore> {
         let Self {
             local_store,

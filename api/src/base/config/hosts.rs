@@ -1,19 +1,19 @@
-//! Under which names the server lets itself be called.
+//! Host names under which the server may be reached.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-/// Which `Host` headers are answered.
+/// Accepted `Host` headers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hosts {
-    /// All of them: the server does not listen on loopback, and nobody has named any.
+    /// All names: the server does not listen on loopback, and no name is configured.
     Any,
-    /// `localhost`, addresses, and these names. On loopback, other names mean that a web page has made a browser call
-    /// this server under the page's own name.
+    /// `localhost`, IP addresses, and these names. On loopback any other name indicates DNS rebinding: a web
+    /// page made the browser call this server under the name of the page.
     Local(BTreeSet<String>),
 }
 
 impl Hosts {
-    /// Whether a `Host` header, with or without port, is answered.
+    /// Returns true if a `Host` header, with or without port, is accepted.
     #[must_use]
     pub fn allow(&self, host: &str) -> bool {
         let Self::Local(names) = self else { return true };

@@ -1,47 +1,50 @@
-//! What the status page is told: whether it may change anything, and where else to look.
+//! Settings of the status page: read-only mode and external links.
 
 use clap::Args;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Links at once: more is a page of links, not a link.
+/// Maximum number of links.
 const LINKS_MAX: usize = 20;
-/// Characters of the words of a link.
+/// Maximum length of a link title, in characters.
 const TITLE_LENGTH_MAX: usize = 40;
-/// Characters of its address, before names are put in.
+/// Maximum length of a link URL template, in characters.
 const TEMPLATE_LENGTH_MAX: usize = 1024;
 
-/// How the status page is served, as flags.
+/// Settings of the status page, as flags.
 #[derive(Debug, Clone, Default, Args)]
 pub struct PageFlags {
-    /// Whether the status page may only read; tokens that are sent without it may still change things
+    /// Make the status page read-only. Requests with a token that do not come from the page may still make
+    /// changes
     #[arg(long, env = "TIDEGATE_PAGE_READ_ONLY")]
     pub page_read_only: bool,
-    /// Link from the status page to elsewhere, as TITLE=URL, once for each: with {namespace} and {name} in the URL on the page
-    /// of each Service, with {node} on that of each Node, without any on the first page
+    /// External link of the status page as TITLE=URL; may be repeated. A URL with {namespace} and {name}
+    /// appears on the page of each Service, one with {node} on the page of each Node, one without
+    /// placeholders on the first page
     #[arg(long, env = "TIDEGATE_PAGE_LINK", value_name = "TITLE=URL", value_delimiter = '\n')]
     pub page_link: Vec<String>,
 }
 
-/// How the status page is served.
+/// Settings of the status page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PageSettings {
-    /// Whether it may only read.
+    /// True if the page is read-only.
     pub is_read_only: bool,
-    /// Where else to look.
+    /// External links.
     pub links: Vec<PageLink>,
 }
 
-/// A link from the status page to elsewhere.
+/// A link from the status page to another site.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PageLink {
-    /// What it says.
+    /// Title of the link. 1 to 40 characters.
     #[schema(max_length = 40, example = "Grafana")]
     pub title: String,
-    /// What it is about.
+    /// Page on which the link appears.
     pub of: LinkKind,
-    /// Where it leads, with `{namespace}` and `{name}`, or `{node}`, in the places of names, which are to be percent-encoded.
+    /// URL template with the placeholders `{namespace}` and `{name}`, or `{node}`. Values must be
+    /// percent-encoded when they are inserted.
     #[schema(
         max_length = 1024,
         example = "https://grafana.example/d/tidegate?var-service={namespace}/{name}"
@@ -49,41 +52,41 @@ pub struct PageLink {
     pub template: String,
 }
 
-/// What a link is about.
+/// Page on which a link appears.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum LinkKind {
-    /// One Service.
+    /// Page of each Service.
     Service,
-    /// One Node.
+    /// Page of each Node.
     Node,
-    /// The cluster.
+    /// First page, about the cluster.
     Cluster,
 }
 
-/// What is said of the status page cannot be done.
+/// Invalid setting of the status page.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidPage {
-    /// A link that is none.
+    /// A malformed link.
     #[error(
         "--page-link `{link}` {reason}; write TITLE=URL, such as Grafana=https://grafana.example/d/x?var-service={{namespace}}/{{name}}"
     )]
     Link {
-        /// What was written.
+        /// Link as configured.
         link: String,
-        /// What is wrong with it.
+        /// Violated rule.
         reason: &'static str,
     },
-    /// Too many.
+    /// Too many links.
     #[error("--page-link may be given {LINKS_MAX} times, not {0}")]
     TooMany(usize),
 }
 
 impl PageSettings {
-    /// Checks what was written.
+    /// Parses and validates the links.
     ///
     /// # Errors
-    /// The first link that is none, or one too many.
+    /// Returns the first malformed link, or an error if there are more than [`LINKS_MAX`].
     pub fn new(is_read_only: bool, links: &[String]) -> Result<Self, InvalidPage> {
         if links.len() > LINKS_MAX {
             return Err(InvalidPage::TooMany(links.len()));
@@ -108,7 +111,7 @@ impl PageLink {
         if template.len() > TEMPLATE_LENGTH_MAX || !is_visible {
             return Err("must have a URL of at most 1024 visible ASCII characters, others percent-encoded");
         }
-        // A browser runs what other schemes say.
+        // Other schemes, such as `javascript:`, would be executed by browsers.
         let lower = template.to_ascii_lowercase();
         let rest = ["https://", "http://"].iter().find_map(|scheme| lower.strip_prefix(scheme));
         let site = rest.ok_or("must have a URL that begins with https:// or http://")?;

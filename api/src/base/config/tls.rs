@@ -1,4 +1,4 @@
-//! The settings of TLS.
+//! TLS settings.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -9,43 +9,44 @@ use clap::ValueEnum;
 use rustls_pki_types::ServerName;
 use serde::Deserialize;
 
-/// Life of an agent's certificate when nothing else is said: a key that was stolen is of use for a day.
+/// Default lifetime of agent certificates: a stolen key is usable for one day.
 const AGENT_LIFE_SECS_DEFAULT: u32 = 86_400;
-/// The shortest: agents renew at two thirds of it.
+/// Minimum lifetime. Agents renew at two thirds of it.
 const AGENT_LIFE_SECS_MIN: u32 = 15;
-/// The longest: a quarter of a year, for nodes that are away for long.
+/// Maximum lifetime: a quarter of a year, for nodes that are offline for long.
 const AGENT_LIFE_SECS_MAX: u32 = 90 * 86_400;
-/// Addresses of the machine in a certificate; a machine that carries virtual addresses may have thousands.
+/// Maximum number of interface addresses in a certificate. A machine that carries virtual addresses may have
+/// thousands.
 const ADDRESSES_MAX: usize = 64;
 
-/// Whether TLS is spoken.
+/// TLS mode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TlsChoice {
-    /// Off loopback, unless it is a lab, and with a certificate of the operator.
+    /// TLS off loopback unless `--insecure` is set, and whenever a certificate file is given
     #[default]
     Auto,
-    /// Always.
+    /// Always
     On,
-    /// Never.
+    /// Never
     Off,
 }
 
-/// The oldest version of TLS that is spoken.
+/// Minimum TLS version.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 pub enum TlsMin {
-    /// TLS 1.2 (RFC 5246), with the cipher suites that are safe in it.
+    /// TLS 1.2 (RFC 5246), restricted to its secure cipher suites
     #[value(name = "1.2")]
     #[serde(rename = "1.2")]
     V1_2,
-    /// TLS 1.3 (RFC 8446).
+    /// TLS 1.3 (RFC 8446)
     #[default]
     #[value(name = "1.3")]
     #[serde(rename = "1.3")]
     V1_3,
 }
 
-/// What was said about TLS, before it is checked.
+/// TLS settings before validation.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TlsWish {
     pub(super) choice: TlsChoice,
@@ -56,27 +57,27 @@ pub(super) struct TlsWish {
     pub(super) agent_life_secs: Option<u32>,
 }
 
-/// What contradicts itself.
+/// Contradiction in the TLS settings.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidTls {
-    /// Half a pair.
+    /// One setting of a pair is missing.
     #[error("--tls-cert-file and --tls-key-file belong together; {0} is missing")]
     HalfAPair(&'static str),
-    /// A setting without effect.
-    #[error("{0} needs TLS; leave --tls off out")]
+    /// A setting that has no effect without TLS.
+    #[error("{0} needs TLS; remove --tls off")]
     Off(&'static str),
-    /// TLS is wanted and refused.
+    /// TLS is both required and disabled.
     #[error("--insecure and --tls on contradict each other; leave one out")]
     Insecure,
-    /// Two certificates.
+    /// Names are given for a certificate that Tidegate does not sign.
     #[error(
         "--tls-name is for the certificate of Tidegate's own authority; the names of --tls-cert-file are in that file"
     )]
     NamesOfFile,
-    /// Not a name.
+    /// Not a DNS name or address.
     #[error("--tls-name {0} must be a DNS name or an address")]
     Name(String),
-    /// Too short or too long.
+    /// Lifetime out of range.
     #[error(
         "--agent-certificate-secs must be between {AGENT_LIFE_SECS_MIN} and {AGENT_LIFE_SECS_MAX}, not {0}"
     )]
@@ -84,10 +85,10 @@ pub enum InvalidTls {
 }
 
 impl TlsWish {
-    /// Decides whether TLS is spoken, and how.
+    /// Returns the TLS options, or `None` for plain HTTP.
     ///
     /// # Errors
-    /// What contradicts itself.
+    /// Returns the contradiction.
     pub(super) fn check(
         self,
         listen: SocketAddr,
@@ -128,7 +129,7 @@ impl TlsWish {
     }
 }
 
-/// The names that were given, and those under which the machine can be found.
+/// Returns the configured names, the host name, `localhost` and the addresses of the machine.
 fn all_names(given: Vec<String>, listen: IpAddr) -> Result<Vec<ServerName<'static>>, InvalidTls> {
     let mut names = Vec::new();
     for name in given {

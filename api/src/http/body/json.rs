@@ -1,4 +1,4 @@
-//! JSON bodies.
+//! JSON request bodies.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Value, Problem> {
     })
 }
 
-/// How deep arrays and objects are nested, found without building anything.
+/// Returns the nesting depth of arrays and objects without building a value.
 fn depth(bytes: &[u8]) -> usize {
     let (mut depth, mut deepest, mut in_text, mut escaped) = (0_usize, 0_usize, false, false);
     for byte in bytes {

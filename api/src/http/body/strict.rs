@@ -1,11 +1,11 @@
-//! A JSON value read without loss: where `serde_json` keeps the last of two equal keys, this is an error.
+//! JSON value that rejects duplicate keys, where `serde_json` keeps the last one.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// A value without duplicate keys.
+/// A JSON value without duplicate keys.
 pub(super) struct Strict(pub(super) Value);
 
 impl<'de> Deserialize<'de> for Strict {

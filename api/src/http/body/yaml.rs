@@ -1,4 +1,4 @@
-//! YAML bodies: one or several documents, with budgets for what aliases may expand to.
+//! YAML request bodies: one or several documents, with bounded alias expansion.
 
 use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, Error, NonFiniteFloatPolicy, Options};
@@ -6,11 +6,12 @@ use serde_saphyr::{DuplicateKeyPolicy, Error, NonFiniteFloatPolicy, Options};
 use super::{APPLY_BYTES_MAX, DEPTH_MAX, DOCUMENTS_MAX, strict::Strict, too_deep};
 use crate::base::error::Problem;
 
-/// Aliases in one body; manifests written by hand use a handful.
+/// Maximum number of aliases in one body. Hand-written manifests use a handful.
 const ALIASES_MAX: usize = 100;
-/// Events of the parser that all aliases of a body together may repeat: a few bytes must not cost a second.
+/// Maximum number of parser events replayed by all aliases of a body, so that a few bytes cannot cost a
+/// second of CPU time.
 const REPLAYED_EVENTS_MAX: usize = 50_000;
-/// Values in one body, also those that aliases repeat: an apply of the largest accepted size stays below.
+/// Maximum number of values in one body including aliased ones. An apply of the maximum size stays below.
 const NODES_MAX: usize = 2_000_000;
 
 /// Parses every document of a YAML text.
@@ -37,7 +38,7 @@ fn options() -> Options {
         budget: budget,
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: REPLAYED_EVENTS_MAX },
         duplicate_keys: DuplicateKeyPolicy::Error,
-        // The words yes, no, on and off are texts, as in YAML 1.2.
+        // `yes`, `no`, `on` and `off` are strings, as in YAML 1.2.
         strict_booleans: true,
         non_finite_float_policy: NonFiniteFloatPolicy::Reject,
         with_snippet: false,
@@ -50,13 +51,13 @@ fn refuse(error: &Error) -> Problem {
         return too_deep();
     }
     if message.contains("alias") || message.contains("anchor") {
-        let detail = "the aliases of the body repeat more than this API reads";
+        let detail = "the aliases of the body expand to more values than this API accepts";
         return Problem::bad_request(detail).hint("write the repeated parts out, or send several bodies");
     }
-    Problem::bad_request(format!("the body is not YAML that this API reads: {message}"))
+    Problem::bad_request(format!("the body is not valid YAML for this API: {message}"))
 }
 
-/// Whether a run of opening brackets of the flow style is this long; a cheap guard in front of the parser.
+/// True if the text has a run of at least `limit` opening flow brackets. Cheap check ahead of the parser.
 fn flow_depth_reaches(text: &str, limit: usize) -> bool {
     let mut run = 0;
     for byte in text.bytes() {

@@ -1,20 +1,21 @@
-//! Which form of an answer a client of Kubernetes asks for in `Accept`. Pure.
+//! Content negotiation of the Kubernetes API: objects or a Table. Pure.
 
 use http::{HeaderMap, header};
 
 use crate::base::error::{Code, Problem};
 
-/// The form of an answer with objects.
+/// Format of a response with objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// The objects.
+    /// Objects.
     Objects,
-    /// Rows that the server made of them, in this version of the form.
+    /// Table rows rendered by the server, in this version of `meta.k8s.io`.
     Table(&'static str),
 }
 
 impl Form {
-    /// Chooses the first form of the header that there is; quality values are not weighed, as Kubernetes does not.
+    /// Selects the first available format of the `Accept` header. Quality values are ignored, as in
+    /// Kubernetes.
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
         let texts: Vec<_> =
             headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();

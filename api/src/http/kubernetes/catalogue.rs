@@ -1,50 +1,50 @@
-//! What kinds of objects the view has, as discovery tells of them. Pure.
+//! Resources of the Kubernetes API as listed by discovery. Pure.
 
 use model::kinds::resource::Kind;
 
-/// A kind of object of the view.
+/// A resource of the Kubernetes API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Resource {
-    /// Machines with an agent: our Nodes.
+    /// Nodes.
     Nodes,
-    /// Our Services.
+    /// Services.
     Services,
-    /// The computed endpoints of a Service, in the older form.
+    /// Computed endpoints of a Service as `Endpoints`.
     Endpoints,
-    /// The same in slices.
+    /// Computed endpoints of a Service as `EndpointSlice`s.
     EndpointSlices,
-    /// Our Workloads.
+    /// Workloads.
     Pods,
-    /// The namespaces that objects are in.
+    /// Namespaces that contain objects.
     Namespaces,
-    /// What agents say happened on their nodes of late.
+    /// Recent events reported by agents.
     Events,
 }
 
-/// A group of the API of Kubernetes.
+/// A Kubernetes API group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Group {
-    /// The one without a name, `v1`.
+    /// Core group, `v1`.
     Core,
     /// `discovery.k8s.io`.
     Discovery,
 }
 
-/// What discovery says of a kind.
+/// Names of a resource in discovery.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Words {
-    /// In paths.
+    /// Name in paths.
     pub(super) plural: &'static str,
-    /// In `kind:`.
+    /// Value of `kind`.
     pub(super) kind: &'static str,
-    /// On the command line, shorter than those.
+    /// Short names for the command line.
     pub(super) short: &'static [&'static str],
-    /// Whether `kubectl get all` lists it.
+    /// True if `kubectl get all` includes the resource.
     pub(super) is_in_all: bool,
 }
 
 impl Resource {
-    /// Every kind.
+    /// All resources.
     pub(super) const ALL: [Self; 7] = [
         Self::Nodes,
         Self::Services,
@@ -55,7 +55,7 @@ impl Resource {
         Self::Events,
     ];
 
-    /// What discovery says of it.
+    /// Returns the discovery names.
     pub(super) const fn words(self) -> Words {
         let (plural, kind, short, is_in_all): (_, _, &'static [&'static str], _) = match self {
             Self::Nodes => ("nodes", "Node", &["no"], false),
@@ -69,7 +69,7 @@ impl Resource {
         Words { plural, kind, short, is_in_all }
     }
 
-    /// The group that it is of.
+    /// Returns the API group.
     pub(super) const fn group(self) -> Group {
         match self {
             Self::EndpointSlices => Group::Discovery,
@@ -79,7 +79,7 @@ impl Resource {
         }
     }
 
-    /// Whether its objects are in namespaces.
+    /// True if the objects are namespaced.
     pub(super) const fn is_namespaced(self) -> bool {
         match self {
             Self::Nodes | Self::Namespaces => false,
@@ -87,7 +87,7 @@ impl Resource {
         }
     }
 
-    /// Whether it can be watched. What happened on nodes is told by reports, which are no part of the state.
+    /// True if the resource can be watched. Events come from reports, which are not part of the stored state.
     pub(super) const fn is_watchable(self) -> bool {
         match self {
             Self::Events => false,
@@ -100,7 +100,8 @@ impl Resource {
         }
     }
 
-    /// The kind of ours that is shown, which permissions are about; none for namespaces, which are those of any.
+    /// Returns the underlying Tidegate kind, which permissions refer to. `None` for namespaces, which derive
+    /// from all kinds.
     pub(super) const fn of(self) -> Option<Kind> {
         match self {
             Self::Nodes | Self::Events => Some(Kind::Node),
@@ -110,14 +111,15 @@ impl Resource {
         }
     }
 
-    /// The kind with this word in paths.
+    /// Returns the resource with a plural name in a group.
     pub(super) fn parse(group: Group, plural: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.group() == group && kind.words().plural == plural)
     }
 }
 
 impl Group {
-    /// The versions that are served, the preferred one first. Debian's `kubectl` describes slices by the older one.
+    /// Returns the served versions, preferred one first. Debian's `kubectl` describes slices in the older
+    /// one.
     pub(super) const fn versions(self) -> &'static [&'static str] {
         match self {
             Self::Core => &["v1"],
@@ -125,7 +127,7 @@ impl Group {
         }
     }
 
-    /// Its name; empty for the one without.
+    /// Returns the group name; empty for the core group.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Core => "",
@@ -133,7 +135,7 @@ impl Group {
         }
     }
 
-    /// What stands in `apiVersion`.
+    /// Returns the value of `apiVersion`.
     pub(super) fn api_version(self, version: &str) -> String {
         match self {
             Self::Core => version.to_owned(),
@@ -141,7 +143,7 @@ impl Group {
         }
     }
 
-    /// Where its kinds are, below the prefix of the view.
+    /// Returns the path of the group below the API prefix.
     pub(super) fn path(self, version: &str) -> String {
         match self {
             Self::Core => format!("/api/{version}"),

@@ -1,4 +1,5 @@
-//! Which objects of the view a stretch of commits concerns. Costs what the commits changed, not what there is.
+//! Objects of the Kubernetes API affected by a range of commits. The cost depends on the size of the change,
+//! not of the state.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,7 +17,8 @@ use crate::state::{
     published::Published,
 };
 
-/// The units that may be shown otherwise than at a revision; `None` when the server does not remember.
+/// Returns the units that may have changed after a revision, or `None` if the commits are no longer
+/// available.
 pub(super) fn since(published: &Published, resource: Resource, revision: Revision) -> Option<BTreeSet<Unit>> {
     if matches!(resource, Resource::Endpoints | Resource::EndpointSlices) {
         let delta = published.compiled.since(revision)?;
@@ -25,7 +27,7 @@ pub(super) fn since(published: &Published, resource: Resource, revision: Revisio
             Delta::Removed(key, _) => key,
         });
         let mut units: BTreeSet<_> = keys.map(|key| Unit::Object(key.object_key())).collect();
-        // What was written of a Service is shown with its endpoints: its labels.
+        // Endpoints carry the labels of their Service.
         for change in changes(published, revision)? {
             if change.object.spec.kind() == Kind::Service {
                 units.insert(Unit::Object(change.object.key()));
@@ -58,7 +60,7 @@ fn concerned(published: &Published, resource: Resource, change: &RecentChange, u
             let holders = records.flat_map(|record| &record.services).map(ServiceKey::object_key);
             units.extend(holders.map(Unit::Object));
         }
-        // What is shown of a Workload follows from its Node, too.
+        // The representation of a Workload depends on its Node.
         Resource::Pods if kind == Kind::Node => {
             let workloads = published.snapshot.workloads_on(&object.metadata.name);
             units.extend(workloads.map(|workload| Unit::Object(workload.key())));
@@ -76,7 +78,7 @@ fn concerned(published: &Published, resource: Resource, change: &RecentChange, u
     }
 }
 
-/// The objects as they were at a revision; `None` when the server does not remember.
+/// Returns the state at a former revision, or `None` if the commits are no longer available.
 pub(super) fn state_at(published: &Published, revision: Revision) -> Option<Snapshot> {
     let mut former = Former::new();
     for change in changes(published, revision)? {

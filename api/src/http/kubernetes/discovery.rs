@@ -1,12 +1,12 @@
-//! What a client asks before anything else: which version, which groups, which kinds. Pure.
+//! Discovery documents of the Kubernetes API: version, groups and resources. Pure.
 
 use serde_json::{Value, json};
 
 use super::catalogue::{Group, Resource, Words};
 
-/// The version of Kubernetes whose forms are spoken; clients compare their own with it.
+/// Major version of the emulated Kubernetes API; clients compare it with their own.
 const MAJOR: &str = "1";
-/// The same, its second number: the oldest whose `kubectl` the view is tried with is 1.20.
+/// Minor version: 1.20 is the oldest `kubectl` release that the API is tested with.
 const MINOR: &str = "20";
 
 /// `GET /version`.
@@ -45,8 +45,8 @@ fn group_fields() -> Value {
     json!({ "name": Group::Discovery.name(), "versions": versions, "preferredVersion": versions[0] })
 }
 
-/// `GET /api/v1` and the like. The kinds that workloads are made with elsewhere can be named, so that who tries to create
-/// one is told what to do; nothing of them can be read.
+/// `GET /api/v1` and other group versions. Lists the creation of ReplicationControllers, so that a client
+/// that creates one receives an explanation; the resource cannot be read.
 pub(super) fn resources(group: Group, version: &str) -> Value {
     let own = Resource::ALL.into_iter().filter(|resource| resource.group() == group);
     let mut resources: Vec<Value> = own.map(resource).collect();
@@ -75,13 +75,13 @@ fn resource(resource: Resource) -> Value {
     json
 }
 
-/// `GET /openapi/v2`, in JSON: the view promises no schemas, so that clients check nothing before they send.
+/// `GET /openapi/v2` in JSON. Empty, so that clients skip validation before they send.
 pub(super) fn document() -> Value {
     json!({ "swagger": "2.0", "info": { "title": "Tidegate", "version": "v1" }, "paths": {} })
 }
 
-/// The same in protobuf, which `kubectl` asks for: `swagger` is field 1, `info` field 2 with `title` 1 and `version` 2, and
-/// `paths` field 8.
+/// `GET /openapi/v2` in protobuf, the format `kubectl` requests: `swagger` is field 1, `info` field 2 with
+/// `title` 1 and `version` 2, and `paths` field 8.
 pub(super) fn document_in_protobuf() -> Vec<u8> {
     let field = |number: u8, bytes: &[u8]| {
         // A length below 128 is one byte, and all of these are.

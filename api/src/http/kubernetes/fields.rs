@@ -1,13 +1,14 @@
-//! Field selectors, `spec.nodeName=n1,status.phase!=Failed`, as far as the view has fields to select by. Pure.
+//! Field selectors such as `spec.nodeName=n1,status.phase!=Failed`, for the supported fields of each
+//! resource. Pure.
 
 use serde_json::Value;
 
 use super::catalogue::Resource;
 
-/// Requirements in one selector; more is a mistake or an attack.
+/// Maximum number of requirements in one selector.
 const REQUIREMENTS_MAX: usize = 32;
 
-/// A conjunction of requirements on fields; the empty one matches everything.
+/// A conjunction of field requirements. The empty selector matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FieldSelector(Vec<Requirement>);
 
@@ -18,7 +19,7 @@ struct Requirement {
     value: String,
 }
 
-/// The fields that objects of a kind can be selected by.
+/// Returns the selectable fields of a resource.
 fn known(resource: Resource) -> &'static [&'static str] {
     match resource {
         Resource::Pods => {
@@ -45,7 +46,10 @@ fn known(resource: Resource) -> &'static [&'static str] {
 }
 
 impl FieldSelector {
-    /// Reads a selector for objects of a kind; the error says what to write instead.
+    /// Parses a selector for a resource.
+    ///
+    /// # Errors
+    /// Returns the reason with the expected syntax or the supported fields.
     pub(super) fn parse(text: &str, resource: Resource) -> Result<Self, String> {
         let mut requirements = Vec::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -60,7 +64,7 @@ impl FieldSelector {
             let field = field.trim();
             if !known(resource).contains(&field) {
                 let (plural, known) = (resource.words().plural, known(resource).join(", "));
-                return Err(format!("{plural} cannot be selected by `{field}`; known: {known}"));
+                return Err(format!("{plural} cannot be selected by `{field}`; supported fields: {known}"));
             }
             let pointer = format!("/{}", field.replace('.', "/"));
             requirements.push(Requirement { pointer, is_equal, value: value.trim().to_owned() });
@@ -68,7 +72,7 @@ impl FieldSelector {
         Ok(Self(requirements))
     }
 
-    /// Whether an object of the view satisfies every requirement; a field that it lacks is empty.
+    /// Returns true if an object satisfies every requirement. A missing field counts as empty.
     pub(super) fn matches(&self, object: &Value) -> bool {
         self.0.iter().all(|Requirement { pointer, is_equal, value }| {
             let found = match object.pointer(pointer) {
@@ -81,7 +85,7 @@ impl FieldSelector {
         })
     }
 
-    /// The selector as text, the same for the same meaning.
+    /// Returns the canonical text of the selector.
     pub(super) fn text(&self) -> String {
         let parts = self.0.iter().map(|Requirement { pointer, is_equal, value }| {
             let sign = if *is_equal { "=" } else { "!=" };

@@ -1,4 +1,4 @@
-//! Reading: one object, or a page of many.
+//! Read requests of the Kubernetes API: one object, or a page of a list.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -28,34 +28,35 @@ use crate::{
     state::paging::LIMIT_MAX,
 };
 
-/// What a path of the view names.
+/// Path parameters of the Kubernetes API.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ViewPath {
-    /// The namespace. What is about Nodes calls it otherwise, so that no permission in a namespace is asked for.
+    /// Namespace. Routes of Node resources name this parameter differently, so that no namespaced permission
+    /// applies.
     #[serde(default, alias = "place")]
     namespace: Option<Namespace>,
-    /// The object.
+    /// Name of the object.
     #[serde(default)]
     name: Option<String>,
 }
 
-/// Which kind, in which version of the API.
+/// Resource and API version of a route.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Served {
-    /// The kind.
+    /// Resource.
     pub(super) resource: Resource,
-    /// The version.
+    /// API version.
     pub(super) version: &'static str,
 }
 
-/// What a page holds.
+/// One page of a list.
 struct Page {
     items: Vec<Value>,
-    /// Behind what it goes on.
+    /// Key after which the next page starts.
     more_after: Option<String>,
 }
 
-/// Lists objects, or follows them.
+/// Lists or watches objects.
 pub(super) async fn collection(
     served: Served,
     State(app): State<Shared>,
@@ -79,7 +80,7 @@ pub(super) async fn collection(
     list(&app, &chosen, form, &options)
 }
 
-/// Reads one object.
+/// Returns one object.
 pub(super) async fn one(
     served: Served,
     State(app): State<Shared>,
@@ -102,7 +103,7 @@ pub(super) async fn one(
         || Problem::new(Code::NotFound, format!("{} \"{name}\" not found", resource.words().plural));
     let unit = chosen.unit(&name).ok_or_else(missing)?;
     let access = access::current();
-    // Of other kinds the permission of the route has decided.
+    // For other resources the permission of the route applies.
     if resource == Resource::Namespaces && !chosen.is_seen(&access, Verb::Get, &unit) {
         return Err(access::forbidden(format!("{access} may not get anything in namespace {name}")));
     }
@@ -126,7 +127,10 @@ pub(super) async fn one(
     }))
 }
 
-/// Waits for the state that is asked for, where another control server has shown it; refuses when it cannot be had.
+/// Waits for the requested state, which another control server may have returned before.
+///
+/// # Errors
+/// Returns a problem if the state cannot be reached or is no longer the current one.
 async fn reach(app: &Shared, since: Since) -> Result<(), Problem> {
     match since {
         Since::Any => Ok(()),
@@ -141,7 +145,9 @@ async fn reach(app: &Shared, since: Since) -> Result<(), Problem> {
 
 fn list(app: &Shared, chosen: &Chosen, form: Form, options: &Options) -> Answer {
     if options.continue_token.is_some() && options.since != Since::Any {
-        return Err(Problem::bad_request("query parameter: `resourceVersion` is left out with `continue`"));
+        return Err(Problem::bad_request(
+            "query parameter: `resourceVersion` must be omitted with `continue`",
+        ));
     }
     let now = app.source.now();
     let resource = chosen.resource;
@@ -177,7 +183,7 @@ fn list(app: &Shared, chosen: &Chosen, form: Form, options: &Options) -> Answer 
     }))
 }
 
-/// Gathers a page. Its token names the last unit, and the last object of it.
+/// Collects one page. The continue token names the last unit and its last included object.
 fn page(
     side: &Side<'_>,
     chosen: &Chosen,
@@ -217,7 +223,7 @@ fn page(
         ControlFlow::Continue(())
     };
     let begun = after.as_ref().map(|(unit, _)| unit);
-    // The last unit of the page before may have had more objects than went there.
+    // The last unit of the previous page may have more objects than fit into that page.
     let flow = begun.map_or(ControlFlow::Continue(()), |unit| take(unit.clone()));
     if flow.is_continue() {
         side.walk(chosen, begun, take);

@@ -1,16 +1,16 @@
-//! What there is, below `/k8s/` in the words of Kubernetes, so that `kubectl` can read it. Nothing is written here.
+//! Read-only Kubernetes API below `/k8s/` for `kubectl`.
 //!
 //! ```text
-//! state ─ show ─▶ objects of Kubernetes ─▶ as they are, or as rows of a table (`table`)
-//!   │              (`objects/`, pure: ours ─▶ theirs)
-//!   └─ changes: which of them a commit concerns ─▶ shown before and after ─▶ events of a watch
+//! state ─ show ─▶ Kubernetes objects ─▶ as objects, or as rows of a table (`table`)
+//!   │              (`objects/`, pure: Tidegate ─▶ Kubernetes)
+//!   └─ changes: objects affected by a commit ─▶ rendered before and after ─▶ watch events
 //! ```
-//! Its routes are no part of the OpenAPI document, as the page of the documentation is not: what they answer is described
-//! by Kubernetes, and they are off unless `--kubernetes-view` is said. Each has a permission all the same ([`route`]), the
-//! one that the Tidegate objects it shows ask for.
+//! The routes are not part of the OpenAPI document, because Kubernetes defines their responses. They are
+//! disabled without `--kubernetes-view`. Each route requires the permission of the Tidegate objects it is
+//! derived from ([`route`]).
 //!
-//! Absent on purpose: a decision of its own (what is shown follows from the state and the roll-up), and any way to write:
-//! a write is refused with the command that does it.
+//! The module makes no decisions: everything is derived from the state and the roll-up. Writes are rejected
+//! with the Tidegate command to use instead.
 
 mod accept;
 mod catalogue;
@@ -33,5 +33,5 @@ mod watch;
 pub(crate) use route::serve;
 pub(crate) use status::{answer, is_below};
 
-/// Where the view is.
+/// Path prefix of the API.
 pub(crate) const PREFIX: &str = "/k8s";

@@ -1,4 +1,5 @@
-//! Objects of ours in the form of Kubernetes. Pure: what is shown follows from the state, and of Nodes from the roll-up.
+//! Conversion of Tidegate objects to Kubernetes objects. Pure: derived from the state, and for Nodes from the
+//! roll-up.
 
 pub(super) mod endpoints;
 pub(super) mod event;
@@ -16,15 +17,15 @@ use serde_json::{Map, Value, json};
 
 use super::catalogue::Resource;
 
-/// The annotation that holds, as JSON, what of our spec Kubernetes has no field for.
+/// Annotation with the spec fields that Kubernetes lacks, as JSON.
 const REST: &str = "tidegate/spec";
 
-/// The version of an object: where in which history it was made. Clients do not look into it.
+/// Returns the resource version: epoch and revision, opaque for clients.
 pub(super) fn version(epoch: Epoch, revision: Revision) -> String {
     Position { epoch, revision }.to_string()
 }
 
-/// Who an object of ours is, in the form of Kubernetes.
+/// Returns the Kubernetes metadata of an object.
 fn metadata(own: &Metadata, resource: Resource, epoch: Epoch) -> Map<String, Value> {
     let Metadata {
         name,
@@ -33,7 +34,7 @@ fn metadata(own: &Metadata, resource: Resource, epoch: Epoch) -> Map<String, Val
         resource_version: _,
         generation,
         creation_timestamp,
-        // The path of this API, where the view has paths of its own.
+        // Path in the Tidegate API; the Kubernetes API has its own paths.
         self_link: _,
         apply_set,
         labels,
@@ -76,7 +77,7 @@ fn put_labels(shown: &mut Map<String, Value>, labels: &Labels) {
     }
 }
 
-/// Adds the annotation with what Kubernetes has no field for.
+/// Adds the annotation with the spec fields that Kubernetes lacks.
 fn annotate_rest(shown: &mut Map<String, Value>, rest: &Map<String, Value>) {
     if rest.is_empty() {
         return;
@@ -85,7 +86,7 @@ fn annotate_rest(shown: &mut Map<String, Value>, rest: &Map<String, Value>) {
     annotations[REST] = json!(Value::Object(rest.clone()).to_string());
 }
 
-/// Splits a published spec: the fields that Kubernetes has, and of the others those that say something.
+/// Splits a spec into the fields that Kubernetes has and the other fields with non-default values.
 fn split(spec: Value, default: &Value, known: &[&str]) -> (Map<String, Value>, Map<String, Value>) {
     let Value::Object(fields) = spec else { return (Map::new(), Map::new()) };
     let (shown, rest): (Vec<_>, Vec<_>) =

@@ -1,4 +1,4 @@
-//! The query of a reading request, in the words of Kubernetes.
+//! Query parameters of the Kubernetes API.
 
 use model::{kinds::selector::LabelSelector, primitives::quantity::Position};
 use serde::Deserialize;
@@ -6,10 +6,10 @@ use serde::Deserialize;
 use super::{catalogue::Resource, fields::FieldSelector};
 use crate::{base::error::Problem, http::params::selector, state::paging::LIMIT_MAX};
 
-/// Longest time that a watch may ask to be ended after, in seconds: a day.
+/// Maximum `timeoutSeconds` of a watch: one day.
 const TIMEOUT_SECONDS_MAX: u32 = 86_400;
 
-/// The query as it is sent. Parameters that Kubernetes knows and this view does not are refused by name.
+/// Query as sent. Kubernetes parameters that are not supported are rejected by name.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Query {
@@ -25,77 +25,77 @@ pub(super) struct Query {
     send_initial_events: Option<String>,
     timeout_seconds: Option<u32>,
     include_object: Option<String>,
-    /// Asks for indented JSON, which is the same JSON.
+    /// Requests indented JSON; ignored.
     #[serde(rename = "pretty")]
     _pretty: Option<String>,
-    /// How long the client waits; what this server takes for an answer is bounded anyway.
+    /// Timeout of the client; ignored, because response times are bounded anyway.
     #[serde(rename = "timeout")]
     _timeout: Option<String>,
 }
 
-/// The query of a request for one object.
+/// Query of a request for one object.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct OneQuery {
     resource_version: Option<String>,
     include_object: Option<String>,
-    /// As with many.
+    /// Ignored.
     #[serde(rename = "pretty")]
     _pretty: Option<String>,
-    /// As with many.
+    /// Ignored.
     #[serde(rename = "timeout")]
     _timeout: Option<String>,
 }
 
-/// Which state a listing shows, or a watch begins at.
+/// State that a list returns or a watch starts at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Since {
-    /// Any that there is.
+    /// Any state.
     Any,
-    /// This one, or a later one.
+    /// This state or a newer one.
     NotOlder(Position),
-    /// This one.
+    /// Exactly this state.
     Exactly(Position),
 }
 
-/// What of its object a row of a table holds.
+/// Part of its object that a table row includes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Include {
-    /// Nothing.
+    /// No part.
     None,
-    /// Who it is.
+    /// Metadata.
     Metadata,
-    /// All of it.
+    /// The complete object.
     Object,
 }
 
-/// The query, read.
+/// Parsed query.
 #[derive(Debug, Clone)]
 pub(super) struct Options {
-    /// Whether changes are followed.
+    /// True for a watch.
     pub(super) is_watch: bool,
-    /// Objects of a page; as many as there may be, when nobody says.
+    /// Maximum number of objects in a page; `None` is the server maximum.
     pub(super) limit: Option<usize>,
-    /// The token of the page before.
+    /// Token of the previous page.
     pub(super) continue_token: Option<String>,
-    /// The labels to match.
+    /// Label selector.
     pub(super) labels: LabelSelector,
-    /// The fields to match.
+    /// Field selector.
     pub(super) fields: FieldSelector,
-    /// Which state.
+    /// Requested state.
     pub(super) since: Since,
-    /// Whether a watch tells how far it is.
+    /// True if the watch sends bookmarks.
     pub(super) has_bookmarks: bool,
-    /// Whether a bookmark of its own ends the objects that a watch begins with.
+    /// True if a bookmark marks the end of the initial objects of a watch.
     pub(super) marks_initial_end: bool,
-    /// After how many seconds a watch ends.
+    /// Duration after which a watch ends, in seconds.
     pub(super) timeout_seconds: Option<u32>,
-    /// What of its object a row holds.
+    /// Part of its object that a table row includes.
     pub(super) include: Include,
 }
 
 impl OneQuery {
-    /// Which state is asked for, and what of the object a row of a table holds.
+    /// Returns the requested state and the part of the object for table rows.
     pub(super) fn read(&self) -> Result<(Since, Include), Problem> {
         let since = since(self.resource_version.as_deref(), None, false)?;
         Ok((since, include(self.include_object.as_deref())?))
@@ -103,7 +103,7 @@ impl OneQuery {
 }
 
 impl Options {
-    /// Reads a query about objects of a kind.
+    /// Parses the query for a resource.
     pub(super) fn of(query: Query, resource: Resource) -> Result<Self, Problem> {
         let marks_initial_end = flag("sendInitialEvents", query.send_initial_events.as_deref())?;
         let since = since(
@@ -150,7 +150,8 @@ fn flag(parameter: &str, text: Option<&str>) -> Result<bool, Problem> {
     }
 }
 
-/// `0` and nothing are any state. Beginning with the objects that there are means any state, too.
+/// Parses the requested state. `0` and an empty version mean any state, and so does a watch that starts with
+/// the existing objects.
 fn since(version: Option<&str>, matched: Option<&str>, begins_anew: bool) -> Result<Since, Problem> {
     let version = version.filter(|text| !text.is_empty() && *text != "0");
     let parsed = version.map(str::parse::<Position>).transpose();

@@ -1,27 +1,27 @@
-//! What a path of the view is about. Pure, and total: any path has an answer.
+//! Parser of Kubernetes API paths. Pure and total: every path has a result.
 
 use super::{
     PREFIX,
     catalogue::{Group, Resource},
 };
 
-/// What a path names. Nothing of it is checked beyond its place.
+/// Components of a path. Values are not validated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Target<'a> {
-    /// The word for the kind, known or not.
+    /// Plural name of the resource, known or not.
     pub(super) plural: &'a str,
-    /// The kind, if there is such a one.
+    /// Resource, if known.
     pub(super) resource: Option<Resource>,
-    /// The namespace.
+    /// Namespace.
     pub(super) namespace: Option<&'a str>,
-    /// The object.
+    /// Name of the object.
     pub(super) name: Option<&'a str>,
-    /// What of the object, such as its log.
+    /// Subresource, such as `log`.
     pub(super) part: Option<&'a str>,
 }
 
 impl<'a> Target<'a> {
-    /// Takes a path apart.
+    /// Parses a path.
     pub(super) fn of(path: &'a str) -> Self {
         let below = path.strip_prefix(PREFIX).unwrap_or(path).trim_matches('/');
         let mut words = below.split('/');

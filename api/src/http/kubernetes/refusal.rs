@@ -1,10 +1,10 @@
-//! What is said to whoever tries to write: that this view is for reading, and which command does it. Pure.
+//! Messages for rejected writes: the API is read-only; each message names the Tidegate command to use. Pure.
 
 use http::Method;
 
 use super::{catalogue::Resource, path::Target};
 
-/// What somebody tries.
+/// Type of a rejected write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deed {
     Create,
@@ -12,20 +12,20 @@ enum Deed {
     Delete,
 }
 
-/// Names at most this long are repeated in commands; others are asked for by a placeholder.
+/// Maximum length of a name that is repeated in a message; longer names are replaced by a placeholder.
 const NAME_LENGTH_MAX: usize = 253;
 
-/// The words for a request that would write.
+/// Returns the message for a write request.
 pub(super) fn of_write(method: &Method, target: &Target<'_>) -> String {
     let deed = match *method {
         Method::DELETE => Deed::Delete,
         Method::POST => Deed::Create,
         _ => Deed::Change,
     };
-    format!("this view of Tidegate can only be read: {}", instead(deed, target))
+    format!("this view of Tidegate is read-only: {}", instead(deed, target))
 }
 
-/// The words for a part of an object that there is not.
+/// Returns the message for an unsupported read request.
 pub(super) fn of_read(target: &Target<'_>) -> String {
     match (target.resource, target.part) {
         (Some(Resource::Pods), Some(part)) => of_part(part),
@@ -36,10 +36,10 @@ pub(super) fn of_read(target: &Target<'_>) -> String {
     }
 }
 
-/// What can be done with a Pod of Kubernetes, and not with a Workload.
+/// Returns the message for a subresource of Pods that Workloads lack.
 fn of_part(part: &str) -> String {
     let part = shown(Some(part), "such part");
-    format!("Tidegate does not run Workloads and has no {part} of this one: ask whatever runs it")
+    format!("Tidegate does not run Workloads and has no {part} of this one: use the system that runs it")
 }
 
 fn instead(deed: Deed, target: &Target<'_>) -> String {
@@ -74,14 +74,14 @@ fn instead(deed: Deed, target: &Target<'_>) -> String {
             write("Node")
         ),
         (Resource::Namespaces, Deed::Create | Deed::Change) => {
-            "a namespace is there as soon as an object is in it; `tidegate apply -f FILE` writes one"
+            "a namespace exists as soon as an object is in it; `tidegate apply -f FILE` creates one"
                 .to_owned()
         }
         (Resource::Namespaces, Deed::Delete) => {
-            "a namespace is gone when nothing is in it; `tidegate delete` removes what is".to_owned()
+            "a namespace is gone when no object is in it; `tidegate delete` removes objects".to_owned()
         }
         (Resource::Events, _) => {
-            "events are what agents say; `tidegate describe node NAME` shows them".to_owned()
+            "events are reported by agents; `tidegate describe node NAME` lists them".to_owned()
         }
     }
 }
@@ -106,7 +106,7 @@ fn of_unknown(target: &Target<'_>) -> String {
     }
 }
 
-/// A name of the path, if it can be one; what cannot is not repeated.
+/// Returns a name from the path if it is well-formed, else the placeholder.
 fn shown<'a>(name: Option<&'a str>, placeholder: &'a str) -> &'a str {
     let is_name = |text: &&str| {
         (1..=NAME_LENGTH_MAX).contains(&text.len())

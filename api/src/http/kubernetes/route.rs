@@ -1,5 +1,5 @@
-//! The routes of the view. None can be added without a permission, as with those of the API; every other method on their
-//! paths, and every other path, is answered with what to do instead.
+//! Routes of the Kubernetes API. A route cannot be added without a permission. Other methods and paths are
+//! answered with a hint to the Tidegate command.
 
 use axum::{
     Router,
@@ -30,10 +30,10 @@ use crate::{
     },
 };
 
-/// The form of the document that `kubectl` checks files with. It is no valid media type (RFC 9110 §8.3.1 knows no `@` there),
-/// so that clients which look into the type of the answer would refuse it.
+/// Media type of the OpenAPI document requested by `kubectl`. The `@` is not valid in a media type (RFC 9110
+/// §8.3.1), so clients that parse the type of the response would reject it.
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-/// What is said instead.
+/// Media type that is sent instead.
 const BYTES: &str = "application/octet-stream";
 
 /// Routes with their permissions.
@@ -42,12 +42,12 @@ struct View {
     asked: Vec<(String, Permission)>,
 }
 
-/// Adds the view.
+/// Adds the Kubernetes API.
 pub(crate) fn serve(router: Router<Shared>) -> Router<Shared> {
     router.merge(view().router)
 }
 
-/// Every path of the view that can be read, with what it asks for, in the form of the OpenAPI document's `x-permission`.
+/// Returns every readable path with its permission, in the format of `x-permission` in the OpenAPI document.
 #[must_use]
 pub fn routes() -> Vec<(String, Value)> {
     view().asked.into_iter().map(|(path, asks)| (path, asks.to_json())).collect()
@@ -65,7 +65,7 @@ fn view() -> View {
 }
 
 impl View {
-    /// Adds what can be read at a path.
+    /// Adds a readable path.
     fn on<H, T>(mut self, path: String, asks: Permission, handler: H) -> Self
     where
         H: Handler<T, Shared>,
@@ -81,7 +81,7 @@ impl View {
     }
 }
 
-/// Lets through who is somebody.
+/// Requires an authenticated caller, without any permission.
 async fn known(path: RawPathParams, request: Request, next: Next) -> Response {
     permission::guard(Permission::Known, path, request, next).await
 }
@@ -96,7 +96,8 @@ fn add(view: View, served: Served) -> View {
         Some(kind) => Permission::On(verb, Subject::Object(kind)),
         None => Permission::Each(verb, None),
     };
-    // Events are in a namespace, and about Nodes, which are in none: who is limited to a namespace sees none of them.
+    // Events are namespaced but concern Nodes, which are cluster-scoped: a caller limited to a namespace sees
+    // none of them.
     let (place, everywhere) = match (resource, resource.of()) {
         (Resource::Events, _) => ("place", on(Verb::List)),
         (_, Some(kind)) if resource.is_namespaced() => {
@@ -112,7 +113,7 @@ fn add(view: View, served: Served) -> View {
     view.on(inside.clone(), on(Verb::List), all).on(format!("{inside}/{{name}}"), on(Verb::Get), one)
 }
 
-/// What says nothing of the cluster.
+/// Adds discovery, which reveals nothing about the cluster.
 fn discover(view: View) -> View {
     let fixed = |value: Value| {
         move || {
@@ -146,13 +147,13 @@ async fn document(headers: HeaderMap) -> Response {
     response
 }
 
-/// A request that would write at a path of the view.
+/// Rejects a write to a known path.
 async fn refuse(request: Request) -> Answer {
     let words = refusal::of_write(request.method(), &Target::of(request.uri().path()));
     Err(Problem::new(Code::MethodNotAllowed, words))
 }
 
-/// A path that the view does not have.
+/// Rejects an unknown path.
 async fn unknown(request: Request) -> Answer {
     let target = Target::of(request.uri().path());
     if request.method().is_safe() {

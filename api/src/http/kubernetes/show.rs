@@ -1,4 +1,4 @@
-//! What there is at one state, object by object, in the form of Kubernetes.
+//! Rendering of one state as Kubernetes objects.
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
@@ -28,47 +28,47 @@ use crate::{
     state::compiled_set::CompiledSet,
 };
 
-/// What a listing or a watch is about, and what of it is chosen.
+/// Selection of a list or watch.
 #[derive(Debug, Clone)]
 pub(super) struct Chosen {
-    /// Objects of this kind.
+    /// Resource.
     pub(super) resource: Resource,
-    /// In this version of the API.
+    /// API version.
     pub(super) api_version: String,
-    /// In this namespace; in all that may be seen when it is left out.
+    /// Namespace; `None` selects all visible ones.
     pub(super) namespace: Option<Namespace>,
-    /// With these labels.
+    /// Label selector.
     pub(super) labels: LabelSelector,
-    /// With these fields.
+    /// Field selector.
     pub(super) fields: FieldSelector,
 }
 
-/// One thing of ours that is shown as one object, or as several.
+/// Tidegate entity that is rendered as one or several Kubernetes objects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Unit {
-    /// An object: a Service for its endpoints, too.
+    /// An object; a Service also stands for its endpoints.
     Object(ObjectKey),
     /// A namespace.
     Namespace(Namespace),
 }
 
-/// A state, and how the objects of it are shown.
+/// A state with the data required to render it.
 pub(super) struct Side<'a> {
-    /// The objects.
+    /// Objects.
     pub(super) snapshot: &'a Snapshot,
-    /// The compiled Services; made on the way where a state of the past has none.
+    /// Compiled Services; `None` for a former state, whose Services are compiled on demand.
     pub(super) compiled: Option<&'a CompiledSet>,
-    /// The life of the store.
+    /// Epoch of the store.
     pub(super) epoch: Epoch,
-    /// What is known of a Node at this moment.
+    /// Returns the current status of a Node.
     pub(super) status: &'a dyn Fn(&Object) -> Option<NodeStatus>,
 }
 
-/// One object of the view, by its name.
+/// Rendered objects of a unit by name.
 pub(super) type Shown = BTreeMap<String, Value>;
 
 impl Unit {
-    /// The text that names it in a page token.
+    /// Returns the text of the unit in a page token.
     pub(super) fn to_text(&self) -> String {
         match self {
             Self::Object(key) => key.to_store_key(),
@@ -76,7 +76,7 @@ impl Unit {
         }
     }
 
-    /// Reads what [`Self::to_text`] wrote.
+    /// Parses the result of [`Self::to_text`].
     pub(super) fn parse(text: &str, resource: Resource) -> Option<Self> {
         match resource.of() {
             Some(kind) => ObjectKey::parse_store_key(text).filter(|key| key.kind == kind).map(Self::Object),
@@ -86,19 +86,19 @@ impl Unit {
 }
 
 impl Chosen {
-    /// The unit that an object of the view belongs to, where its name says that.
+    /// Returns the unit that a Kubernetes object belongs to, derived from its name.
     pub(super) fn unit(&self, name: &str) -> Option<Unit> {
         match self.resource {
             Resource::Namespaces => Namespace::parse(name).ok().map(Unit::Namespace),
             Resource::Nodes | Resource::Services | Resource::Endpoints | Resource::Pods => {
                 self.of_object(name)
             }
-            // A slice is named after its Service and family, with a number where there are several.
+            // Slice names consist of Service, family, and a number from the second slice on.
             Resource::EndpointSlices => {
                 let end = ["-ipv4", "-ipv6"].into_iter().filter_map(|family| name.rfind(family)).max()?;
                 self.of_object(name.get(..end)?)
             }
-            // An event is named after its Node, its reason and its time.
+            // Event names consist of Node, reason and time.
             Resource::Events => self.of_object(name.rsplitn(3, '.').nth(2)?),
         }
     }
@@ -109,7 +109,7 @@ impl Chosen {
         Some(Unit::Object(ObjectKey { kind, namespace, name }))
     }
 
-    /// Whether whoever asks may see a unit.
+    /// Returns true if the caller may access a unit.
     pub(super) fn is_seen(&self, access: &Access, verb: Verb, unit: &Unit) -> bool {
         match unit {
             Unit::Object(key) => access.may_object(verb, key.kind, key.namespace.as_ref()),
@@ -122,7 +122,7 @@ impl Chosen {
 }
 
 impl Side<'_> {
-    /// Hands over the units of a listing in their order, after one if it is given, until told to stop.
+    /// Visits the units of a list in order, starting after `after`, until the visitor breaks.
     pub(super) fn walk(
         &self,
         chosen: &Chosen,
@@ -150,7 +150,7 @@ impl Side<'_> {
         }
     }
 
-    /// Shows what is chosen of a unit; nothing when it is not there.
+    /// Renders the selected objects of a unit; empty if the unit does not exist.
     pub(super) fn show(&self, unit: &Unit, chosen: &Chosen) -> Shown {
         let mut shown = Shown::new();
         match unit {
@@ -240,7 +240,7 @@ impl Side<'_> {
         }
     }
 
-    /// A namespace, if anything is in it.
+    /// Renders a namespace if any object is in it.
     fn namespace(&self, name: &Namespace) -> Option<Value> {
         let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_namespaced());
         let objects: Vec<_> = kinds.flat_map(|kind| self.snapshot.list(kind, Some(name), None)).collect();
@@ -250,7 +250,7 @@ impl Side<'_> {
         Some(namespace::show(name, oldest, self.epoch, revision))
     }
 
-    /// The namespaces that objects are in, in their order.
+    /// Returns the namespaces that contain objects, in order.
     fn namespaces(&self) -> std::collections::BTreeSet<Namespace> {
         let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_namespaced());
         let objects = kinds.flat_map(|kind| self.snapshot.list(kind, None, None));

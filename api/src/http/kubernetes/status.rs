@@ -1,4 +1,4 @@
-//! Problems in the form that clients of Kubernetes read: a `Status`.
+//! Problems as Kubernetes `Status` objects.
 
 use axum::{
     body::Body,
@@ -10,21 +10,21 @@ use serde_json::{Value, json};
 use super::{PREFIX, path::Target};
 use crate::base::error::{Code, ProblemBody};
 
-/// Whether a path is of the view.
+/// True if a path belongs to the Kubernetes API.
 pub(crate) fn is_below(path: &str) -> bool {
     path.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The body of an answer that a problem is.
+/// Returns a problem as a response body.
 pub(crate) fn answer(problem: &ProblemBody) -> Body {
     Body::from(of(problem).to_string())
 }
 
-/// A problem as a `Status`. What it is about is read from the path of the request.
+/// Converts a problem to a `Status`. The subject is derived from the path of the request.
 pub(super) fn of(problem: &ProblemBody) -> Value {
     let target = Target::of(&problem.instance);
     let said = match (problem.code, target.resource, target.name, target.part) {
-        // The words that clients know.
+        // Message that Kubernetes clients expect.
         (Code::NotFound, Some(resource), Some(name), None) => {
             format!("{} \"{name}\" not found", resource.words().plural)
         }
@@ -47,7 +47,7 @@ pub(super) fn of(problem: &ProblemBody) -> Value {
     })
 }
 
-/// The word of Kubernetes for a problem.
+/// Returns the Kubernetes reason of a problem.
 const fn reason(code: Code) -> &'static str {
     match code {
         Code::BadRequest | Code::TooDeep => "BadRequest",
@@ -76,7 +76,7 @@ const fn reason(code: Code) -> &'static str {
     }
 }
 
-/// An answer in JSON.
+/// Creates a JSON response.
 pub(super) fn json_answer(value: &Value) -> Response {
     let mut response = Body::from(value.to_string()).into_response();
     let headers = response.headers_mut();

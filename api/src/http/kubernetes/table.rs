@@ -1,18 +1,18 @@
-//! Rows of tables as `kubectl get` prints them. Pure: a shown object and the time give the cells of a row.
+//! Table rows as printed by `kubectl get`. Pure: a rendered object and the time give the cells of a row.
 
 use model::primitives::{age::age, quantity::Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::{catalogue::Resource, objects::node, options::Include};
 
-/// Endpoints that a cell names before it counts the rest; the figure kubectl users know.
+/// Maximum number of endpoints in a cell before the rest is counted, as in Kubernetes.
 const ENDPOINTS_SHOWN: usize = 3;
-/// What stands where there is nothing.
+/// Cell of an empty value.
 const NONE: &str = "<none>";
-/// What stands where nobody knows.
+/// Cell of an unknown value.
 const UNKNOWN: &str = "<unknown>";
 
-/// Columns: those of every table, and those of the wide form.
+/// Columns of every table, and additional columns of the wide format.
 type Columns = (&'static [&'static str], &'static [&'static str]);
 
 const fn columns(resource: Resource) -> Columns {
@@ -37,7 +37,7 @@ const fn columns(resource: Resource) -> Columns {
     }
 }
 
-/// The columns of a table, as its head describes them.
+/// Returns the column definitions of a table.
 pub(super) fn head(resource: Resource) -> Value {
     let (narrow, wide) = columns(resource);
     let column = |(name, priority): (&str, u8)| {
@@ -51,7 +51,7 @@ pub(super) fn head(resource: Resource) -> Value {
     all.map(column).collect()
 }
 
-/// The row of a shown object.
+/// Renders the row of an object.
 pub(super) fn row(resource: Resource, object: &Value, now: Timestamp, include: Include) -> Value {
     let cells = match resource {
         Resource::Nodes => of_node(object, now),
@@ -75,7 +75,7 @@ pub(super) fn row(resource: Resource, object: &Value, now: Timestamp, include: I
     row
 }
 
-/// A table of rows, as a list or an event holds it.
+/// Renders a table of rows for a list or a watch event.
 pub(super) fn table(version: &str, resource: Resource, metadata: Value, rows: Vec<Value>) -> Value {
     json!({
         "apiVersion": format!("meta.k8s.io/{version}"), "kind": "Table", "metadata": metadata,
@@ -132,7 +132,7 @@ fn external(service: &Value) -> String {
     or(all.join(","), if is_balancer { "<pending>" } else { NONE })
 }
 
-/// `80:30080/TCP`, or `8000-8100/TCP` of a range.
+/// Formats a port as `80:30080/TCP`, or a range as `8000-8100/TCP`.
 fn service_port(port: &Value) -> String {
     let [number, last, node] = ["port", "endPort", "nodePort"].map(|field| port.get(field).map(plain));
     let last = last.map(|last| format!("-{last}")).unwrap_or_default();
@@ -156,7 +156,7 @@ fn endpoints(object: &Value) -> String {
             all.extend(ports.map(|port| socket(&text(address, "/ip"), &port.unwrap_or_default())));
         }
     }
-    // The order of subsets follows their ports; people look for addresses.
+    // Subsets are ordered by port; sort by address instead.
     all.sort();
     shortened(&all)
 }
@@ -169,7 +169,7 @@ fn shortened(all: &[String]) -> String {
     }
 }
 
-/// `ip:port` with brackets around IPv6 (RFC 3986 §3.2.2).
+/// Formats `ip:port`, with brackets around IPv6 (RFC 3986 §3.2.2).
 fn socket(address: &str, port: &str) -> String {
     if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
 }

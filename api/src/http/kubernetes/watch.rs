@@ -1,8 +1,9 @@
-//! Following: what there is, then what becomes of it, as events of Kubernetes.
+//! Watches of the Kubernetes API: the existing objects, then changes as watch events.
 //!
-//! A watch holds the state that it has told last, which shares almost everything with the newest. What commits have changed
-//! since is shown at both, and the difference is told: an object that comes to be chosen is `ADDED`, one that no longer is,
-//! `DELETED`. Commits that come while a client is slow are told at once, each object as it is then.
+//! A watch holds the last state it sent, which shares almost all memory with the newest. Objects changed
+//! since are rendered in both states, and the difference is sent: an object that begins to match the
+//! selection is `ADDED`, one that no longer matches is `DELETED`. Commits that arrive while a client is slow
+//! are merged; each object is sent in its newest state.
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -42,16 +43,17 @@ use crate::{
     state::published::Published,
 };
 
-/// Units shown at once; what shows them must not be held while the client is waited for.
+/// Maximum number of units rendered at once. State used for rendering must not be held while waiting for the
+/// client.
 const BATCH_UNITS: usize = 256;
-/// When to come back when there are too many watches, in seconds.
+/// `Retry-After` if too many watches are open, in seconds.
 const RETRY_SECS: u32 = 10;
-/// A watch that names no end is ended after a day; clients begin anew.
+/// Default and maximum duration of a watch: one day. Clients reconnect.
 const LIFE_SECONDS_MAX: u32 = 86_400;
-/// On the bookmark that ends the objects that there were.
+/// Annotation of the bookmark after the initial objects.
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
-/// A watch that is served.
+/// A running watch.
 struct Watch {
     app: Shared,
     chosen: Chosen,
@@ -60,24 +62,24 @@ struct Watch {
     access: Arc<Access>,
     has_bookmarks: bool,
     marks_initial_end: bool,
-    /// Where it goes on; at the beginning when nothing is said.
+    /// Revision to resume from; `None` starts with the existing objects.
     resume: Option<Revision>,
     life: Duration,
     request_id: String,
     stop: CancellationToken,
 }
 
-/// What has been told.
+/// Data sent to the client.
 struct Told {
     epoch: Epoch,
     state: Snapshot,
-    /// Up to here.
+    /// Revision up to which events were sent.
     at: Revision,
-    /// The client knows that it has everything up to here.
+    /// Resource version that the client has received.
     known: Revision,
 }
 
-/// Begins a watch.
+/// Starts a watch.
 pub(super) async fn begin(
     app: Shared,
     chosen: Chosen,
@@ -118,7 +120,7 @@ pub(super) async fn begin(
     };
     tokio::spawn(async move {
         let mut sink = Sink { pieces, buffer: Vec::new() };
-        // The watcher went away: there is nobody to tell.
+        // The watcher disconnected; there is no recipient for the error.
         let _ = watch.serve(&mut sink).await;
         drop(permit);
     });
@@ -127,7 +129,7 @@ pub(super) async fn begin(
     Ok(response)
 }
 
-/// Listing is what the route asks for; following asks for more.
+/// The route requires the permission to list; a watch also requires the permission to watch.
 fn may_watch(access: &Access, chosen: &Chosen) -> Result<(), Problem> {
     let subject = chosen.resource.of().map(Subject::Object);
     let asks = match (subject, &chosen.namespace) {
@@ -140,7 +142,10 @@ fn may_watch(access: &Access, chosen: &Chosen) -> Result<(), Problem> {
     access.check(asks, &Place { namespace: chosen.namespace.as_ref(), name: None, node: None })
 }
 
-/// Where a watch goes on, if there is a way from there to the present.
+/// Returns the revision to resume from.
+///
+/// # Errors
+/// Returns `ResumeExpired` if the changes since are no longer available.
 async fn check_resume(app: &Shared, position: Position) -> Result<Revision, Problem> {
     if app.store.is_shared() {
         app.reach(position).await?;
@@ -165,10 +170,11 @@ impl Watch {
         let end = tokio::time::sleep(self.life);
         tokio::pin!(end);
         loop {
-            // Looked at before every piece that is sent: a token may have been revoked meanwhile.
+            // Checked before every piece that is sent, because a token may have been revoked.
             let renewed = self.app.desk.renew(&self.access, self.app.source.now());
             if !renewed.is_some_and(|renewed| renewed.is_as(&self.access)) {
-                let detail = "the token ends, or another thing is bound to it than when the watch began";
+                let detail = "the token has expired, or its role bindings have changed since the watch \
+                              began";
                 return self.fail(unauthenticated(detail), sink).await;
             }
             let newest = self.app.hub.load();
@@ -194,7 +200,8 @@ impl Watch {
         }
     }
 
-    /// Tells what there is, or finds what was told where the watch goes on; nothing when that is not known any longer.
+    /// Sends the existing objects, or reconstructs the state to resume from. Returns `None` if that state is
+    /// no longer available.
     async fn first(&self, sink: &mut Sink) -> Result<Option<Told>, Gone> {
         let published = self.app.hub.load();
         let epoch = published.epoch;
@@ -225,7 +232,7 @@ impl Watch {
         Ok(Some(Told { epoch, state: published.snapshot.clone(), at, known: at }))
     }
 
-    /// The next objects that there are, and the last unit that was looked at.
+    /// Renders the next batch of existing objects. Also returns the last visited unit.
     fn batch(&self, published: &Arc<Published>, after: Option<&Unit>) -> (Option<Unit>, Vec<Value>) {
         let view = self.app.view_of(Arc::clone(published));
         let shower = view.shower();
@@ -245,9 +252,10 @@ impl Watch {
         (units.pop(), objects)
     }
 
-    /// Tells what has changed; `false` when that is not known any longer.
+    /// Sends the changes since the last state. Returns `false` if they are no longer available.
     ///
-    /// Every event but the last names the state before as its version: who goes on from there is told all of it again.
+    /// Every event but the last carries the previous state as its resource version, so that a client that
+    /// resumes from there receives all of them again.
     async fn follow(&self, newest: &Arc<Published>, told: &mut Told, sink: &mut Sink) -> Result<bool, Gone> {
         let revision = newest.snapshot.revision();
         if revision == told.at {
@@ -287,7 +295,7 @@ impl Watch {
         is_here && self.chosen.is_seen(&self.access, Verb::Watch, unit)
     }
 
-    /// What is to be told of some units: how what is shown of them differs between two states.
+    /// Returns the events for some units: differences of their rendering between two states.
     fn differences(
         &self,
         newest: &Arc<Published>,
@@ -331,7 +339,7 @@ impl Watch {
         }
     }
 
-    /// Tells how far the watch is, if whoever watches wants that and does not know it.
+    /// Sends a bookmark if the client wants bookmarks and has not received the current version.
     async fn bookmark(&self, told: &mut Told, sink: &mut Sink) -> Result<(), Gone> {
         if !self.has_bookmarks || told.known == told.at {
             return Ok(());
@@ -342,7 +350,7 @@ impl Watch {
         sink.flush().await
     }
 
-    /// An object that says nothing but its metadata.
+    /// Renders an object with metadata only.
     fn empty(&self, metadata: Value) -> Value {
         let resource: Resource = self.chosen.resource;
         match self.form {
@@ -357,7 +365,7 @@ impl Watch {
 
     async fn expired(&self, sink: &mut Sink) -> Result<(), Gone> {
         self.app.metrics.watch_overruns.inc();
-        let detail = "what changed since is not known any longer";
+        let detail = "the changes since this resource version are no longer available";
         self.fail(Problem::new(Code::ResumeExpired, detail).hint("list again, and watch from there"), sink)
             .await
     }
@@ -369,7 +377,7 @@ impl Watch {
     }
 }
 
-/// Whether two forms of an object say the same, but for the state that they are of.
+/// True if two renderings differ at most in their resource version.
 fn is_same(former: &Value, object: &Value) -> bool {
     let timeless = |value: &Value| {
         let mut value = value.clone();

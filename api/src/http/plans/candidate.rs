@@ -1,5 +1,4 @@
-//! The state that a write would lead to, announcements included: admitted, compiled and assigned as after a commit, and
-//! then dropped.
+//! State that a write would lead to: admitted, compiled and assigned as after a commit, then dropped.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,17 +30,17 @@ use crate::{
     write::refusal::{held_in_words, refused},
 };
 
-/// What a write would lead to.
+/// Result of a simulated write.
 pub(super) struct Candidate {
-    /// The state after it, and after who announces was decided.
+    /// State after the write and after the assignment of announcers.
     pub(super) published: Published,
-    /// What would happen to each object.
+    /// Outcome of each object.
     pub(super) outcomes: Vec<Outcome>,
-    /// What guards hold, in words.
+    /// Guards that would reject the write, as text.
     pub(super) guards: Vec<String>,
 }
 
-/// Works out where a write leads from a published state.
+/// Simulates a write on a published state.
 pub(super) fn of(app: &ServerState, published: &Published, request: &Request) -> Result<Candidate, Problem> {
     let entropy = app.source.draw();
     let try_admit = |request: &Request| admit::admit(&published.snapshot, &app.cluster, request, &entropy);
@@ -64,7 +63,7 @@ pub(super) fn of(app: &ServerState, published: &Published, request: &Request) ->
     Ok(Candidate { published, outcomes, guards })
 }
 
-/// The addresses of which the order of candidates may change.
+/// Returns the addresses whose candidates may change.
 fn concerned(before: &Published, after: &Published, changes: &[Change]) -> BTreeSet<IpAddr> {
     let is_everywhere = |change: &Change| match change.object.spec.kind() {
         Kind::Node | Kind::Advertisement => true,
@@ -87,7 +86,8 @@ fn concerned(before: &Published, after: &Published, changes: &[Change]) -> BTree
     of_services.chain(records).collect()
 }
 
-/// The state with the orders that the server would decide on, once all nodes had verified it.
+/// Returns the state with the announcements that the server would decide once all nodes had verified the
+/// write.
 fn announced(
     app: &ServerState,
     next: Published,
@@ -108,7 +108,8 @@ fn announced(
             let before = next.snapshot.clone();
             next.advance(vec![Step { before, after: snapshot, commit }])
         }
-        // The server's own rules refuse no decision of its own; if they did, it would not happen either.
+        // Validation does not reject decisions of the server; if it did, the decision would not be committed
+        // either.
         Ok(_) | Err(_) => next,
     }
 }
@@ -120,7 +121,8 @@ fn decide(
     addresses: &BTreeSet<IpAddr>,
 ) -> Vec<Operation> {
     let views = table.views();
-    // A node is a candidate once it has verified the Services; here all have, but for what fails already.
+    // A node is a candidate once it has verified the Services. Assume that all nodes have, except for current
+    // failures.
     let position = next.position();
     let verified = |view: &NodeView<'_>| {
         let report = view.report?;

@@ -1,10 +1,10 @@
-//! What a write of the past changed in the nodes' listings, worked out anew.
+//! Effect of a past write on the rulesets of the nodes, recomputed.
 //!
 //! ```text
 //! newest state ─ undo all since ─▶ state after the write ──┐
 //!       └─────── undo that too ──▶ state before it ────────┴─▶ each connected node: Question::Compare
 //! ```
-//! No record of what was written then: the nodes say what it would be in the modes that they are in today.
+//! This is no record of the former rulesets: the nodes compute the difference with their current modes.
 
 use std::collections::BTreeMap;
 
@@ -26,15 +26,15 @@ use crate::{
     state::published::{Published, Step},
 };
 
-/// What the objects were before and after a write.
+/// Objects before and after a write.
 pub(crate) struct Past {
-    /// Those that it or a later write changed, as they were before it.
+    /// Objects changed by the write or a later one, as they were before the write.
     pub(crate) before: Former,
-    /// Those that later writes changed, as they were after it.
+    /// Objects changed by later writes, as they were after the write.
     pub(crate) after: Former,
 }
 
-/// Asks every node how its listings would differ between two states of the past.
+/// Queries every node for the difference between two past states.
 pub(crate) async fn compare(
     app: &ServerState,
     published: &Published,

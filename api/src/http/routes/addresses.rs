@@ -1,6 +1,6 @@
 //! Load balancer addresses: list and read their records, and move one to another node.
 //!
-//! A record's name has no colons; paths take an address as people write it, too.
+//! A record name contains no colons; paths accept an address in its usual notation, too.
 
 use axum::{
     extract::{Request, State},
@@ -40,43 +40,46 @@ use crate::{
     security::{Verb, on},
 };
 
-/// Which address, as its record is named or as people write it.
+/// Address in the path, as record name or in its usual notation.
 #[derive(Debug, Clone, Deserialize)]
 struct AddressPath {
     name: String,
 }
 
-/// Which addresses a listing shows.
+/// Query of the address listing.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct AddressQuery {
-    /// Objects of a page.
+    /// Maximum number of objects in the page, from 1 to 5000. Values out of range are rejected. Default: 500.
     #[param(minimum = 1, maximum = 5000, default = 500)]
     limit: Option<u32>,
-    /// The token of the page before; all pages of a listing show one state.
+    /// Page token: `metadata.continue` of the previous page. All pages of a listing show the same state.
+    /// Tokens expire after 5 minutes without use.
     #[serde(rename = "continue")]
     #[param(max_length = 2048)]
     continue_token: Option<String>,
-    /// Only objects with these labels, such as `app=web,tier!=db,zone in (a,b)`.
+    /// Label selector, such as `app=web,tier!=db,zone in (a,b)`. Only matching objects are returned. Default:
+    /// all objects.
     #[param(max_length = 4096)]
     label_selector: Option<String>,
-    /// Only addresses of this pool.
+    /// Name of an AddressPool. Only addresses of this pool are returned. Default: all pools.
     #[param(value_type = Option<String>, max_length = 253)]
     pool: Option<Name>,
-    /// Only addresses of this Service, as `namespace/name`.
+    /// Service as `namespace/name`. Only addresses of this Service are returned. Default: all Services.
     #[param(value_type = Option<String>, max_length = 512)]
     service: Option<ServiceKey>,
-    /// Only addresses for which this node is the first candidate.
+    /// Name of a Node. Only addresses for which this node is the first announcement candidate are returned.
+    /// Default: all nodes.
     #[param(value_type = Option<String>, max_length = 253)]
     node: Option<Name>,
 }
 
-/// Where an address shall go.
+/// Target of a move.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct AddressMove {
-    /// The node that shall announce it; it must be able to.
+    /// Name of the Node that takes over the announcement. The node must be able to announce the address.
     #[schema(value_type = String)]
     node: Name,
 }
@@ -85,25 +88,25 @@ struct AddressMove {
 pub(super) fn add(router: Routes) -> Routes {
     let kind = Kind::Address;
     let path = format!("/v1/{}", kind.plural());
-    let list_doc = Doc::new("listAddresss", kind.as_str(), "Lists Address records.")
+    let list_doc = Doc::new("listAddresss", kind.as_str(), "List Address records")
         .query::<AddressQuery>()
-        .answer::<schema::AddressList>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+        .answer::<schema::AddressList>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::PageExpired]);
-    let read_doc = Doc::new("readAddress", kind.as_str(), "Reads the record of an address with its status.")
+    let read_doc = Doc::new("readAddress", kind.as_str(), "Read one Address record")
         .named("name", NAME)
         .answer::<schema::Address>(200, "The object.", &OBJECT_TYPES, &[resource::ETAG])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
-    let move_doc = Doc::new("moveAddress", kind.as_str(), "Has another node announce an address.")
+    let move_doc = Doc::new("moveAddress", kind.as_str(), "Move an address to another node")
         .describe(
-            "The node becomes the first candidate and keeps the address from then on. It is refused when it cannot \
-             announce it; the answer says why.",
+            "Makes the node the first announcement candidate of the address and keeps it there. The \
+             request fails with `Invalid` and the reason if the node cannot announce the address.",
         )
         .named("name", NAME)
         .query::<MutationQuery>()
         .body::<AddressMove>(&OBJECT_TYPES, "Where to.")
         .answer::<schema::Address>(
             200,
-            "It moves, or was there already.",
+            "Returned if the address moves, or the node already announces it.",
             &OBJECT_TYPES,
             &[resource::ETAG, resource::REVISION, resource::DRY_RUN],
         )
@@ -122,8 +125,8 @@ pub(super) fn add(router: Routes) -> Routes {
         )
 }
 
-const NAME: &str = "The name of the record: the address, of IPv6 with eight full groups joined by dashes. The address as \
-                    people write it is taken as well.";
+const NAME: &str = "Name of the record: the address, with IPv6 written as eight full groups joined by \
+                    dashes. The usual notation is accepted as well.";
 
 async fn list(
     State(app): State<Shared>,
@@ -186,7 +189,8 @@ async fn move_address(
         let is_there = record
             .as_address()
             .is_some_and(|record| record.announcement.candidates == announcement.candidates);
-        // What is there already is not recorded anew: every order makes its owner repeat itself to the network.
+        // An unchanged assignment is not recorded again: every new one makes its owner repeat the
+        // announcement on the network.
         (!is_there).then_some(Operation::Announce { address, if_epoch, announcement })
     };
     let manner =
@@ -195,7 +199,7 @@ async fn move_address(
     let request = admit::Request { operations: vec![operation], ..admit::Request::default() };
     let written = mutate::write(&app, request, manner).await?;
     if written.outcomes.is_empty() {
-        let detail = format!("who announces {address} has changed in the same moment");
+        let detail = format!("the announcer of {address} has changed at the same time");
         return Err(Problem::new(Code::Conflict, detail).hint("read it again and repeat the request"));
     }
     mutate::answer_object(&app, manner, StatusCode::OK, &written)
@@ -204,7 +208,7 @@ async fn move_address(
 fn key(name: &str) -> Result<(std::net::IpAddr, ObjectKey), Problem> {
     let address = address_of(name).ok_or_else(|| {
         Problem::new(Code::NotFound, format!("there is no Address {name}"))
-            .hint("write an IP address, such as 192.0.2.7 or 2001:db8::7")
+            .hint("use an IP address, such as 192.0.2.7 or 2001:db8::7")
     })?;
     Ok((address, ObjectKey { kind: Kind::Address, namespace: None, name: name_of(address) }))
 }

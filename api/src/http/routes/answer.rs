@@ -1,4 +1,4 @@
-//! `PUT /v1/nodes/{node}/answers/{id}`: what one agent answers to a question of its feed.
+//! `PUT /v1/nodes/{node}/answers/{id}`: reply of an agent to a query of its feed.
 
 use axum::{
     extract::{Request, State},
@@ -30,20 +30,21 @@ use crate::{
     security::Permission,
 };
 
-/// Characters of a line of a plan; as published in the schema. The longest lines are those of rules with many matches.
+/// Maximum length of a plan line in characters, as in the schema. The longest lines are rules with many
+/// matches.
 const LINE_LENGTH_MAX: usize = 65_536;
-/// Characters of a message, a result and a fate.
+/// Maximum length of a message, result or fate in characters.
 const MESSAGE_LENGTH_MAX: usize = 1024;
-/// Characters of a rule in a trace.
+/// Maximum length of a rule in a trace in characters.
 const RULE_LENGTH_MAX: usize = 4096;
-/// Characters of a place.
+/// Maximum length of a location in characters.
 const PLACE_LENGTH_MAX: usize = 256;
-/// Fixes in one answer; as published in the schema.
+/// Maximum number of fixes in one reply, as in the schema.
 const FIXES_MAX: usize = 8;
-/// Characters of the name of a check.
+/// Maximum length of the name of a check in characters.
 const CHECK_LENGTH_MAX: usize = 64;
 
-/// Which question.
+/// Path of a reply.
 #[derive(Debug, Clone, Deserialize)]
 struct AnswerPath {
     node: Name,
@@ -52,11 +53,11 @@ struct AnswerPath {
 
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("answer", "Agent", "Takes the answer to a question of the feed.")
-        .named("node", "The name of the Node.")
-        .asked("id", "The id of the question.")
+    let doc = Doc::new("answer", "Agent", "Reply to a query")
+        .named("node", "Name of the Node.")
+        .asked("id", "Id of the query.")
         .body::<Reply>(&OBJECT_TYPES, "The answer.")
-        .empty(204, "It is taken.")
+        .empty(204, "Returned if the reply was accepted.")
         .problems(&[Code::NodeNotFound, Code::NotAsked, Code::Invalid]);
     router.routes(
         Route::at("/v1/nodes/{node}/answers/{id}")
@@ -79,12 +80,12 @@ async fn answer(
     if app.asks.answer(&node, AskId(id), reply) {
         Ok(StatusCode::NO_CONTENT.into_response())
     } else {
-        let detail = format!("nobody waits for an answer of Node {node} to question {id}");
-        Err(Problem::new(Code::NotAsked, detail).hint("the answer came too late; nothing is to be done"))
+        let detail = format!("no query {id} to Node {node} is pending");
+        Err(Problem::new(Code::NotAsked, detail).hint("the reply arrived too late; no action is needed"))
     }
 }
 
-/// Checks the limits that the schema states.
+/// Checks the limits of the schema.
 fn check(reply: &Reply) -> Result<(), Problem> {
     let limits = match reply {
         Reply::Plan(preview) => {

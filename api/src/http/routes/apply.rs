@@ -1,4 +1,4 @@
-//! Many objects at once: all of them, as one revision, or none.
+//! Atomic write of many objects as one revision.
 
 use axum::extract::{Request, State};
 use model::{
@@ -33,57 +33,69 @@ use crate::{
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ApplyQuery {
-    /// Answer as if, and change nothing.
+    /// If true, the request is validated and answered as usual, but nothing is changed. Default: false.
     #[serde(default)]
     #[param(required = false)]
     dry_run: bool,
-    /// Do it even if it removes more of the virtual addresses or endpoints at once than the guards allow.
+    /// If true, the write is performed even if it removes more virtual addresses or endpoints at once than
+    /// the guards allow. Default: false.
     #[serde(default)]
     #[param(required = false)]
     confirm: bool,
-    /// The set that owns the objects from then on.
+    /// Name of the apply set that owns the objects from now on, for example `shop`. Default: no set.
     apply_set: Option<Name>,
-    /// Remove the members of the set that the body does not name.
+    /// If true, members of the apply set that the body does not contain are deleted. Requires `applySet`.
+    /// Default: false.
     #[serde(default)]
     #[param(required = false)]
     prune: bool,
-    /// Give Services other addresses when pools lose the ones they have, as far as there are any. Without it such a write
-    /// is refused and names them.
+    /// If true, Services whose addresses a pool loses get other addresses, if any are available. If false,
+    /// such a write is rejected and lists the Services. Default: false.
     #[serde(default)]
     #[param(required = false)]
     evict: bool,
-    /// How many may be removed; five, or a fifth of the set if that is more, when left out.
+    /// Maximum number of objects that `prune` may delete, from 0 to 5000. A prune beyond the limit is
+    /// rejected. Default: five, or a fifth of the set if that is more.
     #[param(minimum = 0, maximum = 5000)]
     prune_limit: Option<u32>,
-    /// `false` refuses objects that exist and belong to no set; they are taken into the set when left out.
+    /// If false, the request is rejected if one of the objects exists and belongs to no set. If true, such
+    /// objects are added to the set. Default: true.
     #[param(required = false)]
     adopt: Option<bool>,
 }
 
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("apply", "Cluster", "Creates or replaces many objects at once, all or none.")
+    let doc = Doc::new("apply", "Cluster", "Create or replace many objects atomically")
         .describe(
-            "The body is one object, an array, a `List`, or YAML documents. Pointers in `errors` begin with \
-             `/items/N`, counted from 0 over all of them. Objects that are so already stay at their revision.",
+            "The body is one object, an array, a `List`, or YAML documents. All objects are written as \
+             one revision, or none. JSON pointers in `errors` begin with `/items/N`, counted from 0 over \
+             all objects. Unchanged objects keep their revision.",
         )
         .query::<ApplyQuery>()
         .authored()
-        .header("Idempotency-Key", "Makes a repetition of the request to the same control server answer as the first did, for a day.")
+        .header(
+            "Idempotency-Key",
+            "Idempotency key of the request, 1 to 255 visible ASCII characters. A \
+                                    repetition with the same key at the same control server returns the \
+                                    first response, for one day.",
+        )
         .body::<ApplyBody>(&OBJECT_TYPES, "The objects.")
         .answer::<ApplyAnswer>(
             200,
-            "All of it is accepted.",
+            "Returned if all objects were accepted.",
             &OBJECT_TYPES,
-            &[("X-Revision", "The revision of the state that holds the write."), ("X-Dry-Run", "`true` when nothing was changed.")],
+            &[
+                ("X-Revision", "Revision of the state that includes the write."),
+                (
+                    "X-Dry-Run",
+                    "`true` \
+                                                                                                for a \
+                                                                                                dry run.",
+                ),
+            ],
         )
-        .problems(&[
-            Code::NotAcceptable,
-            Code::Conflict,
-            Code::PruneLimit,
-            Code::GuardHeld,
-            Code::Invalid,
-        ]);
+        .problems(&[Code::NotAcceptable, Code::Conflict, Code::PruneLimit, Code::GuardHeld, Code::Invalid]);
     router.routes(
         Route::at("/v1/apply").on(HttpMethod::Post, Permission::Each(Verb::Update, None), doc, apply).done(),
     )
@@ -119,7 +131,7 @@ async fn apply(State(app): State<Shared>, ApiQuery(query): ApiQuery<ApplyQuery>,
     idempotency::once(&app.idempotency, &parts.headers, app.source.now(), (&target, &bytes), serve).await
 }
 
-/// The set that a query names.
+/// Returns the apply set of a query.
 pub(super) fn apply_set_of(
     apply_set: Option<&Name>,
     prune: bool,
@@ -135,7 +147,7 @@ pub(super) fn apply_set_of(
     Ok(apply_set.cloned().map(|name| ApplySet { name, prune, prune_limit, adopt: true }))
 }
 
-/// Reads every object, and collects what is wrong with any of them.
+/// Decodes every object and collects the violations of all of them.
 pub(super) fn decode_all(items: &[Value]) -> Result<Vec<Operation>, Problem> {
     if items.len() > admit::OPERATIONS_MAX {
         let message = format!(
@@ -166,5 +178,5 @@ pub(super) fn decode_all(items: &[Value]) -> Result<Vec<Operation>, Problem> {
     if violations.is_empty() { Ok(operations) } else { Err(Problem::invalid(violations)) }
 }
 
-/// Violations after which reading further objects stops; nobody reads more in one go.
+/// Maximum number of reported violations; decoding stops after them.
 const VIOLATIONS_MAX: usize = 500;

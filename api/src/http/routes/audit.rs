@@ -28,7 +28,7 @@ pub(super) fn add(router: Routes) -> Routes {
              Each control server keeps what it was asked itself: of several, ask each.",
         )
         .query::<PageQuery>()
-        .answer::<schema::AuditList>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+        .answer::<schema::AuditList>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::Unavailable]);
     router.routes(
         Route::at("/v1/audit")

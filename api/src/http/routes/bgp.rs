@@ -112,7 +112,7 @@ pub(super) fn add(router: Routes) -> Routes {
              `trouble` says why, as far as that can be told, and what to do about it.",
         )
         .query::<SessionQuery>()
-        .answer::<schema::BgpSessionList>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+        .answer::<schema::BgpSessionList>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let routes_doc = Doc::new("listBgpRoutes", "BGP", "Lists what became of every prefix on every node.")
         .describe(
@@ -120,7 +120,7 @@ pub(super) fn add(router: Routes) -> Routes {
              was told nothing. What a router does with it, the router knows.",
         )
         .query::<RouteQuery>()
-        .answer::<schema::BgpRouteList>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+        .answer::<schema::BgpRouteList>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let events_doc = Doc::new("listBgpEvents", "BGP", "Lists what happened to sessions, the newest first.")
         .describe(
@@ -128,7 +128,7 @@ pub(super) fn add(router: Routes) -> Routes {
              the agents still list.",
         )
         .query::<EventQuery>()
-        .answer::<schema::BgpEventList>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+        .answer::<schema::BgpEventList>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     router
         .routes(

@@ -65,7 +65,7 @@ pub(super) fn add(router: Routes) -> Routes {
             "An agent holds back a state of another life of the store when too much is missing in it of what its node holds; \
              `status.held` of the Node says which. What is confirmed is that life only.",
         )
-        .named("node", "The name of the Node.")
+        .named("node", "Name of the Node.")
         .query::<ConfirmQuery>()
         .answer::<Confirmed>(200, "The node takes it.", &OBJECT_TYPES, &[])
         .problems(&[

@@ -50,7 +50,7 @@ pub(super) fn add(router: Routes) -> Routes {
     ];
     let look = Doc::new("readDoctor", "Node", "Asks the agent of a node what is odd on its machine.")
         .describe("The agent looks at this moment, changes nothing and loads no module.")
-        .named("node", "The name of the Node.")
+        .named("node", "Name of the Node.")
         .answer::<Diagnosis>(200, "What the agent found.", &OBJECT_TYPES, &[])
         .problems(&problems);
     let fix = Doc::new("fixNode", "Node", "Asks the agent of a node to put right what it may.")
@@ -58,7 +58,7 @@ pub(super) fn add(router: Routes) -> Routes {
             "Which fixes there are is a closed list; findings name those that would help as `safeFix`. An agent makes them only \
              when it was started with `--allow-fixes`; otherwise it answers `NodeCannotSay`.",
         )
-        .named("node", "The name of the Node.")
+        .named("node", "Name of the Node.")
         .body::<FixesAsked>(&OBJECT_TYPES, "The fixes.")
         .answer::<FixesDone>(200, "What came of each.", &OBJECT_TYPES, &[])
         .problems(&problems)

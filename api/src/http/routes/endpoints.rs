@@ -37,7 +37,7 @@ pub(super) fn add(router: Routes) -> Routes {
     let list_doc = |id: &str, summary: &str| {
         Doc::new(id, "Service", summary)
             .query::<PageQuery>()
-            .answer::<EndpointsList>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+            .answer::<EndpointsList>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
             .problems(&[Code::NotAcceptable, Code::PageExpired])
     };
     let everywhere = Route::at("/v1/endpoints").on(

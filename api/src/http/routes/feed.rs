@@ -68,7 +68,7 @@ pub(super) fn add(router: Routes) -> Routes {
              no other frames than heartbeats, the first of them at once, and questions; such a feed ends no feed of state, \
              and a feed of state ends it.",
         )
-        .named("node", "The name of the Node.")
+        .named("node", "Name of the Node.")
         .query::<FeedQuery>()
         .answer::<Frame>(200, "Frames, one per line.", &["application/x-ndjson"], &[])
         .problems(&[Code::NodeNotFound]);

@@ -95,7 +95,7 @@ pub(super) fn add(router: Routes) -> Routes {
              author said so; `source` is the address that the request came from.",
         )
         .query::<RevisionsQuery>()
-        .answer::<schema::HistoryList>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+        .answer::<schema::HistoryList>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let read_doc = Doc::new("readHistory", "Cluster", "Reads one write with every object before and after.")
         .describe("Secrets are left out, as everywhere.")

@@ -29,7 +29,7 @@ use crate::{
     tasks::overview::stream::{OverviewWatch, seen},
 };
 
-/// When to come back when there are too many watches, in seconds.
+/// `Retry-After` if too many watches are open, in seconds.
 const RETRY_SECS: u32 = 10;
 
 /// Adds the routes.

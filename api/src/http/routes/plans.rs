@@ -40,7 +40,8 @@ struct PlanQuery {
     #[serde(default)]
     #[param(required = false)]
     evict: bool,
-    /// How many may be removed; five, or a fifth of the set if that is more, when left out.
+    /// Maximum number of objects that `prune` may delete, from 0 to 5000. A prune beyond the limit is
+    /// rejected. Default: five, or a fifth of the set if that is more.
     #[param(minimum = 0, maximum = 5000)]
     prune_limit: Option<u32>,
     /// Whether the nodes are asked what would happen on them.
@@ -80,7 +81,7 @@ pub(super) fn add(router: Routes) -> Routes {
         .authored()
         .answer::<ApplyAnswer>(
             200,
-            "All of it is accepted.",
+            "Returned if all objects were accepted.",
             &OBJECT_TYPES,
             &[super::resource::REVISION],
         )

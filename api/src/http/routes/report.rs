@@ -54,9 +54,9 @@ const FACTS_MAX: usize = 1024;
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("report", "Agent", "Takes what an agent has done; always the whole report.")
-        .named("node", "The name of the Node.")
+        .named("node", "Name of the Node.")
         .body::<Report>(&OBJECT_TYPES, "The report.")
-        .empty(204, "It is taken.")
+        .empty(204, "Returned if the reply was accepted.")
         .problems(&[Code::NodeNotFound, Code::Invalid]);
     router.routes(
         Route::at("/v1/nodes/{node}/report").on(HttpMethod::Put, Permission::OwnNode, doc, report).done(),

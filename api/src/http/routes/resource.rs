@@ -36,8 +36,8 @@ use crate::{
 };
 
 pub(super) const ETAG: (&str, &str) = ("ETag", "Names the state of intent; to be sent as `If-Match`.");
-pub(super) const REVISION: (&str, &str) = ("X-Revision", "The revision of the state that holds the write.");
-pub(super) const DRY_RUN: (&str, &str) = ("X-Dry-Run", "`true` when nothing was changed.");
+pub(super) const REVISION: (&str, &str) = ("X-Revision", "Revision of the state that includes the write.");
+pub(super) const DRY_RUN: (&str, &str) = ("X-Dry-Run", "`true` for a dry run.");
 const LOCATION: (&str, &str) = ("Location", "The path of the new object.");
 
 /// Adds the routes of a kind.
@@ -151,7 +151,7 @@ fn everywhere<L: utoipa::ToSchema>(kind: Kind) -> Route {
     );
     let doc = doc
         .query::<ListQuery>()
-        .answer::<L>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+        .answer::<L>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::PageExpired]);
     Route::at(format!("/v1/{}", kind.plural())).on(
         HttpMethod::Get,
@@ -171,14 +171,19 @@ fn doc(kind: Kind, id: String, summary: String) -> Doc {
 fn list_doc<L: utoipa::ToSchema>(kind: Kind, id: &str, summary: String) -> Doc {
     doc(kind, id.to_owned(), summary)
         .query::<ListQuery>()
-        .answer::<L>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+        .answer::<L>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
         .problems(&[Code::PageExpired])
 }
 
 fn create_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
     doc(kind, format!("create{kind}"), format!("Creates a {kind}."))
         .mutation(kind)
-        .header("Idempotency-Key", "Makes a repetition of the request to the same control server answer as the first did, for a day.")
+        .header(
+            "Idempotency-Key",
+            "Idempotency key of the request, 1 to 255 visible ASCII characters. A \
+                                    repetition with the same key at the same control server returns the \
+                                    first response, for one day.",
+        )
         .body::<O>(&OBJECT_TYPES, "The object. What the server sets may be left out.")
         .answer::<O>(201, "It is created.", &OBJECT_TYPES, &[ETAG, LOCATION, REVISION, DRY_RUN])
         .problems(&[Code::AlreadyExists, Code::Conflict, Code::Invalid])

@@ -29,7 +29,7 @@ use crate::{
 
 /// Where a browser's event source stopped.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// When to come back when there are too many watches, in seconds.
+/// `Retry-After` if too many watches are open, in seconds.
 const RETRY_SECS: u32 = 10;
 
 #[derive(Debug, Clone, Deserialize, IntoParams)]

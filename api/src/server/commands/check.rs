@@ -1,4 +1,4 @@
-//! `check`: whether a server would start with a configuration, without starting it and without changing anything.
+//! `check`: validates a configuration without starting the server or changing anything.
 
 use anyhow::{Context, bail};
 use store::Looked;
@@ -13,11 +13,12 @@ use crate::{
     server::tls,
 };
 
-/// Looks at what a configuration names. That the configuration itself is consistent was found when it was loaded.
+/// Checks the resources that the configuration names. The configuration itself was validated when it was
+/// loaded.
 pub(super) async fn run(config: &Config) -> anyhow::Result<()> {
     say("ok: every setting can be used")?;
     tracing_subscriber::EnvFilter::try_new(&config.log)
-        .with_context(|| format!("--log {} is not a filter", config.log))?;
+        .with_context(|| format!("--log {} is not a valid filter", config.log))?;
     if let Some(files) = config.settings.tls.as_ref().and_then(|tls| tls.files.as_ref()) {
         tls::check(files, System.now()).await?;
         say(&format!("ok: the key fits the certificate of --tls-cert-file {}", files.certificate.display()))?;
@@ -25,7 +26,7 @@ pub(super) async fn run(config: &Config) -> anyhow::Result<()> {
     let store = &config.store;
     let server = match store::look_with(store, &config.store_options).await.context("--store")? {
         Looked::Absent => {
-            say(&format!("ok: --store {store} would be made"))?;
+            say(&format!("ok: --store {store} would be created"))?;
             None
         }
         Looked::Ready => {
@@ -41,7 +42,7 @@ pub(super) async fn run(config: &Config) -> anyhow::Result<()> {
     match (TcpListener::bind(listen).await, server) {
         (Ok(_), _) => say(&format!("ok: --listen {listen} is free")),
         (Err(_), Some(holder)) => {
-            say(&format!("ok: --listen {listen} is in use, as by the server that runs ({holder})"))
+            say(&format!("ok: --listen {listen} is in use, presumably by the running server ({holder})"))
         }
         (Err(error), None) => bail!("--listen {listen}: {error}"),
     }

@@ -1,4 +1,4 @@
-//! What it means to put some contents in place of others. Pure.
+//! Difference between two store contents. Pure.
 
 use std::{
     collections::BTreeMap,
@@ -7,10 +7,11 @@ use std::{
 
 use store::Contents;
 
-/// Objects of a sort that are named; further ones are counted.
+/// Maximum number of objects listed per category. Further ones are counted.
 const NAMED_MAX: usize = 20;
 
-/// What would be added, changed and removed, by key. Of the vault only the names: what its records hold is secret.
+/// Added, changed and removed objects by key. Vault records appear by name only, because their contents are
+/// secret.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Difference {
     added: Vec<String>,
@@ -19,7 +20,7 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// Compares what there is with what would be there.
+    /// Compares the current contents with the new ones.
     pub(super) fn between(before: &Contents, after: &Contents) -> Self {
         let objects = |contents: &Contents| -> BTreeMap<_, _> {
             contents.objects.iter().map(|object| (object.key().to_string(), object.clone())).collect()

@@ -1,4 +1,4 @@
-//! Backups as files.
+//! Backup files.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -10,19 +10,19 @@ use std::{
 use anyhow::Context;
 use store::backup::{self, Backup};
 
-/// Only the owner reads a file with every secret of a cluster.
+/// File mode: readable by the owner only, because a backup holds every secret of the cluster.
 const MODE: u32 = 0o600;
 
-/// Writes a new file that is whole and durable, or not there.
+/// Writes a new file that is complete and durable, or absent.
 pub(super) fn create(path: &Path, lines: impl Iterator<Item = String>) -> io::Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
     let written = write(file, lines).and_then(|()| {
-        // The name of a new file is durable only once its directory is.
+        // The entry of a new file is durable only after its directory is synced.
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
     });
     if written.is_err() {
-        // It was made here a moment ago; what cannot be removed is told by the error that follows.
+        // Best effort; the error below names the file.
         let _left = fs::remove_file(path);
     }
     written
@@ -36,9 +36,9 @@ fn write(file: File, lines: impl Iterator<Item = String>) -> io::Result<()> {
     file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
 
-/// Reads a backup, if it is intact.
+/// Reads a backup and verifies its integrity.
 pub(super) fn read(path: &Path) -> anyhow::Result<Backup> {
     let shown = path.display();
     let file = File::open(path).with_context(|| format!("{shown} cannot be opened"))?;
-    backup::read(BufReader::new(file)).with_context(|| format!("{shown} is not taken"))
+    backup::read(BufReader::new(file)).with_context(|| format!("{shown} is not accepted"))
 }

@@ -1,4 +1,4 @@
-//! `store migrate`: everything from one store into another, read back and compared.
+//! `store migrate`: copies one store into another, then reads the copy back and compares it.
 
 use anyhow::{Context, bail, ensure};
 use store::{Contents, Looked, Options, Store};
@@ -6,14 +6,14 @@ use store::{Contents, Looked, Options, Store};
 use super::{Migrate, say};
 use crate::base::clock_and_random::{Source, System};
 
-/// Entries of the audit log that are copied at a time.
+/// Number of audit entries copied at a time.
 const AUDIT_AT_ONCE: usize = 500;
 
-/// Copies, and says how far it came.
+/// Copies the store and prints the progress.
 pub(super) async fn run(Migrate { from, to }: &Migrate, options: &Options) -> anyhow::Result<()> {
     ensure!(from != to, "--from and --to are the same store");
     match store::look_with(from, options).await.with_context(|| format!("--from {from}"))? {
-        Looked::Absent => bail!("--from {from}: there is no store"),
+        Looked::Absent => bail!("--from {from}: there is no such store"),
         Looked::InUse { holder } => bail!("--from {from} is in use by {holder}; stop that server first"),
         Looked::Ready => {}
     }
@@ -30,12 +30,12 @@ pub(super) async fn run(Migrate { from, to }: &Migrate, options: &Options) -> an
     ensure!(there.is_empty(), "--to {to} is not empty: it is at {at}; name an empty store");
     let new = target.replace(at, &contents, position.epoch, now).await.context("nothing was copied")?;
     let (_, read) = Contents::of(&*target, true).await.context("the copy cannot be read back")?;
-    ensure!(read == contents, "{to} does not hold what {from} holds: remove it, and begin again");
+    ensure!(read == contents, "{to} does not have the contents of {from}: remove it, and start over");
     let audit = copy_audit(&*source, &*target).await?;
     let is_still = source.load().await.context("--from cannot be read again")?.position == position;
     source.resign().await;
     target.resign().await;
-    ensure!(is_still, "somebody wrote to {from} meanwhile: stop every server, remove {to}, and begin again");
+    ensure!(is_still, "{from} changed during the copy: stop every server, remove {to}, and start over");
     let Contents { revision: _, objects, history, history_floor: _, vault } = &contents;
     let (objects, history, vault) = (objects.len(), history.len(), vault.len());
     say(&format!(
@@ -45,7 +45,7 @@ pub(super) async fn run(Migrate { from, to }: &Migrate, options: &Options) -> an
     say(&format!("{from} was at {position}, {to} is at {new}: start servers with --store {to} only"))
 }
 
-/// Copies the audit log, the newest entries first; answers how many there are.
+/// Copies the audit log, newest entries first. Returns the number of entries.
 async fn copy_audit(source: &dyn Store, target: &dyn Store) -> anyhow::Result<usize> {
     let mut before = None;
     let mut count = 0;

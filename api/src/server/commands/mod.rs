@@ -1,6 +1,6 @@
-//! What `tidegate-api` does beside serving: looks at its configuration, and looks after what a store keeps.
+//! Subcommands of `tidegate-api` other than serving: configuration check and store maintenance.
 //!
-//! None of this runs in a server. Whatever changes a store says first what it would change.
+//! None of them runs inside a server. Commands that change a store print the change first.
 
 mod check;
 mod difference;
@@ -19,55 +19,58 @@ use crate::base::{
     config::{Config, Flags},
 };
 
-/// The Tidegate control server: keeps what should be, and tells the agents.
+/// The Tidegate control server: stores the configuration of the cluster and distributes it to the agents
 #[derive(Debug, Parser)]
 #[command(name = "tidegate-api", version, disable_help_subcommand = true)]
 pub struct Cli {
-    /// What serving takes, and the commands as far as they need it.
+    /// Flags of the server, shared by the commands where they apply.
     #[command(flatten)]
     pub flags: Flags,
-    /// What to do; to serve, when left out.
+    /// Subcommand; serves if absent.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
-/// What there is beside serving.
+/// Subcommands other than serving.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Say whether the server would start with this configuration; changes nothing
+    /// Check whether the server would start with this configuration; changes nothing
     Check,
-    /// Look after what a store keeps
+    /// Back up, verify, restore or migrate a store
     #[command(subcommand, disable_help_subcommand = true)]
     Store(StoreCommand),
-    /// Write man pages and completions below a directory that is laid out as /usr/share; packages are made with it
+    /// Write man pages and shell completions below a directory that is laid out as /usr/share; used to build
+    /// packages
     #[command(hide = true)]
     Manual {
-        /// The directory
+        /// Target directory
         #[arg(value_name = "DIR")]
         share: std::path::PathBuf,
     },
 }
 
-/// What is done with stores.
+/// Store maintenance commands.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
-    /// Write everything that a store keeps into a file; a server that runs answers `tidegate backup` instead
+    /// Write the contents of a store into a file. The store must not be in use; for a running server use
+    /// `tidegate backup`
     Backup(Backup),
-    /// Say whether a backup is intact, and what it holds
+    /// Verify the integrity of a backup file and print a summary of its contents
     Verify {
-        /// The backup
+        /// Backup file
         file: PathBuf,
     },
-    /// Put a backup in place of what a store keeps, which no server may use meanwhile
+    /// Replace the contents of a store with a backup. The store must not be in use
     Restore(Restore),
-    /// Copy everything from one store into another, empty one
+    /// Copy the contents of one store into another, empty one
     Migrate(Migrate),
 }
 
 /// Arguments of `store backup`.
 #[derive(Debug, Args)]
 pub struct Backup {
-    /// The file, which must not be there yet; only its owner can read it, because it holds every secret of the cluster
+    /// File to create; it must not exist. Only its owner can read it, because it holds every secret of the
+    /// cluster
     #[arg(long, value_name = "FILE")]
     pub to: PathBuf,
     /// Include the history of writes, so that they can be undone after a restore too
@@ -78,13 +81,13 @@ pub struct Backup {
 /// Arguments of `store restore`.
 #[derive(Debug, Args)]
 pub struct Restore {
-    /// The backup
+    /// Backup file
     #[arg(long, value_name = "FILE")]
     pub from: PathBuf,
-    /// Say what would change, change nothing
+    /// Print the changes and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, conflicts_with = "dry_run")]
     pub yes: bool,
 }
@@ -92,23 +95,23 @@ pub struct Restore {
 /// Arguments of `store migrate`.
 #[derive(Debug, Args)]
 pub struct Migrate {
-    /// The store to read
+    /// Store to read
     #[arg(long, value_name = "URL")]
     pub from: String,
-    /// The store to fill, which must be empty
+    /// Store to fill; it must be empty
     #[arg(long, value_name = "URL")]
     pub to: String,
 }
 
-/// Does what is asked. What is found goes to standard output.
+/// Runs a subcommand and prints its result to standard output.
 ///
 /// # Errors
-/// What went wrong, and what to do; then nothing was changed unless it says so.
+/// Returns the cause and a remedy. Nothing was changed unless the error states otherwise.
 pub async fn run(command: Command, flags: Flags) -> anyhow::Result<()> {
     match command {
         Command::Manual { share } => {
             man_pages::write(Cli::command(), man_pages::Section::Administration, &share)
-                .context("the manual was not written")
+                .context("the manual could not be written")
         }
         Command::Check => check::run(&Config::load(flags)?).await,
         Command::Store(StoreCommand::Backup(arguments)) => take(&Config::load(flags)?, &arguments).await,
@@ -117,7 +120,7 @@ pub async fn run(command: Command, flags: Flags) -> anyhow::Result<()> {
             restore::run(&Config::load(flags)?, &arguments).await
         }
         Command::Store(StoreCommand::Migrate(arguments)) => {
-            // Settings of etcd are for whichever of the two is one.
+            // The etcd settings apply to the one of the two stores that is in etcd.
             let is_etcd = arguments.to.starts_with("etcd:");
             let store = if is_etcd { &arguments.to } else { &arguments.from };
             let config = Config::load(Flags { store: Some(store.clone()), ..flags })?;
@@ -129,9 +132,9 @@ pub async fn run(command: Command, flags: Flags) -> anyhow::Result<()> {
 async fn take(config: &Config, Backup { to, history }: &Backup) -> anyhow::Result<()> {
     let url = &config.store;
     match store::look_with(url, &config.store_options).await? {
-        Looked::Absent => anyhow::bail!("--store {url}: there is no store"),
+        Looked::Absent => anyhow::bail!("--store {url}: there is no such store"),
         Looked::InUse { holder } => {
-            anyhow::bail!("--store {url} is in use by {holder}; ask that server: tidegate backup -o FILE")
+            anyhow::bail!("--store {url} is in use by {holder}; use that server: tidegate backup -o FILE")
         }
         Looked::Ready => {}
     }
@@ -153,7 +156,7 @@ fn verify(file: &std::path::Path) -> anyhow::Result<()> {
     say(&format!("{objects} objects, {history} writes of the history, {vault} records of the vault"))
 }
 
-/// Tells whoever called.
+/// Prints a line to standard output.
 fn say(line: &str) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{line}").context("stdout is gone")
 }

@@ -1,7 +1,7 @@
-//! `store restore`: a backup in place of what a store keeps.
+//! `store restore`: replaces the contents of a store with a backup.
 //!
-//! The file is read whole before the store is opened. The store begins a new life, so that agents and watches begin anew
-//! instead of taking an older revision for a newer one.
+//! The file is read completely before the store is opened. The store gets a new epoch, so that agents and
+//! watches resynchronize and never mistake an older revision for a newer one.
 
 use std::io::{BufRead, IsTerminal, Read, Write};
 
@@ -14,12 +14,12 @@ use crate::base::{
     config::Config,
 };
 
-/// What join tokens are stored under: they are good for one use, and must not be good for another after a restore.
+/// Key prefix of join tokens. They are valid for one use and must not become valid again by a restore.
 const JOINS: &str = "joins/";
-/// An answer is a word.
+/// Maximum length of the confirmation that is read from the terminal, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64;
 
-/// Restores, or says what it would do.
+/// Restores the backup, or prints the changes of a dry run.
 pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restore) -> anyhow::Result<()> {
     let Backup { made_at, position: taken, mut contents } = files::read(from)?;
     contents.vault.retain(|key, _| !key.starts_with(JOINS));
@@ -46,18 +46,18 @@ pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restor
     let read = Contents::of(&*store, true).await;
     store.resign().await;
     let (_, read) = read.context("what was restored cannot be read back")?;
-    ensure!(read == contents, "what {url} keeps is not what the backup holds: restore again");
-    say(&format!("restored; the store is at {restored}: agents and watches begin anew"))?;
-    say("tokens and certificates that were revoked after the backup are good again: revoke them again")
+    ensure!(read == contents, "the contents of {url} differ from the backup: restore again");
+    say(&format!("restored; the store is at {restored}: agents and watches resynchronize"))?;
+    say("tokens and certificates that were revoked after the backup are valid again: revoke them again")
 }
 
-/// Asks whoever is at the terminal; nobody there has to have said it before.
+/// Asks for confirmation at the terminal. Without a terminal `--yes` is required.
 fn confirm(what: &str, yes: bool) -> anyhow::Result<()> {
     if yes {
         return Ok(());
     }
     let (input, mut error) = (std::io::stdin(), std::io::stderr());
-    ensure!(input.is_terminal(), "to {what}, say --yes: there is no terminal to ask at");
+    ensure!(input.is_terminal(), "to {what}, pass --yes: there is no terminal for a confirmation");
     write!(error, "{what}? [y/N] ")?;
     let mut answer = String::new();
     input.lock().take(ANSWER_BYTES_MAX).read_line(&mut answer)?;

@@ -1,4 +1,4 @@
-//! A look that goes by what was worked out before finds what a look finds that knows nothing.
+//! Equivalence of cached and full computation.
 
 use std::sync::Mutex;
 
@@ -23,10 +23,10 @@ use crate::{
     state::{health_state::HealthDesk, node_reports::Nodes, object_view::Books, published::Step},
 };
 
-/// When the tests begin.
+/// Start time of the tests.
 const START: i64 = 1_771_000_000;
 
-/// Numbers that look random and are the same each time (Knuth's constants).
+/// Deterministic pseudo-random numbers (Knuth's constants).
 struct Dice(u64);
 
 impl Dice {
@@ -74,7 +74,7 @@ impl Cluster {
         }
     }
 
-    /// Writes, unless that is refused or changes nothing.
+    /// Commits a write unless it is rejected or changes nothing.
     fn write(&mut self, operation: Operation) {
         self.seed += 1;
         let request = Request { operations: vec![operation], ..Request::default() };
@@ -110,7 +110,7 @@ impl Cluster {
     }
 }
 
-/// What the document is made of.
+/// Comparable contents of a part.
 type Seen = (ServiceRow, Vec<Finding>, EndpointCounts, bool);
 
 fn seen(share: &Share) -> Seen {
@@ -141,7 +141,7 @@ fn service(dice: &mut Dice) -> Value {
     spec
 }
 
-/// Some write that changes what Services are, who serves them, or what there is besides.
+/// Returns a random write that changes Services, their endpoints or other objects.
 fn operation(dice: &mut Dice) -> Operation {
     let name = format!("s{}", dice.roll(6));
     match dice.roll(10) {
@@ -173,7 +173,7 @@ fn operation(dice: &mut Dice) -> Operation {
     }
 }
 
-/// A report of a node that has everything, or is behind, and on which Services may fail.
+/// Sends a report of a node that is current or behind, with random failures.
 async fn say(dice: &mut Dice, cluster: &Cluster) {
     let head = cluster.published.snapshot.revision().0;
     let at = if dice.is(3) { head.saturating_sub(dice.roll(40)).max(1) } else { head };
@@ -186,7 +186,7 @@ async fn say(dice: &mut Dice, cluster: &Cluster) {
     cluster.report(&format!("n{}", dice.roll(4)), at, more).await;
 }
 
-/// In: random writes, reports and times. Out: after some of each, what follows from what was kept is what follows from nothing.
+/// Random writes, reports and times: the cached computation always equals the full one.
 #[tokio::test]
 async fn a_look_that_goes_by_what_was_kept_finds_what_a_look_from_nothing_finds() {
     let (mut cluster, mut dice, mut kept) = (Cluster::new().await, Dice(5), Kept::default());
@@ -203,7 +203,7 @@ async fn a_look_that_goes_by_what_was_kept_finds_what_a_look_from_nothing_finds(
             cluster.now = Timestamp::from_unix_seconds(later);
         }
         if dice.is(200) {
-            // As after a restart, or when another store is loaded.
+            // As after a restart, or after the load of another store.
             let objects =
                 Kind::ALL.iter().flat_map(|kind| cluster.published.snapshot.list(*kind, None, None));
             let objects = objects.map(Arc::clone).collect();
@@ -222,7 +222,7 @@ async fn a_look_that_goes_by_what_was_kept_finds_what_a_look_from_nothing_finds(
     assert!(worked_out * 3 < passed * 2, "much was kept: {worked_out} of {passed} were worked out");
 }
 
-/// In: fifty Services that both nodes have, then one change of endpoints, then its reports. Out: each look works out one Service.
+/// With fifty Services on two nodes, one endpoint change and then its reports recompute one Service each.
 #[tokio::test]
 async fn a_look_works_out_the_services_that_changed_and_those_that_nodes_came_to_have() {
     let (mut cluster, mut kept) = (Cluster::new().await, Kept::default());

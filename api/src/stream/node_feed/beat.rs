@@ -1,13 +1,14 @@
-//! When feeds and watches are told of a new state: at once when it was quiet, and at a pace that their number allows while it is not.
+//! Fan-out pacer of feeds and watches: forwards a new state at once after a quiet period, and at a rate
+//! limited by the number of streams otherwise.
 //!
 //! ```text
-//! commits ─▶ bell ─▶ beat: the state of this moment ─▶ every feed: what it lacks of it ─▶ agent ─▶ report
-//!                     ▲                            │
-//!                     └── not before its pause ends ┘
+//! commits ─▶ notifier ─▶ pacer: newest state ─▶ every feed: its delta ─▶ agent ─▶ report
+//!                         ▲                   │
+//!                         └─── pause ends ────┘
 //! ```
-//! What is told to an agent costs a delivery and a report, whatever is in it. Without a pause a hundred changes a second would be
-//! a hundred thousand deliveries to a thousand agents; with it they are told of the same changes together, from the same state to
-//! the same state, so that all are sent the same bytes.
+//! Each delivery to an agent costs a delivery and a report, whatever its size. Without a pause a hundred
+//! changes a second would be a hundred thousand deliveries to a thousand agents. With it all agents move from
+//! the same state to the same state, and are sent the same bytes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,28 +17,27 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::state::published::{Hub, Published};
 
-/// Time between two beats, for each stream: a delivery to an agent and the report that answers it take about this much of a
-/// processor. A lone agent is never waited for; a thousand are told six times a second, in time for what a change may take to all
-/// of them.
+/// Pause per stream between two turns: about the CPU time of one delivery and its report. A single agent is
+/// not delayed; a thousand agents get six updates a second, within the target for propagation to all of them.
 const PAUSE_PER_STREAM: Duration = Duration::from_micros(150);
 
-/// What all streams of a sort follow.
+/// Pacer that all streams of one type follow.
 #[derive(Debug)]
 pub(crate) struct Beat(watch::Sender<Arc<Published>>);
 
 impl Beat {
-    /// A beat that begins with a state.
+    /// Creates a pacer that starts with a state.
     pub(crate) fn new(published: Arc<Published>) -> Self {
         Self(watch::channel(published).0)
     }
 
-    /// The states of the beats from now on.
+    /// Subscribes to the states from now on.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Published>> {
         self.0.subscribe()
     }
 
-    /// Beats as long as commits are published. `bell` is one that has rung for no change yet that a stream may wait for; of
-    /// `permits`, each stream holds one.
+    /// Runs while commits are published. `bell` must not have missed a change that a stream may wait for;
+    /// each stream holds one of the `permits`.
     pub(crate) async fn run(
         &self,
         hub: &Hub,
@@ -52,7 +52,7 @@ impl Beat {
     }
 }
 
-/// The pause after a beat to so many streams.
+/// Returns the pause after a turn for a number of streams.
 fn pause(streams: usize) -> Duration {
     PAUSE_PER_STREAM * u32::try_from(streams).unwrap_or(u32::MAX)
 }

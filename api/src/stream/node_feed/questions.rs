@@ -1,6 +1,8 @@
-//! The feed to an agent that takes its state from another control server: questions and heartbeats, and no state.
+//! Query-only feed for an agent that receives its state from another control server: queries and heartbeats,
+//! no state.
 //!
-//! With several control servers each agent follows one of them. Through this stream the others can ask it too.
+//! With several control servers each agent follows one of them. Through this stream the others can query it
+//! too.
 
 use std::sync::Arc;
 
@@ -16,23 +18,23 @@ use crate::{
     telemetry::metrics::Metrics,
 };
 
-/// What such a feed works with.
+/// Parameters of a query-only feed.
 pub(crate) struct Questions {
-    /// The node.
+    /// Node of the agent.
     pub(crate) node: Name,
-    /// Where the position of heartbeats comes from.
+    /// Source of the position in heartbeats.
     pub(crate) hub: Arc<Hub>,
-    /// Counters.
+    /// Metrics.
     pub(crate) metrics: Arc<Metrics>,
-    /// Ends the feed.
+    /// Cancelled to end the feed.
     pub(crate) stop: CancellationToken,
 }
 
 impl Questions {
-    /// Serves the agent until it goes away, or its Node does. `asks` are lines of questions.
+    /// Serves the agent until it disconnects or its Node is deleted. `asks` are lines of queries.
     pub(crate) async fn run(self, pieces: Pieces, gzip: bool, mut asks: mpsc::Receiver<Bytes>) {
         let mut sink = Sink::new(pieces, gzip, Arc::clone(&self.metrics));
-        // The agent went away: there is nobody to tell.
+        // The agent disconnected; there is no recipient for the error.
         let _ = self.serve(&mut sink, &mut asks).await;
         sink.finish().await;
     }
@@ -45,7 +47,7 @@ impl Questions {
                 biased;
                 () = self.stop.cancelled() => return Ok(()),
                 () = sink.closed() => return Err(Gone),
-                // The first tick is at once: the stream begins with a heartbeat.
+                // The first tick is immediate: the stream begins with a heartbeat.
                 _ = heartbeat.tick() => {
                     let published = self.hub.load();
                     if !exists(&published, &self.node) {
@@ -55,7 +57,7 @@ impl Questions {
                     sink.flush().await?;
                 }
                 ask = asks.recv() => {
-                    // Without a post nobody can ask by this stream: another one of the node has begun.
+                    // The channel closed because a newer feed of the node replaced this one.
                     let Some(ask) = ask else { return Ok(()) };
                     sink.line(&ask).await?;
                     sink.flush().await?;

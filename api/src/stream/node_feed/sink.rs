@@ -1,5 +1,5 @@
-//! The lines of one feed on their way into its stream: its own ones gathered, shared ones as they are; packed if the agent
-//! takes it (RFC 1952).
+//! Output of one feed: buffers its own lines, passes shared chunks through, and compresses with gzip if the
+//! agent accepts it (RFC 1952).
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use crate::{
     telemetry::metrics::Metrics,
 };
 
-/// What every packed stream begins with: deflate, no flags, no time, packed fast, on Unix (RFC 1952, 2.3).
+/// Header of a gzip stream: deflate, no flags, no time, fastest compression, Unix (RFC 1952, 2.3).
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 3];
-/// An empty block that says that it is the last (RFC 1951, 3.2.6).
+/// Empty final block (RFC 1951, 3.2.6).
 const LAST_BLOCK: [u8; 2] = [3, 0];
-/// Up to here, lines go into the stream as they are: a heartbeat is not worth a packer.
+/// Maximum size of stored, uncompressed lines in bytes: compressing a heartbeat is not worthwhile.
 const STORED_BYTES_MAX: u16 = 512;
 
-/// Where a feed writes.
+/// Output of a feed.
 pub(super) struct Sink {
     pieces: Pieces,
-    /// Lines of this feed alone that are not on their way yet.
+    /// Buffered lines of this feed.
     own: Vec<u8>,
-    /// Nothing where the agent wants it plain.
+    /// Gzip state; `None` for an uncompressed stream.
     stream: Option<Stream>,
     metrics: Arc<Metrics>,
 }
 
-/// What the end of a packed stream says of all of it.
+/// Data for the trailer of a gzip stream.
 #[derive(Default)]
 struct Stream {
     has_begun: bool,
@@ -41,19 +41,19 @@ impl Sink {
         Self { pieces, own: Vec::new(), stream: gzip.then(Stream::default), metrics }
     }
 
-    /// Waits until the agent has gone away.
+    /// Waits until the agent disconnects.
     pub(super) async fn closed(&self) {
         self.pieces.closed().await;
     }
 
-    /// Adds a line of this feed alone.
+    /// Buffers a line of this feed.
     pub(super) async fn line(&mut self, line: &Bytes) -> Result<(), Gone> {
         self.metrics.feed_bytes.inc_by(line.len() as u64);
         self.own.extend_from_slice(line);
         if self.own.len() >= PIECE_BYTES { self.flush().await } else { Ok(()) }
     }
 
-    /// Sends lines that others are sent as well.
+    /// Sends lines shared with other feeds.
     pub(super) async fn batch(&mut self, batch: &Batch) -> Result<(), Gone> {
         self.metrics.feed_objects.inc_by(batch.objects as u64);
         for chunk in &batch.chunks {
@@ -62,7 +62,7 @@ impl Sink {
         Ok(())
     }
 
-    /// As [`Self::batch`].
+    /// Sends one shared chunk.
     pub(super) async fn chunk(&mut self, chunk: &Chunk) -> Result<(), Gone> {
         self.metrics.feed_bytes.inc_by(chunk.length() as u64);
         self.flush().await?;
@@ -77,7 +77,7 @@ impl Sink {
         self.send(piece).await
     }
 
-    /// Sends what was gathered, and the beginning of the stream if nothing was sent before.
+    /// Sends the buffered lines, preceded by the gzip header if nothing was sent before.
     pub(super) async fn flush(&mut self) -> Result<(), Gone> {
         let own = std::mem::take(&mut self.own);
         let piece = match &mut self.stream {
@@ -92,7 +92,7 @@ impl Sink {
         self.pieces.send(piece).await
     }
 
-    /// Closes a packed stream properly, if the agent still listens.
+    /// Ends the stream with the gzip trailer if the agent is still connected.
     pub(super) async fn finish(mut self) {
         let flushed = self.flush().await;
         if let (Ok(()), Some(stream)) = (flushed, &self.stream) {
@@ -112,7 +112,7 @@ impl Stream {
             Ok(0) => {}
             Ok(length) if length <= STORED_BYTES_MAX => {
                 self.crc.update(own);
-                // A stored block: not the last one, its length, and that inverted (RFC 1951, 3.2.4).
+                // A stored, non-final block: type, length, and inverted length (RFC 1951, 3.2.4).
                 packed.push(0);
                 packed.extend_from_slice(&length.to_le_bytes());
                 packed.extend_from_slice(&(!length).to_le_bytes());
@@ -158,7 +158,7 @@ mod tests {
             let sent = sent.unwrap().to_bytes();
             let mut text = Vec::new();
             if gzip {
-                // It checks the sum and the length at the end.
+                // The decoder verifies the checksum and the length in the trailer.
                 GzDecoder::new(&*sent).read_to_end(&mut text).unwrap();
                 assert!(sent.len() < text.len() / 2);
             } else {

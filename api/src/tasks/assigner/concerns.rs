@@ -1,4 +1,5 @@
-//! Which addresses something concerns, so that the cost of a decision follows the change.
+//! Selection of the addresses affected by a change, so that the cost of a decision is proportional to the
+//! change.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Instant};
 
@@ -18,7 +19,7 @@ use crate::state::compiled_set::Delta;
 use crate::state::pending_triggers::News;
 
 impl Assigner {
-    /// Follows what was committed.
+    /// Processes new commits.
     pub(super) fn note_commits(&mut self) {
         let published = self.app.hub.load();
         let position = published.position();
@@ -31,7 +32,8 @@ impl Assigner {
         self.seen = position;
     }
 
-    /// Follows the commits since what was seen; `None` when they are no longer known.
+    /// Processes the commits since the last processed position. Returns `None` if they are no longer
+    /// available.
     fn follow(&mut self, published: &Published) -> Option<()> {
         let Position { epoch, revision } = self.seen;
         if epoch != published.epoch {
@@ -67,7 +69,7 @@ impl Assigner {
         }
     }
 
-    /// Keeps count of an order that was recorded, or is gone with its address.
+    /// Updates the counts of owned addresses for a recorded or removed announcement.
     fn note_order(&mut self, address: IpAddr, order: Option<&Announcement>) {
         let before = match order {
             Some(order) => self.orders.insert(address, order.clone()),
@@ -98,9 +100,9 @@ impl Assigner {
                     self.concern_service(published, &key);
                 }
             }
-            // Which Advertisements cover an address depends on its pool, which its compiled form does not tell.
+            // The Advertisements of an address depend on its pool, which the compiled form does not contain.
             Spec::Address(record) => self.concern(record.address),
-            // What a pool allows was decided when it gave its addresses; peers are matters of the nodes.
+            // Pool rules are applied at allocation time; peers concern nodes only.
             Spec::AddressPool(_)
             | Spec::BfdProfile(_)
             | Spec::BgpPeer(_)
@@ -110,7 +112,7 @@ impl Assigner {
         }
     }
 
-    /// Endpoints matter where only nodes with some of their own announce, and where nobody could so far.
+    /// Endpoint changes matter for Services with local traffic policy, and for addresses without a candidate.
     fn concern_form(&mut self, published: &Published, form: &CompiledService) {
         let is_local = form.external_traffic_policy == TrafficPolicy::Local;
         let addresses: Vec<_> = published.snapshot.addresses_of(&form.service).collect();
@@ -127,7 +129,7 @@ impl Assigner {
         addresses.into_iter().for_each(|address| self.concern(address));
     }
 
-    /// The addresses in which a node is a candidate, and those in its networks.
+    /// Marks the addresses for which `node` is a candidate and the addresses in its subnets.
     pub(super) fn concern_node(&mut self, published: &Published, node: &Name) {
         let table = self.app.nodes.table(&published.snapshot, self.app.source.now());
         let facts = table.view(node).and_then(|view| view.report).map(|report| &report.facts);
@@ -154,7 +156,7 @@ impl Assigner {
         }
     }
 
-    /// Follows what reports brought.
+    /// Processes the pending triggers from reports.
     pub(super) fn note_news(&mut self) {
         let News { nodes, verified, services, addresses } = self.app.newsroom.take();
         let published = self.app.hub.load();
@@ -183,7 +185,7 @@ fn is_near(facts: &Facts, address: IpAddr) -> bool {
         .any(|network| network.contains(&address))
 }
 
-/// Counts an address that goes from one owner to another.
+/// Moves one address from the count of one owner to another.
 pub(super) fn count(owned: &mut BTreeMap<Name, usize>, from: Option<&Name>, to: Option<&Name>) {
     if from == to {
         return;

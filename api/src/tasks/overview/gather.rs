@@ -1,4 +1,4 @@
-//! From what the server knows to a document: hands the statuses of the roll-up to `model::overview`, one after the other.
+//! Computation of the overview: passes the statuses of the roll-up to `model::overview`.
 
 use std::{sync::Arc, time::Instant};
 
@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// What is worked out so far.
+/// Intermediate results.
 #[derive(Default)]
 struct Gathered {
     services: Vec<Arc<ServiceRow>>,
@@ -44,7 +44,7 @@ struct Gathered {
     counts: Counts,
 }
 
-/// Makes the document of this moment; says besides whether time alone may change it.
+/// Computes the current document. The last value is true if the document may change by time alone.
 pub(super) fn gather(
     app: &ServerState,
     published: Arc<Published>,
@@ -92,7 +92,7 @@ pub(super) fn gather(
 
 fn gather_services(look: Look<'_>, kept: &mut Kept, into: &mut Gathered) {
     let (shares, worked_out) = kept.look(look);
-    tracing::debug!(services = shares.len(), worked_out, "the overview was worked out");
+    tracing::debug!(services = shares.len(), worked_out, "recomputed the overview");
     for share in shares {
         into.services.push(Arc::clone(&share.row));
         into.findings.extend_from_slice(&share.findings);

@@ -1,7 +1,7 @@
-//! The watch of the overview: the document, then what differs, squashed for whoever reads slowly.
+//! Watch of the overview: the document, then merged differences for slow readers.
 //!
-//! A watcher holds the document that it has sent, and nothing is queued for it: when it is ready, it sends the line that all
-//! share if it has the document before, else the difference from what it has.
+//! A watcher keeps the last document it sent and has no queue. When ready, it sends the shared change line if
+//! it has the previous document, else the difference to its document.
 
 use std::{io::Write, sync::Arc, time::Duration};
 
@@ -29,38 +29,38 @@ use crate::{
     security::{Access, Subject, Verb, access::unauthenticated},
 };
 
-/// Time between heartbeats: the contract says 2 s at most.
+/// Interval of heartbeats; documented as at most 2 s.
 const HEARTBEAT: Duration = Duration::from_millis(1500);
 
-/// What a watch works with.
+/// Parameters of an overview watch.
 pub(crate) struct OverviewWatch {
-    /// The server.
+    /// Server state.
     pub(crate) app: Arc<ServerState>,
-    /// What whoever watches may see.
+    /// Permissions of the watcher.
     pub(crate) access: Arc<Access>,
-    /// How to send it.
+    /// Stream format.
     pub(crate) form: StreamForm,
-    /// Whether to compress it.
+    /// True if the stream is compressed.
     pub(crate) gzip: bool,
-    /// For the line that ends the watch.
+    /// Request id for the error that ends the watch.
     pub(crate) request_id: String,
-    /// Ends the watch.
+    /// Cancelled to end the watch.
     pub(crate) stop: CancellationToken,
 }
 
-/// What the watcher has.
+/// Document that the watcher has.
 enum Held {
-    /// The whole document.
+    /// The complete document.
     Whole(Arc<Shown>),
-    /// What of it may be seen.
+    /// The visible part of the document.
     Part(Box<Overview>),
 }
 
 impl OverviewWatch {
-    /// Serves the watcher until it goes away.
+    /// Serves the watcher until it disconnects.
     pub(crate) async fn run(self, pieces: Pieces) {
         let mut sink = Sink::new(pieces, self.form, self.gzip);
-        // The watcher went away: there is nobody to tell.
+        // The watcher disconnected; there is no recipient for the error.
         let _ = self.serve(&mut sink).await;
         sink.finish().await;
     }
@@ -74,7 +74,7 @@ impl OverviewWatch {
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         heartbeat.reset();
-        // What came between the document and the mark is sent with the first look.
+        // Changes between the document and the mark are sent in the first turn.
         newest.mark_changed();
         loop {
             tokio::select! {
@@ -85,7 +85,7 @@ impl OverviewWatch {
                     if changed.is_err() {
                         return Ok(());
                     }
-                    // Looked at before every piece that is sent: a token may have been revoked meanwhile.
+                    // Checked before every piece that is sent, because a token may have been revoked.
                     if !self.is_allowed() {
                         return self.revoked(sink).await;
                     }
@@ -115,7 +115,7 @@ impl OverviewWatch {
         (overview.map_or(Held::Whole(shown), Held::Part), first)
     }
 
-    /// The line that leads to the newest document; nothing when there is no difference.
+    /// Returns the line with the changes to the newest document, or `None` if there are none.
     fn follow(&self, held: &mut Held, shown: Arc<Shown>) -> Option<Bytes> {
         match held {
             Held::Whole(before) => {
@@ -144,7 +144,7 @@ impl OverviewWatch {
         json(&OverviewFrame::Heartbeat(OverviewHeartbeat { position, at }))
     }
 
-    /// Whether whoever watches may still see what they could at the beginning.
+    /// True if the watcher still has the permissions it had at the start.
     fn is_allowed(&self) -> bool {
         let renewed = self.app.desk.renew(&self.access, self.app.source.now());
         renewed.is_some_and(|renewed| renewed.is_as(&self.access))
@@ -152,14 +152,14 @@ impl OverviewWatch {
 
     async fn revoked(&self, sink: &mut Sink) -> Result<(), Gone> {
         let problem: Problem =
-            unauthenticated("the token ends, or another thing is bound to it than when the watch began");
+            unauthenticated("the token has expired, or its role bindings have changed since the watch began");
         let problem = problem.finish("/v1/overview/watch", &self.request_id);
         let problem = serde_json::to_value(problem).expect("problems have string keys only");
         sink.line(&json(&OverviewFrame::Error(OverviewError { problem }))).await
     }
 }
 
-/// What of a document may be seen; nothing when that is all of it.
+/// Returns the visible part of a document, or `None` if all of it is visible.
 pub(crate) fn seen(access: &Access, overview: &Overview) -> Option<Box<Overview>> {
     let may = |subject, namespace: Option<&Namespace>| access.may(Verb::Get, subject, namespace);
     let is_whole = may(Subject::Status, None);
@@ -176,7 +176,7 @@ pub(crate) fn seen(access: &Access, overview: &Overview) -> Option<Box<Overview>
     Some(Box::new(overview.restricted(may_see, may_see_changes)))
 }
 
-/// A line without its end.
+/// Encodes a frame without line end.
 pub(super) fn json(frame: &OverviewFrame) -> Bytes {
     Bytes::from(serde_json::to_vec(frame).expect("frames have string keys only"))
 }
@@ -193,7 +193,7 @@ impl Sink {
         Self { pieces, form, encoder }
     }
 
-    /// Sends a line with its end; with compression, all of it leaves at once.
+    /// Sends a line with its terminator. A compressed line is flushed.
     async fn line(&mut self, line: &Bytes) -> Result<(), Gone> {
         let (before, after): (&[u8], &[u8]) = match self.form {
             StreamForm::Ndjson => (b"", b"\n"),
@@ -212,7 +212,7 @@ impl Sink {
         self.send(bytes).await
     }
 
-    /// In pieces of the size that bounds what a watcher may have unread.
+    /// Sends bytes in pieces of the size that bounds unread data.
     async fn send(&self, mut bytes: Bytes) -> Result<(), Gone> {
         while !bytes.is_empty() {
             let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
@@ -221,7 +221,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Closes the compressed stream properly, if the watcher still listens.
+    /// Ends the compressed stream if the watcher is still connected.
     async fn finish(mut self) {
         if let Some(encoder) = self.encoder.take()
             && let Ok(rest) = encoder.finish()

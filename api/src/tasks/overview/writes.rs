@@ -1,4 +1,4 @@
-//! The writes that may be behind a problem: the end of the history, with the Services whose endpoints they touched.
+//! Recent writes that may explain a problem: the end of the history with the affected Services.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,10 +19,10 @@ use crate::{
     },
 };
 
-/// Entries of the history that are read at once: more writes than one looks through within a moment are no explanation.
+/// Maximum number of history entries read at once; more writes within a moment explain nothing.
 const HEADS_MAX: usize = 200;
 
-/// Learns of the writes since the last time. What cannot be read is left out: then a problem has no change beside it.
+/// Reads the writes since the last call. If the history cannot be read, problems have no preceding change.
 pub(super) async fn follow(
     app: &ServerState,
     published: &Published,
@@ -31,7 +31,7 @@ pub(super) async fn follow(
 ) {
     let head = published.position().revision;
     if head < *written {
-        // Another life of the store.
+        // Another epoch of the store.
         (*writes, *written) = (Writes::default(), Revision(0));
     }
     let behind = usize::try_from(head.0.saturating_sub(written.0)).unwrap_or(usize::MAX);
@@ -43,7 +43,8 @@ pub(super) async fn follow(
     let heads = match app.store.history(&query).await {
         Ok(page) => page.heads,
         Err(error) => {
-            tracing::warn!(error = %Chain(&error), "the history was not read; problems show no change before them");
+            tracing::warn!(error = %Chain(&error), "cannot read the history; problems show no preceding \
+                                                    change");
             return;
         }
     };
@@ -61,7 +62,7 @@ pub(super) async fn follow(
     *written = head;
 }
 
-/// What a write wrote, with the Services of endpoints among it: those that it had before, and those that it has.
+/// Returns the objects of a write and the Services whose endpoints it changed, before and after.
 fn touches(snapshot: &Snapshot, head: &RevisionHead, recent: Option<&Recent>) -> BTreeSet<ObjectKey> {
     let mut touches: BTreeSet<ObjectKey> = head.touched.iter().map(|(_, key)| key.clone()).collect();
     match recent {
@@ -74,7 +75,7 @@ fn touches(snapshot: &Snapshot, head: &RevisionHead, recent: Option<&Recent>) ->
                 }
             }
         }
-        // Older than what is remembered whole: as far as the objects are still there.
+        // Older than the change ring: use the objects that still exist.
         None => {
             for (_, key) in &head.touched {
                 touches
@@ -85,7 +86,7 @@ fn touches(snapshot: &Snapshot, head: &RevisionHead, recent: Option<&Recent>) ->
     touches
 }
 
-/// The Services that an object gives endpoints to.
+/// Returns the Services that an object provides endpoints for.
 fn services_of(snapshot: &Snapshot, object: &Object) -> Vec<ObjectKey> {
     let Some(namespace) = &object.metadata.namespace else { return Vec::new() };
     match &object.spec {

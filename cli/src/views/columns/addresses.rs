@@ -1,4 +1,4 @@
-//! The columns of pools, advertisements and addresses. Pure.
+//! Columns of pools, advertisements and addresses. Pure.
 
 use std::net::IpAddr;
 
@@ -18,12 +18,12 @@ use crate::{
     },
 };
 
-/// Ranges of a pool that the narrow table names before it counts the rest.
+/// Maximum number of ranges of a pool in the narrow table; the rest is counted.
 const RANGES_SHOWN: usize = 2;
-/// Addresses up to which a number is written out; beyond, its size is what matters.
+/// Largest count printed in full; larger ones are printed as a magnitude.
 const COUNT_EXACT_MAX: u64 = 9_999_999;
 
-/// Headings of pools: narrow, and what the wide form adds.
+/// Headings of pools: narrow, and the additional wide ones.
 pub(crate) const POOL: (&[&str], &[&str]) = (
     &[
         "NAME",
@@ -83,7 +83,7 @@ pub(crate) fn pool(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
     row
 }
 
-/// Used and free addresses of a family, `-` when the pool has none of it.
+/// Returns the used and free addresses of a family, or `-` if the pool has none of that family.
 fn usage(pool: &Value, family: &str) -> [Cell; 2] {
     let of = |key: &str| number(pool, &format!("/status/{family}/{key}"));
     if of("total") == 0 {
@@ -93,7 +93,8 @@ fn usage(pool: &Value, family: &str) -> [Cell; 2] {
     [count(of("assigned")).into(), Cell::toned(if free == 0 { Tone::Bad } else { Tone::Plain }, count(free))]
 }
 
-/// A number of addresses: exact while a person would count, then its size (`1.8e19`).
+/// Formats a number of addresses: exact up to [`COUNT_EXACT_MAX`], beyond that as a magnitude such as
+/// `1.8e19`.
 pub(crate) fn count(addresses: u64) -> String {
     if addresses <= COUNT_EXACT_MAX {
         return addresses.to_string();
@@ -106,7 +107,7 @@ pub(crate) fn count(addresses: u64) -> String {
 pub(crate) fn advertisement(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
     let kind = text(object, "/spec/type");
     let is_bgp = kind == "BGP";
-    // What has no effect with the other type is a dash.
+    // Settings that the type does not support are printed as a dash.
     let of_l2 = |said: String| if is_bgp { "-".to_owned() } else { said };
     let of_bgp = |said: String| if is_bgp { said } else { "-".to_owned() };
     let mut row: Vec<Cell> = vec![
@@ -130,14 +131,14 @@ pub(crate) fn advertisement(object: &Value, wide: bool, now: Timestamp) -> Vec<C
     row
 }
 
-/// `/32,/128`: the lengths of the announced prefixes.
+/// Formats the lengths of the announced prefixes, such as `/32,/128`.
 fn prefixes(advertisement: &Value) -> String {
     let [v4, v6] = [("aggregationLength", "32"), ("aggregationLengthV6", "128")]
         .map(|(field, whole)| with_default(advertisement, &format!("/spec/{field}"), whole));
     format!("/{v4},/{v6}")
 }
 
-/// `localPref 200 med 10 no-export,65000:1`: what is said with the prefixes.
+/// Formats the BGP attributes, such as `localPref 200 med 10 no-export,65000:1`.
 fn attributes(advertisement: &Value) -> String {
     let named =
         ["localPref", "med", "prepend"].map(|field| (field, text(advertisement, &format!("/spec/{field}"))));
@@ -147,7 +148,7 @@ fn attributes(advertisement: &Value) -> String {
     or_dash(named.chain(communities).collect::<Vec<_>>().join(" "))
 }
 
-/// `50×rack=a` for each preference of an advertisement.
+/// Formats the preferences of an advertisement, each as `50×rack=a`.
 pub(crate) fn preferences(advertisement: &Value) -> String {
     let preference = |entry: &Value| {
         let of = entry.get("preference").map(selector).unwrap_or_default();
@@ -186,7 +187,7 @@ pub(crate) fn address(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
     row
 }
 
-/// Who announces an address: its owner, the nodes that do by BGP, or both.
+/// Returns the announcers of an address: its L2 owner, the number of BGP nodes, or both.
 fn owner_cell(object: &Value, owner: &str) -> Cell {
     let by_bgp = bgp::announcers(object);
     let all: Vec<String> =
@@ -194,7 +195,8 @@ fn owner_cell(object: &Value, owner: &str) -> Cell {
     all.join(", ").into()
 }
 
-/// One word for an address: who has it where nobody should, else how far its announcement is.
+/// Returns a one-word state of an address: a conflict or quarantine if there is one, otherwise the state of
+/// its announcement.
 pub(crate) fn address_state(object: &Value, now: Timestamp) -> (String, Tone) {
     if object.pointer("/spec/quarantine").is_some_and(Value::is_object) {
         let left = time(object, "/spec/quarantine/until").map(|until| age(now, until));
@@ -214,7 +216,7 @@ pub(crate) fn address_state(object: &Value, now: Timestamp) -> (String, Tone) {
     }
 }
 
-/// `02:00:00:00:00:01@eth0` for everybody else who was heard to announce an address.
+/// Lists other stations that announce an address, each as `02:00:00:00:00:01@eth0`.
 pub(crate) fn conflicts(address: &Value) -> Vec<String> {
     let mut heard: Vec<String> = entries(address, "/status/nodes")
         .filter_map(|(_, part)| part.get("conflict").filter(|conflict| conflict.is_object()))
@@ -225,21 +227,21 @@ pub(crate) fn conflicts(address: &Value) -> Vec<String> {
     heard
 }
 
-/// An address as people write it; of a record without one, its name.
+/// Returns an address in textual form, or the object's name if it has no address.
 #[must_use]
 pub(crate) fn written(object: &Value) -> String {
     let address = text(object, "/spec/address");
     if address.is_empty() { text(object, "/metadata/name") } else { address }
 }
 
-/// Where an address stands in a list: IPv4 before IPv6, each in the order of its numbers; what is none comes last.
+/// Returns the sort key of an address: IPv4 before IPv6, each in numerical order; invalid addresses last.
 #[must_use]
 pub(crate) fn rank(object: &Value) -> (bool, Option<IpAddr>) {
     let address = written(object).parse().ok();
     (address.is_none(), address)
 }
 
-/// The selectors of a list, any of which may match, as `app=web,tier in (a,b) | app=api`.
+/// Formats a list of alternative selectors as `app=web,tier in (a,b) | app=api`.
 pub(crate) fn selectors(object: &Value, pointer: &str) -> String {
     items(object, pointer).iter().map(selector).map(or_all).collect::<Vec<_>>().join(" | ")
 }
@@ -260,12 +262,12 @@ fn selector(selector: &Value) -> String {
     exact.into_iter().chain(others).collect::<Vec<_>>().join(",")
 }
 
-/// What an empty restriction means.
+/// Returns `all` for an empty restriction.
 pub(crate) fn or_all(restriction: String) -> String {
     if restriction.is_empty() { "all".to_owned() } else { restriction }
 }
 
-/// One word for what has conditions: the reason of the first that does not hold.
+/// Returns a one-word status: the reason of the first condition that is not true.
 pub(crate) fn status(object: &Value) -> Cell {
     if flag(object, "/spec/disabled", false) {
         return Cell::toned(Tone::Waiting, "Disabled");

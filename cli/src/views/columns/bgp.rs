@@ -1,4 +1,4 @@
-//! The columns of BGP peers and BFD profiles. Pure.
+//! Columns of BGP peers and BFD profiles. Pure.
 
 use model::primitives::quantity::Timestamp;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Headings of peers: narrow, and what the wide form adds.
+/// Headings of peers: narrow, and the additional wide ones.
 pub(crate) const PEER: (&[&str], &[&str]) = (
     &["NAME", "PEER", "AS", "LOCAL-AS", "BFD", "NODES", "SESSIONS", "STATUS", "AGE"],
     &["SOURCE", "HOLD", "HOPS", "PASSWORD", "FAMILIES", "RESTART", "NODE-SELECTORS"],
@@ -44,7 +44,7 @@ pub(crate) fn peer(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
     row
 }
 
-/// `2/3`: established sessions, of all.
+/// Formats established and total sessions, such as `2/3`.
 fn sessions(peer: &Value) -> Cell {
     let [established, total] =
         ["established", "total"].map(|field| number(peer, &format!("/status/sessions/{field}")));
@@ -73,7 +73,7 @@ pub(crate) fn profile(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
     row
 }
 
-/// Where a peer is: `10.0.0.1`, `10.0.0.1:1179`, `fe80::1%eth0`, `eth0`, `10.0.0.0/24`.
+/// Formats the address of a peer: `10.0.0.1`, `10.0.0.1:1179`, `fe80::1%eth0`, `eth0`, `10.0.0.0/24`.
 #[must_use]
 pub(crate) fn remote(peer: &Value) -> String {
     let [address, interface, network, port] = ["peerAddress", "interface", "peerNetwork", "peerPort"]
@@ -91,14 +91,14 @@ pub(crate) fn remote(peer: &Value) -> String {
     }
 }
 
-/// `AS 65001` of a peer.
+/// Formats the AS of a peer, such as `AS 65001`.
 #[must_use]
 pub(crate) fn asn(peer: &Value) -> String {
     let asn = text(peer, "/spec/peerASN");
     if asn.starts_with(|c: char| c.is_ascii_digit()) { format!("AS {asn}") } else { asn }
 }
 
-/// `300/300 ms × 3` of a profile.
+/// Formats the intervals of a profile, such as `300/300 ms × 3`.
 #[must_use]
 pub(crate) fn intervals(profile: &Value) -> String {
     format!(
@@ -109,7 +109,7 @@ pub(crate) fn intervals(profile: &Value) -> String {
     )
 }
 
-/// Our AS towards a peer: stated, or that of its nodes where they have one and the same.
+/// Returns the local AS of a peer: the configured one, or that of its nodes if they agree.
 fn local_asn(peer: &Value) -> String {
     let stated = text(peer, "/spec/localASN");
     if !stated.is_empty() {
@@ -126,7 +126,7 @@ fn local_asn(peer: &Value) -> String {
     }
 }
 
-/// How far away a peer may be.
+/// Returns the permitted distance of a peer in hops.
 pub(crate) fn hops(peer: &Value) -> String {
     let security = text(peer, "/spec/ttlSecurity");
     if !security.is_empty() {
@@ -135,13 +135,13 @@ pub(crate) fn hops(peer: &Value) -> String {
     if flag(peer, "/spec/ebgpMultiHop", false) { "several" } else { "-" }.to_owned()
 }
 
-/// Whose routes are exchanged.
+/// Returns the address families of a peer.
 pub(crate) fn families(peer: &Value) -> String {
     let families = joined(peer, "/spec/families");
     if families.is_empty() { "IPv4,IPv6".to_owned() } else { families }
 }
 
-/// The hold time in seconds.
+/// Returns the hold time in seconds.
 pub(crate) fn hold_time(peer: &Value) -> String {
     with_default(peer, "/spec/holdTime", "90")
 }
@@ -151,13 +151,13 @@ fn restart(peer: &Value) -> String {
     if time.is_empty() { "-".to_owned() } else { format!("{time}s") }
 }
 
-/// What stands at a pointer, or what counts when nothing does.
+/// Returns the value at a pointer, or `default` if it is empty.
 pub(crate) fn with_default(object: &Value, at: &str, default: &str) -> String {
     let given = text(object, at);
     if given.is_empty() { default.to_owned() } else { given }
 }
 
-/// A dash for what does not apply.
+/// Returns a dash for an empty value.
 pub(crate) fn or_dash(text: String) -> String {
     if text.is_empty() { "-".to_owned() } else { text }
 }

@@ -1,4 +1,4 @@
-//! The sections of `describe` of pools, advertisements and addresses. Pure.
+//! `describe` sections of pools, advertisements and addresses. Pure.
 
 use model::{kinds::resource::Kind, primitives::quantity::Timestamp};
 use serde_json::Value;
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Addresses that a description lists; `get addresses` lists all.
+/// Maximum number of addresses in a description; `get addresses` lists all.
 const ADDRESSES_SHOWN: usize = 100;
 
 pub(crate) fn pool(page: &mut Page, object: &Value) {
@@ -33,22 +33,22 @@ pub(crate) fn pool(page: &mut Page, object: &Value) {
     let auto = flag(object, "/spec/autoAssign", true);
     page.field(
         "Auto-assign",
-        if auto { "yes" } else { "no: only to Services that name the pool or one of its addresses" },
+        if auto { "yes" } else { "no: only to Services that request the pool or one of its addresses" },
     );
     if flag(object, "/spec/avoidBuggyIPs", false) {
-        page.field("Left out", "IPv4 addresses that end in .0 or .255");
+        page.field("Left out", "IPv4 addresses ending in .0 or .255");
     }
     let priority = text(object, "/spec/priority");
     page.field(
         "Priority",
-        if priority.is_empty() { "none: after the pools that have one" } else { &priority },
+        if priority.is_empty() { "none: used after pools with a priority" } else { &priority },
     );
     page.field("Namespaces", &or_all(joined(object, "/spec/namespaces")));
     page.field("Services", &or_all(selectors(object, "/spec/serviceSelectors")));
     let quarantine = text(object, "/spec/quarantineSeconds");
     page.field("Quarantine (s)", if quarantine.is_empty() { "60 (the default)" } else { &quarantine });
     if flag(object, "/spec/disabled", false) {
-        page.field("Disabled", "yes: what is given out is kept, nothing more is given");
+        page.field("Disabled", "yes: assigned addresses are kept, no new ones are assigned");
     }
     for (title, family) in [("IPv4", "ipv4"), ("IPv6", "ipv6")] {
         let [total, assigned, quarantined, available] = ["total", "assigned", "quarantined", "available"]
@@ -65,7 +65,7 @@ pub(crate) fn pool(page: &mut Page, object: &Value) {
     }
 }
 
-/// A section with records of addresses: who holds what.
+/// Adds the list of assigned addresses with their holders.
 pub(crate) fn held(page: &mut Page, addresses: &[Value], now: Timestamp) {
     let resource = Resource::Object(Kind::Address);
     page.section(&format!("Addresses ({})", addresses.len()));
@@ -98,7 +98,7 @@ pub(crate) fn advertisement(page: &mut Page, object: &Value) {
     let interfaces = joined(object, "/spec/interfaces");
     page.field(
         "Interfaces",
-        if interfaces.is_empty() { "every one whose network holds the address" } else { &interfaces },
+        if interfaces.is_empty() { "all interfaces whose network contains the address" } else { &interfaces },
     );
     page.field("Answers ping", if flag(object, "/spec/answerPing", true) { "yes" } else { "no" });
     page.field("When isolated", isolated(&text(object, "/spec/whenIsolated")));
@@ -106,7 +106,7 @@ pub(crate) fn advertisement(page: &mut Page, object: &Value) {
 
 fn isolated(word: &str) -> &str {
     match word {
-        "" | "Keep" => "Keep: the owner goes on announcing",
+        "" | "Keep" => "Keep: the owner keeps announcing",
         "Withdraw" => "Withdraw: the owner stops announcing",
         other => other,
     }
@@ -119,13 +119,13 @@ pub(crate) fn address(page: &mut Page, object: &Value, now: Timestamp) {
     let state = page.paint(tone, &state);
     page.line(&format!("{:<24}{state}", "State:"));
     let pool = text(object, "/spec/pool");
-    page.field("Pool", if pool.is_empty() { "none: asked for by hand" } else { &pool });
+    page.field("Pool", if pool.is_empty() { "none: requested manually" } else { &pool });
     page.field("Services", &joined(object, "/spec/services"));
     page.optional("Sharing key", &text(object, "/spec/sharingKey"));
     let former = text(object, "/spec/quarantine/former");
     if !former.is_empty() {
         let until = text(object, "/spec/quarantine/until");
-        page.field("Held back", &format!("for {former} until {until}; then anybody may have it"));
+        page.field("Held back", &format!("for {former} until {until}; then available to all"));
     }
     let by_bgp = bgp::of_address(object);
     let is_by_l2 = !text(object, "/status/owner").is_empty()
@@ -141,7 +141,7 @@ pub(crate) fn address(page: &mut Page, object: &Value, now: Timestamp) {
     }
 }
 
-/// Who answers for an address, who would, and why the others would not.
+/// Adds owner, candidates and excluded nodes of an address.
 fn announcement(page: &mut Page, object: &Value, now: Timestamp) {
     let owner = text(object, "/status/owner");
     page.section("Announcement");
@@ -153,14 +153,14 @@ fn announcement(page: &mut Page, object: &Value, now: Timestamp) {
     page.field("Answers ping", if ping { "yes" } else { "no" });
     page.field("When isolated", isolated(&text(object, "/spec/announcement/whenIsolated")));
     for conflict in conflicts(object) {
-        let line = page.paint(Tone::Bad, &format!("somebody else announces it: {conflict}"));
+        let line = page.paint(Tone::Bad, &format!("also announced by {conflict}"));
         page.line(&format!("{:<24}{line}", "Conflict:"));
     }
     candidates(page, object);
     parts(page, object, now);
     let mut refused = entries(object, "/status/notCandidates").peekable();
     if refused.peek().is_some() {
-        page.section("Nodes that are no candidates");
+        page.section("Excluded nodes");
     }
     for (node, reason) in refused {
         page.line(&format!("  {}: {}", clean(node), clean(&scalar(reason))));
@@ -168,7 +168,7 @@ fn announcement(page: &mut Page, object: &Value, now: Timestamp) {
 }
 
 fn candidates(page: &mut Page, object: &Value) {
-    page.section("Candidates (the first that lives owns the address)");
+    page.section("Candidates (the first live one owns the address)");
     let candidates = items(object, "/spec/announcement/candidates");
     if candidates.is_empty() {
         page.line("  <none>");
@@ -186,13 +186,13 @@ fn candidates(page: &mut Page, object: &Value) {
     page.table(&table);
 }
 
-/// What each node says of its part.
+/// Adds the announcement status reported by each node.
 fn parts(page: &mut Page, object: &Value, now: Timestamp) {
     let mut parts = entries(object, "/status/nodes").peekable();
     if parts.peek().is_none() {
         return;
     }
-    page.section("What the nodes say");
+    page.section("Reported by nodes");
     let mut table = Table::new(vec![
         "NODE",
         "ROLE",

@@ -1,4 +1,4 @@
-//! The sections of `describe` of BGP peers and BFD profiles, and of what others say about BGP. Pure.
+//! `describe` sections of BGP peers and BFD profiles, and the BGP parts of other kinds. Pure.
 
 use model::primitives::quantity::Timestamp;
 use serde_json::Value;
@@ -19,16 +19,16 @@ use crate::{
 pub(crate) fn peer(page: &mut Page, object: &Value, now: Timestamp) {
     page.section("BGP peer");
     page.field("Peer", &remote(object));
-    page.field("AS of the peer", &asn(object));
+    page.field("Peer AS", &asn(object));
     let local = text(object, "/spec/localASN");
     page.field("Our AS", if local.is_empty() { "that of each node" } else { &local });
     let limit = with_default(object, "/spec/dynamicLimit", "16");
     if !text(object, "/spec/peerNetwork").is_empty() {
-        page.field("Neighbours", &format!("whoever connects from the network, {limit} on a node at most"));
+        page.field("Neighbours", &format!("dynamic: any in the network, up to {limit} per node"));
     }
     page.optional("Source address", &text(object, "/spec/sourceAddress"));
     let keepalive = text(object, "/spec/keepaliveTime");
-    let keepalive = if keepalive.is_empty() { "third of it".to_owned() } else { format!("{keepalive} s") };
+    let keepalive = if keepalive.is_empty() { "a third of it".to_owned() } else { format!("{keepalive} s") };
     page.field("Hold time", &format!("{} s, keepalives every {keepalive}", hold_time(object)));
     page.field(
         "After a failure",
@@ -44,22 +44,22 @@ pub(crate) fn peer(page: &mut Page, object: &Value, now: Timestamp) {
     page.optional("BFD profile", &text(object, "/spec/bfdProfile"));
     let restart = text(object, "/spec/gracefulRestart/restartTime");
     if !restart.is_empty() {
-        page.field("Graceful restart", &format!("the peer is asked to keep routes for {restart} s"));
+        page.field("Graceful restart", &format!("the peer is asked to retain routes for {restart} s"));
     }
     page.optional("Role", &text(object, "/spec/role"));
     if flag(object, "/spec/passive", false) {
-        page.field("Passive", "yes: its connections are waited for, none is made");
+        page.field("Passive", "yes: waits for connections from the peer");
     }
-    page.field("Prefixes, at most", &with_default(object, "/spec/maxPrefixes", "1000000"));
+    page.field("Maximum prefixes", &with_default(object, "/spec/maxPrefixes", "1000000"));
     page.field("Nodes", &or_all(selectors(object, "/spec/nodeSelectors")));
     if flag(object, "/spec/disabled", false) {
-        page.field("Disabled", "yes: no node has a session with it");
+        page.field("Disabled", "yes: no node opens a session with it");
     }
     nodes(page, object);
     sessions(page, object, now);
 }
 
-/// The sessions as the nodes say; of many those that are wrong.
+/// Adds the sessions reported by nodes; with many sessions only the faulty ones.
 fn sessions(page: &mut Page, object: &Value, now: Timestamp) {
     let [established, total] =
         ["established", "total"].map(|field| number(object, &format!("/status/sessions/{field}")));
@@ -75,11 +75,11 @@ fn sessions(page: &mut Page, object: &Value, now: Timestamp) {
     let shown: usize = shown.sum();
     if usize::try_from(total).is_ok_and(|total| total > shown) {
         let name = text(object, "/metadata/name");
-        page.line(&format!("  and more: `tidegate bgp peers --peer {}`", clean(&name)));
+        page.line(&format!("more: `tidegate bgp peers --peer {}`", clean(&name)));
     }
 }
 
-/// The nodes that have the peer.
+/// Adds the nodes that use the peer.
 fn nodes(page: &mut Page, object: &Value) {
     let total = number(object, "/status/nodesTotal");
     page.section(&format!("Nodes ({total})"));
@@ -109,14 +109,14 @@ pub(crate) fn profile(page: &mut Page, object: &Value) {
     let multiplier = with_default(object, "/spec/detectMultiplier", "3");
     page.field("Failed after", &format!("{multiplier} missing packets"));
     if flag(object, "/spec/passiveMode", false) {
-        page.field("Passive", "yes: nothing is sent before the peer was heard");
+        page.field("Passive", "yes: sends only after the first packet of the peer");
     }
     let ttl = with_default(object, "/spec/minimumTtl", "254");
     page.field("Over several hops", &format!("packets with a hop limit below {ttl} are dropped"));
     page.field("Used by", &joined(object, "/status/usedBy"));
 }
 
-/// What an Advertisement of type BGP says.
+/// Adds the BGP settings of an Advertisement.
 pub(crate) fn advertisement(page: &mut Page, object: &Value) {
     page.field("Peers", &or_all(joined(object, "/spec/peers")));
     for (title, at, whole) in [
@@ -124,7 +124,7 @@ pub(crate) fn advertisement(page: &mut Page, object: &Value) {
         ("IPv6 prefixes", "/spec/aggregationLengthV6", "128"),
     ] {
         let length = with_default(object, at, whole);
-        let each = if length == whole { ": each address by itself" } else { "" };
+        let each = if length == whole { ": one per address" } else { "" };
         page.field(title, &format!("/{length}{each}"));
     }
     for (title, at) in
@@ -135,7 +135,7 @@ pub(crate) fn advertisement(page: &mut Page, object: &Value) {
     page.optional("Communities", &joined(object, "/spec/communities"));
 }
 
-/// Who a node is in BGP.
+/// Adds the BGP identity of a node.
 pub(crate) fn node(page: &mut Page, object: &Value) {
     let [asn, asn_from, id, id_from] = ["asn", "asnFrom", "routerId", "routerIdFrom"]
         .map(|field| text(object, &format!("/status/bgp/{field}")));
@@ -150,7 +150,7 @@ pub(crate) fn node(page: &mut Page, object: &Value) {
     let from = match id_from.as_str() {
         "Node" => "spec.bgp.routerId",
         "Address" => "its first IPv4 address",
-        _ => "made of its name",
+        _ => "derived from its name",
     };
     page.field("BGP Identifier", &format!("{id} ({from})"));
 }

@@ -1,4 +1,4 @@
-//! The sections of `describe` that differ by kind. Pure.
+//! `describe` sections that differ by kind. Pure.
 
 use model::primitives::quantity::Timestamp;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Fields of a Service's spec that are shown where they have a value, with their titles.
+/// Titles and pointers of the Service fields printed if they have a value.
 const SERVICE_FIELDS: [(&str, &str); 17] = [
     ("IP families", "/spec/ipFamilies"),
     ("IP family policy", "/spec/ipFamilyPolicy"),
@@ -34,7 +34,7 @@ const SERVICE_FIELDS: [(&str, &str); 17] = [
     ("Drain (s)", "/spec/drainSeconds"),
 ];
 
-/// Options of a Node's proxy that are shown where they have a value, with their titles.
+/// Titles and pointers of a Node's proxy options printed if they have a value.
 const PROXY_FIELDS: [(&str, &str); 5] = [
     ("Cluster networks", "/spec/proxy/clusterCIDRs"),
     ("Node ports at", "/spec/proxy/nodePortAddresses"),
@@ -57,13 +57,13 @@ pub(crate) fn service(page: &mut Page, object: &Value) {
     page.optional("Forwarding", if forwarding == "masquerade" { "" } else { &forwarding });
     if let Some(check) = object.pointer("/spec/healthCheck").filter(|check| check.is_object()) {
         let [kind, every, within] = ["/type", "/intervalMs", "/timeoutMs"].map(|at| text(check, at));
-        page.field("Health check", &format!("{kind} every {every} ms, answered within {within} ms"));
+        page.field("Health check", &format!("{kind} every {every} ms, timeout {within} ms"));
     }
     if flag(object, "/spec/publishNotReadyAddresses", false) {
-        page.field("Not ready endpoints", "served as if they were ready");
+        page.field("Not ready endpoints", "receive traffic as if they were ready");
     }
     if flag(object, "/spec/disabled", false) {
-        page.field("Disabled", "yes: addresses and ports are kept, traffic is not served");
+        page.field("Disabled", "yes: addresses and ports are kept, but no traffic is served");
     }
     page.optional("Out of service", &maintenance(object, "/spec/maintenance"));
     for port in items(object, "/spec/ports") {
@@ -85,7 +85,7 @@ pub(crate) fn service(page: &mut Page, object: &Value) {
     }
 }
 
-/// How far the nodes are with a Service, and which lag.
+/// Adds the sync state of the nodes for a Service, and the lagging nodes.
 pub(crate) fn service_nodes(page: &mut Page, object: &Value) {
     let [total, received, applied, verified] = ["total", "received", "applied", "verified"]
         .map(|key| number(object, &format!("/status/nodes/{key}")));
@@ -145,7 +145,8 @@ fn endpoint_line(endpoint: &Value) -> String {
     format!("{line}: {}{out}", states.join(", "))
 }
 
-/// How something is taken out of service: `drains until 2026-01-02T03:04:05Z, asked by ops: upgrade`; empty when it is not.
+/// Describes the maintenance state, such as `drains until 2026-01-02T03:04:05Z, asked by ops: upgrade`; empty
+/// if in service.
 fn maintenance(object: &Value, at: &str) -> String {
     let Some(asked) = object.pointer(at).filter(|asked| asked.is_object()) else { return String::new() };
     let [mode, deadline, by, reason] =
@@ -196,7 +197,7 @@ pub(crate) fn node(page: &mut Page, object: &Value, now: Timestamp) {
         page.optional(title, &either(object, at));
     }
     if !flag(object, "/spec/proxy/strictARP", true) {
-        page.field("Strict ARP", "no: in ipvs mode the node answers for every address it has");
+        page.field("Strict ARP", "no: in ipvs mode the node answers ARP for all its addresses");
     }
     describe_bgp::node(page, object);
     page.section("Agent");
@@ -211,30 +212,30 @@ pub(crate) fn node(page: &mut Page, object: &Value, now: Timestamp) {
     }
     page.field("Failing services", &number(object, "/status/failures").to_string());
     page.optional("Kernel", &text(object, "/status/facts/kernel"));
-    page.optional("Modes that work", &joined(object, "/status/facts/capabilities"));
+    page.optional("Supported modes", &joined(object, "/status/facts/capabilities"));
     page.optional("Found addresses", &joined(object, "/status/facts/addresses"));
     for (interface, networks) in entries(object, "/status/facts/subnets") {
         page.field("Found networks", &format!("{interface}: {}", joined(networks, "")));
     }
-    page.section("Counters since the agent's start");
+    page.section("Counters since agent start");
     for (counter, value) in entries(object, "/status/counters") {
         page.field(&format!("  {}", clean(&words(counter))), &scalar(value));
     }
     happenings(page, object, now);
 }
 
-/// The mode asked for, and the one that carries the traffic where that is another.
+/// Returns the requested mode, with the mode in use if it differs.
 fn node_mode(object: &Value) -> String {
     let [wanted, running] = ["/spec/mode", "/status/mode"].map(|at| text(object, at));
     match (wanted.is_empty(), running.is_empty()) {
-        (true, true) => "the agent's own".to_owned(),
-        (true, false) => format!("{running} (the agent's own)"),
-        (false, false) if wanted != running => format!("{wanted} wanted, {running} carries the traffic"),
+        (true, true) => "agent default".to_owned(),
+        (true, false) => format!("{running} (agent default)"),
+        (false, false) if wanted != running => format!("{wanted} requested, {running} in use"),
         (false, true | false) => wanted,
     }
 }
 
-/// What is odd on a node, and what happened there of late.
+/// Adds the warnings and recent events of a node.
 fn happenings(page: &mut Page, object: &Value, now: Timestamp) {
     let [warnings, events] = ["/status/warnings", "/status/events"].map(|at| items(object, at));
     if !warnings.is_empty() {
@@ -256,14 +257,14 @@ fn happenings(page: &mut Page, object: &Value, now: Timestamp) {
     }
 }
 
-/// `kernelMessages` as `kernel messages`.
+/// Splits camel case: `kernelMessages` becomes `kernel messages`.
 fn words(camel: &str) -> String {
     let spaced =
         |c: char| if c.is_ascii_uppercase() { format!(" {}", c.to_ascii_lowercase()) } else { c.to_string() };
     camel.chars().map(spaced).collect()
 }
 
-/// The scalar or the scalars at a JSON pointer.
+/// Returns the scalar or the joined scalars at a JSON pointer.
 fn either(object: &Value, at: &str) -> String {
     let one = text(object, at);
     if one.is_empty() { joined(object, at) } else { one }

@@ -89,11 +89,11 @@ impl Outcome {
     #[must_use]
     pub fn faults_found(&self) -> Vec<String> {
         let lost = (self.fates.lost > 0).then(|| {
-            format!("{} connections were lost without a reason: {:#?}", self.fates.lost, self.fates.told)
+            format!("{} connections were lost without an excuse: {:#?}", self.fates.lost, self.fates.told)
         });
         let again = self.fates.is_asked_again_too_often().then(|| {
             let (again, told) = (self.fates.again, &self.fates.again_told);
-            format!("{again} questions by UDP had no answer at first, without a reason: {told:#?}")
+            format!("{again} UDP requests had no reply on the first attempt, without an excuse: {told:#?}")
         });
         let growth = if self.is_growth_judged { self.growth() } else { Vec::new() };
         let grown = growth.iter().filter(|growth| growth.is_met() == Some(false)).map(|growth| {

@@ -9,7 +9,7 @@ use super::{Seen, now_ns};
 /// Maximum number of undrained observations; a run of minutes with a thousand followers stays below.
 const SEEN_MAX: usize = 20_000_000;
 
-/// Shared by all followers of the process.
+/// Clones are shared by all followers of the process.
 #[derive(Debug, Clone)]
 pub(super) struct Tally(Arc<Shared>);
 

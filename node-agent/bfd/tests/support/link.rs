@@ -1,4 +1,4 @@
-//! Two sessions and what is between them: a link that delays, reorders and loses, in virtual time.
+//! Two sessions and the link between them, which delays, reorders and loses packets, in virtual time.
 
 use std::{
     collections::BTreeMap,
@@ -9,15 +9,15 @@ use bfd::{Config, Event, Input, Output, Refusal, Session, wire};
 
 use super::{discriminator, origin};
 
-/// How the link is at the moment.
+/// Current quality of the link.
 #[derive(Debug, Clone, Copy)]
 pub struct Quality {
     pub delay: Duration,
-    /// What is added to the delay of a packet, at most.
+    /// Maximum additional delay of a packet.
     pub spread: Duration,
-    /// Packets lost, of a thousand.
+    /// Lost packets per thousand.
     pub loss_permille: u64,
-    /// Packets stay in order.
+    /// True if packets stay in order.
     pub in_order: bool,
 }
 
@@ -34,10 +34,10 @@ pub struct Pair {
     pub now: Instant,
     pub sides: [Session; 2],
     pub quality: Quality,
-    /// What each side told its owner, and when.
+    /// Events of each side with their time.
     pub events: [Vec<(Instant, Event)>; 2],
     pub refused: [Vec<Refusal>; 2],
-    /// When each side got its last packet.
+    /// Time of the last packet received by each side.
     pub heard: [Instant; 2],
     flying: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
     latest: [Instant; 2],
@@ -67,14 +67,14 @@ impl Pair {
         }
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub fn run(&mut self, duration: Duration) {
         let end = self.now + duration;
         while self.step(end) {}
         self.now = end;
     }
 
-    /// Lets time pass until something holds, or for as long as given; says whether it came to hold.
+    /// Advances the time until a condition holds, at most by the given duration. Returns true if it holds.
     pub fn run_until(&mut self, longest: Duration, holds: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + longest;
         while !holds(self) {
@@ -90,7 +90,7 @@ impl Pair {
         self.carry_out(side, outputs);
     }
 
-    /// The next thing that happens before `end`: packets that have arrived come before deadlines.
+    /// Handles the next event before `end`: arrived packets come before deadlines.
     fn step(&mut self, end: Instant) -> bool {
         let packet = self.flying.keys().next().map(|(at, _)| *at);
         let timeouts = [0, 1].map(|side| self.sides[side].poll_timeout());
@@ -144,7 +144,7 @@ impl Pair {
         self.flying.insert((arrives, self.count), (to, bytes));
     }
 
-    /// Below `bound` (xorshift).
+    /// Returns a random number below `bound` (xorshift).
     fn random(&mut self, bound: u64) -> u64 {
         self.noise ^= self.noise << 13;
         self.noise ^= self.noise >> 7;

@@ -1,4 +1,5 @@
-//! Why a connection ends: codes, subcodes and data of NOTIFICATION (RFC 4271 §4.5, §6), kept raw so that any can be shown.
+//! NOTIFICATION messages: codes, subcodes and data (RFC 4271 §4.5, §6), kept raw so that unknown ones can be
+//! displayed.
 
 pub(crate) mod text;
 mod words;
@@ -7,14 +8,14 @@ use std::fmt;
 
 pub use words::words;
 
-/// The message that ends a connection.
+/// NOTIFICATION message, which ends a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notification {
-    /// The error code.
+    /// Error code.
     pub code: u8,
-    /// The error subcode.
+    /// Error subcode.
     pub subcode: u8,
-    /// What goes with it.
+    /// Data field.
     pub data: Vec<u8>,
 }
 
@@ -40,79 +41,80 @@ pub mod code {
 
 /// Subcodes of Message Header Error (RFC 4271 §6.1).
 pub mod header {
-    /// The marker is not all ones.
+    /// Connection Not Synchronized: the marker is not all ones.
     pub const NOT_SYNCHRONIZED: u8 = 1;
-    /// The length is none that a message of the type has; the Length field goes with it.
+    /// Bad Message Length; the data is the Length field.
     pub const BAD_LENGTH: u8 = 2;
-    /// The type is unknown; it goes with it.
+    /// Bad Message Type; the data is the Type field.
     pub const BAD_TYPE: u8 = 3;
 }
 
 /// Subcodes of OPEN Message Error (RFC 4271 §6.2, RFC 5492, RFC 9234).
 pub mod open {
-    /// None of the others.
+    /// Unspecific.
     pub const UNSPECIFIC: u8 = 0;
-    /// Another version than 4; the one that is spoken goes with it, in two bytes.
+    /// Unsupported Version Number; the data is the supported version in two bytes.
     pub const VERSION: u8 = 1;
-    /// The AS number is not the expected one, or none.
+    /// Bad Peer AS.
     pub const BAD_PEER_AS: u8 = 2;
-    /// The BGP Identifier is zero, or the own one inside of an AS (RFC 6286 §2.2).
+    /// Bad BGP Identifier: zero, or our own within an AS (RFC 6286 §2.2).
     pub const BAD_IDENTIFIER: u8 = 3;
-    /// An optional parameter of an unknown type.
+    /// Unsupported Optional Parameter.
     pub const OPTIONAL_PARAMETER: u8 = 4;
-    /// A hold time of 1 or 2 seconds, or one that is not acceptable.
+    /// Unacceptable Hold Time, such as 1 or 2 seconds.
     pub const HOLD_TIME: u8 = 6;
-    /// A capability that is asked for is missing; what is missing goes with it (RFC 5492 §5).
+    /// Unsupported Capability: a required capability is missing; the data lists it (RFC 5492 §5).
     pub const CAPABILITY: u8 = 7;
-    /// The roles do not fit (RFC 9234 §4.2).
+    /// Role Mismatch (RFC 9234 §4.2).
     pub const ROLE_MISMATCH: u8 = 11;
 }
 
-/// Subcodes of UPDATE Message Error (RFC 4271 §6.3). With all that are about one attribute, the attribute goes.
+/// Subcodes of UPDATE Message Error (RFC 4271 §6.3). The data of errors about one attribute is that
+/// attribute.
 pub mod update {
-    /// The lists of attributes and prefixes do not fit each other.
+    /// Malformed Attribute List.
     pub const ATTRIBUTE_LIST: u8 = 1;
-    /// A well-known attribute that is unknown.
+    /// Unrecognized Well-known Attribute.
     pub const UNRECOGNIZED_WELL_KNOWN: u8 = 2;
-    /// A mandatory attribute is missing; its type code goes with it.
+    /// Missing Well-known Attribute; the data is its type code.
     pub const MISSING_WELL_KNOWN: u8 = 3;
-    /// Flags that contradict the type.
+    /// Attribute Flags Error.
     pub const FLAGS: u8 = 4;
-    /// A length that the type does not have.
+    /// Attribute Length Error.
     pub const LENGTH: u8 = 5;
-    /// An undefined ORIGIN.
+    /// Invalid ORIGIN Attribute.
     pub const ORIGIN: u8 = 6;
-    /// A `NEXT_HOP` that is no host.
+    /// Invalid `NEXT_HOP` Attribute.
     pub const NEXT_HOP: u8 = 8;
-    /// An optional attribute with a bad value.
+    /// Optional Attribute Error.
     pub const OPTIONAL_ATTRIBUTE: u8 = 9;
-    /// Prefixes that are none.
+    /// Invalid Network Field.
     pub const NETWORK_FIELD: u8 = 10;
-    /// A bad `AS_PATH`.
+    /// Malformed `AS_PATH`.
     pub const AS_PATH: u8 = 11;
 }
 
 /// Subcodes of Finite State Machine Error (RFC 6608).
 pub mod fsm {
-    /// None of the others.
+    /// Unspecific.
     pub const UNSPECIFIED: u8 = 0;
-    /// A message that does not belong into `OpenSent`; its type goes with it.
+    /// Receive Unexpected Message in `OpenSent` State; the data is the message type.
     pub const OPEN_SENT: u8 = 1;
-    /// A message that does not belong into `OpenConfirm`; its type goes with it.
+    /// Receive Unexpected Message in `OpenConfirm` State; the data is the message type.
     pub const OPEN_CONFIRM: u8 = 2;
-    /// A message that does not belong into `Established`; its type goes with it.
+    /// Receive Unexpected Message in `Established` State; the data is the message type.
     pub const ESTABLISHED: u8 = 3;
 }
 
 /// Subcodes of Cease (RFC 4486, RFC 8538, RFC 9384).
 pub mod cease {
-    /// The peer sent more prefixes than are allowed.
+    /// Maximum Number of Prefixes Reached.
     pub const MAX_PREFIXES: u8 = 1;
-    /// Administrative Shutdown; text by RFC 9003.
+    /// Administrative Shutdown, with a Shutdown Communication (RFC 9003).
     pub const SHUTDOWN: u8 = 2;
-    /// The peer is configured no longer.
+    /// Peer De-configured.
     pub const DECONFIGURED: u8 = 3;
-    /// Administrative Reset; text by RFC 9003.
+    /// Administrative Reset, with a Shutdown Communication (RFC 9003).
     pub const RESET: u8 = 4;
     /// Connection Rejected.
     pub const REJECTED: u8 = 5;
@@ -122,7 +124,7 @@ pub mod cease {
     pub const COLLISION: u8 = 7;
     /// Out of Resources.
     pub const OUT_OF_RESOURCES: u8 = 8;
-    /// Hard Reset: routes are not kept (RFC 8538 §3); holds another notification.
+    /// Hard Reset: routes are not retained (RFC 8538 §3); contains another notification.
     pub const HARD_RESET: u8 = 9;
     /// BFD Down (RFC 9384).
     pub const BFD_DOWN: u8 = 10;
@@ -130,26 +132,28 @@ pub mod cease {
 
 /// Subcodes of ROUTE-REFRESH Message Error (RFC 7313 §5).
 pub mod refresh {
-    /// The length is not the one of its subtype; the whole message goes with it.
+    /// Invalid Message Length; the data is the whole message.
     pub const BAD_LENGTH: u8 = 1;
 }
 
 impl Notification {
-    /// One without data.
+    /// Creates a notification without data.
     #[must_use]
     pub const fn new(code: u8, subcode: u8) -> Self {
         Self { code, subcode, data: Vec::new() }
     }
 
-    /// A Cease. Shutdown and reset carry `text` for the operator of the peer (RFC 9003), cut to 255 bytes between two
-    /// characters; the other subcodes have no place for one, and an empty one is left out.
+    /// Creates a Cease. Administrative Shutdown and Administrative Reset carry `text` as Shutdown
+    /// Communication (RFC 9003), truncated to 255 bytes at a character boundary and omitted if empty. Other
+    /// subcodes ignore it.
     #[must_use]
     pub fn cease(subcode: u8, text: &str) -> Self {
         let data = if text::is_carried_by(code::CEASE, subcode) { text::write(text) } else { Vec::new() };
         Self { code: code::CEASE, subcode, data }
     }
 
-    /// Wraps it into a Hard Reset: a peer that would keep routes over a restart drops them (RFC 8538 §3.1).
+    /// Wraps the notification into a Hard Reset, so that a peer with Graceful Restart drops the routes (RFC
+    /// 8538 §3.1).
     #[must_use]
     pub fn into_hard_reset(self) -> Self {
         let Self { code, subcode, data } = self;
@@ -157,13 +161,13 @@ impl Notification {
         Self { code: code::CEASE, subcode: cease::HARD_RESET, data }
     }
 
-    /// It is a Hard Reset (RFC 8538 §3).
+    /// Returns true for a Hard Reset (RFC 8538 §3).
     #[must_use]
     pub const fn is_hard_reset(&self) -> bool {
         self.code == code::CEASE && self.subcode == cease::HARD_RESET
     }
 
-    /// What a Hard Reset holds; `None` for others, and for one that holds nothing.
+    /// Returns the notification inside a Hard Reset, or `None` if there is none.
     #[must_use]
     pub fn inner(&self) -> Option<Self> {
         match self.data.as_slice() {
@@ -174,7 +178,7 @@ impl Notification {
         }
     }
 
-    /// The text of a shutdown or a reset (RFC 9003), also inside of a Hard Reset: harmless to print whatever was sent.
+    /// Returns the Shutdown Communication (RFC 9003), also from inside a Hard Reset, sanitized for display.
     #[must_use]
     pub fn text(&self) -> Option<String> {
         let inner = self.inner();
@@ -183,7 +187,7 @@ impl Notification {
     }
 }
 
-/// Bytes of data that are printed.
+/// Maximum number of data bytes in the text representation.
 const DATA_BYTES_SHOWN: usize = 16;
 
 impl fmt::Display for Notification {
@@ -191,7 +195,7 @@ impl fmt::Display for Notification {
         let Self { code, subcode, data } = self;
         write!(f, "{} ({code}/{subcode})", words(*code, *subcode))?;
         if let Some(inner) = self.inner() {
-            // A Hard Reset inside of a Hard Reset is nothing that exists; it is not followed.
+            // A Hard Reset inside a Hard Reset is invalid and not followed.
             write!(f, " by {} ({}/{})", words(inner.code, inner.subcode), inner.code, inner.subcode)?;
         }
         if let Some(text) = self.text() {

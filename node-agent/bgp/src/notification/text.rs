@@ -1,16 +1,16 @@
-//! The text that goes with an administrative shutdown or reset (RFC 9003).
+//! Shutdown Communication of Administrative Shutdown and Administrative Reset (RFC 9003).
 
 use super::{cease, code};
 
-/// The longest text, in bytes (RFC 9003 §2).
+/// Maximum length in bytes (RFC 9003 §2).
 const BYTES_MAX: u8 = u8::MAX;
 
-/// Whether a text goes with this.
+/// Returns true if the notification carries a Shutdown Communication.
 pub(super) const fn is_carried_by(code: u8, subcode: u8) -> bool {
     code == code::CEASE && matches!(subcode, cease::SHUTDOWN | cease::RESET)
 }
 
-/// The data field with a text; empty when the text is.
+/// Encodes the data field; empty for an empty text.
 pub(super) fn write(text: &str) -> Vec<u8> {
     let kept = &text[..text.floor_char_boundary(BYTES_MAX.into())];
     if kept.is_empty() {
@@ -20,8 +20,8 @@ pub(super) fn write(text: &str) -> Vec<u8> {
     std::iter::once(length).chain(kept.bytes()).collect()
 }
 
-/// The text of a data field, as far as there is one. What is no UTF-8 is replaced, and so is what could steer a terminal
-/// or turn the direction of writing.
+/// Decodes the data field, tolerating a truncated text. Invalid UTF-8, control characters and bidirectional
+/// controls are replaced.
 pub(super) fn read(data: &[u8]) -> Option<String> {
     let (length, text) = data.split_first()?;
     let text = text.get(..usize::from(*length)).unwrap_or(text);
@@ -29,7 +29,7 @@ pub(super) fn read(data: &[u8]) -> Option<String> {
     (!shown.is_empty()).then_some(shown)
 }
 
-/// The character, or one that says that there was one.
+/// Returns the character, or a replacement if it could affect a terminal.
 pub(crate) fn harmless(character: char) -> char {
     match character {
         '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{feff}' => {

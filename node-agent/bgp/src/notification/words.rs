@@ -1,8 +1,8 @@
-//! Every code and subcode in words, by the names of the RFCs that define them.
+//! Names of all codes and subcodes, as defined in the RFCs.
 
 use super::{cease, code, fsm, header, open, refresh, update};
 
-/// The name of an error: of its subcode where that says all, else of code and subcode.
+/// Returns the name of an error code and subcode.
 #[must_use]
 pub const fn words(code: u8, subcode: u8) -> &'static str {
     match code {
@@ -36,7 +36,7 @@ const fn open_words(subcode: u8) -> &'static str {
         open::BAD_PEER_AS => "OPEN Message Error: Bad Peer AS",
         open::BAD_IDENTIFIER => "OPEN Message Error: Bad BGP Identifier",
         open::OPTIONAL_PARAMETER => "OPEN Message Error: Unsupported Optional Parameter",
-        // Nobody has sent it since RFC 1771; a peer that does has a reason that is worth to be read.
+        // Deprecated since RFC 4271, but still worth displaying if a peer sends it.
         5 => "OPEN Message Error: Authentication Failure",
         open::HOLD_TIME => "OPEN Message Error: Unacceptable Hold Time",
         open::CAPABILITY => "OPEN Message Error: Unsupported Capability",

@@ -1,4 +1,4 @@
-//! What a neighbour has to be told in a session: by prefix, and by the message that it will be in.
+//! Pending routes of a session, by prefix and by message.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,77 +10,77 @@ use ipnet::IpNet;
 use super::Terms;
 use crate::{attributes::Attributes, family::Family, wire};
 
-/// One prefix.
+/// State of one prefix.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
-    /// What the neighbour is to know.
+    /// Desired attributes.
     pub(super) wanted: Option<Arc<Attributes>>,
-    /// What it was told in this session.
+    /// Attributes sent in this session.
     pub(super) told: Option<Arc<Attributes>>,
-    /// What it has to be told.
+    /// Pending change.
     pub(super) due: Option<Due>,
-    /// Whether it belongs to the table that is being told, as it is or as it will be.
+    /// True if the prefix is part of a table transmission that has not sent it yet.
     pub(super) is_owed: bool,
-    /// Whether the attributes fit into no message.
+    /// True if the attributes exceed the message size.
     pub(super) is_too_long: bool,
 }
 
-/// What has to be told of a prefix.
+/// Pending change of a prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Due {
     Withdrawal,
     Announcement(Arc<Attributes>),
 }
 
-/// A session, and where everything stands in it.
+/// State of an established session.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) terms: Terms,
     pub(super) families: BTreeMap<Family, Telling>,
     pub(super) withdrawals: BTreeSet<IpNet>,
-    /// What can share a message; never empty sets.
+    /// Prefixes that can share a message; sets are never empty.
     pub(super) announcements: BTreeMap<Group, BTreeSet<IpNet>>,
 }
 
-/// Prefixes that can share a message.
+/// Key of prefixes that can share a message.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Group {
     pub(super) family: Family,
     pub(super) attributes: Arc<Attributes>,
 }
 
-/// How far the neighbour has been told all routes of a family.
+/// State of the table transmission of a family.
 #[derive(Debug)]
 pub(super) struct Telling {
     pub(super) phase: Phase,
-    /// Prefixes that are still owed.
+    /// Number of owed prefixes.
     pub(super) owed: usize,
-    /// Whether it wants all of them once more.
+    /// True if the neighbor has requested another refresh.
     pub(super) is_asked_again: bool,
 }
 
-/// Where the telling of a whole table stands.
+/// Phase of a table transmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The first one of the session; End-of-RIB ends it.
+    /// Initial table of the session, ended by End-of-RIB.
     Initial,
-    /// A refresh was asked for, and its beginning is to be marked.
+    /// Refresh requested; `BoRR` is pending.
     Asked,
-    /// The refresh is being answered.
+    /// Refresh in progress.
     Answering,
-    /// The neighbour knows all; only changes are told.
+    /// Complete; only changes are sent.
     Settled,
 }
 
 impl Entry {
-    /// Whether nothing is to be kept of it.
+    /// Returns true if the entry can be removed.
     pub(super) const fn is_forgotten(&self) -> bool {
         self.wanted.is_none() && self.told.is_none()
     }
 }
 
 impl Due {
-    /// Due when what is wanted differs from what was told, or is owed.
+    /// Returns the pending change: due if desired and sent attributes differ, or the prefix is owed.
     fn of(entry: &Entry) -> Option<Self> {
         let wanted = entry.wanted.as_ref().filter(|_| !entry.is_too_long);
         match (wanted, &entry.told) {
@@ -93,7 +93,7 @@ impl Due {
 }
 
 impl Telling {
-    /// Whether a mark has to be sent before anything else.
+    /// Returns true if a marker is due.
     pub(super) const fn is_mark_due(&self, is_end_held: bool) -> bool {
         match self.phase {
             Phase::Initial => self.owed == 0 && !is_end_held,
@@ -112,8 +112,9 @@ impl Session {
         Self { terms, families, withdrawals: BTreeSet::new(), announcements: BTreeMap::new() }
     }
 
-    /// A prefix belongs to the table that is to be told; also one that is about to be withdrawn: if it is wanted after all, the
-    /// neighbour has to hear of it before the end of the table, with which it drops what it did not hear.
+    /// Adds a prefix to the table transmission. Includes a prefix that is about to be withdrawn: if it is
+    /// announced again, this must happen before the end of the table, at which the neighbor drops prefixes it
+    /// has not received.
     pub(super) fn owe(&mut self, prefix: IpNet, entry: &mut Entry) {
         let Some(telling) = self.families.get_mut(&Family::of(&prefix)) else { return };
         if !entry.is_forgotten() && !entry.is_owed {
@@ -123,8 +124,8 @@ impl Session {
         self.settle(prefix, entry);
     }
 
-    /// Something else is wanted of a prefix. What is new before the first table has ended belongs to that table, so that a
-    /// neighbour that kept it from an earlier session does not drop it at the End-of-RIB (RFC 4724 §4.2).
+    /// Handles changed desired attributes. A new prefix during the initial table becomes part of it, so that
+    /// a neighbor with a stale route does not drop it at the End-of-RIB (RFC 4724 §4.2).
     pub(super) fn change(&mut self, prefix: IpNet, entry: &mut Entry) {
         let telling = self.families.get(&Family::of(&prefix));
         let is_first = telling.is_some_and(|telling| telling.phase == Phase::Initial);
@@ -135,7 +136,7 @@ impl Session {
         }
     }
 
-    /// A prefix was told, or there is nothing to tell of it any longer.
+    /// Removes a prefix from the table transmission, after it was sent or became obsolete.
     pub(super) fn pay(&mut self, prefix: IpNet, entry: &mut Entry) {
         if std::mem::take(&mut entry.is_owed)
             && let Some(telling) = self.families.get_mut(&Family::of(&prefix))
@@ -144,7 +145,7 @@ impl Session {
         }
     }
 
-    /// Puts a prefix where it belongs, after something about it has changed.
+    /// Updates the indexes after a change of a prefix.
     pub(super) fn settle(&mut self, prefix: IpNet, entry: &mut Entry) {
         if !self.families.contains_key(&Family::of(&prefix)) {
             return;
@@ -184,7 +185,7 @@ impl Session {
         }
     }
 
-    /// The next prefix, if it does not fit into a message with its attributes.
+    /// Returns the next prefix if it does not fit into a message with its attributes.
     pub(super) fn too_long(&self) -> Option<IpNet> {
         let (group, prefixes) = self.announcements.first_key_value()?;
         let overhead = wire::update_overhead(&group.attributes, group.family, &self.terms.context);

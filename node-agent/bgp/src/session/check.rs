@@ -1,4 +1,4 @@
-//! Whether the OPEN of a neighbour is acceptable (RFC 4271 §6.2 and the RFCs of the capabilities).
+//! Validation of a neighbor's OPEN (RFC 4271 §6.2, and the RFCs of the capabilities).
 
 use std::collections::BTreeSet;
 
@@ -10,21 +10,21 @@ use crate::{
     session::Config,
 };
 
-/// The code of the multiprotocol capability.
+/// Code of the Multiprotocol Extensions capability.
 const MULTI_PROTOCOL: u8 = 1;
-/// The code of the role capability.
+/// Code of the BGP Role capability.
 const ROLE: u8 = 9;
 
-/// Why an OPEN is not acceptable.
+/// Reason for which an OPEN is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
-    /// What the neighbour is told.
+    /// NOTIFICATION for the neighbor.
     pub(super) notification: Notification,
-    /// What the owner is told.
+    /// Message for the owner.
     pub(super) why: String,
 }
 
-/// Checks in the order of RFC 4271 §6.2; capabilities that nobody here knows are no reason for anything.
+/// Validates in the order of RFC 4271 §6.2; unknown capabilities are ignored.
 pub(super) fn check(config: &Config, open: &Open) -> Result<(), Refusal> {
     let Open { asn, hold_time, router_id, capabilities } = open;
     if !config.peer_asn.accepts(*asn, config.local_asn) {
@@ -38,7 +38,7 @@ pub(super) fn check(config: &Config, open: &Open) -> Result<(), Refusal> {
             "the neighbour's router ID is 0.0.0.0".to_owned(),
         );
     }
-    // Of another AS, the identifier may be ours (RFC 6286 §2.2).
+    // In another AS the BGP Identifier may equal ours (RFC 6286 §2.2).
     if *asn == config.local_asn && *router_id == config.router_id {
         let why = format!("the neighbour is of our AS and has our router ID, {router_id}");
         return refuse(subcode::BAD_IDENTIFIER, Vec::new(), why);
@@ -51,7 +51,8 @@ pub(super) fn check(config: &Config, open: &Open) -> Result<(), Refusal> {
     check_families(config, capabilities)
 }
 
-/// RFC 9234 §4.2: several roles of a neighbour have to be the same; that it says none is no mismatch.
+/// Validates the role (RFC 9234 §4.2): several roles of a neighbor must be equal; a missing role is no
+/// mismatch.
 fn check_role(config: &Config, capabilities: &[Capability]) -> Result<(), Refusal> {
     let Some(ours) = config.offered_role() else { return Ok(()) };
     let fitting = ours.counterpart();
@@ -66,7 +67,7 @@ fn check_role(config: &Config, capabilities: &[Capability]) -> Result<(), Refusa
     }
 }
 
-/// The role that a capability tells; `Some(None)`: one that does not exist.
+/// Returns the role in a capability; `Some(None)` for an undefined role.
 #[allow(clippy::option_option, reason = "two questions: is it about roles, and is it one of the five")]
 fn role_of(capability: &Capability) -> Option<Option<Role>> {
     if let Capability::Role(role) = capability {
@@ -78,8 +79,7 @@ fn role_of(capability: &Capability) -> Option<Option<Role>> {
     }
 }
 
-/// Without a family that both want there is nothing to say to each other. The answer holds what we would need
-/// (RFC 5492 §5).
+/// Checks that there is a common family. The NOTIFICATION lists the required ones (RFC 5492 §5).
 fn check_families(config: &Config, capabilities: &[Capability]) -> Result<(), Refusal> {
     let theirs = families_of(capabilities);
     if !config.families.is_disjoint(&theirs) {
@@ -97,7 +97,7 @@ fn check_families(config: &Config, capabilities: &[Capability]) -> Result<(), Re
     refuse(subcode::CAPABILITY, data.collect(), why)
 }
 
-/// The families of a neighbour: one that says nothing about families exchanges IPv4 unicast routes (RFC 4760 §8).
+/// Returns the families of a neighbor: IPv4 unicast if it advertises none (RFC 4760 §8).
 pub(super) fn families_of(capabilities: &[Capability]) -> BTreeSet<Family> {
     let mut told = capabilities.iter().filter_map(|capability| match capability {
         Capability::MultiProtocol(family) => Some(Some(*family)),

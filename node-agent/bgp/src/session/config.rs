@@ -1,4 +1,4 @@
-//! What a session is told by its owner, and the OPEN that follows from it.
+//! Session configuration and the resulting OPEN.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,56 +12,58 @@ use crate::{
     message::Open,
 };
 
-/// Longest host name that is told, in bytes.
+/// Maximum length of the advertised host name, in bytes.
 const HOST_NAME_BYTES_MAX: usize = 64;
 
-/// The settings of a session.
+/// Configuration of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Our AS towards the neighbour; not 0.
+    /// Our AS number towards the neighbor; not 0.
     pub local_asn: u32,
-    /// What the neighbour's AS has to be.
+    /// Required AS of the neighbor.
     pub peer_asn: PeerAsn,
     /// Our BGP Identifier; not zero.
     pub router_id: Ipv4Addr,
-    /// Longest silence that we propose, in seconds: 0 (none is too long) or 3–65535.
+    /// Proposed Hold Time in seconds: 0 (none) or 3 to 65535.
     pub hold_time: u16,
-    /// Time between keepalives in seconds, where it is shorter than a third of the agreed hold time.
+    /// Keepalive interval in seconds, if shorter than a third of the negotiated Hold Time.
     pub keepalive_time: Option<u16>,
-    /// Wait after a first failure, in seconds, 1–65535; doubles with each further one up to a minute.
+    /// Delay after the first failure in seconds, 1 to 65535; doubles with each failure up to one minute.
     pub connect_time: u16,
-    /// Wait for the neighbour's connection and make none.
+    /// True to wait for the neighbor's connection (`PassiveTcpEstablishment`).
     pub passive: bool,
-    /// Whose routes are exchanged; not empty.
+    /// Address families; not empty.
     pub families: BTreeSet<Family>,
-    /// Ask the neighbour to keep our routes this many seconds, 1–4095, while we are away (RFC 4724).
+    /// Restart Time in seconds, 1 to 4095, to enable Graceful Restart (RFC 4724).
     pub graceful_restart: Option<u16>,
-    /// The agent has restarted, and the neighbour may still have routes of before: said until the session was established once.
+    /// True after a restart of the agent, when the neighbor may have stale routes; advertised until the
+    /// session was established once.
     pub is_restarted: bool,
-    /// IPv4 routes may have IPv6 next hops (RFC 8950).
+    /// True to allow IPv6 next hops for IPv4 routes (RFC 8950).
     pub extended_next_hop: bool,
-    /// What we are to the neighbour (RFC 9234); towards other AS only.
+    /// Our role (RFC 9234); only towards external peers.
     pub role: Option<Role>,
-    /// What we are called; cut after 64 bytes. Another name is told with the next session.
+    /// Host name, truncated to 64 bytes. A change takes effect with the next session.
     pub host_name: Option<String>,
-    /// The session ends when the neighbour announces more prefixes than this. Above 10,000 they are counted to about two
-    /// percent, and no limit above 1,000,000 is held.
+    /// Maximum number of prefixes from the neighbor; the session ends beyond it. Above 10,000 the count is
+    /// accurate to about two percent, and limits above 1,000,000 are not enforced.
     pub max_prefixes: u32,
 }
 
-/// What the AS of a neighbour has to be.
+/// Required AS of a neighbor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerAsn {
-    /// This one.
+    /// This AS number.
     Number(u32),
-    /// Ours.
+    /// Our AS number.
     Internal,
-    /// Any but ours.
+    /// Any AS number except ours.
     External,
 }
 
 impl PeerAsn {
-    /// Whether a neighbour of this AS is the one meant, where `local` is ours. AS 0 is nobody's (RFC 7607).
+    /// Returns true if a neighbor with AS number `asn` is accepted, where `local` is ours. AS 0 is never
+    /// accepted (RFC 7607).
     #[must_use]
     pub const fn accepts(self, asn: u32, local: u32) -> bool {
         asn != 0
@@ -84,7 +86,7 @@ impl fmt::Display for PeerAsn {
 }
 
 impl Config {
-    /// Whether the neighbour is of another AS.
+    /// Returns true for an external peer.
     #[must_use]
     pub const fn is_external(&self) -> bool {
         match self.peer_asn {
@@ -94,9 +96,9 @@ impl Config {
         }
     }
 
-    /// What of `next` cannot take effect while a session with these settings lasts, in words: what OPEN has said, and who
-    /// the neighbour may be. Our host name is no reason. Of a session that exists,
-    /// [`Session::needs_reset`](crate::session::Session::needs_reset) knows more.
+    /// Returns the setting of `next` that cannot take effect during a session with these settings, if any:
+    /// content of OPEN and the identity of the neighbor, except for our host name. For an existing session
+    /// [`Session::needs_reset`](crate::session::Session::needs_reset) is more precise.
     #[must_use]
     pub fn needs_reset(&self, next: &Self) -> Option<&'static str> {
         let Self {
@@ -129,7 +131,7 @@ impl Config {
         .find_map(|(differs, what)| differs.then_some(what))
     }
 
-    /// The OPEN that says all this. `is_restarted` is the R bit of graceful restart.
+    /// Returns the OPEN for this configuration. `is_restarted` is the Restart State bit of Graceful Restart.
     pub(super) fn open(&self, is_restarted: bool) -> Open {
         let mut capabilities: Vec<_> = self.families.iter().copied().map(Capability::MultiProtocol).collect();
         capabilities.push(Capability::RouteRefresh);
@@ -143,7 +145,8 @@ impl Config {
                 is_restarted,
                 notification: true,
                 restart_time,
-                // What carries packets is in the kernel and outlives the agent: forwarding is always kept.
+                // The forwarding plane is in the kernel and outlives the agent, so the Forwarding State bit
+                // is always set.
                 families: self.families.iter().map(|family| (*family, true)).collect::<BTreeMap<_, _>>(),
             }));
         }
@@ -156,12 +159,12 @@ impl Config {
         Open { asn: self.local_asn, hold_time: self.hold_time, router_id: self.router_id, capabilities }
     }
 
-    /// Without IPv4 routes there is nothing to say about their next hops.
+    /// Returns true if Extended Next Hop Encoding is advertised, which requires IPv4 routes.
     pub(super) fn offers_extended_next_hop(&self) -> bool {
         self.extended_next_hop && self.families.contains(&Family::Ipv4Unicast)
     }
 
-    /// A role is between AS (RFC 9234 §4.1).
+    /// Returns the role to advertise; roles apply between ASes (RFC 9234 §4.1).
     pub(super) fn offered_role(&self) -> Option<Role> {
         self.role.filter(|_| self.is_external())
     }

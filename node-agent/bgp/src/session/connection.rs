@@ -1,4 +1,4 @@
-//! One connection with the neighbour, and its timers.
+//! One connection with the neighbor, and its timers.
 
 use std::time::{Duration, Instant};
 
@@ -11,23 +11,23 @@ use crate::{
     wire,
 };
 
-/// A connection that exists.
+/// An open connection.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) direction: Direction,
     pub(super) stage: Stage,
-    /// When the hold time began last.
+    /// Time of the last restart of the Hold Timer.
     pub(super) heard: Instant,
-    /// When KEEPALIVE was sent last.
+    /// Time of the last KEEPALIVE sent.
     pub(super) spoken: Instant,
-    /// The time from then to the next one.
+    /// Delay from then to the next one.
     pub(super) pause: Duration,
-    /// Since when the neighbour takes no bytes.
+    /// Time since which the neighbor accepts no bytes.
     pub(super) stalled: Option<Instant>,
 }
 
-/// How far a connection is.
+/// Stage of a connection.
 #[derive(Debug, Clone)]
 pub(super) enum Stage {
     OpenSent,
@@ -44,7 +44,7 @@ pub(super) struct Exchange {
 }
 
 impl Connection {
-    /// A connection over which OPEN is being sent.
+    /// Creates a connection on which OPEN is being sent.
     pub(super) const fn new(id: ConnectionId, direction: Direction, now: Instant) -> Self {
         Self {
             id,
@@ -96,25 +96,25 @@ impl Connection {
         self.negotiated().map(Negotiated::context).unwrap_or_default()
     }
 
-    /// The Hold Timer (RFC 4271 §8.1.3, event 10): when the neighbour was silent for too long.
+    /// Returns the expiry of the Hold Timer (RFC 4271 §8.1.3, event 10).
     pub(super) fn silent_at(&self) -> Option<Instant> {
         let agreed = |hold_time: u16| (hold_time != 0).then(|| Duration::from_secs(hold_time.into()));
         let longest = match &self.stage {
             Stage::OpenSent => Some(OPEN_HOLD),
-            // A neighbour that wants no keepalives owes the first one nevertheless.
+            // With a Hold Time of 0 the first KEEPALIVE is still required.
             Stage::OpenConfirm(negotiated) => agreed(negotiated.hold_time).or(Some(OPEN_HOLD)),
             Stage::Established(exchange) => agreed(exchange.negotiated.hold_time),
         };
         longest.map(|longest| self.heard + longest)
     }
 
-    /// The Keepalive Timer (event 11).
+    /// Returns the expiry of the Keepalive Timer (event 11).
     pub(super) fn speaks_at(&self) -> Option<Instant> {
         let speaks = self.negotiated().is_some_and(|negotiated| negotiated.keepalive_time != 0);
         speaks.then(|| self.spoken + self.pause)
     }
 
-    /// The Send Hold Timer (RFC 9687 §3.1).
+    /// Returns the expiry of the Send Hold Timer (RFC 9687 §3.1).
     pub(super) fn stuck_at(&self) -> Option<Instant> {
         let hold_time = self.negotiated().map_or(0, |negotiated| negotiated.hold_time);
         self.stalled.map(|since| since + send_hold(hold_time))

@@ -1,4 +1,4 @@
-//! How a session comes by connections: its own attempts, and those of the neighbour.
+//! Outgoing connection attempts, and acceptance of incoming connections.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// Our own attempt to connect.
+/// Outgoing connection attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dial {
     Off,
@@ -29,7 +29,7 @@ pub(super) enum Dial {
 }
 
 impl Session {
-    /// Without a connection: makes one, or waits for one.
+    /// Without a connection: starts an attempt, or waits for the neighbor if passive.
     pub(super) fn seek(&mut self, step: &mut Step) {
         let failure = self.failure.as_ref();
         let after = failure.map(|failure| format!("; before: {failure}")).unwrap_or_default();
@@ -44,7 +44,7 @@ impl Session {
         step.outputs.push(Output::Connect);
     }
 
-    /// Gives up our own attempt.
+    /// Cancels the connection attempt.
     pub(super) fn hang_up(&mut self, step: &mut Step) {
         if matches!(self.dial, Dial::Trying { .. }) {
             step.outputs.push(Output::CancelConnect);
@@ -52,7 +52,7 @@ impl Session {
         self.dial = Dial::Off;
     }
 
-    /// `ConnectRetryTimer`.
+    /// Handles the expiry of the `ConnectRetryTimer`.
     pub(super) fn expire_dial(&mut self, step: &mut Step) {
         match self.dial {
             Dial::Waiting { until } if until <= step.now => self.seek(step),
@@ -68,7 +68,7 @@ impl Session {
         }
     }
 
-    /// Events 16 and 17: a connection is there, and OPEN goes over it.
+    /// Handles a new connection (events 16 and 17) and sends OPEN.
     pub(super) fn connected(&mut self, id: ConnectionId, direction: Direction, step: &mut Step) {
         if self.connections.iter().any(|connection| connection.id == id) {
             return;
@@ -79,7 +79,7 @@ impl Session {
         };
         if !is_wanted {
             if direction == Direction::Incoming {
-                // RFC 4486 §4, so that the neighbour can show why.
+                // RFC 4486 §4: the NOTIFICATION lets the neighbor display the reason.
                 step.send(id, Message::Notification(plain(cease::REJECTED)));
             }
             step.outputs.push(Output::Close { connection: id });
@@ -101,7 +101,7 @@ impl Session {
         step.send(id, Message::Open(self.config.open(self.config.is_restarted && !self.was_established)));
     }
 
-    /// Event 18 in Connect.
+    /// Handles a failed attempt (event 18 in Connect).
     pub(super) fn connect_failed(&mut self, why: String, step: &mut Step) {
         if !matches!(self.dial, Dial::Trying { .. }) {
             return;

@@ -1,4 +1,4 @@
-//! What a session is told, and what it answers.
+//! Inputs and outputs of a session.
 
 use std::fmt;
 
@@ -6,212 +6,219 @@ use crate::{
     family::Family, message::Message, notification::Notification, session::Config, session::Negotiated, wire,
 };
 
-/// A connection, as its driver calls it; never used for another one of the same session.
+/// Connection identifier assigned by the driver; never reused within a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// Who made a connection.
+/// Side that initiated a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// We did.
+    /// Initiated by us.
     Outgoing,
-    /// The neighbour did.
+    /// Initiated by the neighbor.
     Incoming,
 }
 
-/// Where a session stands (RFC 4271 §8.2.2).
+/// State of a session (RFC 4271 §8.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// Nothing is tried, and connections of the neighbour are refused.
+    /// Inactive; connections of the neighbor are rejected.
     Idle,
-    /// A connection is being made.
+    /// Trying to connect.
     Connect,
-    /// A connection of the neighbour is waited for, or the time of the next attempt.
+    /// Waiting for the neighbor's connection or the next attempt.
     Active,
     /// OPEN was sent.
     OpenSent,
     /// OPEN was received and accepted.
     OpenConfirm,
-    /// Routes are exchanged.
+    /// Routes can be exchanged.
     Established,
 }
 
-/// What happens to a session.
+/// Input of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
-    /// Try to establish it; also ends the wait after a protocol error. Nothing where it is being tried.
+    /// Start the session; also ends the delay after a protocol error. Without effect if already started.
     Start,
-    /// End it and do not begin again.
+    /// End the session and stay in Idle.
     Stop(Stop),
-    /// Time has passed: a moment that [`Session::poll_timeout`](crate::session::Session::poll_timeout) named has come.
+    /// A timer has expired: the time returned by
+    /// [`Session::poll_timeout`](crate::session::Session::poll_timeout) has come.
     Timeout,
-    /// A connection with the neighbour is there: the answer to [`Output::Connect`], or one that the neighbour made.
+    /// A connection is open: the response to [`Output::Connect`], or an incoming one.
     Connected {
-        /// How it is called from here on.
+        /// Identifier of the connection.
         connection: ConnectionId,
-        /// Who made it.
+        /// Side that initiated it.
         direction: Direction,
     },
-    /// What [`Output::Connect`] began has failed.
+    /// The attempt started by [`Output::Connect`] has failed.
     ConnectFailed {
-        /// Why, such as "connection refused".
+        /// Reason, such as "connection refused".
         why: String,
     },
-    /// The connection is gone without our doing. Bytes that came before were handed over.
+    /// The connection was closed or lost. Bytes received before must have been passed in.
     Closed {
-        /// Which.
+        /// Identifier of the connection.
         connection: ConnectionId,
-        /// Why, such as "closed by the neighbour".
+        /// Reason, such as "closed by the neighbour".
         why: String,
     },
-    /// A whole message came, or bytes that are none: then the NOTIFICATION that answers them.
+    /// A message was received, or invalid bytes with the NOTIFICATION to send.
     Received {
-        /// Over which connection.
+        /// Identifier of the connection.
         connection: ConnectionId,
-        /// What `wire` made of it with [`Session::context`](crate::session::Session::context).
+        /// Result of decoding with [`Session::context`](crate::session::Session::context).
         result: Result<wire::Decoded, Notification>,
     },
-    /// The neighbour takes no more bytes of what is to be sent to it.
+    /// The neighbor accepts no more bytes.
     SendStalled {
-        /// Over which connection.
+        /// Identifier of the connection.
         connection: ConnectionId,
     },
-    /// The neighbour has taken bytes after [`Input::SendStalled`]; to be told each time, also when more are left over.
+    /// The neighbor has accepted bytes after [`Input::SendStalled`]; reported each time, even if more are
+    /// left.
     SendMoved {
-        /// Over which connection.
+        /// Identifier of the connection.
         connection: ConnectionId,
-        /// Nothing is left over.
+        /// True if no bytes are left.
         is_drained: bool,
     },
-    /// BFD says that the path to the neighbour, which worked, does not (RFC 5882 §4). Never told for a neighbour that holds
-    /// its BFD session down on purpose (§3.2).
+    /// BFD has declared the path down after it was up (RFC 5882 §4). Not reported if the neighbor's BFD
+    /// session is in AdminDown (§3.2).
     BfdDown,
-    /// Other settings. Where [`Session::needs_reset`](crate::session::Session::needs_reset) names something, the session ends
-    /// by Cease/Other Configuration Change and begins again; else they take effect in place.
+    /// New configuration. If [`Session::needs_reset`](crate::session::Session::needs_reset) returns a
+    /// setting, the session ends with Cease/Other Configuration Change and restarts; otherwise the changes
+    /// are applied in place.
     Configure(Box<Config>),
 }
 
-/// How a session ends on our side.
+/// Reason to end a session.
 ///
-/// Where RFC 8538 was negotiated, a neighbour would keep our routes over an ordinary Cease; the first three tell it by a
-/// Hard Reset to drop them.
+/// With RFC 8538 a neighbor would retain our routes after an ordinary Cease, so the first three reasons use a
+/// Hard Reset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
-    /// Administrative Shutdown, with a text for the neighbour (RFC 9003).
+    /// Administrative Shutdown with a Shutdown Communication (RFC 9003).
     Shutdown(String),
-    /// Administrative Reset, with a text for the neighbour.
+    /// Administrative Reset with a Shutdown Communication.
     Reset(String),
     /// Peer De-configured.
     Deconfigured,
-    /// Other Configuration Change: settings outside of [`Config`] changed. Routes may stay over it.
+    /// Other Configuration Change: a setting outside of [`Config`] has changed. Routes may be retained.
     ConfigurationChange,
-    /// Close without a word, so that a neighbour that agreed on graceful restart keeps our routes until we are back.
+    /// Close without a NOTIFICATION, so that a neighbor with Graceful Restart retains our routes until the
+    /// session is back.
     Silent,
 }
 
-/// What is to be done, in this order.
+/// Action to carry out, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// Make a connection to the neighbour, and tell [`Input::Connected`] or [`Input::ConnectFailed`].
+    /// Connect to the neighbor, and respond with [`Input::Connected`] or [`Input::ConnectFailed`].
     Connect,
-    /// Give up what the last [`Output::Connect`] began. Should it be connected already, close it; or tell so before another
-    /// attempt begins, and it is answered by a close.
+    /// Cancel the attempt of the last [`Output::Connect`]. If it is already connected, close it, or report it
+    /// before another attempt starts; the session then closes it.
     CancelConnect,
-    /// Send this behind all that was sent before.
+    /// Send a message after all previous ones.
     Send {
-        /// Over which connection.
+        /// Identifier of the connection.
         connection: ConnectionId,
-        /// OPEN, KEEPALIVE or NOTIFICATION. Never routes: those go from whoever has them after [`Event::Established`].
+        /// OPEN, KEEPALIVE or NOTIFICATION. Routes are sent by the driver after [`Event::Established`].
         message: Message,
     },
-    /// Close the connection when a NOTIFICATION that was just sent is out, or after a short wait for that; drop everything
-    /// else that was to be sent. Nothing is to be told about it any more.
+    /// Close the connection after a preceding NOTIFICATION was sent, or after a short timeout, discarding
+    /// other pending messages. No further input is expected for it.
     Close {
-        /// Which.
+        /// Identifier of the connection.
         connection: ConnectionId,
     },
-    /// Tell the owner.
+    /// Report this event to the owner.
     Event(Event),
 }
 
-/// News of a session.
+/// A change of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// It stands elsewhere; the last output of a call. States in which nothing can happen between are left out.
+    /// The state has changed; always the last output of a call. Transient states are omitted.
     State {
-        /// Where it stood.
+        /// Previous state.
         from: State,
-        /// Where it stands.
+        /// New state.
         to: State,
-        /// Why; never empty.
+        /// Reason; never empty.
         why: String,
     },
-    /// Routes can be sent over this connection, and messages are read with another context.
+    /// The session is established: routes can be sent on this connection, and the encoding context has
+    /// changed.
     Established {
-        /// The connection.
+        /// Identifier of the connection.
         connection: ConnectionId,
-        /// What both agreed on.
+        /// Negotiated properties.
         negotiated: Box<Negotiated>,
     },
-    /// An established session is none any more.
+    /// An established session has ended.
     Down(Box<Down>),
     /// An UPDATE was received and counted.
     Update(Learned),
-    /// The neighbour has told all its routes of a family.
+    /// The neighbor has sent the End-of-RIB marker of a family.
     PeerEndOfRib(Family),
-    /// The neighbour wants our routes of a family again (RFC 2918); framed when enhanced refresh was negotiated (RFC 7313).
+    /// The neighbor has requested our routes of a family (RFC 2918); demarcated if Enhanced Route Refresh was
+    /// negotiated (RFC 7313).
     RefreshRequested(Family),
-    /// The neighbour has announced three quarters of what it may, or more than it may; each once in a session.
+    /// The number of prefixes has reached three quarters of the limit, or exceeded it; each reported once per
+    /// session.
     PrefixLimit {
-        /// What it has announced.
+        /// Number of prefixes.
         count: PrefixCount,
-        /// What it may.
+        /// Limit.
         limit: u32,
-        /// It is more, and the session ends.
+        /// True if the limit is exceeded and the session ends.
         is_exceeded: bool,
     },
 }
 
-/// How an established session ended.
+/// End of an established session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Down {
-    /// Why; never empty.
+    /// Reason; never empty.
     pub why: String,
-    /// The NOTIFICATION that we ended it with.
+    /// NOTIFICATION sent.
     pub sent: Option<Notification>,
-    /// The NOTIFICATION that the neighbour ended it with.
+    /// NOTIFICATION received.
     pub received: Option<Notification>,
-    /// By what was negotiated, the neighbour goes on using our routes until we are back or its patience ends
-    /// (RFC 4724 §4.2, RFC 8538 §4).
+    /// True if, as negotiated, the neighbor retains our routes until the session is back or its Restart Time
+    /// expires (RFC 4724 §4.2, RFC 8538 §4).
     pub peer_keeps_routes: bool,
 }
 
-/// What an UPDATE said.
+/// Content of an UPDATE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Learned {
-    /// Prefixes of negotiated families that it announced.
+    /// Number of announced prefixes of negotiated families.
     pub announced: usize,
-    /// Prefixes of negotiated families that it withdrew.
+    /// Number of withdrawn prefixes of negotiated families.
     pub withdrawn: usize,
-    /// Prefixes of other families.
+    /// Number of prefixes of other families.
     pub foreign: usize,
-    /// Malformed attributes that were met without ending the session (RFC 7606).
+    /// Malformed attributes that did not end the session (RFC 7606).
     pub faults: Vec<wire::AttributeFault>,
-    /// What the neighbour announces after it.
+    /// Total number of prefixes of the neighbor.
     pub prefixes: PrefixCount,
 }
 
-/// How many prefixes a neighbour announces.
+/// Number of prefixes of a neighbor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrefixCount {
-    /// As many.
+    /// Exact number.
     Exactly(u32),
-    /// As many or more: it has announced more than are remembered one by one.
+    /// Lower bound: there are more prefixes than are tracked individually.
     AtLeast(u32),
 }
 
 impl PrefixCount {
-    /// The number itself.
+    /// Returns the number or lower bound.
     #[must_use]
     pub const fn number(self) -> u32 {
         match self {
@@ -231,7 +238,7 @@ impl fmt::Display for PrefixCount {
 
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The names of RFC 4271.
+        // State names of RFC 4271.
         fmt::Debug::fmt(self, f)
     }
 }

@@ -1,4 +1,4 @@
-//! How connections end: what is said to the neighbour and to the owner, and what comes after.
+//! End of connections: the NOTIFICATION, the reported reason, and the following state.
 
 use std::time::Duration;
 
@@ -14,57 +14,59 @@ use crate::{
     },
 };
 
-/// Why and how a connection ends.
+/// Reason and manner of the end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ending {
     pub(super) why: String,
     pub(super) sent: Option<Notification>,
     pub(super) received: Option<Notification>,
-    /// The connection is there no longer.
+    /// True if the connection is already lost.
     pub(super) is_gone: bool,
 }
 
-/// What comes after the last connection.
+/// State after the last connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
-    /// The next attempt when the connect retry timer says so; the neighbour may come before.
+    /// Active: the next attempt follows the `ConnectRetryTimer`; the neighbor may connect earlier.
     Retry,
-    /// Idle for a while that grows with failures: the next attempt would end the same way (`DampPeerOscillations`).
+    /// Idle for a time that grows with failures, because the next attempt would likely fail as well
+    /// (`DampPeerOscillations`).
     Hold,
-    /// Idle for as long.
+    /// Idle for this time.
     HoldFor(Duration),
 }
 
 impl Ending {
-    /// Without a word to the neighbour.
+    /// Ends without a NOTIFICATION.
     pub(super) const fn silent(why: String) -> Self {
         Self { why, sent: None, received: None, is_gone: false }
     }
 
-    /// The transport is gone.
+    /// The connection was lost.
     pub(super) const fn gone(why: String) -> Self {
         Self { why, sent: None, received: None, is_gone: true }
     }
 
-    /// With a NOTIFICATION to the neighbour.
+    /// Ends with a NOTIFICATION to the neighbor.
     pub(super) const fn told(notification: Notification, why: String) -> Self {
         Self { why, sent: Some(notification), received: None, is_gone: false }
     }
 
-    /// With a NOTIFICATION to the neighbour, whose own words are the reason.
+    /// Ends with a NOTIFICATION to the neighbor, whose text is the reason.
     pub(super) fn by_us(notification: Notification) -> Self {
         let why = format!("we ended it: {notification}");
         Self::told(notification, why)
     }
 
-    /// By a NOTIFICATION of the neighbour.
+    /// Ended by a NOTIFICATION from the neighbor.
     pub(super) fn by_neighbour(notification: Notification) -> Self {
         let why = format!("the neighbour ended it: {notification}");
         Self { why, sent: None, received: Some(notification), is_gone: false }
     }
 
-    /// Whether the neighbour keeps our routes after it: it lost the connection without a word and agreed on graceful restart
-    /// (RFC 4724 §4.2), or agreed on that for notifications, and this is none that takes it back (RFC 8538 §4).
+    /// Returns true if the neighbor retains our routes: the connection ended without a NOTIFICATION and
+    /// Graceful Restart was negotiated (RFC 4724 §4.2), or it was negotiated for notifications and this is no
+    /// Hard Reset (RFC 8538 §4).
     pub(super) fn leaves_routes(&self, negotiated: &Negotiated) -> bool {
         match self.sent.as_ref().or(self.received.as_ref()) {
             None => negotiated.is_graceful(),
@@ -76,7 +78,8 @@ impl Ending {
 }
 
 impl Stop {
-    /// What is said to the neighbour. With `keeps_routes` it would keep our routes over a notification.
+    /// Returns the NOTIFICATION to send. `keeps_routes`: true if the neighbor would retain our routes after a
+    /// NOTIFICATION.
     pub(super) fn notification(&self, keeps_routes: bool) -> Option<Notification> {
         let notification = match self {
             Self::Shutdown(text) => Notification::cease(cease::SHUTDOWN, text),
@@ -88,7 +91,7 @@ impl Stop {
         Some(if keeps_routes { notification.into_hard_reset() } else { notification })
     }
 
-    /// What the owner is told.
+    /// Returns the reason to report.
     pub(super) fn words(&self) -> String {
         let (what, text) = match self {
             Self::Shutdown(text) => ("stopped", text.as_str()),
@@ -102,10 +105,12 @@ impl Stop {
 }
 
 impl After {
-    /// After a NOTIFICATION of the neighbour. Where we had to send one for what it said, it is [`After::Hold`].
+    /// Returns the state after a NOTIFICATION from the neighbor. After an error detected by us it is
+    /// [`After::Hold`].
     pub(super) const fn received(notification: &Notification) -> Self {
         match (notification.code, notification.subcode) {
-            // Event 24, which RFC 4271 §8.2.2 does not damp; and too many prefixes or resources used (RFC 4486 §4).
+            // Event 24, without damping in RFC 4271 §8.2.2; and limits of prefixes or resources (RFC 4486
+            // §4).
             (code::OPEN, open::VERSION) => Self::Retry,
             (code::CEASE, cease::MAX_PREFIXES | cease::OUT_OF_RESOURCES) => Self::Hold,
             (code::CEASE | code::HOLD_TIMER | code::SEND_HOLD_TIMER, _) => Self::Retry,
@@ -115,7 +120,7 @@ impl After {
 }
 
 impl Session {
-    /// A connection ends; when it was the last one, so does this attempt at a session.
+    /// Ends a connection, and the session attempt with the last one.
     pub(super) fn fall(&mut self, id: ConnectionId, ending: Ending, after: After, step: &mut Step) {
         let (from, why) = (self.state(), ending.why.clone());
         if !self.drop_connection(id, ending, step) {
@@ -138,7 +143,7 @@ impl Session {
         }
     }
 
-    /// Takes a connection away; says whether there was one.
+    /// Removes a connection. Returns false if there is none.
     pub(super) fn drop_connection(&mut self, id: ConnectionId, ending: Ending, step: &mut Step) -> bool {
         let Some(at) = self.connections.iter().position(|connection| connection.id == id) else {
             return false;
@@ -164,7 +169,7 @@ impl Session {
         step.tell(Event::Down(Box::new(Down { why, sent, received, peer_keeps_routes })));
     }
 
-    /// To Active, or on with the attempt that is under way.
+    /// Moves to Active, or continues a running attempt.
     pub(super) fn retry(&mut self, why: String, step: &mut Step) {
         self.failures = self.failures.saturating_add(1);
         self.reason.clone_from(&why);
@@ -179,7 +184,7 @@ impl Session {
         self.dial = Dial::Waiting { until: step.now + time };
     }
 
-    /// To Idle, for a while.
+    /// Moves to Idle for a while.
     fn hold(&mut self, time: Duration, why: String, step: &mut Step) {
         self.hang_up(step);
         self.failures = self.failures.saturating_add(1);
@@ -189,7 +194,7 @@ impl Session {
     }
 }
 
-/// A Cease without data.
+/// Returns a Cease without data.
 pub(super) const fn plain(subcode: u8) -> Notification {
     Notification::new(code::CEASE, subcode)
 }

@@ -1,5 +1,5 @@
-//! The session itself: what starts, stops and changes it, and the timers. Connections come in `dial`, end in `ending`, and what
-//! comes over them is met in `receive`.
+//! Session state machine: start, stop, configuration and timers. Connections are established in `dial`, ended
+//! in `ending`, and their messages handled in `receive`.
 
 use std::time::Instant;
 
@@ -17,37 +17,37 @@ use crate::{
     wire,
 };
 
-/// The session with one neighbour.
+/// BGP session with one neighbor.
 #[derive(Debug, Clone)]
 pub struct Session {
     pub(super) config: Config,
     pub(super) phase: Phase,
     pub(super) dial: Dial,
-    /// At most one of each direction that is not established, and one that is.
+    /// At most one established connection, and one other per direction.
     pub(super) connections: Vec<Connection>,
-    /// Failures in a row (`ConnectRetryCounter`).
+    /// Consecutive failures (`ConnectRetryCounter`).
     pub(super) failures: u32,
-    /// It was established since the beginning: a restart of the agent is over.
+    /// True if the session was established since the agent started: the restart is over.
     pub(super) was_established: bool,
     pub(super) peer_open: Option<Open>,
-    /// Why it stands where it stands.
+    /// Reason of the current state.
     pub(super) reason: String,
-    /// What ended the last attempt.
+    /// Reason for which the last attempt ended.
     pub(super) failure: Option<String>,
 }
 
-/// Whether the session is wanted.
+/// Administrative state of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Stopped,
-    /// After a protocol error (`IdleHoldTimer`).
+    /// Delay after a protocol error (`IdleHoldTimer`).
     Holding {
         until: Instant,
     },
     Running,
 }
 
-/// One call: its time, its random numbers, and what comes of it.
+/// Context of one call: time, randomness and outputs.
 pub(super) struct Step {
     pub(super) now: Instant,
     pub(super) noise: Noise,
@@ -65,7 +65,7 @@ impl Step {
 }
 
 impl Session {
-    /// A session that is stopped.
+    /// Creates a stopped session.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
@@ -81,8 +81,9 @@ impl Session {
         }
     }
 
-    /// Carries the session on. `random` is any number, drawn anew for each call: for jitter. Messages of one connection
-    /// are handed over one by one, in their order, each read with the [`context`](Self::context) of its moment.
+    /// Processes an input. `random` must be a new random number for each call; it is used for jitter.
+    /// Messages of a connection are passed in one by one, each decoded with the [`context`](Self::context)
+    /// valid at that time.
     pub fn handle(&mut self, input: Input, now: Instant, random: u64) -> Vec<Output> {
         let from = self.state();
         let mut step = Step { now, noise: Noise::new(random), outputs: Vec::new() };
@@ -132,14 +133,14 @@ impl Session {
         phase.into_iter().chain(dial).chain(connections).min()
     }
 
-    /// How the next message of a connection is read, and messages to it are written.
+    /// Returns the context for decoding the next message of a connection and for encoding.
     #[must_use]
     pub fn context(&self, connection: ConnectionId) -> wire::Context {
         let known = self.connections.iter().find(|each| each.id == connection);
         known.map(Connection::context).unwrap_or_default()
     }
 
-    /// Where it stands.
+    /// Returns the current state.
     #[must_use]
     pub fn state(&self) -> State {
         let connected = self.connections.iter().map(Connection::state).max();
@@ -150,49 +151,49 @@ impl Session {
         })
     }
 
-    /// Why it stands there, in words; never empty.
+    /// Returns the reason of the current state; never empty.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// What it was told.
+    /// Returns the current configuration.
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What both agreed on; while it is established.
+    /// Returns the negotiated properties of an established session.
     #[must_use]
     pub fn negotiated(&self) -> Option<&Negotiated> {
         self.exchange().map(|(_, exchange)| &exchange.negotiated)
     }
 
-    /// The connection that it is established over.
+    /// Returns the connection of an established session.
     #[must_use]
     pub fn established_over(&self) -> Option<ConnectionId> {
         self.exchange().map(|(connection, _)| connection)
     }
 
-    /// The last OPEN of the neighbour, whether it was accepted or not.
+    /// Returns the neighbor's last OPEN, even if it was rejected.
     #[must_use]
     pub const fn peer_open(&self) -> Option<&Open> {
         self.peer_open.as_ref()
     }
 
-    /// How many prefixes the neighbour announces; zero while it is not established.
+    /// Returns the number of prefixes from the neighbor; zero while not established.
     #[must_use]
     pub fn prefixes(&self) -> PrefixCount {
         self.exchange().map_or(PrefixCount::Exactly(0), |(_, exchange)| exchange.prefixes.count())
     }
 
-    /// What of `next` ends this session when it is told to it by [`Input::Configure`], in words. Without a connection nothing
-    /// does; and a neighbour that is the right one by both rules stays.
+    /// Returns the setting of `next` that would reset the session by [`Input::Configure`], if any. Never
+    /// without a connection; a neighbor accepted by both configurations is no reason.
     #[must_use]
     pub fn needs_reset(&self, next: &Config) -> Option<&'static str> {
         let stays = |connection: &Connection| match connection.negotiated() {
             Some(negotiated) => next.peer_asn.accepts(negotiated.peer_asn, next.local_asn),
-            // Its OPEN will be checked; ours was for a neighbour of this kind.
+            // The neighbor's OPEN is yet to be validated; ours depends on the kind of peer.
             None => next.is_external() == self.config.is_external(),
         };
         let peer_asn = if self.connections.iter().all(stays) { next.peer_asn } else { self.config.peer_asn };
@@ -211,7 +212,7 @@ impl Session {
         self.connections.iter_mut().find(|connection| connection.id == id)
     }
 
-    /// Events 1, 3–7: somebody wants the session.
+    /// Events 1 and 3 to 7: starts the session.
     fn start(&mut self, step: &mut Step) {
         if self.phase != Phase::Running {
             self.failures = 0;
@@ -224,7 +225,7 @@ impl Session {
         self.seek(step);
     }
 
-    /// Events 2 and 8: it is not wanted any longer.
+    /// Events 2 and 8: stops the session.
     fn stop(&mut self, stop: &Stop, step: &mut Step) {
         self.part_from_all(stop.words(), step, |connection| {
             let keeps = connection.negotiated().is_some_and(Negotiated::is_graceful_over_notifications);
@@ -250,7 +251,7 @@ impl Session {
         }
     }
 
-    /// Events 9–11 and 13, and the expiry of the send hold timer.
+    /// Events 9 to 11 and 13, and the expiry of the Send Hold Timer.
     fn expire(&mut self, step: &mut Step) {
         let due = |moment: Option<Instant>| moment.is_some_and(|moment| moment <= step.now);
         let silent = self.find(|connection| due(connection.silent_at()));
@@ -260,7 +261,7 @@ impl Session {
             self.fall(id, self.silence(id), After::Retry, step);
         }
         for id in stuck {
-            // A NOTIFICATION would wait behind what the neighbour does not take.
+            // A NOTIFICATION would queue behind the bytes the neighbor does not accept.
             let why = "the neighbour takes no data from us (send hold time)".to_owned();
             self.fall(id, Ending::silent(why), After::Retry, step);
         }
@@ -284,7 +285,7 @@ impl Session {
         Ending::told(Notification::new(code::HOLD_TIMER, 0), why)
     }
 
-    /// Event 8, where BFD has found the path to be broken (RFC 9384).
+    /// Event 8 caused by BFD (RFC 9384).
     fn bfd_down(&mut self, step: &mut Step) {
         for id in self.find(|_| true) {
             let why = "BFD: the path to the neighbour is down".to_owned();
@@ -298,7 +299,7 @@ impl Session {
             self.config.needs_reset(&config).is_some() || self.config.max_prefixes != config.max_prefixes;
         self.config = config;
         match (self.phase, reset) {
-            // What the session waits to get over may be over.
+            // The new configuration may remove the cause of the failure.
             (Phase::Holding { .. }, _) if may_help => self.start(step),
             (Phase::Stopped | Phase::Holding { .. }, _) => {}
             (Phase::Running, Some(what)) => {
@@ -311,7 +312,7 @@ impl Session {
         }
     }
 
-    /// Settings that take effect in place.
+    /// Applies settings that take effect in place.
     fn adapt(&mut self, step: &mut Step) {
         for connection in &mut self.connections {
             let Some(negotiated) = connection.negotiated_mut() else { continue };
@@ -336,7 +337,7 @@ impl Session {
     }
 }
 
-/// A KEEPALIVE, and the time of the next one.
+/// Sends a KEEPALIVE and schedules the next one.
 pub(super) fn speak(connection: &mut Connection, step: &mut Step) {
     let keepalive_time = connection.negotiated().map_or(0, |negotiated| negotiated.keepalive_time);
     connection.spoken = step.now;

@@ -1,4 +1,4 @@
-//! What follows from both OPEN together.
+//! Session properties negotiated by both OPEN messages.
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
@@ -10,48 +10,48 @@ use crate::{
     wire,
 };
 
-/// Capabilities that are named to the owner, of each kind; a neighbour may send more.
+/// Maximum number of capabilities listed in each category; a neighbor may send more.
 const NAMED_MAX: usize = 64;
 
-/// What both sides of a session agreed on.
+/// Negotiated properties of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Negotiated {
-    /// The neighbour's AS.
+    /// AS number of the neighbor.
     pub peer_asn: u32,
-    /// The neighbour's BGP Identifier.
+    /// BGP Identifier of the neighbor.
     pub peer_router_id: Ipv4Addr,
-    /// The neighbour is of another AS.
+    /// True for an external peer.
     pub is_external: bool,
-    /// Longest silence in seconds; 0: none is too long.
+    /// Hold Time in seconds; 0 disables the Hold Timer.
     pub hold_time: u16,
-    /// Time between our keepalives in seconds, before jitter; 0: none are sent.
+    /// Keepalive interval in seconds, before jitter; 0 disables KEEPALIVE messages.
     pub keepalive_time: u16,
-    /// Whose routes both exchange; not empty.
+    /// Common address families; not empty.
     pub families: BTreeSet<Family>,
-    /// AS numbers have four octets (RFC 6793).
+    /// True if AS numbers have four octets (RFC 6793).
     pub four_octet_as: bool,
-    /// Both answer route refreshes (RFC 2918).
+    /// True if both sides support Route Refresh (RFC 2918).
     pub route_refresh: bool,
-    /// Both frame the answer (RFC 7313).
+    /// True if both sides support Enhanced Route Refresh (RFC 7313).
     pub enhanced_refresh: bool,
-    /// Messages may have up to 65,535 bytes (RFC 8654).
+    /// True if messages may have up to 65,535 bytes (RFC 8654).
     pub extended_messages: bool,
-    /// IPv4 routes may have IPv6 next hops (RFC 8950).
+    /// True if IPv4 routes may have IPv6 next hops (RFC 8950).
     pub extended_next_hop: bool,
-    /// What the neighbour said of graceful restart; nothing where either side did not.
+    /// Graceful Restart capability of the neighbor; `None` if either side lacks it.
     pub graceful_restart: Option<GracefulRestart>,
-    /// What the neighbour is to us, where both said something (RFC 9234).
+    /// Role of the neighbor, if both sides advertise one (RFC 9234).
     pub role: Option<Role>,
-    /// What the neighbour is called.
+    /// Host name of the neighbor.
     pub host_name: Option<String>,
-    /// What both can do, in words.
+    /// Names of the common capabilities.
     pub capabilities: Vec<String>,
-    /// What only the neighbour can do, in words.
+    /// Names of the capabilities that only the neighbor has.
     pub other_capabilities: Vec<String>,
 }
 
 impl Negotiated {
-    /// How messages of the session are read and written.
+    /// Returns the encoding context.
     #[must_use]
     pub fn context(&self) -> wire::Context {
         wire::Context {
@@ -63,7 +63,7 @@ impl Negotiated {
         }
     }
 
-    /// What follows for a session from our settings and an OPEN of the neighbour that fits them.
+    /// Computes the properties from our configuration and a validated OPEN.
     pub(super) fn new(config: &Config, open: &Open) -> Self {
         let Open { asn, hold_time, router_id, capabilities } = open;
         let offers = |wanted: &Capability| capabilities.contains(wanted);
@@ -95,17 +95,19 @@ impl Negotiated {
         negotiated
     }
 
-    /// The neighbour keeps our routes when the connection is lost without a NOTIFICATION (RFC 4724 §4.2).
+    /// Returns true if the neighbor retains our routes after a connection loss without NOTIFICATION (RFC 4724
+    /// §4.2).
     pub(super) const fn is_graceful(&self) -> bool {
         self.graceful_restart.is_some()
     }
 
-    /// It keeps them also over a NOTIFICATION and over silence (RFC 8538 §4).
+    /// Returns true if the neighbor also retains them after a NOTIFICATION or the expiry of the Hold Timer
+    /// (RFC 8538 §4).
     pub(super) fn is_graceful_over_notifications(&self) -> bool {
         self.graceful_restart.as_ref().is_some_and(|restart| restart.notification)
     }
 
-    /// Sorts what the neighbour can do by whether we can as well.
+    /// Lists the neighbor's capabilities as common or not.
     fn name(&mut self, capabilities: &[Capability]) {
         let implied = capabilities.iter().all(|each| !is_multi_protocol(each));
         let implied = implied.then_some(Capability::MultiProtocol(Family::Ipv4Unicast));
@@ -120,7 +122,7 @@ impl Negotiated {
                 Capability::Role(_) => self.role.is_some(),
                 Capability::GracefulRestart(_) => self.is_graceful(),
                 Capability::Unknown { .. } => false,
-                // Shown by itself.
+                // Reported in a field of its own.
                 Capability::HostName { .. } => continue,
             };
             let list = if is_common { &mut self.capabilities } else { &mut self.other_capabilities };
@@ -132,7 +134,8 @@ impl Negotiated {
     }
 }
 
-/// A third of the hold time unless less is wanted; none without a hold time (RFC 4271 §4.4).
+/// Returns the keepalive interval: a third of the Hold Time or the configured value if lower; 0 for a Hold
+/// Time of 0 (RFC 4271 §4.4).
 pub(super) fn keepalive_time(config: &Config, hold_time: u16) -> u16 {
     let third = hold_time / 3;
     config.keepalive_time.map_or(third, |wanted| wanted.min(third))
@@ -146,7 +149,7 @@ fn takes_ipv6_next_hops(capability: &Capability) -> bool {
     matches!(capability, Capability::ExtendedNextHop(families) if families.contains(&Family::Ipv4Unicast))
 }
 
-/// The last one counts (RFC 4724 §3).
+/// The last instance counts (RFC 4724 §3).
 fn restart_of(capabilities: &[Capability]) -> Option<GracefulRestart> {
     capabilities.iter().rev().find_map(|capability| {
         if let Capability::GracefulRestart(restart) = capability { Some(restart.clone()) } else { None }
@@ -184,7 +187,7 @@ fn words(capability: &Capability) -> String {
     }
 }
 
-/// Names by the registry of capability codes, for the ones that neighbours often have.
+/// Returns the registered name of common capability codes.
 fn unknown_words(code: u8, value: &[u8]) -> String {
     match (code, value) {
         (1, [high, low, _, safi]) => format!("AFI {} SAFI {safi}", u16::from_be_bytes([*high, *low])),

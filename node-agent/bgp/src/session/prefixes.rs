@@ -1,9 +1,9 @@
-//! What a neighbour announces, counted in bounded memory: nothing is done with it but to hold the neighbour to its limit.
+//! Counter of a neighbor's prefixes in bounded memory, to enforce the prefix limit.
 //!
-//! Up to [`KNOWN_MAX`] prefixes are remembered one by one, so that counts and limits up to there are exact. Beyond, a bitmap
-//! of hashes tells how many different ones were announced in the session (linear counting; an error of about a third of
-//! a percent at a million, 32 KiB). It forgets nothing that is withdrawn: a neighbour that announces ever other prefixes
-//! meets its limit earlier than by what it announces at a time, one that repeats itself does not.
+//! Up to [`KNOWN_MAX`] prefixes are tracked individually, so counts and limits in this range are exact.
+//! Beyond, a bitmap of hashes estimates the number of distinct prefixes announced in the session (linear
+//! counting; error of about a third of a percent at one million, 32 KiB). It ignores withdrawals: a neighbor
+//! that announces ever new prefixes reaches its limit early, one that repeats prefixes does not.
 
 use std::{
     collections::BTreeSet,
@@ -14,19 +14,19 @@ use ipnet::IpNet;
 
 use crate::session::PrefixCount;
 
-/// Prefixes that are remembered one by one.
+/// Maximum number of individually tracked prefixes.
 const KNOWN_MAX: usize = 10_000;
-/// Bits of the bitmap; a power of two.
+/// Number of bits of the bitmap; a power of two.
 const BITS: usize = 1 << 18;
-/// The highest limit that the bitmap can tell.
+/// Highest limit the bitmap can enforce.
 const LIMIT_MAX: u32 = 1_000_000;
 
-/// The prefixes of one session.
+/// Prefixes of one session.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Prefixes {
     known: BTreeSet<IpNet>,
     sketch: Option<Sketch>,
-    /// The owner knows that the limit is near.
+    /// True if the owner was warned about the limit.
     is_near_told: bool,
 }
 
@@ -54,18 +54,18 @@ impl Prefixes {
         if self.sketch.is_some() { PrefixCount::AtLeast(known) } else { PrefixCount::Exactly(known) }
     }
 
-    /// More than `limit` were announced.
+    /// Returns true if more than `limit` prefixes were announced.
     pub(super) fn exceeds(&self, limit: u32) -> bool {
         match &self.sketch {
             None => self.known.len() as u64 > limit.into(),
-            // There is a bitmap because there was one more than are remembered.
+            // The bitmap exists because the tracking limit was exceeded.
             Some(_) if limit as usize <= KNOWN_MAX => true,
-            // What the estimate may be wrong by is in the neighbour's favour.
+            // The error margin is in the neighbor's favor.
             Some(sketch) => limit <= LIMIT_MAX && sketch.estimate() > limit.saturating_add(limit / 50),
         }
     }
 
-    /// Three quarters of `limit` are reached; once.
+    /// Returns true once, when three quarters of `limit` are reached.
     pub(super) fn comes_near(&mut self, limit: u32) -> bool {
         let is_news = !self.is_near_told && limit > 3 && self.exceeds(limit - limit / 4 - 1);
         self.is_near_told |= is_news;
@@ -73,7 +73,7 @@ impl Prefixes {
     }
 }
 
-/// A bitmap of hashes.
+/// Bitmap of hashes.
 #[derive(Debug, Clone)]
 struct Sketch {
     words: Vec<u64>,
@@ -96,7 +96,7 @@ impl Sketch {
         *word |= mask;
     }
 
-    /// How many different ones were added: −BITS · ln(share of zeros).
+    /// Returns the estimated number of distinct values: −BITS · ln(share of zeros).
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,

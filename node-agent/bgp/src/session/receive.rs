@@ -1,4 +1,5 @@
-//! What received messages make of a session (RFC 4271 §8.2.2, events 19–28), and which of two connections stays (§6.8).
+//! Handling of received messages (RFC 4271 §8.2.2, events 19 to 28), and connection collision detection
+//! (§6.8).
 
 use std::time::Instant;
 
@@ -53,14 +54,14 @@ impl Session {
         self.fall(id, Ending::by_us(notification), After::Hold, step);
     }
 
-    /// Only these restart the hold timer: KEEPALIVE and UPDATE (§6.5).
+    /// Restarts the Hold Timer; only for KEEPALIVE and UPDATE (§6.5).
     fn heard(&mut self, id: ConnectionId, now: Instant) {
         if let Some(connection) = self.connection(id) {
             connection.heard = now;
         }
     }
 
-    /// Event 19.
+    /// Event 19: handles OPEN.
     fn opened(&mut self, id: ConnectionId, open: Open, step: &mut Step) {
         let verdict = check(&self.config, &open);
         let stays = verdict.is_ok() && self.wins_collision(id, &open, step);
@@ -73,7 +74,7 @@ impl Session {
         if !stays {
             return;
         }
-        // The neighbour has not heard our OPEN over what is still being made: nothing is lost by giving it up.
+        // The neighbor has not received our OPEN on the pending attempt, so it can be cancelled safely.
         self.hang_up(step);
         self.reason = "OPEN accepted; waiting for KEEPALIVE".to_owned();
         let Some(connection) = self.connection(id) else { return };
@@ -82,18 +83,20 @@ impl Session {
         speak(connection, step);
     }
 
-    /// Collision detection, when OPEN has come over one connection and another one is as far or further. Ends the one that
-    /// has to go; says whether this one stays.
+    /// Performs collision detection after an OPEN, if another connection is in OpenConfirm or Established.
+    /// Ends the losing connection. Returns true if this one is kept.
     ///
-    /// Where one side has established the connection that loses before OPEN came over the other one, and the neighbour has
-    /// not, each ends what the other keeps (§6.8 has no answer to that). Both then wait for times of their own to try again.
+    /// If one side has established the losing connection before receiving OPEN on the other one, and the
+    /// neighbor has not, each side ends the connection kept by the other; §6.8 does not cover this case. Both
+    /// then retry after different delays.
     fn wins_collision(&mut self, id: ConnectionId, open: &Open, step: &mut Step) -> bool {
         let rival = self.connections.iter().find(|each| each.id != id && each.state() >= State::OpenConfirm);
         let Some(rival) = rival else { return true };
         let rival_id = rival.id;
         if rival.is_established() {
-            // A neighbour that restarts comes back before its end of the old connection is seen to be gone: the old one ends
-            // without NOTIFICATION (RFC 4724 §4.2 and §5). Any other neighbour has two, and the first one is good.
+            // A restarted neighbor with Graceful Restart may connect before the loss of the old connection is
+            // detected: the old one ends without NOTIFICATION (RFC 4724 §4.2 and §5). For other neighbors the
+            // established connection is kept.
             let replaces = rival.negotiated().is_some_and(has_restarted);
             if replaces {
                 let why = "the neighbour has connected again (graceful restart)".to_owned();
@@ -105,7 +108,8 @@ impl Session {
             return replaces;
         }
         let (ours, theirs) = (self.config.router_id.to_bits(), open.router_id.to_bits());
-        // Equal identifiers are those of different AS, and these decide (RFC 6286 §2.3).
+        // Equal BGP Identifiers occur only between different ASes; the AS numbers then decide (RFC 6286
+        // §2.3).
         let is_ours_higher = (ours, self.config.local_asn) > (theirs, open.asn);
         let winner = if is_ours_higher { Direction::Outgoing } else { Direction::Incoming };
         let wins = self.connection(id).is_some_and(|connection| connection.direction == winner);
@@ -113,20 +117,20 @@ impl Session {
         wins
     }
 
-    /// Event 23.
+    /// Event 23: ends a connection after collision resolution.
     fn give_way(&mut self, id: ConnectionId, step: &mut Step) {
         let why = "two connections at a time: the other one stays".to_owned();
         self.drop_connection(id, Ending::told(plain(cease::COLLISION), why), step);
     }
 
-    /// Makes a dead connection known as one, by what its other end answers.
+    /// Sends a KEEPALIVE, so that a dead peer answers with a reset.
     fn probe(&mut self, id: ConnectionId, step: &mut Step) {
         if let Some(connection) = self.connection(id) {
             speak(connection, step);
         }
     }
 
-    /// Event 26 in `OpenConfirm`.
+    /// Event 26 in `OpenConfirm`: establishes the session.
     fn establish(&mut self, id: ConnectionId, step: &mut Step) {
         for other in self.find(|connection| connection.id != id) {
             self.give_way(other, step);
@@ -144,7 +148,7 @@ impl Session {
         step.tell(event);
     }
 
-    /// Event 27.
+    /// Event 27: counts the routes of an UPDATE.
     fn learn(
         &mut self,
         id: ConnectionId,
@@ -175,7 +179,7 @@ impl Session {
         self.hold_to_limit(id, step);
     }
 
-    /// Ends the session when the neighbour has announced more than it may.
+    /// Ends the session if the neighbor exceeds its prefix limit.
     pub(super) fn hold_to_limit(&mut self, id: ConnectionId, step: &mut Step) {
         let limit = self.config.max_prefixes;
         let Some(exchange) = self.connection(id).and_then(Connection::exchange_mut) else { return };
@@ -192,8 +196,8 @@ impl Session {
         }
     }
 
-    /// A request is passed on; its frames (RFC 7313) say nothing to whoever keeps no routes, unknown kinds and families that
-    /// were not agreed on are ignored (RFC 2918 §4, RFC 7313 §4).
+    /// Reports a refresh request. Demarcations (RFC 7313) are irrelevant because no routes are stored;
+    /// unknown subtypes and families are ignored (RFC 2918 §4, RFC 7313 §4).
     fn refresh(&mut self, id: ConnectionId, refresh: Refresh, step: &mut Step) {
         let negotiated = self.connection(id).and_then(|connection| connection.negotiated());
         let family = refresh.family.filter(|family| negotiated.is_some_and(|n| n.families.contains(family)));
@@ -203,18 +207,19 @@ impl Session {
     }
 }
 
-/// The neighbour told that it restores forwarding of some family, so a second connection means that it has restarted.
+/// Returns true if the neighbor supports Graceful Restart for some family, so a second connection indicates
+/// its restart.
 fn has_restarted(negotiated: &Negotiated) -> bool {
     negotiated.graceful_restart.as_ref().is_some_and(|restart| !restart.families.is_empty())
 }
 
-/// Finite State Machine Error, with the type of the message (RFC 6608 §3).
+/// Returns a Finite State Machine Error with the message type (RFC 6608 §3).
 fn unexpected(state: State, message: &Message) -> Notification {
     let subcode = match state {
         State::OpenSent => fsm::OPEN_SENT,
         State::OpenConfirm => fsm::OPEN_CONFIRM,
         State::Established => fsm::ESTABLISHED,
-        // No connection exists in these.
+        // States without connections.
         State::Idle | State::Connect | State::Active => fsm::UNSPECIFIED,
     };
     let kind = match message {

@@ -1,36 +1,36 @@
-//! How long things take: the constants of the timers, back-off and jitter.
+//! Timer constants, backoff and jitter.
 
 use std::time::Duration;
 
-/// The hold time until OPEN has come (RFC 4271 §8.2.2, Connect state: "a large value", 4 minutes).
+/// Initial value of the Hold Timer until OPEN is received (RFC 4271 §8.2.2: "a large value", 4 minutes).
 pub(super) const OPEN_HOLD: Duration = Duration::from_mins(4);
-/// The shortest send hold time (RFC 9687 §3.1).
+/// Minimum Send Hold Time (RFC 9687 §3.1).
 const SEND_HOLD_MIN: Duration = Duration::from_mins(8);
-/// An attempt to connect gets at least this, however short the retry time: a lost first segment is sent again within it.
+/// Minimum duration of a connection attempt, sufficient for the retransmission of a lost SYN.
 pub(super) const ATTEMPT_MIN: Duration = Duration::from_secs(5);
-/// Failures make the wait no longer than this, unless the first one is already.
+/// Maximum backoff, unless the configured delay is longer.
 const WAIT_MAX_SECS: u64 = 60;
-/// A session that lasted this long was a success: the next failure is a first one.
+/// Duration after which a session counts as successful and the backoff restarts.
 pub(super) const STABLE: Duration = Duration::from_mins(1);
-/// The idle time after too many prefixes: nothing will have changed in a minute.
+/// Idle time after exceeding the prefix limit, because the cause is unlikely to disappear sooner.
 pub(super) const PREFIX_LIMIT_HOLD: Duration = Duration::from_mins(5);
-/// KEEPALIVE is not sent more often than this (RFC 4271 §4.4).
+/// Minimum interval between KEEPALIVE messages (RFC 4271 §4.4).
 const KEEPALIVE_MIN: Duration = Duration::from_secs(1);
 
-/// The wait after so many failures in a row.
+/// Returns the backoff after a number of consecutive failures.
 pub(super) fn wait(connect_time_secs: u16, failures: u32) -> Duration {
     let first = u64::from(connect_time_secs);
-    // More doublings than this are beyond any limit.
+    // More doublings exceed any maximum.
     let doublings = failures.saturating_sub(1).min(16);
     Duration::from_secs((first << doublings).min(first.max(WAIT_MAX_SECS)))
 }
 
-/// How long the neighbour may take no bytes (RFC 9687 §3.1).
+/// Returns the Send Hold Time (RFC 9687 §3.1).
 pub(super) fn send_hold(hold_time_secs: u16) -> Duration {
     SEND_HOLD_MIN.max(2 * Duration::from_secs(hold_time_secs.into()))
 }
 
-/// The numbers that jitter is made of, from one that the driver drew (`SplitMix64`).
+/// Pseudo-random numbers for jitter (`SplitMix64`), seeded by the driver.
 #[derive(Debug, Clone)]
 pub(super) struct Noise(u64);
 
@@ -39,13 +39,13 @@ impl Noise {
         Self(seed)
     }
 
-    /// A time shortened by up to a quarter (RFC 4271 §10).
+    /// Reduces a time by up to a quarter (RFC 4271 §10).
     pub(super) fn jittered(&mut self, time: Duration) -> Duration {
         let permille = 750 + u32::try_from(self.next() % 251).expect("below 251");
         time * permille / 1000
     }
 
-    /// The pause between two KEEPALIVE messages.
+    /// Returns the jittered keepalive interval.
     pub(super) fn keepalive(&mut self, keepalive_time_secs: u16) -> Duration {
         self.jittered(Duration::from_secs(keepalive_time_secs.into())).max(KEEPALIVE_MIN)
     }

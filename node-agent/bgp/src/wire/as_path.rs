@@ -1,4 +1,5 @@
-//! AS paths in both widths (RFC 4271 §4.3, RFC 6793 §4.2), and the one that two of them make.
+//! Codec of AS paths with 2-octet and 4-octet AS numbers (RFC 4271 §4.3, RFC 6793 §4.2), and the merge of
+//! `AS_PATH` and `AS4_PATH`.
 
 use super::{Context, Malformation, open::AS_TRANS, reader::Reader};
 use crate::attributes::{AsPath, Segment};
@@ -8,10 +9,10 @@ const SEQUENCE: u8 = 2;
 const CONFEDERATION_SEQUENCE: u8 = 3;
 const CONFEDERATION_SET: u8 = 4;
 
-/// The most AS numbers of a segment, which counts them in one byte.
+/// Maximum number of AS numbers in a segment, limited by the one-byte count.
 const SEGMENT_MAX: usize = u8::MAX as usize;
 
-/// Octets of an AS number.
+/// Encoding of an AS number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Width {
     Two,
@@ -30,7 +31,7 @@ impl Width {
         }
     }
 
-    /// What does not fit becomes [`AS_TRANS`].
+    /// Writes an AS number; [`AS_TRANS`] if it does not fit.
     pub(super) fn write(self, out: &mut Vec<u8>, asn: u32) {
         match self {
             Self::Two => out.extend(u16::try_from(asn).unwrap_or(AS_TRANS).to_be_bytes()),
@@ -39,7 +40,7 @@ impl Width {
     }
 }
 
-/// Reads an `AS_PATH`, or an `AS4_PATH` with a width of four.
+/// Decodes an `AS_PATH`, or an `AS4_PATH` with width `Four`.
 pub(super) fn read(bytes: &[u8], width: Width) -> Result<AsPath, Malformation> {
     let mut reader = Reader::new(bytes);
     let mut segments = Vec::new();
@@ -68,7 +69,7 @@ fn segment(reader: &mut Reader<'_>, width: Width) -> Result<Segment, Malformatio
     if numbers.contains(&0) { Err(Malformation::AsZero) } else { Ok(make(numbers)) }
 }
 
-/// Whether this peer may have sent the path.
+/// Checks if this peer may send the path.
 pub(super) fn check(path: &AsPath, context: &Context) -> Result<(), Malformation> {
     for segment in &path.0 {
         match segment {
@@ -84,7 +85,7 @@ pub(super) fn check(path: &AsPath, context: &Context) -> Result<(), Malformation
     Ok(())
 }
 
-/// Writes a path. Segments with more AS numbers than one can hold become several; empty ones are left out.
+/// Encodes a path. Oversized segments are split; empty ones are omitted.
 pub(super) fn write(out: &mut Vec<u8>, path: &AsPath, width: Width) {
     for segment in &path.0 {
         let (kind, numbers) = match segment {
@@ -100,14 +101,14 @@ pub(super) fn write(out: &mut Vec<u8>, path: &AsPath, width: Width) {
     }
 }
 
-/// What an `AS4_PATH` beside an `AS_PATH` of two octets has to hold; `None` when nothing is lost without (RFC 6793 §4.2.2).
+/// Returns the `AS4_PATH` to send with a 2-octet `AS_PATH`, or `None` if not needed (RFC 6793 §4.2.2).
 pub(super) fn beside_two_octets(path: &AsPath) -> Option<AsPath> {
     let without = without_confederations(path);
     let is_large = |asn: &u32| u16::try_from(*asn).is_err();
     without.0.iter().any(|segment| numbers(segment).iter().any(is_large)).then_some(without)
 }
 
-/// `AS4_PATH` has no segments of confederations; those that somebody sends are left out (RFC 6793 §6).
+/// Removes confederation segments, which are invalid in an `AS4_PATH` (RFC 6793 §6).
 pub(super) fn without_confederations(path: &AsPath) -> AsPath {
     AsPath(path.0.iter().filter(|segment| !is_confederation(segment)).cloned().collect())
 }
@@ -128,7 +129,8 @@ fn numbers(segment: &Segment) -> &[u32] {
     }
 }
 
-/// How long a segment makes a path: a set counts once, one of a confederation not at all (RFC 4271 §9.1.2.2, RFC 5065 §5.3).
+/// Returns the path length of a segment: a set counts as one, confederation segments as zero (RFC 4271
+/// §9.1.2.2, RFC 5065 §5.3).
 const fn length(segment: &Segment) -> usize {
     match segment {
         Segment::Sequence(numbers) => numbers.len(),
@@ -137,7 +139,7 @@ const fn length(segment: &Segment) -> usize {
     }
 }
 
-/// The path of an `AS_PATH` of two octets and an `AS4_PATH`: the latter, with what the former has more in front of it
+/// Merges a 2-octet `AS_PATH` and an `AS4_PATH`: the latter, preceded by the additional part of the former
 /// (RFC 6793 §4.2.3).
 pub(super) fn merge(two: AsPath, mut four: AsPath) -> AsPath {
     let total = |path: &AsPath| path.0.iter().map(length).sum::<usize>();
@@ -146,7 +148,7 @@ pub(super) fn merge(two: AsPath, mut four: AsPath) -> AsPath {
     for segment in two.0 {
         let length = length(&segment);
         match segment {
-            // Those in front, and those beside something that is taken over.
+            // Leading confederation segments, and those adjacent to segments taken from `AS_PATH`.
             Segment::ConfederationSequence(_) | Segment::ConfederationSet(_) => merged.push(segment),
             Segment::Sequence(mut numbers) if length > missing => {
                 numbers.truncate(missing);
@@ -164,7 +166,7 @@ pub(super) fn merge(two: AsPath, mut four: AsPath) -> AsPath {
     AsPath(merged)
 }
 
-/// Puts AS numbers in front of a path: into its first sequence where they fit.
+/// Prepends AS numbers to a path, into its first sequence if they fit.
 fn prepend(path: &mut AsPath, mut numbers: Vec<u32>) {
     match path.0.first_mut() {
         _ if numbers.is_empty() => {}

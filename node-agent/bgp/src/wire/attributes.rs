@@ -1,4 +1,4 @@
-//! The list of path attributes (RFC 4271 §4.3): read with all that is wrong in it, and written.
+//! Codec of the path attribute list (RFC 4271 §4.3); decoding collects all faults.
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
@@ -15,24 +15,24 @@ use crate::{
     notification::{self, Notification},
 };
 
-/// A fault with the bytes of the attribute that has it, header included.
+/// A fault with the bytes of the faulty attribute, including its header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fault<'a> {
     pub(super) fault: AttributeFault,
     bytes: &'a [u8],
 }
 
-/// An attribute as it lies in the list.
+/// An undecoded attribute.
 #[derive(Debug, Clone, Copy)]
 struct Raw<'a> {
     flags: u8,
     code: u8,
     value: &'a [u8],
-    /// All of it.
+    /// All bytes of the attribute.
     bytes: &'a [u8],
 }
 
-/// How often a type was seen.
+/// Number of occurrences of an attribute type.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Seen {
     #[default]
@@ -41,12 +41,12 @@ enum Seen {
     Again,
 }
 
-/// What a list of attributes holds.
+/// Decoded attribute list.
 #[derive(Debug)]
 pub(super) struct Found<'a> {
     seen: [Seen; 256],
     pub(super) faults: Vec<Fault<'a>>,
-    /// There is something but withdrawn routes.
+    /// True if there are attributes other than `MP_UNREACH_NLRI`.
     pub(super) has_more_than_unreach: bool,
     pub(super) reach: Option<Reach>,
     pub(super) unreach: Option<Unreach>,
@@ -65,7 +65,7 @@ pub(super) struct Found<'a> {
     only_to_customer: Option<u32>,
 }
 
-/// Reads the list to its end, or to where it cannot be followed further.
+/// Decodes the list up to its end or an unrecoverable fault.
 pub(super) fn read<'a>(field: &'a [u8], context: &Context) -> Found<'a> {
     let mut found = Found::new();
     let mut reader = Reader::new(field);
@@ -83,7 +83,7 @@ pub(super) fn read<'a>(field: &'a [u8], context: &Context) -> Found<'a> {
     found
 }
 
-/// The next attribute, or the type of the one that does not fit into what is left.
+/// Returns the next attribute, or the type code of one that exceeds the list.
 fn next<'a>(reader: &mut Reader<'a>) -> Result<Raw<'a>, u8> {
     let before = reader.rest();
     let (flags, code) = reader.u8().zip(reader.u8()).ok_or(0)?;
@@ -152,7 +152,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Reads the value of an attribute whose flags and length are right.
+    /// Decodes the value of an attribute with valid flags and length.
     fn keep(&mut self, code: u8, value: &[u8], context: &Context) -> Result<(), Malformation> {
         let mut reader = Reader::new(value);
         match code {
@@ -191,13 +191,14 @@ impl<'a> Found<'a> {
             code::ONLY_TO_CUSTOMER => self.only_to_customer = reader.u32(),
             code::MP_REACH_NLRI => self.reach = Some(read_reach(value, context)?),
             code::MP_UNREACH_NLRI => self.unreach = Some(read_unreach(value)?),
-            // Checked, and of no use to who reflects no routes.
+            // Validated but not used, because routes are not reflected.
             _ => {}
         }
         Ok(())
     }
 
-    /// Notes which mandatory attributes of routes are missing (RFC 4271 §5, RFC 4760 §3): a malformed one is not.
+    /// Records missing mandatory attributes (RFC 4271 §5, RFC 4760 §3); a malformed one does not count as
+    /// missing.
     pub(super) fn blame_missing(&mut self, has_routes_in_body: bool) {
         let mandatory = [(code::ORIGIN, true), (code::AS_PATH, true), (code::NEXT_HOP, has_routes_in_body)];
         for (code, is_mandatory) in mandatory {
@@ -205,20 +206,22 @@ impl<'a> Found<'a> {
                 self.blame(code, Malformation::Missing, &[]);
             }
         }
-        // A next hop that is no host makes the routes unusable (RFC 4271 §6.3); beside other routes it means nothing.
+        // A next hop that is not a host address makes the routes unusable (RFC 4271 §6.3); without IPv4
+        // routes in the body it is irrelevant.
         if has_routes_in_body && self.next_hop.is_some_and(|address| !is_host(address)) {
             self.blame(code::NEXT_HOP, Malformation::Value, &[]);
         }
     }
 
-    /// The first fault of at least this action.
+    /// Returns the first fault with at least this action.
     pub(super) fn worst(&self, least: Action) -> Option<&Fault<'a>> {
         self.faults.iter().find(|fault| fault.fault.action >= least)
     }
 
-    /// The attributes of the routes; `None` when a mandatory one is missing or malformed.
+    /// Returns the attributes of the routes, or `None` if a mandatory one is missing or malformed.
     pub(super) fn attributes(self, next_hop: NextHop) -> Option<Attributes> {
-        // A speaker of two octets that aggregated anew made what came before it meaningless (RFC 6793 §4.2.3).
+        // If a 2-octet speaker has aggregated the route, older 4-octet attributes are obsolete (RFC 6793
+        // §4.2.3).
         let is_aggregated_anew = self.as4_aggregator.is_some()
             && self.aggregator.is_some_and(|(asn, _)| asn != u32::from(AS_TRANS));
         let (as4_path, as4_aggregator) =
@@ -244,10 +247,11 @@ impl<'a> Found<'a> {
 }
 
 impl Fault<'_> {
-    /// The NOTIFICATION that ends the session by it: the attribute goes with it, or the type of the one that is missing.
+    /// Returns the NOTIFICATION for a session reset. The data is the attribute, or the type code of a missing
+    /// one.
     pub(super) fn notification(&self) -> Notification {
         let AttributeFault { attribute, action: _, why } = self.fault;
-        // The latter two are about the list, not about one attribute (RFC 4271 §6.3).
+        // Duplicate and overrun concern the list, not one attribute (RFC 4271 §6.3).
         let data = if why == Malformation::Missing {
             vec![attribute]
         } else if matches!(why, Malformation::Duplicate | Malformation::Overrun) {
@@ -276,7 +280,7 @@ fn aggregator(value: &[u8], width: Width) -> Result<(u32, Ipv4Addr), Malformatio
 }
 
 fn is_host(address: Ipv4Addr) -> bool {
-    // 0/8, multicast and what is reserved behind it.
+    // 0.0.0.0/8, multicast and reserved addresses.
     !matches!(address.octets()[0], 0 | 224..=255)
 }
 
@@ -291,14 +295,14 @@ pub(super) fn write_one(out: &mut Vec<u8>, flags: u8, code: u8, write: impl FnOn
         out[value_at - 1] = length;
         return;
     }
-    // A list that does not fit into any message does not fit into this one, whatever the field says.
+    // A value of more than 65,535 bytes fits into no message anyway, so the length field is irrelevant.
     let [high, low] = u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes();
     out[flags_at] |= EXTENDED_LENGTH;
     out[value_at - 1] = high;
     out.insert(value_at, low);
 }
 
-/// Writes what routes carry but for their next hop, in the order of the type codes.
+/// Writes the attributes of a route in the order of type codes, except for `MP_REACH_NLRI`.
 pub(super) fn write(
     out: &mut Vec<u8>,
     attributes: &Attributes,

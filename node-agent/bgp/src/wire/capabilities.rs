@@ -1,6 +1,6 @@
-//! Capabilities (RFC 5492 §4): code, length, value, one behind the other.
+//! Codec of capabilities (RFC 5492 §4): a sequence of code, length and value.
 //!
-//! A capability is never a reason to end a session: what is not understood is kept as it came.
+//! A malformed or unknown capability never ends a session; it is kept in raw form.
 
 use std::collections::BTreeMap;
 
@@ -21,19 +21,19 @@ const FOUR_OCTET_AS: u8 = 65;
 const ENHANCED_ROUTE_REFRESH: u8 = 70;
 const HOST_NAME: u8 = 73;
 
-/// R and N of Graceful Restart, and its time (RFC 4724 §3, RFC 8538 §2).
+/// R and N bits and Restart Time of Graceful Restart (RFC 4724 §3, RFC 8538 §2).
 const RESTARTED: u16 = 0x8000;
 const NOTIFICATION: u16 = 0x4000;
 const RESTART_TIME: u16 = 0x0fff;
-/// F of a family (RFC 4724 §3).
+/// F bit of a family (RFC 4724 §3).
 const FORWARDING: u8 = 0x80;
 
-/// The AFI of IPv6 as that of a next hop (RFC 8950 §4).
+/// AFI of IPv6 as Nexthop AFI (RFC 8950 §4).
 const IPV6: u16 = 2;
-/// A name in the host name capability, in bytes.
+/// Maximum length of a name in the FQDN capability.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Reads capabilities to the end of the bytes; `None` when the last one does not end there.
+/// Decodes capabilities, or returns `None` if the last one exceeds the bytes.
 #[must_use]
 pub fn decode_capabilities(bytes: &[u8]) -> Option<Vec<Capability>> {
     let mut reader = Reader::new(bytes);
@@ -47,7 +47,7 @@ pub fn decode_capabilities(bytes: &[u8]) -> Option<Vec<Capability>> {
     Some(capabilities)
 }
 
-/// `None`: not understood, or not as long as it should be.
+/// Decodes a capability; `None` if it is unknown or has an invalid length.
 fn read(code: u8, mut value: Reader<'_>) -> Option<Capability> {
     let capability = match code {
         MULTI_PROTOCOL => {
@@ -70,7 +70,8 @@ fn read(code: u8, mut value: Reader<'_>) -> Option<Capability> {
     value.is_empty().then_some(capability)
 }
 
-/// Pairs that are not about IPv6 next hops of the two families say nothing here; a value of such pairs only is kept whole.
+/// Ignores entries other than IPv6 next hops of supported families; a value of only such entries is kept in
+/// raw form.
 fn extended_next_hop(mut value: Reader<'_>) -> Option<Capability> {
     let was_empty = value.is_empty();
     let mut families = Vec::new();
@@ -82,7 +83,7 @@ fn extended_next_hop(mut value: Reader<'_>) -> Option<Capability> {
     (was_empty || !families.is_empty()).then_some(Capability::ExtendedNextHop(families))
 }
 
-/// Families other than the two are left out.
+/// Ignores unsupported families.
 fn graceful_restart(mut value: Reader<'_>) -> Option<Capability> {
     let head = value.u16()?;
     let mut families = BTreeMap::new();
@@ -124,10 +125,10 @@ fn name(bytes: &[u8]) -> Option<String> {
     Some(text.chars().map(harmless).collect())
 }
 
-/// Writes capabilities, also as the data of an "Unsupported Capability" error (RFC 5492 §5).
+/// Encodes capabilities, also for the data of an "Unsupported Capability" error (RFC 5492 §5).
 ///
 /// # Errors
-/// The value of one is longer than 255 bytes.
+/// Returns [`EncodeError`] if a value is longer than 255 bytes.
 pub fn encode_capabilities(capabilities: &[Capability]) -> Result<Vec<u8>, EncodeError> {
     let mut out = Vec::new();
     for capability in capabilities {
@@ -188,7 +189,7 @@ fn write_graceful_restart(out: &mut Vec<u8>, restart: &GracefulRestart) {
     }
 }
 
-/// Names longer than allowed are cut between two characters.
+/// Writes a name, truncated at a character boundary if too long.
 fn write_name(out: &mut Vec<u8>, name: &str) {
     let kept = &name[..name.floor_char_boundary(NAME_BYTES_MAX)];
     out.push(u8::try_from(kept.len()).expect("cut to at most 64 bytes"));

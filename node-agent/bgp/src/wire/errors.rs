@@ -1,73 +1,73 @@
-//! What is done about a malformed UPDATE (RFC 7606): one table, attribute by attribute, and the few rules that hold for all.
+//! Handling of malformed UPDATE messages (RFC 7606): a table of attributes and the general rules.
 
 use std::fmt;
 
 use super::Context;
 use crate::notification::update;
 
-/// What is done, from the mildest to the strongest (RFC 7606 §2).
+/// Action for a malformed attribute, from weakest to strongest (RFC 7606 §2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
-    /// The attribute is left out; the routes stand.
+    /// Attribute discard: the attribute is ignored, the routes are kept.
     Discard,
-    /// The routes of the message are withdrawn.
+    /// Treat-as-withdraw: the routes of the message are withdrawn.
     TreatAsWithdraw,
-    /// The session ends; [`super::decode`] then answers a NOTIFICATION instead of a fault.
+    /// Session reset: [`super::decode`] returns a NOTIFICATION instead of a fault.
     ResetSession,
 }
 
-/// What is wrong with an attribute.
+/// Malformation of an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Malformation {
-    /// The Optional or the Transitive bit is not as specified (RFC 7606 §3 c).
+    /// Wrong Optional or Transitive bit (RFC 7606 §3 c).
     Flags,
-    /// Its length is none that it can have (RFC 7606 §4, §7).
+    /// Invalid length (RFC 7606 §4, §7).
     Length,
-    /// Its value is none that is defined, or cannot be true.
+    /// Undefined or impossible value.
     Value,
-    /// It is there a second time (RFC 7606 §3 g).
+    /// Repeated attribute (RFC 7606 §3 g).
     Duplicate,
-    /// It has to be there, and is not (RFC 7606 §3 d).
+    /// Missing mandatory attribute (RFC 7606 §3 d).
     Missing,
-    /// This peer must not send it: it is of another AS, or knows AS numbers of four octets.
+    /// Attribute this peer must not send: it is external, or supports 4-octet AS numbers.
     Misplaced,
-    /// It goes beyond the list of attributes, or the list ends within its header (RFC 7606 §4).
+    /// The attribute exceeds the list, or the list ends within its header (RFC 7606 §4).
     Overrun,
-    /// It is said to be well-known, and is not known (RFC 4271 §6.3).
+    /// Unknown attribute flagged as well-known (RFC 4271 §6.3).
     Unrecognized,
-    /// Its next hop is none of its family (RFC 7606 §7.11).
+    /// Invalid next hop length for the family (RFC 7606 §7.11).
     NextHopLength,
-    /// Its prefixes are none of its family (RFC 7606 §5.3).
+    /// Invalid prefixes for the family (RFC 7606 §5.3).
     Prefixes,
-    /// A segment of a path is of no defined type (RFC 7606 §7.2).
+    /// Undefined path segment type (RFC 7606 §7.2).
     SegmentType,
-    /// A segment of a path is empty, or goes beyond it (RFC 7606 §7.2).
+    /// Empty or overlong path segment (RFC 7606 §7.2).
     SegmentLength,
-    /// A path goes through AS 0 (RFC 7607 §2).
+    /// AS 0 in a path (RFC 7607 §2).
     AsZero,
-    /// A path has a set in it (RFC 9774 §3).
+    /// `AS_SET` or `AS_CONFED_SET` in a path (RFC 9774 §3).
     AsSet,
-    /// A path has a segment of a confederation, and the peer is in none with us (RFC 5065 §5).
+    /// Confederation segment from a peer outside the confederation (RFC 5065 §5).
     ConfederationSegment,
 }
 
 /// A malformed attribute that did not end the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttributeFault {
-    /// The attribute's type code; 0 when the list of attributes ended before one could be read.
+    /// Type code; 0 if the list ended before it could be read.
     pub attribute: u8,
-    /// What was done.
+    /// Action taken.
     pub action: Action,
-    /// What was wrong.
+    /// Malformation.
     pub why: Malformation,
 }
 
-/// The bits of Attribute Flags (RFC 4271 §4.3).
+/// Bits of the Attribute Flags field (RFC 4271 §4.3).
 pub(super) const OPTIONAL: u8 = 0x80;
 pub(super) const TRANSITIVE: u8 = 0x40;
 pub(super) const EXTENDED_LENGTH: u8 = 0x10;
 
-/// Attribute type codes, by the names of the registry.
+/// Attribute type codes, named as in the registry.
 pub(super) mod code {
     pub(in crate::wire) const ORIGIN: u8 = 1;
     pub(in crate::wire) const AS_PATH: u8 = 2;
@@ -89,43 +89,43 @@ pub(super) mod code {
     pub(in crate::wire) const ONLY_TO_CUSTOMER: u8 = 35;
 }
 
-/// Lengths that an attribute can have.
+/// Valid lengths of an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Length {
-    /// Decided by what is in it.
+    /// Validated when decoding the value.
     Any,
     Exactly(usize),
     AtLeast(usize),
-    /// A multiple, and not none.
+    /// A nonzero multiple.
     MultipleOf(usize),
-    /// An AS number and an IPv4 address.
+    /// Length of an AS number and an IPv4 address.
     AsAndAddress,
 }
 
-/// Who may send an attribute.
+/// Peers that may send an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sender {
     Anybody,
-    /// Peers of the own AS.
+    /// Internal peers.
     Internal,
-    /// Speakers that know no AS numbers of four octets.
+    /// Speakers without support for 4-octet AS numbers.
     TwoOctetAs,
 }
 
-/// What is known about an attribute.
+/// Specification of an attribute.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) code: u8,
     pub(super) name: &'static str,
-    /// The Optional and the Transitive bit.
+    /// Expected Optional and Transitive bits.
     pub(super) flags: u8,
     pub(super) length: Length,
-    /// From anybody else it is left out whatever it holds.
+    /// Allowed peers; from others the attribute is discarded.
     pub(super) sender: Sender,
     on_flags: Action,
     on_length: Action,
     on_value: Action,
-    /// The subcode of UPDATE Message Error for a bad value.
+    /// Subcode of UPDATE Message Error for an invalid value.
     value_subcode: u8,
 }
 
@@ -149,10 +149,10 @@ const OT: u8 = OPTIONAL | TRANSITIVE;
 const O: u8 = OPTIONAL;
 const T: u8 = TRANSITIVE;
 
-/// Attributes with a specification that says what is wrong with them. Others are skipped when they are optional.
+/// Specified attributes. Others are skipped if they are optional.
 ///
-/// Actions: for wrong flags, wrong length, wrong value. For flags RFC 7606 §3 c holds, but for the two attributes of
-/// RFC 4760, where §5.3 does. For the rest the section stands at the line.
+/// Actions: for invalid flags, invalid length, invalid value. For flags RFC 7606 §3 c applies, except for the
+/// attributes of RFC 4760 (§5.3). Otherwise the section is stated above the lines.
 #[rustfmt::skip]
 static RULES: [Rule; 18] = [
     // RFC 7606 §7.1 to §7.7
@@ -167,7 +167,7 @@ static RULES: [Rule; 18] = [
     rule(code::COMMUNITIES,   "COMMUNITIES",   OT, MultipleOf(4), Anybody,  [W, W, W], update::OPTIONAL_ATTRIBUTE),
     rule(code::ORIGINATOR_ID, "ORIGINATOR_ID", O,  Exactly(4),    Internal, [W, W, W], update::OPTIONAL_ATTRIBUTE),
     rule(code::CLUSTER_LIST,  "CLUSTER_LIST",  O,  MultipleOf(4), Internal, [W, W, W], update::OPTIONAL_ATTRIBUTE),
-    // §5.3, §7.11 and §7.12: without their prefixes nothing can be withdrawn
+    // §5.3, §7.11 and §7.12: without the prefixes treat-as-withdraw is impossible
     rule(code::MP_REACH_NLRI,   "MP_REACH_NLRI",   O, AtLeast(5), Anybody, [R, R, R], update::OPTIONAL_ATTRIBUTE),
     rule(code::MP_UNREACH_NLRI, "MP_UNREACH_NLRI", O, AtLeast(3), Anybody, [R, R, R], update::OPTIONAL_ATTRIBUTE),
     // §7.14
@@ -183,7 +183,7 @@ static RULES: [Rule; 18] = [
     rule(code::ONLY_TO_CUSTOMER, "ONLY_TO_CUSTOMER", OT, Exactly(4), Anybody, [W, W, W], update::OPTIONAL_ATTRIBUTE),
 ];
 
-/// What is known about the attribute of this type.
+/// Returns the specification of an attribute type.
 pub(super) fn known(code: u8) -> Option<&'static Rule> {
     RULES.iter().find(|rule| rule.code == code)
 }
@@ -210,12 +210,12 @@ impl Sender {
     }
 }
 
-/// It holds prefixes, which have to be known to be withdrawn (RFC 7606 §3 j).
+/// Returns true for attributes with prefixes, which are needed for treat-as-withdraw (RFC 7606 §3 j).
 const fn is_multi_protocol(code: u8) -> bool {
     matches!(code, code::MP_REACH_NLRI | code::MP_UNREACH_NLRI)
 }
 
-/// What is done about it.
+/// Returns the action for a malformation.
 pub(super) fn action(code: u8, why: Malformation) -> Action {
     let rule = known(code);
     match why {
@@ -228,7 +228,7 @@ pub(super) fn action(code: u8, why: Malformation) -> Action {
         | Malformation::SegmentLength
         | Malformation::AsZero
         | Malformation::ConfederationSegment => rule.map_or(W, |rule| rule.on_value),
-        // Whichever of the two paths it is in (RFC 9774 §3).
+        // Applies to both paths (RFC 9774 §3).
         Malformation::AsSet => W,
         Malformation::Duplicate | Malformation::Overrun if is_multi_protocol(code) => R,
         Malformation::Duplicate | Malformation::Misplaced => D,
@@ -237,7 +237,7 @@ pub(super) fn action(code: u8, why: Malformation) -> Action {
     }
 }
 
-/// The subcode of UPDATE Message Error when the session ends by it (RFC 4271 §6.3, RFC 4760 §7).
+/// Returns the subcode of UPDATE Message Error for a session reset (RFC 4271 §6.3, RFC 4760 §7).
 pub(super) fn subcode(code: u8, why: Malformation) -> u8 {
     match why {
         Malformation::Duplicate | Malformation::Overrun => update::ATTRIBUTE_LIST,

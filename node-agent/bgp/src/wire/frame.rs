@@ -1,14 +1,14 @@
-//! The header (RFC 4271 §4.1) and what can be wrong with it (§6.1).
+//! Message header (RFC 4271 §4.1) and its errors (§6.1).
 
 use super::{Context, EncodeError, HEADER_BYTES, MESSAGE_BYTES_MAX};
 use crate::notification::{Notification, code, header};
 
-/// All ones (RFC 4271 §4.1).
+/// Marker, all ones (RFC 4271 §4.1).
 const MARKER: [u8; 16] = [0xff; 16];
 const LENGTH_AT: usize = 16;
 const TYPE_AT: usize = 18;
 
-/// The message types (RFC 4271 §4.1, RFC 2918).
+/// Message types (RFC 4271 §4.1, RFC 2918).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Open,
@@ -40,8 +40,8 @@ impl Kind {
         }
     }
 
-    /// The shortest and the longest message of this type. What is wrong with a ROUTE-REFRESH's length is said by an
-    /// error code of its own (RFC 7313 §5), so that here any will do.
+    /// Returns the minimum and maximum length of the message type. For ROUTE-REFRESH any length is allowed
+    /// here, because it has its own error code (RFC 7313 §5).
     const fn lengths(self, context: &Context) -> (usize, usize) {
         match self {
             Self::Open => (HEADER_BYTES + 10, MESSAGE_BYTES_MAX),
@@ -53,7 +53,7 @@ impl Kind {
     }
 }
 
-/// Type and length of a message.
+/// Returns type and length of a message.
 pub(super) fn read(
     frame_header: &[u8; HEADER_BYTES],
     context: &Context,
@@ -63,7 +63,7 @@ pub(super) fn read(
     }
     let length_field = [frame_header[LENGTH_AT], frame_header[LENGTH_AT + 1]];
     let length = usize::from(u16::from_be_bytes(length_field));
-    // The Length field goes with the error.
+    // The data of the error is the Length field.
     let bad_length =
         || Notification { data: length_field.into(), ..Notification::new(code::HEADER, header::BAD_LENGTH) };
     if length < HEADER_BYTES || length > context.message_bytes_max() {
@@ -80,7 +80,7 @@ pub(super) fn read(
     if length < shortest || length > longest { Err(bad_length()) } else { Ok((kind, length)) }
 }
 
-/// Type and body of a whole frame. A frame that is not as long as its header says is one of a bad length.
+/// Returns type and body of a frame. A frame whose size differs from its header is a Bad Message Length.
 pub(super) fn split<'a>(frame: &'a [u8], context: &Context) -> Result<(Kind, &'a [u8]), Notification> {
     let bad_length = |data: &[u8]| Notification {
         data: data.into(),
@@ -94,14 +94,14 @@ pub(super) fn split<'a>(frame: &'a [u8], context: &Context) -> Result<(Kind, &'a
     Ok((kind, body))
 }
 
-/// Begins a message; [`finish`] enters its length.
+/// Starts a message; [`finish`] sets its length.
 pub(super) fn begin(kind: Kind) -> Vec<u8> {
     let mut out = MARKER.to_vec();
     out.extend([0, 0, kind.byte()]);
     out
 }
 
-/// Ends a message that may have `bytes_max` bytes, at most [`super::EXTENDED_MESSAGE_BYTES_MAX`].
+/// Finishes a message of at most `bytes_max` bytes, which is at most [`super::EXTENDED_MESSAGE_BYTES_MAX`].
 pub(super) fn finish(mut out: Vec<u8>, bytes_max: usize) -> Result<Vec<u8>, EncodeError> {
     let too_long = EncodeError::TooLong { bytes: out.len(), bytes_max };
     if out.len() > bytes_max {

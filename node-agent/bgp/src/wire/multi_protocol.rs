@@ -1,4 +1,4 @@
-//! `MP_REACH_NLRI` and `MP_UNREACH_NLRI` (RFC 4760), with next hops by RFC 2545 and RFC 8950.
+//! Codec of `MP_REACH_NLRI` and `MP_UNREACH_NLRI` (RFC 4760), with next hops by RFC 2545 and RFC 8950.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,33 +7,33 @@ use ipnet::IpNet;
 use super::{Context, Malformation, nlri, reader::Reader};
 use crate::{attributes::NextHop, family::Family};
 
-/// AFI and SAFI of a family that is none of the two.
+/// AFI and SAFI of an unsupported family.
 type Foreign = (u16, u8);
 
-/// Routes that are announced.
+/// Announced routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reach {
     Ours {
         next_hop: NextHop,
         prefixes: Vec<IpNet>,
     },
-    /// How many of another family.
+    /// Number of routes of an unsupported family.
     Foreign(Foreign, usize),
 }
 
-/// Routes that are withdrawn.
+/// Withdrawn routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Unreach {
     Ours {
         family: Family,
         prefixes: Vec<IpNet>,
     },
-    /// How many of another family.
+    /// Number of routes of an unsupported family.
     Foreign(Foreign, usize),
 }
 
 impl Reach {
-    /// It announces nothing.
+    /// Returns true if there are no routes.
     pub(super) const fn is_empty(&self) -> bool {
         match self {
             Self::Ours { prefixes, .. } => prefixes.is_empty(),
@@ -46,7 +46,7 @@ pub(super) fn read_reach(value: &[u8], context: &Context) -> Result<Reach, Malfo
     let mut reader = Reader::new(value);
     let (afi, safi) = reader.u16().zip(reader.u8()).ok_or(Malformation::Length)?;
     let next_hop = reader.counted_by_u8().ok_or(Malformation::NextHopLength)?;
-    // A reserved byte that is ignored (RFC 4760 §3).
+    // Reserved byte, ignored on receipt (RFC 4760 §3).
     let _reserved = reader.u8().ok_or(Malformation::Length)?;
     let Some(family) = Family::parse(afi, safi) else {
         return Ok(Reach::Foreign((afi, safi), nlri::count_foreign(reader.rest())));
@@ -79,7 +79,7 @@ pub(super) fn read_unreach(value: &[u8]) -> Result<Unreach, Malformation> {
     Ok(Unreach::Ours { family, prefixes })
 }
 
-/// Writes the value of an `MP_REACH_NLRI`.
+/// Encodes the value of an `MP_REACH_NLRI`.
 pub(super) fn write_reach(out: &mut Vec<u8>, family: Family, next_hop: NextHop, prefixes: &[IpNet]) {
     write_family(out, family);
     match next_hop {
@@ -87,7 +87,7 @@ pub(super) fn write_reach(out: &mut Vec<u8>, family: Family, next_hop: NextHop, 
             out.push(4);
             out.extend(address.octets());
         }
-        // The form in which IPv6 routes have an IPv4 next hop (RFC 4291 §2.5.5.2).
+        // IPv4-mapped form of an IPv4 next hop for IPv6 routes (RFC 4291 §2.5.5.2).
         NextHop::V4(address) => {
             out.push(16);
             out.extend(address.to_ipv6_mapped().octets());
@@ -106,7 +106,7 @@ pub(super) fn write_reach(out: &mut Vec<u8>, family: Family, next_hop: NextHop, 
     prefixes.iter().for_each(|prefix| nlri::write(out, prefix));
 }
 
-/// Writes the value of an `MP_UNREACH_NLRI`.
+/// Encodes the value of an `MP_UNREACH_NLRI`.
 pub(super) fn write_unreach(out: &mut Vec<u8>, family: Family, prefixes: &[IpNet]) {
     write_family(out, family);
     prefixes.iter().for_each(|prefix| nlri::write(out, prefix));

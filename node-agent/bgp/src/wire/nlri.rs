@@ -1,4 +1,4 @@
-//! Prefixes in UPDATE messages (RFC 4271 §4.3, RFC 4760 §5).
+//! Codec of prefixes in UPDATE messages (RFC 4271 §4.3, RFC 4760 §5).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,11 +7,11 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use super::reader::Reader;
 use crate::family::Family;
 
-/// The field is not made up of prefixes of its family (RFC 7606 §5.3).
+/// Error: the field does not consist of valid prefixes of its family (RFC 7606 §5.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Reads a field of prefixes to its end. Bits behind a prefix' length are irrelevant (RFC 4271 §4.3) and cleared.
+/// Decodes a field of prefixes. Bits after the prefix length are irrelevant (RFC 4271 §4.3) and cleared.
 pub(super) fn read(bytes: &[u8], family: Family) -> Result<Vec<IpNet>, Malformed> {
     let mut reader = Reader::new(bytes);
     let mut prefixes = Vec::new();
@@ -31,14 +31,14 @@ fn prefix(reader: &mut Reader<'_>, family: Family) -> Option<IpNet> {
     Some(net.trunc())
 }
 
-/// The bytes with zeros behind them; `None` when there are more than an address has.
+/// Pads the bytes with zeros to an address; `None` if there are too many.
 fn padded<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
     let mut address = [0; N];
     address.get_mut(..bytes.len())?.copy_from_slice(bytes);
     Some(address)
 }
 
-/// Writes a prefix.
+/// Encodes a prefix.
 pub(super) fn write(out: &mut Vec<u8>, prefix: &IpNet) {
     let bits = prefix.prefix_len();
     out.push(bits);
@@ -49,7 +49,8 @@ pub(super) fn write(out: &mut Vec<u8>, prefix: &IpNet) {
     }
 }
 
-/// How many routes of another family there are, as far as they look like prefixes; a field that does not counts as one.
+/// Counts the routes of an unsupported family, assuming the usual prefix format; a field in another format
+/// counts as one.
 pub(super) fn count_foreign(bytes: &[u8]) -> usize {
     let mut reader = Reader::new(bytes);
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! NOTIFICATION (RFC 4271 §4.5): any code, any subcode, any data.
+//! Codec of NOTIFICATION (RFC 4271 §4.5) with any code, subcode and data.
 
 use super::{
     Context, EncodeError,
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::notification::{Notification, code, header};
 
-/// Reads the body of a NOTIFICATION, whose header made sure that code and subcode are there.
+/// Decodes the body of a NOTIFICATION. The header check guarantees code and subcode.
 pub(super) fn decode(body: &[u8]) -> Result<Notification, Notification> {
     let mut reader = Reader::new(body);
     let bad_length = || Notification::new(code::HEADER, header::BAD_LENGTH);
@@ -15,8 +15,8 @@ pub(super) fn decode(body: &[u8]) -> Result<Notification, Notification> {
     Ok(Notification { code, subcode, data: reader.rest().into() })
 }
 
-/// Writes a NOTIFICATION. Data may hold an attribute, or a message, as long as any that was received: what does not fit
-/// is cut off, as the code says more than the end of the data (RFC 8654 §5).
+/// Encodes a NOTIFICATION. Data may contain a received attribute or message of maximum length, so it is
+/// truncated if necessary: the code matters more than the end of the data (RFC 8654 §5).
 pub(super) fn encode(message: &Notification, context: &Context) -> Result<Vec<u8>, EncodeError> {
     let Notification { code, subcode, data } = message;
     let mut out = frame::begin(Kind::Notification);

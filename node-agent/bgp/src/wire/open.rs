@@ -1,4 +1,5 @@
-//! OPEN (RFC 4271 §4.2) with its optional parameters in both forms (RFC 5492, RFC 9072), and its errors (RFC 4271 §6.2).
+//! Codec of OPEN (RFC 4271 §4.2) with optional parameters in both formats (RFC 5492, RFC 9072), and its
+//! errors (RFC 4271 §6.2).
 
 use std::net::Ipv4Addr;
 
@@ -15,26 +16,26 @@ use crate::{
 };
 
 const VERSION: u8 = 4;
-/// In place of an AS number that does not fit into two octets (RFC 6793 §9).
+/// Placeholder for an AS number that does not fit into two octets (RFC 6793 §9).
 pub(super) const AS_TRANS: u16 = 23_456;
-/// The optional parameter that holds capabilities (RFC 5492 §4).
+/// Capabilities Optional Parameter (RFC 5492 §4).
 const CAPABILITIES: u8 = 2;
-/// As length and as first type: the parameters have lengths of two octets (RFC 9072 §2).
+/// Length and first type of extended optional parameters, whose lengths have two octets (RFC 9072 §2).
 const EXTENDED: u8 = 255;
-/// The longest capabilities that fit into one parameter with lengths of one octet.
+/// Maximum length of capabilities in a parameter with a one-octet length.
 const SHORT_CAPABILITIES_BYTES_MAX: usize = EXTENDED as usize - 1 - 2;
 
 const fn error(subcode: u8) -> Notification {
     Notification::new(code::OPEN, subcode)
 }
 
-/// Reads the body of an OPEN.
+/// Decodes the body of an OPEN.
 pub(super) fn decode(body: &[u8]) -> Result<Open, Notification> {
     let mut reader = Reader::new(body);
     let unspecific = || error(open::UNSPECIFIC);
     let version = reader.u8().ok_or_else(unspecific)?;
     if version != VERSION {
-        // The version to try instead: the only one there is (RFC 4271 §6.2).
+        // The data is the only supported version (RFC 4271 §6.2).
         return Err(Notification { data: u16::from(VERSION).to_be_bytes().into(), ..error(open::VERSION) });
     }
     let as_field = reader.u16().ok_or_else(unspecific)?;
@@ -72,7 +73,7 @@ fn parameters(mut reader: Reader<'_>) -> Result<Vec<Capability>, Notification> {
     let unspecific = || error(open::UNSPECIFIC);
     let length = reader.u8().ok_or_else(unspecific)?;
     let mut ahead = reader;
-    // With the extended form the first length says nothing, but that it is not 0 (RFC 9072 §2).
+    // In the extended format the one-octet length is irrelevant, except that it must not be 0 (RFC 9072 §2).
     let is_extended = length != 0 && ahead.u8() == Some(EXTENDED);
     let field = if is_extended { ahead.counted_by_u16() } else { reader.bytes(length.into()) };
     let field = field.ok_or_else(unspecific)?;
@@ -94,7 +95,7 @@ fn parameters(mut reader: Reader<'_>) -> Result<Vec<Capability>, Notification> {
     Ok(capabilities)
 }
 
-/// Writes an OPEN. All capabilities go into one parameter, in the extended form when they do not fit into the other one.
+/// Encodes an OPEN with all capabilities in one parameter, in the extended format if necessary.
 pub(super) fn encode(message: &Open) -> Result<Vec<u8>, EncodeError> {
     let Open { asn, hold_time, router_id, capabilities } = message;
     let mut out = frame::begin(Kind::Open);

@@ -1,6 +1,6 @@
-//! A view on bytes that is read from its beginning; what is not there is `None`.
+//! Cursor over bytes; reading beyond the end returns `None`.
 
-/// Bytes not read yet.
+/// Unread bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader<'a>(&'a [u8]);
 
@@ -13,12 +13,12 @@ impl<'a> Reader<'a> {
         self.0.is_empty()
     }
 
-    /// All that is left.
+    /// Returns all unread bytes.
     pub(super) const fn rest(self) -> &'a [u8] {
         self.0
     }
 
-    /// The next bytes; when there are fewer, none is taken.
+    /// Reads `count` bytes, or consumes nothing if there are fewer.
     pub(super) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// As many bytes as the next byte says.
+    /// Reads a field preceded by its length in one byte.
     pub(super) fn counted_by_u8(&mut self) -> Option<&'a [u8]> {
         let mut ahead = *self;
         let count = ahead.u8()?;
@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
         Some(taken)
     }
 
-    /// As many bytes as the next two bytes say.
+    /// Reads a field preceded by its length in two bytes.
     pub(super) fn counted_by_u16(&mut self) -> Option<&'a [u8]> {
         let mut ahead = *self;
         let count = ahead.u16()?;

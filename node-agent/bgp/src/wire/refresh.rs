@@ -1,4 +1,4 @@
-//! ROUTE-REFRESH (RFC 2918) and its subtypes (RFC 7313).
+//! Codec of ROUTE-REFRESH (RFC 2918) and its subtypes (RFC 7313).
 
 use super::{
     EncodeError, HEADER_BYTES,
@@ -11,13 +11,13 @@ use crate::{
     notification::{Notification, code, refresh},
 };
 
-/// Reads the body of a ROUTE-REFRESH; `frame` is all of the message.
+/// Decodes the body of a ROUTE-REFRESH; `frame` is the whole message.
 ///
-/// A request may have more behind it (RFC 5291 filters, which are nothing that was agreed on); it is not looked at.
+/// Data after the fields of a request (RFC 5291 filters, which are never negotiated) is ignored.
 pub(super) fn decode(body: &[u8], frame: &[u8]) -> Result<Refresh, Notification> {
     let mut reader = Reader::new(body);
     let fields = reader.u16().zip(reader.u8()).zip(reader.u8());
-    // The whole message goes with the error (RFC 7313 §5).
+    // The data of the error is the whole message (RFC 7313 §5).
     let bad_length =
         || Notification { data: frame.into(), ..Notification::new(code::REFRESH, refresh::BAD_LENGTH) };
     let ((afi, subtype), safi) = fields.ok_or_else(bad_length)?;
@@ -33,7 +33,7 @@ pub(super) fn decode(body: &[u8], frame: &[u8]) -> Result<Refresh, Notification>
     Ok(Refresh { family: Family::parse(afi, safi), kind })
 }
 
-/// Writes a ROUTE-REFRESH; one of no family is of AFI 0, which there is not.
+/// Encodes a ROUTE-REFRESH; without a family the undefined AFI 0 is used.
 pub(super) fn encode(message: Refresh) -> Result<Vec<u8>, EncodeError> {
     let Refresh { family, kind } = message;
     let subtype = match kind {

@@ -1,4 +1,4 @@
-//! UPDATE (RFC 4271 §4.3): routes, and what becomes of them when something is wrong (RFC 7606).
+//! Codec of UPDATE (RFC 4271 §4.3) with error handling (RFC 7606).
 
 use ipnet::IpNet;
 
@@ -19,23 +19,23 @@ use crate::{
     notification::{self, Notification},
 };
 
-/// The header and the two length fields.
+/// Length of the header and the two length fields.
 const FIXED_BYTES: usize = HEADER_BYTES + 4;
-/// Header of an attribute with two octets of length, and a family.
+/// Length of an attribute header with a two-octet length, and of AFI and SAFI.
 const MULTI_PROTOCOL_BYTES: usize = 4 + 3;
 
 const fn error(subcode: u8) -> Notification {
     Notification::new(notification::code::UPDATE, subcode)
 }
 
-/// Reads the body of an UPDATE.
+/// Decodes the body of an UPDATE.
 pub(super) fn decode(body: &[u8], context: &Context) -> Result<(Update, Vec<AttributeFault>), Notification> {
     let mut reader = Reader::new(body);
-    // The lists have to fit into the message (RFC 4271 §6.3, RFC 7606 §3 b).
+    // The lists must not exceed the message (RFC 4271 §6.3, RFC 7606 §3 b).
     let bad_lists = || error(notification::update::ATTRIBUTE_LIST);
     let withdrawn_field = reader.counted_by_u16().ok_or_else(bad_lists)?;
     let attributes_field = reader.counted_by_u16().ok_or_else(bad_lists)?;
-    // Without all prefixes nothing can be withdrawn (RFC 7606 §3 i and j).
+    // Treat-as-withdraw requires all prefixes (RFC 7606 §3 i and j).
     let read_ipv4 = |field| nlri::read(field, Family::Ipv4Unicast);
     let bad_prefixes = |nlri::Malformed| error(notification::update::NETWORK_FIELD);
     let withdrawn = read_ipv4(withdrawn_field).map_err(bad_prefixes)?;
@@ -53,7 +53,7 @@ pub(super) fn decode(body: &[u8], context: &Context) -> Result<(Update, Vec<Attr
     routes(withdrawn, announced, found)
 }
 
-/// The family whose End-of-RIB marker a message without prefixes in its body is (RFC 4724 §2).
+/// Returns the family if a message without prefixes in its body is an End-of-RIB marker (RFC 4724 §2).
 fn end_of_rib(attributes_field: &[u8], found: &attributes::Found<'_>) -> Option<Family> {
     match &found.unreach {
         None => attributes_field.is_empty().then_some(Family::Ipv4Unicast),
@@ -76,7 +76,7 @@ fn routes(
     } else if found.has_more_than_unreach
         && let Some(fault) = found.worst(Action::TreatAsWithdraw)
     {
-        // Attributes of no routes: who knows what the prefixes were (RFC 7606 §5.2).
+        // A malformed message without routes may have lost its prefixes (RFC 7606 §5.2).
         return Err(fault.notification());
     }
     let mut update = Update::default();
@@ -111,7 +111,7 @@ fn count_foreign(update: &mut Update, family: (u16, u8), count: usize) {
     }
 }
 
-/// Writes an UPDATE with one kind of routes in it (RFC 7606 §5.1).
+/// Encodes an UPDATE with one kind of routes (RFC 7606 §5.1).
 pub(super) fn encode(update: &Update, context: &Context) -> Result<Vec<u8>, EncodeError> {
     let Update { withdrawn, announced, attributes, end_of_rib, foreign: _ } = update;
     let mut out = frame::begin(Kind::Update);
@@ -129,7 +129,7 @@ pub(super) fn encode(update: &Update, context: &Context) -> Result<Vec<u8>, Enco
     frame::finish(out, context.message_bytes_max())
 }
 
-/// The marker of IPv6 in its shortest form, which is the one that everybody knows.
+/// Writes the End-of-RIB marker of IPv6 in its shortest, universally understood form.
 fn write_end_of_rib(out: &mut Vec<u8>) {
     out.extend([0, 0, 0, 6]);
     attributes::write_one(out, OPTIONAL, code::MP_UNREACH_NLRI, |out| {
@@ -170,7 +170,8 @@ fn write_announced(
             Ok(())
         }
         (Family::Ipv4Unicast, NextHop::V6 { .. }) if !context.extended_next_hop => Err(EncodeError::NextHop),
-        // First of all, so that the routes are found whatever is wrong behind them (RFC 7606 §5.1).
+        // First in the list, so that the routes are found even if later attributes are malformed (RFC 7606
+        // §5.1).
         (_, next_hop) => counted_by_u16(out, |out| {
             write_multi_protocol(out, code::MP_REACH_NLRI, |out| {
                 write_reach(out, family, next_hop, prefixes)
@@ -184,7 +185,7 @@ fn same_family(family: Family, prefixes: &[IpNet]) -> Result<(), EncodeError> {
     if prefixes.iter().all(|prefix| Family::of(prefix) == family) { Ok(()) } else { Err(EncodeError::Mixed) }
 }
 
-/// With two octets of length whatever there is, so that the overhead does not depend on the prefixes.
+/// Writes the attribute always with a two-octet length, so that the overhead does not depend on the prefixes.
 fn write_multi_protocol(out: &mut Vec<u8>, code: u8, write: impl FnOnce(&mut Vec<u8>)) {
     out.extend([OPTIONAL | EXTENDED_LENGTH, code, 0, 0]);
     let value_at = out.len();
@@ -193,7 +194,7 @@ fn write_multi_protocol(out: &mut Vec<u8>, code: u8, write: impl FnOnce(&mut Vec
     out[value_at - 2..value_at].copy_from_slice(&length.to_be_bytes());
 }
 
-/// Bytes of an UPDATE that announces, without the prefixes.
+/// Returns the length of an announcing UPDATE without the prefixes.
 pub(super) fn overhead(attributes: &Attributes, family: Family, context: &Context) -> usize {
     let mut out = Vec::new();
     match (family, attributes.next_hop) {
@@ -210,7 +211,7 @@ pub(super) fn overhead(attributes: &Attributes, family: Family, context: &Contex
     FIXED_BYTES + out.len()
 }
 
-/// Bytes of an UPDATE that withdraws, without the prefixes.
+/// Returns the length of a withdrawing UPDATE without the prefixes.
 pub(super) const fn withdrawal_overhead(family: Family) -> usize {
     match family {
         Family::Ipv4Unicast => FIXED_BYTES,

@@ -1,8 +1,8 @@
-//! Fields whose length stands before them.
+//! Length-prefixed fields.
 
 use super::EncodeError;
 
-/// Writes a field of at most 255 bytes with its length before it.
+/// Writes a field of at most 255 bytes, preceded by its length in one byte.
 pub(super) fn counted_by_u8(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), EncodeError> {
     let at = out.len();
     out.push(0);
@@ -12,7 +12,7 @@ pub(super) fn counted_by_u8(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>))
     Ok(())
 }
 
-/// Writes a field of at most 65,535 bytes with its length in two bytes before it.
+/// Writes a field of at most 65,535 bytes, preceded by its length in two bytes.
 pub(super) fn counted_by_u16(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), EncodeError> {
     let at = out.len();
     out.extend([0; 2]);

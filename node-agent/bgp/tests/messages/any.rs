@@ -1,4 +1,4 @@
-//! Any message that can be sent.
+//! Strategies for all messages that can be sent.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,7 +15,7 @@ use proptest::{
     sample::select,
 };
 
-/// Codes that no capability of ours has.
+/// Codes without a variant of `Capability`.
 const FOREIGN_CODES: [u8; 12] = [0, 3, 4, 7, 8, 66, 67, 69, 71, 74, 128, 255];
 
 pub(crate) fn context() -> impl Strategy<Value = Context> {
@@ -62,7 +62,7 @@ pub(crate) fn graceful_restart() -> impl Strategy<Value = GracefulRestart> {
     )
 }
 
-/// Any but the AS number, which is of one piece with the OPEN.
+/// Any capability except the AS number, which must match the OPEN.
 pub(crate) fn capability() -> impl Strategy<Value = Capability> {
     prop_oneof![
         family().prop_map(Capability::MultiProtocol),
@@ -76,7 +76,7 @@ pub(crate) fn capability() -> impl Strategy<Value = Capability> {
             .prop_map(|(host, domain)| Capability::HostName { host, domain }),
         (select(FOREIGN_CODES.as_slice()), vec(any::<u8>(), 0..256))
             .prop_map(|(code, value)| Capability::Unknown { code, value }),
-        // Known codes with lengths that they do not have.
+        // Known codes with invalid lengths.
         (select([2u8, 6, 65, 70].as_slice()), vec(any::<u8>(), 1..4))
             .prop_map(|(code, value)| Capability::Unknown { code, value }),
     ]
@@ -132,7 +132,7 @@ pub(crate) fn update(context: Context) -> impl Strategy<Value = Update> {
     ]
 }
 
-/// Now and then more than one message holds.
+/// Occasionally more than one message can hold.
 fn prefixes(family: Family) -> impl Strategy<Value = Vec<IpNet>> {
     prop_oneof![9 => vec(prefix(family), 1..40), 1 => vec(prefix(family), 1..1200)]
 }
@@ -148,7 +148,7 @@ pub(crate) fn prefix(family: Family) -> impl Strategy<Value = IpNet> {
     })
 }
 
-/// A host: neither of this network, nor a group, nor reserved.
+/// A host address: not 0.0.0.0/8, multicast or reserved.
 fn next_hop_v4() -> impl Strategy<Value = NextHop> {
     (1u8..224, any::<[u8; 3]>()).prop_map(|(first, [b, c, d])| NextHop::V4(Ipv4Addr::new(first, b, c, d)))
 }
@@ -158,14 +158,14 @@ fn next_hop_v6() -> impl Strategy<Value = NextHop> {
         .prop_map(|(global, link_local)| NextHop::V6 { global, link_local })
 }
 
-/// Numbers of two octets and of four.
+/// 2-octet and 4-octet AS numbers.
 fn asn() -> impl Strategy<Value = u32> {
     prop_oneof![1u32..65_536, 1..=u32::MAX, Just(23_456)]
 }
 
 pub(crate) fn as_path(context: Context) -> impl Strategy<Value = AsPath> {
     let sequence = prop_oneof![9 => vec(asn(), 1..8), 1 => vec(asn(), 255)].prop_map(Segment::Sequence);
-    // In front, where a speaker of two octets keeps it, and with numbers that it has.
+    // At the beginning, where a 2-octet speaker keeps them, and with 2-octet numbers.
     let confederations = if context.is_confederation { 0..3 } else { 0..1 };
     let confederation = vec(1u32..65_536, 1..4).prop_map(Segment::ConfederationSequence);
     (vec(confederation, confederations), vec(sequence, 0..4)).prop_map(|(mut path, sequences)| {

@@ -1,4 +1,4 @@
-//! Messages for the tests of the wire: put together from bytes, and any that can be sent.
+//! Messages for the codec tests: assembled from bytes, and generated.
 
 #![allow(dead_code, reason = "every test uses some of it")]
 
@@ -6,7 +6,7 @@ pub(crate) mod any;
 
 use bgp::{Message, Open, Update, wire::Context};
 
-/// A peer of another AS that knows AS numbers of four octets.
+/// An external peer with 4-octet AS numbers.
 pub(crate) const EXTERNAL: Context = Context {
     four_octet_as: true,
     extended_messages: false,
@@ -14,9 +14,9 @@ pub(crate) const EXTERNAL: Context = Context {
     is_external: true,
     is_confederation: false,
 };
-/// One of the same AS.
+/// An internal peer.
 pub(crate) const INTERNAL: Context = Context { is_external: false, ..EXTERNAL };
-/// One of another AS that knows AS numbers of two octets only.
+/// An external peer with only 2-octet AS numbers.
 pub(crate) const OLD: Context = Context { four_octet_as: false, ..EXTERNAL };
 
 pub(crate) const OPEN: u8 = 1;
@@ -25,13 +25,13 @@ pub(crate) const NOTIFICATION: u8 = 3;
 pub(crate) const KEEPALIVE: u8 = 4;
 pub(crate) const REFRESH: u8 = 5;
 
-/// A message with a right header.
+/// Builds a message with a valid header.
 pub(crate) fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     let length = u16::try_from(19 + body.len()).unwrap();
     [&[0xff; 16], length.to_be_bytes().as_slice(), &[kind], body].concat()
 }
 
-/// An UPDATE of these fields.
+/// Builds an UPDATE from its fields.
 pub(crate) fn update(withdrawn: &[u8], attributes: &[Vec<u8>], announced: &[u8]) -> Vec<u8> {
     let attributes = attributes.concat();
     let length = |field: &[u8]| u16::try_from(field.len()).unwrap().to_be_bytes();
@@ -39,26 +39,26 @@ pub(crate) fn update(withdrawn: &[u8], attributes: &[Vec<u8>], announced: &[u8])
     frame(UPDATE, &body)
 }
 
-/// A path attribute with one octet of length, or two when the flags say so.
+/// Builds a path attribute with a length of one octet, or two if the flags demand it.
 pub(crate) fn attribute(flags: u8, code: u8, value: &[u8]) -> Vec<u8> {
     let length = u16::try_from(value.len()).unwrap().to_be_bytes();
     let length = if flags & 0x10 == 0 { &length[1..] } else { &length };
     [&[flags, code], length, value].concat()
 }
 
-/// ORIGIN IGP, an `AS_PATH` through AS 65001 and `NEXT_HOP` 192.0.2.1.
+/// ORIGIN IGP, an `AS_PATH` of AS 65001 and `NEXT_HOP` 192.0.2.1.
 pub(crate) fn mandatory(context: &Context) -> Vec<Vec<u8>> {
     let path: &[u8] = if context.four_octet_as { &[2, 1, 0, 0, 0xfd, 0xe9] } else { &[2, 1, 0xfd, 0xe9] };
     vec![attribute(0x40, 1, &[0]), attribute(0x40, 2, path), attribute(0x40, 3, &[192, 0, 2, 1])]
 }
 
-/// The UPDATE that this has to be.
+/// Unwraps an UPDATE.
 pub(crate) fn as_update(message: Message) -> Update {
     let Message::Update(update) = message else { panic!("{message:?} is no UPDATE") };
     *update
 }
 
-/// The OPEN that this has to be.
+/// Unwraps an OPEN.
 pub(crate) fn as_open(message: Message) -> Open {
     let Message::Open(open) = message else { panic!("{message:?} is no OPEN") };
     open

@@ -1,4 +1,4 @@
-//! Messages in the words of `bgpkit-parser`.
+//! Conversion of messages to `bgpkit-parser`.
 
 use std::net::Ipv4Addr;
 
@@ -38,7 +38,7 @@ pub(crate) fn write(message: &BgpMessage, context: &Context) -> Vec<u8> {
     message.encode(length(context)).unwrap().to_vec()
 }
 
-/// Which segments of a path are sequences to it that are of no confederation.
+/// Returns for each segment if bgpkit reads it as a sequence outside of a confederation.
 pub(crate) fn kinds_read(path: &AsPath, context: &Context) -> Vec<bool> {
     let attributes = Attributes {
         origin: Origin::Igp,
@@ -66,7 +66,7 @@ pub(crate) fn kinds_read(path: &AsPath, context: &Context) -> Vec<bool> {
     path.segments.iter().map(is_sequence).collect()
 }
 
-/// The message in its words; `None` when it has none.
+/// Converts a message; `None` if bgpkit cannot represent it.
 pub(crate) fn said(message: &Message, context: &Context) -> Option<BgpMessage> {
     Some(match message {
         Message::Open(open) => BgpMessage::Open(say_open(open)?),
@@ -153,7 +153,7 @@ fn say_capability(capability: &Capability) -> Option<theirs::Capability> {
             };
             (BgpCapabilityType::BGP_ROLE, Value::BgpRole(BgpRoleCapability { role }))
         }
-        // It has no word for the N bit (RFC 8538).
+        // bgpkit does not support the N bit (RFC 8538).
         Capability::GracefulRestart(GracefulRestart { notification: true, .. }) => return None,
         Capability::GracefulRestart(GracefulRestart {
             is_restarted,
@@ -194,7 +194,7 @@ fn prefixes(prefixes: &[IpNet]) -> Vec<NetworkPrefix> {
 
 fn say_update(update: &Update, context: &Context) -> Option<theirs::BgpUpdateMessage> {
     let Update { withdrawn, announced, attributes, end_of_rib, foreign: _ } = update;
-    // It takes a default route for a sign of path identifiers (RFC 7911) and reads on as if there were some.
+    // bgpkit takes a default route for path identifiers (RFC 7911) and misparses the rest.
     if withdrawn.iter().chain(announced).any(|prefix| prefix.prefix_len() == 0) {
         return None;
     }
@@ -300,7 +300,7 @@ fn say_attributes(list: &mut Vec<Attribute>, attributes: &Attributes, context: &
         put(both, 4 * communities.len(), AttributeValue::Communities(said));
     }
     if !extended_communities.is_empty() {
-        // Those types that it takes apart, some of them for good, are not compared.
+        // Types that bgpkit decodes, some of them lossily, are not compared.
         if extended_communities.iter().any(|community| matches!(community.0[0], 0..=3 | 0x40..=0x43)) {
             return None;
         }

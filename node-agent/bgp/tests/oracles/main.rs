@@ -1,5 +1,6 @@
-//! Two other codecs as witnesses: what is written here means the same to them, field by field, and what they write means
-//! the same here. What they cannot say, or get wrong, is left out by `said` in their files, and shown by tests of its own.
+//! Cross-checks with two other codecs: messages encoded here mean the same to them, field by field, and vice
+//! versa. Unsupported or wrong cases are excluded by `said` in their files and demonstrated by separate
+//! tests.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
 
@@ -21,8 +22,8 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// What all three have words for: no confederations, no capabilities of unknown codes but one that is nobody's, no errors
-/// of unknown codes, no groups as prefixes.
+/// Reduces a message to features that all three codecs support: no confederations, no unknown capability
+/// codes except one unassigned, no unknown error codes, no multicast prefixes.
 fn common(mut message: Message) -> Message {
     match &mut message {
         Message::Open(open) => {
@@ -31,7 +32,7 @@ fn common(mut message: Message) -> Message {
                     *code = 200;
                 }
             }
-            // The extended form of the parameters is not known to all (RFC 9072).
+            // Extended optional parameters (RFC 9072) are not supported by all codecs.
             while encode_capabilities(&open.capabilities).unwrap().len() > 200 {
                 let is_other = |capability: &Capability| !matches!(capability, Capability::FourOctetAs(_));
                 let last = open.capabilities.iter().rposition(is_other).unwrap();
@@ -68,7 +69,7 @@ fn context_and_message() -> impl Strategy<Value = (Context, Message)> {
     })
 }
 
-/// The bytes of a message, unless all that it said is not common to all, or is too much for one.
+/// Returns the bytes of a message, or `None` if its common part is empty or too long.
 fn bytes_of(message: &Message, context: &Context) -> Option<Vec<u8>> {
     match encode(message, context) {
         Ok(bytes) => Some(bytes),
@@ -99,7 +100,7 @@ proptest! {
     }
 }
 
-/// The witnesses are asked about most messages, so that their silence hides nothing.
+/// Most messages are compared, so the exclusions hide little.
 #[test]
 fn most_messages_are_compared() {
     let mut runner = TestRunner::deterministic();
@@ -114,7 +115,7 @@ fn most_messages_are_compared() {
     assert!(by_netgauze > 120 && by_bgpkit > 120, "netgauze {by_netgauze}, bgpkit {by_bgpkit} of 200");
 }
 
-/// netgauze 0.13.0 has other numbers for the roles than RFC 9234 §4.1; bgpkit has the same.
+/// netgauze 0.13.0 numbers roles differently from RFC 9234 §4.1; bgpkit follows the RFC.
 #[test]
 fn netgauze_mistakes_roles() {
     let role = |role: Role| {
@@ -130,7 +131,7 @@ fn netgauze_mistakes_roles() {
     assert_eq!(role(Role::Peer), "Peer");
 }
 
-/// netgauze 0.13.0 refuses what it has no word for: BIRD says Cease/0 when BFD goes down, and RFC 9687 has code 8.
+/// netgauze 0.13.0 rejects unknown errors: BIRD sends Cease/0 for BFD down, and RFC 9687 defines code 8.
 #[test]
 fn netgauze_refuses_unknown_errors() {
     for (code, subcode) in [(code::CEASE, 0), (code::CEASE, 200), (code::SEND_HOLD_TIMER, 0), (99, 0)] {
@@ -144,7 +145,7 @@ fn netgauze_refuses_unknown_errors() {
     assert!(netgauze::read(&encode(&known, &EXTERNAL).unwrap(), &EXTERNAL).is_ok());
 }
 
-/// Segments of confederations are compared with bgpkit only, which knows them.
+/// Confederation segments are compared only with bgpkit, which supports them.
 #[test]
 fn bgpkit_agrees_on_confederations() {
     let context = Context { is_confederation: true, ..EXTERNAL };

@@ -1,4 +1,4 @@
-//! Messages in the words of `netgauze-bgp-pkt`.
+//! Conversion of messages to `netgauze-bgp-pkt`.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -32,7 +32,7 @@ use netgauze_parse_utils::{
     traits::{ParseFrom, ParseFromWithOneInput},
 };
 
-/// Prefixes that it takes: those of hosts, and none that ends in a group.
+/// Returns true for prefixes that netgauze accepts: unicast, and not ending in multicast.
 pub(crate) fn is_unicast(prefix: &IpNet) -> bool {
     match prefix {
         IpNet::V4(net) => Ipv4Unicast::from_net(*net).is_ok(),
@@ -52,7 +52,7 @@ pub(crate) fn write(message: &BgpMessage) -> Vec<u8> {
     bytes
 }
 
-/// The role that an OPEN with one has.
+/// Returns the role that netgauze reads from an OPEN.
 pub(crate) fn role_read(bytes: &[u8], context: &Context) -> String {
     let Ok(BgpMessage::Open(open)) = read(bytes, context) else { panic!("no OPEN") };
     let Some(BgpCapability::BgpRole(role)) = open.capabilities().first().copied().cloned() else {
@@ -61,7 +61,7 @@ pub(crate) fn role_read(bytes: &[u8], context: &Context) -> String {
     format!("{:?}", role.role())
 }
 
-/// The message in its words; `None` when it has none.
+/// Converts a message; `None` if netgauze cannot represent it.
 pub(crate) fn said(message: &Message, context: &Context) -> Option<BgpMessage> {
     Some(match message {
         Message::Open(open) => BgpMessage::Open(say_open(open)?),
@@ -73,7 +73,7 @@ pub(crate) fn said(message: &Message, context: &Context) -> Option<BgpMessage> {
             }
             BgpMessage::Update(say_update(update, context))
         }
-        // Its type has a variant for each error: by its own reader, from which it is written again.
+        // Converted by its own reader, because its type has a variant for each error.
         Message::Notification(notification) => {
             let body = [&[notification.code, notification.subcode], notification.data.as_slice()].concat();
             BgpMessage::Notification(BgpNotificationMessage::parse(&mut SliceReader::new(&body)).unwrap())
@@ -95,7 +95,7 @@ fn say_refresh(refresh: &Refresh) -> Option<BgpRouteRefreshMessage> {
         RefreshKind::Request => RouteRefreshSubcode::NormalRequest,
         RefreshKind::Begin => RouteRefreshSubcode::BeginningOfRouteRefresh,
         RefreshKind::End => RouteRefreshSubcode::EndOfRouteRefresh,
-        // It refuses what has to be ignored (RFC 7313 §5).
+        // netgauze rejects subtypes that must be ignored (RFC 7313 §5).
         RefreshKind::Unknown(_) => return None,
     };
     Some(BgpRouteRefreshMessage::new(address_type(refresh.family?), kind))
@@ -286,7 +286,7 @@ fn say_attributes(list: &mut Vec<PathAttribute>, attributes: &Attributes, contex
         if as_path.0.iter().any(|segment| numbers(segment).iter().any(is_large)) {
             put(true, true, PathAttributeValue::As4Path(theirs::As4Path::new(wide(as_path))));
         }
-        // It does not know AS4_AGGREGATOR.
+        // netgauze does not support AS4_AGGREGATOR.
         if let Some((asn, address)) = aggregator
             && is_large(asn)
         {
@@ -309,19 +309,19 @@ fn say_attributes(list: &mut Vec<PathAttribute>, attributes: &Attributes, contex
     }
 }
 
-/// A variant for each type: by its own reader.
+/// Converted by its own reader, because its type has a variant for each type.
 fn say_extended_community(bytes: &[u8; 8]) -> ExtendedCommunity {
     ExtendedCommunity::parse(&mut SliceReader::new(bytes)).unwrap()
 }
 
-/// Of some types it writes another subtype than it read: 2/9, for one, as 2/2.
+/// Returns true unless netgauze writes another subtype than it read, for example 2/9 as 2/2.
 fn is_written_as_read(bytes: &[u8; 8]) -> bool {
     let mut written = Vec::new();
     say_extended_community(bytes).write(&mut written).unwrap();
     written == bytes
 }
 
-/// It knows no others.
+/// Other segments are not supported.
 fn numbers(segment: &Segment) -> &[u32] {
     let Segment::Sequence(numbers) = segment else { panic!("{segment:?}") };
     numbers

@@ -1,5 +1,5 @@
-//! A neighbour that takes messages as they come over the wire, keeps routes over lost sessions (RFC 4724 §4.2) and
-//! sweeps what was not told again (RFC 7313 §4).
+//! A neighbor that applies encoded messages, retains routes over session losses (RFC 4724 §4.2) and removes
+//! routes that a refresh did not confirm (RFC 7313 §4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,9 +12,9 @@ use ipnet::IpNet;
 #[derive(Default)]
 pub(crate) struct Neighbour {
     table: BTreeMap<IpNet, Attributes>,
-    /// What it has from an earlier session or from before a refresh.
+    /// Routes from an earlier session or from before a refresh.
     stale: BTreeSet<IpNet>,
-    /// What it has from an earlier session only.
+    /// Routes from an earlier session only.
     old: BTreeSet<IpNet>,
     families: BTreeSet<Family>,
     ended: BTreeSet<Family>,
@@ -29,7 +29,7 @@ impl Neighbour {
         self.refreshing.clear();
     }
 
-    /// What it keeps of families that are not agreed on any longer is gone (RFC 4724 §4.2).
+    /// Establishes a session. Retained routes of families no longer negotiated are removed (RFC 4724 §4.2).
     pub(crate) fn establish(&mut self, families: &[Family]) {
         self.families = families.iter().copied().collect();
         self.ended.clear();
@@ -101,7 +101,7 @@ impl Neighbour {
         swept.iter().for_each(|prefix| self.forget(prefix));
     }
 
-    /// What it was told in this session.
+    /// Returns the routes received in this session.
     pub(crate) fn heard(&self) -> impl Iterator<Item = (&IpNet, &Attributes)> {
         self.table.iter().filter(|(prefix, _)| !self.old.contains(prefix))
     }

@@ -1,4 +1,4 @@
-//! Two connections at a time (RFC 4271 §6.8, RFC 6286 §2.3, RFC 4724 §5).
+//! Connection collisions (RFC 4271 §6.8, RFC 6286 §2.3, RFC 4724 §5).
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -15,11 +15,11 @@ use crate::support::{
     passive, received,
 };
 
-/// The connection that is left when OPEN of this neighbour comes over both, in an order.
+/// Returns the remaining connection after this neighbor's OPEN arrived on both, in a given order.
 fn left_over(first: u64, open: &Open) -> ConnectionId {
     let mut bench = Bench::new(Config { peer_asn: PeerAsn::External, ..config() });
     bench.tell(Input::Start);
-    // The neighbour's (2) comes while ours (1) is being made.
+    // The neighbor's connection (2) arrives while ours (1) is pending.
     bench.tell(connected(2, Direction::Incoming));
     bench.tell(connected(1, Direction::Outgoing));
     bench.tell(received(first, Message::Open(open.clone())));
@@ -38,7 +38,7 @@ fn the_connection_of_the_higher_identifier_stays_whichever_was_first() {
     for first in [1, 2] {
         assert_eq!(left_over(first, &neighbour([9, 255, 255, 255], THEIRS)), id(1), "ours");
         assert_eq!(left_over(first, &neighbour([10, 0, 0, 2], 7)), id(2), "the neighbour's");
-        // Of equal ones the larger AS decides.
+        // With equal identifiers the larger AS number decides.
         assert_eq!(left_over(first, &neighbour([10, 0, 0, 1], OURS - 1)), id(1));
         assert_eq!(left_over(first, &neighbour([10, 0, 0, 1], OURS + 1)), id(2));
     }
@@ -58,7 +58,7 @@ fn what_is_left_of_others_ends_when_one_is_established() {
 #[test]
 fn a_second_connection_beside_an_established_one_is_refused_and_the_first_one_probed() {
     for theirs in [open(), graceful_open(true)] {
-        // We do not offer graceful restart.
+        // Graceful Restart is not offered by us.
         let mut bench = Bench::established(config(), theirs.clone());
         bench.tell(connected(2, Direction::Incoming));
         assert_eq!(bench.state(), State::Established);
@@ -73,7 +73,8 @@ fn a_second_connection_beside_an_established_one_is_refused_and_the_first_one_pr
     }
 }
 
-/// In: a connection of a neighbour that agreed on graceful restart, and its OPEN. Out: the old one ends silently, the new one stays.
+/// Input: a connection of a neighbor with Graceful Restart, and its OPEN. Output: the old connection ends
+/// silently, the new one is kept.
 #[test]
 fn a_neighbour_that_agreed_on_graceful_restart_replaces_its_connection() {
     let mut bench = Bench::established(graceful(), graceful_open(false));
@@ -86,13 +87,13 @@ fn a_neighbour_that_agreed_on_graceful_restart_replaces_its_connection() {
     assert!(down.peer_keeps_routes && down.sent.is_none(), "{down:?}");
     bench.tell(received(2, Message::Keepalive));
     assert_eq!(bench.session.established_over(), Some(id(2)));
-    // What could not be a neighbour of ours replaces nothing.
+    // A connection with an unacceptable OPEN replaces nothing.
     bench.tell(connected(3, Direction::Incoming));
     bench.tell(received(3, Message::Open(Open { asn: 65_009, ..graceful_open(false) })));
     assert_eq!(bench.session.established_over(), Some(id(2)));
 }
 
-/// RFC 4724 §5 asks for at least one family.
+/// RFC 4724 §5 requires at least one family.
 #[test]
 fn a_neighbour_that_only_helps_others_to_restart_replaces_nothing() {
     let mut only_helps = graceful_open(true);
@@ -132,7 +133,7 @@ fn what_is_being_made_is_given_up_when_open_comes_over_another_connection() {
     assert!(bench.contract.is_dialling, "it may be the one that works");
     let outputs = bench.tell(received(2, Message::Open(open())));
     assert_eq!(outputs[0], Output::CancelConnect);
-    // It was too late: the driver has it.
+    // Too late: the driver already has the connection.
     assert_eq!(bench.tell(connected(1, Direction::Outgoing)), [Output::Close { connection: id(1) }]);
 }
 
@@ -149,18 +150,19 @@ fn a_connection_beside_another_one_ends_alone() {
     assert_eq!(bench.state(), State::OpenConfirm);
 }
 
-/// Two speakers and the messages between them, which arrive in their order on each connection and in any order otherwise.
+/// Two speakers and the messages between them, in order within a connection and in any order across
+/// connections.
 #[derive(Clone)]
 struct Crossing {
     sides: [Bench; 2],
-    /// What is under way, by connection (0: of the first side, 1: of the second) and receiver.
+    /// Messages in transit, by connection (0: made by the first side, 1: by the second) and receiver.
     flying: [[VecDeque<Input>; 2]; 2],
-    /// Over which connections each side has heard something, in its order: all else follows from that.
+    /// Connections on which each side has received messages, in order; this determines all else.
     heard: [Vec<usize>; 2],
 }
 
 impl Crossing {
-    /// Both have connected at the same moment, and both OPEN are under way on both.
+    /// Both sides have connected at the same time, and their OPENs are in transit on both connections.
     fn new() -> Self {
         let other = Config {
             local_asn: THEIRS,
@@ -202,7 +204,7 @@ impl Crossing {
         }
     }
 
-    /// Every way to go on.
+    /// Returns all possible continuations.
     fn nexts(&self) -> Vec<Self> {
         let mut nexts = Vec::new();
         for (connection, receiver) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
@@ -217,8 +219,8 @@ impl Crossing {
     }
 }
 
-/// In: two speakers connect to each other at once; the messages arrive in every possible order. Out: both are left with the
-/// same connection, or, where each has ended what the other one chose, with none and a time to try again.
+/// Input: two speakers connect to each other at once; messages arrive in every possible order. Output: both
+/// keep the same connection, or, if each has ended the one kept by the other, none and a time to retry.
 #[test]
 fn in_every_order_both_sides_keep_the_same_connection_or_try_again() {
     let (mut open, mut kept, mut none) = (vec![Crossing::new()], [0u32; 2], 0u32);

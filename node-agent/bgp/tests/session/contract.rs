@@ -1,4 +1,4 @@
-//! What a driver may rely on, checked at every step of every test.
+//! Guarantees for drivers, checked at every step of every test.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use bgp::{
     session::{ConnectionId, Direction, Event, Input, Output, Session, State},
 };
 
-/// What the driver knows of a session.
+/// A driver's view of a session.
 #[derive(Debug, Clone)]
 pub struct Contract {
-    /// Connections that exist as far as the driver knows.
+    /// Connections that are open in the driver's view.
     pub open: BTreeSet<ConnectionId>,
-    /// Those that NOTIFICATION was sent over.
+    /// Connections on which a NOTIFICATION was sent.
     ended: BTreeSet<ConnectionId>,
-    /// An attempt to connect is under way.
+    /// True while a connection attempt is pending.
     pub is_dialling: bool,
     established: Option<ConnectionId>,
     state: State,
@@ -31,7 +31,7 @@ impl Contract {
         }
     }
 
-    /// Notes what the session is about to be told.
+    /// Records an input.
     pub fn told(&mut self, input: &Input) {
         match input {
             Input::Connected { connection, direction } => {
@@ -53,7 +53,7 @@ impl Contract {
         }
     }
 
-    /// Checks what it answered.
+    /// Checks the outputs.
     pub fn answered(&mut self, outputs: &[Output], session: &Session) {
         for (at, output) in outputs.iter().enumerate() {
             match output {

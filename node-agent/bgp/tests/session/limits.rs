@@ -1,4 +1,4 @@
-//! Counting what the neighbour announces, and holding it to its limit.
+//! Counting of the neighbor's prefixes, and the prefix limit.
 
 use std::net::Ipv4Addr;
 
@@ -58,7 +58,7 @@ fn families_that_were_not_agreed_on_do_not_count() {
     }
 }
 
-/// The limit itself is allowed, one more is not: exactly, for limits up to 10,000.
+/// The limit itself is allowed, one more prefix is not: exact for limits up to 10,000.
 #[test]
 fn one_prefix_beyond_the_limit_ends_the_session() {
     for limit in [1, 2, 100, 9_999, 10_000] {

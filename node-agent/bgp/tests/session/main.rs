@@ -1,4 +1,4 @@
-//! The session of BGP: a table of every state and event, scenarios, and two sessions against each other.
+//! BGP session tests: a table of all states and events, scenarios, and two sessions against each other.
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test fails by panicking, also in its helpers")]
 

@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order: no panic, no broken promise to the driver, and two sessions find each other.
+//! Properties under any sequence of events: no panic, no broken guarantee, and two sessions always connect.
 
 use std::net::Ipv4Addr;
 
@@ -74,8 +74,8 @@ fn stops() -> impl Strategy<Value = Stop> {
     ]
 }
 
-/// What a driver, or a wild one, could tell. Connections are named among few, so that most of it hits something; new ones
-/// get names of their own in [`carry_on`].
+/// Inputs of a correct or misbehaving driver. Few connection numbers are used so that most inputs hit a
+/// connection; new ones get unique numbers in [`carry_on`].
 fn inputs() -> impl Strategy<Value = Input> {
     let one = 1u64..8;
     prop_oneof![
@@ -96,7 +96,7 @@ fn inputs() -> impl Strategy<Value = Input> {
     ]
 }
 
-/// Tells it with the newest connections under the names 1 to 8, the newest being 1.
+/// Applies an input, mapping the numbers 1 to 8 to the newest connections, with 1 as the newest.
 fn carry_on(bench: &mut Bench, input: Input, made: &mut u64) {
     let name = |number: u64, made: u64| id((made + 1).saturating_sub(number));
     let input = match input {
@@ -128,7 +128,7 @@ fn troubles() -> impl Strategy<Value = Trouble> {
     )
 }
 
-/// Two that fit each other; at most one of them is passive.
+/// Compatible pairs of configurations; at most one side is passive.
 fn pairs() -> impl Strategy<Value = [Config; 2]> {
     let both = (any::<bool>(), any::<bool>(), any::<bool>());
     (configs(), configs(), both, capable(), capable()).prop_map(|(one, other, both, can, other_can)| {
@@ -150,7 +150,7 @@ fn pairs() -> impl Strategy<Value = [Config; 2]> {
     })
 }
 
-/// IPv6, IPv6 next hops, and a name.
+/// IPv6, IPv6 next hops, and host name.
 type Capable = (bool, bool, Option<String>);
 
 fn capable() -> impl Strategy<Value = Capable> {
@@ -160,7 +160,8 @@ fn capable() -> impl Strategy<Value = Capable> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The promises are checked at every step by [`crate::contract`]. When all is silent afterwards, at most one connection is left.
+    /// Guarantees are checked at every step by [`crate::contract`]. Once all is quiet, at most one connection
+    /// is left.
     #[test]
     fn any_sequence_of_inputs_keeps_every_promise(
         config in configs(),
@@ -170,7 +171,7 @@ proptest! {
         bench.tell(Input::Start);
         let mut made = 0;
         for (wait_ms, is_quick, input) in steps {
-            // Most things happen close together; some after whatever was due meanwhile was told late.
+            // Most events follow closely; some come after deadlines that are handled late.
             bench.now += std::time::Duration::from_millis(if is_quick { wait_ms % 50 } else { wait_ms });
             carry_on(&mut bench, input, &mut made);
         }
@@ -179,7 +180,8 @@ proptest! {
         prop_assert!(matches!(bench.state(), State::Idle | State::Connect | State::Active | State::Established));
     }
 
-    /// However bad the network was, and whoever restarted: once it works, both are established over one connection and stay so.
+    /// After any network trouble and restarts, once the network works, both sides are established on one
+    /// connection and stay so.
     #[test]
     fn two_sessions_find_each_other_after_any_trouble(
         seed in any::<u64>(),
@@ -195,10 +197,10 @@ proptest! {
             }
         }
         world.trouble = Trouble::NONE;
-        // What is still under way arrives.
+        // Messages in transit arrive.
         world.run(secs(5));
         if world.sides.iter().any(|side| side.session.config().hold_time == 0) {
-            // Without a hold time nobody notices a dead connection but whoever restarts.
+            // With a Hold Time of zero, only a restart detects a dead connection.
             world.restart(0);
             world.restart(1);
         }
@@ -207,7 +209,7 @@ proptest! {
         prop_assert!(stays_up(&mut world), "{:#?} {:#?}", world.sides[0].session, world.sides[1].session);
     }
 
-    /// Without trouble it takes no second attempt.
+    /// Without trouble the first attempt succeeds.
     #[test]
     fn two_sessions_find_each_other_at_once_when_nothing_is_wrong(seed in any::<u64>(), configs in pairs()) {
         let mut world = World::new(configs, seed, Trouble { delay_ms: 1, ..Trouble::NONE });

@@ -1,4 +1,5 @@
-//! Graceful restart (RFC 4724, RFC 8538): what we say of it, and who keeps routes over which end.
+//! Graceful Restart (RFC 4724, RFC 8538): advertised capability, and retention of routes by the kind of
+//! session end.
 
 use bgp::{
     Capability, Family, GracefulRestart, Message, Notification, Open,
@@ -17,8 +18,8 @@ fn restart_in(open: &Open) -> Option<&GracefulRestart> {
     })
 }
 
-/// In: the first OPEN of an agent that has restarted, one more before the session was established, and one after. Out: R, R, no R;
-/// F and N always.
+/// Input: the first OPEN of a restarted agent, another one before the session was established, and one after.
+/// Output: R, R, no R; F and N always.
 #[test]
 fn open_tells_of_a_restart_until_the_session_was_established_once() {
     let mut bench = Bench::new(Config { is_restarted: true, passive: true, ..graceful() });
@@ -45,7 +46,8 @@ fn open_tells_of_a_restart_until_the_session_was_established_once() {
     );
 }
 
-/// An end, and by which agreement the neighbour keeps our routes over it: none, graceful restart, and that for notifications as well.
+/// Kinds of session end, and retention by negotiated capability: none, Graceful Restart, and Graceful Restart
+/// for notifications.
 #[test]
 fn whether_the_neighbour_keeps_our_routes_follows_from_the_agreement_and_from_the_end() {
     let closed = || Input::Closed { connection: id(1), why: "reset".to_owned() };
@@ -83,7 +85,7 @@ fn whether_the_neighbour_keeps_our_routes_follows_from_the_agreement_and_from_th
     }
 }
 
-/// RFC 8538 §3.1: a Cease alone would leave our routes at the neighbour.
+/// RFC 8538 §3.1: after a plain Cease the neighbor would retain our routes.
 #[test]
 fn a_stop_that_takes_routes_back_is_a_hard_reset_where_a_cease_would_not() {
     let text = || Stop::Shutdown("works until six".to_owned());
@@ -110,7 +112,7 @@ fn a_stop_that_takes_routes_back_is_a_hard_reset_where_a_cease_would_not() {
     assert_eq!(codes(&outputs), Some((code::CEASE, cease::CONFIGURATION_CHANGE)), "routes may stay over it");
 }
 
-/// RFC 4724 §3: of several, the last one counts.
+/// RFC 4724 §3: the last of several instances counts.
 #[test]
 fn the_last_graceful_restart_capability_counts() {
     let mut theirs = graceful_open(true);

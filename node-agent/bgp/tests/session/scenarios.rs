@@ -1,4 +1,4 @@
-//! Coming up, what is negotiated, what is refused, and changes of settings.
+//! Establishment, negotiation, rejections, and configuration changes.
 
 use std::{collections::BTreeSet, net::Ipv4Addr};
 
@@ -13,7 +13,8 @@ use crate::support::{
     open_with, opened, passive, received, secs, sent, update,
 };
 
-/// In: start, a connection, OPEN, KEEPALIVE. Out: an attempt, OPEN, KEEPALIVE, and what both agreed on.
+/// Input: start, connection, OPEN, KEEPALIVE. Output: connection attempt, OPEN, KEEPALIVE, negotiated
+/// properties.
 #[test]
 fn an_active_session_is_established() {
     let config = Config { host_name: Some("node-1".to_owned()), ..config() };
@@ -71,7 +72,7 @@ fn a_passive_session_makes_no_connection_and_is_established_over_the_neighbours(
     assert_eq!(bench.session.reason(), "waiting for the neighbour to connect (passive); before: reset");
 }
 
-/// RFC 4760 §8: who says nothing about families means IPv4.
+/// RFC 4760 §8: without the capability the family is IPv4 unicast.
 #[test]
 fn a_neighbour_without_the_multiprotocol_capability_exchanges_ipv4_routes() {
     let bench = Bench::established(config(), Open { capabilities: vec![], ..open() });
@@ -81,7 +82,7 @@ fn a_neighbour_without_the_multiprotocol_capability_exchanges_ipv4_routes() {
     assert_eq!(negotiated.capabilities, ["ipv4-unicast"]);
 }
 
-/// Each way in which an OPEN is not acceptable, with what answers it.
+/// Every reason to reject an OPEN, with the NOTIFICATION sent.
 #[test]
 fn an_open_that_does_not_fit_is_refused_with_its_code_and_in_words() {
     let role = |role| open_with([Capability::Role(role)]);
@@ -115,7 +116,7 @@ fn an_open_that_does_not_fit_is_refused_with_its_code_and_in_words() {
     }
 }
 
-/// RFC 6286 §2.2, RFC 9234 §4.2, RFC 5492 §3: the other side of each of those lines.
+/// RFC 6286 §2.2, RFC 9234 §4.2, RFC 5492 §3: valid counterparts of those cases.
 #[test]
 fn an_open_that_fits_in_an_unusual_way_is_accepted() {
     let same_id = Open { router_id: Ipv4Addr::new(10, 0, 0, 1), ..open() };
@@ -173,7 +174,7 @@ fn a_host_name_is_cut_between_characters() {
     assert!(said.contains(&Capability::HostName { host: "n".repeat(63), domain: String::new() }), "{said:?}");
 }
 
-/// RFC 6608 §3: the subcode says the state, the data the type of the message.
+/// RFC 6608 §3: the subcode is the state, the data the message type.
 #[test]
 fn a_message_that_does_not_belong_into_the_state_ends_the_session() {
     let refresh = || Message::Refresh(Refresh { family: None, kind: RefreshKind::Request });
@@ -254,7 +255,7 @@ fn settings_outside_of_open_take_effect_in_place_and_others_begin_again() {
     }
 }
 
-/// In: rules that the neighbour fits as well, and one that it does not. Out: it stays, and it ends.
+/// Input: AS rules that accept the neighbor, and one that does not. Output: the session stays, then ends.
 #[test]
 fn another_rule_for_the_neighbours_as_ends_only_what_does_not_fit_it() {
     let with = |peer_asn| Config { peer_asn, ..config() };
@@ -286,7 +287,7 @@ fn whether_connections_are_made_can_change_at_any_time() {
     assert_eq!(bench.tell(Input::Configure(Box::new(passive())))[0], Output::CancelConnect);
     assert_eq!((bench.state(), bench.due_in()), (State::Active, None));
     assert_eq!(bench.tell(Input::Configure(Box::new(config())))[0], Output::Connect);
-    // A connection that was made meanwhile is none that is wanted.
+    // A connection made meanwhile is not wanted.
     bench.tell(Input::Configure(Box::new(passive())));
     assert_eq!(bench.tell(connected(1, Direction::Outgoing)), [Output::Close { connection: id(1) }]);
 }

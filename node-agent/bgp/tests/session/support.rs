@@ -1,4 +1,4 @@
-//! One session at its bench, the neighbour's messages, and what the session did as text.
+//! Test bench for one session: messages of the neighbor, and helpers for outputs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use crate::contract::Contract;
 pub const OURS: u32 = 65_001;
 pub const THEIRS: u32 = 65_002;
 
-/// The beginning of virtual time.
+/// Start of virtual time.
 #[allow(clippy::disallowed_methods, reason = "some origin is needed; nothing depends on which")]
 pub fn origin() -> Instant {
     Instant::now()
@@ -60,7 +60,7 @@ pub fn graceful() -> Config {
     Config { graceful_restart: Some(120), ..config() }
 }
 
-/// What the neighbour of [`config`] says.
+/// OPEN of the neighbor of [`config`].
 pub fn open() -> Open {
     Open {
         asn: THEIRS,
@@ -113,7 +113,7 @@ pub const fn connected(connection: u64, direction: Direction) -> Input {
     Input::Connected { connection: id(connection), direction }
 }
 
-/// A session, the time, and what its driver knows of it.
+/// A session with its time and driver contract.
 #[derive(Debug, Clone)]
 pub struct Bench {
     pub session: Session,
@@ -127,14 +127,14 @@ impl Bench {
         Self { session: Session::new(config), contract: Contract::new(), now: origin(), draws: 0 }
     }
 
-    /// A session over connection 1, which we made, up to a state.
+    /// Creates a session in a given state on outgoing connection 1.
     pub fn outgoing(config: Config, open: Open, state: State) -> Self {
         let mut bench = Self::new(config);
         bench.tell(Input::Start);
         bench.advance(connected(1, Direction::Outgoing), open, state)
     }
 
-    /// A session over connection 1, which the neighbour made, up to a state.
+    /// Creates a session in a given state on incoming connection 1.
     pub fn incoming(config: Config, open: Open, state: State) -> Self {
         let mut bench = Self::new(config);
         bench.tell(Input::Start);
@@ -165,7 +165,7 @@ impl Bench {
         outputs
     }
 
-    /// Lets time pass, and every deadline in it act.
+    /// Advances the time and handles all deadlines.
     pub fn pass(&mut self, time: Duration) -> Vec<Output> {
         let end = self.now + time;
         let mut outputs = Vec::new();
@@ -178,7 +178,7 @@ impl Bench {
         outputs
     }
 
-    /// Keeps the session up for a time by what the neighbour has to say.
+    /// Advances the time while the neighbor keeps the session alive.
     pub fn keep_up(&mut self, connection: u64, time: Duration) -> Vec<Output> {
         let mut outputs = Vec::new();
         for _ in 0..time.as_secs() {
@@ -192,7 +192,7 @@ impl Bench {
         self.session.state()
     }
 
-    /// The time until something is due.
+    /// Returns the time to the next deadline.
     pub fn due_in(&self) -> Option<Duration> {
         self.session.poll_timeout().map(|at| at.saturating_duration_since(self.now))
     }
@@ -205,7 +205,7 @@ pub fn sent(outputs: &[Output]) -> Vec<&Message> {
         .collect()
 }
 
-/// The NOTIFICATION among the outputs.
+/// Returns the NOTIFICATION among the outputs.
 pub fn notified(outputs: &[Output]) -> Option<&Notification> {
     sent(outputs).into_iter().find_map(|message| {
         if let Message::Notification(notification) = message { Some(notification) } else { None }
@@ -225,12 +225,12 @@ pub fn down(outputs: &[Output]) -> Option<&Down> {
         .find_map(|event| if let Event::Down(down) = event { Some(&**down) } else { None })
 }
 
-/// Code and subcode of the NOTIFICATION among the outputs.
+/// Returns code and subcode of the NOTIFICATION among the outputs.
 pub fn codes(outputs: &[Output]) -> Option<(u8, u8)> {
     notified(outputs).map(|notification| (notification.code, notification.subcode))
 }
 
-/// The last OPEN among the outputs.
+/// Returns the last OPEN among the outputs.
 pub fn opened(outputs: &[Output]) -> Open {
     let open = |message: &&Message| if let Message::Open(open) = message { Some(open.clone()) } else { None };
     sent(outputs).iter().rev().find_map(open).unwrap()

@@ -1,4 +1,5 @@
-//! Every state of RFC 4271 §8.2.2 and every event of §8.1, as one readable table: `table.txt`. `UPDATE_GOLDEN=1` rewrites it.
+//! Every state of RFC 4271 §8.2.2 with every event of §8.1, as a readable table in `table.txt`.
+//! `UPDATE_GOLDEN=1` rewrites it.
 
 use std::{fmt::Write, fs, path::Path};
 
@@ -19,9 +20,9 @@ the neighbour proposes a hold time of 30 s. Events that no session is ever told:
 driver refuses strangers). Event 14 is 16 or 17 here; 3 and 5–7 are what follows the end of the idle time, 13.
 ";
 
-/// A state and how to come there.
+/// A state and its setup.
 type Case = (&'static str, fn() -> Bench);
-/// An event and what happens in it.
+/// An event and its inputs.
 type Happening = (&'static str, fn(&mut Bench) -> Vec<Output>);
 
 const STATES: [Case; 8] = [
@@ -148,7 +149,7 @@ fn every_state_answers_every_event_as_the_table_says() {
         for (event, happens) in EVENTS {
             let (before, mut bench) = (prepare(), prepare());
             let outputs = happens(&mut bench);
-            // The benches have each their origin of time.
+            // Each bench has its own start of time.
             if outputs.is_empty() && due_words(&bench) == due_words(&before) {
                 without_effect.push(event);
                 continue;

@@ -1,4 +1,4 @@
-//! Waiting: for the next attempt, for the neighbour to speak, and for it to listen.
+//! Timers: retry, hold, keepalive and send hold.
 
 use bgp::{
     Message, Open, Refresh, RefreshKind,
@@ -31,7 +31,7 @@ fn attempts_come_slower_with_failures_up_to_a_minute_and_say_why() {
         assert_eq!(outputs[0], Output::Connect);
         assert_eq!(bench.session.reason(), "connecting; before: connection refused");
     }
-    // A session that lasts starts the count again; one that does not, goes on with it.
+    // A stable session resets the backoff; a short one continues it.
     for (lasts, wait) in [(10, 60), (60, 5)] {
         bench.tell(connected(lasts, Direction::Outgoing));
         bench.tell(received(lasts, Message::Open(open())));
@@ -88,7 +88,7 @@ fn while_the_neighbours_connection_is_looked_at_no_other_one_is_made() {
     assert!(is_within_a_quarter_of(&bench, 10));
 }
 
-/// In: an error of the protocol, again and again. Out: idle, longer each time; connections are refused meanwhile.
+/// Input: repeated protocol errors. Output: Idle, longer each time; connections are rejected meanwhile.
 #[test]
 fn protocol_errors_are_damped() {
     let mut bench = Bench::new(config());
@@ -109,7 +109,7 @@ fn protocol_errors_are_damped() {
     bench.tell(malformed(99, notification(code::HEADER, 1)));
     bench.tell(Input::Start);
     assert_eq!(bench.state(), State::Connect, "whoever starts it does not wait");
-    // Without one OPEN setting there is another try as well.
+    // Another attempt follows without a configuration change as well.
     bench.tell(connected(100, Direction::Outgoing));
     bench.tell(malformed(100, notification(code::HEADER, 1)));
     bench.tell(Input::Configure(Box::new(Config { connect_time: 6, ..config() })));
@@ -168,7 +168,7 @@ fn passive_none() -> Config {
     Config { hold_time: 0, ..config() }
 }
 
-/// RFC 9687: whoever takes nothing for eight minutes is gone, however much it says.
+/// RFC 9687: a neighbor that accepts no bytes for eight minutes is dropped, even if it sends messages.
 #[test]
 fn a_neighbour_that_takes_no_bytes_is_given_up() {
     let mut bench = Bench::established(config(), open());
@@ -184,7 +184,7 @@ fn a_neighbour_that_takes_no_bytes_is_given_up() {
     bench.keep_up(1, secs(100));
     bench.tell(Input::SendMoved { connection: id(1), is_drained: false });
     bench.keep_up(1, secs(300));
-    // To be told again changes nothing.
+    // A repeated report changes nothing.
     bench.tell(stalled());
     let mut outputs = bench.keep_up(1, secs(179));
     assert_eq!(bench.state(), State::Established);

@@ -1,4 +1,4 @@
-//! What a session did, as lines to be read.
+//! Text representation of session outputs.
 
 use bgp::{
     Message, Notification,

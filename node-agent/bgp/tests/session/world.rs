@@ -1,5 +1,5 @@
-//! Two sessions and the network between them, in virtual time: attempts that are answered, refused or lost, connections that are
-//! reset or die without a word, and agents that restart.
+//! Two sessions and the network between them, in virtual time: attempts that succeed, fail or get lost,
+//! connections that are reset or die silently, and restarting agents.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,16 +17,16 @@ use crate::{
     support::{origin, secs},
 };
 
-/// How often things go wrong, of a thousand.
+/// Failure rates per thousand.
 #[derive(Debug, Clone, Copy)]
 pub struct Trouble {
     pub refused: u64,
     pub unanswered: u64,
     /// Per message: the connection is reset.
     pub reset: u64,
-    /// Per message: the connection is dead from here on and nobody knows.
+    /// Per message: the connection dies silently.
     pub dead: u64,
-    /// The longest delay of a message, in milliseconds.
+    /// Maximum delay of a message in milliseconds.
     pub delay_ms: u64,
 }
 
@@ -51,18 +51,18 @@ pub struct World {
 pub struct Side {
     pub session: Session,
     pub contract: Contract,
-    /// How often it was established.
+    /// Number of times the session was established.
     pub established: u32,
-    /// The attempt that is under way.
+    /// Pending attempt.
     attempt: Option<u64>,
 }
 
 enum Happening {
-    /// An attempt of this side reaches the other one.
+    /// An attempt of this side arrives at the other side.
     Arrives { side: usize, attempt: u64 },
-    /// The answer reaches the side that made the attempt.
+    /// The response arrives at the side that made the attempt.
     Answered { side: usize, attempt: u64, connection: Option<ConnectionId> },
-    /// Something comes to this side over a connection.
+    /// Data arrives at this side on a connection.
     Comes { side: usize, connection: ConnectionId, what: Arrival },
 }
 
@@ -94,7 +94,7 @@ impl World {
         world
     }
 
-    /// Both are established over the same connection, which is not dead, and there is no other one.
+    /// Returns true if both sides are established on the same live connection and there is no other.
     pub fn is_up(&self) -> bool {
         let [one, other] = &self.sides;
         let over = one.session.established_over();
@@ -103,7 +103,7 @@ impl World {
             && self.sides.iter().all(|side| side.contract.open.len() == 1)
     }
 
-    /// Lets time pass until something holds, or for as long as given; says whether it came to hold.
+    /// Advances the time until a condition holds, at most by the given duration. Returns true if it holds.
     pub fn run_until(&mut self, longest: Duration, holds: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + longest;
         while !holds(self) {
@@ -119,7 +119,7 @@ impl World {
         self.run_until(time, |_| false);
     }
 
-    /// An agent is gone and comes back; its kernel closes its connections.
+    /// Restarts an agent; its kernel closes its connections.
     pub fn restart(&mut self, side: usize) {
         let config = self.sides[side].session.config().clone();
         for connection in self.sides[side].contract.open.clone() {
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// The next thing that happens before `end`.
+    /// Handles the next event before `end`.
     fn step(&mut self, end: Instant) -> bool {
         let happening = self.happenings.keys().next().map(|(at, _)| *at);
         let timeouts = [0, 1].map(|side| self.sides[side].session.poll_timeout());
@@ -175,7 +175,7 @@ impl World {
                 }
                 let at = self.later(Happening::Answered { side, attempt, connection });
                 if let Some(connection) = connection {
-                    // Nothing comes over a connection before it is there.
+                    // No data arrives before the connection is open.
                     self.latest.insert((connection, side), at);
                     self.tell(1 - side, Input::Connected { connection, direction: Direction::Incoming });
                 }
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// What a driver makes of it.
+    /// Returns the input a driver creates from arriving data.
     fn read(&self, side: usize, connection: ConnectionId, what: Arrival) -> Input {
         match what {
             Arrival::Closed(why) => Input::Closed { connection, why: why.to_owned() },
@@ -206,10 +206,10 @@ impl World {
     fn answered(&mut self, side: usize, attempt: u64, connection: Option<ConnectionId>) {
         let is_current = self.sides[side].attempt == Some(attempt);
         match connection {
-            // A driver may also be late to cancel: then the session hears of it.
+            // A driver may also be late to cancel; the session is then informed.
             Some(connection) if is_current || self.chance(500) => {
                 self.sides[side].attempt.take_if(|current| *current == attempt);
-                // Another attempt may be under way, which this is not the answer to; drivers tell those apart.
+                // A newer attempt may be pending; drivers distinguish the responses.
                 if self.sides[side].attempt.is_some() {
                     self.comes(1 - side, connection, CLOSED);
                     return;
@@ -250,12 +250,13 @@ impl World {
         if self.chance(self.trouble.dead) {
             self.dead.insert(connection);
         }
-        // What ends a connection is sent when the session knows it no longer: nothing in it depends on what was agreed on.
+        // The last messages are sent after the session has removed the connection; their encoding does not
+        // depend on negotiation.
         let bytes = wire::encode(&message, &self.sides[side].session.context(connection)).unwrap();
         self.comes(1 - side, connection, Arrival::Bytes(bytes));
     }
 
-    /// Something is under way over a connection: in its order, unless it is dead.
+    /// Queues data on a connection, in order, unless it is dead.
     fn comes(&mut self, side: usize, connection: ConnectionId, what: Arrival) {
         if self.dead.contains(&connection) {
             return;
@@ -287,7 +288,7 @@ impl World {
         self.random(1000) < permille
     }
 
-    /// Below `bound` (xorshift).
+    /// Returns a random number below `bound` (xorshift).
     pub fn random(&mut self, bound: u64) -> u64 {
         self.noise ^= self.noise << 13;
         self.noise ^= self.noise >> 7;
@@ -296,7 +297,7 @@ impl World {
     }
 }
 
-/// Whether a pair stays up for a while without being established anew.
+/// Returns true if a pair stays up for a while without re-establishing.
 pub fn stays_up(world: &mut World) -> bool {
     let before = world.sides.each_ref().map(|side| side.established);
     world.run(secs(900));

@@ -1,4 +1,4 @@
-//! Paths to a router that are watched by BFD.
+//! Paths to a router monitored by BFD.
 
 use model::{
     bgp::report::BgpSessionState,
@@ -15,7 +15,8 @@ use crate::support::{
     speakers::Peering,
 };
 
-/// Every 200 ms, ten times: a busy machine is no failed path. BIRD sends with the usual hop limit to peers that are far.
+/// Every 200 ms, multiplier ten, so that a busy machine causes no failure. BIRD sends multihop packets with
+/// the default TTL.
 fn profile(kind: Kind) -> BfdProfileSpec {
     BfdProfileSpec {
         receive_interval: 200,
@@ -26,11 +27,11 @@ fn profile(kind: Kind) -> BfdProfileSpec {
     }
 }
 
-/// Hold times are so long that only BFD can tell in time.
+/// Hold time so long that only BFD can detect a failure in time.
 const HOLD_TIME: u16 = 600;
 
-/// The router stands still: our session ends by BFD and says so. It goes on: both come up again. Nothing passes any
-/// more: the router's session ends by BFD and the routes go.
+/// After a freeze of the router our session ends by BFD and reports it; when it continues, both come up
+/// again. When all packets are dropped, the router's session ends by BFD and the routes go.
 pub fn failing(kind: Kind, is_far: bool) {
     let (v4, v6) = if is_far { (FAR_V4, FAR_V6) } else { (V4, V6) };
     for (addresses, test) in [(v4, "bfd4"), (v6, "bfd6")] {
@@ -64,7 +65,7 @@ pub fn failing(kind: Kind, is_far: bool) {
         wait_prefixes(&router, &[VIP_V4, VIP_V6]);
         ours.wait("tor", "BFD up again", |session| session.bfd.as_ref().is_some_and(is_up));
 
-        // All links stay up: nothing but BFD can tell.
+        // All links stay up: only BFD can detect the failure.
         stage.cut(true);
         wait_lost(&router, addresses.0);
         wait_prefixes(&router, &[]);

@@ -1,6 +1,8 @@
-//! Our BGP speaker against a router of somebody else, whichever it is: what is played with each, asserted from its view.
+//! BGP interoperability scenarios of our speaker with any third-party router, asserted from the router's
+//! view.
 //!
-//! A scenario is a function of the [`Kind`] of router; each test file says which it plays, and what its router cannot do.
+//! A scenario is a function of the [`Kind`] of router; each test file selects its scenarios and lists
+//! features that its router lacks.
 
 pub mod bfd;
 pub mod ours;
@@ -20,14 +22,14 @@ use super::{
 };
 use crate::support::Namespace;
 
-/// Our AS, and that of an external router: both need four octets.
+/// Our AS number, and that of an external router: both need four octets.
 pub const OUR_ASN: u32 = 4_200_000_001;
 pub const THEIR_ASN: u32 = 4_200_000_002;
-/// Two prefixes as Services have them.
+/// Two typical Service prefixes.
 pub const VIP_V4: &str = "198.51.100.7/32";
 pub const VIP_V6: &str = "2001:db8:7::7/128";
 
-/// Which router.
+/// Kind of router.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Frr,
@@ -50,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// The beginning of the names of namespaces, which are short.
+    /// Returns the prefix of namespace names, which must be short.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Frr => "bgpf",
@@ -61,14 +63,14 @@ impl Kind {
     }
 }
 
-/// Waits until the router sees the session established; answers how it is then.
+/// Waits until the router reports the session as established and returns it.
 pub fn wait_established(router: &AnyRouter, peer: &str) -> Session {
     let shown = || format!("{}\n{}", router.session(peer).whole, router.log());
     eventually(&format!("{peer} established"), || router.session(peer).is_established(), shown);
     router.session(peer)
 }
 
-/// Waits until the router does not see the session established.
+/// Waits until the router does not report the session as established.
 pub fn wait_lost(router: &AnyRouter, peer: &str) {
     let is_lost = || !router.session(peer).is_established();
     eventually(&format!("{peer} lost"), is_lost, || router.session(peer).whole);
@@ -80,7 +82,7 @@ pub fn wait_table(router: &AnyRouter, expected: &BTreeMap<String, Route>) {
     eventually("the routes", || router.table() == *expected, shown);
 }
 
-/// Waits until the router has exactly these prefixes, announced by somebody who is there.
+/// Waits until the router has exactly these prefixes, announced by a live peer.
 pub fn wait_prefixes(router: &AnyRouter, expected: &[&str]) {
     let expected: BTreeMap<_, _> =
         expected.iter().map(|prefix| ((*prefix).to_owned(), Kept::Announced)).collect();
@@ -88,7 +90,7 @@ pub fn wait_prefixes(router: &AnyRouter, expected: &[&str]) {
     eventually("the prefixes", || router.prefixes() == expected, shown);
 }
 
-/// Lets some time pass in which something must not happen. That it did not, does not depend on how long this is.
+/// Waits for a while in which something must not happen. The result does not depend on the exact duration.
 pub fn linger() {
     thread::sleep(Duration::from_millis(1500));
 }

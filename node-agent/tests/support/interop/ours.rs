@@ -1,4 +1,4 @@
-//! Our side: a speaker in a namespace, as an agent runs it.
+//! Our side: a speaker in a namespace, run like by an agent.
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
@@ -40,7 +40,7 @@ impl Ours {
         ours
     }
 
-    /// Starts one that begins to connect with [`Self::change`].
+    /// Starts a speaker that connects only after [`Self::change`].
     fn silent(namespace: &Namespace, peers: &[(&str, BgpNeighbour)]) -> Self {
         let peers: BTreeMap<_, _> = peers.iter().map(|(peer, how)| (name(peer), how.clone())).collect();
         let state = BgpState {
@@ -61,7 +61,7 @@ impl Ours {
         })
     }
 
-    /// Starts one that has restarted: it says that its routes are not complete until [`Self::complete`].
+    /// Starts a speaker after a restart: it holds back End-of-RIB until [`Self::complete`].
     pub fn restarted(namespace: &Namespace, peers: &[(&str, BgpNeighbour)]) -> Self {
         let ours = Self::silent(namespace, peers);
         ours.speaker.hold_end_of_rib(true);
@@ -69,7 +69,7 @@ impl Ours {
         ours
     }
 
-    /// All routes have been said.
+    /// Sends End-of-RIB: all routes have been announced.
     pub fn complete(&self) {
         self.speaker.hold_end_of_rib(false);
     }
@@ -102,14 +102,14 @@ impl Ours {
         self.speaker.shown().borrow().clone()
     }
 
-    /// The sessions with a peer; several where it is a network.
+    /// Returns the sessions with a peer; several if it is a network.
     pub fn sessions(&self, peer: &str) -> Vec<BgpSession> {
         let shown = self.shown();
         let of_peer = shown.neighbours.iter().filter(|(key, _)| key.peer.as_str() == peer);
         of_peer.map(|(_, neighbour)| neighbour.session.clone()).collect()
     }
 
-    /// Waits until a session with a peer is as wanted; answers how it is then.
+    /// Waits until a session with a peer satisfies a condition and returns it.
     pub fn wait(&self, peer: &str, what: &str, is_so: impl Fn(&BgpSession) -> bool) -> BgpSession {
         let holds = || self.sessions(peer).iter().any(&is_so);
         eventually(what, holds, || format!("{:#?}", self.sessions(peer)));
@@ -120,7 +120,7 @@ impl Ours {
         self.wait(peer, "established", |session| session.state == BgpSessionState::Established)
     }
 
-    /// What a peer has been told in this session, by prefix.
+    /// Returns the prefixes announced to a peer in this session.
     pub fn told(&self, peer: &str) -> Vec<String> {
         let shown = self.shown();
         let of_peer = shown.neighbours.iter().filter(|(key, _)| key.peer.as_str() == peer);
@@ -132,7 +132,7 @@ impl Ours {
     }
 }
 
-/// An address that we have a session with over one link.
+/// Builds a neighbor at an address on the same link.
 pub fn neighbour(remote: &str, peer_asn: u32) -> BgpNeighbour {
     let is_internal = peer_asn == super::OUR_ASN;
     BgpNeighbour {
@@ -161,7 +161,7 @@ pub fn secret(text: &str) -> Option<Secret> {
     Some(Secret::new(text.to_owned()))
 }
 
-/// A route with communities in the forms of `model::community`.
+/// Builds a route with communities in the notation of `model::community`.
 pub fn route(communities: &[&str]) -> Route {
     let mut route = Route::default();
     for community in communities {

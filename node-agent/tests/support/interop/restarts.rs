@@ -1,4 +1,4 @@
-//! What a router keeps of our routes when we go, and for how long.
+//! Routes kept by a router after our speaker ends, and for how long.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,8 +33,8 @@ fn restarting() -> BgpNeighbour {
     }
 }
 
-/// Our speaker restarts: the router has every route at every moment, and what is not announced again goes when the End-of-RIB
-/// has come.
+/// After a restart of our speaker the router has every route at every moment, and routes that are not
+/// announced again are removed by End-of-RIB.
 pub fn graceful(kind: Kind) {
     let stage = Stage::direct(kind, "gr");
     let router = keeper(kind, &stage);
@@ -48,7 +48,7 @@ pub fn graceful(kind: Kind) {
     let seen = watch(&router, || {
         ours.leave(Leave::Restart);
         wait_lost(&router, V4.0);
-        // The router is looked at several times while nobody announces anything.
+        // The router is polled several times without an announcer.
         let shows_stale = kind != Kind::Bird;
         eventually(
             "stale routes",
@@ -60,7 +60,7 @@ pub fn graceful(kind: Kind) {
         ours.announce(&STAY, &route(&["65000:2"]));
         let is_told = || STAY.iter().all(|prefix| router.table()[*prefix].communities.contains("65000:2"));
         eventually("the new routes", is_told, || format!("{:#?}", router.table()));
-        // Not all is said yet: what was there before stays.
+        // End-of-RIB is missing: earlier routes stay.
         assert_eq!(router.prefixes().len(), all.len(), "{:?}", router.prefixes());
         ours.complete();
         wait_prefixes(&router, &STAY);
@@ -70,7 +70,8 @@ pub fn graceful(kind: Kind) {
     drop(seen);
 }
 
-/// Our speaker leaves for good: the routes go at once although both sides could keep them, and the router has our words.
+/// After a shutdown of our speaker the routes are removed at once although both sides could keep them, and
+/// the router gets our message.
 pub fn shutdown(kind: Kind) {
     let stage = Stage::direct(kind, "hard");
     let router = keeper(kind, &stage);
@@ -79,11 +80,11 @@ pub fn shutdown(kind: Kind) {
     wait_established(&router, V4.0);
     wait_prefixes(&router, &STAY);
     ours.leave(Leave::Shutdown("disk of node1 is replaced".to_owned()));
-    // The restart time is a minute: nothing of them is kept.
+    // The restart time is a minute: no route is kept.
     let kept = || router.prefixes();
     eventually("no routes", || kept().is_empty(), || format!("{:#?}\n{}", kept(), router.log()));
     wait_lost(&router, V4.0);
-    // The others do not look inside of a Hard Reset, and ExaBGP 4.2 cannot read words at all.
+    // Other routers do not look inside a Hard Reset, and ExaBGP 4.2 cannot parse shutdown messages at all.
     if kind == Kind::Frr {
         let heard = || router.log().contains("disk of node1");
         eventually("the words", heard, || format!("{}\n{}", router.session(V4.0).whole, router.log()));
@@ -103,7 +104,7 @@ pub fn ungraceful(kind: Kind) {
     wait_prefixes(&router, &[]);
 }
 
-/// What a router had while something happened.
+/// Tables of a router during an event.
 struct Seen<T> {
     tables: Vec<BTreeMap<String, Kept>>,
     _result: T,
@@ -120,7 +121,7 @@ impl<T> Seen<T> {
     }
 }
 
-/// Looks at the router's table all the time while something happens.
+/// Polls the router's table during an event.
 fn watch<T>(router: &AnyRouter, event: impl FnOnce() -> T) -> Seen<T> {
     let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -131,7 +132,7 @@ fn watch<T>(router: &AnyRouter, event: impl FnOnce() -> T) -> Seen<T> {
             }
             tables
         });
-        // Also when the event fails, the watcher must end.
+        // The polling thread must end even if the event fails.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(event));
         has_ended.store(true, Ordering::Relaxed);
         let tables = watcher.join().unwrap();

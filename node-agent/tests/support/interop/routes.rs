@@ -1,4 +1,4 @@
-//! What a router has of the routes that we announce.
+//! Routes that a router receives from us.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::support::{
     speakers::Peering,
 };
 
-/// Communities of every kind; an extended one of no known type is left out, which not every router shows.
+/// Communities of every kind except an unknown extended one, which not every router shows.
 const COMMUNITIES: [&str; 9] = [
     "65000:100",
     "0:1",
@@ -24,15 +24,16 @@ const COMMUNITIES: [&str; 9] = [
     "soo:4200000001:9",
 ];
 
-/// A router and our speaker with one session over these addresses of one link.
+/// Starts a router and our speaker with one session over these addresses of one link.
 pub fn meet(kind: Kind, stage: &Stage, addresses: (&str, &str), asn: u32) -> (AnyRouter, Ours) {
     let router = kind.start(&stage.theirs, asn, vec![Peering::new(addresses.1, addresses.0, OUR_ASN)]);
     let ours = Ours::start(&stage.ours, &[("tor", neighbour(addresses.1, asn))]);
     (router, ours)
 }
 
-/// Our side: two routes with everything that a route can carry, one with nothing. The router: exactly these, over IPv4 and over
-/// IPv6, of another AS and of its own; a changed one in one message; none that is withdrawn.
+/// Input: two routes with all possible attributes and one with none. Output: the router has exactly these,
+/// over IPv4 and over IPv6, from another AS and from its own; a change takes one message; withdrawn ones are
+/// gone.
 pub fn attributes(kind: Kind, is_internal: bool) {
     let asn = if is_internal { OUR_ASN } else { THEIR_ASN };
     for (addresses, test) in [(V4, "at4"), (V6, "at6")] {
@@ -43,7 +44,7 @@ pub fn attributes(kind: Kind, is_internal: bool) {
         ours.announce(&[VIP_V4, VIP_V6], &full);
         ours.announce(&["203.0.113.0/24"], &route(&[]));
         let before = wait_established(&router, addresses.0);
-        // Where both can do it, IPv4 routes have IPv6 next hops over IPv6 (RFC 8950).
+        // If both support it, IPv4 routes have IPv6 next hops over IPv6 (RFC 8950).
         let v4 = if kind == Kind::GoBgp && addresses == V6 { V6.0 } else { V4.0 };
         let seen_full = |next_hop: &str| Route {
             origin: "igp".to_owned(),
@@ -71,7 +72,7 @@ pub fn attributes(kind: Kind, is_internal: bool) {
         .into();
         wait_seen(kind, &router, is_internal, &seen);
 
-        // One of them changes: one message, on the same session. The End-of-RIB markers count as messages too.
+        // One of them changes: one message on the same session. End-of-RIB markers count as messages too.
         assert_eq!(ours.told("tor").len(), 3, "{:?}", ours.told("tor"));
         linger();
         let updates = router.session(addresses.0).updates;
@@ -81,7 +82,7 @@ pub fn attributes(kind: Kind, is_internal: bool) {
         let session = router.session(addresses.0);
         assert_eq!(session.updates, updates + 1, "{}", session.whole);
 
-        // What is said again and is the same is not told; what is withdrawn is gone, one by one.
+        // Unchanged routes are not announced again; withdrawn ones disappear one by one.
         ours.announce(&[VIP_V6], &bgp::export::Route { med: Some(7), ..full });
         for (gone, count) in [(VIP_V4, 2), ("203.0.113.0/24", 3), (VIP_V6, 4)] {
             ours.withdraw(&[gone]);
@@ -93,14 +94,14 @@ pub fn attributes(kind: Kind, is_internal: bool) {
     }
 }
 
-/// As [`wait_table`]; what a router says of the preference of routes of another AS is its own.
+/// Like [`wait_table`]; a router chooses the local preference for routes of another AS itself.
 fn wait_seen(kind: Kind, router: &AnyRouter, is_internal: bool, expected: &BTreeMap<String, Route>) {
     let seen = || {
         let mut table = router.table();
         for route in table.values_mut() {
-            // Link-local next hops may stand beside the global one on one link (RFC 2545 §3).
+            // On one link, a link-local next hop may accompany the global one (RFC 2545 §3).
             route.next_hops.truncate(1);
-            // ExaBGP shows the second of two only.
+            // ExaBGP shows only the second of two.
             if kind == Kind::ExaBgp && route.next_hops[0].starts_with("fe80:") {
                 route.next_hops = vec![V6.0.to_owned()];
             }
@@ -114,7 +115,7 @@ fn wait_seen(kind: Kind, router: &AnyRouter, is_internal: bool, expected: &BTree
     eventually("the routes", || seen() == *expected, shown);
 }
 
-/// A range of addresses as one prefix, and prefixes of every length.
+/// An address range as one prefix, and prefixes of every length.
 pub fn lengths(kind: Kind) {
     let stage = Stage::direct(kind, "len");
     let (router, ours) = meet(kind, &stage, V4, THEIR_ASN);
@@ -135,7 +136,7 @@ pub fn lengths(kind: Kind) {
     wait_prefixes(&router, &prefixes);
 }
 
-/// Five thousand prefixes arrive, in few messages, and go at once.
+/// Five thousand prefixes arrive in few messages, and are withdrawn at once.
 pub fn many(kind: Kind) {
     const COUNT: u32 = 5000;
     let stage = Stage::direct(kind, "many");
@@ -153,7 +154,7 @@ pub fn many(kind: Kind) {
     wait_prefixes(&router, &[]);
 }
 
-/// The router asks again, and gets all of it on the same session.
+/// The router requests a route refresh, and gets all routes on the same session.
 pub fn refresh(kind: Kind) {
     let stage = Stage::direct(kind, "ref");
     let (router, ours) = meet(kind, &stage, V4, THEIR_ASN);

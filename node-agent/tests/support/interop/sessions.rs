@@ -1,4 +1,4 @@
-//! How sessions with a router come up, which do not, and why.
+//! Establishment of sessions with a router, and reasons for failures.
 
 use std::{thread, time::Duration};
 
@@ -19,7 +19,8 @@ use crate::support::{
     speakers::{Peer, Peering},
 };
 
-/// Another key on our side: nothing gets through, and the reason says what it may be. Then the same on both.
+/// With another password on our side no packet is accepted, and the reason names the likely cause. Then the
+/// same password on both sides.
 pub fn passwords(kind: Kind) {
     for (addresses, test) in [(V4, "md4"), (V6, "md6")] {
         let stage = Stage::direct(kind, test);
@@ -43,7 +44,7 @@ pub fn passwords(kind: Kind) {
     }
 }
 
-/// One side waits and the other connects, both ways.
+/// One side is passive and the other connects, both ways.
 pub fn passive(kind: Kind) {
     for is_ours in [true, false] {
         let stage = Stage::direct(kind, if is_ours { "pas-o" } else { "pas-t" });
@@ -58,7 +59,7 @@ pub fn passive(kind: Kind) {
         ours.announce(&[VIP_V4], &route(&[]));
         wait_established(&router, V4.0);
         wait_prefixes(&router, &[VIP_V4]);
-        // The side that waits has the port.
+        // The passive side has port 179.
         let connections = stage.connections();
         let [connection] = &connections[..] else { panic!("one connection: {connections:?}") };
         let waits = if is_ours { V4.0 } else { V4.1 };
@@ -66,7 +67,7 @@ pub fn passive(kind: Kind) {
     }
 }
 
-/// Several hops between the two, in both families; the session lives.
+/// Several hops between the two, in both families; the session is established.
 pub fn far_away(kind: Kind) {
     for (addresses, test) in [(FAR_V4, "far4"), (FAR_V6, "far6")] {
         let stage = Stage::routed(kind, test);
@@ -79,14 +80,15 @@ pub fn far_away(kind: Kind) {
         wait_established(&router, addresses.0);
         wait_prefixes(&router, &[VIP_V4, VIP_V6]);
         let next_hops = |prefix: &str| router.table()[prefix].next_hops[0].clone();
-        // Where both can do it, IPv4 routes have IPv6 next hops (RFC 8950).
+        // If both support it, IPv4 routes have IPv6 next hops (RFC 8950).
         let is_extended = kind == Kind::GoBgp && addresses == FAR_V6;
         let v4 = if is_extended { FAR_V6.0 } else { FAR_V4.0 };
         assert_eq!([next_hops(VIP_V4), next_hops(VIP_V6)], [v4, FAR_V6.0]);
     }
 }
 
-/// GTSM (RFC 5082) on both sides, and on ours alone, where nothing of what the router says is heard until it is off.
+/// GTSM (RFC 5082) on both sides, and on ours alone, in which case packets of the router are dropped until it
+/// is disabled.
 pub fn near_only(kind: Kind) {
     let stage = Stage::direct(kind, "gtsm");
     let peering = Peering { has_gtsm: true, ..Peering::new(V4.1, V4.0, OUR_ASN) };
@@ -106,8 +108,8 @@ pub fn near_only(kind: Kind) {
     let sessions = ours.sessions("tor");
     assert!(sessions.iter().all(|session| session.established == 0), "{sessions:#?}");
     assert!(!router.session(V4.0).is_established());
-    // The same router without it on our side. A fresh one: others wait for minutes for an answer on a connection whose
-    // beginning was in order.
+    // The same router without it on our side. A new process: others wait for minutes for a response on a
+    // half-established connection.
     drop(router);
     ours.change("tor", |how| how.ttl_security = None);
     let router = kind.start(&stage.theirs, THEIR_ASN, vec![Peering::new(V4.1, V4.0, OUR_ASN)]);
@@ -116,7 +118,7 @@ pub fn near_only(kind: Kind) {
     wait_prefixes(&router, &[VIP_V4]);
 }
 
-/// We take whoever connects from a network, with a key for all of them.
+/// Dynamic neighbors: we accept connections from a network, with one password for all of them.
 pub fn guests(kind: Kind) {
     let stage = Stage::direct(kind, "guest");
     let mut how = neighbour(V4.1, THEIR_ASN);
@@ -132,12 +134,12 @@ pub fn guests(kind: Kind) {
     wait_prefixes(&router, &[VIP_V4, VIP_V6]);
     let session = ours.wait_established("racks");
     assert_eq!((session.address, session.remote_asn), (Some(V4.1.parse().unwrap()), Some(THEIR_ASN)));
-    // Its routes change with everybody else's.
+    // Its routes change like those of other neighbors.
     ours.withdraw(&[VIP_V4]);
     wait_prefixes(&router, &[VIP_V6]);
 }
 
-/// The router takes whoever connects from a network: us.
+/// The router accepts us as a dynamic neighbor.
 pub fn as_guest(kind: Kind) {
     let stage = Stage::direct(kind, "range");
     let peering = Peering {
@@ -152,8 +154,8 @@ pub fn as_guest(kind: Kind) {
     wait_prefixes(&router, &[VIP_V4]);
 }
 
-/// Both have a connection of their own before either has heard a word: one is left, and the session stays. Answers in how
-/// many rounds there were two.
+/// Connection collision: both sides connect before either receives an OPEN; one connection survives, and the
+/// session stays. Returns the number of rounds with two connections.
 pub fn collision(kind: Kind) -> usize {
     let mut collisions = 0;
     for round in 0..3u8 {
@@ -162,7 +164,7 @@ pub fn collision(kind: Kind) -> usize {
         let router = kind.start(&stage.theirs, THEIR_ASN, vec![Peering::new(V4.1, V4.0, OUR_ASN)]);
         let ours = Ours::start(&stage.ours, &[("tor", neighbour(V4.1, THEIR_ASN))]);
         ours.announce(&[VIP_V4], &route(&[]));
-        // Not every router accepts a connection while it waits for an answer on its own one.
+        // Not every router accepts a connection while it waits for a response on its own one.
         let looks = (0..250).map(|_| {
             thread::sleep(Duration::from_millis(20));
             stage.connections().len()
@@ -180,7 +182,7 @@ pub fn collision(kind: Kind) -> usize {
     collisions
 }
 
-/// The router says nothing any longer, and takes nothing: the hold time ends the session. It goes on: all is as before.
+/// The router is frozen: the hold time ends the session. It continues: the session is re-established.
 pub fn silence(kind: Kind) {
     let stage = Stage::direct(kind, "mute");
     let peering = Peering { hold_time: 3, ..Peering::new(V4.1, V4.0, OUR_ASN) };
@@ -202,7 +204,7 @@ pub fn silence(kind: Kind) {
     wait_prefixes(&router, &[VIP_V4]);
 }
 
-/// The router is of another AS than we were told: both are named.
+/// The router has another AS number than configured: both numbers are reported.
 pub fn wrong_as(kind: Kind) {
     let stage = Stage::direct(kind, "as");
     let router = kind.start(&stage.theirs, THEIR_ASN + 1, vec![Peering::new(V4.1, V4.0, OUR_ASN)]);

@@ -1,10 +1,10 @@
-//! The network between our speaker and a router: one link, or a hop in between.
+//! Network between our speaker and a router: one link, or a hop in between.
 
 use crate::support::{Namespace, bfd::V4, bfd::V6};
 
 use super::Kind;
 
-/// Addresses of the two when there is a hop in between.
+/// Addresses of the two with a hop in between.
 pub const FAR_V4: (&str, &str) = ("192.0.2.1", "203.0.113.2");
 pub const FAR_V6: (&str, &str) = ("2001:db8::1", "2001:db8:f::2");
 
@@ -47,7 +47,7 @@ impl Stage {
         stage
     }
 
-    /// One link with link-local addresses only, called `eth0` on both sides.
+    /// Creates one link with link-local addresses only, called `eth0` on both sides.
     pub fn unnumbered(kind: Kind, test: &str) -> Self {
         let stage = Self::apart(kind, test);
         join(&stage.ours, "eth0", &stage.theirs, "eth0");
@@ -63,21 +63,21 @@ impl Stage {
         Self { ours, theirs, hop: None }
     }
 
-    /// Holds up what both have to say on TCP connections, and not the connections themselves; or lets it pass.
+    /// Blocks or unblocks data on TCP connections, but not the connections themselves.
     pub fn hush(&self, is_hushed: bool) {
         for namespace in [&self.ours, &self.theirs] {
             drop_in(namespace, "iifname eth0 tcp flags & psh == psh", is_hushed);
         }
     }
 
-    /// Lets nothing pass between the two, while all links stay up; or everything.
+    /// Blocks or unblocks all packets between the two, while all links stay up.
     pub fn cut(&self, is_cut: bool) {
         for namespace in [&self.ours, &self.theirs] {
             drop_in(namespace, "iifname eth0", is_cut);
         }
     }
 
-    /// The established TCP connections of BGP that our side has.
+    /// Returns the established BGP connections of our side.
     pub fn connections(&self) -> Vec<String> {
         let text = self.ours.exec(&["ss", "-Htan", "( sport = :179 or dport = :179 )"]);
         text.lines().filter(|line| line.starts_with("ESTAB")).map(str::to_owned).collect()
@@ -99,7 +99,7 @@ fn join(one: &Namespace, name: &str, other: &Namespace, other_name: &str) {
 }
 
 fn set_up<const N: usize>(namespace: &Namespace, interface: &str, addresses: [&str; N]) {
-    // Addresses are there at once, and stay when the link goes down.
+    // Addresses are usable at once, and stay when the link goes down.
     let settings = [("keep_addr_on_down", 1), ("accept_dad", 0)];
     for (setting, value) in settings {
         namespace.exec(&["sysctl", "-qw", &format!("net.ipv6.conf.{interface}.{setting}={value}")]);

@@ -10,15 +10,16 @@ use super::{
     lines,
 };
 
-/// BIRD tells when a session began from two clocks, anew each time; so far apart may be what it says of one session.
+/// Maximum difference between two outputs of the same session start: BIRD derives it from two clocks each
+/// time.
 const CLOCKS_APART_MS: u64 = 20;
 
-/// BIRD in a namespace. What it learns stays in its own tables.
+/// BIRD in a namespace. Learned routes stay in its own tables.
 pub struct Bird {
     daemon: Daemon,
     namespace: String,
     place: Place,
-    /// When sessions began, as it was told first.
+    /// Session starts as first printed.
     begun: Mutex<Vec<String>>,
 }
 
@@ -33,7 +34,7 @@ impl Bird {
         Self { daemon, namespace: namespace.to_owned(), place, begun: Mutex::default() }
     }
 
-    /// Starts it with a protocol for each peering, called `peer0` and so on.
+    /// Starts BIRD with a protocol per peering, called `peer0` and so on.
     pub fn bgp(namespace: &str, settings: &Settings) -> Self {
         Self::start(namespace, &configuration(settings))
     }
@@ -43,14 +44,14 @@ impl Bird {
         run(&self.namespace, &[&["birdc", "-s", &control], command].concat())
     }
 
-    /// Takes another configuration.
+    /// Loads another configuration.
     pub fn configure(&self, configuration: &str) {
         self.place.write("bird.conf", configuration);
         let answer = self.birdc(&["configure"]);
         assert!(answer.contains("Reconfigur"), "{answer}");
     }
 
-    /// The columns of a BFD session: address, interface, state, since, interval, timeout.
+    /// Returns the columns of a BFD session: address, interface, state, since, interval, timeout.
     pub fn bfd_session(&self, peer: &str) -> Vec<String> {
         let text = self.birdc(&["show", "bfd", "sessions"]);
         let line = text.lines().find(|line| line.split_whitespace().next() == Some(peer));
@@ -61,7 +62,7 @@ impl Bird {
         self.bfd_session(peer).get(2).is_some_and(|state| state == "Up")
     }
 
-    /// What it says of the protocol with a peer: what is not indented begins another protocol.
+    /// Returns the output for the protocol with a peer; the next unindented line starts another protocol.
     fn begun(&self, since: String) -> String {
         let mut begun = self.begun.lock().unwrap();
         let is_same = |known: &&String| milliseconds(known).abs_diff(milliseconds(&since)) <= CLOCKS_APART_MS;
@@ -91,7 +92,7 @@ impl Router for Bird {
     fn session(&self, peer: &str) -> Session {
         let Some(whole) = self.protocol(peer) else { return Session::default() };
         let words: Vec<_> = whole.lines().next().unwrap().split_whitespace().collect();
-        // name, BGP, table, state, since (date, time), more.
+        // Columns: name, BGP, table, state, since (date, time), more.
         Session {
             state: value(&whole, "BGP state").unwrap_or_default().to_lowercase(),
             incarnation: self.begun(words.get(4..6).unwrap_or_default().join(" ")),
@@ -139,19 +140,19 @@ impl Router for Bird {
     }
 }
 
-/// Of the day, of a date and time.
+/// Returns the milliseconds of the day of a date and time.
 fn milliseconds(since: &str) -> u64 {
     let time = since.split(' ').next_back().unwrap_or_default();
     let numbers = time.split([':', '.']).map(|number| number.parse().unwrap_or(0));
     numbers.zip([3_600_000, 60_000, 1000, 1]).map(|(number, of): (u64, u64)| number * of).sum()
 }
 
-/// What follows a key at the beginning of a line.
+/// Returns the value after a key at the start of a line.
 fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':')).map(str::trim)
 }
 
-/// The first number after a key, over all channels.
+/// Sums the first number after a key over all channels.
 fn counted(text: &str, key: &str) -> u64 {
     let rows = text.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'));
     rows.filter_map(|row| row.split_whitespace().next()?.parse::<u64>().ok()).sum()
@@ -168,7 +169,7 @@ fn attribute(route: &mut Route, key: &str, value: &str) {
         "BGP.community" => route.communities.extend(tuples(value).map(|text| community(&text))),
         "BGP.large_community" => route.communities.extend(tuples(value).map(|text| format!("large:{text}"))),
         "BGP.ext_community" => {
-            // What others call the site of origin is the route origin here.
+            // BIRD prints the site of origin as route origin.
             let texts = tuples(value).map(|text| community(&text.replace("ro:", "soo:")));
             route.communities.extend(texts);
         }
@@ -176,7 +177,7 @@ fn attribute(route: &mut Route, key: &str, value: &str) {
     }
 }
 
-/// `(65000, 1) (65000,2)` as `65000:1`, `65000:2`.
+/// Converts `(65000, 1) (65000,2)` to `65000:1`, `65000:2`.
 fn tuples(text: &str) -> impl Iterator<Item = String> {
     let inner =
         text.split('(').filter_map(|part| part.split(')').next()).filter(|part| !part.trim().is_empty());

@@ -1,4 +1,4 @@
-//! A process in the foreground of a namespace, with a directory for its configuration, sockets and log.
+//! A foreground process in a namespace, with a directory for its configuration, sockets and log.
 
 use std::{
     fs,
@@ -14,9 +14,9 @@ use nix::{
     unistd::Pid,
 };
 
-/// How long a daemon may take to come up on a busy machine.
+/// Startup timeout of a daemon on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What is shown of a log after a test has failed.
+/// Number of log lines printed after a failed test.
 const TAIL_LINES: usize = 60;
 
 /// A directory, removed when dropped.
@@ -53,14 +53,14 @@ impl Drop for Place {
     }
 }
 
-/// A daemon, killed when dropped. After a failed test the end of its log is shown.
+/// A daemon, killed when dropped. After a failed test the tail of its log is printed.
 pub struct Daemon {
     child: Child,
     log: PathBuf,
 }
 
 impl Daemon {
-    /// Starts a command with some variables; what it prints goes to a file that is called after it.
+    /// Starts a command with environment variables; its output goes to a file named after it.
     pub fn start(
         namespace: &str,
         place: &Place,
@@ -70,7 +70,7 @@ impl Daemon {
     ) -> Self {
         let log = place.path().join(format!("{name}.log"));
         let output = fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
-        // `ip netns exec` becomes the command: the process id is that of the daemon.
+        // `ip netns exec` execs the command, so both have the same process id.
         let child = Command::new("ip")
             .args(["netns", "exec", namespace])
             .args(command)
@@ -86,7 +86,7 @@ impl Daemon {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Waits until the daemon is ready; notices when it ends instead.
+    /// Waits until the daemon is ready, or fails early if it ends.
     pub fn wait(&mut self, what: &str, mut is_ready: impl FnMut() -> bool) {
         let end = Instant::now() + PATIENCE;
         while !is_ready() {
@@ -115,7 +115,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Runs a command in a namespace to its end; answers what it printed, or what it said when it failed.
+/// Runs a command in a namespace to completion and returns its stdout, or its stderr on failure.
 pub fn try_run(namespace: &str, command: &[&str]) -> Result<String, String> {
     let output = Command::new("ip").args(["netns", "exec", namespace]).args(command).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -125,7 +125,7 @@ pub fn try_run(namespace: &str, command: &[&str]) -> Result<String, String> {
     }
 }
 
-/// As [`try_run`], where failing is a fault of the test.
+/// Like [`try_run`], but panics on failure.
 pub fn run(namespace: &str, command: &[&str]) -> String {
     try_run(namespace, command).unwrap_or_else(|error| panic!("{error}"))
 }

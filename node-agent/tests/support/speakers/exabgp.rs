@@ -1,4 +1,5 @@
-//! `ExaBGP`: no routing table and no BFD, but every message as it came. The table here is what the messages add up to.
+//! `ExaBGP`: no routing table and no BFD, but every received message. The table here is built from the
+//! messages.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +18,7 @@ use super::{
     lines,
 };
 
-/// Writes down what it is told line by line, and hands on what is written into another file; ends with its parent.
+/// Logs its input line by line, and forwards commands from another file; ends with its parent.
 const WATCHER: &str = r#"
 import os, sys, threading, time
 
@@ -76,10 +77,10 @@ impl ExaBgp {
         Self { daemon, place }
     }
 
-    /// Every event so far: of the state of sessions, and of messages in both directions.
+    /// Returns every event so far: session states, and messages in both directions.
     pub fn events(&self) -> Vec<Value> {
         let text = self.place.read(EVENTS);
-        // The last line may still be in the making.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole
             .lines()
@@ -87,14 +88,14 @@ impl ExaBgp {
             .collect()
     }
 
-    /// The events of one kind about a peer.
+    /// Returns the events of one kind about a peer.
     pub fn events_of(&self, peer: &str, kind: &str) -> Vec<Value> {
         let mut events = self.events();
         events.retain(|event| event["type"] == kind && event["neighbor"]["address"]["peer"] == peer);
         events
     }
 
-    /// The NOTIFICATION messages: which way, code, subcode, and the data as text.
+    /// Returns the NOTIFICATION messages: direction, code, subcode, and the data as text.
     pub fn words(&self, peer: &str) -> Vec<String> {
         let said = |event: Value| {
             let (direction, said) = (&event["neighbor"]["direction"], &event["neighbor"]["notification"]);
@@ -107,7 +108,7 @@ impl ExaBgp {
         self.events_of(peer, "notification").into_iter().map(said).collect()
     }
 
-    /// Has it do something, in the words of its API.
+    /// Sends a command of its API.
     pub fn command(&self, line: &str) {
         let mut file = fs::OpenOptions::new().append(true).open(self.place.path().join(COMMANDS)).unwrap();
         writeln!(file, "{line}").unwrap();

@@ -1,4 +1,4 @@
-//! FRR: zebra, and `bfdd` and `bgpd` beside it.
+//! FRR: zebra with `bfdd` and `bgpd`.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -11,7 +11,7 @@ use super::{
     lines,
 };
 
-/// FRR in a namespace. What `bgpd` learns goes to the kernel by way of zebra.
+/// FRR in a namespace. Routes learned by `bgpd` are installed in the kernel by zebra.
 pub struct Frr {
     daemons: Vec<Daemon>,
     namespace: String,
@@ -26,7 +26,7 @@ impl Frr {
         frr
     }
 
-    /// Starts zebra, `bfdd` where a session wants it, and `bgpd`.
+    /// Starts zebra, `bfdd` if a session uses it, and `bgpd`.
     pub fn bgpd(namespace: &str, settings: &Settings) -> Self {
         let mut frr = Self::zebra(namespace);
         if settings.peerings.iter().any(|peering| peering.bfd.is_some()) {
@@ -54,7 +54,7 @@ impl Frr {
         let configuration = self.place.write(&format!("{daemon}.conf"), configuration);
         let (pid, zebra) = (self.place.file(&format!("{daemon}.pid")), self.place.file("zserv.api"));
         let directory = self.place.path().to_str().unwrap();
-        // Port 0: no terminal on TCP.
+        // Port 0: no TCP terminal.
         let common = ["-f", &configuration, "-i", &pid, "-z", &zebra, "--vty_socket", directory, "-P", "0"];
         let control = self.place.file("bfdd.sock");
         let more: &[&str] = if daemon == "bfdd" { &["--bfdctl", &control] } else { &[] };
@@ -67,7 +67,7 @@ impl Frr {
         self.daemons.push(started);
     }
 
-    /// Runs commands of the FRR shell, one after the other.
+    /// Runs `vtysh` commands one after another.
     pub fn vtysh(&self, commands: &[&str]) -> String {
         let directory = self.place.path().to_str().unwrap();
         let arguments = commands.iter().flat_map(|command| ["-c", command]);
@@ -80,20 +80,20 @@ impl Frr {
         self.vtysh(&[&["configure terminal"], commands].concat());
     }
 
-    /// What `show … json` says.
+    /// Returns the output of `show … json`.
     pub fn show(&self, what: &str) -> Value {
         let text = self.vtysh(&[&format!("show {what} json")]);
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// What it says of the BFD session with a peer.
+    /// Returns the BFD session with a peer.
     pub fn bfd_peer(&self, peer: &str) -> Value {
         let peers = self.show("bfd peers");
         let found = peers.as_array().unwrap().iter().find(|entry| entry["peer"] == peer);
         found.cloned().unwrap_or_default()
     }
 
-    /// How often the BFD session with a peer came up and went down.
+    /// Returns how often the BFD session with a peer came up and went down.
     pub fn bfd_changes(&self, peer: &str) -> (u64, u64) {
         let peers = self.show("bfd peers counters");
         let entry = peers.as_array().unwrap().iter().find(|entry| entry["peer"] == peer).unwrap();
@@ -132,7 +132,7 @@ impl Router for Frr {
             let shown = self.show(&format!("bgp {family} unicast {prefix}"));
             let paths = shown["paths"].as_array().cloned().unwrap_or_default();
             let best = paths.iter().find(|path| path["bestpath"]["overall"] == true).or(paths.first());
-            // Gone meanwhile otherwise.
+            // Otherwise the route was removed meanwhile.
             found.extend(best.map(|path| (prefix, route(path))));
         }
         found
@@ -198,7 +198,7 @@ fn configuration(settings: &Settings) -> String {
 
 const KEEPS: &str = " bgp graceful-restart\n bgp graceful-restart notification\n";
 
-/// What the configuration calls a neighbour.
+/// Returns the name of a neighbor in the configuration.
 fn name(peering: &Peering) -> &str {
     match &peering.peer {
         Peer::Address(name) | Peer::Interface(name) => name,

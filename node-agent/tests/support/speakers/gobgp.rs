@@ -1,4 +1,4 @@
-//! `GoBGP`. It has no BFD in the version that Debian 12 has.
+//! `GoBGP`. The version in Debian 12 has no BFD.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::{
     lines,
 };
 
-/// Types of path attributes in its JSON, which are those of the wire.
+/// Path attribute types in its JSON, equal to those on the wire.
 mod kind {
     pub(super) const ORIGIN: u64 = 1;
     pub(super) const AS_PATH: u64 = 2;
@@ -68,7 +68,7 @@ impl Router for GoBgp {
         let is_peer = |said: &&Value| said["state"]["neighbor_address"] == peer;
         let Some(said) = all.as_array().unwrap().iter().find(is_peer) else { return Session::default() };
         let state = &said["state"];
-        // 6 is the last one of RFC 4271's six.
+        // 6 is the last of the six states in RFC 4271.
         let is_established = state["session_state"] == 6 || state["session_state"] == "ESTABLISHED";
         Session {
             state: if is_established { "established".to_owned() } else { state["session_state"].to_string() },
@@ -154,7 +154,7 @@ fn take(route: &mut Route, attribute: &Value) {
     }
 }
 
-/// Its AS numbers of four octets have a point in the middle.
+/// Four-octet AS numbers are printed in dotted notation.
 fn extended(said: &Value) -> String {
     let value = said["value"].as_str().unwrap_or_default();
     let word = match said["subtype"].as_u64() {

@@ -1,7 +1,7 @@
-//! Other people's routers as processes in a namespace, and what each says of its sessions and of the routes that it got.
+//! Third-party routers as processes in a namespace, with their view of sessions and received routes.
 //!
-//! What is asserted with them is the other side's view: nothing here knows our own speaker. The directory stands alone, so
-//! that tests of other packages can take it in by its path; namespaces are named by text for the same reason.
+//! Assertions use the router's view: nothing here depends on our speaker. The directory is self-contained, so
+//! that tests of other packages can include it by path; namespaces are passed by name for the same reason.
 
 #![allow(unused_imports, reason = "each test file uses its part")]
 
@@ -18,40 +18,41 @@ pub use exabgp::ExaBgp;
 pub use frr::Frr;
 pub use gobgp::GoBgp;
 
-/// A router of somebody else that speaks BGP.
+/// A third-party BGP router.
 pub trait Router {
-    /// How it sees its session with a peer, which is named by its address, or by the interface that it is found on.
+    /// Returns its session with a peer, named by address, or by interface if unnumbered.
     fn session(&self, peer: &str) -> Session;
 
-    /// The prefixes that it has from its peers, and which of them it keeps although the session that brought them is gone.
+    /// Returns the prefixes received from its peers, and which of them are kept after the end of the session.
     fn prefixes(&self) -> BTreeMap<String, Kept>;
 
-    /// The routes that it has from its peers with their attributes; of a prefix that several announce, the best one.
+    /// Returns the received routes with their attributes; the best one for each prefix.
     fn table(&self) -> BTreeMap<String, Route>;
 
-    /// Asks a peer for all of its routes again, without ending the session.
+    /// Sends a route refresh request to a peer.
     fn ask_again(&self, peer: &str);
 
-    /// What it has written so far.
+    /// Returns its log so far.
     fn log(&self) -> String;
 
-    /// Stops it in its tracks: it sends nothing and closes nothing.
+    /// Freezes it: it sends nothing and closes nothing.
     fn freeze(&self);
 
-    /// Lets it go on.
+    /// Resumes it.
     fn thaw(&self);
 }
 
-/// A session as the router sees it.
+/// A session as seen by the router.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Session {
-    /// In the router's own words, in lower case.
+    /// State as printed by the router, in lower case.
     pub state: String,
-    /// Tells one session from the next with the same peer; of which form, is the router's business.
+    /// Distinguishes consecutive sessions with the same peer, in a router-specific format.
     pub incarnation: String,
-    /// UPDATE messages that it got from the peer; where it counts no messages, prefixes that were told, withdrawals too.
+    /// Number of received UPDATE messages, or, if the router does not count them, of received prefixes
+    /// including withdrawals.
     pub updates: u64,
-    /// Everything that it says of the session.
+    /// Complete output about the session.
     pub whole: String,
 }
 
@@ -61,31 +62,31 @@ impl Session {
     }
 }
 
-/// Why a router has a route.
+/// Reason why a router has a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// Its peer announces it.
+    /// The peer announces it.
     Announced,
-    /// Its peer is gone, and restarts gracefully.
+    /// The peer is gone, and restarts gracefully.
     Stale,
 }
 
-/// A route as the router has it.
+/// A route in the router's table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Route {
     pub origin: String,
     pub as_path: Vec<u32>,
-    /// The global address first.
+    /// Next hops, the global address first.
     pub next_hops: Vec<String>,
     pub med: Option<u32>,
-    /// What it shows for routes of other AS as well is its own default.
+    /// For routes of another AS, the router's own default.
     pub local_pref: Option<u32>,
-    /// In the forms of `model::community`.
+    /// Communities in the notation of `model::community`.
     pub communities: BTreeSet<String>,
     pub is_atomic_aggregate: bool,
 }
 
-/// What a router is told of itself.
+/// Configuration of a router.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub asn: u32,
@@ -93,41 +94,42 @@ pub struct Settings {
     pub peerings: Vec<Peering>,
 }
 
-/// What a router is told of a session.
+/// Configuration of a session.
 #[derive(Debug, Clone)]
 pub struct Peering {
     pub peer: Peer,
     pub peer_asn: u32,
-    /// The router's address towards the peer.
+    /// Address of the router towards the peer.
     pub local: String,
     pub password: Option<String>,
-    /// The peer is at most this many hops away.
+    /// Maximum number of hops to the peer.
     pub hops: Option<u8>,
-    /// Packets of the peer must come with the highest hop limit (RFC 5082).
+    /// True if packets of the peer must have TTL 255 (RFC 5082).
     pub has_gtsm: bool,
     pub is_passive: bool,
-    /// Keep the peer's routes while it restarts (RFC 4724), also after a NOTIFICATION (RFC 8538).
+    /// True if the peer's routes are kept during its restart (RFC 4724), also after a NOTIFICATION (RFC
+    /// 8538).
     pub keeps_routes: bool,
-    /// BFD with this interval in milliseconds, three times.
+    /// BFD interval in milliseconds, with multiplier three.
     pub bfd: Option<u32>,
-    /// IPv4 routes may have IPv6 next hops (RFC 8950).
+    /// True if IPv4 routes may have IPv6 next hops (RFC 8950).
     pub has_extended_next_hop: bool,
-    /// In seconds.
+    /// Hold time in seconds.
     pub hold_time: u16,
 }
 
-/// Where a peer is.
+/// Location of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peer {
     Address(String),
-    /// Whoever connects from there.
+    /// Any host that connects from this network.
     Network(String),
-    /// At the other end of this interface.
+    /// The other end of this interface.
     Interface(String),
 }
 
 impl Peering {
-    /// A session over one link, with nothing special about it.
+    /// Builds a default session over one link.
     pub fn new(local: &str, peer: &str, peer_asn: u32) -> Self {
         Self {
             peer: Peer::Address(peer.to_owned()),
@@ -154,12 +156,12 @@ impl Peering {
     }
 }
 
-/// Lines of text from those that apply.
+/// Joins the present parts as lines.
 fn lines(parts: &[Option<String>]) -> String {
     parts.iter().flatten().fold(String::new(), |text, line| text + line + "\n")
 }
 
-/// A community in the form of `model::community`, from a text that is nearly in it.
+/// Normalizes a community to the notation of `model::community`.
 fn community(text: &str) -> String {
     let parsed: Result<model::primitives::community::Community, _> = text.parse();
     parsed.map_or_else(|_| text.to_owned(), |community| community.to_string())

@@ -1,4 +1,4 @@
-//! The computed endpoints of a Service, in the older form: addresses that listen on the same ports stand together.
+//! Computed endpoints of a Service as `Endpoints`: addresses with the same ports share a subset.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{Resource, metadata, version};
 
-/// Where an endpoint listens for a port of its Service.
+/// Port of an endpoint for a port of its Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Listening {
     pub(super) port: u16,
@@ -37,10 +37,10 @@ impl Listening {
     }
 }
 
-/// Shows the endpoints of a Service, which have its name, labels and age.
+/// Renders the endpoints of a Service with its name, labels and age.
 pub(in super::super) fn show(service: &Object, compiled: &CompiledService, epoch: Epoch) -> Value {
     let mut metadata = metadata(&service.metadata, Resource::Endpoints, epoch);
-    // What was written of the Service says nothing of its endpoints.
+    // Annotations and generation describe the Service, not its endpoints.
     metadata.remove("annotations");
     metadata.remove("generation");
     metadata.insert("resourceVersion".to_owned(), json!(version(epoch, compiled.revision)));

@@ -1,4 +1,4 @@
-//! What an agent says happened on its node, as an event about that Node.
+//! Reported event of a node as a Kubernetes `Event` about that Node.
 
 use model::{
     kinds::event::{Event, EventReason},
@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 
 use super::version;
 
-/// The namespace of events about what is in none, as Kubernetes has it.
+/// Namespace of events about cluster-scoped objects, as in Kubernetes.
 pub(in super::super) const NAMESPACE: &str = "default";
 
-/// Shows an event. It is named after its Node, its reason and its time, which are all it has.
+/// Renders an event. Its name is composed of Node, reason and time.
 pub(in super::super) fn show(node: &Name, event: &Event, epoch: Epoch, revision: Revision) -> Value {
     let Event { time, reason, message, count } = event;
     let word = json!(reason);
     let word = word.as_str().unwrap_or_default();
     let name = format!("{node}.{}.{:x}", word.to_ascii_lowercase(), time.unix_seconds());
-    // Kubernetes names a Node by its name where an id is asked for.
+    // Kubernetes uses the name of a Node as its uid in events.
     let object = json!({ "kind": "Node", "name": node, "uid": node, "apiVersion": "v1" });
     json!({
         "apiVersion": "v1", "kind": "Event",
@@ -35,7 +35,7 @@ pub(in super::super) fn show(node: &Name, event: &Event, epoch: Epoch, revision:
     })
 }
 
-/// Whether nobody has to look at it.
+/// True for events that need no attention (type `Normal`).
 const fn is_good(reason: EventReason) -> bool {
     match reason {
         EventReason::DriftRepaired

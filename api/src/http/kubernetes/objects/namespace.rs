@@ -1,4 +1,4 @@
-//! A namespace, which with us is a name that objects are in, and no object.
+//! Namespace as a Kubernetes object. In Tidegate a namespace exists as long as an object is in it.
 
 use model::primitives::{
     name::Namespace,
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::version;
 
-/// Shows a namespace; it is as old as the oldest object in it.
+/// Renders a namespace. Its age is that of its oldest object.
 pub(in super::super) fn show(
     name: &Namespace,
     oldest: Option<Timestamp>,

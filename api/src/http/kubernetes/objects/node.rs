@@ -1,4 +1,4 @@
-//! A Node, with what its agent says of it.
+//! Node as a Kubernetes object, including the reported status.
 
 use model::{
     kinds::{
@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 
 use super::{Resource, annotate_rest, metadata, split};
 
-/// The fields that are shown elsewhere in a Node of Kubernetes.
+/// Spec fields with a counterpart in a Kubernetes Node.
 const SHOWN: [&str; 3] = ["addresses", "workloadCIDRs", "unschedulable"];
 
-/// Shows a Node. `Ready` is the condition of ours: its agent reports, and the node has everything, read back.
+/// Renders a Node. `Ready` is the Tidegate condition: the agent reports, and the node has verified the
+/// current state.
 pub(in super::super) fn show(
     object: &Object,
     spec: &NodeSpec,
@@ -60,7 +61,7 @@ fn condition(own: &Condition, reported: Option<Timestamp>) -> Value {
     json
 }
 
-/// What a table shows in place of the version of the node's agent of Kubernetes is the version of ours.
+/// Puts the version of the Tidegate agent in place of the kubelet version.
 fn info(status: Option<&NodeStatus>) -> Value {
     let version = status.and_then(|status| status.agent_version.as_deref()).unwrap_or_default();
     let kernel = status.map(|status| status.facts.kernel.as_str()).unwrap_or_default();
@@ -71,7 +72,7 @@ fn info(status: Option<&NodeStatus>) -> Value {
     })
 }
 
-/// Whether a shown Node is ready, of which a table makes a word.
+/// Returns true if a rendered Node is ready.
 pub(in super::super) fn is_ready(shown: &Value) -> bool {
     let ready = json!(ConditionType::Ready);
     let conditions = shown.pointer("/status/conditions").and_then(Value::as_array);

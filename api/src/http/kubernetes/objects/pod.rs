@@ -1,4 +1,4 @@
-//! A Workload as a Pod with one container, which stands for whatever runs there.
+//! Workload as a Pod with a single container.
 
 use std::net::IpAddr;
 
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use super::{Resource, annotate_rest, metadata, split};
 
-/// The fields that are shown elsewhere in a Pod.
+/// Spec fields with a counterpart in a Pod.
 const SHOWN: [&str; 5] = ["addresses", "node", "ports", "phase", "ready"];
 
-/// Shows a Workload. It counts as not ready while its Node is lost.
+/// Renders a Workload. It is not ready while its Node is lost.
 pub(in super::super) fn show(
     object: &Object,
     spec: &WorkloadSpec,
@@ -84,10 +84,10 @@ fn status(object: &Object, spec: &WorkloadSpec, snapshot: &Snapshot) -> Value {
     status
 }
 
-/// The word for a Workload whose Node's agent has been silent for long.
+/// Reason of a Workload whose Node is lost.
 const NODE_LOST: &str = "NodeLost";
 
-/// Why it takes no connections; nothing when it does.
+/// Returns the reason why the Workload accepts no connections, or `None` if it does.
 fn not_ready_because(spec: &WorkloadSpec, snapshot: &Snapshot) -> Option<&'static str> {
     let is_lost = spec.node.as_ref().is_some_and(|node| snapshot.is_lost(node));
     let node_is_out = || spec.node.as_ref().and_then(|node| snapshot.maintenance_of(node));

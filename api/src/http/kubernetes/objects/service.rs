@@ -1,4 +1,4 @@
-//! A Service, in the form of Kubernetes, most of whose fields it has anyway.
+//! Service as a Kubernetes object. Most fields are the same.
 
 use model::{
     cluster::snapshot::Snapshot,
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{Resource, annotate_rest, metadata, split};
 
-/// The fields that Kubernetes knows under the same names.
+/// Spec fields that Kubernetes has under the same name.
 const KNOWN: [&str; 18] = [
     "type",
     "clusterIP",
@@ -34,7 +34,8 @@ const KNOWN: [&str; 18] = [
     "allocateLoadBalancerNodePorts",
 ];
 
-/// Shows a Service with the load balancer addresses that it has. `endPort` stays in its ports, where Kubernetes has none.
+/// Renders a Service with its load balancer addresses. `endPort` stays in the ports although Kubernetes has
+/// no such field.
 pub(in super::super) fn show(
     object: &Object,
     spec: &ServiceSpec,
@@ -56,7 +57,7 @@ pub(in super::super) fn show(
         shown.remove("publishNotReadyAddresses");
     }
     if let Some(Value::Array(ports)) = shown.get_mut("ports") {
-        // Equal to the port when left out; Kubernetes says so.
+        // Defaults to the port; Kubernetes always sets the field.
         for port in ports.iter_mut().filter(|port| port.get("targetPort").is_none()) {
             port["targetPort"] = port["port"].clone();
         }

@@ -1,4 +1,4 @@
-//! The computed endpoints of a Service in slices: one for each family and each set of ports that endpoints listen on.
+//! Computed endpoints of a Service as `EndpointSlice`s: one for each address family and each set of ports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,21 +11,21 @@ use serde_json::{Map, Value, json};
 
 use super::{Resource, endpoints::Listening, metadata, put_labels, version};
 
-/// Names the Service of a slice, as clients look for it.
+/// Label with the name of the Service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
-/// Names what makes the slices.
+/// Label with the name of the controller.
 const MAKER_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 
-/// One slice with the labels that it is found by.
+/// One slice with its selection key.
 #[derive(Debug)]
 pub(in super::super) struct Slice {
-    /// Its name.
+    /// Name of the slice.
     pub(in super::super) name: String,
-    /// It itself.
+    /// Slice as JSON.
     pub(in super::super) json: Value,
 }
 
-/// The labels of the slices of a Service.
+/// Returns the labels of the slices of a Service.
 pub(in super::super) fn labels(service: &Object) -> Labels {
     let mut labels = service.metadata.labels.clone();
     labels.insert(SERVICE_LABEL.to_owned(), service.metadata.name.to_string());
@@ -33,7 +33,7 @@ pub(in super::super) fn labels(service: &Object) -> Labels {
     labels
 }
 
-/// Shows the slices of a Service. Every family of it has one at least, also when it is empty.
+/// Renders the slices of a Service. Every address family has at least one slice, which may be empty.
 pub(in super::super) fn show(
     service: &Object,
     compiled: &CompiledService,
@@ -69,7 +69,7 @@ pub(in super::super) fn show(
     slices
 }
 
-/// Every address with its family and all it listens on.
+/// Returns every address with its family and ports.
 fn grouped(
     compiled: &CompiledService,
 ) -> impl Iterator<Item = (IpFamily, BTreeSet<Listening>, &CompiledEndpoint)> {
@@ -85,7 +85,7 @@ fn grouped(
     by_address.into_values().map(|(ports, endpoint)| (IpFamily::of(endpoint.address), ports, endpoint))
 }
 
-/// The first of a family has no number.
+/// Returns the name of a slice. The first slice of a family has no number.
 fn name(service: &Object, family: &str, index: usize) -> String {
     let number = if index == 0 { String::new() } else { format!("-{}", index + 1) };
     format!("{}-{}{number}", service.metadata.name, family.to_ascii_lowercase())
@@ -101,7 +101,7 @@ fn slice_metadata(
     for field in ["annotations", "generation", "selfLink", "labels"] {
         shown.remove(field);
     }
-    // Who the slice is, is its name: it has no id of its own, and that of its Service stands for it.
+    // Slices are identified by name and have no uid; the uid of the Service is in the owner reference.
     let owner = json!({
         "apiVersion": "v1", "kind": "Service", "name": service.metadata.name, "uid": service.metadata.uid,
         "controller": true, "blockOwnerDeletion": true,
@@ -116,7 +116,7 @@ fn slice_metadata(
 
 fn port(own: &Listening) -> Value {
     let mut json = own.to_json();
-    // Clients look for the name, which is empty where there is none.
+    // Clients expect the name, which is empty for an unnamed port.
     json["name"] = json!(own.name.as_deref().unwrap_or_default());
     json
 }
