@@ -4,3 +4,4 @@ pub mod addresses;
 pub mod control;
 pub mod deployment;
 pub mod etcd;
+pub mod machines;

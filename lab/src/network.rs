@@ -3,6 +3,5 @@
 pub mod client;
 pub mod echo;
 pub mod forward;
-pub mod machines;
 pub mod topology;
 pub mod web;

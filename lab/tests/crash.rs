@@ -25,8 +25,8 @@ use lab::{
             writers::Writer,
         },
     },
+    cluster::machines::{self, Fabric, Machine, Program},
     host::random::{self, Random},
-    network::machines::{self, Fabric, Machine, Program},
     processes::binaries,
 };
 use tokio::{sync::watch, task::JoinSet};

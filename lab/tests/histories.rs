@@ -10,9 +10,12 @@ use std::{env, fmt::Write, time::Instant};
 
 use lab::{
     chaos::servers::{faults::Targets, round::Round},
-    cluster::{control::Http, etcd},
+    cluster::{
+        control::Http,
+        etcd,
+        machines::{self, Fabric, Program},
+    },
     host::random,
-    network::machines::{self, Fabric, Program},
     processes::binaries,
 };
 use serde_json::json;

@@ -16,10 +16,13 @@ use std::{net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use lab::{
-    cluster::{control::Http, etcd},
+    cluster::{
+        control::Http,
+        etcd,
+        machines::{Fabric, Machine, Program},
+    },
     host::{netns::Namespace, scratch::Scratch},
     load::http_load::{self as crowd, Sent},
-    network::machines::{Fabric, Machine, Program},
     processes::binaries,
 };
 use serde_json::{Value, json};

@@ -9,9 +9,11 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::control::Http,
+    cluster::{
+        control::Http,
+        machines::{Fabric, Machine, Program},
+    },
     host::netns::Namespace,
-    network::machines::{Fabric, Machine, Program},
     processes::process::{Plan, Process},
 };
 

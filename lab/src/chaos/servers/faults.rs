@@ -5,8 +5,8 @@ use std::{fmt, net::IpAddr, thread, time::Duration};
 use anyhow::{Context, Result};
 
 use crate::cluster::etcd;
+use crate::cluster::machines::{Fabric, Machine};
 use crate::host::random::Random;
-use crate::network::machines::{Fabric, Machine};
 
 /// Milliseconds between faults.
 const BETWEEN_MS: (u64, u64) = (40, 200);

@@ -14,9 +14,11 @@ use serde_json::{Value, json};
 
 use super::{Herd, objects};
 use crate::{
-    cluster::control::{Http, string},
+    cluster::{
+        control::{Http, string},
+        machines,
+    },
     host::{netns::Namespace, scratch::Scratch, wait},
-    network::machines,
     processes::{
         binaries,
         process::{Plan, Process},
