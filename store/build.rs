@@ -1,4 +1,4 @@
-//! Makes cargo embed the migrations again when one is added: a macro cannot say so by itself.
+//! Makes cargo rebuild when a migration is added; the embedding macro cannot declare that dependency itself.
 
 fn main() {
     let out = "cargo:rerun-if-changed=../migrations\n";

@@ -1,4 +1,4 @@
-//! Who announces an address, as agents over HTTP bring it about: candidates, takeovers, drains, leases, moves.
+//! Announcement of addresses, driven by agents over HTTP: candidates, takeovers, drains, leases, moves.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -27,8 +27,8 @@ use model::{
 use serde_json::{Value, json};
 use store::Store;
 
-/// A store with Services `s0`, `s1`, …, each with an address 192.0.2.100, .101, … of pool `p` on record, and an
-/// Advertisement.
+/// Creates a store with Services `s0`, `s1`, …, each with a recorded address 192.0.2.100, .101, … of pool
+/// `p`, and an Advertisement.
 async fn filled(addresses: usize) -> Arc<dyn Store> {
     let store = store::open("memory:", Timestamp::from_unix_seconds(START)).await.unwrap();
     let object = |value: Value| decode(&value, &Expect::default()).unwrap();
@@ -58,7 +58,7 @@ async fn filled(addresses: usize) -> Arc<dyn Store> {
     store
 }
 
-/// A server whose clock has passed the time in which it only listens.
+/// Starts a server and advances its clock beyond the initial listening period.
 async fn start(store: &Arc<dyn Store>, nodes: &[&str]) -> Server {
     let server = common::start_on(common::settings(30000..=32767), Arc::clone(store), Fixed::at(START)).await;
     for node in nodes {
@@ -68,7 +68,7 @@ async fn start(store: &Arc<dyn Store>, nodes: &[&str]) -> Server {
     server
 }
 
-/// What an agent reports that has everything; `host` is the end of its address in 192.0.2.0/24.
+/// Returns the report of a fully converged agent; `host` is the last octet of its address in 192.0.2.0/24.
 fn report(host: usize, more: Value) -> Value {
     let everything = Position { epoch: Epoch(u64::try_from(START).unwrap()), revision: Revision(1_000_000) };
     let mut report = json!({
@@ -90,7 +90,7 @@ async fn send(server: &Server, node: &str, more: Value) {
     assert_eq!(status, 204, "{body}");
 }
 
-/// The report of an agent that owns 192.0.2.100, or stands by.
+/// Returns the report of an agent that owns 192.0.2.100 or is on standby.
 fn part(role: &str, epoch: u64) -> Value {
     let announced = json!({ "role": role, "epoch": epoch, "since": "2026-11-21T09:00:00Z", "reason": "first in rank", "interfaces": ["eth0"] });
     json!({ "announcements": { "192.0.2.100": announced } })
@@ -112,7 +112,7 @@ fn condition<'a>(object: &'a Value, wanted: &str) -> &'a Value {
     conditions.iter().find(|one| one["type"] == wanted).unwrap()
 }
 
-/// Reads until what is read is as wanted; everything here happens within moments, but not in the same one.
+/// Polls until the response matches; changes take effect within moments, but asynchronously.
 async fn until(server: &Server, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let mut last = Value::Null;
     for _ in 0..600 {
@@ -132,7 +132,7 @@ async fn feed(server: &Server, node: &str) -> Lines {
 
 const ADDRESS: &str = "/v1/addresses/192.0.2.100";
 
-/// F117: agents that may announce are told so, in order; everything else about it is said.
+/// F117: agents that may announce are recorded as candidates in order and receive the address.
 #[tokio::test]
 async fn f117_candidates_are_recorded_fed_to_agents_and_shown() {
     let store = filled(1).await;
@@ -161,7 +161,8 @@ async fn f117_candidates_are_recorded_fed_to_agents_and_shown() {
     assert_eq!(condition(&service, "Announced")["message"], format!("{owner} announces 192.0.2.100 on eth0"));
 }
 
-/// F117: what candidates did among themselves is recorded; a drain moves the address; who returns steals nothing.
+/// F117: takeovers among candidates are adopted; a drain moves the address; a returning node does not take it
+/// back.
 #[tokio::test]
 async fn f117_takeovers_are_adopted_also_by_a_server_that_was_away_and_drains_move() {
     let store = filled(1).await;
@@ -174,7 +175,7 @@ async fn f117_takeovers_are_adopted_also_by_a_server_that_was_away_and_drains_mo
     send(&server, &before[0], part("Owner", epoch)).await;
     server.running.stop().await;
 
-    // While control is away, the second takes over.
+    // While control is down, the second node takes over.
     let server = start(&store, &[]).await;
     send(&server, &before[1], part("Owner", epoch)).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -199,7 +200,7 @@ async fn f117_takeovers_are_adopted_also_by_a_server_that_was_away_and_drains_mo
     assert_eq!((&order(&record)[0], &order(&record)[2]), (&owner, &before[1]));
 }
 
-/// F117: addresses are spread, and what one node loses goes to the others; nothing else moves.
+/// F117: addresses are spread, and only those of a drained node move to the others.
 #[tokio::test]
 async fn f117_addresses_are_spread_and_only_those_of_a_drained_node_move() {
     let store = filled(12).await;
@@ -230,7 +231,7 @@ async fn f117_addresses_are_spread_and_only_those_of_a_drained_node_move() {
     assert_eq!(get(&server, "/v1/addresses?node=b").await["items"].as_array().unwrap().len(), 6);
 }
 
-/// F117: an operator moves an address; a node that cannot have it is refused with the reason.
+/// F117: an operator moves an address; a node that cannot announce it is rejected with the reason.
 #[tokio::test]
 async fn f117_an_address_is_moved_on_request_or_the_request_says_why_not() {
     let store = filled(1).await;
@@ -259,8 +260,8 @@ async fn f117_an_address_is_moved_on_request_or_the_request_says_why_not() {
     assert_eq!(server.call("POST", &path, Some(json!({ "nodes": "a" }))).await.0, 422);
 }
 
-/// F168: a Node that falls silent is no candidate after one lease, and its Workloads are no endpoints after the next;
-/// both come back with its reports.
+/// F168: a silent Node ceases to be a candidate after one lease, and its Workloads cease to be endpoints
+/// after the next; both return with its reports.
 #[tokio::test]
 async fn f168_a_silent_node_loses_its_addresses_and_its_workloads_and_gets_them_back() {
     let store = filled(1).await;
@@ -305,7 +306,7 @@ async fn f168_a_silent_node_loses_its_addresses_and_its_workloads_and_gets_them_
         let workload = get(&server, &format!("/v1/namespaces/default/workloads/w-{silent}")).await;
         assert_eq!(condition(&workload, "Used")["reason"], "NodeLost");
     }
-    // The field belongs to the server: a body may repeat it or leave it out, not change it.
+    // The field is set by the server: a body may repeat or omit it, but not change it.
     let spec = |since: Value| Some(json!({ "metadata": { "name": silent }, "spec": { "lostSince": since } }));
     assert_eq!(server.call("PUT", &node_path, spec(json!("2020-01-01T00:00:00Z"))).await.0, 422);
     assert_eq!(server.call("PUT", &node_path, spec(node["spec"]["lostSince"].clone())).await.0, 200);
@@ -319,7 +320,7 @@ async fn f168_a_silent_node_loses_its_addresses_and_its_workloads_and_gets_them_
     assert_eq!(order(&record)[2], silent, "it stands by");
 }
 
-/// F168: when many Nodes fall silent at once, most are kept, and the status page says so.
+/// F168: if many Nodes become silent at once, most are kept, and the status page reports it.
 #[tokio::test]
 async fn f168_when_all_nodes_fall_silent_only_a_part_is_taken_out() {
     let store = filled(1).await;
@@ -342,7 +343,7 @@ async fn f168_when_all_nodes_fall_silent_only_a_part_is_taken_out() {
     assert!(problems.iter().any(|problem| problem["reason"] == "TooManySilent"), "{status:#}");
 }
 
-/// The key of the nodes reaches agents and nobody else, and outlives the server.
+/// The peer key is sent to agents only, and outlives the server.
 #[tokio::test]
 async fn the_key_of_the_nodes_is_told_to_agents_only() {
     let store = filled(1).await;
@@ -372,7 +373,7 @@ async fn the_key_of_the_nodes_is_told_to_agents_only() {
     server.running.stop().await;
     let stored = store.vault().await.unwrap();
     assert_eq!(stored["peer-key"].body, key.as_bytes());
-    // A server before the vault kept it with the statuses: that one counts, and is not left there.
+    // A server without a vault stored the key with the statuses: that key is migrated.
     store.put_vault("peer-key", stored["peer-key"].version, None).await.unwrap();
     store.put_status("peer-key", BASE64_STANDARD.encode([9; 32]).as_bytes()).await.unwrap();
     let server = start(&store, &[]).await;
@@ -381,7 +382,7 @@ async fn the_key_of_the_nodes_is_told_to_agents_only() {
     assert!(!store.statuses().await.unwrap().contains_key("peer-key"));
 }
 
-/// F128: a pool outside of all networks of the nodes and one without an Advertisement are problems that are said.
+/// F128: a pool outside of all node networks and one without an Advertisement are reported as problems.
 #[tokio::test]
 async fn f128_a_pool_in_no_network_of_a_node_is_a_problem_on_the_status_page() {
     let store = filled(0).await;

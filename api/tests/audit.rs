@@ -1,4 +1,5 @@
-//! The audit log through the server: it outlives the server, pages, and what was refused does not push out what was done.
+//! Audit log through the server: it outlives the server, is paginated, and rejected requests do not evict
+//! accepted ones.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -73,7 +74,7 @@ async fn what_was_written_is_in_the_store_with_its_commit_whatever_becomes_of_th
     let store = open(&directory).await;
     let server = common::start_on(settings(30000..=32767), Arc::clone(&store), Fixed::at(START)).await;
     assert_eq!(server.call("POST", SERVICES, Some(service("a"))).await.0, 201);
-    // Not by way of the server, which may have more that waits.
+    // Read from the store, because the server may have queued entries.
     let kept = store.audit(None, 10).await.unwrap();
     assert_eq!(kept.iter().map(|record| record.is_passing).collect::<Vec<_>>(), [false]);
     server.running.stop().await;
@@ -87,7 +88,7 @@ async fn a_flood_of_refusals_is_left_out_before_it_fills_anything() {
         assert_eq!(server.call("POST", SERVICES, Some(json!({}))).await.0, 422);
     }
     let (entries, _) = audit(&server, "?limit=5000").await;
-    // As many as wait at most, and what the store took meanwhile.
+    // At most the queue limit, plus entries stored meanwhile.
     assert!((1000..=1501).contains(&entries.len()), "{}", entries.len());
     assert_eq!(said(&entries[entries.len() - 1..]), ["POST 201 accepted"]);
     server.running.stop().await;

@@ -1,8 +1,8 @@
-//! Who may call what: every operation of the OpenAPI document, as every role, on what is one's own and on what is another's.
+//! Authorization of every operation of the OpenAPI document for every role, on own and on foreign resources.
 //! `UPDATE_GOLDEN=1` rewrites the table.
 //!
-//! What is looked at is whether the permission of the route lets a request through; bodies are empty, so nothing is done.
-//! Routes that look at each object are tried with real objects in `authz.rs`.
+//! Only the permission of the route is tested: bodies are empty, so nothing is changed. Routes that check
+//! each object are tested with real objects in `authz.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -13,12 +13,12 @@ use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 use common::secured::{self, Secured, Who};
 use serde_json::{Value, json};
 
-/// Which permission lets through, of which all else follows.
+/// Permission and decision of every operation.
 fn golden() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/authorisation.txt")
 }
 
-/// The operations of the document: method, path, and what it says of the permission.
+/// Returns the operations of the document: method, path, and `x-permission`.
 fn operations() -> Vec<(String, String, Value)> {
     let document: Value = serde_json::from_str(&api::document()).unwrap();
     let mut operations = Vec::new();
@@ -30,7 +30,7 @@ fn operations() -> Vec<(String, String, Value)> {
     operations
 }
 
-/// The path with what is one's own, or another's: namespaces `team-a` and `team-b`, nodes `n1` and `n2`.
+/// Fills a path with own or foreign names: namespaces `team-a` and `team-b`, nodes `n1` and `n2`.
 fn fill(path: &str, is_own: bool) -> String {
     let (namespace, node) = if is_own { ("team-a", "n1") } else { ("team-b", "n2") };
     let path = path.replace("{namespace}", namespace).replace("{node}", node);
@@ -54,7 +54,7 @@ async fn people(secured: &Secured) -> Vec<(&'static str, Who)> {
     ]
 }
 
-/// What the permission of a route says: `yes`, `no` (403) or `who?` (401).
+/// Returns the decision of the route's permission: `yes`, `no` (403) or `who?` (401).
 async fn ask(secured: &Secured, who: &Who, method: &str, path: &str) -> &'static str {
     let response = secured.send(who, method, path, None).await;
     match response.status().as_u16() {
@@ -91,7 +91,7 @@ async fn f008_every_operation_of_the_document_lets_through_whom_the_table_says()
             asked += if own == other { 1 } else { 2 };
             for found in [first, second] {
                 *counts.entry(found).or_default() += 1;
-                // What holds whatever the table says.
+                // Invariants independent of the table.
                 match *name {
                     "nobody" => assert_eq!(found == "yes", asks == "nothing", "{method} {path}"),
                     "admin" => assert_eq!(found == "yes", asks != "agent", "{method} {path}"),

@@ -1,4 +1,4 @@
-//! Tokens, roles, and what each object of a write, a listing and a watch asks for.
+//! Tokens, roles, and per-object permissions of writes, listings and watches.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -26,7 +26,8 @@ fn names(list: &Value) -> Vec<String> {
     items.iter().map(name).collect()
 }
 
-/// A Service in each of two namespaces, and a token that is an operator of one.
+/// Starts a server with a Service in each of two namespaces, and a token with the role operator in one of
+/// them.
 async fn two_teams() -> (Secured, Who) {
     let secured = secured::start().await;
     let both = json!([service("team-a", "web"), service("team-b", "web")]);
@@ -36,7 +37,7 @@ async fn two_teams() -> (Secured, Who) {
     (secured, team_a)
 }
 
-/// In: a token limited to one namespace. Out: it neither sees nor changes another's objects, nor any pool.
+/// A token limited to one namespace can neither read nor change objects of another, nor any pool.
 #[tokio::test]
 async fn f008_a_token_of_one_namespace_sees_and_changes_nothing_of_another() {
     let (secured, team) = two_teams().await;
@@ -44,7 +45,7 @@ async fn f008_a_token_of_one_namespace_sees_and_changes_nothing_of_another() {
     let other = "/v1/namespaces/team-b/services";
     let patch = json!({ "metadata": { "labels": { "a": "b" } } });
     assert_eq!(secured.call(&team, "PATCH", &format!("{own}/web"), Some(patch.clone())).await.0, 200);
-    // Whether it is there or not, the answer is the same.
+    // The response is the same for existing and missing objects.
     for name in ["web", "none"] {
         for (method, body) in [("GET", None), ("PATCH", Some(&patch)), ("DELETE", None)] {
             let (status, answer) =
@@ -55,7 +56,7 @@ async fn f008_a_token_of_one_namespace_sees_and_changes_nothing_of_another() {
     }
     let (status, _) = secured.call(&team, "POST", other, Some(service("team-b", "new"))).await;
     assert_eq!(status, 403);
-    // A path of one's own does not lead to another's object.
+    // The path of the own namespace does not lead to objects of another.
     let (status, _) = secured.call(&team, "POST", own, Some(service("team-b", "new"))).await;
     assert_eq!(status, 422);
     let pool = json!({ "metadata": { "name": "p" }, "spec": { "addresses": ["203.0.113.0/28"] } });
@@ -65,12 +66,12 @@ async fn f008_a_token_of_one_namespace_sees_and_changes_nothing_of_another() {
     assert_eq!(names(&all), ["team-a/web"]);
     let (_, endpoints) = secured.call(&team, "GET", "/v1/endpoints", None).await;
     assert_eq!(endpoints["items"].as_array().unwrap().len(), 1, "{endpoints}");
-    // What is not limited is not shown a part as if it were the whole.
+    // A listing across namespaces is rejected rather than silently filtered.
     assert_eq!(secured.call(&team, "GET", "/v1/traffic", None).await.0, 403);
     assert_eq!(secured.call(&team, "GET", "/v1/traffic?namespace=team-a", None).await.0, 200);
 }
 
-/// In: bulk writes with one object of another namespace. Out: nothing of them happens, and all that is missing is named.
+/// Bulk writes with one object of another namespace change nothing, and all missing permissions are listed.
 #[tokio::test]
 async fn bulk_writes_plans_prunes_and_rollbacks_look_at_each_object() {
     let (secured, team) = two_teams().await;
@@ -84,11 +85,11 @@ async fn bulk_writes_plans_prunes_and_rollbacks_look_at_each_object() {
         assert!(!pointers.contains(&json!("/items/0")), "{answer}");
     }
     assert_eq!(secured.call(&team, "GET", "/v1/namespaces/team-a/services/one", None).await.0, 404);
-    // A plan of somebody who may, applied by somebody who may not.
+    // The plan of a permitted caller, applied by one without permission.
     let plan = secured.admin("POST", "/v1/plan?nodes=false", Some(json!([service("team-b", "two")]))).await;
     let apply = format!("/v1/plans/{}/apply", plan["id"].as_str().unwrap());
     assert_eq!(secured.call(&team, "POST", &apply, None).await.0, 403);
-    // A set with members elsewhere is not pruned, tried or not.
+    // An apply set with members in another namespace is not pruned, not even in a dry run.
     let set = json!([service("team-a", "s1"), service("team-b", "s2")]);
     secured.admin("POST", "/v1/apply?applySet=set", Some(set)).await;
     for more in ["", "&dryRun=true"] {
@@ -101,7 +102,7 @@ async fn bulk_writes_plans_prunes_and_rollbacks_look_at_each_object() {
     let plan = "/v1/plan?applySet=set&prune=true&nodes=false";
     assert_eq!(secured.call(&team, "POST", plan, Some(json!([service("team-a", "s1")]))).await.0, 403);
     secured.admin("GET", "/v1/namespaces/team-b/services/s2", None).await;
-    // Going back would change what others wrote.
+    // The rollback would change objects written by others.
     let (status, answer) = secured.call(&team, "POST", "/v1/rollback", Some(json!({ "revision": 1 }))).await;
     assert_eq!(status, 403, "{answer}");
     let own = secured.call(&team, "POST", "/v1/apply", Some(json!([service("team-a", "mine")]))).await.1;
@@ -109,8 +110,8 @@ async fn bulk_writes_plans_prunes_and_rollbacks_look_at_each_object() {
     assert_eq!(secured.call(&team, "POST", "/v1/rollback", Some(undo)).await.0, 200);
 }
 
-/// In: a watch over everything by a token of one namespace. Out: only its own objects, deletions too, and the end when it
-/// is revoked.
+/// A watch over all namespaces with a token of one sends only objects of that namespace, including deletions,
+/// and ends when the token is revoked.
 #[tokio::test]
 async fn a_watch_shows_what_may_be_seen_and_ends_with_the_token() {
     let (secured, team) = two_teams().await;
@@ -125,7 +126,7 @@ async fn a_watch_shows_what_may_be_seen_and_ends_with_the_token() {
     let tokens = secured.admin("GET", "/v1/tokens", None).await;
     let of_team = tokens["items"].as_array().unwrap().iter().find(|token| token["name"] == "team-a").unwrap();
     secured.admin("DELETE", &format!("/v1/tokens/{}", of_team["id"].as_str().unwrap()), None).await;
-    // The next thing that happens is not told any more.
+    // The next change is not sent any more.
     secured.admin("POST", "/v1/apply", Some(json!([service("team-a", "late")]))).await;
     let last = lines.until("ERROR").await;
     assert!(last.iter().all(|line| !line.contains("late")), "{last:?}");
@@ -154,7 +155,7 @@ async fn history_shows_of_each_write_what_may_be_seen() {
     assert_eq!(status, 403, "{answer}");
 }
 
-/// In: a token that is limited to a pool and a range. Out: no Service, EndpointSet or Workload of it reaches beyond.
+/// A token limited to a pool and a range cannot write a Service, EndpointSet or Workload beyond them.
 #[tokio::test]
 async fn pools_and_ranges_of_endpoints_are_granted() {
     let secured = secured::start().await;
@@ -205,13 +206,13 @@ async fn pools_and_ranges_of_endpoints_are_granted() {
         let (status, answer) = secured.call(&team, "POST", &path, Some(body.clone())).await;
         assert_eq!(status, 201, "{body}: {answer}");
     }
-    // A change that leads out is refused, too.
+    // A patch that leaves the limits is rejected, too.
     let patch = json!({ "spec": { "loadBalancer": { "pool": "theirs", "addresses": null } } });
     let path = "/v1/namespaces/team-a/services/a";
     assert_eq!(secured.call(&team, "PATCH", path, Some(patch)).await.0, 403);
 }
 
-/// In: addresses of the machine, the link and the metadata service. Out: no token may make them endpoints or fronts.
+/// Machine-local, link-local and metadata addresses cannot be endpoints or frontends with any token.
 #[tokio::test]
 async fn addresses_that_may_never_be_endpoints_are_refused_whoever_asks() {
     let secured = secured::start().await;
@@ -278,7 +279,7 @@ async fn nobody_gives_away_what_they_may_not_do_themselves() {
     }
     let less = make("less", json!({ "role": "clerk", "namespaces": ["team-a"] }));
     assert_eq!(secured.call(&clerk, "POST", "/v1/tokens", Some(less)).await.0, 201);
-    // Built-in roles stay what they are; roles in use stay.
+    // Built-in roles cannot be changed; roles in use cannot be deleted.
     let admin = secured.admin.clone();
     assert_eq!(secured.call(&admin, "PUT", "/v1/roles/admin", Some(wider)).await.0, 409);
     assert_eq!(secured.call(&admin, "DELETE", "/v1/roles/clerk", None).await.0, 409);
@@ -321,14 +322,14 @@ async fn a_token_that_asks_too_fast_is_told_when_to_come_back() {
     };
     assert_eq!((answered, refused.status().as_u16()), (5000, 429));
     assert!(refused.headers().contains_key("retry-after"));
-    // Others are not held up, and time brings more.
+    // Other tokens are not affected, and time refills the bucket.
     secured.admin("GET", "/v1/status", None).await;
     secured.server.source.advance(1);
     assert_eq!(secured.call(&ci, "GET", "/healthz", None).await.0, 200);
 }
 
-/// In: servers that start on one store and find no token that may do everything. Out: one makes one, in a file for its
-/// owner alone; none makes another while it counts, and one does when it was revoked.
+/// Of servers that start on one store without an admin token, one creates the bootstrap token in a file for
+/// its owner only; no other is created while it is valid, but again after it was revoked.
 #[tokio::test]
 async fn the_first_token_is_made_once_and_again_when_nobody_can_do_everything() {
     use std::os::unix::fs::PermissionsExt;
@@ -343,7 +344,7 @@ async fn the_first_token_is_made_once_and_again_when_nobody_can_do_everything() 
     let folder = tempfile::tempdir().unwrap();
     let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
     assert!(api::bootstrap(&one.running.app, &first).await.unwrap());
-    // The second server does not know of it yet, and is told by the store.
+    // The second server has no copy of it yet and learns about it from the store.
     assert!(!api::bootstrap(&two.running.app, &second).await.unwrap());
     assert!(!api::bootstrap(&one.running.app, &second).await.unwrap());
     let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
@@ -356,7 +357,7 @@ async fn the_first_token_is_made_once_and_again_when_nobody_can_do_everything() 
     secured.admin("DELETE", &format!("/v1/tokens/{id}"), None).await;
     assert!(api::bootstrap(&secured.server.running.app, &second).await.unwrap());
     assert_ne!(std::fs::read_to_string(&second).unwrap(), token);
-    // Where it cannot be written, none is made.
+    // If the file cannot be written, no token is created.
     let three = common::start_on(
         settings(),
         store::open("memory:", model::primitives::quantity::Timestamp::from_unix_seconds(2)).await.unwrap(),

@@ -1,4 +1,4 @@
-//! Backup, restore and migration by the real program, and what a server makes of them.
+//! Backup, restore and migration with the real program, and their effect on a server.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test may fail, and prints counts")]
 
@@ -18,7 +18,7 @@ use model::primitives::quantity::Timestamp;
 use serde_json::{Value, json};
 use store::{Contents, Store, backup};
 
-/// A secret that must be in a backup, and in nothing that is said about it.
+/// Secret that must be in a backup, and in none of its output.
 const CANARY: &str = "canary-3f9c";
 
 fn api(arguments: &[&str]) -> Output {
@@ -43,7 +43,7 @@ fn fails(arguments: &[&str]) -> String {
     said(&output)
 }
 
-/// A directory with files and stores in it.
+/// Directory with files and stores.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -63,7 +63,7 @@ impl Place {
         format!("sqlite:{}", self.file(name))
     }
 
-    /// Opens a store, once a server of this process that has ended lets go of it.
+    /// Opens a store once a stopped server of this process has released it.
     async fn open(&self, name: &str) -> Arc<dyn Store> {
         let now = Timestamp::from_unix_seconds(common::START);
         for _ in 0..1200 {
@@ -77,7 +77,7 @@ impl Place {
         panic!("{name} stays in use");
     }
 
-    /// A store as a server leaves it behind: two Services, a Node, a router with a password.
+    /// Fills a store through a server: two Services, a Node, a router with a password.
     async fn filled(&self, name: &str) {
         let server = common::start_on(
             common::settings(30000..=32767),
@@ -105,8 +105,8 @@ async fn contents(store: &dyn Store) -> Contents {
     Contents::of(store, true).await.unwrap().1
 }
 
-/// In: a backup of four objects, restored over a store that has one of them changed and one more. Out: the difference in
-/// words; after a dry run the same bytes, after the restore the old objects in a new life.
+/// Restoring a backup of four objects over a changed store prints the difference; a dry run leaves the bytes
+/// unchanged, and the restore brings back the old objects in a new epoch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_is_restored_after_it_was_said_what_that_means() {
     let place = Place::new();
@@ -136,7 +136,7 @@ async fn a_backup_is_restored_after_it_was_said_what_that_means() {
     let node = json!({ "metadata": { "name": "n2" }, "spec": {} });
     assert_eq!(server.call("POST", "/v1/nodes", Some(node)).await.0, 201);
     assert_eq!(server.call("DELETE", "/v1/namespaces/default/services/b", None).await.0, 200);
-    // While a server has it, nothing is done to it.
+    // A store in use by a server is not touched.
     let restore = ["store", "restore", "--store", &url, "--from", &file];
     let in_use = fails(&[&restore[..], &["--yes"]].concat());
     assert!(in_use.contains("in use by process"), "{in_use}");
@@ -168,13 +168,13 @@ async fn a_backup_is_restored_after_it_was_said_what_that_means() {
     );
     assert_eq!(contents(&*store).await, original);
 
-    // Watches of the old life are told to begin again, and the new one goes on.
+    // Watches of the old epoch are told to start over, and the new one continues.
     let server =
         common::start_on(common::settings(30000..=32767), store, common::Fixed::at(common::START)).await;
     for old in [before.0.to_string(), original_position(&place.path("backup"))] {
         let (status, problem) = server.call("GET", &format!("/v1/watch?resume={old}"), None).await;
         assert_eq!((status, &problem["code"]), (410, &json!("ResumeExpired")), "{old}: {problem}");
-        // An agent is told everything anew.
+        // An agent receives a full sync.
         let feed = Request::get(format!("/v1/nodes/n1/state?resume={old}"));
         let mut lines = common::Lines::new(server.send(feed.body(Body::empty()).unwrap()).await.into_body());
         let first = lines.next().await.unwrap();
@@ -192,7 +192,8 @@ fn original_position(file: &Path) -> String {
     head["position"].as_str().unwrap().to_owned()
 }
 
-/// Damaged at the beginning, in the middle and at the end, cut off, and of a newer version: the store is not even made.
+/// A backup damaged at the beginning, middle or end, truncated, or of a newer version leaves the store
+/// uncreated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_or_newer_backup_touches_nothing() {
     let place = Place::new();
@@ -249,14 +250,14 @@ async fn a_store_moves_to_an_empty_one_and_to_no_other() {
     assert!(!place.path("none").exists());
 }
 
-/// Somebody writes all the time while backups are taken over HTTP; each is whole, and restores what it says.
+/// Backups taken over HTTP under constant writes are each consistent, and can be restored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_taken_under_load_is_one_state() {
     let server = Arc::new(common::start().await);
     let writer = Arc::clone(&server);
     let writing = tokio::spawn(async move {
         for at in 0..60 {
-            // Both in one write: a state with one of them never existed.
+            // Both in one write: a state with only one of them never existed.
             let pair = ["x", "y"].map(|side| {
                 json!({ "kind": "Workload", "metadata": { "name": format!("w{at}-{side}") }, "spec": {} })
             });
@@ -310,7 +311,7 @@ fn check_says_whether_the_server_would_start_and_changes_nothing() {
     assert!(fails(&["--config", &place.file("c.toml"), "check"]).contains("c.toml"));
 }
 
-/// An etcd of this test, on free ports; gone with it.
+/// An etcd server of this test on free ports; stopped with it.
 struct Etcd {
     process: std::process::Child,
     url: String,
@@ -324,7 +325,7 @@ impl Drop for Etcd {
     }
 }
 
-/// Starts one; again when somebody else was faster to take its ports.
+/// Starts etcd; retries if another process took the ports first.
 async fn etcd() -> Etcd {
     for _ in 0..5 {
         let directory = tempfile::tempdir().unwrap();
@@ -352,7 +353,8 @@ async fn etcd() -> Etcd {
     panic!("etcd does not start");
 }
 
-/// Runs a command until nobody uses a store of etcd any longer: whoever did, a moment ago, still seems to.
+/// Runs a command until etcd no longer reports the store as in use; the lease of a previous user may last a
+/// moment.
 fn succeeds_soon(arguments: &[&str]) -> String {
     for _ in 0..60 {
         let output = api(arguments);
@@ -366,8 +368,8 @@ fn succeeds_soon(arguments: &[&str]) -> String {
     panic!("{arguments:?}: the store stays in use");
 }
 
-/// From SQLite to etcd, and from there to another SQLite, and a backup of the first into etcd: always the same contents, in a
-/// younger life each time.
+/// From SQLite to etcd, from there to another SQLite, and a backup of the first into etcd: always the same
+/// contents, in a newer epoch each time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_moves_to_etcd_and_back() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! BGP in the control server: only the nodes concerned are told, only when it changed; addresses record who announces
-//! them; passwords go to nodes and nowhere else.
+//! BGP in the control server: only affected nodes receive changes; addresses record their announcers;
+//! passwords are sent to nodes only.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -35,7 +35,7 @@ fn of_kind(kind: &str, name: &str, labels: Value, spec: Value) -> Value {
     json!({ "kind": kind, "metadata": { "name": name, "labels": labels }, "spec": spec })
 }
 
-/// Nodes `a` and `b`, in racks of the same names, and a router for rack `a`.
+/// Starts a server with nodes `a` and `b` in racks of the same names, and a router for rack `a`.
 async fn start() -> Server {
     let server = common::start().await;
     let in_a = json!([{ "matchLabels": { "rack": "a" } }]);
@@ -54,13 +54,14 @@ async fn start() -> Server {
     server
 }
 
-/// The BGP in the frame of the node among these lines, if there is such a frame.
+/// Returns the BGP settings of the last node frame among these lines, if any.
 fn told(lines: &[String]) -> Option<Value> {
     let frames = lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
     frames.filter(|frame| frame["type"] == "node").map(|frame| frame["bgp"].clone()).next_back()
 }
 
-/// A change of each object that a node's BGP is made of → a frame for the node that has the peer, none for the other.
+/// A change of any object that a node's BGP settings depend on causes a frame for the node with the peer, and
+/// none for the other.
 #[tokio::test]
 async fn only_the_nodes_concerned_are_told_and_only_what_changed() {
     let server = start().await;
@@ -88,7 +89,7 @@ async fn only_the_nodes_concerned_are_told_and_only_what_changed() {
         ];
         assert!(seen[at], "change {at}: {frame}");
     }
-    // What changes nothing for a node is not told: here a marker comes right after.
+    // Changes without effect on a node are not sent; a marker follows directly.
     apply(&server, json!([of_kind("BgpPeer", "other", json!({}), json!({
         "peerAddress": "10.0.0.2", "peerASN": 65_001, "nodeSelectors": [{ "matchLabels": { "rack": "z" } }],
     }))]))
@@ -101,12 +102,12 @@ async fn only_the_nodes_concerned_are_told_and_only_what_changed() {
     assert_eq!(told(&a.until("\"synced\"").await), None);
     let of_b = b.until("\"synced\"").await;
     assert!(of_b.iter().any(|line| line.contains("default/web")) && told(&of_b).is_none(), "{of_b:?}");
-    // The last peer goes: so does all of it.
+    // After the last peer is deleted, the BGP settings are removed.
     server.call("DELETE", "/v1/bgppeers/tor", None).await;
     assert_eq!(told(&a.until("\"synced\"").await), Some(Value::Null));
 }
 
-/// Labels of Services and the Advertisements themselves decide who announces; the record says it, and agents are told.
+/// Service labels and Advertisements decide the announcers; the record and the feed contain the result.
 #[tokio::test]
 async fn an_address_records_the_advertisements_that_cover_it() {
     let server = start().await;
@@ -142,7 +143,8 @@ async fn an_address_records_the_advertisements_that_cover_it() {
     panic!("the record still names what is deleted: {}", record().await);
 }
 
-/// A password in a peer → in the feed of the node that needs it, and in no answer, list, watch, status or metric.
+/// The password of a peer is in the feed of the node that needs it, and in no response, list, watch, status
+/// or metric.
 #[tokio::test]
 async fn a_password_is_in_no_answer() {
     let server = start().await;

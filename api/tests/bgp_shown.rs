@@ -1,4 +1,4 @@
-//! What agents say of BGP, as it is shown: conditions of addresses and Services, metrics, limits.
+//! Display of reported BGP state: conditions of addresses and Services, metrics, limits.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -56,7 +56,7 @@ async fn two_nodes() -> Server {
     server
 }
 
-/// F126: an address that an Advertisement of type BGP covers says which routers have it, and so does its Service.
+/// F126: an address covered by a BGP Advertisement, and its Service, list the routers that have it.
 #[tokio::test]
 async fn f126_addresses_and_services_say_which_routers_have_them() {
     let server = two_nodes().await;
@@ -66,7 +66,7 @@ async fn f126_addresses_and_services_say_which_routers_have_them() {
     create(&server, "/v1/advertisements", to_racks).await;
     let web = json!({ "metadata": { "name": "web" }, "spec": { "type": "LoadBalancer", "loadBalancer": { "addresses": ["198.51.100.7"] }, "ports": [{ "port": 80 }] } });
     create(&server, "/v1/namespaces/default/services", web).await;
-    // The time in which a server that starts only listens.
+    // Advance beyond the initial listening period of the server.
     server.source.advance(120);
     let routes = json!({ "198.51.100.7/32": { "addresses": ["198.51.100.7"],
         "peers": { "tor-1": { "since": "2026-11-21T08:00:00Z", "text": "next hop 192.0.2.1" } } } });
@@ -100,7 +100,8 @@ async fn f126_addresses_and_services_say_which_routers_have_them() {
     assert_eq!(announced(&service)["reason"], "Withheld", "{service:#}");
 }
 
-/// Sessions are counted by peer and state; those of silent nodes are not taken for established; peers are bounded.
+/// Sessions are counted by peer and state; those of silent nodes do not count as established; the number of
+/// peers is bounded.
 #[tokio::test]
 async fn metrics_count_sessions_by_peer_and_state() {
     let server = two_nodes().await;
@@ -133,7 +134,7 @@ async fn metrics_count_sessions_by_peer_and_state() {
     assert!(!metrics.contains("tor-1"), "what is beyond the bound has no series");
 }
 
-/// What exceeds a limit is refused whole, with the place of it.
+/// A report beyond a limit is rejected as a whole with the pointer.
 #[tokio::test]
 async fn reports_beyond_the_limits_are_refused_with_the_field() {
     let server = two_nodes().await;

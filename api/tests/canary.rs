@@ -1,5 +1,5 @@
-//! Secrets are written and never shown: unlikely texts are planted wherever a secret can be written, and looked for in
-//! everything that the server answers and logs.
+//! Confidentiality of secrets: unlikely texts are planted wherever a secret can be written, and searched for
+//! in all responses and logs.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
 
@@ -35,7 +35,7 @@ impl io::Write for Log {
     }
 }
 
-/// What was looked through so far.
+/// State of the search.
 struct Search {
     secrets: Vec<String>,
     answers: usize,
@@ -67,7 +67,7 @@ fn peer(password: &str) -> Value {
     })
 }
 
-/// The reads of the document, with what was planted put into their paths.
+/// Returns the GET operations of the document with planted names in their paths.
 fn reads(token: &str) -> Vec<String> {
     let document: Value = serde_json::from_str(&api::document()).unwrap();
     let paths = document["paths"].as_object().unwrap().iter();
@@ -94,7 +94,7 @@ async fn f010_no_answer_and_no_log_line_shows_a_secret() {
         .with_max_level(tracing::Level::TRACE)
         .with_writer(move || writer.clone())
         .finish();
-    // One thread runs all of it, so this sees whatever is logged.
+    // All of it runs on one thread, so this captures the whole log.
     let _guard = tracing::subscriber::set_default(subscriber);
     let secured = secured::start().await;
     let Who::Token(first) = secured.admin.clone() else { panic!("the first token is a token") };
@@ -103,7 +103,7 @@ async fn f010_no_answer_and_no_log_line_shows_a_secret() {
     let node =
         json!({ "kind": "Node", "metadata": { "name": "n1" }, "spec": { "addresses": ["192.0.2.1"] } });
     search.ask(&secured, "POST", "/v1/nodes", Some(node)).await;
-    // What the cookie of the page says: it is set, and shown nowhere else.
+    // The session cookie is set once and returned nowhere else.
     let login = Some(json!({ "token": search.secrets[2].clone() }));
     let response = secured.send(&Who::Nobody, "POST", "/v1/session", login.as_ref()).await;
     let cookie = response.headers()["set-cookie"].to_str().unwrap().to_owned();
@@ -121,7 +121,7 @@ async fn f010_no_answer_and_no_log_line_shows_a_secret() {
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         search.look(&format!("{method} {path} by cookie"), &String::from_utf8_lossy(&bytes));
     }
-    // What is written, tried, planned, changed, refused and taken back.
+    // Written, dry-run, planned, patched, rejected and rolled back.
     search.ask(&secured, "POST", "/v1/bgppeers?dryRun=true", Some(peer(PASSWORD))).await;
     search.ask(&secured, "POST", "/v1/apply", Some(json!([peer(PASSWORD)]))).await;
     search.ask(&secured, "POST", "/v1/plan?nodes=false", Some(json!([peer(LATER)]))).await;
@@ -134,7 +134,7 @@ async fn f010_no_answer_and_no_log_line_shows_a_secret() {
         search.ask(&secured, "POST", "/v1/bgppeers", Some(body)).await;
     }
     search.ask(&secured, "POST", "/v1/rollback?dryRun=true", Some(json!({ "revision": 2 }))).await;
-    // A token is shown once, and never again.
+    // The text of a token is returned once.
     let made = secured
         .admin("POST", "/v1/tokens", Some(json!({ "name": "ci", "bindings": [{ "role": "viewer" }] })))
         .await;

@@ -1,4 +1,4 @@
-//! What somebody can do who has stolen the certificate of an agent: speak for that node, and nothing else.
+//! Containment of a stolen agent certificate: it grants access to its own node only.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -17,7 +17,7 @@ fn node(name: &str) -> Value {
     json!({ "kind": "Node", "metadata": { "name": name }, "spec": { "addresses": [address] } })
 }
 
-/// The smallest report that is one.
+/// Returns a minimal report.
 fn report() -> Value {
     let at = format!("{}-1", common::START);
     json!({
@@ -46,8 +46,8 @@ async fn cluster() -> Secured {
     secured
 }
 
-/// In: the certificate of n1. Out: it registers n1, reads its state, reports about it; of n2 and of everything else it
-/// reads and changes nothing.
+/// The certificate of n1 registers n1, reads its state and reports for it; it can neither read nor change n2
+/// or anything else.
 #[tokio::test]
 async fn a_stolen_certificate_of_an_agent_speaks_for_its_node_only() {
     let secured = cluster().await;
@@ -61,7 +61,7 @@ async fn a_stolen_certificate_of_an_agent_speaks_for_its_node_only() {
     assert!(state.contains("canary-one") && !state.contains("canary-two"), "{state}");
     let (status, answer) = secured.call(&AGENT, "PUT", "/v1/nodes/n1/report", Some(report())).await;
     assert_eq!(status, 204, "{answer}");
-    // The author is who it is, whatever is claimed.
+    // The author is the authenticated identity, regardless of the claim.
     let history = secured.admin("GET", "/v1/history?kind=Node&name=n1", None).await;
     assert_eq!(history["items"][0]["author"], "agent/n1");
 
@@ -80,7 +80,7 @@ async fn a_stolen_certificate_of_an_agent_speaks_for_its_node_only() {
         ("POST", "/v1/nodes", Some(node("n3"))),
         ("POST", "/v1/nodes", Some(annotated)),
         ("POST", "/v1/nodes", Some(unschedulable)),
-        // Away and back is the way to shed what an operator has said of a node (CVE-2025-5187).
+        // Deleting and registering again would shed settings of the operator (CVE-2025-5187).
         ("DELETE", "/v1/nodes/n1", None),
         ("PATCH", "/v1/nodes/n1", Some(json!({ "metadata": { "labels": { "who": "n2" } } }))),
         ("PUT", "/v1/nodes/n1", Some(node("n1"))),
@@ -111,7 +111,7 @@ async fn a_stolen_certificate_of_an_agent_speaks_for_its_node_only() {
         assert_eq!(status, 403, "{method} {path}: {answer}");
         refused += 1;
     }
-    // Each of them is in the audit log, under the name of who tried.
+    // Each attempt is in the audit log with its author.
     let audit = secured.admin("GET", "/v1/audit?limit=500", None).await;
     let entries = audit["items"].as_array().unwrap();
     let of_agent = entries.iter().filter(|it| it["author"] == "agent/n1" && it["status"] == 403).count();

@@ -1,4 +1,4 @@
-//! Explanations over HTTP: the desired state's part from the server, the kernel's part from the agent that is asked.
+//! Explanations over HTTP: the desired state from the server, the kernel state from the queried agent.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -9,7 +9,7 @@ use common::{Lines, Server};
 use http::Request;
 use serde_json::{Value, json};
 
-/// A server with Node n1 and Service web at 10.96.0.10 with an endpoint.
+/// Starts a server with Node n1 and Service web at 10.96.0.10 with an endpoint.
 async fn cluster() -> Server {
     let server = common::start().await;
     let items = json!([
@@ -30,7 +30,7 @@ async fn cluster() -> Server {
 
 const PACKET: &str = "/v1/explain?source=10.1.0.9&destination=10.96.0.10&port=80";
 
-/// Answers the next question of a feed with what a kernel would do.
+/// Replies to the next query of a feed with a kernel trace.
 async fn answer(server: &Server, feed: &mut Lines, ends: Value) {
     let lines = feed.until("\"ask\"").await;
     let ask: Value = serde_json::from_str(lines.last().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! The feed to agents: cost follows the change, not the cluster; what was missed arrives squashed.
+//! Feed to agents: its cost is proportional to the change, not the cluster; missed changes are squashed.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -29,7 +29,7 @@ fn endpoints(at: usize, last: u8) -> Value {
     })
 }
 
-/// A server with a Node and `services` Services of one endpoint each.
+/// Starts a server with a Node and `services` Services of one endpoint each.
 async fn cluster(services: usize) -> Server {
     let server = common::start().await;
     let mut items = vec![json!({ "kind": "Node", "metadata": { "name": "n1" }, "spec": {} })];
@@ -41,7 +41,7 @@ async fn cluster(services: usize) -> Server {
     server
 }
 
-/// Changes one endpoint; gives the lines and bytes that this sends to an agent that has everything else.
+/// Changes one endpoint. Returns the lines and bytes sent to an up-to-date agent.
 async fn cost_of_one_change(services: usize) -> (usize, usize) {
     let server = cluster(services).await;
     let mut feed = open(&server, None).await;
@@ -49,7 +49,7 @@ async fn cost_of_one_change(services: usize) -> (usize, usize) {
     assert_eq!(first.iter().filter(|line| line.contains("\"type\":\"service\"")).count(), services);
     server.call("PUT", "/v1/namespaces/default/endpointsets/s00007", Some(endpoints(7, 2))).await;
     let lines = feed.until("\"synced\"").await;
-    // Positions are wider in a longer history; everything else must be equal to the byte.
+    // Positions are wider in a longer history; all other bytes must be equal.
     let bytes = lines.iter().map(|line| without_revisions(line).len()).sum();
     (lines.len(), bytes)
 }
@@ -99,7 +99,8 @@ async fn a_resume_of_another_epoch_or_from_the_future_begins_with_the_full_state
     }
 }
 
-/// 24 Services, of which one changes and one goes after a complete state was sent → the next complete state has both.
+/// 24 Services, of which one changes and one is deleted after a full state was sent: the next full sync
+/// includes both changes.
 #[tokio::test]
 async fn a_complete_state_that_was_made_for_another_feed_comes_with_what_changed_since() {
     let server = cluster(24).await;
@@ -215,7 +216,8 @@ async fn a_question_reaches_the_agent_behind_the_state_and_its_answer_who_asked(
     assert_eq!(asked, (200, json!({ "node": "n1", "findings": [finding] })));
 }
 
-/// An agent that takes its state elsewhere: heartbeats and questions, no state; a feed of state takes its place.
+/// The query-only feed of an agent with state from another server carries heartbeats and queries; a state
+/// feed replaces it.
 #[tokio::test]
 async fn a_feed_of_questions_only_carries_no_state_and_gives_way_to_one_that_does() {
     let server = cluster(2).await;
@@ -249,7 +251,7 @@ async fn a_feed_of_questions_only_carries_no_state_and_gives_way_to_one_that_doe
     feed.until("\"synced\"").await;
 }
 
-/// A question whose answer the test gives as the agent.
+/// Sends a query whose reply the test provides as the agent.
 async fn asked(
     server: &Server,
     feed: &mut Lines,
@@ -267,7 +269,8 @@ async fn asked(
     (question, answered.0, answered.1)
 }
 
-/// The clock of the node beside that of this server; fixes of the closed list only, refused in words, and in the audit log.
+/// The clock of the node is compared with that of this server; only fixes of the closed list are accepted,
+/// and they are audited.
 #[tokio::test]
 async fn a_doctors_clock_is_compared_and_fixes_are_asked_for_and_remembered() {
     let server = cluster(0).await;

@@ -1,4 +1,4 @@
-//! Health checks end to end in the server: reports of agents over HTTP, what is recorded, fed to agents and shown.
+//! Health checks end to end in the server: agent reports over HTTP, recorded decisions, feed and responses.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -16,7 +16,8 @@ const HEALTH: &str = "/v1/namespaces/default/services/web/health";
 const RECORD: &str = "/v1/namespaces/default/endpointhealths/web";
 const GUARD: &str = "/v1/guards/health";
 
-/// A server with Nodes `a`, `b`, `c` that report, and Service `web` with endpoints 10.1.0.1, .2, … without a Node.
+/// Starts a server with reporting Nodes `a`, `b`, `c`, and Service `web` with endpoints 10.1.0.1, .2, …
+/// without a Node.
 async fn start(endpoints: u8, check: Value) -> Server {
     let server = common::start().await;
     for node in ["a", "b", "c"] {
@@ -50,7 +51,7 @@ fn report(more: Value) -> Value {
     report
 }
 
-/// A node's report of these endpoints of Service `web`, by host and state.
+/// Sends a node's report about endpoints of Service `web`, by host and state.
 async fn say(server: &Server, node: &str, states: &[(u8, &str)]) {
     let one = |(host, state): &(u8, &str)| {
         json!({
@@ -70,7 +71,7 @@ async fn say_all(server: &Server, states: &[(u8, &str)]) {
     }
 }
 
-/// Reads until what is read is as wanted; everything here happens within moments, but not in the same one.
+/// Polls until the response matches; changes take effect within moments, but asynchronously.
 async fn until(server: &Server, path: &str, wanted: impl Fn(u16, &Value) -> bool) -> Value {
     let mut last = (0, Value::Null);
     for _ in 0..600 {
@@ -102,7 +103,8 @@ fn available(service: &Value) -> (String, String) {
     (found["reason"].as_str().unwrap().to_owned(), found["message"].as_str().unwrap_or_default().to_owned())
 }
 
-/// F148: what most nodes call unhealthy is recorded, fed to agents as not ready, and shown with the words of each node.
+/// F148: an endpoint that most nodes report as unhealthy is recorded, sent to agents as not ready, and
+/// returned with the result of each node.
 #[tokio::test]
 async fn f148_reports_take_an_endpoint_out_and_bring_it_back() {
     let server = start(2, json!({ "type": "Tcp" })).await;
@@ -150,7 +152,7 @@ async fn f148_reports_take_an_endpoint_out_and_bring_it_back() {
     }
 }
 
-/// F148: agents that fall silent take nothing out and bring nothing back, also when a server starts anew.
+/// F148: silent agents neither remove nor restore endpoints, even after a restart of the server.
 #[tokio::test]
 async fn f148_what_was_decided_holds_while_nobody_says_anything() {
     let source = Fixed::at(START);
@@ -173,12 +175,12 @@ async fn f148_what_was_decided_holds_while_nobody_says_anything() {
     say(&server, "a", &[(1, "Pending"), (2, "Pending")]).await;
     until(&server, HEALTH, |_, health| health["endpoints"][0]["state"] == "Pending").await;
     until_out(&server, &["10.1.0.1:80"]).await;
-    // Of those that report, the only one.
+    // The only node that reports.
     say(&server, "a", &[(1, "Healthy"), (2, "Healthy")]).await;
     until_out(&server, &[]).await;
 }
 
-/// F148: too many at once are held and shown until somebody confirms it; what recovers is held no longer.
+/// F148: too many failures at once are held until confirmation; endpoints that recover are released.
 #[tokio::test]
 async fn f148_too_many_at_once_are_held_until_they_are_confirmed_or_recover() {
     let server = start(6, json!({ "type": "Tcp" })).await;
@@ -210,7 +212,7 @@ async fn f148_too_many_at_once_are_held_until_they_are_confirmed_or_recover() {
     assert_eq!(available(&service).0, "NoHealthyEndpoints", "{service:#}");
 }
 
-/// F148: a share grows with time, and the record ends when it is whole; it ends with the check, too.
+/// F148: a slow-start share grows with time; the record ends when it is complete, or with the health check.
 #[tokio::test]
 async fn f148_a_share_grows_and_a_record_ends_with_its_check() {
     let server = start(2, json!({ "type": "Tcp", "slowStartSeconds": 90 })).await;

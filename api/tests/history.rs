@@ -1,4 +1,4 @@
-//! History, rollback and convergence through the server: addresses come back, a restart forgets nothing.
+//! History, rollback and convergence through the server: addresses return, and a restart loses nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -43,7 +43,7 @@ async fn a_rollback_gives_a_service_its_load_balancer_address_back() {
     let before = revision(&ok(&server, "POST", "/v1/apply", Some(json!([pool()]))).await);
     ok(&server, "DELETE", "/v1/namespaces/default/services/a", None).await;
     ok(&server, "DELETE", "/v1/namespaces/default/services/b", None).await;
-    // The first free address is another's now.
+    // The first free address belongs to another Service now.
     ok(&server, "POST", "/v1/apply", Some(json!([balancer("c")]))).await;
     let body = json!({ "revision": before });
     let tried = ok(&server, "POST", "/v1/rollback?dryRun=true", Some(body.clone())).await;
@@ -54,7 +54,7 @@ async fn a_rollback_gives_a_service_its_load_balancer_address_back() {
     server.running.stop().await;
 }
 
-/// In: a rollback that is planned, and the plan applied. Out: the plan names what goes and comes, nothing before it is applied.
+/// The plan of a rollback lists the changes without making them, and can be applied.
 #[tokio::test]
 async fn a_rollback_can_be_planned_and_its_plan_applied() {
     let server = common::start().await;
@@ -104,7 +104,8 @@ async fn history_outlives_the_server() {
     server.running.stop().await;
 }
 
-/// In: two nodes, one of which reports that it has a change. Out: the curve has its time, and says why the other lacks it.
+/// With one of two nodes reporting a change, the convergence shows its time, and the reason why the other
+/// lacks it.
 #[tokio::test]
 async fn the_curve_of_a_change_says_who_has_it_and_why_others_do_not() {
     let server = common::start().await;
@@ -127,8 +128,8 @@ async fn the_curve_of_a_change_says_who_has_it_and_why_others_do_not() {
     server.running.stop().await;
 }
 
-/// In: a Service is written three times and removed; then the second write is asked about. Out: the agent is asked to compare
-/// what the Service was with what it became, the Service that came later is in neither, and what it says is shown.
+/// For the second of three writes of a Service that was deleted later, the agent compares the Service before
+/// and after that write; a Service created later is in neither state.
 #[tokio::test]
 async fn the_lines_of_a_past_write_are_worked_out_by_the_nodes_from_the_states_around_it() {
     let server = common::start().await;

@@ -1,20 +1,23 @@
-//! HTTP transcripts: `tests/http/*.txt` hold requests and the answers they get. `UPDATE_GOLDEN=1` rewrites the answers.
+//! HTTP transcripts: `tests/http/*.txt` hold requests and the expected responses. `UPDATE_GOLDEN=1` rewrites
+//! the responses.
 //!
 //! ```text
-//! # a comment                          says what the next request shows
+//! # a comment                          purpose of the next request
 //! @ show status                        print status in full; otherwise it is `…`
 //! @ wait 20                            move the clock, in seconds
-//! @ guards 50 33                       on the first line: the server has guards, in percent
+//! @ guards 50 33                       on the first line: guards of the server, in percent
 //! > POST /v1/nodes                     a request: line, headers, an empty `>`, body
 //! > Content-Type: application/json
 //! >
 //! > {"metadata": {"name": "n1"}}
-//! < 201                                the answer: status, headers that say something, body
+//! < 201                                the response: status, relevant headers, body
 //! ```
-//! Times that a clock has measured (`p50Ms`, `p99Ms`, `waitingMs`, and numbers before ` ms` in a message) are `…` as well.
+//! Times measured by a clock (`p50Ms`, `p99Ms`, `waitingMs`, and numbers before ` ms` in a message) are `…`
+//! as well.
 //!
-//! In requests `{etag}`, `{position}` and `{continue}` stand for those of the last answer that had one. The body
-//! `@nested N` is N opening brackets, `@bytes N` a text of N bytes; `@lines N` as a header reads N lines of a stream.
+//! In requests `{etag}`, `{position}` and `{continue}` stand for those of the last response that had one. The
+//! body `@nested N` is N opening brackets, `@bytes N` a text of N bytes; `@lines N` as a header reads N lines
+//! of a stream.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -30,7 +33,7 @@ use http_body_util::BodyExt;
 use model::cluster::config::Guards;
 use serde_json::{Value, json};
 
-/// Headers that are the same on every answer, or say nothing about it.
+/// Headers that are the same on every response or irrelevant.
 const BORING: [&str; 11] = [
     "x-content-type-options",
     "x-frame-options",
@@ -64,7 +67,8 @@ async fn every_transcript_is_what_the_server_answers() {
     assert!(different.is_empty(), "transcripts differ:\n{}", different.join("\n"));
 }
 
-/// F023: what would run something is refused with a word, all of it; what is scaled elsewhere changes the number of endpoints.
+/// F023: kinds that run containers are rejected as a whole with an explanation; scaling in another system
+/// changes the number of endpoints.
 #[tokio::test]
 async fn f023_what_runs_pods_is_refused_and_scaling_done_elsewhere_changes_the_endpoints() {
     let server = common::start().await;
@@ -91,7 +95,7 @@ async fn f023_what_runs_pods_is_refused_and_scaling_done_elsewhere_changes_the_e
 
     assert_eq!(server.call("POST", "/v1/apply", Some(service)).await.0, 200);
     for replicas in [3, 5, 1, 0] {
-        // Whoever runs them says what there is, as a source does.
+        // The system that runs them reports the Workloads, as a source does.
         let workload = |number: usize| {
             json!({ "kind": "Workload", "metadata": { "name": format!("nginx-{number}"), "labels": { "app": "nginx" } },
                 "spec": { "addresses": [format!("10.1.13.{}", number + 1)] } })
@@ -156,7 +160,7 @@ async fn run(script: &str) -> String {
         if let Some(directive) = line.strip_prefix("@ ") {
             match directive.split_once(' ').unwrap() {
                 ("show", "status") => state.show_status = true,
-                // It is for the start of the server.
+                // Applied at the start of the server.
                 ("guards", _) => {}
                 ("wait", secs) => server.source.advance(secs.parse().unwrap()),
                 other => panic!("unknown directive {other:?}"),
@@ -245,7 +249,7 @@ fn write_body(body: &str, state: &mut State, text: &mut String) {
     pretty.lines().for_each(|line| text.push_str(&format!("< {line}\n")));
 }
 
-/// JSON on one line where it fits, else one entry per line.
+/// Writes JSON on one line if it fits, else one entry per line.
 fn write_value(value: &Value, indent: &str, text: &mut String) {
     let compact = value.to_string();
     if compact.len() + indent.len() <= 110 {
@@ -281,10 +285,10 @@ fn remember(value: &Value, state: &mut State) {
     take("/metadata/continue", &mut state.continue_token);
 }
 
-/// Fields of answers that a real clock has measured.
+/// Fields measured by a real clock.
 const MEASURED: [&str; 4] = ["p50Ms", "p99Ms", "waitingMs", "lagMillis"];
 
-/// Takes out what would hide the point: status unless asked for, and times that are never the same.
+/// Removes status unless requested, and varying times.
 fn shorten(value: &mut Value, state: &State) {
     match value {
         Value::Object(fields) => {

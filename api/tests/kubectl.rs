@@ -14,10 +14,10 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How long a command, or a line of one, may take on a busy machine.
+/// Timeout of a command, or of a line of its output, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A process that ends with the test, also when it fails.
+/// A process that is killed with the test, even on failure.
 struct Process(Child);
 
 impl Drop for Process {
@@ -27,7 +27,7 @@ impl Drop for Process {
     }
 }
 
-/// A server, and a directory of its own for what it and its clients write.
+/// A server with a working directory for itself and its clients.
 struct Server {
     _process: Process,
     url: String,
@@ -66,7 +66,7 @@ impl Server {
         command
     }
 
-    /// What a command prints; it must work.
+    /// Returns the output of a command and asserts success.
     fn run(&self, args: &str) -> String {
         let args: Vec<_> = args.split_whitespace().collect();
         let Output { status, stdout, stderr } = self.kubectl(&[], &args).output().unwrap();
@@ -75,19 +75,19 @@ impl Server {
         String::from_utf8(stdout).unwrap()
     }
 
-    /// What a command complains of. Not every one that fails says so by its exit code.
+    /// Returns the error output of a command. Not every failing command has a non-zero exit code.
     fn refused(&self, args: &str) -> String {
         let args: Vec<_> = args.split_whitespace().collect();
         String::from_utf8(self.kubectl(&[], &args).output().unwrap().stderr).unwrap()
     }
 
-    /// The words of a table, line by line.
+    /// Returns the words of a table by line.
     fn table(&self, args: &str) -> Vec<Vec<String>> {
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
         self.run(args).lines().map(words).collect()
     }
 
-    /// A request to the API itself.
+    /// Sends a request to the Tidegate API.
     fn call(&self, method: &str, path: &str, body: &Value, flags: &[&str]) -> Value {
         let mut command = Command::new("curl");
         command.current_dir(self.dir.path());
@@ -117,7 +117,7 @@ impl Server {
         fs::write(self.dir.path().join(name), text).unwrap();
     }
 
-    /// The objects of the documents.
+    /// Creates the objects of the reference documents.
     fn seed(&self) {
         let node = json!({ "addresses": ["172.17.8.101"], "workloadCIDRs": ["10.1.13.0/24"] });
         self.create("/v1/nodes", "core-v2-01", "node", &node);
@@ -132,7 +132,7 @@ impl Server {
     }
 }
 
-/// The lines of a command that goes on.
+/// Output lines of a running command.
 struct Following {
     _process: Process,
     lines: Receiver<String>,
@@ -144,7 +144,7 @@ impl Following {
         let mut child = server.kubectl(&[], &args).stdout(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        // It ends with the command.
+        // The thread ends with the command.
         thread::spawn(move || stdout.lines().map_while(Result::ok).all(|line| sender.send(line).is_ok()));
         Self { _process: Process(child), lines }
     }
@@ -163,8 +163,8 @@ impl Following {
     }
 }
 
-/// F005, F022: `get pods`, `get svc` and `get ep` have the columns of the documents (those of today's `kubectl`, which has one more
-/// for Services), `describe` and `-o yaml` their fields.
+/// F005, F022: `get pods`, `get svc` and `get ep` have the documented columns (those of today's `kubectl`,
+/// which has one more for Services), `describe` and `-o yaml` their fields.
 #[test]
 fn f005_kubectl_shows_the_objects_of_the_documents_in_their_columns() {
     let server = Server::start(&[]);
@@ -208,7 +208,7 @@ fn f005_kubectl_shows_the_objects_of_the_documents_in_their_columns() {
     }
 }
 
-/// Every kind that the view has is listed, described, and written in every form.
+/// Every kind can be listed, described, and printed in every output format.
 #[test]
 fn kubectl_gets_and_describes_every_kind_in_every_form() {
     let server = Server::start(&[]);
@@ -241,7 +241,8 @@ fn kubectl_gets_and_describes_every_kind_in_every_form() {
     assert!(server.refused("logs nginx-controller-6bovu").contains("does not run Workloads"));
 }
 
-/// F005: in: the documents' `kubectl create -f`, and every other way to write. Out: the command to use, and nothing has changed.
+/// F005: `kubectl create -f` and every other write are rejected with the Tidegate command, and nothing is
+/// changed.
 #[test]
 fn f005_kubectl_is_refused_every_write_with_the_command_to_use() {
     let server = Server::start(&[]);
@@ -277,7 +278,7 @@ fn f005_kubectl_is_refused_every_write_with_the_command_to_use() {
     assert_eq!(server.run("get all,nodes,ep -o yaml"), before);
 }
 
-/// `-w` of each kind prints what becomes of it.
+/// `-w` of each kind prints its changes.
 #[test]
 fn kubectl_follows_every_kind() {
     let server = Server::start(&[]);
@@ -316,8 +317,7 @@ fn kubectl_follows_every_kind() {
     namespaces.until(&["shop", "Active"]);
 }
 
-/// In: a server that asks everybody, and a token of one namespace. Out: `kubectl --token` reads what the token may, and is told
-/// what it may not.
+/// With authentication and a token of one namespace, `kubectl --token` reads the permitted objects only.
 #[test]
 fn kubectl_shows_its_token_and_reads_what_that_allows() {
     let server = Server::start(&["--tls", "on", "--auth", "required"]);

@@ -11,7 +11,8 @@ use common::Lines;
 use http::Request;
 use serde_json::{Value, json};
 
-/// A watcher that does not read, while more changes than the server remembers happen: an error event, then the end.
+/// A watcher that does not read while more changes than the ring holds are made receives an error event, then
+/// the end.
 #[tokio::test]
 async fn a_watch_that_falls_too_far_behind_is_told_to_begin_again() {
     let server = common::start().await;
@@ -64,7 +65,7 @@ async fn of_many_requests_with_one_idempotency_key_one_takes_effect() {
     for task in tasks {
         match task.await.unwrap() {
             (201, false) => first += 1,
-            // Replayed, or told that the first one is still being served.
+            // Replayed, or rejected because the first request is still in progress.
             (201, true) | (409, false) => {}
             other => panic!("{other:?}"),
         }

@@ -1,4 +1,4 @@
-//! What a service manager hears of the real process, over a real socket.
+//! Notifications of the real process to a service manager over a real socket.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-/// A server process that ends with the test, also when it fails.
+/// A server process that is killed with the test, even on failure.
 struct Server(Child);
 
 impl Drop for Server {
@@ -22,7 +22,7 @@ impl Drop for Server {
     }
 }
 
-/// A server that tells `address`, once it listens.
+/// Starts a server that notifies `address` once it listens.
 fn start(address: &str) -> Server {
     let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate-api"))
         .env_clear()

@@ -1,4 +1,4 @@
-//! The checked-in OpenAPI document is what the code says. `UPDATE_GOLDEN=1` rewrites it.
+//! The checked-in OpenAPI document matches the code. `UPDATE_GOLDEN=1` rewrites it.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -32,7 +32,7 @@ fn every_operation_has_an_id_of_its_own_and_every_error_is_a_problem() {
             let id = operation["operationId"].as_str().unwrap_or_else(|| panic!("{method} {path} has no id"));
             assert!(ids.insert(id.to_owned()), "{id} is used twice");
             for (status, response) in operation["responses"].as_object().unwrap() {
-                // The HTTP layer answers that one, without a body.
+                // The HTTP layer sends that one without a body.
                 if status.starts_with(['4', '5']) && status != "414" {
                     let content = &response["content"];
                     assert!(

@@ -1,5 +1,5 @@
-//! The overview and its watch: what is wrong, since when, what went before it; and that the changes of the watch make the
-//! document that somebody reads who has not watched.
+//! The overview and its watch: problems with start time and preceding change; the changes of the watch add up
+//! to the document.
 
 #![allow(
     clippy::unwrap_used,
@@ -55,7 +55,7 @@ async fn first(lines: &mut Lines) -> Overview {
     }
 }
 
-/// Follows a watch until its document is as wanted.
+/// Follows a watch until its document matches.
 async fn until(
     lines: &mut Lines,
     held: &mut Overview,
@@ -82,7 +82,7 @@ fn report(at: &str) -> Value {
     })
 }
 
-/// All nodes have everything.
+/// Reports all nodes as converged.
 async fn converge(server: &Server, nodes: &[&str]) {
     let (_, status) = server.call("GET", "/v1/status", None).await;
     let at = status["position"].as_str().unwrap().to_owned();
@@ -171,7 +171,7 @@ async fn a_node_that_falls_silent_says_since_when_and_whom_it_concerns() {
     assert_eq!((format!("{:?}", problem.impact), affects), ("Risk".to_owned(), vec!["later"]));
 }
 
-/// Random writes and reports: whoever follows the watch has what somebody reads who has not watched.
+/// After random writes and reports, a watcher has the same document as a new reader.
 #[tokio::test]
 async fn the_changes_of_a_watch_make_the_document_that_one_reads() {
     let server = common::start().await;
@@ -191,7 +191,7 @@ async fn the_changes_of_a_watch_make_the_document_that_one_reads() {
     assert!(changes >= 10, "the writes said something: {changes}");
 }
 
-/// The time is of the moment, and how long changes take is measured by a clock that does not stand still.
+/// Compares without times and measured delays.
 fn is_same(held: &Overview, wanted: &Overview) -> bool {
     let strip = |overview: &Overview| {
         let mut overview = overview.clone();
@@ -245,7 +245,7 @@ async fn both_are_compressed_line_by_line_for_who_accepts_gzip() {
     let mut body = response.into_body();
     let piece = body.frame().await.unwrap().unwrap().into_data().unwrap();
     let mut text = Vec::new();
-    // The stream goes on: what has come so far is a whole line all the same.
+    // The stream continues; the data so far is one complete line.
     let _ = flate2::read::GzDecoder::new(&piece[..]).read_to_end(&mut text);
     let line = String::from_utf8(text).unwrap();
     assert!(line.starts_with("{\"type\":\"overview\"") && line.ends_with("}\n"), "{line}");

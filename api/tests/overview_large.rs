@@ -1,4 +1,4 @@
-//! The overview of a large cluster: how large it is, and what it costs; sizes are asserted, times are printed.
+//! Size and cost of the overview of a large cluster; sizes are asserted, times are printed.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail, and says what it measured")]
 
@@ -74,7 +74,7 @@ async fn the_overview_of_500_nodes_and_5000_services_is_small() {
     let response = server.send(request).await;
     let plain = response.into_body().collect().await.unwrap().to_bytes().len();
     let took = begun.elapsed();
-    // All of it is read again from reports that say something else.
+    // All rows are recomputed from changed reports.
     let begun = Instant::now();
     server.source.advance(100);
     let silent = gzip_bytes(&server).await;

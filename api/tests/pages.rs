@@ -1,4 +1,4 @@
-//! The pages work on a machine that reaches nothing but this server.
+//! The pages work on a machine that reaches this server only.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -40,7 +40,7 @@ async fn the_document_the_front_page_and_the_metrics_are_served() {
     assert_eq!((status, document == api::document()), (200, true));
     let (status, content_type, page) = get(&server, "/").await;
     assert_eq!((status, content_type.as_str()), (200, "text/html; charset=utf-8"));
-    // Styles and scripts are files: nothing inline is allowed, and nothing comes from elsewhere.
+    // Styles and scripts are files: nothing is inline, and nothing comes from other hosts.
     assert!(!page.contains("<style") && !page.contains(" style=") && !page.contains("<script>"), "{page}");
     let linked = ["href=\"", "src=\""].into_iter().flat_map(|attribute| page.split(attribute).skip(1));
     let links: Vec<_> = linked.filter_map(|rest| rest.split('"').next()).collect();
@@ -56,8 +56,8 @@ async fn the_document_the_front_page_and_the_metrics_are_served() {
     }
 }
 
-/// In: the page and one of its files, with and without packing, and again with the tag of the first answer. Out: the same
-/// bytes, smaller, and then none; whatever is no file of the page is not found.
+/// The page and a file have the same contents with and without compression, and are not sent again if the tag
+/// matches; unknown files are not found.
 #[tokio::test]
 async fn files_of_the_page_are_packed_and_sent_again_only_when_they_changed() {
     use std::io::Read;
@@ -138,7 +138,7 @@ async fn pages_may_nothing_that_they_do_not_need_and_nothing_inline_but_the_docs
     assert_eq!(headers("/v1/status").await["cache-control"], "no-store");
 }
 
-/// F086: counters of Services and endpoints in Prometheus' form; what nobody counts has no series.
+/// F086: metrics of Services and endpoints in Prometheus format; uncounted values have no series.
 #[tokio::test]
 async fn f086_the_metrics_show_the_traffic_of_services_and_endpoints() {
     let server = common::start().await;

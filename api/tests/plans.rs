@@ -1,4 +1,5 @@
-//! Plans: what they say comes true when they are applied, and they are applied only while the world stands.
+//! Plans: their predictions hold when applied, and they can be applied only while their objects are
+//! unchanged.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -44,7 +45,7 @@ fn balanced() -> Value {
     service("web", json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] }))
 }
 
-/// Two nodes whose agents have everything and are in the network of the pool. Guards are as in a server by default.
+/// Starts a server with two converged nodes in the network of the pool, and default guards.
 async fn cluster() -> Server {
     let settings = common::settings(30000..=32767);
     let guards = Guards { vips_percent: 50, endpoints_percent: 33 };
@@ -66,7 +67,7 @@ async fn cluster() -> Server {
     server
 }
 
-/// What a feed has brought of each thing, without the revisions that are not known before they are made.
+/// Feed contents by object, without revisions, which are not known in advance.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Brought {
     services: BTreeMap<String, Option<Value>>,
@@ -131,7 +132,7 @@ impl Brought {
     }
 }
 
-/// Plans the items; answers the question that node `a` is asked, and gives the plan with what it was asked.
+/// Plans the items and replies to the query to node `a`. Returns the plan and the query.
 async fn plan(server: &Server, feed: &mut Lines, items: &Value) -> (Value, Value) {
     let preview =
         json!({ "kernel": [{ "change": "added", "place": "set inet tidegate x", "line": "10.0.0.1" }] });
@@ -149,8 +150,8 @@ async fn plan(server: &Server, feed: &mut Lines, items: &Value) -> (Value, Value
     (plan, question)
 }
 
-/// Every change of these is planned, applied by the id of its plan, and compared with what the agent is then told: also who
-/// announces, which is decided after the write.
+/// Each of these changes is planned, applied by plan id, and compared with the data the agent then receives,
+/// including the announcers, which are decided after the write.
 #[tokio::test]
 async fn what_nodes_are_asked_about_is_what_they_are_told_when_the_plan_is_applied() {
     let server = cluster().await;
@@ -177,7 +178,7 @@ async fn what_nodes_are_asked_about_is_what_they_are_told_when_the_plan_is_appli
         let mut brought = Brought::default();
         while brought != wanted {
             let line = feed.next().await.unwrap();
-            // Heartbeats come when nothing else does.
+            // Heartbeats are sent when there is nothing else.
             assert!(
                 !line.contains("\"heartbeat\""),
                 "{items}: told {brought:#?}, but asked about {wanted:#?}"
@@ -266,7 +267,7 @@ async fn a_plan_with_a_prune_removes_what_it_has_named_and_nothing_else() {
         (&plan["objects"][0]["object"], &plan["objects"][0]["action"]),
         (&json!("Service default/two"), &json!("pruned"))
     );
-    // Another member comes, which the plan does not know.
+    // Another member is added after the plan.
     ok(&server, "POST", "/v1/apply?applySet=shop", Some(json!([named("three")]))).await;
     let id = plan["id"].as_str().unwrap();
     ok(&server, "POST", &format!("/v1/plans/{id}/apply"), None).await;

@@ -1,4 +1,4 @@
-//! The real process: what it says at start, how it ends, and what agents and watchers find after a `kill -9`.
+//! The real process: output at start, shutdown, and recovery of agents and watchers after a `kill -9`.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-/// A server process that ends with the test, also when it fails.
+/// A server process that is killed with the test, even on failure.
 struct Server {
     child: Child,
     address: String,
@@ -66,7 +66,7 @@ impl Server {
         answer
     }
 
-    /// The lines of a stream up to the first that contains a text.
+    /// Returns the lines of a stream up to and including the first that contains a text.
     fn stream_until(&self, path: &str, text: &str) -> Vec<String> {
         let mut lines = Vec::new();
         for line in self.send("GET", path, "").lines() {
@@ -146,7 +146,8 @@ fn sigterm_ends_streams_and_the_process_in_order() {
     assert!(server.child.wait().unwrap().success());
 }
 
-/// The reader of the log goes away, as when a log collector is restarted: requests are answered, and SIGTERM ends it.
+/// If the reader of the log disconnects, as on a restart of a log collector, requests are still answered, and
+/// SIGTERM stops the server.
 #[test]
 fn a_server_whose_log_nobody_reads_goes_on_and_ends_in_order() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Two writers, one address or port: exactly one wins, always.
+//! Of two concurrent writers of one address or port exactly one succeeds.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-/// Sends `count` creates at once and says how many of them were accepted; all others must be refused for `code`.
+/// Sends `count` creates at once. Returns the number of accepted ones and asserts that all others are
+/// rejected with `code`.
 async fn race(count: usize, spec: impl Fn() -> Value, code: &str) -> usize {
     let server = Arc::new(common::start().await);
     let tasks: Vec<_> = (0..count)

@@ -1,5 +1,4 @@
-//! Several control servers on one store: writes at all of them, what each sees of the others, and who does what is to be
-//! done once.
+//! Several control servers on one store: concurrent writes, mutual visibility, and leadership.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
 
@@ -19,7 +18,7 @@ use shared::{Shared, View};
 
 const SERVICES: &str = "/v1/namespaces/default/services";
 
-/// Two servers on one store; the first leads.
+/// Two servers on one store; the first is the leader.
 struct Pair {
     shared: Shared,
     a: Arc<Server>,
@@ -64,7 +63,7 @@ async fn watch(server: &Server, resume: Option<&str>) -> Lines {
     Lines::new(response.into_body())
 }
 
-/// The next event that is no heartbeat.
+/// Returns the next event other than a heartbeat.
 async fn event(watch: &mut Lines) -> Value {
     loop {
         let event: Value = serde_json::from_str(&watch.next().await.unwrap()).unwrap();
@@ -74,7 +73,7 @@ async fn event(watch: &mut Lines) -> Value {
     }
 }
 
-/// Reads a path until it is as wanted.
+/// Polls a path until the response matches.
 async fn until(server: &Server, path: &str, is_wanted: impl Fn(u16, &Value) -> bool) -> Value {
     for _ in 0..600 {
         let (status, body) = server.call("GET", path, None).await;
@@ -91,8 +90,8 @@ async fn position(server: &Server) -> String {
     list["metadata"]["position"].as_str().unwrap().to_owned()
 }
 
-/// Creates at both servers at once, of the same and of other names → each name is created once, no address is given twice,
-/// and a watch at each server sees the same events, in order and without gaps.
+/// With concurrent creates at both servers, of equal and different names, each name is created once, no
+/// address is allocated twice, and a watch at each server sends the same events in order without gaps.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn writes_at_two_servers_at_once_land_once_and_are_seen_alike_at_both() {
     let Pair { a, b, .. } = pair().await;
@@ -106,7 +105,7 @@ async fn write_at_both(a: &Arc<Server>, b: &Arc<Server>) {
     }
     let tasks: Vec<_> = (0..120)
         .map(|at| {
-            // Each of 60 names at both servers; node port 30080 for all of every tenth.
+            // Each of 60 names at both servers; node port 30080 for every tenth.
             let (server, name) = (if at % 2 == 0 { a } else { b }, at / 2);
             let server = Arc::clone(server);
             let mut body = service(&format!("s{name}"));
@@ -150,7 +149,7 @@ async fn write_at_both(a: &Arc<Server>, b: &Arc<Server>) {
     assert_eq!(addresses.len(), created.len(), "no address twice");
 }
 
-/// A server that has not heard of the other's writes decides on the newest state all the same, refusals included.
+/// A server that has not read the other's writes still decides on the newest state, including rejections.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_is_behind_decides_writes_on_the_newest_state() {
     let Pair { a, b, of_b, .. } = pair().await;
@@ -202,7 +201,7 @@ async fn a_server_that_is_behind_decides_writes_on_the_newest_state() {
     assert!(text.contains("tidegate_store_call_seconds_count{call=\"commit\"} "), "{text}");
 }
 
-/// A client that wrote at one server reads at another what it wrote, by naming the revision.
+/// A client that wrote at one server reads its write at another by naming the revision.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_read_that_names_a_revision_waits_until_its_server_has_seen_it() {
     let Pair { a, b, of_b, .. } = pair().await;
@@ -224,7 +223,7 @@ async fn a_read_that_names_a_revision_waits_until_its_server_has_seen_it() {
     assert_eq!(wrong.status().as_u16(), 400);
 }
 
-/// What never comes is not waited for without end, and a watch is not told to begin again for it.
+/// A position that never arrives causes a timeout, and does not make a watch start over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_stays_behind_says_so_instead_of_going_back() {
     let Pair { a, b, of_b, .. } = pair().await;
@@ -246,7 +245,7 @@ async fn a_server_that_stays_behind_says_so_instead_of_going_back() {
     assert!(start["position"].as_str().unwrap() < at.as_str(), "an agent sees that this server is behind");
 }
 
-/// A watch and a feed go on at a server that is a little behind: nothing is missed, nothing begins again.
+/// A watch and a feed continue at a server that is slightly behind, without gaps or a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn who_fails_over_to_a_server_that_is_a_little_behind_misses_nothing() {
     let Pair { a, b, of_b, .. } = pair().await;
@@ -278,7 +277,7 @@ async fn who_fails_over_to_a_server_that_is_a_little_behind_misses_nothing() {
     assert_eq!(lines.len(), 2, "the new Service, and synced: {lines:?}");
 }
 
-/// Another process begins a new life of the store → watches end with what says so, and the feed ends.
+/// If another process starts a new epoch, watches end with an explanation, and feeds end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_new_epoch_that_another_process_began_ends_watches_and_feeds_everywhere() {
     let Pair { shared, a, b, .. } = pair().await;
@@ -312,7 +311,8 @@ async fn a_new_epoch_that_another_process_began_ends_watches_and_feeds_everywher
     until(&a, &format!("{SERVICES}/web"), |status, _| status == 200).await;
 }
 
-/// A server without its store answers reads and refuses writes; when it has it again, it goes on, and so do its watches.
+/// A server without its store serves reads and rejects writes; after reconnecting, it and its watches
+/// continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_is_cut_off_reads_on_refuses_writes_and_recovers() {
     let Pair { a, b, of_b, .. } = pair().await;
@@ -341,7 +341,7 @@ async fn a_server_that_is_cut_off_reads_on_refuses_writes_and_recovers() {
     }
 }
 
-/// The log no longer reaches back to where a server is, and the state leads there all the same: watches and feeds go on.
+/// With a truncated log but a continuous state, watches and feeds continue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_whose_log_was_trimmed_reads_the_state_anew_and_its_watches_go_on() {
     let Pair { a, b, of_b, .. } = pair().await;
@@ -364,7 +364,7 @@ async fn a_server_whose_log_was_trimmed_reads_the_state_anew_and_its_watches_go_
     assert!(lines.iter().all(|line| !line.contains("\"start\"")), "what changed, and no more: {lines:?}");
 }
 
-/// F016: the server that leads goes → another one gives out addresses, and none is given twice.
+/// F016: after the leader stops, another server allocates addresses, and none is allocated twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn f016_what_is_done_once_moves_to_another_server_and_no_address_is_given_twice() {
     let Pair { a, b, of_a, of_b, .. } = pair().await;
@@ -398,7 +398,7 @@ async fn f016_what_is_done_once_moves_to_another_server_and_no_address_is_given_
     assert_eq!(b.call("POST", "/v1/guards/health/confirm", None).await.0, 200, "it leads");
 }
 
-/// Who begins to lead does not count the silence before it: it may have been cut off. The lease of a Node begins anew.
+/// A new leader gives every Node a full lease, because it may itself have been cut off before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn who_begins_to_lead_gives_nodes_the_time_of_a_lease() {
     let Pair { a, b, of_a, of_b, .. } = pair().await;
@@ -411,7 +411,7 @@ async fn who_begins_to_lead_gives_nodes_the_time_of_a_lease() {
     b.source.advance(1000);
     of_a.lead(false);
     of_b.lead(true);
-    // Time to do it wrong: the lease is looked at every second.
+    // Time for a wrong decision: leases are checked every second.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     let lost_since = |body: &Value| body["spec"]["lostSince"].as_str().map(str::to_owned);
     for _ in 0..100 {
@@ -428,8 +428,8 @@ async fn who_begins_to_lead_gives_nodes_the_time_of_a_lease() {
     panic!("the Node is never lost");
 }
 
-/// Two servers on a real etcd: written at both at once; the one that leads ends → the other leads, has everything that was
-/// written through the first, and goes on.
+/// Two servers on a real etcd with concurrent writes: after the leader stops, the other one leads, has all
+/// writes of the first, and continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn f002_what_was_written_through_one_server_on_etcd_is_read_through_another_after_the_first_ended() {
     let etcd = etcd::Etcd::start();

@@ -1,4 +1,4 @@
-//! How it went in the last hour, by a clock that the test holds.
+//! Time series of the last hour with a clock controlled by the test.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{Server, secured};
 use serde_json::{Value, json};
 
-/// Reads until an answer has as many points.
+/// Polls until a response has the wanted number of points.
 async fn points(server: &Server, of: &str, wanted: usize) -> Value {
     for _ in 0..600 {
         let (status, answer) = server.call("GET", &format!("/v1/series?of={of}"), None).await;
@@ -37,8 +37,8 @@ async fn report(server: &Server, traffic: Value) {
     assert_eq!(server.call("PUT", "/v1/nodes/n1/report", Some(report)).await.0, 204);
 }
 
-/// In: a node that reports traffic and then is silent. Out: its figures as they were, gaps where nobody knew, and what the
-/// cluster lacked all the time.
+/// After a node that reported traffic becomes silent, its series keep the old values, have gaps since, and
+/// the cluster series count it as not converged.
 #[tokio::test]
 async fn the_last_hour_of_a_service_a_node_and_the_cluster() {
     let server = common::start().await;
@@ -63,7 +63,7 @@ async fn the_last_hour_of_a_service_a_node_and_the_cluster() {
     assert_eq!(of(&answer, "healthy")[1], json!(1.0));
     assert_eq!((&of(&answer, "behind")[1], &of(&answer, "lag")[1]), (&json!(0.0), &json!(0.0)));
     assert_eq!(of(&answer, "programmed")[1], json!(2.0));
-    // Thirty seconds later nobody has heard of the node: two points were missed, and what goes through is not known.
+    // Thirty seconds later the node is silent: two points were missed, and the traffic is unknown.
     server.source.advance(30);
     let answer = points(&server, web, 5).await;
     assert_eq!(of(&answer, "connections"), json!([null, 0.7, null, null, null]));

@@ -1,4 +1,4 @@
-//! The status page: its files, its sessions, and what a page of others cannot make a browser do.
+//! The status page: files, sessions, and protection against cross-site requests.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -39,7 +39,7 @@ async fn json_of(response: Response) -> (u16, Value) {
     (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
 }
 
-/// Logs in, and answers the cookie as a browser sends it.
+/// Logs in and returns the cookie as sent by a browser.
 async fn log_in(server: &Server, who: &Who) -> String {
     let Who::Token(token) = who else { panic!("{who:?} has no token") };
     let response = ask(server, ("POST", "/v1/session"), &[], Some(json!({ "token": token }))).await;
@@ -59,7 +59,7 @@ fn service(name: &str) -> Value {
 
 const SERVICES: &str = "/v1/namespaces/team-a/services";
 
-/// In: a login by a token of one namespace. Out: the cookie may what the token may, on streams too, until it is logged out.
+/// A session has the permissions of its token, on streams too, until logout.
 #[tokio::test]
 async fn a_session_may_what_its_token_may_until_it_is_logged_out() {
     let secured = secured::start().await;
@@ -93,8 +93,8 @@ async fn a_session_may_what_its_token_may_until_it_is_logged_out() {
     assert!(audit.contains("Session of token team") && audit.contains("team by the page"), "{audit}");
 }
 
-/// In: sessions whose token is revoked or ends, that nobody uses, or that are a day old. Out: none of them counts, and the
-/// page itself is served all the same.
+/// Sessions with a revoked or expired token, idle ones, and old ones are invalid; the page itself is still
+/// served.
 #[tokio::test]
 async fn a_session_ends_with_its_token_and_with_time() {
     let secured = secured::start().await;
@@ -125,7 +125,7 @@ async fn a_session_ends_with_its_token_and_with_time() {
     assert_ne!(again, lasting);
 }
 
-/// In: requests by a session that a page of another server may have caused. Out: none of them does anything.
+/// Requests of a session that another site may have triggered are rejected.
 #[tokio::test]
 async fn a_page_of_another_server_cannot_use_a_session() {
     let secured = secured::start().await;
@@ -155,14 +155,14 @@ async fn a_page_of_another_server_cannot_use_a_session() {
             );
         }
     }
-    // To log somebody in as somebody else is an attack, too.
+    // A forced login is an attack, too.
     let Who::Token(token) = &secured.admin else { panic!("the first token is a token") };
     let headers = [host, ("origin", "https://evil.example")];
     let body = json!({ "token": token });
     assert_eq!(ask(server, ("POST", "/v1/session"), &headers, Some(body)).await.status(), 403);
     let own = [cookie, host, PAGE, ("origin", "http://localhost:7440"), ("sec-fetch-site", "same-origin")];
     assert_eq!(ask(server, ("POST", SERVICES), &own, Some(service("web"))).await.status(), 201);
-    // A token in the header wins, and needs nothing of this.
+    // A token in the header takes precedence and needs no further proof.
     let viewer = secured.token("viewer", json!({ "role": "viewer" })).await;
     let Who::Token(viewer) = viewer else { panic!("a token is a token") };
     let bearer = format!("Bearer {viewer}");
@@ -207,8 +207,8 @@ async fn who_guesses_tokens_to_log_in_is_slowed_down() {
     }
 }
 
-/// In: a server whose page may only read. Out: neither a session nor, without security, a request of the page changes
-/// anything; plans are made, and tokens do as before.
+/// On a read-only page neither sessions nor unauthenticated page requests change anything; plans work, and
+/// tokens are not affected.
 #[tokio::test]
 async fn a_page_that_may_only_read_changes_nothing() {
     let page = || PageSettings::new(true, &["Wiki=https://wiki.example/".to_owned()]).unwrap();

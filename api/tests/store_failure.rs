@@ -1,4 +1,4 @@
-//! When the store fails: nobody is told that a write happened, and what did happen is found again.
+//! Store failures: no client is told that a failed write succeeded, and committed data is found again.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -25,12 +25,12 @@ use store::{
 };
 
 const WORKS: u8 = 0;
-/// Commits fail and are not there; nothing can be read.
+/// Commits fail and have no effect; reads fail.
 const DOWN: u8 = 1;
-/// Commits fail, but are there.
+/// Commits fail but take effect.
 const LIES: u8 = 2;
 
-/// A store that fails when told to.
+/// A store that fails on demand.
 struct Flaky {
     inner: Arc<dyn Store>,
     mode: AtomicU8,

@@ -1,4 +1,4 @@
-//! TLS over real sockets: what is spoken, who is believed, how machines join, and what nobody is told.
+//! TLS over real sockets: protocols, authentication, enrollment, and confidentiality.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
 
@@ -40,10 +40,10 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::sync::CancellationToken;
 
-/// How long something that comes by itself may take on a busy machine.
+/// Timeout of background changes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The clock of the machine, moved when told to.
+/// The system clock with an offset.
 #[derive(Default)]
 struct Shifted(AtomicI64);
 
@@ -61,14 +61,14 @@ impl Source for Shifted {
     }
 }
 
-/// A server that speaks TLS on a port of loopback.
+/// A TLS server on a loopback port.
 struct Server {
     address: SocketAddr,
     running: Running,
     source: Arc<Shifted>,
     store: Arc<dyn Store>,
     stop: CancellationToken,
-    /// What a client trusts who knows the authority.
+    /// Trust anchors of a client that trusts the CA.
     roots: Vec<CertificateDer<'static>>,
 }
 
@@ -167,7 +167,7 @@ impl Server {
         self.call(None, "POST", "/v1/enrol", Some(body)).await
     }
 
-    /// A machine that joins with a new token.
+    /// Enrolls a machine with a new token.
     async fn join(&self, node: &str) -> Shown {
         let token = self.token(json!({ "node": node })).await;
         let (key, csr) = request(|_| {});
@@ -210,7 +210,7 @@ fn shown(answer: &Value, key: &KeyPair) -> Shown {
     (chain, PrivatePkcs8KeyDer::from(key.serialize_der()).into())
 }
 
-/// Another authority, and a certificate of it for a node and for localhost.
+/// Creates another CA, and certificates of it for a node and for localhost.
 fn foreign(uri: &str) -> (CertificateDer<'static>, Shown, [String; 2]) {
     let authority_key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
@@ -229,7 +229,7 @@ fn foreign(uri: &str) -> (CertificateDer<'static>, Shown, [String; 2]) {
     (root.der().clone(), (vec![leaf.der().clone()], key), pems)
 }
 
-/// Everything that this process logs.
+/// Log output of this process.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -278,7 +278,7 @@ async fn tls_1_3_is_spoken_and_nothing_older_and_plain_http_is_told_so() {
     let mut noise = TcpStream::connect(server.address).await.unwrap();
     noise.write_all(b"\0\0\0").await.unwrap();
     let mut answer = Vec::new();
-    // Closed or reset, but not answered.
+    // Closed or reset, but without a response.
     let _end = noise.read_to_end(&mut answer).await;
     assert!(answer.is_empty(), "{answer:?}");
 }
@@ -289,9 +289,9 @@ async fn certificates_of_other_authorities_are_believed_by_neither_side() {
     let (other, their_node, _) = foreign("spiffe://tidegate/node/n1");
     let refused = connect(server.address, &[other], None, &[&version::TLS13]).await;
     assert!(refused.unwrap_err().to_string().contains("UnknownIssuer"));
-    // The server's refusal comes with the first answer (RFC 8446, 4.4.2.4).
+    // The server's rejection arrives with the first response (RFC 8446, 4.4.2.4).
     assert!(server.try_call(Some(&their_node), "GET", "/readyz", None).await.is_err());
-    // An agent is no server: its certificate is for clients only.
+    // Agent certificates are valid for client authentication only.
     let node = server.join("n1").await;
     let end = rustls::server::ParsedCertificate::try_from(&node.0[0]);
     assert!(end.is_ok());
@@ -305,7 +305,7 @@ async fn a_handshake_that_stalls_keeps_nobody_waiting_and_comes_to_an_end() {
     let mut stalled = Vec::new();
     for number in 0..40 {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
-        // Half of them say nothing, half begin.
+        // Half of them are silent, half begin a handshake.
         if number % 2 == 0 {
             stream.write_all(&[22, 3, 1]).await.unwrap();
         }
@@ -335,13 +335,13 @@ async fn certificates_of_the_operator_are_replaced_while_the_server_runs_but_nev
         connect(server.address, std::slice::from_ref(root), None, &[&version::TLS13]).await.is_ok()
     };
     assert!(is_served(&first).await);
-    // The pin of a token is that of the authority of the operator.
+    // The pin in a token is that of the operator's CA.
     let mut server_trusting = start_copy(&server);
     server_trusting.roots = vec![first.clone()];
     let token = server_trusting.token(json!({})).await;
     let pin = token.rsplit('_').next().unwrap().to_owned();
 
-    // A certificate without its key: the old pair stays, and the log says so.
+    // After replacing the certificate without its key, the old pair stays in use, and the log has an error.
     let (second, _, [chain, key]) = foreign("");
     std::fs::write(&files.certificate, chain).unwrap();
     until("the mismatch is in the log", async || {
@@ -358,7 +358,7 @@ async fn certificates_of_the_operator_are_replaced_while_the_server_runs_but_nev
     assert_ne!(token.rsplit('_').next().unwrap(), pin, "tokens pin what is presented");
 }
 
-/// The client side of a server, with other roots.
+/// Client of a server with other trust anchors.
 struct Client {
     address: SocketAddr,
     roots: Vec<CertificateDer<'static>>,
@@ -411,7 +411,7 @@ async fn a_machine_joins_once_with_a_token_and_renews_its_certificate_by_itself(
         let (status, answer) = server.enrol(&token, name, &csr).await;
         assert_eq!((status, answer["code"].as_str()), (401, Some("Unauthenticated")), "{answer}");
     }
-    // Whoever shows no certificate renews none; the node gets another one for itself.
+    // Without a client certificate there is no renewal; the node can renew its own.
     let (_, again) = request(|_| {});
     let body = json!({ "csr": again });
     assert_eq!(server.call(None, "POST", "/v1/renew", Some(body.clone())).await.0, 401);
@@ -423,7 +423,7 @@ async fn a_machine_joins_once_with_a_token_and_renews_its_certificate_by_itself(
     let (_, agents) = server.call(None, "GET", "/v1/agents", None).await;
     assert_eq!((&agents["items"][0]["node"], &agents["items"][0]["isValid"]), (&json!("n1"), &json!(true)));
 
-    // A day later both have ended; then nobody is let in by them, and a new token helps.
+    // A day later both have expired and are rejected; a new token helps.
     server.source.0.fetch_add(86_401, Ordering::SeqCst);
     for ended in [&node, &renewed] {
         assert!(server.try_call(Some(ended), "GET", "/readyz", None).await.is_err());
@@ -438,7 +438,7 @@ async fn a_token_lets_in_only_whom_it_was_made_for_and_only_for_a_while() {
     let token = server.token(json!({ "node": "n1", "ttlSeconds": 60 })).await;
     let (status, answer) = server.enrol(&token, "n2", &csr).await;
     assert_eq!((status, answer["code"].as_str()), (403, Some("Forbidden")));
-    // What is wrong with a request does not use the token up.
+    // An invalid request does not consume the token.
     let foreign = SanType::URI("spiffe://tidegate/node/n2".try_into().unwrap());
     let (_, greedy) = request(|params| params.subject_alt_names = vec![foreign]);
     for bad in [greedy.as_str(), "no request", ""] {
@@ -481,7 +481,7 @@ async fn a_name_that_is_held_is_not_taken_by_a_token_for_new_machines() {
     assert_eq!(server.call(Some(&holder), "GET", "/readyz", None).await.0, 200);
     assert_eq!(server.enrol(&token, "n2", &csr).await.0, 200, "the token was not used up");
 
-    // A token that was made for the name moves it: whoever had it before is cut.
+    // A token created for the name moves it: the previous holder is disconnected.
     let mut open = server.connect(Some(&holder)).await.unwrap();
     let successor = server.join("n1").await;
     let mut rest = Vec::new();
@@ -495,7 +495,7 @@ async fn a_name_that_is_held_is_not_taken_by_a_token_for_new_machines() {
     );
     assert_eq!(server.call(Some(&successor), "POST", "/v1/renew", body.clone()).await.0, 200);
 
-    // Taken back: connections are cut, and nothing is renewed.
+    // After revocation, connections are closed and renewal is rejected.
     let mut open = server.connect(Some(&successor)).await.unwrap();
     assert_eq!(server.call(None, "DELETE", "/v1/agents/n1/certificate", None).await.0, 204);
     let cut = tokio::time::timeout(PATIENCE, open.read_to_end(&mut rest)).await;
@@ -548,7 +548,7 @@ async fn secrets_of_the_authority_and_of_tokens_are_in_no_answer_and_no_log() {
         let path = path.replace("{id}", &secret(&unused)[..16]);
         answers.push(server.try_call(None, "GET", &path, None).await.unwrap().1);
     }
-    // Requests that are refused, with the secret where it does not belong.
+    // Rejected requests with the secret in wrong places.
     for body in [
         json!({ "token": unused, "node": "n8", "csr": csr }),
         json!({ "token": [unused], "node": "n9", "csr": csr }),

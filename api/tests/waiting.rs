@@ -1,4 +1,5 @@
-//! What time does to load balancer addresses: a quarantine ends without any write, and the Service that waits is served.
+//! Time-driven changes of load balancer addresses: a quarantine ends without a write, and the pending Service
+//! gets the address.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// Looks at a Service until it has an address.
+/// Polls a Service until it has an address.
 async fn first_address(server: &common::Server, name: &str) -> String {
     for _ in 0..600 {
         let (_, answer) = server.call("GET", &format!("/v1/namespaces/default/services/{name}"), None).await;
@@ -20,7 +21,8 @@ async fn first_address(server: &common::Server, name: &str) -> String {
     panic!("{name} gets no address");
 }
 
-/// A pool of one address, freed → whoever waits gets it when the clock passes the quarantine, with no write in between.
+/// With a pool of one freed address, the pending Service gets it when the quarantine ends, without a write in
+/// between.
 #[tokio::test]
 async fn f038_f122_a_waiting_service_is_served_when_a_quarantine_ends() {
     let server = common::start().await;

@@ -1,8 +1,8 @@
 //! Measures durable endpoint writes: `cargo run --release -p store --example commit_rate -- sqlite:PATH`.
 //!
-//! A store of 10,000 EndpointSets of ten endpoints each is filled, then single sets are written in groups of growing
-//! size, one fsync per group, by turns without history and with it: what keeping it costs. The path must not hold a store
-//! yet.
+//! A store is filled with 10,000 EndpointSets of ten endpoints each. Then single sets are written in groups
+//! of growing size, one fsync per group, alternately with and without history, to measure the cost of
+//! history. The path must not contain a store yet.
 
 use std::{
     fmt,
@@ -31,12 +31,12 @@ use store::{GROUP_COMMITS_MAX, Store};
 const SETS: u64 = 10_000;
 const ENDPOINTS: u8 = 10;
 const GROUPS: [usize; 5] = [1, 8, 64, 256, 1000];
-/// Time for groups of one size, half of it with history.
+/// Measurement time per group size, half of it with history.
 const TIME_PER_SIZE: Duration = Duration::from_secs(6);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let url = std::env::args().nth(1).ok_or("which store? write `sqlite:PATH` or `memory:`")?;
+    let url = std::env::args().nth(1).ok_or("missing store address: use `sqlite:PATH` or `memory:`")?;
     let store = store::open(&url, Timestamp::from_unix_seconds(0)).await?;
     let mut out = std::io::stdout();
     let mut position = store.load().await?.position;
@@ -71,9 +71,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What was measured of groups of one size.
+/// Results for groups of one size.
 struct Figures {
-    /// Writes a second.
+    /// Writes per second.
     rate: f64,
     median: Duration,
     p99: Duration,
@@ -111,7 +111,7 @@ async fn write(
 }
 
 fn commit(revision: u64, kind: ChangeKind) -> Result<Commit, NameError> {
-    // A step that shares no factor with the number of sets visits all of them, far apart.
+    // A step coprime to the number of sets visits all of them, far apart.
     let number = revision * 7919 % SETS;
     let endpoint = |host: u8| Endpoint {
         address: [10, (number / 256) as u8, (number % 256) as u8, host].into(),
@@ -132,7 +132,8 @@ fn commit(revision: u64, kind: ChangeKind) -> Result<Commit, NameError> {
     Ok(Commit { revision: Revision(revision), at, changes: vec![Change { kind, object }] })
 }
 
-/// What the writer of the server keeps of such a write: the set before and after it, which are alike here.
+/// Returns the history that the server's writer would store: the set before and after the write, which are
+/// equal here.
 fn entry(commit: &Commit) -> RevisionEntry {
     let origin = Origin {
         maker: Maker::Client,

@@ -1,33 +1,35 @@
-//! The audit log: bounded, of two kinds, so that a flood of what changed nothing cannot push out what changed something.
+//! Bounded audit log with separate limits for requests with and without changes, so that a flood of failed
+//! requests cannot displace changes.
 
 use model::primitives::quantity::Timestamp;
 
 use crate::{AUDIT_BODY_BYTES_MAX, AUDIT_KEPT, AUDIT_PASSING_KEPT, error::StoreError};
 
-/// One request that would change something.
+/// Audit record of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRecord {
-    /// Unique, and rising.
+    /// Unique, increasing number.
     pub number: u64,
-    /// When it was answered.
+    /// Time of the response.
     pub at: Timestamp,
-    /// Whether it changed nothing: it was refused, failed, or was only tried.
+    /// True if the request changed nothing: it was rejected, failed, or was a dry run.
     pub is_passing: bool,
-    /// The rest, of which a store knows nothing; at most [`AUDIT_BODY_BYTES_MAX`].
+    /// Encoded details, opaque to the store; at most [`AUDIT_BODY_BYTES_MAX`].
     pub body: Vec<u8>,
 }
 
-/// How many of a kind are kept.
+/// Returns the number of records kept per kind.
 pub(crate) const fn kept(is_passing: bool) -> usize {
     if is_passing { AUDIT_PASSING_KEPT } else { AUDIT_KEPT }
 }
 
-/// How many of a kind may be there before the oldest go: they go in batches, because finding out which costs a walk.
+/// Returns the excess allowed before the oldest records are dropped; they are dropped in batches, because
+/// finding them requires an index scan.
 pub(crate) const fn slack(is_passing: bool) -> usize {
     kept(is_passing) / 10
 }
 
-/// Refuses what is larger than any store keeps.
+/// Rejects records that exceed the size limit.
 pub(crate) fn check(records: &[AuditRecord]) -> Result<(), StoreError> {
     match records.iter().find(|record| record.body.len() > AUDIT_BODY_BYTES_MAX) {
         None => Ok(()),

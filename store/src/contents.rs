@@ -1,5 +1,5 @@
-//! All that a store keeps of a cluster, apart from the store that keeps it: what a backup holds, and what moves from one
-//! store to another.
+//! Cluster data of a store, independent of the backend: the content of a backup, and of a migration between
+//! stores.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,22 +19,22 @@ use crate::{
     vault,
 };
 
-/// Entries of the history that are read at a time.
+/// Number of history entries read at a time.
 const ENTRIES_AT_ONCE: usize = 500;
 
-/// What a store keeps of a cluster as of one revision. What was observed and the audit log are no part of it: the former
-/// comes again, the latter tells what happened to one store.
+/// Cluster data of a store as of one revision. Observed state and the audit log are excluded: the former is
+/// reported again, the latter belongs to one store.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Contents {
-    /// The revision of the last commit.
+    /// Revision of the last commit.
     pub revision: Revision,
-    /// Every object, in the order of their store keys.
+    /// All objects in store key order.
     pub objects: Vec<Arc<Object>>,
-    /// What is kept of the writes for people, the oldest first.
+    /// Retained history, oldest first.
     pub history: Vec<RevisionEntry>,
     /// Writes up to this revision may be missing from the history.
     pub history_floor: Revision,
-    /// The records of the vault, which are secrets.
+    /// Records of the vault, which are secrets.
     pub vault: BTreeMap<String, Vec<u8>>,
 }
 
@@ -50,11 +50,11 @@ impl fmt::Debug for Contents {
 }
 
 impl Contents {
-    /// Reads what a store keeps, while others may write to it: objects and history are those of one revision. The vault,
-    /// which has no revisions, is read right after it.
+    /// Reads the data of a store, even during writes: objects and history are those of one revision. The
+    /// vault, which has no revisions, is read right afterwards.
     ///
     /// # Errors
-    /// The store cannot be read.
+    /// Returns an error if the store cannot be read.
     pub async fn of(store: &dyn Store, with_history: bool) -> Result<(Position, Self), StoreError> {
         let Loaded { position, objects, recent: _ } = store.load().await?;
         let revision = position.revision;
@@ -65,14 +65,14 @@ impl Contents {
         Ok((position, Self { revision, objects, history, history_floor, vault }))
     }
 
-    /// Whether a store with this would be as good as new.
+    /// Returns true if a store with these contents would be equal to a new one.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { revision, objects, history, history_floor: _, vault } = self;
         revision.0 == 0 && objects.is_empty() && history.is_empty() && vault.is_empty()
     }
 
-    /// Refuses what no store would have written.
+    /// Rejects contents that no store could have written.
     pub(crate) fn check(&self) -> Result<(), ReplaceError> {
         let Self { revision: head, objects, history, history_floor, vault } = self;
         let refuse = |why: String| Err(ReplaceError::Malformed(why));
@@ -86,7 +86,7 @@ impl Contents {
                 return refuse(format!("{key} has revision {revision}, the last is {head}"));
             }
             if !keys.insert(key.clone()) {
-                return refuse(format!("{key} is there twice"));
+                return refuse(format!("{key} occurs twice"));
             }
         }
         let is_ordered = history.is_sorted_by(|a, b| a.revision < b.revision);
@@ -113,12 +113,12 @@ async fn history_of(store: &dyn Store, head: Revision) -> Result<(Vec<RevisionEn
         let entries = store.revisions(first, ENTRIES_AT_ONCE).await?;
         let is_all = entries.len() < ENTRIES_AT_ONCE;
         history.extend(entries.into_iter().take_while(|entry| entry.revision <= head));
-        // Somebody may write faster than this reads: what is newer than the objects ends it too.
+        // Concurrent writes may be faster than this loop: entries newer than the objects end it too.
         if is_all || history.last().is_none_or(|last| last.revision >= head) {
             break;
         }
     }
-    // Asked last: what was dropped while this was reading is missing from what was read, at most.
+    // Read last: entries dropped while this was reading are missing at most.
     let query = HistoryQuery { before: None, filter: ObjectFilter::default(), limit: 0 };
     Ok((history, store.history(&query).await?.floor.min(head)))
 }

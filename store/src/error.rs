@@ -1,29 +1,29 @@
-//! What can go wrong with a store, by what the caller can do about it.
+//! Errors of a store, grouped by the caller's options.
 
 use std::{error::Error, fmt, path::PathBuf, sync::Arc};
 
 use model::primitives::quantity::{Position, Revision};
 
-/// The cause of a failure. Shared, because one failed group is answered to many callers.
+/// Cause of a failure; shared, because a failed group is reported to many callers.
 pub type Cause = Arc<dyn Error + Send + Sync>;
 
-/// The store itself failed: nothing that the caller asked for was wrong.
+/// Failure of the store itself; the request was valid.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// A stored body is not what this version writes or knows how to upgrade. Only a person can help.
-    #[error("the stored object {key} cannot be read: {reason}")]
+    /// A stored body is neither in the current format nor upgradable. Requires manual intervention.
+    #[error("cannot decode the stored object {key}: {reason}")]
     Unreadable {
-        /// The store key, or the revision of a commit and the key within it.
+        /// Store key, or revision of a commit and the key within it.
         key: String,
-        /// What is wrong with the body.
+        /// Error in the body.
         reason: String,
     },
-    /// The disk, the file or the peer did not do its part. May pass.
+    /// The disk, the file or the peer failed. May be temporary.
     #[error("the store could not {action}")]
     Unavailable {
-        /// What was attempted, in words that follow "could not".
+        /// Attempted action, as a phrase after "could not".
         action: &'static str,
-        /// Why it failed.
+        /// Cause of the failure.
         #[source]
         cause: Cause,
     },
@@ -35,7 +35,7 @@ impl StoreError {
     }
 }
 
-/// An error with its causes, in one line.
+/// Formats an error with its causes on one line.
 pub(crate) struct Chain<'a>(pub(crate) &'a dyn Error);
 
 impl fmt::Display for Chain<'_> {
@@ -50,40 +50,40 @@ impl fmt::Display for Chain<'_> {
     }
 }
 
-/// Why a group was not committed.
+/// Error of a commit.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
-    /// The decision was made on another state than the store's. Load, decide again.
-    #[error("the store is at {current}, not where the commit was decided")]
+    /// The commit was decided on a different state. Load and decide again.
+    #[error("the store is at {current}, not at the position of the decision")]
     Stale {
-        /// Where the store is.
+        /// Current position.
         current: Position,
     },
-    /// The group contradicts itself or the state it was decided on: a fault of the caller.
+    /// The group contradicts itself or the state it was decided on: a bug of the caller.
     #[error("the group is malformed: {0}")]
     Malformed(String),
-    /// The group is beyond a limit. Commit less at once.
+    /// The group exceeds a limit. Commit less at once.
     #[error("the group has {found} {unit}, at most {limit} are allowed")]
     TooLarge {
-        /// What is counted.
+        /// Counted unit.
         unit: &'static str,
-        /// How many there are; counting stops soon after the limit.
+        /// Actual count; counting stops soon after the limit.
         found: usize,
-        /// How many there may be.
+        /// Maximum count.
         limit: usize,
     },
-    /// The store failed, and whether the group is there is unknown. Load before the next write.
+    /// The store failed, and the outcome is unknown. Load before the next write.
     #[error(transparent)]
     Unavailable(#[from] StoreError),
 }
 
-/// Why changes cannot be had.
+/// Error of a read of changes.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ChangesError {
-    /// The log begins later. Start over from the whole state.
+    /// The log begins later. Start over from the complete state.
     #[error("the change log begins at revision {oldest}")]
     Compacted {
-        /// The oldest commit that is kept.
+        /// Oldest commit in the log.
         oldest: Revision,
     },
     /// The store failed.
@@ -91,17 +91,17 @@ pub enum ChangesError {
     Unavailable(#[from] StoreError),
 }
 
-/// Why a status was not kept.
+/// Error of writing a status.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StatusError {
-    /// The key, the body or the number of statuses is beyond a limit.
+    /// The key, the body or the number of statuses exceeds a limit.
     #[error("the status has {found} {unit}, at most {limit} are allowed")]
     TooLarge {
-        /// What is counted.
+        /// Counted unit.
         unit: &'static str,
-        /// How many there are.
+        /// Actual count.
         found: usize,
-        /// How many there may be.
+        /// Maximum count.
         limit: usize,
     },
     /// The store failed.
@@ -109,113 +109,116 @@ pub enum StatusError {
     Unavailable(#[from] StoreError),
 }
 
-/// Why a record was not put into the vault.
+/// Error of writing a vault record.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum VaultError {
-    /// Somebody else was faster. Read it, decide again.
-    #[error("the record was changed by somebody else; its version is {found} now")]
+    /// The record was changed concurrently. Read it and decide again.
+    #[error("the record was changed concurrently; its version is now {found}")]
     Stale {
-        /// The version that is there; 0 for nothing.
+        /// Current version; 0 if absent.
         found: u64,
     },
-    /// The key, the body or the number of records is beyond a limit.
+    /// The key, the body or the number of records exceeds a limit.
     #[error("the vault has {found} {unit}, at most {limit} are allowed")]
     TooLarge {
-        /// What is counted.
+        /// Counted unit.
         unit: &'static str,
-        /// How many there are.
+        /// Actual count.
         found: usize,
-        /// How many there may be.
+        /// Maximum count.
         limit: usize,
     },
-    /// The store failed, and whether the record is there is unknown.
+    /// The store failed, and the outcome is unknown.
     #[error(transparent)]
     Unavailable(#[from] StoreError),
 }
 
-/// Why the contents of a store were not replaced.
+/// Error of replacing the contents of a store.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ReplaceError {
-    /// Somebody uses the store.
-    #[error("the store has moved to {current} meanwhile; stop every server that uses it")]
+    /// The store is in use.
+    #[error("the store has meanwhile moved to {current}; stop all servers that use it")]
     Stale {
-        /// Where the store is.
+        /// Current position.
         current: Position,
     },
-    /// No store has written this.
+    /// The contents were not written by a store.
     #[error("the contents are malformed: {0}")]
     Malformed(String),
-    /// This kind of store cannot do it.
-    #[error("contents cannot be put into a store of this kind; use `sqlite:PATH`")]
+    /// This backend does not support replacement.
+    #[error("contents cannot be restored to this kind of store; use `sqlite:PATH`")]
     Unsupported,
-    /// The store failed, and whether it has the contents is unknown.
+    /// The store failed, and the outcome is unknown.
     #[error(transparent)]
     Unavailable(#[from] StoreError),
 }
 
-/// Why a store cannot be opened. Every message names the store and what to do.
+/// Error of opening a store. Every message contains the store and the remedy.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OpenError {
-    /// The text after `--store` is not the address of a store.
+    /// The value of `--store` is not a store address.
     #[error(
-        "`{0}` is not a store: write `sqlite:PATH`, `etcd:http://HOST:2379,…`, or `memory:` for one that is forgotten \
-         at exit"
+        "`{0}` is not a store address: use `sqlite:PATH`, `etcd:http://HOST:2379,…`, or `memory:` for a \
+         store that is lost at exit"
     )]
     Address(String),
-    /// The members, the options, or what is there below the prefix.
+    /// Invalid members, options, or data below the prefix.
     #[error("--store etcd: {0}")]
     Etcd(String),
-    /// No member does its part, or what is there cannot be read.
-    #[error("--store etcd: the store could not be opened; is etcd running, and may this user use it?")]
+    /// No member responds, or the data cannot be read.
+    #[error("--store etcd: cannot open the store; check that etcd is running and that this user has access")]
     EtcdUnavailable {
-        /// Why.
+        /// Cause of the failure.
         #[source]
         cause: Cause,
     },
-    /// What is kept beside a shared store would be shared as well.
+    /// The local store beside a shared store would be shared as well.
     #[error("--local-store must be sqlite:PATH or memory:, not `{0}`")]
     Local(String),
-    /// The directory of the file is missing or cannot be entered.
-    #[error("the directory of {path} cannot be used; create it, and let this user write to it")]
+    /// The directory of the file is missing or not accessible.
+    #[error("cannot use the directory of {path}; create it, and make it writable for this user")]
     Directory {
-        /// The file that was asked for.
+        /// Requested file.
         path: PathBuf,
-        /// Why.
+        /// Cause of the failure.
         #[source]
         cause: Cause,
     },
-    /// Another process has the store open.
-    #[error("{path} is in use by {holder}; stop that one, or name another file")]
+    /// Another process has opened the store.
+    #[error("{path} is in use by {holder}; stop that process, or use another file")]
     InUse {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Who, as far as is known.
+        /// Holder, as far as known.
         holder: String,
     },
-    /// The file holds something else.
-    #[error("{path} is not a Tidegate store; name another file")]
+    /// The file is not a store.
+    #[error("{path} is not a Tidegate store; use another file")]
     NotOurs {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A newer version has written the file.
-    #[error("{path} has schema {found}, this version knows up to {known}; start the newer version")]
+    /// The file was written by a newer version.
+    #[error(
+        "{path} has schema {found}, newer than {known}, the latest of this version; start the newer \
+             version"
+    )]
     NewerSchema {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The newest migration of the file.
+        /// Newest migration of the file.
         found: i64,
-        /// The newest migration of this version.
+        /// Newest migration of this version.
         known: i64,
     },
     /// The file cannot be read or written.
-    #[error("{path} could not be opened: the store could not {action}")]
+    #[error("cannot open {path}: the store could not {action}")]
     Unavailable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was attempted, in words that follow "could not".
+        /// Attempted action, as a phrase after "could not".
         action: &'static str,
-        /// Why it failed.
+        /// Cause of the failure.
         #[source]
         cause: Cause,
     },

@@ -1,4 +1,4 @@
-//! What every store checks and encodes before it touches anything: the group's own consistency and its size.
+//! Validation and encoding of commit groups before any store is accessed: consistency and size.
 
 use model::{
     cluster::{
@@ -16,27 +16,27 @@ use crate::{
     window::Entry,
 };
 
-/// A group that is consistent in itself, ready to be written.
+/// Encoded group that is consistent in itself.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// At least one, with consecutive revisions.
+    /// At least one commit, with consecutive revisions.
     pub(crate) commits: Vec<EncodedCommit>,
-    /// Of some of the commits, in their order.
+    /// History of some of the commits, in their order.
     pub(crate) history: Vec<EncodedEntry>,
 }
 
-/// One commit, ready to be written.
+/// Encoded commit.
 #[derive(Debug)]
 pub(crate) struct EncodedCommit {
     pub(crate) revision: Revision,
     pub(crate) at: Timestamp,
-    /// At least one.
+    /// At least one change.
     pub(crate) changes: Vec<EncodedChange>,
-    /// The form in the change log.
+    /// Encoded form in the change log.
     pub(crate) body: String,
 }
 
-/// One changed object, ready to be written.
+/// Encoded change of an object.
 #[derive(Debug)]
 pub(crate) struct EncodedChange {
     pub(crate) kind: ChangeKind,
@@ -45,32 +45,32 @@ pub(crate) struct EncodedChange {
 }
 
 impl Group {
-    /// The revision of the last commit.
+    /// Returns the revision of the last commit.
     pub(crate) fn head(&self) -> Revision {
         self.commits.last().expect("a group has at least one commit").revision
     }
 
-    /// What the group adds to the change log.
+    /// Returns the group's entries of the change log.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let entry = |commit: &EncodedCommit| Entry { revision: commit.revision, bytes: commit.body.len() };
         self.commits.iter().map(entry).collect()
     }
 
-    /// What the group adds to the history, of the server itself or of others.
+    /// Returns the group's entries of the server's or the clients' history.
     pub(crate) fn history_entries(&self, is_by_server: bool) -> Vec<Entry> {
         let own = self.history.iter().filter(|entry| entry.is_by_server == is_by_server);
         own.map(|entry| Entry { revision: entry.revision, bytes: entry.bytes() }).collect()
     }
 }
 
-/// Checks a group that was decided at `at`, and encodes it with its history.
+/// Validates a group based on position `at`, and encodes it with its history.
 pub(crate) fn encode(
     at: Position,
     commits: &[Commit],
     history: &[RevisionEntry],
 ) -> Result<Group, CommitError> {
     if commits.is_empty() {
-        return Err(CommitError::Malformed("it has no commits".to_owned()));
+        return Err(CommitError::Malformed("the group has no commits".to_owned()));
     }
     check_size("commits", commits.len(), GROUP_COMMITS_MAX)?;
     let mut encoded = Vec::with_capacity(commits.len());
@@ -105,7 +105,7 @@ fn encode_history(
     history.iter().map(encode_one).collect()
 }
 
-/// The error of a change that does not fit the state it is applied to.
+/// Returns the error of a change that does not match the state.
 pub(crate) fn misfit(kind: ChangeKind, key: &str) -> CommitError {
     let why = match kind {
         ChangeKind::Added => "is added, but exists",

@@ -1,7 +1,7 @@
-//! The stored form of history, and what a listing of it asks for.
+//! Stored form of the history, and its queries.
 //!
-//! An entry is two documents: the head (who asked, and which keys), which listings read, and the body (the objects before
-//! and after), which is read for one revision, or for a rollback.
+//! An entry consists of two documents: the head (author and keys), read by listings, and the body (objects
+//! before and after), read for a single revision or a rollback.
 
 use std::sync::Arc;
 
@@ -21,38 +21,39 @@ use serde_json::value::RawValue;
 
 use crate::{error::StoreError, group::EncodedCommit, record};
 
-/// Which entries of the history are listed.
+/// History query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryQuery {
-    /// Only those before this revision.
+    /// Only entries before this revision.
     pub before: Option<Revision>,
-    /// Only those that changed such an object.
+    /// Only entries that changed a matching object.
     pub filter: ObjectFilter,
-    /// How many at most, the newest first.
+    /// Maximum number of entries, newest first.
     pub limit: usize,
 }
 
-/// Which objects are meant; what is `None` may be anything.
+/// Object filter; `None` matches anything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectFilter {
-    /// The kind.
+    /// Object kind.
     pub kind: Option<Kind>,
-    /// The namespace.
+    /// Object namespace.
     pub namespace: Option<Namespace>,
-    /// The name.
+    /// Object name.
     pub name: Option<Name>,
 }
 
-/// A part of the history.
+/// Page of the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryPage {
-    /// The newest first.
+    /// Entries, newest first.
     pub heads: Vec<RevisionHead>,
-    /// Writes up to this revision may be missing, but for those of the server itself, of which fewer are kept.
+    /// Writes up to this revision may be missing. Server writes may be missing beyond it, because fewer of
+    /// them are kept.
     pub floor: Revision,
 }
 
-/// An entry, ready to be written.
+/// Encoded entry.
 #[derive(Debug)]
 pub(crate) struct EncodedEntry {
     pub(crate) revision: Revision,
@@ -62,7 +63,7 @@ pub(crate) struct EncodedEntry {
     pub(crate) body: String,
 }
 
-/// An entry as it is stored: revision, Unix seconds, head.
+/// Row of an entry: revision, Unix seconds, head.
 pub(crate) type HeadRow = (i64, i64, Vec<u8>);
 
 #[derive(Serialize, Deserialize)]
@@ -82,14 +83,14 @@ struct StateIn<'a> {
 }
 
 impl ObjectFilter {
-    /// Whether it lets everything through.
+    /// True if the filter matches everything.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         let Self { kind, namespace, name } = self;
         kind.is_none() && namespace.is_none() && name.is_none()
     }
 
-    /// Whether an entry changed an object that is meant.
+    /// Returns true if an entry changed a matching object.
     #[must_use]
     pub fn matches(&self, head: &RevisionHead) -> bool {
         let Self { kind, namespace, name } = self;
@@ -103,17 +104,17 @@ impl ObjectFilter {
 }
 
 impl EncodedEntry {
-    /// How much room it takes.
+    /// Returns the size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.head.len() + self.body.len()
     }
 }
 
-/// Writes the entry of a commit. The states after are taken from the commit where it has them already.
+/// Encodes the entry of a commit. Encoded objects of the commit are reused.
 pub(crate) fn encode(entry: &RevisionEntry, commit: &EncodedCommit) -> EncodedEntry {
     let RevisionEntry { revision, at, origin, objects } = entry;
     let keys: Vec<_> = objects.iter().map(|object| object.key.to_store_key()).collect();
-    // The bodies are JSON already, so they are only put together.
+    // The bodies are JSON already and are only concatenated.
     let mut body = String::from("[");
     for (index, (object, key)) in objects.iter().zip(&keys).enumerate() {
         let written = commit.changes.get(index).filter(|change| change.key == *key);
@@ -139,32 +140,35 @@ pub(crate) fn encode(entry: &RevisionEntry, commit: &EncodedCommit) -> EncodedEn
         revision: *revision,
         at: *at,
         is_by_server: origin.maker == Maker::Server,
-        head: serde_json::to_string(&head).expect("an origin has string keys only"),
+        head: serde_json::to_string(&head).expect(
+            "origins have string keys only and serialize without \
+                                                   failing",
+        ),
         body,
     }
 }
 
-/// Writes an entry that comes without its commit.
+/// Encodes an entry without its commit.
 pub(crate) fn encode_alone(entry: &RevisionEntry) -> EncodedEntry {
     let commit =
         EncodedCommit { revision: entry.revision, at: entry.at, changes: Vec::new(), body: String::new() };
     encode(entry, &commit)
 }
 
-/// Reads the head of an entry.
+/// Decodes the head of an entry.
 pub(crate) fn decode_head((revision, at, head): HeadRow) -> Result<RevisionHead, StoreError> {
     let revision = Revision(revision.unsigned_abs());
     let Head { origin, touched } =
         serde_json::from_slice(&head).map_err(|error| unreadable(revision, &error.to_string()))?;
     let key = |(kind, key): (ChangeKind, String)| {
         let parsed = ObjectKey::parse_store_key(&key);
-        Ok((kind, parsed.ok_or_else(|| unreadable(revision, &format!("{key} names no known kind")))?))
+        Ok((kind, parsed.ok_or_else(|| unreadable(revision, &format!("{key} has an unknown kind")))?))
     };
     let touched = touched.into_iter().map(key).collect::<Result<_, StoreError>>()?;
     Ok(RevisionHead { revision, at: Timestamp::from_unix_seconds(at), origin, touched })
 }
 
-/// Reads an entry.
+/// Decodes an entry.
 pub(crate) fn decode(row: HeadRow, body: &[u8]) -> Result<RevisionEntry, StoreError> {
     let RevisionHead { revision, at, origin, touched: _ } = decode_head(row)?;
     let states: Vec<StateIn<'_>> =
@@ -176,7 +180,7 @@ pub(crate) fn decode(row: HeadRow, body: &[u8]) -> Result<RevisionEntry, StoreEr
     let revised = |StateIn { key, before, after }: StateIn<'_>| {
         let (before, after) = (object(&key, before)?, object(&key, after)?);
         let known = ObjectKey::parse_store_key(&key);
-        let key = known.ok_or_else(|| unreadable(revision, &format!("{key} names no known kind")))?;
+        let key = known.ok_or_else(|| unreadable(revision, &format!("{key} has an unknown kind")))?;
         Ok(Revised { key, before, after })
     };
     let objects = states.into_iter().map(revised).collect::<Result<_, StoreError>>()?;

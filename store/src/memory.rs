@@ -1,6 +1,6 @@
-//! The store that is forgotten at exit: for tests, for trying things out, and as the plainest statement of the contract.
+//! In-memory store, lost at exit: for tests and trials, and as the simplest implementation of the contract.
 //!
-//! It encodes what it is given like every other store, so that its limits and refusals are theirs.
+//! Objects are encoded like in other stores, so that limits and rejections are the same.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -29,7 +29,7 @@ use crate::{
     window::{Bounds, Entry, Window},
 };
 
-/// A store in memory.
+/// In-memory store.
 #[derive(Debug)]
 pub(crate) struct Memory(Mutex<State>);
 
@@ -46,12 +46,13 @@ struct State {
     vault_version: u64,
 }
 
-/// What is kept of the audit log, by number: of what changed something, and of the rest.
+/// Audit log by number: requests with changes, and the rest.
 #[derive(Debug, Default)]
 struct Audit([BTreeMap<u64, AuditRecord>; 2]);
 
 impl Audit {
-    /// Takes some in; the oldest of their kind go for them. Costs what comes and goes, however much is kept.
+    /// Adds records and drops the oldest of their kind. The cost is proportional to the added and dropped
+    /// records.
     fn keep(&mut self, records: &[AuditRecord]) {
         for record in records {
             if self.0.iter().all(|own| !own.contains_key(&record.number)) {
@@ -72,7 +73,7 @@ impl Audit {
         }
     }
 
-    /// The newest before a number, newest first.
+    /// Returns the newest records before a number, newest first.
     fn before(&self, before: u64, limit: usize) -> Vec<AuditRecord> {
         let newest = |own| BTreeMap::range(own, ..before).rev().take(limit);
         let both: BTreeMap<_, _> = self.0.iter().flat_map(newest).collect();
@@ -80,7 +81,7 @@ impl Audit {
     }
 }
 
-/// What is kept of the history.
+/// History with its retention windows.
 #[derive(Debug)]
 struct History {
     entries: BTreeMap<Revision, RevisionEntry>,
@@ -95,7 +96,7 @@ impl History {
         Self { entries: BTreeMap::new(), of_others, of_server, floor: Revision(0) }
     }
 
-    /// What was kept elsewhere.
+    /// Creates a history with given entries.
     fn of(entries: &[RevisionEntry], floor: Revision) -> Self {
         let window = |bounds, is_by_server| {
             let encoded = entries.iter().map(history::encode_alone);
@@ -131,7 +132,7 @@ impl History {
 }
 
 impl Memory {
-    /// An empty store that begins its life at `now`.
+    /// Creates an empty store with epoch `now`.
     pub(crate) fn new(now: Timestamp) -> Self {
         let position = Position { epoch: epoch_after(None, now), revision: Revision(0) };
         Self(Mutex::new(State {
@@ -147,7 +148,8 @@ impl Memory {
         }))
     }
 
-    /// Every change of the state is one assignment at its end, so a poisoned lock guards a consistent state.
+    /// Locks the state. Every change of the state is a single assignment at its end, so a poisoned lock
+    /// guards a consistent state.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -238,7 +240,7 @@ impl Store for Memory {
         let count = state.statuses.len();
         if count >= STATUSES_MAX && !state.statuses.contains_key(key) {
             return Err(StatusError::TooLarge {
-                unit: "statuses beside it",
+                unit: "other statuses",
                 found: count,
                 limit: STATUSES_MAX - 1,
             });

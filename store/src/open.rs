@@ -1,4 +1,4 @@
-//! From the address of a store to the store, and the few rules that all stores share.
+//! Opens a store by its address, and rules shared by all stores.
 
 use std::sync::Arc;
 
@@ -12,29 +12,30 @@ use crate::{
     sqlite::Sqlite,
 };
 
-/// What a store may need beside its address.
+/// Settings of a store in addition to its address.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// How etcd is used.
+    /// etcd settings.
     pub etcd: EtcdOptions,
-    /// Address of the store of this process beside one that is shared: for what agents report, and for the audit log.
-    /// `memory:` when left out.
+    /// Address of this process's local store beside a shared one, for agent reports and the audit log.
+    /// Default: `memory:`.
     pub local: Option<String>,
 }
 
-/// Opens a store that needs nothing beside its address. See [`open_with`].
+/// Opens a store without additional settings. See [`open_with`].
 ///
 /// # Errors
-/// As of [`open_with`].
+/// Same as [`open_with`].
 pub async fn open(url: &str, now: Timestamp) -> Result<Arc<dyn Store>, OpenError> {
     open_with(url, &Options::default(), now).await
 }
 
-/// Opens `memory:`, `sqlite:PATH` or `etcd:http://HOST:2379,…`, and makes the store if it does not exist. A fresh store's
-/// epoch is `now`.
+/// Opens `memory:`, `sqlite:PATH` or `etcd:http://HOST:2379,…`, and creates the store if it does not exist. A
+/// new store's epoch is `now`.
 ///
 /// # Errors
-/// Says which store, and what to do: not a store, of a newer version, in use by another process, not readable.
+/// Returns an error naming the store and the remedy if it is not a store, has a newer version, is in use by
+/// another process, or cannot be read.
 pub async fn open_with(url: &str, options: &Options, now: Timestamp) -> Result<Arc<dyn Store>, OpenError> {
     if let Some(members) = url.strip_prefix("etcd:") {
         let local = options.local.as_deref().unwrap_or("memory:");
@@ -47,7 +48,7 @@ pub async fn open_with(url: &str, options: &Options, now: Timestamp) -> Result<A
     open_one(url, now).await
 }
 
-/// Opens a store that one process has for itself.
+/// Opens a store that is exclusive to this process.
 async fn open_one(url: &str, now: Timestamp) -> Result<Arc<dyn Store>, OpenError> {
     match url.split_once(':') {
         Some(("memory", "")) => Ok(Arc::new(Memory::new(now))),
@@ -56,32 +57,32 @@ async fn open_one(url: &str, now: Timestamp) -> Result<Arc<dyn Store>, OpenError
     }
 }
 
-/// What is at the address of a store.
+/// State of the store at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Looked {
-    /// Nothing: opening it would make it.
+    /// The store does not exist; opening it would create it.
     Absent,
-    /// A store that this version can open.
+    /// This version can open the store.
     Ready,
-    /// A store that another process has open.
+    /// Another process has opened the store.
     InUse {
-        /// Who, as far as is known.
+        /// Holder, as far as known.
         holder: String,
     },
 }
 
-/// Looks at the address of a store that needs nothing beside it. See [`look_with`].
+/// Inspects a store without additional settings. See [`look_with`].
 ///
 /// # Errors
-/// As of [`look_with`].
+/// Same as [`look_with`].
 pub async fn look(url: &str) -> Result<Looked, OpenError> {
     look_with(url, &Options::default()).await
 }
 
-/// Looks at the address of a store, without making or changing anything.
+/// Inspects a store without creating or changing anything.
 ///
 /// # Errors
-/// As [`open_with`], but that a store in use is none.
+/// Same as [`open_with`], except that a store in use is not an error.
 pub async fn look_with(url: &str, options: &Options) -> Result<Looked, OpenError> {
     match url.split_once(':') {
         Some(("memory", "")) => Ok(Looked::Absent),
@@ -91,19 +92,20 @@ pub async fn look_with(url: &str, options: &Options) -> Result<Looked, OpenError
     }
 }
 
-/// Refuses what other programs understand as something else than a path: SQLite's `:memory:`, hosts and options of URLs.
+/// Rejects paths with a special meaning for other programs: SQLite's `:memory:`, hosts and query parameters
+/// of URLs.
 fn is_path(path: &str) -> bool {
     let names_host = path.starts_with("//") && !path.starts_with("///");
     !path.is_empty() && !path.starts_with(':') && !names_host && !path.contains(['?', '\0'])
 }
 
-/// The epoch of a life that begins at `now`, after one with the epoch `before` if there was one.
+/// Returns the epoch of a store created at `now`; higher than the previous epoch `before`, if there was one.
 pub(crate) fn epoch_after(before: Option<Epoch>, now: Timestamp) -> Epoch {
     let now = u64::try_from(now.unix_seconds()).unwrap_or(0);
     Epoch(before.map_or(now, |Epoch(before)| now.max(before.saturating_add(1))))
 }
 
-/// Checks the size of a status.
+/// Checks the size limits of a status.
 pub(crate) fn check_status(key: &str, body: &[u8]) -> Result<(), StatusError> {
     let limits =
         [("bytes in its key", key.len(), STATUS_KEY_BYTES_MAX), ("bytes", body.len(), STATUS_BYTES_MAX)];

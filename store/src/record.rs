@@ -1,8 +1,8 @@
-//! The stored form of objects and commits, and its upgrades. Nothing else knows what a body looks like.
+//! Stored form of objects and commits, and its schema upgrades. No other module depends on the format.
 //!
-//! A body is JSON and says which schema it follows. A change of a published type that old bodies do not survive raises
-//! [`SCHEMA`] and adds one step to [`UPGRADES`]; bodies are upgraded when they are read and written back in the current
-//! form when their object next changes. A field that is new and optional needs neither.
+//! A body is JSON and contains its schema version. An incompatible change of a published type increments
+//! [`SCHEMA`] and adds a step to [`UPGRADES`]; bodies are upgraded when read and written back in the current
+//! form when their object next changes. A new optional field needs neither.
 
 use std::sync::Arc;
 
@@ -29,9 +29,9 @@ use serde_json::Value;
 
 use crate::error::StoreError;
 
-/// The schema of the bodies that this version writes.
+/// Schema version of written bodies.
 const SCHEMA: u32 = 1;
-/// Step `n` turns the document of a body with schema `n + 1` into one with schema `n + 2`. Append only.
+/// Upgrade steps; step `n` upgrades a document from schema `n + 1` to `n + 2`. Append only.
 const UPGRADES: [Upgrade; SCHEMA as usize - 1] = [];
 
 type Upgrade = fn(&mut Value);
@@ -60,7 +60,7 @@ struct ChangeIn<'a> {
     object: &'a serde_json::value::RawValue,
 }
 
-/// Writes an object.
+/// Encodes an object.
 pub(crate) fn encode(object: &Object) -> String {
     let metadata = &object.metadata;
     let body = match &object.spec {
@@ -75,14 +75,14 @@ pub(crate) fn encode(object: &Object) -> String {
         Spec::Service(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
         Spec::EndpointSet(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
     };
-    body.expect("published types have string keys only and serialise without failing")
+    body.expect("published types have string keys only and serialize without failing")
 }
 
-/// Reads the object stored under a key.
+/// Decodes the object stored under a key.
 pub(crate) fn decode(key: &str, body: &[u8]) -> Result<Object, StoreError> {
     let unreadable = |reason: String| StoreError::Unreadable { key: key.to_owned(), reason };
     let parsed = ObjectKey::parse_store_key(key)
-        .ok_or_else(|| unreadable("the key names no known kind".to_owned()))?;
+        .ok_or_else(|| unreadable("the key has an unknown kind".to_owned()))?;
     let (metadata, spec) = match parsed.kind {
         Kind::Node => read::<NodeSpec>(body).map(|(metadata, spec)| (metadata, Spec::Node(spec))),
         Kind::AddressPool => {
@@ -114,11 +114,11 @@ pub(crate) fn decode(key: &str, body: &[u8]) -> Result<Object, StoreError> {
     if object.key() == parsed {
         Ok(object)
     } else {
-        Err(unreadable(format!("it is the body of {}", object.key())))
+        Err(unreadable(format!("the body belongs to {}", object.key())))
     }
 }
 
-/// Writes the changes of a commit, each with its store key and its already encoded object.
+/// Encodes the changes of a commit, each with its store key and its already encoded object.
 pub(crate) fn encode_changes<'a>(
     changes: impl IntoIterator<Item = (ChangeKind, &'a str, &'a str)>,
 ) -> String {
@@ -127,10 +127,10 @@ pub(crate) fn encode_changes<'a>(
         ChangeOut { kind, key, object }
     };
     let changes: Vec<_> = changes.into_iter().map(raw).collect();
-    serde_json::to_string(&changes).expect("strings and raw JSON serialise without failing")
+    serde_json::to_string(&changes).expect("strings and raw JSON serialize without failing")
 }
 
-/// Reads the changes of a commit.
+/// Decodes the changes of a commit.
 pub(crate) fn decode_commit(revision: Revision, at: Timestamp, body: &[u8]) -> Result<Commit, StoreError> {
     let stored: Vec<ChangeIn<'_>> = serde_json::from_slice(body).map_err(|error| StoreError::Unreadable {
         key: format!("commit {revision}"),
@@ -144,7 +144,7 @@ pub(crate) fn decode_commit(revision: Revision, at: Timestamp, body: &[u8]) -> R
     Ok(Commit { revision, at, changes })
 }
 
-/// Takes the changes of a commit apart, without reading the objects.
+/// Splits the changes of a commit without decoding the objects.
 pub(crate) fn split_changes(
     revision: Revision,
     body: &[u8],
@@ -165,7 +165,7 @@ fn in_commit(revision: Revision, error: StoreError) -> StoreError {
     }
 }
 
-/// Reads a body of the current schema straight into its types, and any other by way of its upgrades.
+/// Decodes a body of the current schema directly, and any other after upgrades.
 fn read<S: DeserializeOwned>(body: &[u8]) -> Result<(Metadata, S), String> {
     let direct = serde_json::from_slice::<Body<Metadata, S>>(body);
     if let Ok(Body { schema: SCHEMA, metadata, spec }) = direct {
@@ -178,14 +178,16 @@ fn read<S: DeserializeOwned>(body: &[u8]) -> Result<(Metadata, S), String> {
     Ok((metadata, spec))
 }
 
-/// Runs the steps that a document has not seen yet.
+/// Applies the missing upgrade steps to a document.
 fn upgrade(steps: &[Upgrade], mut document: Value) -> Result<Value, String> {
     let newest = steps.len() as u64 + 1;
-    let schema =
-        document.get("schema").and_then(Value::as_u64).ok_or("it does not say which schema it follows")?;
+    let schema = document.get("schema").and_then(Value::as_u64).ok_or("the schema version is missing")?;
     let done = schema.checked_sub(1).ok_or("there is no schema 0")?;
     let todo = usize::try_from(done).ok().and_then(|done| steps.get(done..)).ok_or_else(|| {
-        format!("it has schema {schema}, this version knows up to {newest}; start the newer version")
+        format!(
+            "schema {schema} is newer than {newest}, the latest of this version; start the newer \
+                 version"
+        )
     })?;
     for step in todo {
         step(&mut document);
@@ -209,7 +211,7 @@ mod tests {
         decode(key, body.as_bytes()).unwrap_err().to_string()
     }
 
-    /// The golden body is what released versions wrote: it must be readable for ever.
+    /// The golden body was written by released versions and must stay readable forever.
     #[test]
     fn the_body_of_schema_1_is_as_released_and_stays_readable() {
         let golden = r#"{"schema":1,"metadata":{"name":"n1"},"spec":{"addresses":[],"zone":"z1","unschedulable":false}}"#;
@@ -217,7 +219,7 @@ mod tests {
         assert_eq!(decode("nodes//n1", golden.as_bytes()).unwrap(), node("n1"));
     }
 
-    /// What is shown leaves a password out; what is stored has it, or a restart would lose it.
+    /// Published objects omit passwords; stored ones contain them, so that they survive a restart.
     #[test]
     fn a_password_is_stored_with_its_object() {
         let body = r#"{"schema":1,"metadata":{"name":"r"},"spec":{"peerAddress":"10.0.0.1","peerASN":65001,"password":"hush"}}"#;
@@ -233,13 +235,13 @@ mod tests {
         let good = encode(&node("n1"));
         let cases = [
             ("nodes//n1", "{".to_owned(), "EOF"),
-            ("nodes//n1", "{}".to_owned(), "does not say which schema"),
+            ("nodes//n1", "{}".to_owned(), "schema version is missing"),
             ("nodes//n1", good.replace(":1,", ":0,"), "no schema 0"),
             ("nodes//n1", good.replace(":1,", ":2,"), "start the newer version"),
             ("nodes//n1", good.replace(":1,", ":18446744073709551615,"), "start the newer version"),
             ("nodes//n1", good.replace("zone", "area"), "unknown field `area`"),
-            ("nodes//n2", good.clone(), "it is the body of Node n1"),
-            ("gadgets//n1", good.clone(), "names no known kind"),
+            ("nodes//n2", good.clone(), "the body belongs to Node n1"),
+            ("gadgets//n1", good.clone(), "has an unknown kind"),
             ("services/default/n1", good, "unknown field"),
         ];
         for (key, body, expected) in cases {

@@ -1,15 +1,15 @@
-//! What every store checks before it puts a record into its vault, and what a record is.
+//! Vault records and the checks that all stores share.
 
 use std::fmt;
 
 use crate::{VAULT_BYTES_MAX, VAULT_KEY_BYTES_MAX, VAULT_RECORDS_MAX, VaultError};
 
-/// A record of the vault. What it holds is never shown by `Debug`.
+/// Vault record. Its contents are hidden from `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct VaultRecord {
-    /// Changes with every write, and never returns to what it was.
+    /// Version; changes with every write and is never reused.
     pub version: u64,
-    /// What the record holds.
+    /// Contents.
     pub body: Vec<u8>,
 }
 
@@ -19,7 +19,7 @@ impl fmt::Debug for VaultRecord {
     }
 }
 
-/// Checks the size of a record.
+/// Checks the size limits of a record.
 pub(crate) fn check(key: &str, body: Option<&[u8]>) -> Result<(), VaultError> {
     let limits = [
         ("bytes in a key", key.len(), VAULT_KEY_BYTES_MAX),
@@ -31,7 +31,7 @@ pub(crate) fn check(key: &str, body: Option<&[u8]>) -> Result<(), VaultError> {
     }
 }
 
-/// The refusal of one record more than there may be.
+/// Returns the error for exceeding the maximum number of records.
 pub(crate) const fn full() -> VaultError {
     VaultError::TooLarge { unit: "records", found: VAULT_RECORDS_MAX, limit: VAULT_RECORDS_MAX }
 }

@@ -1,6 +1,6 @@
-//! Which commits a log keeps: the newest, up to a count and a size.
+//! Retention of a log: the newest entries, up to a count and a size.
 //!
-//! Pure book-keeping beside the log, so that trimming costs what was added and never a look at the whole log.
+//! Pure bookkeeping beside the log, so that trimming costs only the added entries and never a scan.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::{
     SERVER_HISTORY_KEPT,
 };
 
-/// How much a log keeps.
+/// Retention limits of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
     count: usize,
@@ -19,22 +19,22 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Of the change log.
+    /// Limits of the change log.
     pub(crate) const CHANGES: Self = Self { count: CHANGES_KEPT, bytes: CHANGES_BYTES_KEPT };
-    /// Of the history of what others asked for.
+    /// Limits of the history of client writes.
     pub(crate) const HISTORY: Self = Self { count: HISTORY_KEPT, bytes: HISTORY_BYTES_KEPT };
-    /// Of the history of what the server wrote by itself.
+    /// Limits of the history of server writes.
     pub(crate) const SERVER: Self = Self { count: SERVER_HISTORY_KEPT, bytes: SERVER_HISTORY_BYTES_KEPT };
 }
 
-/// One commit in the log.
+/// Log entry of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) revision: Revision,
     pub(crate) bytes: usize,
 }
 
-/// What the log holds, oldest first.
+/// Entries of the log, oldest first.
 #[derive(Debug)]
 pub(crate) struct Window {
     bounds: Bounds,
@@ -43,14 +43,14 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// What the log holds, oldest first.
+    /// Entries of the log, oldest first.
     pub(crate) fn new(bounds: Bounds, entries: impl IntoIterator<Item = Entry>) -> Self {
         let entries: VecDeque<_> = entries.into_iter().collect();
         let bytes = entries.iter().map(|entry| entry.bytes).sum();
         Self { bounds, entries, bytes }
     }
 
-    /// The newest commit that has to leave the log so that it can take `added`; `None` when all may stay.
+    /// Returns the newest entry to drop to make room for `added`, or `None` if all may stay.
     pub(crate) fn drop_through(&self, added: &[Entry]) -> Option<Revision> {
         let mut count = self.entries.len() + added.len();
         let mut bytes = self.bytes + added.iter().map(|entry| entry.bytes).sum::<usize>();
@@ -67,7 +67,7 @@ impl Window {
         last
     }
 
-    /// Follows the log: `added` went in, everything up to `dropped` went out.
+    /// Updates the window: `added` was appended, and everything up to `dropped` removed.
     pub(crate) fn advance(&mut self, added: &[Entry], dropped: Option<Revision>) {
         for entry in added {
             self.bytes += entry.bytes;
@@ -79,13 +79,13 @@ impl Window {
         }
     }
 
-    /// Bytes of the commits after a revision.
+    /// Returns the size of the entries after a revision in bytes.
     pub(crate) fn bytes_after(&self, revision: Revision) -> usize {
         let first = self.entries.partition_point(|entry| entry.revision <= revision);
         self.entries.range(first..).map(|entry| entry.bytes).sum()
     }
 
-    /// The oldest commit kept.
+    /// Returns the oldest entry.
     pub(crate) fn oldest(&self) -> Option<Revision> {
         self.entries.front().map(|entry| entry.revision)
     }

@@ -1,4 +1,4 @@
-//! Backups: what is read is what was written, or a refusal; never something in between.
+//! Backups: reading returns exactly the written contents, or an error.
 
 #![allow(
     clippy::print_stdout,
@@ -51,7 +51,7 @@ async fn a_backup_holds_what_the_store_kept() {
     assert!(backup::read(&file(&*empty, true).await[..]).unwrap().contents.is_empty());
 }
 
-/// Every bit of every byte, every length, and bytes behind the end.
+/// Every bit of every byte, every length, and trailing bytes.
 #[tokio::test]
 async fn a_damaged_backup_is_refused_wherever_the_damage_is() {
     let store = filled().await;
@@ -59,7 +59,7 @@ async fn a_damaged_backup_is_refused_wherever_the_damage_is() {
     assert!(backup::read(&intact[..]).is_ok());
     let mut refused = 0;
     for position in 0..intact.len() {
-        // One bit of each byte, in turns; a change of case is one too.
+        // One bit of each byte, in turn; also the bit that changes the case.
         for bit in [position % 8, 5] {
             let mut damaged = intact.clone();
             damaged[position] ^= 1 << bit;
@@ -87,7 +87,7 @@ async fn a_newer_backup_and_other_files_are_refused_in_words() {
     }
 }
 
-/// Somebody writes while backups are taken; each is a state that existed: every commit adds two objects.
+/// Backups taken during writes are consistent states: every commit adds two objects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_under_load_is_a_state_that_existed() {
     let place = Place::sqlite();

@@ -1,4 +1,4 @@
-//! One list of scenarios, run against every store.
+//! Conformance scenarios, run against every store.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
 

@@ -1,7 +1,8 @@
-//! A process that commits is killed at any moment: what it acknowledged is there, and nothing is there by half.
+//! A committing process is killed at random times: acknowledged commits survive, and none is applied
+//! partially.
 //!
-//! The test starts itself again as the process to be killed. What a commit does follows from a seed, its revision and
-//! the objects before it, so that the parent can work out the state after any revision.
+//! The test runs itself as the process to be killed. The changes of a commit follow from a seed, its revision
+//! and the previous objects, so that the parent can compute the state after any revision.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
 
@@ -32,17 +33,17 @@ use crate::suite::{BIRTH, Place, at, commit, history::entry, key};
 #[allow(dead_code, reason = "each test crate uses a part of it")]
 mod suite;
 
-/// The address of the store, when this process is the one to be killed.
+/// Store address; set in the process to be killed.
 const CHILD_STORE: &str = "TIDEGATE_CRASH_STORE";
-/// What the commits do; chosen by the clock and printed, or given to repeat a run.
+/// Seed of the commits; chosen by the clock and printed, or given to repeat a run.
 const SEED: &str = "TIDEGATE_SEED";
-/// Asks for [`ROUNDS_SOAK`] rounds.
+/// Enables [`ROUNDS_SOAK`] rounds.
 const SOAK: &str = "TIDEGATE_SOAK";
 const ROUNDS: u64 = 24;
 const ROUNDS_SOAK: u64 = 200;
-/// Every so many rounds the file is a new one, so that making it is also interrupted.
+/// Number of rounds per file, so that the creation is interrupted as well.
 const ROUNDS_PER_FILE: u64 = 6;
-/// The latest kill after the start of a process: long enough for hundreds of groups.
+/// Maximum lifetime of the process in milliseconds; enough for hundreds of groups.
 const LIFE_MS_MAX: u64 = 250;
 const OBJECTS: u64 = 40;
 const GROUP_COMMITS: u64 = 6;
@@ -78,20 +79,20 @@ fn acknowledged_commits_survive_a_killed_process_and_groups_are_whole() {
     assert!(acknowledged_total > 0, "no process lived long enough to commit");
 }
 
-/// What a killed process had said.
+/// Output of a killed process.
 #[derive(Debug, Default)]
 struct Told {
-    /// Where it began.
+    /// Revision at startup.
     first: u64,
-    /// The head of the last group it began to commit.
+    /// Head of the last attempted group.
     attempted: Option<u64>,
-    /// The head of the last group that the store acknowledged.
+    /// Head of the last acknowledged group.
     acknowledged: Option<u64>,
-    /// The last status that the store acknowledged.
+    /// Last acknowledged status.
     status: Option<u64>,
 }
 
-/// What the file must hold, followed over the rounds.
+/// Expected contents of the file over the rounds.
 #[derive(Default)]
 struct Expected {
     revision: u64,
@@ -144,7 +145,7 @@ fn run_and_kill(url: &str, seed: u64, life: Duration) -> Told {
     command.env(CHILD_STORE, url).env(SEED, seed.to_string());
     let mut child = Killed(command.stdout(Stdio::piped()).spawn().unwrap());
     let lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
-    // The lines are read while the process runs: a full pipe would stop it at the same place every time.
+    // The lines are read concurrently: a full pipe would always stop the process at the same point.
     let reader = std::thread::spawn(move || {
         let mut told = Told::default();
         for line in lines.map_while(Result::ok) {
@@ -158,7 +159,7 @@ fn run_and_kill(url: &str, seed: u64, life: Duration) -> Told {
 }
 
 impl Told {
-    /// Lines of other forms come from the test harness; a last line cut off in the middle had not been said.
+    /// Other lines come from the test harness; an incomplete last line does not count.
     fn hear(&mut self, line: &str) {
         let Some((word, number)) = line.strip_suffix('.').and_then(|line| line.split_once(' ')) else {
             return;
@@ -174,7 +175,7 @@ impl Told {
     }
 }
 
-/// Kills its process by SIGKILL, also when the test fails, and waits for its end.
+/// Kills its process with SIGKILL and waits for it, even if the test fails.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -218,7 +219,7 @@ async fn put_statuses(store: Arc<dyn Store>) {
     }
 }
 
-/// The commit with this revision, which brings the objects to their state after it.
+/// Returns the commit with this revision and applies it to the objects.
 fn next(seed: u64, revision: u64, objects: &mut Objects) -> Commit {
     let mut random = Random(seed.wrapping_add(revision << 20));
     let mut changes = Vec::new();
@@ -252,7 +253,7 @@ fn clock_nanos() -> u64 {
     since.as_secs() ^ u64::from(since.subsec_nanos()) << 32
 }
 
-/// Numbers that follow from a seed (splitmix64).
+/// Pseudorandom numbers from a seed (splitmix64).
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! What only a store that is shared can get wrong: two that write, who leads, what is folded, and members that fail.
+//! Failures specific to a shared store: concurrent writers, leadership, folding, and failing members.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
 
@@ -23,7 +23,7 @@ use crate::suite::{BIRTH, Place, added, at, commit, etcd::Cluster, history::entr
 #[allow(dead_code, reason = "each test crate uses a part of it")]
 mod suite;
 
-/// Longer than anything that is waited for takes on a busy machine.
+/// Timeout of all conditions; longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
@@ -39,13 +39,13 @@ fn prefix(place: &Place) -> String {
     place.options().etcd.prefix
 }
 
-/// The value of a key below the prefix.
+/// Returns the value of a key below the prefix.
 fn value(place: &Place, key: &str) -> String {
     let key = format!("{}{key}", prefix(place));
     Cluster::shared().ctl(&["get", "--print-value-only", &key]).trim().to_owned()
 }
 
-/// The keys below a prefix of the prefix.
+/// Returns the keys below a part of the prefix.
 fn names(place: &Place, below: &str) -> Vec<String> {
     let below = format!("{}{below}", prefix(place));
     let names = Cluster::shared().ctl(&["get", "--prefix", "--keys-only", &below]);
@@ -120,8 +120,8 @@ async fn one_server_leads_and_another_when_it_resigns_or_is_gone() {
     first.commit(at(1), &[added(2, 1)]).await.unwrap();
 }
 
-/// In: a group of three megabytes with history, one object of it of more than one. Out: it is there whole for everybody,
-/// from the log, folded, and gone without a trace.
+/// In: a group of three megabytes with history, with one object of more than one. Out: it is readable for all
+/// processes from the log and after folding, and deleted without leftovers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_that_is_too_large_for_a_request_is_there_whole_or_not_at_all() {
     let place = Place::etcd();
@@ -158,8 +158,8 @@ async fn a_group_that_is_too_large_for_a_request_is_there_whole_or_not_at_all() 
     assert_eq!(open().await.load().await.unwrap().objects, [object(0, 2)]);
 }
 
-/// In: more commits than the log keeps, folded while they come. Out: old groups are gone from etcd, and a server that starts
-/// later sees the same as one that was there.
+/// In: more commits than the log retains, folded concurrently. Out: old groups are deleted from etcd, and a
+/// new server reads the same state as a running one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_folded_and_trimmed_reads_the_same() {
     let place = folding();
@@ -202,8 +202,8 @@ async fn what_is_folded_and_trimmed_reads_the_same() {
     fresh.commit(at(12_001), &[commit(12_002, [(Modified, 0)])]).await.unwrap();
 }
 
-/// In: commits of one large object, on an etcd that may grow by little. Out: etcd forgets within seconds what was before them, and
-/// what the store keeps is there.
+/// In: commits of one large object, with a low growth limit. Out: etcd is compacted within seconds, and the
+/// store keeps its data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcd_forgets_sooner_when_much_is_written() {
     let cluster = Cluster::start(1, &[]);
@@ -231,7 +231,7 @@ async fn etcd_forgets_sooner_when_much_is_written() {
     assert_eq!(loaded.recent.len() as u64, written);
 }
 
-/// In: writes, loads and compactions of etcd at once. Out: every load is of one state.
+/// In: concurrent writes, loads and etcd compactions. Out: every load is consistent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loads_begin_again_when_etcd_is_compacted_under_them() {
     let place = folding();
@@ -251,7 +251,7 @@ async fn loads_begin_again_when_etcd_is_compacted_under_them() {
             let found = Cluster::shared().ctl(&["get", "-w", "fields", &format!("{}head", prefix(&place))]);
             let line = found.lines().find(|line| line.starts_with("\"Revision\"")).unwrap();
             let revision = line.rsplit(' ').next().unwrap().to_owned();
-            // Others of this program compact too.
+            // Other tests of this program compact too.
             let _ =
                 tokio::task::spawn_blocking(move || Cluster::shared().try_ctl(&["compact", &revision])).await;
         }
@@ -282,7 +282,7 @@ async fn what_is_not_a_store_of_this_version_is_refused() {
     assert!(unreadable.contains("log/00000000000000000001"), "{unreadable}");
 }
 
-/// Commits until it is sure, as a control server does: after an unknown outcome it looks.
+/// Commits until the outcome is certain, like a control server: reloads after an unknown outcome.
 async fn commit_surely(store: &dyn Store, position: Position, group: &[Commit]) -> Position {
     let landed = Position { revision: group.last().unwrap().revision, ..position };
     for _ in 0..10 {
@@ -300,8 +300,9 @@ async fn commit_surely(store: &dyn Store, position: Position, group: &[Commit]) 
     panic!("etcd does not come back");
 }
 
-/// In: three members; the one in use is stopped and goes on, another is killed, and then the rest is no majority. Out: every
-/// acknowledged write is there once, and without a majority a write is not acknowledged, and does not hang.
+/// In: three members; the current one is stopped and continued, another is killed, and then the majority is
+/// lost. Out: every acknowledged write is applied once; without a majority a write is not acknowledged and
+/// does not hang.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_go_on_while_a_majority_of_the_members_does() {
     let cluster = Cluster::start(3, &[]);
@@ -334,7 +335,7 @@ async fn writes_go_on_while_a_majority_of_the_members_does() {
     })
     .await;
     assert!(found == at(9) || found == at(10), "{found}");
-    // It may have been on its way still: whoever is refused looks, and finds it.
+    // The commit may still have been in flight: a rejected caller reloads and finds it.
     if found == at(9) {
         match store.commit(at(9), &[added(10, 10)]).await {
             Ok(()) | Err(CommitError::Stale { .. } | CommitError::Unavailable(_)) => {}

@@ -1,4 +1,4 @@
-//! An etcd that asks who is there: TLS with certificates of both sides, users, and what a refusal must not say.
+//! etcd with TLS client authentication and users; errors must not contain secrets.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
 
@@ -19,7 +19,7 @@ struct Pair {
     key: String,
 }
 
-/// An authority, and what it has signed: for a server at 127.0.0.1, and for a client.
+/// Creates a CA with a certificate for a server at 127.0.0.1 and one for a client.
 fn certificates() -> (String, Pair, Pair) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -51,8 +51,8 @@ async fn open(url: &str, options: &Options) -> Result<std::sync::Arc<dyn Store>,
     })
 }
 
-/// In: an etcd with TLS and users. Out: who has a certificate and the password may use it; nobody else, and no refusal says
-/// the password.
+/// In: an etcd with TLS and users. Out: access requires certificate and password, and no error contains the
+/// password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_etcd_with_tls_and_users_is_used_by_who_may() {
     let directory = tempfile::Builder::new().prefix("tidegate-store-").tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Random sequences of operations agree with a plain map, on every store.
+//! Random operation sequences have the same result as a plain map, on every store.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
 
@@ -17,7 +17,7 @@ use crate::suite::{BIRTH, Place, at, commit, key};
 #[allow(dead_code, reason = "each test crate uses a part of it")]
 mod suite;
 
-/// Few objects, so that sequences meet the same one often.
+/// Number of objects; few, so that sequences often hit the same one.
 const OBJECTS: u32 = 8;
 
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ enum Op {
 struct Step {
     number: u32,
     delete: bool,
-    /// Do what does not fit the state: add what exists, or touch what does not.
+    /// Invalid changes: adding existing objects, or modifying missing ones.
     misfit: bool,
 }
 
@@ -58,7 +58,7 @@ impl Model {
         Self { position: at(0), objects: BTreeMap::new(), log: Vec::new(), statuses: BTreeMap::new() }
     }
 
-    /// Turns the steps into commits, each on the state that the one before leaves; says whether all of them fit.
+    /// Converts the steps to consecutive commits. Returns true if all of them match the state.
     fn decide(&mut self, mut revision: u64, group: &[Vec<Step>]) -> (Vec<Commit>, bool) {
         let (mut commits, mut fits) = (Vec::new(), true);
         for steps in group {
@@ -186,7 +186,7 @@ proptest! {
 }
 
 proptest! {
-    // A case takes about a second: each operation is followed by a read of everything.
+    // A case takes about a second, because each operation is followed by a full read.
     #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

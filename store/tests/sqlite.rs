@@ -1,4 +1,4 @@
-//! What only a file can get wrong: being opened twice, by the wrong version, or not being ours at all.
+//! Failures specific to files: opened twice, written by another version, or not a store.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
 
@@ -35,7 +35,7 @@ async fn reopening_gives_the_same_and_keeps_the_epoch() {
     store.commit(at(3), &[added(4, 9)]).await.unwrap();
 }
 
-/// In: a history at its bound, and a store that is opened again. Out: it goes on dropping where it was.
+/// In: a history at its limit, and a reopened store. Out: the limit still applies.
 #[tokio::test]
 async fn reopening_keeps_history_and_its_bounds() {
     let place = Place::sqlite();
@@ -101,7 +101,7 @@ async fn a_file_of_something_else_is_refused_and_stays_as_it_is() {
     }
 }
 
-/// In: the files of a process that was killed while it prepared the file. Out: a store.
+/// In: the files of a process killed while initializing. Out: a store.
 #[tokio::test]
 async fn a_start_that_was_cut_off_is_taken_up_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ async fn a_start_that_was_cut_off_is_taken_up_again() {
     fs::copy(&cut_off, path(&place)).unwrap();
     let journal = path(&place).with_file_name("state.db-journal");
     let mut rollback = fs::read(cut_off.with_file_name("cut-off.db-journal")).unwrap();
-    // The magic number and the count of pages: what SQLite puts there last, before it touches the file itself.
+    // Magic number and page count, which SQLite writes last before it modifies the file itself.
     rollback[..12].copy_from_slice(&[0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7, 0, 0, 0, 1]);
     fs::write(&journal, rollback).unwrap();
     let store = place.open().await;
@@ -177,7 +177,8 @@ async fn the_files_are_readable_by_their_owner_only() {
     assert_eq!(names, ["state.db", "state.db-shm", "state.db-wal", "state.db.lock"]);
 }
 
-/// In: a database that fails in the middle of a group. Out: nothing of the group, and commits go on afterwards.
+/// In: a database that fails in the middle of a group. Out: nothing of the group is stored, and later commits
+/// succeed.
 #[tokio::test]
 async fn a_failure_in_the_middle_of_a_group_leaves_nothing_of_it() {
     let place = Place::sqlite();
@@ -196,7 +197,7 @@ async fn a_failure_in_the_middle_of_a_group_leaves_nothing_of_it() {
     store.commit(at(1), &group).await.unwrap();
 }
 
-/// A released migration that changes would leave old files behind; the golden only ever gains lines.
+/// Changing a released migration would break old files; the golden file only gains lines.
 #[tokio::test]
 async fn released_migrations_are_unchanged() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -213,7 +214,7 @@ async fn released_migrations_are_unchanged() {
     );
 }
 
-/// `PRAGMA integrity_check` by SQLite's own tool is the second opinion, where the tool is there.
+/// `PRAGMA integrity_check` by SQLite's own tool as a second opinion, if the tool is installed.
 #[tokio::test]
 async fn another_reader_of_the_format_finds_the_file_sound() {
     let place = Place::sqlite();

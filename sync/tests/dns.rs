@@ -14,7 +14,7 @@ use std::{
 use serde_json::{Value, json};
 use support::{Api, Sync, eventually};
 
-/// A name server with what a file says; it ends with the test.
+/// Name server with the records of a file; it ends with the test.
 struct NameServer {
     child: Child,
     directory: tempfile::TempDir,
@@ -44,7 +44,7 @@ impl NameServer {
             .expect("dnsmasq (Debian package dnsmasq-base)")
     }
 
-    /// Ends it and begins again with other records.
+    /// Restarts the server with other records.
     fn say(&mut self, records: &str) {
         self.stop();
         self.child = Self::spawn(&self.directory, self.port, records);
@@ -72,7 +72,7 @@ fn follow(api: &Api, server: &NameServer, names: &[&str]) -> Sync {
     Sync::start(&api.url, &[&arguments, names].concat())
 }
 
-/// Service, port and sorted `address*weight` of every set.
+/// Returns Service, port and sorted `address*weight` of every set.
 fn sets(api: &Api) -> Vec<(Value, Value, Vec<String>)> {
     let list = api.get("/v1/endpointsets");
     let read = |set: &Value| {
@@ -93,8 +93,8 @@ fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-/// In: a name with addresses of both families; it changes; it goes; its server goes.
-/// Out: endpoints follow; what is gone or silent leaves the last endpoints and is reported, also over a restart.
+/// In: a name with addresses of both families changes; it is removed; its server stops. Out: endpoints
+/// follow; a removed name or a stopped server keeps the last endpoints and is reported, also after a restart.
 #[test]
 fn endpoints_follow_a_name_and_stay_when_it_is_gone_or_nobody_answers() {
     let api = Api::memory();
@@ -130,8 +130,8 @@ fn endpoints_follow_a_name_and_stay_when_it_is_gone_or_nobody_answers() {
     sync.wait_until_equal();
 }
 
-/// In: SRV records of two priorities, with ports and weights.
-/// Out: the hosts of the first priority, a set for each port.
+/// In: SRV records of two priorities, with ports and weights. Out: the hosts of the first priority, one set
+/// per port.
 #[test]
 fn srv_records_say_ports_and_weights_and_the_first_priority_counts() {
     let api = Api::memory();
@@ -147,8 +147,8 @@ fn srv_records_say_ports_and_weights_and_the_first_priority_counts() {
     sync.wait_until_equal();
 }
 
-/// In: a name that leads to the machine itself and to the link beside an ordinary address, then only there.
-/// Out: only the ordinary address is taken, and it stays.
+/// In: a name with a loopback, a link-local and an ordinary address, then only the first two. Out: only the
+/// ordinary address is used, and it stays.
 #[test]
 fn names_that_lead_to_the_machine_or_the_link_are_refused() {
     let api = Api::memory();

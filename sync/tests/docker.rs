@@ -1,4 +1,4 @@
-//! The source `docker` with a real engine, a real control server and a real agent, in a network namespace of their own.
+//! The source `docker` with a real engine, control server and agent in a separate network namespace.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
@@ -14,7 +14,7 @@ use std::{
 use serde_json::{Value, json};
 use support::{Api, Sync, docker::Engine, eventually, in_namespace};
 
-/// An agent of the node that the namespace is.
+/// Agent of the node that the namespace represents.
 struct Agent(Child, #[allow(dead_code, reason = "it goes with the agent")] tempfile::TempDir);
 
 impl Agent {
@@ -48,9 +48,9 @@ fn is_phase(phase: &'static str, is_ready: bool) -> impl Fn(&Value) -> bool {
     move |spec| spec["phase"] == phase && spec["ready"] == is_ready
 }
 
-/// In: containers that start, are stopped, killed, started again, become ill and well, are joined to networks and to each
-/// other; an engine that restarts.
-/// Out: Workloads follow, and what clients of the Service's address are answered by follows them.
+/// In: containers that start, are stopped, killed, started again, become unhealthy and healthy, and join
+/// networks and each other; an engine that restarts. Out: Workloads and the backends of the Service's address
+/// follow.
 #[test]
 fn f027_containers_of_a_real_engine_become_endpoints_and_the_service_s_address_follows_them() {
     in_namespace("dock", || {
@@ -90,7 +90,7 @@ fn f027_containers_of_a_real_engine_become_endpoints_and_the_service_s_address_f
         assert_eq!(workload(&api, "one")["node"], before["node"]);
         eventually("it answers again", || engine.ask(&service), |name| name.as_deref() == Some("one"));
 
-        // An engine without any container is not believed unasked; but what has ended takes no connections.
+        // An engine without any containers requires confirmation; but ended containers get no connections.
         engine.docker(&["rm", "--force", "one", "two"]);
         eventually("nobody answers", || engine.ask(&service), Option::is_none);
         eventually(
@@ -104,7 +104,7 @@ fn f027_containers_of_a_real_engine_become_endpoints_and_the_service_s_address_f
     });
 }
 
-/// The stop is told while the process still runs, and answers.
+/// A stop is effective while the process still runs and responds.
 fn stopped_containers_take_no_connections_before_they_end(engine: &Engine, api: &Api) {
     thread::scope(|scope| {
         let stop = scope.spawn(|| engine.docker(&["stop", "--time", "4", "two"]));
@@ -162,7 +162,7 @@ fn networks_decide_about_addresses(engine: &Engine, api: &Api, sync: &Sync) {
     engine.docker(&["rm", "--force", "both"]);
 }
 
-/// While the engine is away everything stays; then its containers have really ended.
+/// While the engine is unreachable everything stays; afterwards its ended containers are removed.
 fn restarts_of_the_engine_take_nothing_away(engine: &mut Engine, api: &Api, sync: &Sync) {
     eventually("what was removed has gone", || api.names("workloads").len(), |count| *count == 2);
     engine.stop();
@@ -172,9 +172,9 @@ fn restarts_of_the_engine_take_nothing_away(engine: &mut Engine, api: &Api, sync
     eventually("the engine is followed again", || sync.trouble(), |text| !text.contains("engine:"));
 }
 
-/// In: a container that only has a network, as the pause container of a pod, and three that share it; two of them serve the same port of
-/// one Service, as a proxy beside its program does.
-/// Out: each port is one endpoint at the address of the first, and clients reach who listens there; when the first is gone there is none.
+/// In: a container that only holds a network, like a pod's pause container, and three that share it; two of
+/// them serve the same port of one Service. Out: each port is one endpoint at the address of the first
+/// container; without the first container there is none.
 #[test]
 fn f024_containers_that_share_a_network_are_one_endpoint_for_each_port_at_the_address_of_its_owner() {
     in_namespace("pod", || {
@@ -228,9 +228,9 @@ fn f024_containers_that_share_a_network_are_one_endpoint_for_each_port_at_the_ad
     });
 }
 
-/// In: two engines as they are installed, on two machines, and a network more on one of them.
-/// Out: each network with its bridge, its subnet and its containers, as the kernel and the engine have them; the equal subnets and the
-/// equal address are told, and the second container is left out.
+/// In: two engines with default settings on two machines, and an additional network on one of them. Out: each
+/// network is listed with its bridge, subnet and containers; the equal subnets and the equal address are
+/// reported, and the second container is omitted.
 #[test]
 fn f026_networks_are_listed_with_their_containers_and_equal_subnets_of_two_machines_are_told() {
     in_namespace("nets", || {

@@ -1,4 +1,4 @@
-//! The engine against a real control server, with files as the source.
+//! The engine with a real control server and files as source.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -26,8 +26,8 @@ fn follow(api: &Api, directory: &Path) -> Sync {
     Sync::start(&api.url, &["files", directory.to_str().unwrap()])
 }
 
-/// In: objects by hand of the same name as one in the files.
-/// Out: it stays as it is and is reported; the rest is made; when it is gone, the source's comes.
+/// In: a manually created object with the name of one in the files. Out: it is unchanged and reported; the
+/// other objects are created; after its removal the source's object is created.
 #[test]
 fn what_another_made_is_reported_and_left_alone_and_holds_up_nothing_else() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
@@ -51,8 +51,8 @@ fn what_another_made_is_reported_and_left_alone_and_holds_up_nothing_else() {
     assert_eq!(api.get("/v1/namespaces/default/services/web")["metadata"]["applySet"], "files");
 }
 
-/// In: somebody changes and deletes objects of the source, and drains one.
-/// Out: they are put back; the drain stays, also when the source changes the object.
+/// In: objects of the source are changed and deleted externally, and one is drained. Out: they are restored;
+/// the drain stays, even if the source changes the object.
 #[test]
 fn what_others_change_is_put_back_and_what_operators_drain_stays_drained() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
@@ -83,8 +83,7 @@ fn what_others_change_is_put_back_and_what_operators_drain_stays_drained() {
     assert_eq!(address, &given["spec"]["clusterIP"], "what the server gave is kept");
 }
 
-/// In: 20 Workloads, of which the source loses 10; then all of them.
-/// Out: nothing is removed until it is confirmed.
+/// In: 20 Workloads, of which the source loses 10, then all. Out: nothing is removed without confirmation.
 #[test]
 fn a_source_that_loses_much_at_once_removes_nothing_until_that_is_confirmed() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
@@ -112,7 +111,7 @@ fn a_source_that_loses_much_at_once_removes_nothing_until_that_is_confirmed() {
         |text| text.contains("11 changes wait for somebody to confirm them"),
     );
     assert_eq!(api.names("workloads").len(), 11);
-    // What was confirmed was something else.
+    // The confirmation covered other removals.
     replace(&path, &workloads(1));
     eventually(
         "it is held",
@@ -124,8 +123,8 @@ fn a_source_that_loses_much_at_once_removes_nothing_until_that_is_confirmed() {
     assert_eq!(api.names("workloads"), ["w00"]);
 }
 
-/// In: a few objects go from the source.
-/// Out: they go without anybody being asked, those that refer to others first.
+/// In: a few objects are removed from the source. Out: they are removed without confirmation, referring
+/// objects first.
 #[test]
 fn a_few_objects_that_the_source_no_longer_has_are_removed() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
@@ -139,8 +138,8 @@ fn a_few_objects_that_the_source_no_longer_has_are_removed() {
     assert_eq!(sync.metric("objects_removed_total"), Some(3.0));
 }
 
-/// In: the control server is killed, the files change, it comes again; then it comes with an empty store.
-/// Out: what changed gets there; everything is made anew.
+/// In: the control server is killed, the files change, it returns; then it returns with an empty store. Out:
+/// the changes arrive; all objects are recreated.
 #[test]
 fn control_servers_that_are_killed_and_come_again_or_lose_everything_become_equal_again() {
     let (files, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -149,7 +148,7 @@ fn control_servers_that_are_killed_and_come_again_or_lose_everything_become_equa
     fs::write(&path, SERVICE.to_owned() + &workloads(2)).unwrap();
     let api = Api::start(&store, 0);
     let port = api.port();
-    // A second server that is never there must not matter.
+    // A second, unreachable server has no effect.
     let sync = Sync::start(&format!("http://127.0.0.1:9,{}", api.url), &["files", path.to_str().unwrap()]);
     sync.wait_until_equal();
     api.kill();
@@ -168,7 +167,7 @@ fn control_servers_that_are_killed_and_come_again_or_lose_everything_become_equa
     assert_eq!(api.names("workloads").len(), 3, "nothing changes because the process ends");
 }
 
-/// In: a synchroniser that is killed and started again with nothing to do; then one file of many objects changes.
+/// In: a killed and restarted synchronizer without changes; then a change of one of many objects in a file.
 /// Out: no write; one write.
 #[test]
 fn a_restart_with_nothing_to_do_writes_nothing_and_a_change_writes_what_changed() {
@@ -188,8 +187,8 @@ fn a_restart_with_nothing_to_do_writes_nothing_and_a_change_writes_what_changed(
     sync.wait_until_equal();
 }
 
-/// In: `--dry-run`, then `--once`, of files of which one object is wrong for the server.
-/// Out: what would be done, and nothing done; then it is done, and the exit code says that not all of it.
+/// In: `--dry-run`, then `--once`, with files of which the server rejects one object. Out: the planned
+/// changes without any write; then the writes, and an exit code for partial success.
 #[test]
 fn once_and_dry_run_say_what_they_do_and_end() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
@@ -217,8 +216,8 @@ fn once_and_dry_run_say_what_they_do_and_end() {
     assert_eq!((code, out.as_str()), (Some(0), "nothing to do\n"));
 }
 
-/// In: two sources with an object of the same name.
-/// Out: the first has it, the second is told whose it is; neither gives way.
+/// In: two sources with an object of the same name. Out: the first owns it, the second gets an error naming
+/// the owner.
 #[test]
 fn two_sources_do_not_take_each_other_s_objects() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());

@@ -1,4 +1,4 @@
-//! The source `files`: what broken, replaced and missing files do.
+//! The source `files` with broken, replaced and missing files.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -12,8 +12,8 @@ fn workload(name: &str, address: &str) -> String {
     format!("---\nkind: Workload\nmetadata: {{name: {name}}}\nspec: {{addresses: [{address}]}}\n")
 }
 
-/// In: a file breaks, is mended, and breaks while the process is away.
-/// Out: its objects stay; the fault is told with file and line; a change elsewhere goes on.
+/// In: a file becomes invalid, valid again, and invalid while the process is down. Out: its objects stay; the
+/// error is reported with file and line; changes in other files are applied.
 #[test]
 fn a_broken_file_keeps_its_last_objects_and_is_reported_with_its_line() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
@@ -45,8 +45,8 @@ fn a_broken_file_keeps_its_last_objects_and_is_reported_with_its_line() {
     sync.wait_until_equal();
 }
 
-/// In: the directory is away when the process starts, and while it runs.
-/// Out: nothing is removed; when it comes again, its files count.
+/// In: the directory is missing at startup, and at run time. Out: nothing is removed; when it returns, its
+/// files are used.
 #[test]
 fn a_directory_that_is_away_takes_nothing_away() {
     let (api, parent) = (Api::memory(), tempfile::tempdir().unwrap());
@@ -71,8 +71,8 @@ fn a_directory_that_is_away_takes_nothing_away() {
     assert_eq!(api.names("workloads"), ["b"]);
 }
 
-/// In: an object in two files.
-/// Out: the first counts and it is reported; when the first goes, the second counts.
+/// In: an object in two files. Out: the first is used and the duplicate reported; when the first is removed,
+/// the second is used.
 #[test]
 fn an_object_in_two_files_is_reported_and_the_first_counts() {
     let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());

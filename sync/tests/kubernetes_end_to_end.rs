@@ -1,5 +1,5 @@
-//! A cluster, `tidegate-sync` and a control server, as they run in production but for the cluster's API server, which is the
-//! test's own: over real connections, with processes that are killed.
+//! A cluster, `tidegate-sync` and a control server as in production, except for the test's own API server:
+//! real connections, and processes that are killed.
 
 #![allow(
     clippy::unwrap_used,
@@ -47,7 +47,7 @@ fn pool(name: &str, addresses: &str) -> Value {
     })
 }
 
-/// The file has to be there while the adapter is.
+/// The file must exist while the adapter runs.
 struct Adapter {
     sync: Sync,
     _file: tempfile::NamedTempFile,
@@ -87,18 +87,18 @@ async fn f037_a_service_gets_its_address_back_and_follows_its_endpoints_through_
         all.iter().map(|each| each["address"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     eventually("endpoints", || endpoints(&api), |found| *found == ["10.1.1.2"]);
-    // The cluster's API server goes away and comes back.
+    // The cluster's API server disappears and returns.
     server.stop().await;
     server.start_again().await;
     server.put(&slice("web", &["10.1.1.2", "10.1.1.3"]));
     eventually("endpoints after a restart there", || endpoints(&api), |found| found.len() == 2);
-    // The control server is killed and comes back.
+    // The control server is killed and returns.
     let port = api.port();
     api.kill();
     server.put(&slice("web", &["10.1.1.3"]));
     let api = Api::start(&store, port);
     eventually("endpoints after a restart here", || endpoints(&api), |found| *found == ["10.1.1.3"]);
-    // What is forgotten is listed anew.
+    // Expired changes lead to a new listing.
     server.set_mood(Mood::Unavailable);
     server.cut();
     server.delete(&service("web", &Value::Null));
@@ -106,12 +106,12 @@ async fn f037_a_service_gets_its_address_back_and_follows_its_endpoints_through_
     server.forget();
     server.set_mood(Mood::Well);
     eventually("the other Service", || api.names("services"), |names| *names == ["other"]);
-    // The end of the adapter changes nothing.
+    // Stopping the adapter changes nothing.
     adapter.sync.kill();
     assert_eq!(api.names("services"), ["other"]);
 }
 
-/// In: the process is told to end while it leads. Out: nobody holds the Lease, and everything is as it was.
+/// In: the leading process is stopped. Out: the Lease is free, and all objects are unchanged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_is_asked_to_end_gives_its_lease_back() {
     let server = ApiServer::start(true).await;
@@ -147,7 +147,7 @@ async fn f038_a_service_without_room_says_so_and_gets_its_address_when_there_is(
     eventually("an address", || ingress(&server, "web"), |ip| ip == "192.0.2.16");
 }
 
-/// Also when it is not the one that would be given, and another when it cannot be had.
+/// Also if it is not the next free address; another one is assigned if it is not available.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_metallb_gave_an_address_keeps_it() {
     let server = ApiServer::start(true).await;
@@ -195,7 +195,7 @@ async fn two_clusters_feed_one_tidegate_without_a_clash() {
     );
 }
 
-/// Nodes are their agents': the cluster's labels and networks come beside what is there.
+/// Nodes belong to their agents: the cluster's labels and networks are added to the existing ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_get_the_labels_and_networks_of_the_cluster_and_are_never_removed() {
     let server = ApiServer::start(true).await;

@@ -1,4 +1,4 @@
-//! The manifests ask for what the programs take, and kubectl puts them together as the guide says.
+//! The Kubernetes manifests use options that the programs accept, and kubectl combines them as documented.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -13,7 +13,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The container of the first object of a kind.
+/// Returns the container of the first object of a kind.
 fn container(path: &str, kind: &str) -> Value {
     let text = fs::read(root().join("packaging/kubernetes").join(path)).unwrap();
     let all = objects(Language::Yaml, &text).unwrap();
@@ -21,7 +21,7 @@ fn container(path: &str, kind: &str) -> Value {
     object["spec"]["template"]["spec"]["containers"][0].clone()
 }
 
-/// The variables of Tidegate that a container is given, and those of the map that all are given.
+/// Returns Tidegate's environment variables of a container, including those of the shared ConfigMap.
 fn variables(container: &Value) -> Vec<String> {
     let own =
         container["env"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap().to_owned());
@@ -57,8 +57,8 @@ fn the_agent_has_its_variables_and_the_capabilities_of_its_unit() {
     assert_eq!(given.join(" "), bounds);
 }
 
-/// In: `kubectl kustomize packaging/kubernetes`, which is what `kubectl apply -k` sends. Out: everything is in the namespace that
-/// roles are bound in, and both containers read the settings that are there.
+/// In: `kubectl kustomize packaging/kubernetes`, the input of `kubectl apply -k`. Out: all objects are in the
+/// namespace of the role bindings, and both containers read the existing settings.
 #[test]
 fn kubectl_puts_the_manifests_together() {
     let made = std::process::Command::new("kubectl")
@@ -79,7 +79,7 @@ fn kubectl_puts_the_manifests_together() {
             (&of("ServiceAccount")["metadata"]["name"], &"tidegate".into())
         );
     }
-    // Its name ends in a hash of what it says, so that containers are replaced when that changes.
+    // The name ends in a hash of the contents, so that containers are replaced when the contents change.
     let settings = &of("ConfigMap")["metadata"]["name"];
     for kind in ["Deployment", "DaemonSet"] {
         let container = &of(kind)["spec"]["template"]["spec"]["containers"][0];

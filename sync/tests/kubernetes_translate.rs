@@ -1,5 +1,6 @@
-//! What is made of objects of Kubernetes and MetalLB. Input and output are text files under `kubernetes/`;
-//! `UPDATE_GOLDEN=1 cargo test -p sync --test kubernetes_translate` rewrites output and `docs/kubernetes-fields.md`.
+//! Translation of Kubernetes and MetalLB objects. Input and output are text files under `kubernetes/`;
+//! `UPDATE_GOLDEN=1 cargo test -p sync --test kubernetes_translate` rewrites output and
+//! `docs/kubernetes-fields.md`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -47,7 +48,7 @@ fn resource(object: &Value) -> Resource {
     all.into_iter().find(|resource| resource.places()[0].kind == kind).unwrap()
 }
 
-/// The whole of a cluster with these objects, as one would read it.
+/// Returns the state of a completely listed cluster with these objects.
 fn cluster(settings: Settings, objects: &[Value]) -> State {
     let mut state = State::new(settings, needed(true, true));
     for object in objects {
@@ -62,7 +63,7 @@ fn shown(state: &State) -> String {
     for object in published.nodes.values().chain(wanted.objects.values()) {
         let yaml = serde_saphyr::to_string(&object.to_json()).unwrap();
         writeln!(shown, "---\n{}", yaml.trim_end()).unwrap();
-        // What is written and never shown.
+        // Passwords are write-only.
         if object.as_bgp_peer().is_some_and(|peer| peer.password.is_some()) {
             writeln!(shown, "# with a password").unwrap();
         }
@@ -103,7 +104,8 @@ fn metallb_s_resources_and_annotations_are_read_as_they_are() {
     golden("metallb.yaml", "metallb.yaml", settings(Mode::LoadBalancer));
 }
 
-/// Two clusters with the same objects have none in common here, and give each other neither addresses nor announcements.
+/// Two clusters with the same objects share none in Tidegate, and affect neither each other's addresses nor
+/// announcements.
 #[test]
 fn the_same_objects_of_two_clusters_never_meet() {
     let of = |name: &str| Settings { cluster: Some(name.parse().unwrap()), ..settings(Mode::LoadBalancer) };
@@ -121,14 +123,14 @@ fn the_page_of_fields_is_the_list_that_the_adapter_goes_by() {
     check(&page, &fields::page());
 }
 
-/// Each field of the list is taken out of objects that use it; what the list says of it has to be seen.
+/// Removes each listed field from objects that use it; the effect matches the list.
 #[test]
 fn every_field_is_treated_as_the_list_says() {
     let everything = read("everything.yaml");
     let before = shown(&cluster(settings(Mode::Proxy), &everything));
     let (mut faults, mut unused) = (Vec::new(), Vec::new());
     let identity = ["metadata.name", "metadata.namespace", "kind", "apiVersion"];
-    // Endpoints are read from files only; the importer's goldens have them.
+    // Endpoints are only read from files; the importer's goldens cover them.
     let watched = TABLE.iter().filter(|field| field.kind != fields::Kind::Endpoints);
     for field in watched.filter(|field| !identity.contains(&field.path)) {
         let (mut is_used, mut is_seen) = (false, false);
@@ -165,7 +167,7 @@ fn has_effect(field: &Field) -> bool {
     }
 }
 
-/// Takes a field out, wherever it is; says whether it was there.
+/// Removes a field wherever it occurs. Returns true if it was present.
 fn take_out(value: &mut Value, path: &str) -> bool {
     match value {
         Value::Object(fields) => {
@@ -188,7 +190,7 @@ fn take_out(value: &mut Value, path: &str) -> bool {
     }
 }
 
-/// Whatever the order of changes, the same state comes out; and a list has the last word.
+/// The resulting state does not depend on the order of changes, and a listing is authoritative.
 #[test]
 fn what_is_wanted_depends_on_the_state_and_not_on_the_way_to_it() {
     let objects = read("everything.yaml");
@@ -208,7 +210,7 @@ fn what_is_wanted_depends_on_the_state_and_not_on_the_way_to_it() {
     assert_eq!(shown(&state), shown(&forward));
 }
 
-/// A server that has lost its store lists nothing, and has deleted nothing.
+/// An API server without its store lists nothing, but has deleted nothing.
 #[test]
 fn a_list_without_any_of_what_was_there_takes_nothing_away() {
     let mut state = cluster(settings(Mode::Proxy), &read("everything.yaml"));
@@ -225,7 +227,8 @@ fn a_list_without_any_of_what_was_there_takes_nothing_away() {
     assert_eq!(state.published().services.len(), 1);
 }
 
-/// In: a store that was lost, and is filled again by others. Out: what there was stays until some of it is listed again.
+/// In: a lost store that is refilled by others. Out: the old objects stay until some of them are listed
+/// again.
 #[test]
 fn what_others_make_in_a_server_that_has_lost_its_store_takes_nothing_away() {
     let service = |name: &str, uid: &str| {
@@ -243,7 +246,7 @@ fn what_others_make_in_a_server_that_has_lost_its_store_takes_nothing_away() {
         state.apply(Resource::Service, Change::Listed(old.to_vec()));
         state
     };
-    // It lists nothing first, and then what others have made, one of it under a name that there was.
+    // The first listing is empty, the next one contains new objects, one with a previous name.
     let mut state = begin();
     state.apply(Resource::Service, Change::Listed(Vec::new()));
     state.apply(Resource::Service, Change::Put(service("new", "9")));
@@ -251,12 +254,12 @@ fn what_others_make_in_a_server_that_has_lost_its_store_takes_nothing_away() {
     state.apply(Resource::Service, Change::Listed(strangers.clone()));
     assert_eq!(names(&state), ["a", "b", "c", "new"]);
     assert_eq!(state.doubted().get(&Resource::Service), Some(&2), "`c` is there again, as another");
-    // What is told one by one is believed, and so is a list with some of what is in doubt.
+    // Deletion events are applied, and so is a listing with some of the doubted objects.
     state.apply(Resource::Service, Change::Gone(Id::of(&old[0])));
     assert_eq!(names(&state), ["b", "c", "new"]);
     state.apply(Resource::Service, Change::Listed(vec![old[1].clone()]));
     assert_eq!((names(&state), state.doubted().len()), (vec!["b".to_owned()], 0));
-    // It was never seen empty.
+    // No listing was empty.
     let mut state = begin();
     state.apply(Resource::Service, Change::Listed(strangers));
     assert_eq!(names(&state), ["a", "b", "c", "new"]);

@@ -1,5 +1,6 @@
-//! Following a cluster through all that its API server may do, and writing back. The API server is small, but its answers travel
-//! over real connections, and the adapter is the one that runs in production; the engine's ends of the channels are the test's.
+//! Watching a cluster through API server failures, and writing back. The API server is minimal, but
+//! connections are real and the adapter is the production one; the test holds the engine's ends of the
+//! channels.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::cluster::apiserver::{ApiServer, Mood};
 
-/// Longest wait for a state; only a failing test waits as long.
+/// Timeout of all conditions; reached only by failing tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Parser)]
@@ -33,7 +34,7 @@ struct Cli {
     arguments: Arguments,
 }
 
-/// A running adapter.
+/// Running adapter.
 struct Adapter {
     wanted: watch::Receiver<Wanted>,
     observed: watch::Sender<Observed>,
@@ -62,7 +63,7 @@ impl Adapter {
         Self { wanted, observed, task, stop, _file: file }
     }
 
-    /// Waits until these objects, and no others, are wanted.
+    /// Waits until exactly these objects are desired.
     async fn wants(&mut self, keys: &[&str]) {
         let names = |wanted: &Wanted| wanted.objects.keys().map(ObjectKey::to_store_key).collect::<Vec<_>>();
         let reached = self.wanted.wait_for(|wanted| wanted.is_complete && names(wanted) == keys);
@@ -135,7 +136,7 @@ async fn connections_that_are_cut_and_versions_that_are_forgotten_lose_no_change
     server.cut();
     server.put(&service("b"));
     adapter.wants(&["services/shop/a", "services/shop/b"]).await;
-    // While nobody watches one goes and one comes, and the server forgets that it was so.
+    // While no watch is open, one object is removed and one added, and the server discards the changes.
     server.set_mood(Mood::Unavailable);
     server.cut();
     server.delete(&service("a"));
@@ -161,7 +162,7 @@ async fn an_api_server_that_is_away_takes_nothing_with_it_and_is_found_again() {
     adapter.wants(&["services/shop/a", "services/shop/b"]).await;
 }
 
-/// In: MetalLB's pools are uninstalled and installed again. Out: they go, and come again.
+/// In: MetalLB's pools are uninstalled and installed again. Out: they are removed, and return.
 #[tokio::test]
 async fn a_kind_that_is_uninstalled_is_found_when_it_is_there_again() {
     let server = ApiServer::start(true).await;
@@ -182,7 +183,7 @@ async fn a_kind_that_is_uninstalled_is_found_when_it_is_there_again() {
     adapter.wants(&["addresspools//lan", "services/shop/a"]).await;
 }
 
-/// Of three Services two fit on a page. A list that breaks off there is none, neither at first nor later.
+/// Three Services need two pages. A listing that breaks between them is never used.
 #[tokio::test]
 async fn a_list_that_was_not_read_to_its_end_does_not_count() {
     let server = ApiServer::start(true).await;
@@ -223,7 +224,7 @@ async fn a_cluster_without_metallb_is_no_error() {
     Adapter::start(&server, &[]).wants(&["services/shop/a"]).await;
 }
 
-/// A Service and what Tidegate says of it.
+/// Returns the observed state of a Service with an address.
 fn observed(address: &str) -> Observed {
     let key = ObjectKey::parse_store_key("services/shop/web").unwrap();
     let status = json!({
@@ -266,7 +267,7 @@ async fn f037_addresses_conditions_and_events_are_written_back_and_stay_right() 
         "{events:#?}"
     );
     assert_eq!(events[0]["regarding"]["name"], "web");
-    // Somebody writes something else, and Tidegate gives another address.
+    // Another writer changes the status, and Tidegate assigns another address.
     let mut other = server.get("api/v1", "services", "shop", "web").unwrap();
     other["status"]["loadBalancer"]["ingress"] = json!([{ "ip": "203.0.113.1" }]);
     server.put(&other);
@@ -279,7 +280,7 @@ async fn f037_addresses_conditions_and_events_are_written_back_and_stay_right() 
         (ingress() == json!([{ "ip": "192.0.2.2", "ipMode": "VIP" }])).then_some(())
     })
     .await;
-    // Nothing is left to write.
+    // No further write is needed.
     let version =
         || server.get("api/v1", "services", "shop", "web").unwrap()["metadata"]["resourceVersion"].clone();
     let before = version();
@@ -303,13 +304,13 @@ async fn of_two_adapters_one_works_and_the_other_takes_over() {
     first.wants(&["services/shop/a", "services/shop/b"]).await;
     assert_eq!(holder().as_deref(), Some("first"));
     assert!(!second.wanted.borrow().is_complete, "it stands by");
-    // It is gone without a word.
+    // The adapter disappears without releasing the Lease.
     first.task.abort();
     second.wants(&["services/shop/a", "services/shop/b"]).await;
     assert_eq!(holder().as_deref(), Some("second"));
 }
 
-/// Its successor need not wait for the Lease to end: nobody holds it.
+/// A stopped adapter releases its Lease, so that its successor need not wait for the expiry.
 #[tokio::test]
 async fn an_adapter_that_is_stopped_gives_its_lease_back() {
     let server = ApiServer::start(true).await;
@@ -333,8 +334,9 @@ fn secret(of_type: &str, password: &str) -> Value {
     })
 }
 
-/// In: a peer whose password is in a Secret, which is changed and then deleted. Out: the peer has it, then the new one, and
-/// keeps that; nothing is wanted before the Secret was looked at; the Role of its manifest allows just that.
+/// In: a peer with its password in a Secret, which is changed and then deleted. Out: the peer gets the first,
+/// then the second password, and keeps it; nothing is desired before the Secret has been read; the Role of
+/// the manifest allows exactly that.
 #[tokio::test]
 async fn a_password_in_a_secret_reaches_its_peer_and_is_followed() {
     let server = ApiServer::start(true).await;
@@ -371,7 +373,7 @@ async fn a_password_in_a_secret_reaches_its_peer_and_is_followed() {
     assert_eq!(asked, allowed);
 }
 
-/// Nobody asked for it, so no Secret is read, which is said.
+/// Without the flag no Secret is read, and this is reported.
 #[tokio::test]
 async fn without_being_told_to_the_adapter_reads_no_secret() {
     let server = ApiServer::start(true).await;
@@ -396,7 +398,7 @@ async fn without_being_told_to_the_adapter_reads_no_secret() {
     assert!(!server.asked().iter().any(|rule| rule.ends_with(" secrets")));
 }
 
-/// The Role of the manifests allows what the adapter asked for in this run, and names nothing that it never asks for.
+/// The Role of the manifests allows exactly the requests of the adapter in this run.
 #[tokio::test]
 async fn the_role_of_the_manifests_allows_exactly_what_is_asked_for() {
     let server = ApiServer::start(true).await;
@@ -407,7 +409,7 @@ async fn the_role_of_the_manifests_allows_exactly_what_is_asked_for() {
     adapter.wants(&["services/shop/web"]).await;
     adapter.observed.send_replace(observed("192.0.2.1"));
     let allowed = cluster::rbac::allowed("sync/rbac.yaml");
-    // An event that is seen again becomes a series; that takes longer than a test should.
+    // A repeated event becomes a series, which takes longer than a test should.
     let rare = ["patch \"events.k8s.io\" events"];
     let needed = eventually("everything is asked for", || {
         let asked = server.asked();

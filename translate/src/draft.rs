@@ -1,4 +1,4 @@
-//! Objects of ours under construction, and the report about them.
+//! Tidegate objects under construction, and the report about them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -21,61 +21,61 @@ use crate::{
     report::Report,
 };
 
-/// A Service of the input, or what stands for one: namespace and name.
+/// Namespace and name of a Service in the input.
 pub(crate) type ServiceId = (String, String);
 
 /// Objects under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
-    /// By name, with the labels that they had.
+    /// Pools by name, with their labels.
     pub(crate) pools: BTreeMap<Name, (Labels, Map<String, Value>)>,
-    /// By name.
+    /// Advertisements by name.
     pub(crate) advertisements: BTreeMap<Name, Map<String, Value>>,
-    /// By name.
+    /// Advertisements by name.
     pub(crate) profiles: BTreeMap<Name, Map<String, Value>>,
-    /// By name.
+    /// Advertisements by name.
     pub(crate) peers: BTreeMap<Name, Map<String, Value>>,
-    /// Communities that have names.
+    /// Named communities.
     pub(crate) communities: BTreeMap<String, Community>,
-    /// Pools that something announces.
+    /// Pools with at least one advertisement.
     pub(crate) announced: BTreeSet<Name>,
-    /// Whole objects of the other kinds, in the order of an `apply`.
+    /// Complete objects of the other kinds, in `apply` order.
     others: BTreeMap<(Kind, String, String), Value>,
-    /// Services of which the input holds EndpointSlices.
+    /// Services with EndpointSlices in the input.
     pub(crate) sliced: BTreeSet<ServiceId>,
-    /// Services of which the input holds Endpoints.
+    /// Services with Endpoints in the input.
     pub(crate) with_endpoints: BTreeSet<ServiceId>,
-    /// The pools that addresses of virtual servers are in.
+    /// Pools by address of a virtual server.
     pub(crate) homes: BTreeMap<IpAddr, Name>,
-    /// What the agents' own files are to say, by setting.
+    /// Settings for the agents' configuration files.
     pub(crate) agent_settings: BTreeMap<&'static str, Value>,
-    /// What becomes of every setting.
+    /// Report on each setting.
     pub(crate) report: Report,
 }
 
 impl Draft {
-    /// Takes a whole object of a kind that nothing else of the input refers to; a second one of a name is reported and left out.
+    /// Adds a complete object of a kind that no other input object refers to; a duplicate is reported and
+    /// left out.
     pub(crate) fn add(&mut self, kind: Kind, object: Value) {
         let key = (kind, text(&object, "/metadata/namespace"), text(&object, "/metadata/name"));
         let name = object_name(&object);
         match self.others.entry(key) {
-            Entry::Occupied(_) => self.report.ignored("", &format!("a second {name}; it is left out")),
+            Entry::Occupied(_) => self.report.ignored("", &format!("duplicate {name}; it is left out")),
             Entry::Vacant(place) => drop(place.insert(object)),
         }
     }
 
-    /// Whether an object of another kind than pools, peers and advertisements is there.
+    /// Returns true if there is an object of another kind than pools, peers and advertisements.
     pub(crate) fn has(&self, kind: Kind, namespace: &str, name: &str) -> bool {
         self.others.contains_key(&(kind, namespace.to_owned(), name.to_owned()))
     }
 
-    /// The outcome: what is valid in itself, and why the rest is not.
+    /// Returns the valid objects and the report on the rest.
     pub(crate) fn finish(mut self) -> Imported {
         let all_announced = self.advertisements.values().any(|spec| !spec.contains_key("addressPools"));
         self.report.begin("All together");
         for name in self.pools.keys().filter(|name| !all_announced && !self.announced.contains(*name)) {
-            self.report
-                .note(&format!("addresspool/{name}"), "announced by nobody: no advertisement names it");
+            self.report.note(&format!("addresspool/{name}"), "not announced: no advertisement names it");
         }
         let none = Labels::default();
         let pools = self.pools.iter().map(|(name, (labels, spec))| object("AddressPool", name, labels, spec));

@@ -1,4 +1,4 @@
-//! Takes an object apart field by field, so that what nobody took is seen and reported.
+//! Consumes an object field by field, so that unhandled fields are reported.
 
 use std::collections::BTreeMap;
 
@@ -7,32 +7,32 @@ use serde_json::Value;
 
 use crate::report::Report;
 
-/// The fields of one object that nobody has taken yet, and where it stands in its document.
+/// Unhandled fields of an object, and its path in the document.
 pub(crate) struct Fields<'a> {
     left: BTreeMap<&'a str, &'a Value>,
     at: String,
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of a value; none when it is no object.
+    /// Returns the fields of a value; empty if it is not an object.
     pub(crate) fn of(value: &'a Value, at: impl Into<String>) -> Self {
         let fields = value.as_object().into_iter().flatten();
-        // A field without a value is as good as left out.
+        // A null field counts as absent.
         let left = fields.filter(|(_, value)| !value.is_null()).map(|(key, value)| (key.as_str(), value));
         Self { left: left.collect(), at: at.into() }
     }
 
-    /// Where a field stands.
+    /// Returns the path of a field.
     pub(crate) fn path(&self, key: &str) -> String {
         if self.at.is_empty() { key.to_owned() } else { format!("{}.{key}", self.at) }
     }
 
-    /// Takes a field.
+    /// Removes and returns a field.
     pub(crate) fn take(&mut self, key: &str) -> Option<&'a Value> {
         self.left.remove(key)
     }
 
-    /// Takes a truth value; also the words that YAML 1.1 reads as one. What is none counts as `careful`.
+    /// Removes and returns a boolean, including YAML 1.1 words. An invalid value counts as `careful`.
     pub(crate) fn flag(&mut self, key: &str, careful: bool, report: &mut Report) -> Option<bool> {
         let value = self.take(key)?;
         let word = value.as_str().map(str::to_ascii_lowercase);
@@ -42,15 +42,15 @@ impl<'a> Fields<'a> {
             Some(_) | None => None,
         });
         if flag.is_none() {
-            report.approximated(&self.path(key), &format!("neither true nor false; taken for {careful}"));
+            report.approximated(&self.path(key), &format!("must be true or false; treated as {careful}"));
         }
         Some(flag.unwrap_or(careful))
     }
 
-    /// Takes a list, empty when it is left out.
+    /// Removes and returns a list; empty if absent.
     ///
     /// # Errors
-    /// It is none: if it restricts something, more would match without it.
+    /// Returns an error if the field is not a list: ignoring a restriction would match more than before.
     pub(crate) fn list(&mut self, key: &str) -> Result<&'a [Value], String> {
         match self.take(key) {
             Some(value) => match value.as_array() {
@@ -61,7 +61,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Takes a list of which nothing else depends; one that is none is reported and counts as empty.
+    /// Removes and returns a list that is not a restriction; an invalid one is reported and counts as empty.
     pub(crate) fn list_or_report(&mut self, key: &str, report: &mut Report) -> &'a [Value] {
         self.list(key).unwrap_or_else(|error| {
             report.ignored("", &error);
@@ -69,19 +69,19 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Takes a list of label selectors.
+    /// Removes and returns a list of label selectors.
     ///
     /// # Errors
-    /// One of them is none: without it more would match than before.
+    /// Returns an error if one of them is invalid: ignoring it would match more than before.
     pub(crate) fn selectors(&mut self, key: &str) -> Result<Vec<Selector>, String> {
         let Some(value) = self.take(key) else { return Ok(Vec::new()) };
         serde_json::from_value(value.clone()).map_err(|error| format!("{}: {error}", self.path(key)))
     }
 
-    /// Reports what nobody took.
+    /// Reports the unhandled fields.
     pub(crate) fn rest(self, report: &mut Report) {
         for key in self.left.keys() {
-            report.ignored(&self.path(key), "nothing here has this setting");
+            report.ignored(&self.path(key), "not supported");
         }
     }
 }

@@ -1,14 +1,15 @@
-//! Reads JSON leniently: what is absent or of another type is empty, so that no input can stop the reader.
+//! Lenient access to JSON: absent values and values of the wrong type are empty, so that no input can stop
+//! the reader.
 
 use serde_json::Value;
 
-/// The text at a JSON pointer; numbers and booleans are written out, everything else is empty.
+/// Returns the text at a JSON pointer; numbers and booleans are converted, everything else is empty.
 #[must_use]
 pub fn text(value: &Value, pointer: &str) -> String {
     value.pointer(pointer).map(scalar).unwrap_or_default()
 }
 
-/// A string, number or boolean as text; everything else is empty.
+/// Converts a string, number or boolean to text; everything else is empty.
 #[must_use]
 pub fn scalar(value: &Value) -> String {
     match value {
@@ -19,19 +20,19 @@ pub fn scalar(value: &Value) -> String {
     }
 }
 
-/// The entries of the array at a JSON pointer.
+/// Returns the entries of the array at a JSON pointer.
 #[must_use]
 pub fn items<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The entries of the object at a JSON pointer, in the order of their keys.
+/// Returns the entries of the object at a JSON pointer, in key order.
 pub fn entries<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a str, &'a Value)> {
     let fields = value.pointer(pointer).and_then(Value::as_object);
     fields.into_iter().flatten().map(|(key, value)| (key.as_str(), value))
 }
 
-/// `text` on one line and without control characters, which could rewrite a terminal.
+/// Returns `text` on one line and without control characters, which could manipulate a terminal.
 #[must_use]
 pub fn clean(text: &str) -> String {
     let is_line_space = |c: char| matches!(c, '\n' | '\t');
@@ -40,7 +41,7 @@ pub fn clean(text: &str) -> String {
         .collect()
 }
 
-/// A JSON pointer as people write fields: `spec.ports[0].port`, `metadata.labels["example.org/tier"]`.
+/// Formats a JSON pointer as a field path: `spec.ports[0].port`, `metadata.labels["example.org/tier"]`.
 #[must_use]
 pub fn field_path(pointer: &str) -> String {
     let mut path = String::new();
@@ -59,7 +60,7 @@ pub fn field_path(pointer: &str) -> String {
     if path.is_empty() { "the whole input".to_owned() } else { path }
 }
 
-/// `service/web`.
+/// Returns the display name of an object, such as `service/web`.
 #[must_use]
 pub fn object_name(object: &Value) -> String {
     let kind = text(object, "/kind").to_ascii_lowercase();

@@ -1,7 +1,7 @@
-//! `KubeProxyConfiguration` (kubeproxy.config.k8s.io/v1alpha1), by itself and in the ConfigMap of kubeadm.
+//! `KubeProxyConfiguration` (kubeproxy.config.k8s.io/v1alpha1), standalone and in kubeadm's ConfigMap.
 //!
-//! It says how one process on one machine works, so it makes no objects: what it means here are settings of an agent, and of a
-//! Node what agents have no setting for.
+//! It configures one process on one machine, so no objects are created: it is translated to agent settings,
+//! and to Node fields where agents have no setting.
 
 use std::net::IpAddr;
 
@@ -15,42 +15,43 @@ use crate::{
     parse::{Language, objects},
 };
 
-/// Where kubeadm keeps it.
+/// Key in kubeadm's ConfigMap.
 const KEY: &str = "config.conf";
 /// The kind.
 const KIND: &str = "KubeProxyConfiguration";
-/// The version that there is.
+/// Supported API version.
 const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
-/// Deepest nesting that is looked into; no setting is deeper.
+/// Maximum nesting depth; no setting is deeper.
 const DEPTH_MAX: usize = 8;
 
-/// Characters of a key that count; no setting has a longer one.
+/// Maximum number of characters of a key; no setting has a longer one.
 const KEY_CHARS_MAX: usize = 100;
 
-/// What becomes of a setting wherever it is set.
+/// Translation of a setting.
 enum Fate {
-    /// Its value decides.
+    /// Depends on the value.
     Looked,
-    /// It means the same here, without being set.
+    /// Default behaviour here; no setting needed.
     Same(&'static str),
-    /// It is left out.
+    /// Left out.
     Ignored(&'static str),
-    /// A part of it is had in another way.
+    /// Partly available in another way.
     Approximated(&'static str),
 }
 
 use Fate::{Approximated, Ignored, Looked, Same};
 
-const CONNTRACK: &str = "sizes and times of connection tracking are the machine's: set the sysctl nf_conntrack_*; `tidegate-agent \
-                         doctor` says when they are too small";
-const SYNC: &str = "changes are programmed at once and read back; nothing is written again by the clock";
-const SERVER: &str = "agents speak to Tidegate: --api, --join-token-file";
+const CONNTRACK: &str = "connection tracking is configured on the machine: set the sysctls \
+                         nf_conntrack_*; `tidegate-agent doctor` reports values that are too small";
+const SYNC: &str = "changes are programmed immediately and verified by read-back; there is no periodic \
+                    rewrite";
+const SERVER: &str = "agents connect to Tidegate: --api, --join-token-file";
 const LOG: &str = "set --log, such as info or debug";
 const WINDOWS: &str = "agents run on Linux";
-const KERNEL_TIMES: &str = "the kernel's own times are left alone; set them with `ipvsadm --set`";
-const DETECT: &str = "workloads are told by their networks: set --workload-cidr or --cluster-cidr";
+const KERNEL_TIMES: &str = "kernel timeouts are not changed; set them with `ipvsadm --set`";
+const DETECT: &str = "workloads are identified by their networks: set --workload-cidr or --cluster-cidr";
 
-/// Every field (v1alpha1, Kubernetes 1.36, and those that were there before); what begins with `*` stands for any key.
+/// All fields (v1alpha1, Kubernetes 1.36, and removed ones); a trailing `*` matches any key.
 const FIELDS: &[(&str, Fate)] = &[
     ("apiVersion", Looked),
     ("kind", Looked),
@@ -67,9 +68,7 @@ const FIELDS: &[(&str, Fate)] = &[
     ("detectLocalMode", Looked),
     (
         "iptables.localhostNodePorts",
-        Approximated(
-            "which addresses node ports answer at, nodePortAddresses says; docs/proxy-modes.md has the rest",
-        ),
+        Approximated("nodePortAddresses selects the addresses of node ports; see docs/proxy-modes.md"),
     ),
     ("iptables.syncPeriod", Ignored(SYNC)),
     ("iptables.minSyncPeriod", Ignored(SYNC)),
@@ -77,24 +76,25 @@ const FIELDS: &[(&str, Fate)] = &[
     ("nftables.minSyncPeriod", Ignored(SYNC)),
     ("ipvs.syncPeriod", Ignored(SYNC)),
     ("ipvs.minSyncPeriod", Ignored(SYNC)),
-    ("ipvs.scheduler", Ignored("belongs to each Service here: set spec.scheduler")),
-    ("ipvs.excludeCIDRs", Same("virtual servers of others are never touched")),
+    ("ipvs.scheduler", Ignored("configured per Service: set spec.scheduler")),
+    ("ipvs.excludeCIDRs", Same("virtual servers of others are never changed")),
     ("ipvs.tcpTimeout", Ignored(KERNEL_TIMES)),
     ("ipvs.tcpFinTimeout", Ignored(KERNEL_TIMES)),
     ("ipvs.udpTimeout", Ignored(KERNEL_TIMES)),
     ("configSyncPeriod", Ignored(SYNC)),
-    ("bindAddress", Ignored("addresses of the machine are found; --address names them")),
+    ("bindAddress", Ignored("addresses of the machine are detected; override with --address")),
     ("bindAddressHardFail", Ignored("an agent that cannot listen does not start")),
     (
         "healthzBindAddress",
         Approximated(
-            "/healthz is at --listen, beside /metrics; load balancers outside ask the health check node ports of Services",
+            "/healthz is served at --listen together with /metrics; external load balancers use the \
+             health check node ports of Services",
         ),
     ),
-    ("metricsBindAddress", Approximated("/metrics is at --listen, 127.0.0.1:7441 when left out")),
+    ("metricsBindAddress", Approximated("/metrics is served at --listen (default: 127.0.0.1:7441)")),
     ("enableProfiling", Ignored("there is no profiling endpoint")),
     ("showHiddenMetricsForVersion", Ignored("there are no hidden metrics")),
-    ("oomScoreAdj", Approximated("set OOMScoreAdjust in the unit of the agent")),
+    ("oomScoreAdj", Approximated("set OOMScoreAdjust in the agent's systemd unit")),
     ("detectLocal.bridgeInterface", Ignored(DETECT)),
     ("detectLocal.interfaceNamePrefix", Ignored(DETECT)),
     ("conntrack.maxPerCore", Ignored(CONNTRACK)),
@@ -109,24 +109,24 @@ const FIELDS: &[(&str, Fate)] = &[
     ("clientConnection.contentType", Ignored(SERVER)),
     ("clientConnection.qps", Ignored(SERVER)),
     ("clientConnection.burst", Ignored(SERVER)),
-    ("logging.flushFrequency", Ignored("nothing is held back")),
+    ("logging.flushFrequency", Ignored("logs are not buffered")),
     ("logging.verbosity", Approximated(LOG)),
     ("logging.vmodule", Approximated(LOG)),
-    ("logging.options", Ignored("one form each of text and JSON is written")),
+    ("logging.options", Ignored("text and JSON logs have no options")),
     ("featureGates", Ignored("there are no feature gates")),
     ("winkernel", Ignored(WINDOWS)),
     ("windowsRunAsService", Ignored(WINDOWS)),
-    ("portRange", Ignored("the control server has the range: --node-port-range")),
-    ("resourceContainer", Ignored("set a slice in the unit of the agent")),
-    ("udpIdleTimeout", Ignored("flows of UDP end as connection tracking says")),
+    ("portRange", Ignored("configured on the control server: --node-port-range")),
+    ("resourceContainer", Ignored("set a slice in the agent's systemd unit")),
+    ("udpIdleTimeout", Ignored("UDP flows expire by connection tracking")),
 ];
 
-/// Whether a ConfigMap is kubeadm's `kube-proxy`.
+/// Returns true for kubeadm's ConfigMap `kube-proxy`.
 pub(crate) fn is_config_map(document: &Value) -> bool {
     document.pointer("/data").and_then(|data| data.get(KEY)).is_some()
 }
 
-/// A KubeProxyConfiguration, or the ConfigMap with it.
+/// Translates a KubeProxyConfiguration, or the ConfigMap that contains it.
 pub(crate) fn document(draft: &mut Draft, document: &Value) {
     if text(document, "/kind") != "ConfigMap" {
         return configuration(draft, document);
@@ -152,16 +152,16 @@ fn configuration(draft: &mut Draft, document: &Value) {
         return;
     }
     if !version.is_empty() && version != API_VERSION {
-        draft.report.approximated("apiVersion", &format!("`{version}` is read as {API_VERSION}"));
+        draft.report.approximated("apiVersion", &format!("`{version}` is treated as {API_VERSION}"));
     }
     let mut unset = Vec::new();
     walk(document, "", DEPTH_MAX, &mut |at, value| setting(draft, document, at, value, &mut unset));
     if !unset.is_empty() {
-        draft.report.note("left at their defaults there", &unset.join(", "));
+        draft.report.note("unset (default values)", &unset.join(", "));
     }
 }
 
-/// Tells `found` of every setting: what a line of the list is about, or what has no more in it.
+/// Calls `found` for every setting: each listed path, and each leaf.
 fn walk(value: &Value, at: &str, depth: usize, found: &mut impl FnMut(&str, &Value)) {
     let is_listed = FIELDS.iter().any(|(path, _)| *path == at);
     match value {
@@ -181,7 +181,7 @@ fn walk(value: &Value, at: &str, depth: usize, found: &mut impl FnMut(&str, &Val
     }
 }
 
-/// Whether a value is theirs for what is not given; kubeadm writes all of them.
+/// Returns true for kube-proxy's representation of an unset value; kubeadm writes all fields.
 fn is_unset(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -202,7 +202,7 @@ fn setting(draft: &mut Draft, whole: &Value, at: &str, value: &Value, unset: &mu
         Some(Same(words)) => draft.report.mapped(at, words),
         Some(Approximated(words)) => draft.report.approximated(at, words),
         Some(Ignored(words)) => draft.report.ignored(at, words),
-        None => draft.report.ignored(at, "nothing here has this setting"),
+        None => draft.report.ignored(at, "not supported"),
     }
 }
 
@@ -212,13 +212,14 @@ fn look(draft: &mut Draft, whole: &Value, at: &str, value: &Value) {
         "mode" => mode(draft, &word),
         "hostnameOverride" => match Name::parse(&word) {
             Ok(name) => put(draft, at, "node", json!(name)),
-            Err(error) => draft.report.ignored(at, &format!("the name of a Node {error}")),
+            Err(error) => draft.report.ignored(at, &format!("invalid Node name: it {error}")),
         },
         "clusterCIDR" => networks(draft, at, "cluster-cidr", word.split(',').map(str::trim)),
         "nodePortAddresses" => {
             let words: Vec<String> = value.as_array().into_iter().flatten().map(scalar).collect();
             if words.iter().any(|word| word == "primary") {
-                let said = "`primary`: node ports answer at all addresses; list the networks of those that are meant";
+                let said = "`primary`: node ports listen on all addresses; list the intended networks \
+                            instead";
                 draft.report.ignored(at, said);
             } else {
                 networks(draft, at, "node-port-addresses", words.iter().map(String::as_str));
@@ -227,38 +228,37 @@ fn look(draft: &mut Draft, whole: &Value, at: &str, value: &Value) {
         "iptables.masqueradeBit" | "nftables.masqueradeBit" => match value.as_u64() {
             _ if !is_of_mode(whole, at) => other_mode(draft, at),
             Some(bit) if bit <= u64::from(MARK_BIT_MAX) => put(draft, at, "masquerade-bit", json!(bit)),
-            Some(_) | None => draft.report.ignored(at, "no bit from 0 to 31"),
+            Some(_) | None => draft.report.ignored(at, "not a bit number from 0 to 31"),
         },
         "iptables.masqueradeAll" | "nftables.masqueradeAll" => match value.as_bool() {
             _ if !is_of_mode(whole, at) => other_mode(draft, at),
-            Some(false) => draft.report.mapped(at, "false, as here"),
+            Some(false) => draft.report.mapped(at, "false is the default"),
             Some(true) => {
-                draft.report.approximated(
-                    at,
-                    "agents have no setting for it: set spec.proxy.masqueradeAll: true of each Node",
-                );
+                draft
+                    .report
+                    .approximated(at, "no agent setting: set spec.proxy.masqueradeAll: true on each Node");
             }
-            None => draft.report.ignored(at, "neither true nor false"),
+            None => draft.report.ignored(at, "must be true or false"),
         },
         "ipvs.strictARP" => match value.as_bool() {
             Some(flag) => put(draft, at, "strict-arp", json!(flag)),
-            None => draft.report.ignored(at, "neither true nor false"),
+            None => draft.report.ignored(at, "must be true or false"),
         },
         "logging.format" => match word.as_str() {
             "json" | "text" => put(draft, at, "log-format", json!(word)),
-            _ => draft.report.ignored(at, "neither text nor json"),
+            _ => draft.report.ignored(at, "must be text or json"),
         },
         "detectLocalMode" => match word.as_str() {
-            "ClusterCIDR" => draft.report.mapped(at, "--cluster-cidr, where clusterCIDR is given"),
+            "ClusterCIDR" => draft.report.mapped(at, "--cluster-cidr, if clusterCIDR is set"),
             "NodeCIDR" => {
                 draft.report.approximated(
                     at,
-                    "set --workload-cidr of each agent; traffic from any node's counts as local",
+                    "set --workload-cidr of each agent; traffic from any node's network is treated as local",
                 );
             }
             _ => draft.report.ignored(at, DETECT),
         },
-        // Looked at before.
+        // Already handled.
         _ => {}
     }
 }
@@ -266,34 +266,40 @@ fn look(draft: &mut Draft, whole: &Value, at: &str, value: &Value) {
 fn mode(draft: &mut Draft, word: &str) {
     match word {
         "iptables" | "ipvs" | "nftables" | "userspace" => put(draft, "mode", "mode", json!(word)),
-        "" => draft
-            .report
-            .approximated("mode", "left out: iptables there, nftables here; set --mode to have another"),
+        "" => draft.report.approximated(
+            "mode",
+            "left out: kube-proxy defaults to iptables, Tidegate to nftables; set \
+                                   --mode to change it",
+        ),
         "kernelspace" => draft.report.ignored("mode", WINDOWS),
-        other => draft
-            .report
-            .ignored("mode", &format!("`{other}` is no mode: iptables, ipvs, nftables, userspace")),
+        other => draft.report.ignored(
+            "mode",
+            &format!(
+                "`{other}` is not a mode; modes are iptables, ipvs, nftables, \
+                                       userspace"
+            ),
+        ),
     }
 }
 
-/// Whether a setting of iptables or nftables counts: ipvs mode takes those of iptables.
+/// Returns true if a setting of iptables or nftables is effective: ipvs mode uses those of iptables.
 fn is_of_mode(whole: &Value, at: &str) -> bool {
     at.starts_with("nftables.") == (text(whole, "/mode") == "nftables")
 }
 
 fn other_mode(draft: &mut Draft, at: &str) {
-    draft.report.ignored(at, "it does not count in this mode there");
+    draft.report.ignored(at, "not effective in this mode of kube-proxy");
 }
 
 fn networks<'a>(draft: &mut Draft, at: &str, setting: &'static str, words: impl Iterator<Item = &'a str>) {
     let parsed: Result<Vec<String>, String> = words.map(network).collect();
     match parsed {
         Ok(networks) => put(draft, at, setting, json!(networks)),
-        Err(word) => draft.report.ignored(at, &format!("`{word}` is no network")),
+        Err(word) => draft.report.ignored(at, &format!("`{word}` is not a network")),
     }
 }
 
-/// A network as agents take it; the word itself when it is none.
+/// Returns a network in the agents' format, or the word itself as an error.
 fn network(word: &str) -> Result<String, String> {
     let net = word.parse::<IpNet>().or_else(|_| word.parse::<IpAddr>().map(IpNet::from));
     net.map(|net| net.trunc().to_string()).map_err(|_| word.to_owned())
@@ -302,7 +308,7 @@ fn network(word: &str) -> Result<String, String> {
 fn put(draft: &mut Draft, at: &str, setting: &'static str, value: Value) {
     let known = draft.agent_settings.get(setting);
     if known.is_some_and(|known| *known != value) {
-        draft.report.ignored(at, &format!("another configuration of the input says --{setting} already"));
+        draft.report.ignored(at, &format!("another configuration of the input already sets --{setting}"));
         return;
     }
     draft.report.mapped(at, &format!("--{setting} of the agent"));

@@ -1,5 +1,6 @@
-//! Services, Endpoints, EndpointSlices and Nodes of Kubernetes in a file. What each field means is what it means to the adapter
-//! in the place of kube-proxy ([`crate::kubernetes`]); here is what differs without a cluster behind it.
+//! Import of Services, Endpoints, EndpointSlices and Nodes from Kubernetes manifests. Fields are translated
+//! as by the adapter in proxy mode ([`crate::kubernetes`]), except for the differences without a running
+//! cluster.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +16,10 @@ use crate::{
     },
 };
 
-/// The namespace of what names none, as in a cluster.
+/// Namespace of objects without one, as in a cluster.
 const NAMESPACE_DEFAULT: &str = "default";
 
-/// Notes which Services have their endpoints in the input.
+/// Records the Services whose endpoints are in the input.
 pub(crate) fn note_endpoints<'a>(draft: &mut Draft, documents: impl Iterator<Item = &'a Value>) {
     for document in documents {
         let namespace = namespace(document);
@@ -35,7 +36,7 @@ fn namespace(document: &Value) -> String {
     if namespace.is_empty() { NAMESPACE_DEFAULT.to_owned() } else { namespace }
 }
 
-/// The Service that a slice is of.
+/// Returns the Service of a slice.
 fn service_of(slice: &Value) -> String {
     let labels = slice.pointer("/metadata/labels");
     labels.and_then(|labels| labels.get(SERVICE_NAME_LABEL)?.as_str()).unwrap_or_default().to_owned()
@@ -44,7 +45,7 @@ fn service_of(slice: &Value) -> String {
 /// Translates a document of one of these kinds.
 pub(crate) fn document(draft: &mut Draft, document: &Value, kind: &str) {
     if text(document, "/apiVersion") == API_VERSION {
-        draft.report.ignored("", "it is an object of Tidegate already: use `tidegate apply`");
+        draft.report.ignored("", "already a Tidegate object: use `tidegate apply`");
         return;
     }
     let mut document = document.clone();
@@ -65,7 +66,7 @@ pub(crate) fn document(draft: &mut Draft, document: &Value, kind: &str) {
     }
 }
 
-/// A cluster's only adapter, in the place of kube-proxy, whatever the class of the Service.
+/// Settings of the only adapter of a cluster in proxy mode, for any class of the Service.
 fn settings(service: Option<&Value>) -> Settings {
     let class = service.and_then(|service| service.pointer("/spec/loadBalancerClass")?.as_str());
     Settings { cluster: None, mode: Mode::Proxy, class: class.map(ToOwned::to_owned) }
@@ -75,15 +76,15 @@ fn service(draft: &mut Draft, document: &Value) {
     let settings = settings(Some(document));
     if kubernetes::claim(&settings, document) == Claim::None {
         let said =
-            "left out: its label `service.kubernetes.io/service-proxy-name` leaves it to another proxy";
+            "left out: its label `service.kubernetes.io/service-proxy-name` assigns it to another proxy";
         draft.report.ignored("metadata.labels", said);
         return;
     }
     let mut made = kubernetes::service(&settings, &Surroundings::default(), document);
     address_there(document, &mut made);
-    // A class says which load balancer gives the address; here there is one.
+    // The class selects a load balancer; in an import Tidegate is the only one.
     if text(document, "/spec/type") == "LoadBalancer" && settings.class.is_some() {
-        let message = "there is one load balancer here, which gives it an address whatever its class";
+        let message = "Tidegate assigns an address regardless of the class";
         made.findings.push(Finding {
             severity: Severity::Approximated,
             field: "spec.loadBalancerClass".to_owned(),
@@ -94,7 +95,7 @@ fn service(draft: &mut Draft, document: &Value) {
     put(draft, fields::Kind::Service, Kind::Service, document, made);
 }
 
-/// The address that a Service has there is asked for when MetalLB gave it, and else said.
+/// The current address is requested if MetalLB assigned it; otherwise it is reported.
 fn address_there(document: &Value, made: &mut Translated) {
     let is_asked =
         made.documents.iter().any(|object| object.pointer("/spec/loadBalancer/addresses").is_some());
@@ -105,13 +106,14 @@ fn address_there(document: &Value, made: &mut Translated) {
             severity: Severity::Approximated,
             field: "status.loadBalancer".to_owned(),
             message: format!(
-                "{all} is not asked for: any address will do, unless spec.loadBalancer.addresses says it"
+                "{all} is not requested: any address may be assigned, unless spec.loadBalancer.addresses \
+                 requests it"
             ),
         });
     }
 }
 
-/// Endpoints of the input count; without them, those Workloads are the endpoints that have the labels.
+/// Endpoints in the input take precedence; without them, Workloads with matching labels are the endpoints.
 fn selector(draft: &Draft, document: &Value, made: &mut Translated) {
     let selector = document
         .pointer("/spec/selector")
@@ -119,7 +121,7 @@ fn selector(draft: &Draft, document: &Value, made: &mut Translated) {
     let Some(selector) = selector else { return };
     let id = (namespace(document), text(document, "/metadata/name"));
     let (severity, message) = if draft.sliced.contains(&id) || draft.with_endpoints.contains(&id) {
-        (Severity::Approximated, "left out: the endpoints of the input count, and nobody adds to them")
+        (Severity::Approximated, "left out: the endpoints of the input are used and are not updated")
     } else {
         for spec in made.documents.iter_mut().filter_map(|object| object.get_mut("spec")) {
             let is_alias = spec.get("type") == Some(&json!("ExternalName"));
@@ -129,7 +131,7 @@ fn selector(draft: &Draft, document: &Value, made: &mut Translated) {
         }
         (
             Severity::Approximated,
-            "selects Workloads here, which a source or somebody has to make; pods are none by themselves",
+            "selects Workloads, which a source or an operator must create; pods are not Workloads",
         )
     };
     made.findings.push(Finding { severity, field: "spec.selector".to_owned(), message: message.to_owned() });
@@ -137,12 +139,12 @@ fn selector(draft: &Draft, document: &Value, made: &mut Translated) {
 
 fn slice(draft: &mut Draft, document: &Value) {
     if service_of(document).is_empty() {
-        let said = format!("left out: without the label `{SERVICE_NAME_LABEL}` it is of no Service");
+        let said = format!("left out: without the label `{SERVICE_NAME_LABEL}` it belongs to no Service");
         draft.report.ignored("metadata.labels", &said);
         return;
     }
     let mut made = kubernetes::endpoint_slice(&settings(None), document);
-    // The field says it here.
+    // The field `spec.service` replaces the label.
     for metadata in made.documents.iter_mut().filter_map(|object| object.get_mut("metadata")?.as_object_mut())
     {
         if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
@@ -158,33 +160,31 @@ fn slice(draft: &mut Draft, document: &Value) {
 fn endpoints(draft: &mut Draft, document: &Value) {
     let id = (namespace(document), text(document, "/metadata/name"));
     if draft.sliced.contains(&id) {
-        draft
-            .report
-            .ignored("", "left out: the EndpointSlices of the input say the same of this Service, and more");
+        draft.report.ignored("", "left out: the input contains EndpointSlices of this Service");
         return;
     }
     if items(document, "/subsets").is_empty() {
-        draft.report.note("subsets", "no endpoints: no EndpointSet is made");
+        draft.report.note("subsets", "no endpoints, so no EndpointSet is created");
     }
     let made = kubernetes::endpoints(&settings(None), document);
     put(draft, fields::Kind::Endpoints, Kind::EndpointSet, document, made);
 }
 
 fn node(draft: &mut Draft, document: &Value) {
-    let said = "applied, it takes the place of what a Node of this name says: its mode and options, too";
+    let said = "applying it replaces an existing Node of this name, including its mode and options";
     draft.report.note("metadata.name", said);
     let made = kubernetes::node(&settings(None), document);
     put(draft, fields::Kind::Node, Kind::Node, document, made);
 }
 
-/// Puts what was made into the draft, and a line for every field into the report.
+/// Adds the created objects to the draft, and a line for every field to the report.
 fn put(draft: &mut Draft, kind: fields::Kind, ours: Kind, theirs: &Value, made: Translated) {
     let Translated { objects: _, documents, findings } = made;
     let target = documents.first().map_or_else(|| "nothing".to_owned(), crate::json::object_name);
     let mut not_needed = Vec::new();
     let said = with_parents(&findings);
     for (at, field) in fields::uses(kind, theirs) {
-        // What depends on the value is said below.
+        // Fields with findings are reported below.
         if said.contains(at.as_str()) {
             continue;
         }
@@ -194,7 +194,7 @@ fn put(draft: &mut Draft, kind: fields::Kind, ours: Kind, theirs: &Value, made: 
             Some((Fate::Approximated, words)) => draft.report.approximated(&at, words),
             Some((Fate::NotSupported, words)) => draft.report.ignored(&at, words),
             Some((Fate::NotNeeded, _)) => not_needed.push(at),
-            None => draft.report.ignored(&at, "nothing here has this setting"),
+            None => draft.report.ignored(&at, "not supported"),
         }
     }
     for Finding { severity, field, message } in &findings {
@@ -206,14 +206,14 @@ fn put(draft: &mut Draft, kind: fields::Kind, ours: Kind, theirs: &Value, made: 
     }
     not_needed.retain(|at| !matches!(at.as_str(), "apiVersion" | "kind"));
     if !not_needed.is_empty() {
-        draft.report.note("not needed here", &not_needed.join(", "));
+        draft.report.note("not needed", &not_needed.join(", "));
     }
     for document in documents {
         draft.add(ours, document);
     }
 }
 
-/// The fields of findings, and what they are in.
+/// Returns the fields with findings, and their parents.
 fn with_parents(findings: &[Finding]) -> BTreeSet<&str> {
     let mut all = BTreeSet::new();
     for finding in findings {
@@ -223,7 +223,7 @@ fn with_parents(findings: &[Finding]) -> BTreeSet<&str> {
     all
 }
 
-/// Why a document of another kind is left out.
+/// Returns the reason for leaving out a document of another kind.
 pub(crate) fn refusal(kind: &str) -> String {
     match kind {
         "Deployment"
@@ -235,13 +235,13 @@ pub(crate) fn refusal(kind: &str) -> String {
         | "Job"
         | "CronJob" => {
             format!(
-                "Tidegate schedules and runs nothing, so a {kind} cannot be imported: run it elsewhere; its endpoints come \
-                 from `tidegate-sync`, from EndpointSlices, or from Workloads that somebody makes"
+                "Tidegate does not run workloads, so a {kind} cannot be imported: run it elsewhere; its \
+                 endpoints can come from `tidegate-sync`, EndpointSlices or Workloads"
             )
         }
         "Ingress" | "Gateway" | "HTTPRoute" | "NetworkPolicy" => {
-            format!("a {kind} is about more than addresses and ports; nothing here imports this kind")
+            format!("a {kind} configures more than addresses and ports; this kind cannot be imported")
         }
-        _ => "nothing here imports this kind".to_owned(),
+        _ => "this kind cannot be imported".to_owned(),
     }
 }

@@ -1,9 +1,10 @@
-//! Translates configurations of other load balancers into objects of ours, and says of every setting what became of it; and
-//! objects of ours back into theirs ([`export`]). Documents in, objects and a report out; the crate has no runtime, reads no
-//! file and knows no clock.
+//! Translates configurations of other load balancers into Tidegate objects, with a report on each setting;
+//! and Tidegate objects back ([`export`]). Input is documents, output is objects and a report; the crate has
+//! no runtime and accesses neither files nor the clock.
 //!
-//! What must not happen: a restriction that cannot be carried over is dropped, and more Services or nodes than before get an
-//! address or announce one. Such a pool gives on request only, and such an advertisement is left out.
+//! Invariant: no restriction is dropped, so that more Services or nodes than before would get or announce an
+//! address. A pool with an unsupported restriction assigns addresses only on request, and such an
+//! advertisement is left out.
 
 mod draft;
 pub mod export;
@@ -31,18 +32,18 @@ pub use self::{
 };
 use crate::{draft::Draft, json::text};
 
-/// What was made of an input.
+/// Result of an import.
 #[derive(Debug, Default)]
 pub struct Imported {
-    /// Objects of ours that are valid in themselves, pools before what names them.
+    /// Valid Tidegate objects, pools before objects that name them.
     pub objects: Vec<Value>,
-    /// Settings of agents, which are no objects: for the file behind `tidegate-agent --config`, by their names there.
+    /// Agent settings, which are not objects, by their names in the file for `tidegate-agent --config`.
     pub agent_settings: BTreeMap<&'static str, Value>,
-    /// What became of every setting.
+    /// Report on each setting.
     pub report: Report,
 }
 
-/// Translates documents; `sources` are files with the objects in them, in order.
+/// Translates documents; `sources` are files with their objects, in order.
 #[must_use]
 pub fn translate(sources: &[(String, Vec<Value>)]) -> Imported {
     let mut draft = Draft::default();
@@ -54,9 +55,10 @@ pub fn translate(sources: &[(String, Vec<Value>)]) -> Imported {
     draft.finish()
 }
 
-/// Translates documents into a draft; with `from`, those of this format only.
+/// Translates documents into a draft; with `from`, only those of this format.
 fn all(draft: &mut Draft, mut documents: Vec<(&str, &Value)>, from: Option<Format>) {
-    // Advertisements select pools by label and name peers and communities, peers name profiles; all of these may come later.
+    // Advertisements select pools by label and name peers and communities, and peers name profiles; these are
+    // processed first.
     documents.sort_by_key(|(_, document)| match kind(document).as_str() {
         "IPAddressPool" | "Community" => 0,
         "BFDProfile" => 1,
@@ -72,12 +74,12 @@ fn all(draft: &mut Draft, mut documents: Vec<(&str, &Value)>, from: Option<Forma
 fn one(draft: &mut Draft, file: &str, document: &Value, from: Option<Format>) {
     let (kind, name) = (kind(document), text(document, "/metadata/name"));
     draft.report.begin(format!("{file}: {kind} {name}").trim_end());
-    // It may stand alone without its kind, and nothing else that is in it tells it from others.
+    // A KubeProxyConfiguration without a kind cannot be detected by its content.
     let is_bare = document.is_object() && kind.is_empty() && from == Some(Format::KubeProxy);
     let format = Format::of(document).or(from.filter(|_| is_bare));
     match (format, from) {
         (Some(is), Some(wanted)) if is != wanted => {
-            draft.report.ignored("", &format!("of {is}, and only {wanted} was asked for"));
+            draft.report.ignored("", &format!("format is {is}, but {wanted} was requested"));
         }
         (Some(Format::Metallb), _) => metallb(draft, document, &kind),
         (Some(Format::Kubernetes), _) => kubernetes_import::document(draft, document, &kind),
@@ -91,7 +93,7 @@ fn one(draft: &mut Draft, file: &str, document: &Value, from: Option<Format>) {
 fn metallb(draft: &mut Draft, document: &Value, kind: &str) {
     match (kind, document.pointer("/data/config")) {
         ("ConfigMap", Some(embedded)) => metallb::config_map::embedded(draft, embedded),
-        ("ConfigMap", None) => draft.report.ignored("data", "no `config`, where MetalLB has its settings"),
+        ("ConfigMap", None) => draft.report.ignored("data", "no key `config` with MetalLB settings"),
         ("IPAddressPool", _) => metallb::resources::pool(draft, document),
         ("AddressPool", _) => metallb::resources::old_pool(draft, document),
         ("L2Advertisement", _) => metallb::resources::advertisement(draft, document),

@@ -1,22 +1,22 @@
-//! Finds out which objects a manifest holds: for `delete -f`, and to say which object of which file a refusal is about.
-//! Whether they are valid is the server's to say.
+//! Parses the objects of a manifest: for `delete -f`, and to name object and file in error messages. The
+//! server validates the objects.
 
 use serde_json::Value;
 
-/// Documents and list entries looked at in one run; the server takes fewer in one request.
+/// Maximum number of documents and list entries per run; above the server's request limit.
 const OBJECTS_MAX: usize = 20_000;
 
-/// The two languages of manifests.
+/// Manifest languages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
     /// RFC 8259.
     Json,
-    /// YAML 1.2, possibly several documents.
+    /// YAML 1.2, possibly with several documents.
     Yaml,
 }
 
 impl Language {
-    /// The media type of a request body.
+    /// Returns the media type for request bodies.
     pub const fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -24,8 +24,8 @@ impl Language {
         }
     }
 
-    /// The language of a text: JSON when it is JSON, or when its file name says so, so that a broken JSON file is
-    /// refused as JSON.
+    /// Detects the language of a text: JSON if it is valid JSON or its file name ends with `.json`, so that
+    /// an invalid JSON file is rejected as JSON.
     pub fn detect(file_name: &str, bytes: &[u8]) -> Self {
         let opens = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
         let is_json = matches!(opens, Some(b'{' | b'['))
@@ -34,10 +34,10 @@ impl Language {
     }
 }
 
-/// The objects of a manifest in order, with lists taken apart as the server does.
+/// Parses the objects of a manifest in order, expanding lists like the server does.
 ///
 /// # Errors
-/// What is wrong with the text, in words.
+/// Returns a message if the text is invalid.
 pub fn objects(language: Language, bytes: &[u8]) -> Result<Vec<Value>, String> {
     let documents: Vec<Value> = match language {
         Language::Json => vec![serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?],

@@ -1,4 +1,4 @@
-//! What every form of a pool has: a name and ranges.
+//! Common parts of all pool formats: name and ranges.
 
 use ipnet::IpNet;
 use model::{kinds::address_pool::AddressRange, primitives::name::Name};
@@ -7,23 +7,20 @@ use serde_json::Value;
 use crate::json::scalar;
 use crate::report::Report;
 
-/// The ranges of a pool in our form; what is none is reported.
+/// Returns the ranges of a pool; invalid ones are reported.
 pub(crate) fn ranges(list: &[Value], at: &str, name: &Name, report: &mut Report) -> Vec<String> {
     let mut ranges = Vec::new();
     for (number, entry) in list.iter().enumerate() {
         let (at, entry) = (format!("{at}[{number}]"), scalar(entry));
         match (entry.parse::<AddressRange>(), entry.trim().parse::<IpNet>()) {
             (Ok(range), _) => {
-                // As it was written: a range that we understand needs no other form.
+                // A range that Tidegate understands is kept unchanged.
                 report.mapped(&at, &format!("{entry} in addresspool/{name}"));
                 ranges.push(if entry.contains(['/', '-']) { entry } else { range.to_string() });
             }
             (Err(_), Ok(network)) => {
                 let network = network.trunc();
-                report.approximated(
-                    &at,
-                    &format!("{entry} is written as {network}, the network that it is in"),
-                );
+                report.approximated(&at, &format!("{entry} becomes {network}, the network that contains it"));
                 ranges.push(network.to_string());
             }
             (Err(error), Err(_)) => report.ignored(&at, &error),
@@ -32,7 +29,7 @@ pub(crate) fn ranges(list: &[Value], at: &str, name: &Name, report: &mut Report)
     ranges
 }
 
-/// The nearest name that an object can have.
+/// Returns the closest valid object name.
 pub(crate) fn name(text: &str, at: &str, report: &mut Report) -> Option<Name> {
     if let Ok(name) = Name::parse(text) {
         return Some(name);
@@ -41,7 +38,7 @@ pub(crate) fn name(text: &str, at: &str, report: &mut Report) -> Option<Name> {
     let near: String = text.chars().map(allowed).collect();
     match Name::parse(near.trim_matches(|c| c == '-' || c == '.')) {
         Ok(name) => {
-            report.approximated(at, &format!("`{text}` is named {name}"));
+            report.approximated(at, &format!("`{text}` becomes {name}"));
             Some(name)
         }
         Err(error) => {

@@ -1,19 +1,19 @@
-//! What became of every setting of an import.
+//! Import report: the outcome of each setting.
 
 use std::fmt::Write;
 
 use crate::json::clean;
 
-/// How well a setting was carried over.
+/// Fidelity of a translated setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fidelity {
-    /// It means here what it meant there.
+    /// Same meaning as in the input.
     Mapped,
-    /// It means something a little different; the note says what.
+    /// Slightly different meaning; the note describes the difference.
     Approximated,
-    /// It is left out; the note says why.
+    /// Left out; the note gives the reason.
     Ignored,
-    /// Not a setting, but something to know.
+    /// Additional information, not a setting.
     Note,
 }
 
@@ -28,34 +28,34 @@ impl Fidelity {
     }
 }
 
-/// Lines about settings, under the objects they were found in.
+/// Report lines, grouped by input object.
 #[derive(Debug, Default)]
 pub struct Report {
     sections: Vec<(String, Vec<(Fidelity, String)>)>,
 }
 
 impl Report {
-    /// What follows is about this object.
+    /// Starts the section of an object.
     pub(crate) fn begin(&mut self, title: &str) {
         self.sections.push((title.to_owned(), Vec::new()));
     }
 
-    /// A setting was carried over to `target`.
+    /// Reports a setting that was translated to `target`.
     pub(crate) fn mapped(&mut self, at: &str, target: &str) {
         self.add(Fidelity::Mapped, at, target);
     }
 
-    /// A setting was carried over with a difference.
+    /// Reports a setting that was translated with a difference.
     pub(crate) fn approximated(&mut self, at: &str, difference: &str) {
         self.add(Fidelity::Approximated, at, difference);
     }
 
-    /// A setting was left out.
+    /// Reports a setting that was left out.
     pub(crate) fn ignored(&mut self, at: &str, reason: &str) {
         self.add(Fidelity::Ignored, at, reason);
     }
 
-    /// Something to know.
+    /// Reports additional information.
     pub(crate) fn note(&mut self, at: &str, said: &str) {
         self.add(Fidelity::Note, at, said);
     }
@@ -68,20 +68,20 @@ impl Report {
         }
     }
 
-    /// How many settings ended so.
+    /// Returns the number of settings with this fidelity.
     #[must_use]
     pub fn count(&self, fidelity: Fidelity) -> usize {
         self.sections.iter().flat_map(|(_, lines)| lines).filter(|(of, _)| *of == fidelity).count()
     }
 
-    /// Every line: the title of the object that it is about, what became of the setting, and the line itself.
+    /// Returns every line: title of the object, fidelity, and text.
     pub fn lines(&self) -> impl Iterator<Item = (&str, Fidelity, &str)> {
         let sections = self.sections.iter();
         sections
             .flat_map(|(title, lines)| lines.iter().map(|(of, line)| (title.as_str(), *of, line.as_str())))
     }
 
-    /// The report as people read it.
+    /// Renders the report.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Finds out what an input is, and translates it.
+//! Detects the format of an input, and translates it.
 
 use std::{fmt, str::FromStr};
 
@@ -14,19 +14,19 @@ use crate::{
     parse::{Language, objects},
 };
 
-/// Bytes of an input that is no document; more virtual servers than one node of theirs can have.
+/// Maximum size of a text input in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Whose configuration an input is.
+/// Input format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
     /// Service, Endpoints, EndpointSlice and Node.
     Kubernetes,
-    /// Resources of `metallb.io`, and the `ConfigMap` of old.
+    /// Resources of `metallb.io`, and the legacy `ConfigMap`.
     Metallb,
     /// `KubeProxyConfiguration`, also in the `ConfigMap` of kubeadm.
     KubeProxy,
-    /// What `ipvsadm -S -n` writes.
+    /// Output of `ipvsadm -S -n`.
     Ipvsadm,
     /// `keepalived.conf`.
     Keepalived,
@@ -37,7 +37,7 @@ impl Format {
     pub const ALL: [Self; 5] =
         [Self::Kubernetes, Self::Metallb, Self::KubeProxy, Self::Ipvsadm, Self::Keepalived];
 
-    /// The word of the flag.
+    /// Returns the name used on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl Format {
         }
     }
 
-    /// Whose a document is; nobody's when nothing here imports it.
+    /// Returns the format of a document; `None` if it cannot be imported.
     #[must_use]
     pub fn of(document: &Value) -> Option<Self> {
         let is_metallb = text(document, "/apiVersion").starts_with("metallb.io/");
@@ -66,8 +66,8 @@ impl Format {
         }
     }
 
-    /// Whose an input is that holds no documents, by its first line that says something: options of ipvsadm, or a block of
-    /// keepalived. The dashes of YAML are no options, and its words end in a colon.
+    /// Detects the format of a text input from its first significant line: ipvsadm options, or a keepalived
+    /// block. YAML separators are not options, and YAML keys end with a colon.
     fn of_text(bytes: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(bytes.get(..TEXT_BYTES_MAX.min(bytes.len())).unwrap_or_default());
         let lines = text.lines().map(str::trim);
@@ -98,20 +98,20 @@ impl FromStr for Format {
     }
 }
 
-/// An input as it was read.
+/// Input file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// How it is called in the report.
+    /// Display name in the report.
     pub name: String,
-    /// Its bytes.
+    /// Contents.
     pub bytes: Vec<u8>,
 }
 
-/// Translates inputs together: what one of them names may be in another. With `from`, they are read as this format; without,
-/// each is recognised by its content.
+/// Translates inputs together, because they may refer to each other. With `from`, all inputs have this
+/// format; otherwise each format is detected.
 ///
 /// # Errors
-/// Which input cannot be read at all, by its place, and why.
+/// Returns the index of an unreadable input, and the reason.
 pub fn import(sources: &[Source], from: Option<Format>) -> Result<Imported, (usize, String)> {
     let mut draft = Draft::default();
     let mut documents: Vec<(&str, Vec<Value>)> = Vec::new();
@@ -119,7 +119,7 @@ pub fn import(sources: &[Source], from: Option<Format>) -> Result<Imported, (usi
     for (number, source) in sources.iter().enumerate() {
         let wrong = |cause: String| (number, cause);
         match from.or_else(|| Format::of_text(&source.bytes)) {
-            // What else is said of the addresses comes first.
+            // Processed last, because other inputs may define pools for the addresses.
             Some(Format::Ipvsadm) => tables.push((number, source)),
             Some(Format::Keepalived) => {
                 let text = plain_text(&source.bytes).map_err(wrong)?;

@@ -1,8 +1,8 @@
-//! A virtual server of the kernel (IPVS), however it was written down, as a Service, its EndpointSets and a pool with its
+//! Virtual server of the kernel (IPVS), translated to a Service, its EndpointSets and a pool with its
 //! address.
 //!
-//! A virtual server is one address and one port, so it becomes a Service of its own: scheduler, affinity and endpoints are its
-//! own as well. Those of one address share it by a key that is made of the address.
+//! A virtual server is one address and port, so it becomes a separate Service with its own scheduler,
+//! affinity and endpoints. Services with the same address share it by a sharing key derived from the address.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,43 +23,44 @@ use serde_json::{Map, Value, json};
 
 use crate::draft::Draft;
 
-/// Where what names no namespace goes.
+/// Namespace of objects without one.
 const NAMESPACE: &str = "default";
-/// The largest weight of an endpoint.
+/// Maximum weight of an endpoint.
 const WEIGHT_MAX: u32 = 65_535;
-/// Real servers of one virtual server; ten full EndpointSets, and each is compared with all others.
+/// Maximum number of real servers per virtual server: ten full EndpointSets, since duplicates are found by
+/// pairwise comparison.
 const REAL_SERVERS_MAX: usize = 10_000;
-/// The last port, where a virtual server is for all of them.
+/// Last port of a virtual server for all ports.
 const PORT_MAX: u16 = 65_535;
-/// The pool with the addresses that belong to no other.
+/// Name of the pool with addresses that belong to no other pool.
 const POOL: &str = "imported";
 
-/// One address and port, and who answers there.
+/// Virtual server: an address, a port and its real servers.
 #[derive(Debug, Clone)]
 pub(crate) struct VirtualServer {
     pub(crate) protocol: Protocol,
     pub(crate) address: IpAddr,
-    /// `None`: all ports.
+    /// Port; `None` means all ports.
     pub(crate) port: Option<u16>,
     pub(crate) scheduler: Option<String>,
-    /// As the API spells them.
+    /// Flags in the API's spelling.
     pub(crate) scheduler_flags: BTreeSet<&'static str>,
     pub(crate) affinity_seconds: Option<u32>,
     pub(crate) health_check: Option<Value>,
     pub(crate) real_servers: Vec<RealServer>,
 }
 
-/// Who answers.
+/// Real server.
 #[derive(Debug, Clone)]
 pub(crate) struct RealServer {
     pub(crate) address: IpAddr,
-    /// `None`: the port that the client named.
+    /// Port; `None` means the client's destination port.
     pub(crate) port: Option<u16>,
     pub(crate) weight: u32,
 }
 
 impl VirtualServer {
-    /// A virtual server with nothing behind it.
+    /// Creates a virtual server without real servers.
     pub(crate) fn new(protocol: Protocol, address: IpAddr, port: Option<u16>) -> Self {
         Self {
             protocol,
@@ -73,22 +74,22 @@ impl VirtualServer {
         }
     }
 
-    /// The name of the Service: `tcp-192-0-2-10-80`.
+    /// Returns the name of the Service, such as `tcp-192-0-2-10-80`.
     pub(crate) fn name(&self) -> String {
         let port = self.port.map_or_else(|| "all".to_owned(), |port| port.to_string());
         format!("{}-{}-{port}", self.protocol.as_str().to_ascii_lowercase(), dashed(self.address))
     }
 
-    /// Whether it can have this real server.
+    /// Checks that a real server can be added.
     ///
     /// # Errors
-    /// It is of another family, or there already, or one too many.
+    /// Returns an error if it has another address family, is a duplicate, or exceeds the limit.
     pub(crate) fn check(&self, real: &RealServer) -> Result<(), String> {
         if IpFamily::of(real.address) != IpFamily::of(self.address) {
-            return Err("it is of another IP family than the virtual server".to_owned());
+            return Err("the IP family differs from that of the virtual server".to_owned());
         }
         if self.real_servers.iter().any(|other| other.address == real.address && other.port == real.port) {
-            return Err("a second real server of this address and port".to_owned());
+            return Err("duplicate real server with this address and port".to_owned());
         }
         if self.real_servers.len() >= REAL_SERVERS_MAX {
             return Err(format!("more than {REAL_SERVERS_MAX} real servers"));
@@ -96,7 +97,7 @@ impl VirtualServer {
         Ok(())
     }
 
-    /// `service/tcp-192-0-2-10-80`.
+    /// Returns the display name, such as `service/tcp-192-0-2-10-80`.
     pub(crate) fn target(&self) -> String {
         format!("service/{}", self.name())
     }
@@ -133,11 +134,11 @@ impl VirtualServer {
         object("Service", &self.name(), spec)
     }
 
-    /// A set for each port that real servers listen at, and for each thousand of them.
+    /// Returns one EndpointSet per real server port, split by the size limit.
     fn endpoint_sets(&self) -> Vec<Value> {
         let mut by_port: BTreeMap<Option<u16>, Vec<Value>> = BTreeMap::new();
         for RealServer { address, port, weight } in &self.real_servers {
-            // Where a virtual server is for all ports, so are its real servers.
+            // Real servers of a virtual server for all ports keep the client's port.
             let port = if self.port.is_none() { None } else { port.or(self.port) };
             let endpoint = json!({ "address": address, "weight": weight });
             by_port.entry(port).or_default().push(endpoint);
@@ -162,10 +163,10 @@ impl VirtualServer {
         sets
     }
 
-    /// Puts the objects into the draft. A second virtual server of an address and port is reported and left out.
+    /// Adds the objects to the draft. A duplicate virtual server is reported and left out.
     fn put(self, draft: &mut Draft, pool: &Name) {
         if draft.has(Kind::Service, NAMESPACE, &self.name()) {
-            draft.report.ignored("", &format!("a second {}; it is left out", self.target()));
+            draft.report.ignored("", &format!("duplicate {}; it is left out", self.target()));
             return;
         }
         for set in self.endpoint_sets() {
@@ -175,7 +176,7 @@ impl VirtualServer {
     }
 }
 
-/// Puts virtual servers into the draft, and makes pools for the addresses that have none.
+/// Adds virtual servers to the draft, and creates pools for addresses without one.
 pub(crate) fn put_all(draft: &mut Draft, title: &str, servers: Vec<VirtualServer>) {
     let addresses = servers.iter().map(|server| server.address);
     let homeless: BTreeSet<IpAddr> = addresses.filter(|address| !draft.homes.contains_key(address)).collect();
@@ -191,7 +192,7 @@ pub(crate) fn put_all(draft: &mut Draft, title: &str, servers: Vec<VirtualServer
         let all = schedulers.into_iter().collect::<Vec<_>>().join(", ");
         draft.report.note(
             "scheduler",
-            &format!("{all}: needs Nodes in ipvs mode; what other modes have, docs/proxy-modes.md says"),
+            &format!("{all}: requires Nodes in ipvs mode; for other modes see docs/proxy-modes.md"),
         );
     }
 }
@@ -203,7 +204,7 @@ fn make_pools(draft: &mut Draft, addresses: &BTreeSet<IpAddr>) {
         let name = loop {
             number += 1;
             let name = if number == 1 { POOL.to_owned() } else { format!("{POOL}-{number}") };
-            // A pool of that name may have come with another input.
+            // Another input may contain a pool of that name.
             match Name::parse(&name) {
                 Ok(name) if !draft.pools.contains_key(&name) => break name,
                 Ok(_) => {}
@@ -212,14 +213,14 @@ fn make_pools(draft: &mut Draft, addresses: &BTreeSet<IpAddr>) {
         };
         draft.report.note(
             &format!("addresspool/{name}"),
-            "holds the virtual addresses; other Services get none of them unless they ask",
+            "contains the virtual addresses; they are assigned only on request",
         );
         draft.pools.insert(name.clone(), (Labels::default(), pool_spec(part)));
         draft.homes.extend(part.iter().map(|address| (*address, name.clone())));
     }
 }
 
-/// A pool that gives its addresses to those only who ask for them.
+/// Returns a pool whose addresses are assigned only on request.
 pub(crate) fn pool_spec(addresses: &[IpAddr]) -> Map<String, Value> {
     let ranges: Vec<String> = addresses.iter().map(|address| network_of(*address)).collect();
     Map::from_iter([("addresses".to_owned(), json!(ranges)), ("autoAssign".to_owned(), json!(false))])
@@ -229,10 +230,10 @@ fn network_of(address: IpAddr) -> String {
     format!("{address}/{}", IpFamily::of(address).bits())
 }
 
-/// An address as a part of a name.
+/// Returns an address as part of a name.
 fn dashed(address: IpAddr) -> String {
     let text = address.to_string().replace(['.', ':'], "-");
-    // `::` at the end leaves no letter or digit there.
+    // A trailing `::` would end the name with a hyphen.
     if text.ends_with('-') { format!("{text}0") } else { text }
 }
 
@@ -245,35 +246,38 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
     })
 }
 
-/// How long a client stays, within what a Service can have; the words say what differs.
+/// Limits an affinity timeout to the range of a Service; describes the difference.
 pub(crate) fn affinity(seconds: u32) -> (u32, Option<String>) {
     let kept = seconds.clamp(1, AFFINITY_TIMEOUT_SECONDS_MAX);
-    let words = format!("{kept} s: from 1 to {AFFINITY_TIMEOUT_SECONDS_MAX} can be had");
+    let words = format!("{kept} s; the range is 1 to {AFFINITY_TIMEOUT_SECONDS_MAX}");
     (kept, (kept != seconds).then_some(words))
 }
 
-/// A weight within what an endpoint can have; the words say what differs.
+/// Limits a weight to the range of an endpoint; describes the difference.
 pub(crate) fn weight(weight: u32) -> (u32, Option<String>) {
     let kept = weight.min(WEIGHT_MAX);
-    (kept, (kept != weight).then_some(format!("{WEIGHT_MAX}, the largest that can be had")))
+    (kept, (kept != weight).then_some(format!("{WEIGHT_MAX}, the maximum")))
 }
 
-/// What becomes of a granularity of persistence: whether it changes nothing, and the words.
+/// Translates a persistence granularity: true if equivalent, and a description.
 pub(crate) fn granularity(address: IpAddr, mask: &str) -> (bool, String) {
     let whole = match IpFamily::of(address) {
         IpFamily::V4 => ["255.255.255.255", "32"],
         IpFamily::V6 => ["128", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"],
     };
     if whole.contains(&mask) {
-        (true, "each client address by itself, as here".to_owned())
+        (true, "per client address, as here".to_owned())
     } else {
-        (false, "each client address by itself: those of a network do not stay together".to_owned())
+        (false, "per client address; clients of the same network are not kept together".to_owned())
     }
 }
 
-/// What becomes of direct routing and tunnels.
-pub(crate) const FORWARDED_OTHERWISE: &str = "packets are translated, and answers come back through the node: endpoints need neither the virtual address nor a tunnel, \
-     and see the node's address, unless externalTrafficPolicy is Local";
+/// Report text for direct routing and tunnels.
+pub(crate) const FORWARDED_OTHERWISE: &str = "packets are translated, and replies return through the \
+                                              node: endpoints need neither the virtual address nor a \
+                                              tunnel, and see the node's address, unless \
+                                              externalTrafficPolicy is Local";
 
-/// What becomes of translated addresses.
-pub(crate) const FORWARDED: &str = "the destination is translated, as there; endpoints see the node's address, unless externalTrafficPolicy is Local";
+/// Report text for NAT.
+pub(crate) const FORWARDED: &str = "the destination is translated, as in IPVS; endpoints see the node's \
+                                    address, unless externalTrafficPolicy is Local";

@@ -1,5 +1,5 @@
-//! Objects of ours in the words of others, and back. Inputs and what becomes of them are text files beside this test;
-//! `UPDATE_GOLDEN=1 cargo test -p translate --test export` rewrites the latter.
+//! Export of Tidegate objects, and reimport. Inputs and results are text files next to this test;
+//! `UPDATE_GOLDEN=1 cargo test -p translate --test export` rewrites the results.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -37,7 +37,8 @@ fn check(target: Target) -> Exported {
     exported
 }
 
-/// In: every setting of a Service and an EndpointSet. Out: documents, and a line for what nothing there has.
+/// In: every setting of a Service and an EndpointSet. Out: documents, and a report line for each unsupported
+/// setting.
 #[test]
 fn services_are_said_in_the_words_of_kubernetes_and_what_cannot_be_said_is_named() {
     let text = check(Target::Kubernetes).report.text();
@@ -46,7 +47,8 @@ fn services_are_said_in_the_words_of_kubernetes_and_what_cannot_be_said_is_named
     }
 }
 
-/// In: every setting of pools, advertisements, peers and profiles. Out: documents, and nothing announced or tried that was not.
+/// In: every setting of pools, advertisements, peers and profiles. Out: documents that announce and connect
+/// no more than before.
 #[test]
 fn pools_and_routers_are_said_in_the_words_of_metallb_and_no_restriction_is_lost() {
     let exported = check(Target::Metallb);
@@ -57,12 +59,12 @@ fn pools_and_routers_are_said_in_the_words_of_metallb_and_no_restriction_is_lost
     }
 }
 
-/// The object, as an API would read it.
+/// Decodes an object like the API does.
 fn read(value: &Value) -> Object {
     decode(value, &Expect::default()).unwrap_or_else(|violations| panic!("{value:#}: {violations:?}"))
 }
 
-/// Says objects in the words of others, and reads those as a file.
+/// Exports objects and imports the result.
 fn there_and_back(target: Target, objects: &[Value]) -> Vec<Object> {
     let exported = export(target, objects);
     assert_eq!(exported.report.count(Fidelity::Ignored), 0, "{}", exported.report.text());
@@ -91,7 +93,7 @@ fn object(kind: &str, name: &str, spec: Map<String, Value>) -> Value {
     json!({ "apiVersion": "tidegate/v1", "kind": kind, "metadata": metadata, "spec": spec })
 }
 
-/// Any part of these fields.
+/// Generates any subset of these fields.
 fn some_of(fields: Vec<(&'static str, BoxedStrategy<Value>)>) -> BoxedStrategy<Map<String, Value>> {
     let fields: Vec<_> = fields
         .into_iter()
@@ -221,7 +223,7 @@ fn advertisements() -> impl Strategy<Value = Vec<Value>> {
         move |mut spec: Map<String, Value>| {
             spec.insert("type".to_owned(), json!(kind));
             let mut object = object("Advertisement", name, spec);
-            // Advertisements of MetalLB have labels that mean nothing, and lose them here.
+            // MetalLB advertisements have labels without a meaning, which are dropped.
             object["metadata"].as_object_mut().unwrap().remove("labels");
             object
         }

@@ -1,5 +1,5 @@
-//! What is made of configurations of other load balancers. Inputs and what becomes of them are text files beside this test;
-//! `UPDATE_GOLDEN=1 cargo test -p translate --test import` rewrites the latter.
+//! Import of configurations of other load balancers. Inputs and results are text files next to this test;
+//! `UPDATE_GOLDEN=1 cargo test -p translate --test import` rewrites the results.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -32,7 +32,7 @@ fn shown(imported: &Imported) -> String {
     )
 }
 
-/// Whatever is made is taken by the server, and the whole is as it was last time.
+/// Checks that all created objects are valid, and that the result matches the golden files.
 fn check(file: &str) -> Imported {
     let imported = import(&[source(file)], None).unwrap();
     for object in &imported.objects {
@@ -51,7 +51,8 @@ fn count(imported: &Imported, kind: &str) -> usize {
     imported.objects.iter().filter(|object| object["kind"] == kind).count()
 }
 
-/// In: every option of a saved table. Out: a Service for each virtual server but the one of a firewall mark.
+/// In: every option of a saved table. Out: a Service for each virtual server except the one with a firewall
+/// mark.
 #[test]
 fn what_ipvsadm_saves_becomes_services_and_every_option_is_accounted_for() {
     let imported = check("ipvsadm.txt");
@@ -59,8 +60,8 @@ fn what_ipvsadm_saves_becomes_services_and_every_option_is_accounted_for() {
     assert!(imported.report.text().contains("firewall mark 1"), "{}", imported.report.text());
 }
 
-/// In: what `ipvsadm -S -n` (1.31) wrote of a kernel's table with every kind of virtual server. Out: all of it but two marks, and
-/// nothing that a line is left out for.
+/// In: `ipvsadm -S -n` output (1.31) of a kernel table with every kind of virtual server. Out: everything
+/// except two marks, and no line is left out.
 #[test]
 fn a_table_that_a_kernel_had_is_read_as_ipvsadm_saved_it() {
     let imported = check("ipvsadm_saved.txt");
@@ -73,7 +74,8 @@ fn a_table_that_a_kernel_had_is_read_as_ipvsadm_saved_it() {
     );
 }
 
-/// In: lines that a person or another tool wrote, some of them wrong. Out: what can be read, and why the rest cannot.
+/// In: lines written by people or other tools, some of them invalid. Out: the valid ones, and the reason for
+/// each invalid one.
 #[test]
 fn lines_of_ipvsadm_that_cannot_be_read_are_named_and_stop_nothing() {
     let imported = check("ipvsadm_odd.txt");
@@ -86,7 +88,8 @@ fn lines_of_ipvsadm_that_cannot_be_read_are_named_and_stop_nothing() {
     );
 }
 
-/// In: virtual servers with checks, a group, VRRP. Out: Services with health checks, pools and advertisements.
+/// In: virtual servers with checks, a group, VRRP. Out: Services with health checks, pools and
+/// advertisements.
 #[test]
 fn keepalived_s_virtual_servers_and_addresses_become_services_pools_and_advertisements() {
     let imported = check("keepalived.conf");
@@ -111,7 +114,7 @@ fn a_configuration_that_goes_on_elsewhere_is_refused_with_a_word() {
     }
 }
 
-/// In: the configuration of the documents. Out: the two settings of an agent, nothing left out.
+/// In: the kube-proxy configuration of the requirements. Out: its two agent settings, without losses.
 #[test]
 fn f130_the_kube_proxy_configuration_of_the_documents_is_read_and_its_settings_are_reported() {
     let imported = check("kube_proxy_seed.yaml");
@@ -121,14 +124,15 @@ fn f130_the_kube_proxy_configuration_of_the_documents_is_read_and_its_settings_a
     assert_eq!(imported.report.count(Fidelity::Ignored), 0, "{}", imported.report.text());
 }
 
-/// In: what kubeadm writes, with every field. Out: a line for each that is set.
+/// In: the output of kubeadm with every field. Out: a report line for each one that is set.
 #[test]
 fn f130_every_setting_of_kubeadm_s_kube_proxy_is_accounted_for() {
     let imported = check("kube_proxy.yaml");
     assert!(imported.report.text().contains("flavour: nothing here has this setting"));
 }
 
-/// In: a dump of a cluster. Out: its Services with their endpoints; what runs pods is left out with a word.
+/// In: a dump of a cluster. Out: its Services with their endpoints; kinds that run pods are left out with a
+/// reason.
 #[test]
 fn f023_services_and_endpoints_of_kubernetes_are_imported_and_what_runs_pods_is_not() {
     let imported = check("kubernetes.yaml");
@@ -151,7 +155,7 @@ fn formats_are_recognised_by_their_content_and_another_can_be_asked_for() {
     let different: BTreeSet<_> = addresses.iter().map(ToString::to_string).collect();
     assert_eq!(addresses.len(), different.len(), "{addresses:?}");
     assert!(!together.agent_settings.is_empty());
-    // A document of another format than the one that is asked for is not looked at.
+    // A document of a format other than the requested one is skipped.
     let [ipvsadm, _, _, kubernetes] = all;
     let one = import(std::slice::from_ref(&kubernetes), Some(Format::Metallb)).unwrap();
     assert!(
@@ -162,7 +166,7 @@ fn formats_are_recognised_by_their_content_and_another_can_be_asked_for() {
     assert_eq!(bare.agent_settings.len(), 2);
 }
 
-/// Whatever the bytes are, somebody is told something, and what is made is valid.
+/// Any input yields a report and only valid objects.
 #[test]
 fn no_bytes_stop_an_import() {
     let mut inputs: Vec<Vec<u8>> = Vec::new();

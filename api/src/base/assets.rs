@@ -1,7 +1,7 @@
-//! The files of the status page: in the binary of a release build, read from the directory `web` by other builds, so that the
-//! page can be changed without building anything.
+//! Static files of the status page: embedded in release builds, read from the directory `web` in debug
+//! builds, so that the page can be changed without a rebuild.
 //!
-//! A file is found by its name among those that there are; no path is put together from what a client sends.
+//! Files are looked up by name in a fixed set; client input is never used to build a path.
 
 use std::{
     collections::BTreeMap,
@@ -17,22 +17,23 @@ use rust_embed::RustEmbed;
 
 use crate::base::{hex::hex, negotiate::Coding};
 
-/// Characters of the name of a file; the longest of ours has about forty.
+/// Maximum length of a file name in characters; the longest has about forty.
 const NAME_LENGTH_MAX: usize = 128;
-/// Bytes from which on a file is worth packing: less fits into one segment anyway.
+/// Minimum size in bytes of a file to compress: less fits into one segment anyway.
 const PACKED_BYTES_MIN: usize = 512;
-/// Level of gzip. A file is packed once, so the best.
+/// Compression level of gzip: the best, because a file is compressed once.
 const GZIP_LEVEL: u32 = 9;
-/// Quality of Brotli: the highest takes ten times as long for a few percent, and the first visitor waits for it.
+/// Quality of Brotli: the highest takes ten times as long for a few percent, and the first visitor waits for
+/// it.
 const BROTLI_QUALITY: u32 = 9;
-/// Logarithm of Brotli's window; every file of ours fits into it.
+/// Logarithm of the Brotli window; every file fits into it.
 const BROTLI_WINDOW_BITS: u32 = 22;
-/// Bytes that Brotli takes at a time.
+/// Buffer size of Brotli in bytes.
 const BROTLI_BUFFER_BYTES: usize = 4096;
-/// The page.
+/// Name of the page.
 pub(crate) const INDEX: &str = "index.html";
 
-/// Which files are served, and as what. A file of another kind is not part of the page.
+/// Extensions of served files with their media types. Other files are not served.
 const TYPES: [(&str, &str); 8] = [
     ("html", "text/html; charset=utf-8"),
     ("js", "text/javascript; charset=utf-8"),
@@ -43,31 +44,31 @@ const TYPES: [(&str, &str); 8] = [
     ("ico", "image/x-icon"),
     ("woff2", "font/woff2"),
 ];
-/// Kinds of files that are packed already.
+/// Extensions of files that are compressed already.
 const DENSE: [&str; 2] = ["png", "woff2"];
 
 #[derive(RustEmbed)]
 #[folder = "../web"]
 struct Files;
 
-/// One file, in every form in which it is sent.
+/// One file in every content coding.
 #[derive(Debug)]
 pub(crate) struct Asset {
-    /// What it is.
+    /// Media type.
     pub(crate) content_type: &'static str,
-    /// The SHA-256 of what it holds, in hexadecimal.
+    /// SHA-256 of the contents, in hexadecimal.
     digest: String,
     plain: Bytes,
     gzip: Option<Bytes>,
     brotli: Option<Bytes>,
 }
 
-/// The files that were asked for so far. There are never more than files in the directory.
+/// Cache of requested files; bounded by the number of files.
 #[derive(Debug, Default)]
 pub(crate) struct Assets(Mutex<BTreeMap<String, Arc<Asset>>>);
 
 impl Assets {
-    /// A file by its name below the directory; `None` when there is none that is served.
+    /// Returns a file by its name below the directory, or `None` if it is not served.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Asset>> {
         let content_type = type_of(name)?;
         let file = Files::get(name)?;
@@ -81,7 +82,7 @@ impl Assets {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Asset>>> {
-        // A file is in it whole or not at all.
+        // A file is inserted as a whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -96,7 +97,7 @@ impl Asset {
         Self { content_type, digest, plain, gzip, brotli }
     }
 
-    /// The smallest form among those that a client takes; the others are never larger than none at all.
+    /// Returns the smallest accepted representation; no coding is larger than the plain file.
     pub(crate) fn form(&self, accepted: impl Fn(Coding) -> bool) -> (Coding, &Bytes) {
         let packed = [(Coding::Brotli, &self.brotli), (Coding::Gzip, &self.gzip)];
         let packed = packed.into_iter().filter(|(coding, _)| accepted(*coding));
@@ -104,7 +105,7 @@ impl Asset {
         forms.min_by_key(|(_, bytes)| bytes.len()).unwrap_or((Coding::Identity, &self.plain))
     }
 
-    /// The strong entity tag of a form: two forms of one file are not the same bytes (RFC 9110, 8.8.3).
+    /// Returns the strong entity tag of a representation: each content coding has its own (RFC 9110, 8.8.3).
     pub(crate) fn tag(&self, coding: Coding) -> HeaderValue {
         let digest = &self.digest;
         let text = match coding {
@@ -115,7 +116,7 @@ impl Asset {
     }
 }
 
-/// What a file is; nothing for names that no file of the page has.
+/// Returns the media type of a file, or `None` if the name is not valid.
 fn type_of(name: &str) -> Option<&'static str> {
     let is_plain = |character: u8| character.is_ascii_alphanumeric() || b"-_.".contains(&character);
     let is_segment =

@@ -1,4 +1,4 @@
-//! Long answers: a task writes, the client reads, and a client that does not read is dropped, never buffered for.
+//! Streaming responses with backpressure: a client that does not read is disconnected, never buffered for.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -8,11 +8,12 @@ use futures::StreamExt;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Pieces on their way to one client; with pieces of 64 KiB this bounds a stream to half a mebibyte.
+/// Maximum number of pieces in flight per client. With pieces of 64 KiB a stream takes at most half a
+/// mebibyte.
 const PIECES_MAX: usize = 8;
 /// Bytes gathered before a piece is sent.
 pub(crate) const PIECE_BYTES: usize = 64 * 1024;
-/// Time a client may leave a piece unread; three missed heartbeats.
+/// Time that a piece may stay unread: three missed heartbeats.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time between heartbeats. The contract says 10 s at most.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);

@@ -1,4 +1,4 @@
-//! The published shapes that exist only in JSON: envelopes of objects and lists. Used by the OpenAPI document alone.
+//! Schemas that exist only in JSON: envelopes of objects and lists. Used by the OpenAPI document only.
 
 use model::{
     bgp::listing::{BgpEvent, BgpRouteItem, BgpSessionItem},
@@ -24,19 +24,19 @@ use utoipa::ToSchema;
 
 use crate::write::audit::AuditEntry;
 
-/// What is said about a listing.
+/// Metadata of a list.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ListMetadata {
-    /// The revision of the state that the listing shows.
+    /// Revision of the state that the list shows.
     #[schema(pattern = "^[0-9]+$")]
     resource_version: String,
-    /// The same as a resume token for `/v1/watch`.
+    /// Position of the state, for use as `resume` of `/v1/watch`.
     position: Position,
-    /// The token of the next page, if there is one.
+    /// Token of the next page. Absent on the last page.
     #[serde(rename = "continue")]
     continue_token: Option<String>,
-    /// How many objects follow, if that is known.
+    /// Number of objects after this page, if known.
     remaining_item_count: Option<u64>,
 }
 
@@ -46,32 +46,32 @@ macro_rules! envelopes {
         #[derive(Serialize, ToSchema)]
         #[serde(rename_all = "camelCase")]
         pub(crate) struct $object {
-            /// The version of the API; may be left out on input.
+            /// API version, `tidegate/v1`. Optional on input.
             #[schema(required = false, pattern = "^tidegate/v1$", example = "tidegate/v1")]
             api_version: String,
-            /// The kind; may be left out on input on paths of one kind.
+            /// Kind of the object. Optional on input on paths of one kind.
             #[schema(required = false, pattern = $kind)]
             kind: String,
-            /// Who it is.
+            /// Name, labels and other metadata of the object.
             metadata: Metadata,
-            /// What it should be.
+            /// Desired state of the object.
             spec: $spec,
-            /// What was observed of it; read-only.
+            /// Observed state of the object; read-only.
             #[schema(read_only)]
             status: Option<$status>,
         }
 
-        /// A page of a listing.
+        /// One page of a list.
         #[derive(Serialize, ToSchema)]
         #[serde(rename_all = "camelCase")]
         pub(crate) struct $list {
-            /// The version of the API.
+            /// API version, `tidegate/v1`.
             api_version: String,
-            /// The kind of the list.
+            /// Kind of the list.
             kind: String,
-            /// What the listing shows.
+            /// Metadata of the list.
             metadata: ListMetadata,
-            /// The objects in the order of namespace and name.
+            /// Objects, ordered by namespace and name.
             items: Vec<$object>,
         }
     )*};
@@ -80,80 +80,95 @@ macro_rules! envelopes {
 envelopes! {
     Service, "^Service$", ServiceList, ServiceSpec, ServiceStatus, "Stable virtual addresses in front of \
                                                                     endpoints.";
-    EndpointSet, "^EndpointSet$", EndpointSetList, EndpointSetSpec, EndpointSetStatus, "Endpoints of one Service, given by hand.";
-    Workload, "^Workload$", WorkloadList, WorkloadSpec, WorkloadStatus, "Anything with an address.";
+    EndpointSet, "^EndpointSet$", EndpointSetList, EndpointSetSpec, EndpointSetStatus, "Endpoints of one \
+                                                                                        Service, given \
+                                                                                        explicitly.";
+    Workload, "^Workload$", WorkloadList, WorkloadSpec, WorkloadStatus, "An addressable instance, such \
+                                                                         as a container, VM or process.";
     Node, "^Node$", NodeList, NodeSpec, NodeStatus, "Machines with an agent.";
-    AddressPool, "^AddressPool$", AddressPoolList, AddressPoolSpec, AddressPoolStatus, "Load balancer addresses that may be given out.";
-    BfdProfile, "^BfdProfile$", BfdProfileList, BfdProfileSpec, BfdProfileStatus, "How paths to routers are watched by BFD.";
+    AddressPool, "^AddressPool$", AddressPoolList, AddressPoolSpec, AddressPoolStatus, "Addresses that \
+                                                                                        load balancer \
+                                                                                        Services are \
+                                                                                        allocated from.";
+    BfdProfile, "^BfdProfile$", BfdProfileList, BfdProfileSpec, BfdProfileStatus, "Parameters of BFD \
+                                                                                   sessions with routers.";
     BgpPeer, "^BgpPeer$", BgpPeerList, BgpPeerSpec, BgpPeerStatus, "A router that nodes have BGP sessions with.";
-    Advertisement, "^Advertisement$", AdvertisementList, AdvertisementSpec, AdvertisementStatus, "Which nodes announce which pools' addresses.";
-    Address, "^Address$", AddressList, AddressSpec, AddressStatus, "The record of a load balancer address, kept by the server.";
+    Advertisement, "^Advertisement$", AdvertisementList, AdvertisementSpec, AdvertisementStatus, "\
+                                                                                                  Assignment \
+                                                                                                  of \
+                                                                                                  address \
+                                                                                                  pools \
+                                                                                                  to \
+                                                                                                  announcing \
+                                                                                                  nodes.";
+    Address, "^Address$", AddressList, AddressSpec, AddressStatus, "Record of a load balancer address, \
+                                                                    maintained by the server.";
 }
 
-/// The record of what health checks have taken out of a Service, kept by the server. It has the name of the Service; there is
-/// none while everything is in service.
+/// Record of the endpoints that health checks have taken out of service, maintained by the server. Named
+/// after its Service; absent while all endpoints are in service.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EndpointHealth {
-    /// The version of the API.
+    /// API version, `tidegate/v1`.
     #[schema(required = false, pattern = "^tidegate/v1$", example = "tidegate/v1")]
     api_version: String,
-    /// The kind.
+    /// Kind of the object.
     #[schema(required = false, pattern = "^EndpointHealth$")]
     kind: String,
-    /// Who it is.
+    /// Name, labels and other metadata of the object.
     metadata: Metadata,
-    /// What was decided.
+    /// Decisions about the endpoints.
     spec: EndpointHealthSpec,
 }
 
-/// A page of a listing.
+/// One page of a list.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EndpointHealthList {
-    /// The version of the API.
+    /// API version, `tidegate/v1`.
     api_version: String,
-    /// The kind of the list.
+    /// Kind of the list.
     kind: String,
-    /// What the listing shows.
+    /// Metadata of the list.
     metadata: ListMetadata,
-    /// The objects in the order of namespace and name.
+    /// Objects, ordered by namespace and name.
     items: Vec<EndpointHealth>,
 }
 
-/// A page of compiled Services.
+/// One page of computed endpoints.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EndpointsList {
-    /// The version of the API.
+    /// API version, `tidegate/v1`.
     api_version: String,
-    /// `EndpointsList`.
+    /// Kind of the list, `EndpointsList`.
     kind: String,
-    /// What the listing shows.
+    /// Metadata of the list.
     metadata: ListMetadata,
-    /// The compiled Services in the order of namespace and name.
+    /// Computed endpoints of Services, ordered by namespace and name.
     items: Vec<CompiledService>,
 }
 
-/// What is said about a listing of the moment.
+/// Metadata of a list of live data.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct MomentMetadata {
-    /// The token of the next page, if there is one.
+    /// Token of the next page. Absent on the last page.
     #[serde(rename = "continue")]
     continue_token: Option<String>,
 }
 
 macro_rules! moments {
     ($($list:ident, $item:ty, $order:literal;)*) => {$(
-        /// A page of a listing of the moment.
+        /// One page of a list of live data.
         #[derive(Serialize, ToSchema)]
         #[serde(rename_all = "camelCase")]
         pub(crate) struct $list {
-            /// The version of the API.
+            /// API version, `tidegate/v1`.
             api_version: String,
-            /// The kind of the list.
+            /// Kind of the list.
             kind: String,
-            /// What is said about the listing.
+            /// Metadata of the list.
             metadata: MomentMetadata,
             #[doc = $order]
             items: Vec<$item>,
@@ -162,10 +177,10 @@ macro_rules! moments {
 }
 
 moments! {
-    BgpSessionList, BgpSessionItem, "The sessions in the order of nodes, peers and addresses.";
-    BgpRouteList, BgpRouteItem, "The routes in the order of nodes and prefixes.";
-    BgpEventList, BgpEvent, "The events, the newest first.";
-    AuditList, AuditEntry, "The requests, the newest first.";
+    BgpSessionList, BgpSessionItem, "Sessions, ordered by node, peer and address.";
+    BgpRouteList, BgpRouteItem, "Routes, ordered by node and prefix.";
+    BgpEventList, BgpEvent, "Events, newest first.";
+    AuditList, AuditEntry, "Requests, newest first.";
 }
 
 /// An object of any kind.
@@ -189,86 +204,86 @@ pub(crate) enum Object {
     BgpPeer(Box<BgpPeer>),
     /// An Advertisement.
     Advertisement(Box<Advertisement>),
-    /// An Address; on input refused.
+    /// An Address; rejected on input.
     Address(Box<Address>),
-    /// An EndpointHealth; on input refused.
+    /// An EndpointHealth; rejected on input.
     EndpointHealth(Box<EndpointHealth>),
 }
 
-/// A list of objects of any kinds, as `kubectl get -o json` writes it.
+/// List of objects of any kinds, in the format of `kubectl get -o json`.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ObjectList {
-    /// `List`.
+    /// Always `List`.
     #[schema(pattern = "^List$")]
     kind: String,
-    /// The objects.
+    /// Objects.
     items: Vec<Object>,
 }
 
-/// One object, several, or a list of them. In YAML also as documents.
+/// One object, an array of objects, or a list. In YAML also several documents.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(crate) enum ApplyBody {
     /// One object.
     One(Box<Object>),
-    /// Several.
+    /// Several objects.
     Many(Vec<Object>),
     /// A list.
     List(ObjectList),
 }
 
-/// A merge patch (RFC 7396): the fields to change, `null` to remove one.
+/// JSON merge patch (RFC 7396): fields to change; `null` removes a field.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct MergePatch {
-    /// Labels and annotations.
+    /// Labels and annotations to change.
     #[schema(value_type = Option<std::collections::BTreeMap<String, serde_json::Value>>)]
     metadata: Option<serde_json::Value>,
-    /// Intent.
+    /// Fields of the desired state to change.
     #[schema(value_type = Option<std::collections::BTreeMap<String, serde_json::Value>>)]
     spec: Option<serde_json::Value>,
 }
 
-/// What an apply did.
+/// Result of a write of many objects.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ApplyAnswer {
-    /// The position of the state that holds it.
+    /// Position of the state that includes the write.
     position: Position,
-    /// The revision of that state.
+    /// Revision of that state.
     revision: Revision,
-    /// Whether it was only tried.
+    /// True for a dry run, which changed nothing.
     dry_run: bool,
-    /// What happened to each object, in the order of the input, then to each object pruned.
+    /// Results in the order of the request, followed by pruned objects.
     results: Vec<ApplyResult>,
 }
 
-/// What happened to one object.
+/// Result of one object.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ApplyResult {
-    /// The verb.
+    /// Performed action.
     action: Action,
-    /// The object after; of a removal, its last state.
+    /// Object after the write; for a deletion its last state.
     object: Object,
 }
 
-/// An object by its name.
+/// Identifier of an object.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ObjectName {
-    /// The kind.
+    /// Kind of the object.
     kind: Kind,
-    /// The namespace, on namespaced kinds.
+    /// Namespace of the object. Absent for cluster-scoped kinds.
     namespace: Option<String>,
-    /// The name.
+    /// Name of the object.
     name: String,
 }
 
-/// How an object was changed.
+/// Changed object of a write.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct HistoryChange {
-    /// How.
+    /// Type of the change.
     kind: ChangeKind,
-    /// Which.
+    /// Changed object.
     object: ObjectName,
 }
 
@@ -276,111 +291,114 @@ pub(crate) struct HistoryChange {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HistoryItem {
-    /// The revision that it made.
+    /// Revision created by the write.
     revision: Revision,
-    /// When.
+    /// Time of the write (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     at: Timestamp,
-    /// Who asked, and why.
+    /// Author and reason of the write.
     #[serde(flatten)]
     origin: Origin,
-    /// What it changed; the first hundred.
+    /// Changed objects; the first 100.
     changes: Vec<HistoryChange>,
-    /// How many objects it changed.
+    /// Total number of changed objects.
     changes_total: u64,
 }
 
-/// What is said about a listing of the history.
+/// Metadata of a history list.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct HistoryMetadata {
-    /// The token of the next page, if there is one.
+    /// Token of the next page. Absent on the last page.
     #[serde(rename = "continue")]
     continue_token: Option<String>,
-    /// Writes up to this revision may be missing, and nothing can be rolled back to a state before it.
+    /// Oldest revision that a rollback can target. Writes up to this revision may be missing.
     floor: Revision,
 }
 
-/// A page of the history.
+/// One page of the history.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HistoryList {
-    /// The version of the API.
+    /// API version, `tidegate/v1`.
     api_version: String,
-    /// The kind of the list.
+    /// Kind of the list.
     kind: String,
-    /// What is said about the listing.
+    /// Metadata of the list.
     metadata: HistoryMetadata,
-    /// The writes, the newest first.
+    /// Writes, newest first.
     items: Vec<HistoryItem>,
 }
 
-/// An object of a write.
+/// An object changed by a write.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HistoryObject {
-    /// How it changed.
+    /// Type of the change.
     kind: ChangeKind,
-    /// Which.
+    /// Changed object.
     object: ObjectName,
-    /// As it was; left out when it is new.
+    /// Object before the write. Absent if the write created it.
     before: Option<Box<Object>>,
-    /// As it is from then on; left out when it is gone.
+    /// Object after the write. Absent if the write deleted it.
     after: Option<Box<Object>>,
-    /// The fields that differ.
+    /// Changed fields.
     fields: Vec<FieldChange>,
-    /// Differing fields beyond those listed.
+    /// Number of changed fields not listed in `fields`.
     fields_omitted: u64,
 }
 
-/// A write with all that it changed.
+/// A write with all changed objects.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HistoryEntry {
-    /// What listings show.
+    /// Fields of the history listing.
     #[serde(flatten)]
     item: HistoryItem,
-    /// The objects before and after.
+    /// Changed objects with their states before and after.
     objects: Vec<HistoryObject>,
 }
 
-/// When a node had a write.
+/// Progress of a node with a write.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NodeConvergence {
-    /// The node.
+    /// Name of the Node.
     node: String,
-    /// Milliseconds from the commit until it said that it has received it; left out while it has not.
+    /// Time from the commit to the report that the node received the write, in milliseconds. Absent until
+    /// then.
     received_ms: Option<u64>,
-    /// The same of its kernel: until it said that it has applied it.
+    /// Time from the commit to the report that the node applied the write, in milliseconds. Absent until
+    /// then.
     applied_ms: Option<u64>,
-    /// The same until it said that it has it verified.
+    /// Time from the commit to the report that the node verified the write in its kernel, in milliseconds.
+    /// Absent until then.
     verified_ms: Option<u64>,
-    /// Why it has not.
+    /// Reason why the node has not verified the write. Absent if it has.
     why: Option<String>,
 }
 
-/// When the nodes had a write.
+/// Progress of all nodes with a write.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ConvergenceAnswer {
-    /// The revision that it made.
+    /// Revision created by the write.
     revision: Revision,
-    /// Whether nodes have anything to do for it.
+    /// True if the write changes data that nodes receive.
     concerns_nodes: bool,
-    /// Milliseconds since the commit.
+    /// Time since the commit in milliseconds.
     age_ms: u64,
-    /// Nodes that have it verified.
+    /// Number of nodes that have verified the write.
     verified: u64,
-    /// Nodes that should.
+    /// Number of nodes that have to verify the write.
     total: u64,
-    /// The time within which half of those that have it had it, in milliseconds.
+    /// Time within which 50 % of the nodes that verified the write did so, in milliseconds.
     #[serde(rename = "p50Ms")]
     p50_ms: Option<u64>,
-    /// The same for 99 of 100.
+    /// Time within which 99 % of these nodes did so, in milliseconds.
     #[serde(rename = "p99Ms")]
     p99_ms: Option<u64>,
-    /// The same for all.
+    /// Time within which all of these nodes did so, in milliseconds.
     max_ms: Option<u64>,
-    /// The nodes; those that lack it first, then the slowest.
+    /// Nodes; pending ones first, then the slowest.
     nodes: Vec<NodeConvergence>,
 }

@@ -1,8 +1,8 @@
-//! The public watch: current objects or a resume token first, then every change in order.
+//! Public watch: current objects or a resume position first, then every change in order.
 //!
-//! A watch reads the ring of recent commits at its own pace. One that falls behind the ring is ended with an error event
-//! and must list again; nothing is queued for it beyond the pieces of its stream. Like feeds, watches go by a beat, so that what a
-//! thousand of them are told of at once is put into words once.
+//! A watch reads the change ring at its own pace. If it falls behind the ring it ends with an error event,
+//! and the client must list again; at most the pieces of its stream are queued. Like feeds, watches follow a
+//! fan-out pacer, so that changes sent to a thousand of them are serialized once.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -40,34 +40,34 @@ use crate::{
 
 use crate::stream::watching::ShownCommit;
 
-/// What a watcher wants to see.
+/// Selection of a watch.
 #[derive(Debug, Clone)]
 pub(crate) struct Filter {
-    /// Of these kinds.
+    /// Kinds.
     pub(crate) kinds: BTreeSet<Kind>,
-    /// In this namespace; objects without one match only when it is left out.
+    /// Namespace; cluster-scoped objects match only if it is `None`.
     pub(crate) namespace: Option<Namespace>,
-    /// With these labels.
+    /// Label selector.
     pub(crate) selector: LabelSelector,
-    /// Of these, what whoever watches may see.
+    /// Permissions of the watcher, which limit the selection.
     pub(crate) access: Arc<Access>,
 }
 
-/// What happened.
+/// Type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum EventType {
-    /// An object exists, or has come to match.
+    /// An object exists or began to match.
     Added,
     /// An object has changed.
     Modified,
-    /// An object is gone, or no longer matches.
+    /// An object was deleted or no longer matches.
     Deleted,
-    /// Everything up to `position` has been sent.
+    /// All events up to `position` have been sent.
     Bookmark,
-    /// Nothing happened.
+    /// Periodic sign of life without a change.
     Heartbeat,
-    /// The watch ends; `problem` says why.
+    /// The watch ends; `problem` holds the reason.
     Error,
 }
 
@@ -75,40 +75,41 @@ pub(crate) enum EventType {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WatchEvent {
-    /// What happened.
+    /// Type of an event.
     #[serde(rename = "type")]
     pub(crate) event_type: EventType,
-    /// The revision at which it happened.
+    /// Revision of the change.
     pub(crate) revision: Revision,
-    /// Where the watch can be resumed; only on the last event of a revision, on bookmarks and heartbeats.
+    /// Position from which the watch can be resumed. Present on the last event of a revision, on bookmarks
+    /// and on heartbeats.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) position: Option<Position>,
-    /// On the bookmark that ends the list of current objects.
+    /// True on the bookmark that ends the list of current objects. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) initial: Option<bool>,
-    /// The object; of a deletion, its last state.
+    /// Object after the change; for a deletion its last state.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<crate::http::schema::Object>)]
     pub(crate) object: Option<Value>,
-    /// Why the watch ends.
+    /// Reason of the end of the watch, for `ERROR` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<crate::base::error::ProblemBody>)]
     pub(crate) problem: Option<Box<ProblemBody>>,
 }
 
-/// What a watch works with.
+/// Parameters of a watch.
 pub(crate) struct Watch {
-    /// The server.
+    /// Server state.
     pub(crate) app: Arc<ServerState>,
-    /// What to send.
+    /// Selection.
     pub(crate) filter: Filter,
-    /// Where to go on.
+    /// Revision to resume from.
     pub(crate) resume: Option<Revision>,
-    /// How to send it.
+    /// Stream format.
     pub(crate) form: StreamForm,
-    /// For the error event.
+    /// Request id for the error event.
     pub(crate) request_id: String,
-    /// Ends the watch.
+    /// Cancelled to end the watch.
     pub(crate) stop: CancellationToken,
 }
 
@@ -125,12 +126,13 @@ impl Filter {
         self.selector.matches(&object.metadata.labels)
     }
 
-    /// What a change is to this watcher: an object that stops matching is deleted for it, one that begins to is added.
+    /// Returns the event type of a change for this watcher: an object that stops matching is deleted, one
+    /// that begins to match is added.
     fn judge(&self, change: &RecentChange) -> Option<EventType> {
         if !self.covers(&change.object) {
             return None;
         }
-        // Without knowledge of the state before, the object may have matched.
+        // If the previous state is unknown, the object may have matched.
         let matched = match &change.before {
             Before::Nothing => false,
             Before::Object(object) => self.selects(object),
@@ -147,10 +149,10 @@ impl Filter {
 }
 
 impl Watch {
-    /// Serves the watcher until it goes away or falls behind.
+    /// Serves the watcher until it disconnects or falls behind.
     pub(crate) async fn run(self, pieces: Pieces) {
         let mut sink = Sink { pieces, form: self.form, buffer: Vec::new() };
-        // The watcher went away: there is nobody to tell.
+        // The watcher disconnected; there is no recipient for the error.
         let _ = self.serve(&mut sink).await;
     }
 
@@ -172,7 +174,7 @@ impl Watch {
                 return self.revoked(at, sink).await;
             }
             let newest = first.take().unwrap_or_else(|| Arc::clone(&beat.borrow_and_update()));
-            // The first state was the newest, which a beat may be behind.
+            // The first state was the newest one, which the pacer may not have reached.
             let is_ahead = newest.epoch == epoch && newest.position().revision > at;
             if newest.epoch != epoch || (is_ahead && !self.follow(&newest, &mut at, sink).await?) {
                 self.app.metrics.watch_overruns.inc();
@@ -197,13 +199,13 @@ impl Watch {
         }
     }
 
-    /// Sends the current objects and the bookmark that ends them.
+    /// Sends the current objects and the bookmark after them.
     async fn initial(&self, published: &Arc<Published>, sink: &mut Sink) -> Result<Revision, Gone> {
         for kind in &self.filter.kinds {
             let namespace = self.filter.namespace.as_ref();
             let mut after = None;
             loop {
-                // In batches, because what shows objects must not be held while the client is waited for.
+                // In batches, because data used for rendering must not be held while waiting for the client.
                 let batch = self.batch(published, *kind, namespace, after.as_ref());
                 let Some((last, events)) = batch else { break };
                 for event in &events {
@@ -240,7 +242,7 @@ impl Watch {
         Some((last, events.collect()))
     }
 
-    /// Sends the changes after `at`; `false` when the ring no longer has them.
+    /// Sends the changes after `at`. Returns `false` if the ring no longer has them.
     async fn follow(
         &self,
         published: &Arc<Published>,
@@ -257,7 +259,7 @@ impl Watch {
         Ok(true)
     }
 
-    /// Sends what of a commit the watcher wants to see; the position is on the last event.
+    /// Sends the selected changes of a commit, with the position on the last event.
     async fn tell(
         &self,
         published: &Arc<Published>,
@@ -310,13 +312,13 @@ impl Watch {
     }
 }
 
-/// Objects shown at once while the current ones are listed.
+/// Number of objects rendered at once in the initial list.
 const BATCH_OBJECTS: usize = 256;
 
-/// The token leads nowhere.
+/// Creates the problem for a position that cannot be resumed.
 pub(crate) fn resume_expired(position: Position) -> Problem {
-    Problem::new(Code::ResumeExpired, format!("there is no way from {position} to the present"))
-        .hint("watch again without `resume`: the current objects come first")
+    Problem::new(Code::ResumeExpired, format!("the changes after {position} are no longer available"))
+        .hint("watch again without `resume`, which starts with the current objects")
 }
 
 fn event(event_type: EventType, revision: Revision) -> WatchEvent {
@@ -335,7 +337,7 @@ impl Sink {
         self.write(event.position, &[&json]).await
     }
 
-    /// An event with its object, which is JSON already: the last field of the event.
+    /// Sends an event whose object is already serialized; the object is its last field.
     async fn event_of(&mut self, event: &WatchEvent, object: &str) -> Result<(), Gone> {
         let json = serde_json::to_string(event).expect("events have string keys only");
         let head = json.strip_suffix('}').expect("an event is an object");
@@ -350,7 +352,7 @@ impl Sink {
             self.buffer.extend_from_slice(b"data: ");
         }
         json.iter().for_each(|part| self.buffer.extend_from_slice(part.as_bytes()));
-        // An event of a browser's event source ends with an empty line.
+        // A server-sent event ends with an empty line.
         self.buffer.extend_from_slice(if self.form == StreamForm::Sse { b"\n\n" } else { b"\n" });
         if self.buffer.len() >= PIECE_BYTES { self.flush().await } else { Ok(()) }
     }

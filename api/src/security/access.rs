@@ -1,5 +1,5 @@
-//! What the maker of a request may do: who it is, with the sum of what is bound to it. Known to everything that runs for
-//! the request.
+//! Permissions of the caller of a request: its identity and the sum of its role bindings. Available to all
+//! code that runs for the request.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -22,55 +22,56 @@ tokio::task_local! {
     static ACCESS: Arc<Access>;
 }
 
-/// The author of who says nothing and need not prove anything.
+/// Author of a request without author header if authentication is disabled.
 const UNKNOWN: &str = "unknown";
-/// The author of who proves nothing and would have to.
+/// Author of an unauthenticated request if authentication is required.
 const NOBODY: &str = "nobody";
 
-/// What is added to an author who does it on the status page.
+/// Suffix of the author of a request from the status page.
 const BY_PAGE: &str = "by the page";
 
-/// A role with its limits.
+/// A role with the restrictions of its binding.
 #[derive(Debug)]
 pub(crate) struct Grant {
-    /// The role.
+    /// Role.
     pub(crate) role: Arc<Role>,
-    /// Its limits.
+    /// Restrictions.
     pub(crate) binding: Binding,
 }
 
-/// What the maker of a request may do.
+/// Permissions of a caller.
 #[derive(Debug)]
 pub(crate) struct Access {
     identity: Identity,
     grants: Vec<Grant>,
-    /// The session of the status page that it rests on, if it does.
+    /// Session of the status page that authenticates the request, if any.
     session: Option<Key>,
 }
 
-/// What a path names.
+/// Parameters of a path.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
-    /// The namespace.
+    /// Namespace.
     pub(crate) namespace: Option<&'a Namespace>,
-    /// The object.
+    /// Name of the object.
     pub(crate) name: Option<String>,
-    /// The node.
+    /// Name of the node.
     pub(crate) node: Option<String>,
 }
 
-/// What the request that runs may do; nothing outside of one.
+/// Returns the permissions of the current request; outside a request those of an unauthenticated caller.
 pub(crate) fn current() -> Arc<Access> {
     ACCESS.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Access::of(Identity::Nobody)))
 }
 
-/// Runs what is done for a request.
+/// Runs the future with these permissions as the task-local.
 pub(crate) async fn scope<T>(access: Arc<Access>, serve: impl Future<Output = T>) -> T {
     ACCESS.scope(access, serve).await
 }
 
 impl Grant {
-    /// Whether it allows a verb on a subject in a namespace; without one, on what is in none or in all.
+    /// Returns true if the grant allows a verb on a subject in a namespace; `None` stands for cluster-scoped
+    /// objects and all namespaces.
     pub(crate) fn allows(&self, verb: Verb, subject: Subject, namespace: Option<&Namespace>) -> bool {
         covers(self.binding.namespaces.as_ref(), namespace) && self.role.allows(verb, subject, namespace)
     }
@@ -81,42 +82,42 @@ impl Grant {
 }
 
 impl Access {
-    /// Somebody to whom nothing is bound.
+    /// Creates the permissions of a caller without role bindings.
     pub(crate) fn of(identity: Identity) -> Self {
         Self { identity, grants: Vec::new(), session: None }
     }
 
-    /// The holder of a token.
+    /// Creates the permissions of a token.
     pub(crate) fn of_token(id: String, name: String, grants: Vec<Grant>) -> Self {
         Self { identity: Identity::Token { id, name }, grants, session: None }
     }
 
-    /// The same by a session of the status page.
+    /// Marks the request as authenticated by a session of the status page.
     pub(crate) fn by_session(self, session: Key) -> Self {
         Self { session: Some(session), ..self }
     }
 
-    /// The session that it rests on.
+    /// Returns the session that authenticates the request.
     pub(crate) fn session(&self) -> Option<&Key> {
         self.session.as_ref()
     }
 
-    /// Whether it rests on a session of the status page.
+    /// True if the request is authenticated by a session of the status page.
     pub(crate) fn is_by_page(&self) -> bool {
         self.session.is_some()
     }
 
-    /// Who it is.
+    /// Returns the identity.
     pub(crate) fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// What is bound to it.
+    /// Returns the grants.
     pub(crate) fn grants(&self) -> &[Grant] {
         &self.grants
     }
 
-    /// Keeps what one maker left apart from what others leave under the same name.
+    /// Returns a prefix that separates data of different callers, such as idempotency keys.
     pub(crate) fn key(&self) -> String {
         match &self.identity {
             Identity::Anyone => String::new(),
@@ -126,17 +127,18 @@ impl Access {
         }
     }
 
-    /// Whether a verb on a subject is allowed in a namespace; without one, on what is in none or in all.
+    /// Returns true if the caller may use a verb on a subject in a namespace; `None` stands for
+    /// cluster-scoped objects and all namespaces.
     pub(crate) fn may(&self, verb: Verb, subject: Subject, namespace: Option<&Namespace>) -> bool {
         match &self.identity {
             Identity::Anyone => true,
-            // What agents may is decided by the node, in `check` and where a Node is written.
+            // Permissions of agents depend on the node: see `check` and the write checks of Nodes.
             Identity::Nobody | Identity::Agent(_) => false,
             Identity::Token { .. } => self.grants.iter().any(|grant| grant.allows(verb, subject, namespace)),
         }
     }
 
-    /// Whether objects of a kind in a namespace may be seen.
+    /// Returns true if the caller may use a verb on objects of a kind in a namespace.
     pub(crate) fn may_object(&self, verb: Verb, kind: Kind, namespace: Option<&Namespace>) -> bool {
         self.may(verb, Subject::Object(kind), namespace)
     }
@@ -149,7 +151,7 @@ impl Access {
         }
     }
 
-    /// Whether the same is bound to both.
+    /// True if both have the same identity and grants.
     pub(crate) fn is_as(&self, other: &Self) -> bool {
         let is_as =
             |(one, other): (&Grant, &Grant)| one.binding == other.binding && one.role.body == other.role.body;
@@ -158,7 +160,7 @@ impl Access {
             && self.grants.iter().zip(&other.grants).all(is_as)
     }
 
-    /// Whether everything is allowed to it that a grant allows.
+    /// True if the caller has every permission of a grant.
     pub(crate) fn has_all_of(&self, grant: &Grant) -> bool {
         if self.identity == Identity::Anyone {
             return true;
@@ -167,7 +169,7 @@ impl Access {
             grant.role.namespaces().chain(grant.binding.namespaces.iter().flatten()).collect();
         let places = || named.iter().copied().map(Some).chain([None]);
         let is_had = |verb: Verb, subject: Subject, place: Option<&Namespace>| {
-            // What is limited in its addresses may not be handed on without the limits.
+            // Permissions restricted in their addresses must not be passed on without the restriction.
             let is_whole = |own: &&Grant| {
                 let Binding { role: _, namespaces: _, pools, endpoint_ranges } = &own.binding;
                 (pools.is_none() || *pools == grant.binding.pools)
@@ -182,13 +184,13 @@ impl Access {
         })
     }
 
-    /// Whether a route may be called.
+    /// Checks the permission for a route.
     pub(crate) fn check(&self, permission: Permission, place: &Place<'_>) -> Result<(), Problem> {
         if permission == Permission::Open || self.identity == Identity::Anyone {
             return Ok(());
         }
         if self.identity == Identity::Nobody {
-            return Err(unauthenticated("this needs a token, or the certificate of an agent"));
+            return Err(unauthenticated("this request needs a token or an agent certificate"));
         }
         let is_allowed = match permission {
             Permission::Open | Permission::Known => true,
@@ -202,7 +204,8 @@ impl Access {
         if is_allowed { Ok(()) } else { Err(self.refuse(permission, place)) }
     }
 
-    /// The agent of a node may read its Node and register it; what it writes there is looked at when it is written.
+    /// True if an agent reads or registers its own Node. The contents of a registration are checked by the
+    /// write.
     fn is_own_node(&self, verb: Verb, subject: Subject, place: &Place<'_>) -> bool {
         match (verb, subject) {
             (Verb::Get, Subject::Object(Kind::Node)) => self.is_node(place.name.as_deref()),
@@ -230,13 +233,13 @@ impl Access {
             },
             Permission::Each(verb, Some(subject)) => format!("{verb} {subject} in any namespace"),
             Permission::Each(verb, None) => format!("{verb} anything"),
-            Permission::Agent => "do what only agents may".to_owned(),
-            Permission::OwnNode => "do what only the agent of that node may".to_owned(),
+            Permission::Agent => "use a route for agents".to_owned(),
+            Permission::OwnNode => "use a route for the agent of that node".to_owned(),
         };
         forbidden(format!("{self} may not {what}"))
     }
 
-    /// Refuses what may not be done to a subject in a namespace.
+    /// Returns an error if the caller lacks a permission.
     pub(crate) fn need(
         &self,
         verb: Verb,
@@ -249,7 +252,7 @@ impl Access {
         Err(self.refuse(Permission::On(verb, subject), &Place { namespace, name: None, node: None }))
     }
 
-    /// Who the history names: what was proven, with what is claimed besides.
+    /// Returns the author for the history: the authenticated identity with the claimed author in addition.
     pub(crate) fn author(&self, claimed: Option<String>) -> Result<(Maker, String), Problem> {
         match &self.identity {
             Identity::Anyone => {
@@ -257,7 +260,7 @@ impl Access {
                 let is_agent = author.starts_with(AGENT_AUTHOR_PREFIX);
                 Ok((if is_agent { Maker::Agent } else { Maker::Client }, author))
             }
-            // A claim of somebody who had to prove it and did not is not repeated.
+            // The claimed author of an unauthenticated caller is discarded.
             Identity::Nobody => Ok((Maker::Client, NOBODY.to_owned())),
             Identity::Agent(node) => Ok((Maker::Agent, format!("{AGENT_AUTHOR_PREFIX}{node}"))),
             Identity::Token { id: _, name } => {
@@ -287,17 +290,17 @@ impl fmt::Display for Access {
     }
 }
 
-/// Nothing, or nothing that counts, was proven.
+/// Creates the problem for a missing or invalid credential.
 pub(crate) fn unauthenticated(detail: &str) -> Problem {
     Problem::new(Code::Unauthenticated, detail).hint("send `Authorization: Bearer` with a token")
 }
 
-/// It is known who asks, and that is not enough.
+/// Creates the problem for a missing permission.
 pub(crate) fn forbidden(detail: String) -> Problem {
-    Problem::new(Code::Forbidden, detail).hint("GET /v1/whoami says what may be done with a token")
+    Problem::new(Code::Forbidden, detail).hint("GET /v1/whoami returns the permissions of a token")
 }
 
-/// The Node of an agent, if the request is that of one.
+/// Returns the Node of an agent, or `None` for other callers.
 pub(crate) fn agent_of(identity: &Identity) -> Option<&Name> {
     match identity {
         Identity::Agent(node) => Some(node),

@@ -1,7 +1,8 @@
-//! The cluster's own authority: it signs the certificates of agents, and of control servers that are given none.
+//! Certificate authority of the cluster: signs certificates of agents, and of control servers without a
+//! configured certificate.
 //!
-//! Its key is made at the first start and kept in the vault, so that all replicas sign as one. It is never shown: what
-//! leaves this module are certificates.
+//! The key is created at the first start and stored in the vault, so that all replicas share one CA. The key
+//! never leaves this module.
 
 use arc_swap::ArcSwap;
 use model::primitives::{name::Name, quantity::Timestamp, secret::Secret};
@@ -17,53 +18,54 @@ use super::{secrets::digest, vault::Vault};
 use crate::base::clock_and_random::Source;
 use crate::base::hex::hex;
 
-/// Where it is kept.
+/// Key of the vault record.
 const VAULT_KEY: &str = "ca/current";
-/// Life of the authority: longer than machines last.
+/// Lifetime of the CA: longer than that of machines.
 const CA_LIFE_SECS: i64 = 10 * 365 * 86_400;
-/// Life of a server certificate that the authority signs: a server that runs has it renewed long before.
+/// Lifetime of a server certificate signed by the CA. A running server renews it long before.
 pub(crate) const SERVER_LIFE_SECS: i64 = 90 * 86_400;
-/// How far a certificate reaches back before it was signed, because clocks differ.
+/// Time by which the validity of a certificate is backdated, to tolerate clock differences.
 pub(crate) const CLOCK_SKEW_SECS: i64 = 300;
-/// Time before the end of the authority from which each start warns of it.
+/// Remaining lifetime of the CA below which each start logs a warning.
 const CA_WARNING_SECS: i64 = 365 * 86_400;
-/// Bytes of a serial number: 120 random bits cannot be guessed, and fit the 20 bytes of RFC 5280, 4.1.2.2.
+/// Length of a serial number in bytes: 120 random bits are unpredictable and fit the 20 bytes of RFC 5280,
+/// 4.1.2.2.
 const SERIAL_BYTES: usize = 15;
-/// The end of the year 9998, beyond which dates cannot be written.
+/// End of the year 9998, the last date that can be encoded.
 const UNIX_SECONDS_MAX: u64 = 253_370_764_799;
-/// What names a node in its certificate, before the name.
+/// Prefix of the URI with the node name in a certificate.
 pub(crate) const NODE_URI_PREFIX: &str = "spiffe://tidegate/node/";
 
-/// The authority.
+/// The certificate authority.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     pem: String,
-    /// What shows that a server is one of ours.
+    /// Trust anchors for control servers.
     trusted: ArcSwap<Trusted>,
 }
 
-/// What shows to agents that a control server is one of this cluster.
+/// Trust anchors that agents use to authenticate a control server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trusted {
-    /// The SHA-256 of a certificate that every server presents, in hexadecimal.
+    /// SHA-256 of a certificate that every server presents, in hexadecimal.
     pub(crate) pin: String,
-    /// The authorities, as PEM.
+    /// CA certificates as PEM.
     pub(crate) bundle: String,
 }
 
-/// A certificate that was signed for a node.
+/// Certificate signed for a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Signed {
-    /// The certificate and the authority's, as PEM.
+    /// Certificate and CA certificate as PEM.
     pub(crate) chain: String,
-    /// The serial number, in hexadecimal.
+    /// Serial number in hexadecimal.
     pub(crate) serial: String,
-    /// When it ends.
+    /// End of validity.
     pub(crate) expires: Timestamp,
 }
 
-/// The record of the vault.
+/// Record in the vault.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     key: Secret,
@@ -71,23 +73,25 @@ struct Stored {
 }
 
 impl Authority {
-    /// The authority of this cluster: the stored one, or a new one that is stored now. Of several replicas that begin at
-    /// once, the first decides.
+    /// Returns the stored CA of the cluster, or stores a new one. Of several replicas that start at once the
+    /// first one wins.
     ///
     /// # Errors
-    /// The vault cannot be read or written, or holds an authority that cannot be used: that one is never replaced.
+    /// Returns an error if the vault cannot be read or written, or if the stored CA is unusable. A stored CA
+    /// is never replaced.
     pub(crate) async fn obtain(vault: &Vault, source: &dyn Source) -> Result<Self, StoreError> {
         loop {
             if vault.version(VAULT_KEY) > 0 {
                 let stored = vault.get::<Stored>(VAULT_KEY);
-                let (_, stored) = stored.ok_or_else(|| unusable("it has not the form of an authority"))?;
+                let (_, stored) =
+                    stored.ok_or_else(|| unusable("it does not have the format of a CA record"))?;
                 let authority = Self::of(&stored).map_err(|error| unusable(&error.to_string()))?;
                 authority.warn_of_end(source.now());
                 return Ok(authority);
             }
             let made = make(source).map_err(|error| unusable(&error.to_string()))?;
             match vault.put(VAULT_KEY, 0, &made).await {
-                Ok(_) => tracing::info!("made the authority of this cluster"),
+                Ok(_) => tracing::info!("created the CA of this cluster"),
                 Err(VaultError::Stale { .. }) => {}
                 Err(VaultError::Unavailable(error)) => return Err(error),
                 Err(error @ VaultError::TooLarge { .. }) => return Err(unusable(&error.to_string())),
@@ -108,27 +112,27 @@ impl Authority {
         let ends = x509_parser::parse_x509_certificate(&self.certificate)
             .map(|(_, certificate)| certificate.validity().not_after.timestamp());
         if ends.is_ok_and(|ends| ends - now.unix_seconds() < CA_WARNING_SECS) {
-            tracing::warn!("the authority of this cluster ends within a year");
+            tracing::warn!("the CA of this cluster expires within a year");
         }
     }
 
-    /// Its certificate.
+    /// Returns the CA certificate.
     pub(crate) fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
 
-    /// What shows to agents that a server is one of ours.
+    /// Returns the trust anchors for control servers.
     pub(crate) fn trusted(&self) -> Trusted {
         Trusted::clone(&self.trusted.load())
     }
 
-    /// Says what else servers present: the last certificate of a chain that the operator gave.
+    /// Adds the last certificate of a chain given by the operator to the trust anchors.
     pub(crate) fn trust_also(&self, presented: &CertificateDer<'_>) {
         let bundle = format!("{}{}", self.pem, to_pem(presented));
         self.trusted.store(Trusted { pin: digest(presented), bundle }.into());
     }
 
-    /// Signs a certificate for this server, with these names; answers the chain and its key.
+    /// Signs a certificate for this server with these names. Returns the chain and its key.
     pub(crate) fn sign_server(
         &self,
         names: &[ServerName<'static>],
@@ -143,7 +147,7 @@ impl Authority {
         Ok((vec![certificate.der().clone(), self.certificate.clone()], key.into()))
     }
 
-    /// Signs a certificate for a node. Nothing in it but the key is the asker's word.
+    /// Signs a certificate for a node. Only the key is taken from the request.
     pub(crate) fn sign_node(
         &self,
         node: &Name,
@@ -164,7 +168,7 @@ impl Authority {
 fn make(source: &dyn Source) -> Result<Stored, rcgen::Error> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
-    // Two clusters of one operator have authorities with two names: whoever trusts both finds the right one.
+    // The CAs of two clusters have different names, so that a client that trusts both selects the right one.
     params.distinguished_name = common_name(&format!("Tidegate authority {}", hex(&source.secret()[..4])));
     params.serial_number = Some(serial(source));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -174,7 +178,7 @@ fn make(source: &dyn Source) -> Result<Stored, rcgen::Error> {
     Ok(Stored { key: Secret::new(key.serialize_pem()), certificate: certificate.pem() })
 }
 
-/// What all certificates have that are not the authority's.
+/// Returns the common parameters of all end-entity certificates.
 fn leaf(name: &str, issued: Timestamp, life_secs: i64, source: &dyn Source) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = common_name(name);
@@ -188,14 +192,14 @@ fn leaf(name: &str, issued: Timestamp, life_secs: i64, source: &dyn Source) -> C
 
 fn common_name(name: &str) -> DistinguishedName {
     let mut names = DistinguishedName::new();
-    // RFC 5280, appendix A.1: a common name has at most 64 characters, the name of a node may have more.
+    // RFC 5280, appendix A.1: a common name has at most 64 characters; node names may be longer.
     names.push(DnType::CommonName, name.chars().take(64).collect::<String>());
     names
 }
 
 fn serial(source: &dyn Source) -> SerialNumber {
     let mut bytes = source.secret();
-    // Positive, and the same length as its hexadecimal form says (RFC 5280, 4.1.2.2).
+    // Positive and of fixed length (RFC 5280, 4.1.2.2).
     bytes[0] = bytes[0] & 0x7f | 0x40;
     SerialNumber::from_slice(&bytes[..SERIAL_BYTES])
 }
@@ -204,7 +208,7 @@ fn san(name: &ServerName<'_>) -> Option<SanType> {
     match name {
         ServerName::DnsName(name) => Some(SanType::DnsName(name.as_ref().to_owned().try_into().ok()?)),
         ServerName::IpAddress(address) => Some(SanType::IpAddress(std::net::IpAddr::from(*address))),
-        // The type is open; there are no others that a certificate can hold.
+        // The enum is non-exhaustive; certificates cannot hold other names.
         _ => None,
     }
 }

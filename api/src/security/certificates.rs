@@ -1,9 +1,9 @@
-//! The certificates of agents: who a connection is, and whether that still counts.
+//! Client certificates of agents: identity of a connection, and its revocation.
 //!
 //! ```text
-//! signed by our authority, not expired (TLS) ─▶ one name of a node (read) ─▶ not taken back (vault) ─▶ ClientCertificate
+//! signed by our CA, not expired (TLS) ─▶ names one node (parsed) ─▶ not revoked (vault) ─▶ ClientCertificate
 //! ```
-//! A certificate that the vault knows nothing of counts: a vault that was brought back from a backup locks nobody out.
+//! A certificate without a record in the vault is accepted, so that a restored vault locks no agent out.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,54 +20,54 @@ use super::{
 use crate::base::clock_and_random::Source;
 use crate::base::hex::hex;
 
-/// The longest time until the end of a connection's certificate is looked at again: clocks are set.
+/// Maximum interval of expiry checks of a connection's certificate, because clocks can be changed.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// What is known of the certificates of a node.
+/// Certificate record of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AgentRecord {
-    /// The serial number of the newest.
+    /// Serial number of the newest certificate.
     pub(crate) serial: Option<String>,
-    /// When it was signed.
+    /// Time at which it was signed.
     pub(crate) issued: Option<Timestamp>,
-    /// When it ends.
+    /// End of validity.
     pub(crate) expires: Option<Timestamp>,
-    /// Those that were signed until then, inclusive, do not count any longer.
+    /// Certificates signed up to and including this time are revoked.
     #[serde(default)]
     pub(crate) revoked_through: Option<Timestamp>,
 }
 
 impl AgentRecord {
-    /// Whether somebody may hold a certificate that counts.
+    /// True if a valid certificate may exist.
     pub(crate) fn is_held(&self, now: Timestamp) -> bool {
         let lives = self.expires.is_some_and(|expires| expires > now);
         lives && self.issued.is_some_and(|issued| self.counts(issued))
     }
 
-    /// Whether a certificate that was signed then counts.
+    /// Returns true if a certificate signed at `issued` is not revoked.
     pub(crate) fn counts(&self, issued: Timestamp) -> bool {
         self.revoked_through.is_none_or(|through| issued > through)
     }
 }
 
-/// The key of a node's record.
+/// Returns the vault key of a node's record.
 pub(crate) fn key(node: &Name) -> String {
     format!("{PREFIX}{node}")
 }
 
-/// What the keys of all nodes' records begin with.
+/// Prefix of the vault keys of all node records.
 pub(crate) const PREFIX: &str = "agents/";
 
-/// A node's record with its version; of version 0 when there is none.
+/// Returns a node's record and its version; version 0 if there is none.
 pub(crate) fn record(vault: &Vault, node: &Name) -> (u64, AgentRecord) {
     vault.get(&key(node)).unwrap_or_else(|| (vault.version(&key(node)), AgentRecord::default()))
 }
 
-/// Takes back every certificate that was signed for a node until now.
+/// Revokes every certificate signed for a node until now.
 ///
 /// # Errors
-/// As [`Vault::put`], but [`VaultError::Stale`].
+/// Same as [`Vault::put`], except [`VaultError::Stale`].
 pub(crate) async fn revoke(vault: &Vault, node: &Name, now: Timestamp) -> Result<(), VaultError> {
     loop {
         let (version, mut record) = record(vault, node);
@@ -80,8 +80,7 @@ pub(crate) async fn revoke(vault: &Vault, node: &Name, now: Timestamp) -> Result
     }
 }
 
-/// What the certificate of a connection says. TLS has proven that our authority signed it, and that the other side has its
-/// key.
+/// Certificate of a connection. TLS has verified that our CA signed it and that the peer has its key.
 #[derive(Clone)]
 pub(crate) struct Proven {
     certificate: ClientCertificate,
@@ -92,7 +91,7 @@ pub(crate) struct Proven {
 }
 
 impl Proven {
-    /// Reads a certificate; `None` when it names no node.
+    /// Parses a certificate. Returns `None` if it names no node.
     pub(crate) fn read(der: &[u8], vault: &Arc<Vault>, source: &Arc<dyn Source>) -> Option<Self> {
         let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
         let node = node_of(&certificate)?;
@@ -108,19 +107,19 @@ impl Proven {
         })
     }
 
-    /// The certificate, if it counts at this moment.
+    /// Returns the certificate if it is valid now.
     pub(crate) fn current(&self) -> Option<&ClientCertificate> {
         let is_current = self.expires > self.source.now()
             && record(&self.vault, &self.certificate.node).1.counts(self.issued);
         is_current.then_some(&self.certificate)
     }
 
-    /// When it was signed.
+    /// Time at which it was signed.
     pub(crate) fn issued(&self) -> Timestamp {
         self.issued
     }
 
-    /// Waits until it does not count any longer.
+    /// Waits until the certificate is no longer valid.
     pub(crate) async fn ended(&self) {
         let mut changes = self.vault.changes();
         while self.current().is_some() {
@@ -135,7 +134,7 @@ impl Proven {
     }
 }
 
-/// The node that a certificate names: its only name has to be one.
+/// Returns the node that a certificate names. The certificate must have exactly one name.
 fn node_of(certificate: &X509Certificate<'_>) -> Option<Name> {
     let names = certificate.subject_alternative_name().ok()??;
     match names.value.general_names.as_slice() {

@@ -1,4 +1,4 @@
-//! What an agent sends to have its key signed: a PKCS #10 request (RFC 2986), of which only the key is taken.
+//! Certificate signing requests of agents: PKCS #10 (RFC 2986), of which only the key is used.
 
 use model::primitives::name::Name;
 use rcgen::{CertificateSigningRequestParams, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PublicKey};
@@ -10,36 +10,36 @@ use x509_parser::{
     x509::SubjectPublicKeyInfo,
 };
 
-/// Bytes of a request: those of the keys that are accepted have a few hundred.
+/// Maximum size of a request in bytes. Requests with supported keys have a few hundred.
 const CSR_BYTES_MAX: usize = 8 * 1024;
 
-/// Why a request is not signed, in words that follow "the request".
+/// Reason why a request is not signed. The text follows "the request".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CsrError {
     /// Too long.
     #[error("must be at most {CSR_BYTES_MAX} bytes")]
     TooLong,
-    /// Not a request.
+    /// Malformed request.
     #[error("must be one PEM block `CERTIFICATE REQUEST` (RFC 2986)")]
     Malformed,
-    /// A key that is not used here.
+    /// Unsupported type of key.
     #[error("must be of a key on P-256, signed with SHA-256, or of an Ed25519 key")]
     Key,
-    /// Whoever sends it may not have the key.
+    /// The signature does not prove possession of the key.
     #[error("is not signed by its own key")]
     Signature,
-    /// It asks for what only the server decides.
-    #[error("must ask for no extensions: the server sets names and usages")]
+    /// The request contains extensions, which only the server sets.
+    #[error("must have no extensions: the server sets names and usages")]
     Extensions,
-    /// It names somebody else.
+    /// The request names another subject.
     #[error("must have an empty subject, or the node as its only common name")]
     Subject,
 }
 
-/// Checks a request, and takes the key out of it.
+/// Validates a request and returns its key.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns the reason if the request is not acceptable.
 pub(crate) fn key_of(csr: &str, node: &Name) -> Result<PublicKey, CsrError> {
     if csr.len() > CSR_BYTES_MAX {
         return Err(CsrError::TooLong);
@@ -63,7 +63,7 @@ pub(crate) fn key_of(csr: &str, node: &Name) -> Result<PublicKey, CsrError> {
         }
         (Some(_), _) => return Err(CsrError::Subject),
     }
-    // The library that signs takes the kind of the key from the signature's: both have to be what we know.
+    // The signing library derives the key type from the signature algorithm, so both must be supported ones.
     let is_p256 = is_p256(&info.subject_pki);
     let is_ed25519 = info.subject_pki.algorithm.algorithm == OID_SIG_ED25519;
     if !(is_p256 || is_ed25519) {
@@ -140,7 +140,8 @@ mod tests {
             assert_eq!(key_of(bad, &node()).unwrap_err(), CsrError::Malformed, "{bad}");
         }
         assert_eq!(key_of(&" ".repeat(CSR_BYTES_MAX + 1), &node()).unwrap_err(), CsrError::TooLong);
-        // Every byte of it changed: nothing panics, and no other key passes. The signature does not cover how it is written.
+        // Changing any byte causes neither a panic nor another accepted key. The signature does not cover the
+        // encoding.
         let original = key_of(&good, &node()).unwrap();
         let der = CertificateSigningRequestDer::from_pem_slice(good.as_bytes()).unwrap().to_vec();
         for at in 0..der.len() {

@@ -1,4 +1,4 @@
-//! Who asks: reads what a request proves, and keeps what is known of tokens.
+//! Authentication of requests by token, session or agent certificate, and tracking of token use.
 
 use std::{
     collections::BTreeMap,
@@ -22,47 +22,47 @@ use super::{
 };
 use crate::base::error::{Code, Problem};
 
-/// When to come back for who asks too fast, in seconds.
+/// `Retry-After` of a rate-limited caller, in seconds.
 const RATE_RETRY_SECS: u32 = 1;
-/// One answer for all that is wrong with a token: which ids there are is nobody's business.
-const WRONG_TOKEN: &str = "the token is not, or is no longer, one of this cluster";
-/// Time between two notes in the store that a token was used, in seconds.
+/// Single message for all invalid tokens, so that ids cannot be enumerated.
+const WRONG_TOKEN: &str = "the token is not a valid token of this cluster, or no longer";
+/// Minimum interval between stored last-used times of a token, in seconds.
 const USED_NOTED_SECS: i64 = 60;
-/// What begins the key of such a note.
+/// Prefix of the keys of last-used times in the store.
 const USED_PREFIX: &str = "token-used/";
 
-/// What is known of tokens, roles and their use.
+/// Authenticator: tokens, roles, sessions and their use.
 pub(crate) struct Desk {
     is_required: bool,
     vault: Arc<Vault>,
-    /// What was read of the vault, with the records that it was read from.
+    /// Parsed tokens and roles with the records they were parsed from.
     read: ArcSwap<(Arc<Records>, Arc<Directory>)>,
     uses: Mutex<BTreeMap<String, Use>>,
-    /// Those of the status page.
+    /// Sessions of the status page.
     pub(crate) sessions: Sessions,
-    /// The wrong tokens that were shown to log in there.
+    /// Failed login attempts.
     attempts: Attempts,
 }
 
-/// A session of the status page that was opened.
+/// A new session of the status page.
 #[derive(Debug)]
 pub(crate) struct Login {
-    /// What its requests may do.
+    /// Permissions of the session.
     pub(crate) access: Access,
-    /// The cookie to be set.
+    /// Value of `Set-Cookie`.
     pub(crate) cookie: HeaderValue,
 }
 
-/// What a server asks of whoever calls it.
+/// Authentication policy of the server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manners {
-    /// Whether everybody has to prove who they are.
+    /// True if authentication is required.
     pub(crate) is_required: bool,
-    /// Whether every connection is encrypted.
+    /// True if all connections use TLS.
     pub(crate) is_secure: bool,
 }
 
-/// The use of one token.
+/// Use of one token.
 #[derive(Debug)]
 struct Use {
     bucket: Bucket,
@@ -71,7 +71,7 @@ struct Use {
 }
 
 impl Desk {
-    /// Reads the vault and the notes of use.
+    /// Loads tokens and roles from the vault and the last-used times from the store.
     pub(crate) fn of(vault: Arc<Vault>, manners: Manners, statuses: &BTreeMap<String, Vec<u8>>) -> Self {
         let Manners { is_required, is_secure } = manners;
         let records = vault.records();
@@ -92,12 +92,12 @@ impl Desk {
         }
     }
 
-    /// Whether everybody has to prove who they are.
+    /// True if authentication is required.
     pub(crate) fn is_required(&self) -> bool {
         self.is_required
     }
 
-    /// The tokens and roles of the vault as it is now; read again only when something in it has changed.
+    /// Returns the current tokens and roles; parsed again only if the vault has changed.
     pub(crate) fn directory(&self) -> Arc<Directory> {
         let records = self.vault.records();
         let read = self.read.load_full();
@@ -110,7 +110,7 @@ impl Desk {
         directory
     }
 
-    /// What the maker of a request may do.
+    /// Authenticates a request and returns its permissions.
     pub(crate) fn identify(
         &self,
         headers: &HeaderMap,
@@ -120,7 +120,7 @@ impl Desk {
         let mut given = headers.get_all(header::AUTHORIZATION).iter();
         match (given.next(), given.next()) {
             (Some(value), None) => self.holder(value.as_bytes(), now),
-            (Some(_), Some(_)) => Err(unauthenticated("there are several headers `Authorization`")),
+            (Some(_), Some(_)) => Err(unauthenticated("the header `Authorization` is given more than once")),
             (None, _) => match extensions.get::<ClientCertificate>() {
                 Some(certificate) => Ok(Access::of(Identity::Agent(certificate.node.clone()))),
                 None => self.visitor(headers, now),
@@ -128,8 +128,8 @@ impl Desk {
         }
     }
 
-    /// Who has a session of the status page. One that has ended is as none: a browser sends its cookie all the same, also to
-    /// log in again.
+    /// Authenticates by session cookie. An expired session counts as none, because browsers send its cookie
+    /// with a new login too.
     fn visitor(&self, headers: &HeaderMap, now: Timestamp) -> Result<Access, Problem> {
         let anybody = if self.is_required { Identity::Nobody } else { Identity::Anyone };
         let Some((key, id)) = self.sessions.find(headers, now) else { return Ok(Access::of(anybody)) };
@@ -140,7 +140,7 @@ impl Desk {
         self.paced(&id, access.by_session(key), now)
     }
 
-    /// Opens a session of the status page for who shows a token, from an address.
+    /// Opens a session of the status page for a token.
     pub(crate) fn log_in(
         &self,
         text: &str,
@@ -149,13 +149,13 @@ impl Desk {
     ) -> Result<Login, Problem> {
         if !self.attempts.may_try(from, now) {
             let problem =
-                Problem::new(Code::TooManyRequests, "too many wrong tokens were shown from this address");
+                Problem::new(Code::TooManyRequests, "too many invalid tokens were sent from this address");
             return Err(problem.retry_after(RATE_RETRY_SECS));
         }
         let Some((id, access)) = self.proven(text, now) else {
             self.attempts.note_wrong(from, now);
             return Err(
-                unauthenticated(WRONG_TOKEN).hint("paste the whole token, from `tgt_` to its last digit")
+                unauthenticated(WRONG_TOKEN).hint("paste the whole token, from `tgt_` to the last digit")
             );
         };
         let access = self.paced(&id, access, now)?;
@@ -168,13 +168,13 @@ impl Desk {
         let text = std::str::from_utf8(header).unwrap_or_default();
         let (scheme, text) = text.split_once(' ').unwrap_or_default();
         if !scheme.eq_ignore_ascii_case("bearer") {
-            return Err(unauthenticated("the header `Authorization` must be `Bearer` with a token"));
+            return Err(unauthenticated("the header `Authorization` must be `Bearer` followed by a token"));
         }
         let (id, access) = self.proven(text, now).ok_or_else(|| unauthenticated(WRONG_TOKEN))?;
         self.paced(&id, access, now)
     }
 
-    /// What the holder of a token may do, with its id; `None` for any text that is none of this cluster.
+    /// Returns the id and permissions of a token, or `None` if the token is invalid.
     fn proven(&self, text: &str, now: Timestamp) -> Option<(String, Access)> {
         let text = text.trim();
         let id = tokens::id_of(text)?;
@@ -183,20 +183,20 @@ impl Desk {
         Some((id.to_owned(), directory.access(id, now)?))
     }
 
-    /// Refuses who asks too fast.
+    /// Rejects requests above the rate limit.
     fn paced(&self, id: &str, access: Access, now: Timestamp) -> Result<Access, Problem> {
         if self.note_use(id, now) {
             return Ok(access);
         }
-        let detail = format!("{access} asks too fast");
+        let detail = format!("{access} exceeds the rate limit");
         Err(Problem::new(Code::TooManyRequests, detail).retry_after(RATE_RETRY_SECS))
     }
 
-    /// What may be done by whoever began something that goes on; `None` when it may not go on.
+    /// Returns the current permissions for a stream in progress, or `None` if it must end.
     pub(crate) fn renew(&self, access: &Access, now: Timestamp) -> Option<Access> {
         let session = access.session().cloned();
         if let Some(key) = &session {
-            // Who keeps a stream open looks at it.
+            // An open stream keeps the session active.
             self.sessions.touch(key, now)?;
         }
         match access.identity() {
@@ -214,7 +214,7 @@ impl Desk {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Use>> {
-        // Each change is complete before the lock is given back.
+        // Each change is complete before the lock is released.
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -226,12 +226,12 @@ impl Desk {
         used.bucket.take(now)
     }
 
-    /// When a token was last used, as far as this server knows.
+    /// Returns the last use of a token at this server.
     pub(crate) fn last_used(&self, id: &str) -> Option<Timestamp> {
         self.lock().get(id).map(|used| used.last)
     }
 
-    /// Notes in the store which tokens were used, and forgets those that are gone.
+    /// Stores the last-used times of tokens and deletes those of removed tokens.
     pub(crate) async fn keep_uses(&self, store: &dyn Store) {
         let directory = self.directory();
         let (due, gone): (Vec<_>, Vec<_>) = {
@@ -251,12 +251,12 @@ impl Desk {
         for (id, last) in due {
             let body = serde_json::to_vec(&last).expect("a time serialises");
             if let Err(error) = store.put_status(&format!("{USED_PREFIX}{id}"), &body).await {
-                tracing::warn!(%error, "that a token was used cannot be kept");
+                tracing::warn!(%error, "cannot store the last use of a token");
             }
         }
         for id in gone {
             if let Err(error) = store.remove_status(&format!("{USED_PREFIX}{id}")).await {
-                tracing::warn!(%error, "the note of the use of a token cannot be removed");
+                tracing::warn!(%error, "cannot delete the last use of a token");
             }
         }
     }

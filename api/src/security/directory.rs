@@ -1,4 +1,4 @@
-//! The tokens and roles of the vault, read once for all requests until it changes.
+//! Tokens and roles parsed from the vault, cached until it changes.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,7 +19,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Reads the vault. What cannot be read allows nothing.
+    /// Parses the vault. Unreadable records grant nothing.
     pub(crate) fn read(records: &BTreeMap<String, VaultRecord>) -> Self {
         let mut directory = Self::default();
         for (key, VaultRecord { version, body }) in records {
@@ -28,7 +28,7 @@ impl Directory {
                     Ok(token) => {
                         directory.tokens.insert(id.to_owned(), (*version, Arc::new(token)));
                     }
-                    Err(_) => tracing::error!(id, "a token cannot be read; it counts for nothing"),
+                    Err(_) => tracing::error!(id, "cannot read a token; it is invalid"),
                 }
             } else if let Some(name) = key.strip_prefix(roles::VAULT_PREFIX) {
                 let body = serde_json::from_slice(body).ok();
@@ -37,7 +37,7 @@ impl Directory {
                         directory.roles.insert(name, (*version, Arc::new(role)));
                     }
                     (Ok(_) | Err(_), _) => {
-                        tracing::error!(name, "a role cannot be read; it allows nothing");
+                        tracing::error!(name, "cannot read a role; it grants nothing");
                     }
                 }
             }
@@ -45,39 +45,39 @@ impl Directory {
         directory
     }
 
-    /// Every token with its id and the version of its record.
+    /// Returns all tokens with id and record version.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = (&String, u64, &Arc<Token>)> {
         self.tokens.iter().map(|(id, (version, token))| (id, *version, token))
     }
 
-    /// One token, with the version of its record.
+    /// Returns a token with its record version.
     pub(crate) fn token(&self, id: &str) -> Option<(u64, &Arc<Token>)> {
         self.tokens.get(id).map(|(version, token)| (*version, token))
     }
 
-    /// A role, built-in or written.
+    /// Returns a built-in or stored role.
     pub(crate) fn role(&self, name: &Label) -> Option<&Arc<Role>> {
         roles::built_in().get(name).or_else(|| self.roles.get(name).map(|(_, role)| role))
     }
 
-    /// The roles that somebody wrote, with the versions of their records.
+    /// Returns the stored roles with record versions.
     pub(crate) fn written_roles(&self) -> &BTreeMap<Label, (u64, Arc<Role>)> {
         &self.roles
     }
 
-    /// A binding with its role; nothing when there is no such role.
+    /// Resolves a binding, or returns `None` if its role does not exist.
     pub(crate) fn grant(&self, binding: &Binding) -> Option<Grant> {
         Some(Grant { role: Arc::clone(self.role(&binding.role)?), binding: binding.clone() })
     }
 
-    /// What the holder of a token may do, while it counts.
+    /// Returns the permissions of a token if it is valid.
     pub(crate) fn access(&self, id: &str, now: Timestamp) -> Option<Access> {
         let (_, token) = self.token(id)?;
         let grants = || token.bindings.iter().filter_map(|binding| self.grant(binding)).collect();
         token.is_valid(now).then(|| Access::of_token(id.to_owned(), token.name.as_str().to_owned(), grants()))
     }
 
-    /// Whether there is a token that may do everything.
+    /// True if a valid token has all permissions.
     pub(crate) fn has_admin(&self, now: Timestamp) -> bool {
         let is_admin = |binding: &Binding| {
             let Binding { role, namespaces, pools, endpoint_ranges } = binding;

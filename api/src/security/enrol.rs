@@ -1,11 +1,12 @@
-//! How a machine becomes a node: a token that counts once, a key that it made itself, a certificate that ends soon.
+//! Enrollment of nodes: a single-use join token, a key created by the machine, and a short-lived certificate.
 //!
 //! ```text
-//! join token (made by somebody, hash in the vault) ─▶ request: token, name, key ─▶ certificate of that name
-//!                                                     certificate that counts ──▶ certificate of the same name
+//! join token (created by a user, hash in the vault) ─▶ request: token, name, key ─▶ certificate of that name
+//!                                                      valid certificate ─────────▶ certificate of the same name
 //! ```
-//! Whoever has a token without a name takes a name that nobody holds; a name that somebody holds is given again only to a
-//! token that was made for it. So a stolen token for new machines takes over no node that is alive.
+//! A token without a node name can be used for any name without a valid certificate. A name with a valid
+//! certificate requires a token created for it. So a stolen token for new machines cannot take over an
+//! existing node.
 
 use model::primitives::{
     name::Name,
@@ -29,47 +30,47 @@ use crate::base::{
     error::{Code, Problem},
 };
 
-/// What the text of a join token begins with, so that scanners know one.
+/// Prefix of a join token, recognizable by secret scanners.
 pub(crate) const TOKEN_PREFIX: &str = "tgj";
-/// Life of a token when nothing else is said: time to walk to the machine.
+/// Default lifetime of a join token: time to walk to the machine.
 pub(crate) const TTL_SECS_DEFAULT: u32 = 3600;
-/// The longest life of a token: it lets anybody in who finds it.
+/// Maximum lifetime of a join token, which admits anybody who finds it.
 pub(crate) const TTL_SECS_MAX: u32 = 86_400;
-/// Tokens at once: one for each node of twice the largest cluster we aim at.
+/// Maximum number of unused join tokens: one for each node of twice the largest supported cluster.
 const TOKENS_MAX: usize = 2048;
-/// Bytes of an id.
+/// Length of an id in bytes.
 const ID_BYTES: usize = 8;
-/// Bytes of the text of a token: prefix, id, secret and hash, in hexadecimal.
+/// Maximum length of a token's text in bytes: prefix, id, secret and hash, in hexadecimal.
 const TOKEN_BYTES_MAX: usize = 256;
-/// Where tokens are kept.
+/// Prefix of the vault keys.
 const PREFIX: &str = "joins/";
-/// How often a record is written again because somebody else was faster.
+/// Maximum number of attempts after conflicting writes.
 const TRIES_MAX: usize = 8;
 
-/// A join token, as it is kept.
+/// Stored join token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JoinRecord {
     hash: String,
-    /// The only node that may use it; any that is free, when left out.
+    /// Only node that may use the token; `None` allows any free name.
     pub(crate) node: Option<Name>,
-    /// When it was made.
+    /// Time of creation.
     pub(crate) created: Timestamp,
-    /// When it ends.
+    /// End of validity.
     pub(crate) expires: Timestamp,
 }
 
-/// What signs, and what it needs.
+/// Dependencies for issuing certificates.
 #[derive(Clone, Copy)]
 pub(crate) struct Desk<'a> {
     pub(crate) vault: &'a Vault,
     pub(crate) authority: &'a Authority,
     pub(crate) source: &'a dyn Source,
-    /// Life of a node's certificate, in seconds.
+    /// Lifetime of node certificates in seconds.
     pub(crate) life_secs: i64,
 }
 
-/// Makes a join token: its id, what is kept of it, and its text, which nobody can tell later.
+/// Creates a join token. Returns its id, the stored record, and its text, which is not stored.
 pub(crate) async fn make_token(
     desk: Desk<'_>,
     node: Option<Name>,
@@ -80,15 +81,14 @@ pub(crate) async fn make_token(
     let mut kept = 0;
     for (id, version, record) in vault.list::<JoinRecord>(PREFIX) {
         if record.expires <= now {
-            // Whoever used or removed it meanwhile has done the same.
+            // If the record has changed, another request has used or removed the token.
             let _gone = vault.remove(&format!("{PREFIX}{id}"), version).await;
         } else {
             kept += 1;
         }
     }
     if kept >= TOKENS_MAX {
-        let detail =
-            format!("there are {kept} join tokens that were not used; at most {TOKENS_MAX} are kept");
+        let detail = format!("there are {kept} unused join tokens; the maximum is {TOKENS_MAX}");
         return Err(Problem::new(Code::Conflict, detail).hint("DELETE /v1/jointokens/{id} removes one"));
     }
     let id = hex(&source.secret()[..ID_BYTES]);
@@ -100,13 +100,13 @@ pub(crate) async fn make_token(
     Ok((id, record, text))
 }
 
-/// The join tokens that can be used, by id.
+/// Returns the valid join tokens by id.
 pub(crate) fn tokens(vault: &Vault, now: Timestamp) -> Vec<(String, JoinRecord)> {
     let all = vault.list::<JoinRecord>(PREFIX).into_iter();
     all.filter(|(_, _, record)| record.expires > now).map(|(id, _, record)| (id, record)).collect()
 }
 
-/// Removes a join token; whether there was one.
+/// Deletes a join token. Returns true if it existed.
 pub(crate) async fn remove_token(vault: &Vault, id: &str) -> Result<bool, Problem> {
     let key = format!("{PREFIX}{id}");
     let version = vault.version(&key);
@@ -120,7 +120,7 @@ pub(crate) async fn remove_token(vault: &Vault, id: &str) -> Result<bool, Proble
     }
 }
 
-/// Signs the key of a machine that has a join token. The token is used up when everything else is in order.
+/// Signs the key of a machine with a join token. The token is consumed only after all other checks succeeded.
 pub(crate) async fn enrol(
     desk: Desk<'_>,
     token: &Secret,
@@ -132,7 +132,7 @@ pub(crate) async fn enrol(
     let (id, secret) = parse(token).ok_or_else(refused)?;
     let key = format!("{PREFIX}{id}");
     if vault.version(&key) == 0 {
-        // Another replica may have made it a moment ago.
+        // Another replica may have created the token a moment ago.
         vault.refresh().await.map_err(|error| unwritten(&VaultError::Unavailable(error)))?;
     }
     let (version, record) = vault.get::<JoinRecord>(&key).ok_or_else(refused)?;
@@ -141,7 +141,7 @@ pub(crate) async fn enrol(
     }
     if record.node.as_ref().is_some_and(|only| only != node) {
         return Err(Problem::new(Code::Forbidden, "the join token is for another node")
-            .hint("the name of the node is what the agent says by --node"));
+            .hint("the agent sets the name of the node with --node"));
     }
     let public = csr::key_of(request, node).map_err(unfit)?;
     let is_bound = record.node.is_some();
@@ -155,7 +155,7 @@ pub(crate) async fn enrol(
     }
     let signed = sign(desk, node, &public, |record| {
         check_free(record, node, is_bound, now)?;
-        // Whoever had the name before has it no longer.
+        // Revokes the certificates of the previous holder of the name.
         record.revoked_through = record.issued.map(|issued| issued.max(now)).or(record.revoked_through);
         Ok(())
     })
@@ -164,7 +164,7 @@ pub(crate) async fn enrol(
     Ok(signed)
 }
 
-/// Signs a new key for the node whose certificate the connection has shown.
+/// Signs a new key for the node authenticated by its certificate.
 pub(crate) async fn renew(desk: Desk<'_>, proven: &Proven, request: &str) -> Result<Signed, Problem> {
     let node = &proven.current().ok_or_else(taken_back)?.node;
     let public = csr::key_of(request, node).map_err(unfit)?;
@@ -178,11 +178,11 @@ pub(crate) async fn renew(desk: Desk<'_>, proven: &Proven, request: &str) -> Res
             },
         )
         .await?;
-    tracing::debug!(%node, serial = signed.serial, "the certificate of a node was renewed");
+    tracing::debug!(%node, serial = signed.serial, "renewed the certificate of a node");
     Ok(signed)
 }
 
-/// Signs, and notes it; `check` judges and changes what is known of the node, on each try.
+/// Signs a certificate and records it. `check` validates and updates the node's record in each attempt.
 async fn sign(
     desk: Desk<'_>,
     node: &Name,
@@ -194,13 +194,13 @@ async fn sign(
         let (version, mut record) = certificates::record(vault, node);
         check(&mut record)?;
         let now = source.now();
-        // Later than what was taken back, also within its second.
+        // Later than the revocation, even within the same second.
         let after = record
             .revoked_through
             .map(|at| Timestamp::from_unix_seconds(at.unix_seconds().saturating_add(1)));
         let issued = after.map_or(now, |after| after.max(now));
         let signed = authority.sign_node(node, public, (issued, life_secs), source).map_err(|error| {
-            tracing::error!(%error, %node, "a certificate could not be signed");
+            tracing::error!(%error, %node, "cannot sign a certificate");
             Problem::new(Code::Internal, "the certificate could not be signed; the reason is in the log")
         })?;
         record.serial = Some(signed.serial.clone());
@@ -213,7 +213,7 @@ async fn sign(
             }
         }
     }
-    Err(Problem::new(Code::Conflict, format!("Node {node} is enrolled by somebody else at this moment")))
+    Err(Problem::new(Code::Conflict, format!("Node {node} is being enrolled by another request")))
 }
 
 fn check_free(record: &AgentRecord, node: &Name, is_bound: bool, now: Timestamp) -> Result<(), Problem> {
@@ -221,12 +221,12 @@ fn check_free(record: &AgentRecord, node: &Name, is_bound: bool, now: Timestamp)
         return Ok(());
     }
     let detail =
-        format!("Node {node} has a certificate that counts, and the join token was not made for this node");
+        format!("Node {node} has a valid certificate, and the join token was not created for this node");
     Err(Problem::new(Code::Conflict, detail)
-        .hint(format!("make a join token for node {node}, or choose another name by --node")))
+        .hint(format!("create a join token for node {node}, or choose another name with --node")))
 }
 
-/// Id and secret of a token's text. The hash at its end is for the agent.
+/// Returns id and secret of a token's text. The pin at its end is for the agent.
 fn parse(token: &Secret) -> Option<(&str, &str)> {
     let text = token.reveal().trim();
     if text.len() > TOKEN_BYTES_MAX {
@@ -238,30 +238,35 @@ fn parse(token: &Secret) -> Option<(&str, &str)> {
     (prefix == TOKEN_PREFIX && is_id && parts.next().is_none()).then_some((id, secret))
 }
 
-/// One answer for all that is wrong with a token, so that nobody can try them out.
+/// Single error for all invalid join tokens, so that they cannot be probed.
 fn refused() -> Problem {
-    Problem::new(Code::Unauthenticated, "the join token is unknown, used, or has ended")
-        .hint("a join token counts once, for an hour unless said otherwise; make another one by POST /v1/jointokens")
+    Problem::new(Code::Unauthenticated, "the join token is unknown, already used, or has expired").hint(
+        "a join token is valid for one use, and for one hour by default; create another one with \
+               POST /v1/jointokens",
+    )
 }
 
-/// The certificate of the connection does not count.
+/// Creates the problem for a missing or invalid client certificate.
 pub(crate) fn taken_back() -> Problem {
-    Problem::new(Code::Unauthenticated, "no certificate of a node was shown that counts")
-        .hint("an agent whose certificate has ended or was taken back joins again with a new join token")
+    Problem::new(Code::Unauthenticated, "the connection has no valid certificate of a node")
+        .hint("an agent whose certificate has expired or was revoked joins again with a new join token")
 }
 
 fn unfit(error: csr::CsrError) -> Problem {
     Problem::invalid(vec![Violation::new("/csr", ViolationCode::Invalid, error.to_string())])
 }
 
-/// What a failure to write the vault means for who asked.
+/// Converts a vault write error to a problem.
 pub(crate) fn unwritten(error: &VaultError) -> Problem {
     match error {
-        VaultError::Stale { .. } => {
-            Problem::new(Code::Conflict, "somebody else changed the same at this moment; try again")
+        VaultError::Stale { .. } => Problem::new(
+            Code::Conflict,
+            "the record was changed by another request at the same time; \
+                                          try again",
+        ),
+        VaultError::TooLarge { .. } => {
+            Problem::new(Code::Conflict, "the vault of the server is full").hint("delete unused tokens")
         }
-        VaultError::TooLarge { .. } => Problem::new(Code::Conflict, "the vault of the server is full")
-            .hint("remove tokens that nobody uses"),
         VaultError::Unavailable(_) => {
             tracing::warn!(%error, "the vault cannot be written");
             Problem::new(Code::Unavailable, "the store cannot be reached; whether it was done is unknown")

@@ -1,31 +1,31 @@
-//! Who makes a request, as far as connection and token prove it.
+//! Identity of a caller, as proven by connection or token.
 
 use model::primitives::name::Name;
 
-/// What the TLS connection proved: an agent's certificate, issued by this cluster's own authority and valid now. `serve`
-/// puts it into the extensions of every request of the connection.
+/// Client certificate of the TLS connection: issued by this cluster's CA and valid now. `serve` adds it to
+/// the extensions of every request of the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
-    /// The node that it names.
+    /// Node that it names.
     pub node: Name,
-    /// The serial number, in hexadecimal.
+    /// Serial number in hexadecimal.
     pub serial: String,
 }
 
-/// Who makes a request.
+/// Identity of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Identity {
-    /// Nobody is asked: the server runs without security, on loopback or in a lab.
+    /// Authentication is disabled: the server runs on loopback or in a lab.
     Anyone,
-    /// Nothing was proven.
+    /// Unauthenticated caller.
     Nobody,
-    /// The agent of a node.
+    /// Agent of a node.
     Agent(Name),
-    /// Who holds a token.
+    /// Holder of a token.
     Token {
-        /// The id of the token; not secret.
+        /// Id of the token; not secret.
         id: String,
-        /// The name that its maker gave it: the author of what is done with it.
+        /// Name of the token; recorded as the author of its requests.
         name: String,
     },
 }

@@ -1,13 +1,13 @@
-//! Who may do what: what a connection and a token prove, and what that allows.
+//! Authentication and authorization.
 //!
 //! ```text
 //! serve: TLS, client certificate ─▶ ClientCertificate ┐
 //!                      Authorization: Bearer … ───────┴─▶ Desk ─▶ Access ─┬▶ permission of the route
 //!           cookie of the page ─▶ Sessions ─▶ token ─┘                    ├▶ each object of a write, in `mutate`
-//!                                  vault: tokens, roles                   └▶ each object that is shown
+//!                                  vault: tokens, roles                   └▶ each object that is returned
 //! ```
-//! A browser adds the cookie by itself, so what may change something needs more besides (`page`): no foreign page can ask in
-//! anybody's name.
+//! Browsers add the cookie to every request, so mutating requests with a cookie need further proof that they
+//! come from the page (`page`), which prevents cross-site request forgery.
 
 pub(crate) mod access;
 pub(crate) mod ca;

@@ -1,66 +1,69 @@
-//! What is asked of requests that a browser may have been made to send, and what the page may not do.
+//! Protection against cross-site request forgery, and the read-only mode of the status page.
 //!
-//! A cookie goes with every request to this server, whoever made the browser send it. So what may change something needs a
-//! header that no page of others can add without asking this server first, which never allows it; and where the browser
-//! says which page asks, it has to be one of this server.
+//! Browsers add the cookie to every request to this server, also to those triggered by other sites. Mutating
+//! requests therefore need a header that other sites cannot add without a CORS preflight, which this server
+//! never allows. If the browser sends the origin, it must be this server.
 
 use http::{HeaderMap, HeaderName, Method, Uri, header};
 
 use super::{Access, Identity};
 use crate::base::error::{Code, Problem};
 
-/// What the page adds to its requests.
+/// Request header added by the status page.
 const X_PAGE: HeaderName = HeaderName::from_static("x-tidegate-page");
-/// How the page that asks is related to this server (Fetch Metadata).
+/// Fetch Metadata header with the relation between the requesting page and this server.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// Paths whose requests change nothing although they have a body, or end the session itself.
+/// Routes whose requests have a body but change nothing, or that end the session.
 const QUESTIONS: [&str; 3] = ["/v1/plan", "/v1/rollback/plan", "/v1/session"];
 
-/// What of a request is looked at.
+/// Checked parts of a request.
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
-    /// The method.
+    /// Method.
     pub(crate) method: &'a Method,
-    /// The target.
+    /// Target.
     pub(crate) uri: &'a Uri,
-    /// The headers.
+    /// Headers.
     pub(crate) headers: &'a HeaderMap,
-    /// The path as the router has it.
+    /// Pattern of the route.
     pub(crate) route: &'a str,
 }
 
-/// Whether a request comes from the page.
+/// True if a request comes from the status page.
 pub(crate) fn is_from_page(access: &Access, headers: &HeaderMap) -> bool {
     access.is_by_page() || (*access.identity() == Identity::Anyone && headers.contains_key(X_PAGE))
 }
 
-/// Refuses what a page of others may have made a browser send, and what the page may not do.
+/// Rejects requests that another site may have triggered, and mutating requests of a read-only page.
 pub(crate) fn check(asked: &Asked<'_>, access: &Access, is_read_only: bool) -> Result<(), Problem> {
     if asked.method.is_safe() {
         return Ok(());
     }
-    // A token in a header, or a certificate that agents have, is nothing that a browser adds by itself.
+    // Browsers do not add a token header or agent certificate on their own.
     let rests_on_browser =
         access.is_by_page() || matches!(access.identity(), Identity::Anyone | Identity::Nobody);
     if rests_on_browser {
         check_site(asked)?;
     }
     if access.is_by_page() && asked.headers.get(X_PAGE).is_none_or(|value| value != "1") {
-        return Err(cross_site("a session of the page counts only with the header `X-Tidegate-Page: 1`"));
+        return Err(cross_site("a session of the page needs the header `X-Tidegate-Page: 1`"));
     }
     if is_read_only && is_from_page(access, asked.headers) && !QUESTIONS.contains(&asked.route) {
-        let problem =
-            Problem::new(Code::ReadOnly, "the page may only read: the server runs with --page-read-only");
+        let problem = Problem::new(
+            Code::ReadOnly,
+            "the status page is read-only: the server runs with \
+                                          --page-read-only",
+        );
         return Err(problem.hint("use the command line, or the API with a token"));
     }
     Ok(())
 }
 
-/// Where the browser says which page asks, it must be one of this server.
+/// Checks that the page that the browser names belongs to this server.
 fn check_site(asked: &Asked<'_>) -> Result<(), Problem> {
     let sites = asked.headers.get_all(FETCH_SITE).iter();
     if sites.into_iter().any(|site| site != "same-origin" && site != "none") {
-        return Err(cross_site("a page of another server made the browser send this"));
+        return Err(cross_site("a page of another site made the browser send this request"));
     }
     let origins: Vec<_> = asked.headers.get_all(header::ORIGIN).iter().collect();
     let Some(origin) = origins.first() else { return Ok(()) };
@@ -70,11 +73,11 @@ fn check_site(asked: &Asked<'_>) -> Result<(), Problem> {
     if origins.len() == 1 && own.is_some_and(is_own) {
         return Ok(());
     }
-    Err(cross_site("the header `Origin` names another server than the one that was called"))
+    Err(cross_site("the header `Origin` does not match the host of the request"))
 }
 
-/// Whether a page of an origin is of the server that is called by a name. Who ends TLS before this server calls it in plain
-/// text, so the scheme is left out, but for the port that it stands for.
+/// True if an origin matches a host. The scheme is ignored except for its default port, because a proxy may
+/// terminate TLS in front of this server.
 fn is_same(origin: &str, host: &str) -> bool {
     let Some((scheme, site)) = origin.split_once("://") else { return false };
     let default = match scheme {
@@ -88,7 +91,7 @@ fn is_same(origin: &str, host: &str) -> bool {
 
 fn cross_site(detail: &str) -> Problem {
     Problem::new(Code::CrossSite, detail)
-        .hint("send a token as `Authorization: Bearer` in place of the cookie")
+        .hint("send a token with `Authorization: Bearer` instead of the cookie")
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What a route asks of whoever calls it. Each route is added together with its permission ([`crate::openapi::Route`]),
-//! so that none can be without one.
+//! Permission required by a route. Every route is added together with its permission
+//! ([`crate::openapi::Route`]), so that none can lack one.
 
 use std::fmt;
 
@@ -13,37 +13,37 @@ use serde_json::{Value, json};
 
 use super::access;
 
-/// What is done.
+/// Action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verb {
-    /// Read one.
+    /// Read one object.
     Get,
-    /// Read many.
+    /// Read many objects.
     List,
-    /// Be told of changes.
+    /// Receive changes.
     Watch,
-    /// Make one that was not there.
+    /// Create an object.
     Create,
-    /// Replace or change one.
+    /// Replace or change an object.
     Update,
-    /// Remove one, also by a prune.
+    /// Delete an object, also by a prune.
     Delete,
-    /// Have worked out, on the nodes too, what a write would do.
+    /// Compute the effect of a write, including queries to the nodes.
     Plan,
-    /// Have explained why something is as it is; the nodes are asked.
+    /// Explain the current state, including queries to the nodes.
     Explain,
-    /// Say that a guard may let something go.
+    /// Override or release a guard.
     Confirm,
-    /// Make something what it was.
+    /// Restore a former state.
     Rollback,
-    /// Have another node announce an address.
+    /// Move an address to another node.
     Move,
-    /// Have an agent change its machine.
+    /// Apply fixes to a machine through its agent.
     Fix,
 }
 
 impl Verb {
-    /// Every verb.
+    /// All verbs.
     pub(crate) const ALL: [Self; 12] = [
         Self::Get,
         Self::List,
@@ -59,7 +59,7 @@ impl Verb {
         Self::Fix,
     ];
 
-    /// The word in rules.
+    /// Returns the name in rules.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -77,7 +77,7 @@ impl Verb {
         }
     }
 
-    /// Reads a word of a rule.
+    /// Parses the name in a rule.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|verb| verb.as_str() == text)
     }
@@ -89,32 +89,32 @@ impl fmt::Display for Verb {
     }
 }
 
-/// What it is done to.
+/// Subject of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     /// Objects of a kind.
     Object(Kind),
-    /// How it is going, all over the cluster.
+    /// State of the cluster.
     Status,
-    /// Counters.
+    /// Metrics.
     Metrics,
-    /// Accepted writes; of each only the objects that may be seen.
+    /// Accepted writes; limited to the visible objects of each.
     History,
-    /// What was asked for, by whom.
+    /// Audit log.
     Audit,
-    /// Sessions and routes of BGP.
+    /// BGP sessions and routes.
     Bgp,
     /// Guards of health checks.
     Guard,
-    /// Tokens of people and automation.
+    /// Tokens of users and automation.
     Token,
     /// Roles.
     Role,
-    /// Tokens that agents join with.
+    /// Join tokens of agents.
     JoinToken,
     /// Certificates of agents.
     Certificate,
-    /// The store as a whole.
+    /// Complete contents of the store.
     Backup,
 }
 
@@ -133,12 +133,12 @@ impl Subject {
         Self::Backup,
     ];
 
-    /// Every subject.
+    /// Returns all subjects.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         Kind::ALL.into_iter().map(Self::Object).chain(Self::OTHERS)
     }
 
-    /// The word in rules.
+    /// Returns the name in rules.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Object(kind) => kind.as_str(),
@@ -156,7 +156,7 @@ impl Subject {
         }
     }
 
-    /// Reads a word of a rule.
+    /// Parses the name in a rule.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         Self::all().find(|subject| subject.as_str() == text)
     }
@@ -168,35 +168,35 @@ impl fmt::Display for Subject {
     }
 }
 
-/// What a route asks for.
+/// Permission required by a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Permission {
-    /// Nothing: the route says nothing of the cluster, or asks for a secret of its own.
+    /// None: the route reveals nothing about the cluster, or requires a secret of its own.
     Open,
-    /// To be somebody: a holder of a token, or an agent.
+    /// Any authenticated caller: a token holder or an agent.
     Known,
-    /// A verb on a subject, in the namespace that the path names; where it names none, without limits to namespaces.
+    /// A verb on a subject in the namespace of the path; without one, in all namespaces.
     On(Verb, Subject),
-    /// A verb on a subject, or on any subject, in some namespace at least. The handler shows, or does, what is allowed of it.
+    /// A verb on a subject, or on any subject, in at least one namespace. The handler filters by permission.
     Each(Verb, Option<Subject>),
-    /// To be the agent of any node.
+    /// The agent of any node.
     Agent,
-    /// To be the agent of the node that the path names.
+    /// The agent of the node in the path.
     OwnNode,
 }
 
-/// A verb on objects of a kind.
+/// Returns the permission for a verb on objects of a kind.
 pub(crate) const fn on(verb: Verb, kind: Kind) -> Permission {
     Permission::On(verb, Subject::Object(kind))
 }
 
-/// A verb on objects of a kind, of which each is looked at.
+/// Returns the permission for a verb on objects of a kind that the handler filters one by one.
 pub(crate) const fn each(verb: Verb, kind: Kind) -> Permission {
     Permission::Each(verb, Some(Subject::Object(kind)))
 }
 
 impl Permission {
-    /// What the OpenAPI document says of it.
+    /// Returns the `x-permission` value for the OpenAPI document.
     pub(crate) fn to_json(self) -> Value {
         match self {
             Self::Open => json!({ "asks": "nothing" }),
@@ -214,7 +214,7 @@ impl Permission {
     }
 }
 
-/// Lets a request through to its handler if its maker may make it.
+/// Checks the permission of the caller before the handler runs.
 pub(crate) async fn guard(
     permission: Permission,
     path: RawPathParams,
@@ -223,7 +223,8 @@ pub(crate) async fn guard(
 ) -> Response {
     let of = |wanted: &str| path.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value.to_owned());
     let namespace = of("namespace");
-    // A namespace that is none: who is limited to namespaces has no business there, and others are told what is wrong.
+    // With an invalid namespace, callers limited to namespaces are rejected here; the handler reports the
+    // error to others.
     let namespace = namespace.and_then(|text| Namespace::parse(&text).ok());
     let place = access::Place { namespace: namespace.as_ref(), name: of("name"), node: of("node") };
     match access::current().check(permission, &place) {

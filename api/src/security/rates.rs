@@ -1,4 +1,4 @@
-//! How fast one token may ask, and one address may guess: buckets that fill with time.
+//! Rate limits of tokens and of login attempts by address: token buckets.
 
 use std::{
     collections::BTreeMap,
@@ -8,26 +8,26 @@ use std::{
 
 use model::primitives::quantity::Timestamp;
 
-/// Requests that a token gains each second; several times what the busiest adapter we know sends.
+/// Requests per second of a token; several times the rate of the busiest known adapter.
 pub(crate) const PER_SECOND: i64 = 1000;
-/// Requests that it may have saved up: a burst, such as a whole configuration by single writes.
+/// Burst size of a token, for example a whole configuration as single writes.
 pub(crate) const BURST: i64 = 5000;
 
-/// Wrong tokens that an address may show each second to log in: nobody types faster.
+/// Failed login attempts per second of an address.
 const WRONG_PER_SECOND: i64 = 1;
-/// Wrong tokens that it may show at once: a team behind one address that all paste the token of yesterday.
+/// Burst of failed login attempts of an address: a team behind one address that pastes an old token.
 const WRONG_BURST: i64 = 20;
-/// Addresses whose wrong tokens are counted apart; further ones share one count.
+/// Maximum number of addresses with their own bucket; further ones share one.
 const ADDRESSES_MAX: usize = 4096;
 
-/// How a bucket fills.
+/// Parameters of a bucket.
 #[derive(Debug, Clone, Copy)]
 struct Rate {
     per_second: i64,
     burst: i64,
 }
 
-/// What one token, or one address, has left.
+/// Token bucket of a token or an address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bucket {
     rate: Rate,
@@ -35,19 +35,19 @@ pub(crate) struct Bucket {
     at: Timestamp,
 }
 
-/// The wrong tokens that were shown to log in.
+/// Failed login attempts by address.
 #[derive(Debug, Default)]
 pub(crate) struct Attempts(Mutex<BTreeMap<Option<IpAddr>, Bucket>>);
 
 impl Attempts {
-    /// Whether an address may show another one.
+    /// Returns true if an address may try again.
     pub(crate) fn may_try(&self, from: Option<IpAddr>, now: Timestamp) -> bool {
         let mut all = self.lock();
         let place = place(&all, from);
         all.get_mut(&place).is_none_or(|bucket| bucket.has_one(now))
     }
 
-    /// Counts a wrong one.
+    /// Counts a failed attempt.
     pub(crate) fn note_wrong(&self, from: Option<IpAddr>, now: Timestamp) {
         let mut all = self.lock();
         all.retain(|_, bucket| !bucket.is_full(now));
@@ -57,12 +57,12 @@ impl Attempts {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Option<IpAddr>, Bucket>> {
-        // Each change is complete before the lock is given back.
+        // Each change is complete before the lock is released.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Where an address is counted. Who has one address of IPv6 has the whole /64.
+/// Returns the bucket key of an address. An IPv6 address stands for its /64.
 fn place(all: &BTreeMap<Option<IpAddr>, Bucket>, from: Option<IpAddr>) -> Option<IpAddr> {
     let network = |address: Ipv6Addr| Ipv6Addr::from_bits(address.to_bits() >> 64 << 64);
     let from = from.map(|address| match address {
@@ -73,7 +73,7 @@ fn place(all: &BTreeMap<Option<IpAddr>, Bucket>, from: Option<IpAddr>) -> Option
 }
 
 impl Bucket {
-    /// A full one of a token.
+    /// Creates a full bucket for a token.
     pub(crate) fn full(now: Timestamp) -> Self {
         Self::of(Rate { per_second: PER_SECOND, burst: BURST }, now)
     }
@@ -84,7 +84,7 @@ impl Bucket {
 
     fn fill(&mut self, now: Timestamp) {
         let Rate { per_second, burst } = self.rate;
-        // A clock that was set back gives nothing, and takes nothing.
+        // A clock that was set back neither adds nor removes capacity.
         let secs = now.unix_seconds().saturating_sub(self.at.unix_seconds()).max(0);
         self.left = self.left.saturating_add(secs.saturating_mul(per_second)).min(burst);
         self.at = now;
@@ -100,7 +100,7 @@ impl Bucket {
         self.left == self.rate.burst
     }
 
-    /// Takes one; `false` when there is none.
+    /// Consumes one unit. Returns `false` if the bucket is empty.
     pub(crate) fn take(&mut self, now: Timestamp) -> bool {
         let is_there = self.has_one(now);
         self.left -= i64::from(is_there);

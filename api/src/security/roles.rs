@@ -1,4 +1,4 @@
-//! Roles: rules of what may be done to what, and where; the built-in ones, and those that somebody wrote.
+//! Roles: rules that allow verbs on kinds in namespaces; built-in and user-defined.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,50 +17,50 @@ use utoipa::ToSchema;
 
 use super::permission::{Subject, Verb};
 
-/// What begins the key of a role in the vault.
+/// Prefix of the vault keys of roles.
 pub(crate) const VAULT_PREFIX: &str = "roles/";
-/// Roles that somebody wrote; a person keeps no more apart.
+/// Maximum number of user-defined roles.
 pub(crate) const ROLES_MAX: usize = 200;
-/// Rules of a role.
+/// Maximum number of rules of a role.
 const RULES_MAX: usize = 64;
-/// Words in one list of a rule: more than there are verbs and kinds, and as many namespaces as anybody lists by hand.
+/// Maximum length of one list of a rule: more than there are verbs and kinds.
 const WORDS_MAX: usize = 256;
-/// What stands for every verb and every kind.
+/// Wildcard for every verb or kind.
 const EVERY: &str = "*";
-/// The role of who may do everything.
+/// Role with all permissions.
 pub(crate) const ADMIN: &str = "admin";
-/// The role of agents, which no token can have.
+/// Role of agents; tokens cannot be bound to it.
 pub(crate) const AGENT: &str = "agent";
 
-/// What may be done.
+/// A rule of a role.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = RoleRule)]
 pub(crate) struct Rule {
-    /// What is done: `get`, `list`, `watch`, `create`, `update`, `delete`, `plan`, `explain`, `confirm`, `rollback`,
-    /// `move`, `fix`, or `*`.
+    /// Verbs that the rule allows: `get`, `list`, `watch`, `create`, `update`, `delete`, `plan`, `explain`,
+    /// `confirm`, `rollback`, `move`, `fix`, or `*` for all.
     #[schema(max_items = 256, example = json!(["get", "list", "watch"]))]
     pub(crate) verbs: Vec<String>,
-    /// To what: kinds of objects, `Status`, `Metrics`, `History`, `Audit`, `Bgp`, `Guard`, `Token`, `Role`, `JoinToken`,
-    /// `Certificate`, `Backup`, or `*`.
+    /// Kinds that the rule applies to: kinds of objects, `Status`, `Metrics`, `History`, `Audit`, `Bgp`,
+    /// `Guard`, `Token`, `Role`, `JoinToken`, `Certificate`, `Backup`, or `*` for all.
     #[schema(max_items = 256, example = json!(["Service", "EndpointSet"]))]
     pub(crate) kinds: Vec<String>,
-    /// Only in these namespaces, and to nothing outside of namespaces; everywhere when left out.
+    /// Namespaces that the rule is limited to; it then excludes cluster-scoped objects. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, max_items = 256)]
     pub(crate) namespaces: Option<BTreeSet<Namespace>>,
 }
 
-/// What is said about a role.
+/// Contents of a role.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct RoleBody {
-    /// What it allows; the sum of all rules.
+    /// Rules of the role, at most 64. The role grants the sum of all rules.
     #[schema(max_items = 64)]
     pub(crate) rules: Vec<Rule>,
 }
 
-/// A rule as it is asked.
+/// A parsed rule.
 #[derive(Debug)]
 struct Compiled {
     verbs: BTreeSet<Verb>,
@@ -71,13 +71,13 @@ struct Compiled {
 /// A role.
 #[derive(Debug)]
 pub(crate) struct Role {
-    /// What was said about it.
+    /// Contents as written.
     pub(crate) body: RoleBody,
     compiled: Vec<Compiled>,
 }
 
 impl Role {
-    /// Reads a role.
+    /// Parses a role.
     pub(crate) fn new(body: RoleBody) -> Result<Self, Vec<Violation>> {
         let mut violations = Vec::new();
         if body.rules.len() > RULES_MAX {
@@ -92,7 +92,7 @@ impl Role {
                 [("verbs", rule.verbs.len()), ("kinds", rule.kinds.len()), ("namespaces", longest)]
             {
                 if found > WORDS_MAX {
-                    let message = format!("must be at most {WORDS_MAX} words");
+                    let message = format!("must be at most {WORDS_MAX} entries");
                     violations.push(Violation::new(at(field), ViolationCode::TooLong, message));
                 }
             }
@@ -103,7 +103,8 @@ impl Role {
         if violations.is_empty() { Ok(Self { body, compiled }) } else { Err(violations) }
     }
 
-    /// Whether it allows a verb on a subject in a namespace; without one, on what is in none or in all.
+    /// Returns true if the role allows a verb on a subject in a namespace; `None` stands for cluster-scoped
+    /// objects and all namespaces.
     pub(crate) fn allows(&self, verb: Verb, subject: Subject, namespace: Option<&Namespace>) -> bool {
         let allows = |rule: &Compiled| {
             rule.verbs.contains(&verb)
@@ -113,7 +114,8 @@ impl Role {
         self.compiled.iter().any(allows)
     }
 
-    /// Whether it allows a verb on a subject, or on any, in a namespace at least; among some if they are given.
+    /// Returns true if the role allows a verb on a subject, or on any, in at least one namespace, limited to
+    /// `among` if given.
     pub(crate) fn allows_somewhere(
         &self,
         verb: Verb,
@@ -134,13 +136,13 @@ impl Role {
         self.compiled.iter().any(allows)
     }
 
-    /// The namespaces that its rules name.
+    /// Returns the namespaces that the rules name.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
         self.compiled.iter().filter_map(|rule| rule.namespaces.as_ref()).flatten()
     }
 }
 
-/// Whether a limit to namespaces leaves a place; what is in no namespace is outside of every limit.
+/// True if a namespace is within a limit. Cluster-scoped objects are outside of every limit.
 pub(crate) fn covers(limit: Option<&BTreeSet<Namespace>>, namespace: Option<&Namespace>) -> bool {
     limit.is_none_or(|limit| namespace.is_some_and(|namespace| limit.contains(namespace)))
 }
@@ -171,7 +173,7 @@ fn words<T: Ord + Copy>(
     found
 }
 
-/// The roles that are there without anybody writing them.
+/// Built-in roles.
 static BUILT_IN: LazyLock<BTreeMap<Label, Arc<Role>>> = LazyLock::new(|| {
     let objects = Kind::ALL.map(Kind::as_str);
     let seen = [&objects[..], &["Status", "Metrics", "History", "Bgp", "Guard"]].concat();
@@ -188,7 +190,7 @@ static BUILT_IN: LazyLock<BTreeMap<Label, Arc<Role>>> = LazyLock::new(|| {
             ],
         ),
         (ADMIN, vec![rule(&[EVERY], &[EVERY])]),
-        // What else an agent may, it may for its own node only: that is no rule, but its identity.
+        // Further permissions of an agent apply to its own node only and follow from its identity.
         (AGENT, vec![rule(&["get", "create"], &["Node"])]),
     ];
     let role = |(name, rules): (&str, Vec<Rule>)| {
@@ -204,7 +206,7 @@ fn rule(verbs: &[&str], kinds: &[&str]) -> Rule {
     Rule { verbs: owned(verbs), kinds: owned(kinds), namespaces: None }
 }
 
-/// The built-in roles.
+/// Returns the built-in roles.
 pub(crate) fn built_in() -> &'static BTreeMap<Label, Arc<Role>> {
     &BUILT_IN
 }

@@ -1,14 +1,14 @@
-//! Secrets that somebody shows: how they are made, and how they are kept without being known.
+//! Hashing and comparison of secrets.
 
 use crate::base::hex::hex;
 use sha2::{Digest, Sha256};
 
-/// The SHA-256 of something, in lower-case hexadecimal.
+/// Returns the SHA-256 in lower-case hexadecimal.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Whether two texts are equal, in a time that does not tell where they differ.
+/// Compares two texts in constant time for equal lengths.
 pub(crate) fn is_equal(one: &str, other: &str) -> bool {
     let differences = one.bytes().zip(other.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
     one.len() == other.len() && differences == 0

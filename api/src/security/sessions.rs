@@ -1,11 +1,11 @@
-//! Sessions of the status page: a token is shown once, and a cookie that no script reads stands for it from then on.
+//! Sessions of the status page: a token is sent once and exchanged for a cookie that scripts cannot read.
 //!
 //! ```text
-//! POST /v1/session {token} ─▶ open ─▶ cookie ─▶ token id, on every request, until: logged out, idle, too old,
-//!                                                                         the token is revoked or ends
+//! POST /v1/session {token} ─▶ open ─▶ cookie ─▶ token id, on every request, until: logout, idle, maximum age,
+//!                                                                         token revoked or expired
 //! ```
-//! They are in the memory of one server: a restart ends them, and another server of the same store does not know them. What
-//! a session may do is what its token may do at that moment; nothing of it is kept here.
+//! Sessions are in the memory of one server: a restart ends them, and other servers of the store do not have
+//! them. A session always has the current permissions of its token.
 
 use std::{
     collections::BTreeMap,
@@ -18,29 +18,31 @@ use model::primitives::quantity::Timestamp;
 use super::secrets::digest;
 use crate::base::hex::hex;
 
-/// Seconds after which a session ends whatever is done with it: a working day, so that one begins with a login.
+/// Maximum lifetime of a session in seconds: a working day.
 pub(crate) const LIFE_SECS_MAX: i64 = 12 * 3600;
-/// Seconds without a request after which a session ends: somebody has left. A stream that is open is somebody who looks.
+/// Idle time in seconds after which a session ends. An open stream counts as activity.
 pub(crate) const IDLE_SECS_MAX: i64 = 3600;
-/// Sessions at once; each has some hundred bytes.
+/// Maximum number of sessions; each takes some hundred bytes.
 pub(crate) const SESSIONS_MAX: usize = 4096;
-/// Sessions of one token at once, so that no token ends those of others: the devices of a team that shares one.
+/// Maximum number of sessions of one token, so that no token evicts the sessions of others. Allows for a team
+/// that shares a token.
 pub(crate) const SESSIONS_PER_TOKEN_MAX: usize = 64;
-/// Cookies of one request that are looked at: browsers send some dozens at most.
+/// Maximum number of cookies parsed per request; browsers send some dozens.
 const COOKIES_MAX: usize = 256;
-/// What the cookie is called in plain text.
+/// Name of the cookie over plain HTTP.
 const NAME: &str = "tidegate-session";
-/// What it is called under TLS. Browsers take one of this name only from this very host, encrypted (RFC 6265bis, 4.1.3.2).
+/// Name of the cookie over TLS. Browsers accept this name only from this host over TLS (RFC 6265bis,
+/// 4.1.3.2).
 const NAME_SECURE: &str = "__Host-tidegate-session";
 
-/// The sessions, by the digests of what their cookies say: who reads this memory cannot use them.
+/// Sessions by the digest of their cookie, so that a memory dump does not reveal usable cookies.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     is_secure: bool,
     open: Mutex<BTreeMap<Key, Session>>,
 }
 
-/// Tells sessions apart; no secret.
+/// Digest that identifies a session; not secret.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(String);
 
@@ -59,12 +61,12 @@ impl Session {
 }
 
 impl Sessions {
-    /// None yet; their cookies are for encrypted connections only where there are no others.
+    /// Creates an empty set. If `is_secure`, cookies are limited to TLS connections.
     pub(crate) fn new(is_secure: bool) -> Self {
         Self { is_secure, open: Mutex::default() }
     }
 
-    /// Opens a session for the holder of a token that ends at some time. Answers the cookie to be set.
+    /// Opens a session for a token with an optional expiry. Returns the session and the cookie to set.
     pub(crate) fn open(
         &self,
         token: &str,
@@ -78,7 +80,7 @@ impl Sessions {
         let ends = token_ends.map_or(longest, |ends| ends.min(longest));
         let mut open = self.lock();
         open.retain(|_, session| session.is_live(now));
-        // The one that was used least lately gives way.
+        // The least recently used session is evicted.
         let of_token = open.values().filter(|session| session.token == token).count();
         if of_token >= SESSIONS_PER_TOKEN_MAX {
             end_idlest(&mut open, |session| session.token == token);
@@ -91,14 +93,14 @@ impl Sessions {
         (key, self.cookie(&id, life))
     }
 
-    /// The session that a request shows: its key, and the id of its token. It counts as used.
+    /// Returns the session of a request with the id of its token, and marks it as used.
     pub(crate) fn find(&self, headers: &HeaderMap, now: Timestamp) -> Option<(Key, String)> {
         let key = Key(digest(self.shown(headers)?.as_bytes()));
         let token = self.touch(&key, now)?;
         Some((key, token))
     }
 
-    /// Notes that a session is used, and answers the id of its token; `None` when it has ended.
+    /// Marks a session as used. Returns the id of its token, or `None` if the session has ended.
     pub(crate) fn touch(&self, key: &Key, now: Timestamp) -> Option<String> {
         let mut open = self.lock();
         let session = open.get_mut(key)?;
@@ -110,7 +112,7 @@ impl Sessions {
         Some(session.token.clone())
     }
 
-    /// When a session ends at the latest.
+    /// Returns the latest end of a session.
     pub(crate) fn ends(&self, key: &Key) -> Option<Timestamp> {
         self.lock().get(key).map(|session| session.ends)
     }
@@ -120,7 +122,7 @@ impl Sessions {
         self.lock().remove(key);
     }
 
-    /// The cookie that takes the place of the one that there is, and holds nothing.
+    /// Returns the header value that deletes the cookie.
     pub(crate) fn no_cookie(&self) -> HeaderValue {
         self.cookie("", 0)
     }
@@ -133,7 +135,8 @@ impl Sessions {
         cookie
     }
 
-    /// What the cookie says. Several of one name are of somebody who plants cookies, and count for nothing.
+    /// Returns the value of the session cookie. Several cookies of the name indicate cookie injection and are
+    /// ignored.
     fn shown<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
         let name = if self.is_secure { NAME_SECURE } else { NAME };
         let texts = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
@@ -145,7 +148,7 @@ impl Sessions {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Session>> {
-        // A session is in it or not; a panicking holder leaves nothing half done.
+        // Sessions are inserted and removed atomically; a panicking holder leaves a consistent map.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -171,7 +174,7 @@ mod tests {
         (key, cookie.to_str().unwrap().to_owned())
     }
 
-    /// The headers of a browser that was given a cookie.
+    /// Returns the request headers of a browser with these cookies.
     fn sent(cookies: &[&str]) -> HeaderMap {
         let pair = |cookie: &&str| cookie.split(';').next().unwrap().to_owned();
         let value = cookies.iter().map(pair).collect::<Vec<_>>().join("; ");

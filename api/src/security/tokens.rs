@@ -1,8 +1,8 @@
-//! Tokens: what their text is made of, and what is kept of them. The text is shown once; only its digest is stored.
+//! Tokens: format of the text, and the stored record. The text is returned once; only its digest is stored.
 //!
 //! ```text
 //! tgt_ID_SECRETCHECK     ID: 12 digits, no secret       SECRET: 256 random bits as 64 hexadecimal digits
-//!                        CHECK: 8 digits of the SHA-256 of all before it, so that scanners find what is really a token
+//!                        CHECK: 8 digits of the SHA-256 of all before it, so that secret scanners have no false positives
 //! ```
 
 use std::collections::BTreeSet;
@@ -23,79 +23,79 @@ use super::{
 };
 use crate::base::hex::hex;
 
-/// What begins the key of a token in the vault.
+/// Prefix of the vault keys of tokens.
 pub(crate) const VAULT_PREFIX: &str = "tokens/";
-/// Tokens at once: the vault has room for other things besides.
+/// Maximum number of tokens, which leaves room for other records in the vault.
 pub(crate) const TOKENS_MAX: usize = 1000;
-/// Longest life of a token that ends, in seconds: ten years.
+/// Maximum lifetime of a token with expiry, in seconds: ten years.
 pub(crate) const LIFE_SECS_MAX: i64 = 10 * 366 * 86_400;
-/// What every token begins with.
+/// Prefix of every token.
 const PREFIX: &str = "tgt_";
-/// Digits of an id.
+/// Length of an id in digits.
 const ID_LENGTH: usize = 12;
-/// Digits of a secret.
+/// Length of a secret in digits.
 const SECRET_LENGTH: usize = 64;
-/// Digits of the checksum.
+/// Length of the checksum in digits.
 const CHECK_LENGTH: usize = 8;
-/// Bindings of one token.
+/// Maximum number of bindings of a token.
 const BINDINGS_MAX: usize = 32;
-/// Entries of each list of a binding.
+/// Maximum number of entries in each list of a binding.
 const ENTRIES_MAX: usize = 256;
 
-/// What a token's holder is, and where.
+/// Role of a token with optional restrictions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = TokenBinding)]
 pub(crate) struct Binding {
-    /// The role.
+    /// Name of the role.
     #[schema(value_type = String, max_length = 63, example = "operator")]
     pub(crate) role: Label,
-    /// Only in these namespaces, and to nothing outside of namespaces; everywhere when left out.
+    /// Namespaces that the binding is limited to; it then excludes cluster-scoped objects. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, max_items = 256)]
     pub(crate) namespaces: Option<BTreeSet<Namespace>>,
-    /// Services may have load balancer addresses of these pools, which they have to name, and no external IPs; any pool that
-    /// takes them when left out.
+    /// AddressPools from which Services may have load balancer addresses. Services must then name one of
+    /// these pools and cannot have external IPs. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, max_items = 256)]
     pub(crate) pools: Option<BTreeSet<Name>>,
-    /// EndpointSets and Workloads may have addresses in these ranges; any when left out.
+    /// CIDRs that addresses in EndpointSets and Workloads must be in. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>, max_items = 256, example = json!(["10.1.0.0/16"]))]
     pub(crate) endpoint_ranges: Option<BTreeSet<IpNet>>,
 }
 
-/// What is stored of a token.
+/// Stored record of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Token {
-    /// The author of what is done with it.
+    /// Name; recorded as the author of its requests.
     pub(crate) name: Label,
-    /// The SHA-256 of its text, in hexadecimal.
+    /// SHA-256 of the text, in hexadecimal.
     pub(crate) digest: String,
-    /// What its holder may do; the sum of all.
+    /// Role bindings; the token has the permissions of all.
     pub(crate) bindings: Vec<Binding>,
-    /// When it was made.
+    /// Time of creation.
     pub(crate) created: Timestamp,
-    /// By whom.
+    /// Creator.
     pub(crate) created_by: String,
-    /// When it ends; `None`: when it is revoked.
+    /// End of validity; `None` if unlimited.
     pub(crate) expires: Option<Timestamp>,
 }
 
 impl Token {
-    /// Whether it counts at a time.
+    /// True if the token is valid at a time.
     pub(crate) fn is_valid(&self, now: Timestamp) -> bool {
         self.expires.is_none_or(|expires| now < expires)
     }
 
-    /// Whether this is its text.
+    /// True if `text` is the text of this token.
     pub(crate) fn is(&self, text: &str) -> bool {
         is_equal(&digest(text), &self.digest)
     }
 }
 
-/// A new token: its id, and its text, which nobody keeps.
+/// Creates the text of a new token, which is not stored.
 pub(crate) fn mint(id: &str, secret: &[u8; 32]) -> Secret {
     let mut text = format!("{PREFIX}{id}_{}", hex(secret));
     let check = check(&text);
@@ -103,7 +103,7 @@ pub(crate) fn mint(id: &str, secret: &[u8; 32]) -> Secret {
     Secret::new(text)
 }
 
-/// The id of a token whose text has the right form.
+/// Returns the id of a well-formed token text.
 pub(crate) fn id_of(text: &str) -> Option<&str> {
     let (id, rest) = text.strip_prefix(PREFIX)?.split_once('_')?;
     let is_digits =
@@ -116,12 +116,12 @@ pub(crate) fn id_of(text: &str) -> Option<&str> {
     (is_form && check(body) == found).then_some(id)
 }
 
-/// An id, of random bytes.
+/// Creates an id from random bytes.
 pub(crate) fn id(random: &[u8; 32]) -> String {
     hex(&random[..ID_LENGTH / 2])
 }
 
-/// What is stored of a text.
+/// Returns the stored digest of a text.
 pub(crate) fn digest(text: &str) -> String {
     secrets::digest(text.as_bytes())
 }
@@ -130,20 +130,22 @@ fn check(text: &str) -> String {
     digest(text)[..CHECK_LENGTH].to_owned()
 }
 
-/// What is wrong with bindings, whatever roles there are.
+/// Validates bindings independently of the existing roles.
 pub(crate) fn check_bindings(bindings: &[Binding]) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut add =
         |pointer: String, code, message: String| violations.push(Violation::new(pointer, code, message));
     if bindings.is_empty() || bindings.len() > BINDINGS_MAX {
-        let message = format!("must be 1 to {BINDINGS_MAX} bindings: a token without one may do nothing");
+        let message = format!(
+            "must be 1 to {BINDINGS_MAX} bindings: a token without bindings has no \
+                               permissions"
+        );
         add("/bindings".to_owned(), ViolationCode::Invalid, message);
     }
     for (index, binding) in bindings.iter().enumerate() {
         let Binding { role, namespaces, pools, endpoint_ranges } = binding;
         if role.as_str() == AGENT {
-            let message =
-                "must be another role: an agent proves which node it is by its certificate".to_owned();
+            let message = "must be another role: agents are authenticated by certificate".to_owned();
             add(format!("/bindings/{index}/role"), ViolationCode::Invalid, message);
         }
         let lists = [

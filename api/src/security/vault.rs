@@ -1,7 +1,8 @@
-//! The vault as this process knows it: a copy in memory that every request may ask, and the way to write.
+//! In-memory copy of the vault for all requests, and writes to the vault.
 //!
-//! Where other processes use the store too, the copy is read again every second, so what one of them takes back (a token,
-//! a certificate) counts everywhere within about a second. While the store cannot be read, the copy stays as it was.
+//! If other processes share the store, the copy is refreshed every second, so that a revocation by one of
+//! them takes effect everywhere within about a second. While the store cannot be read, the old copy stays in
+//! use.
 
 use std::{
     collections::BTreeMap,
@@ -14,49 +15,49 @@ use serde::{Serialize, de::DeserializeOwned};
 use store::{Store, StoreError, VaultError, VaultRecord};
 use tokio::sync::{Mutex, watch};
 
-/// Time between two looks at a store that others write to.
+/// Interval of refreshes from a shared store.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// Every record, by its key.
+/// All records by key.
 pub(crate) type Records = BTreeMap<String, VaultRecord>;
 
-/// The vault of the store, with a copy of it in memory.
+/// Vault of the store with an in-memory copy.
 pub(crate) struct Vault {
     store: Arc<dyn Store>,
     records: ArcSwap<Records>,
-    /// Held while the copy is brought in line with the store, so that an older reading never replaces a newer one.
+    /// Serializes updates of the copy, so that an older read never replaces a newer one.
     order: Mutex<()>,
     changed: watch::Sender<()>,
 }
 
 impl Vault {
-    /// Reads the vault.
+    /// Loads the vault.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Returns an error if the vault cannot be read.
     pub(crate) async fn open(store: Arc<dyn Store>) -> Result<Arc<Self>, StoreError> {
         let records = ArcSwap::from_pointee(store.vault().await?);
         Ok(Arc::new(Self { store, records, order: Mutex::default(), changed: watch::channel(()).0 }))
     }
 
-    /// Every record, as of one instant.
+    /// Returns a consistent view of all records.
     pub(crate) fn records(&self) -> Arc<Records> {
         self.records.load_full()
     }
 
-    /// A record with its version. `None` when there is none, or none that can be read.
+    /// Returns a record with its version, or `None` if it is absent or unreadable.
     pub(crate) fn get<T: DeserializeOwned>(&self, key: &str) -> Option<(u64, T)> {
         let records = self.records.load();
         let record = records.get(key)?;
         Some((record.version, read(key, record)?))
     }
 
-    /// The version of a record; 0 when there is none.
+    /// Returns the version of a record; 0 if absent.
     pub(crate) fn version(&self, key: &str) -> u64 {
         self.records.load().get(key).map_or(0, |record| record.version)
     }
 
-    /// The records whose keys begin so, by the rest of their keys, with their versions; without those that cannot be read.
+    /// Returns the readable records with a key prefix: the rest of the key, the version and the record.
     pub(crate) fn list<T: DeserializeOwned>(&self, prefix: &str) -> Vec<(String, u64, T)> {
         let records = self.records.load();
         let own = records.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix));
@@ -66,20 +67,20 @@ impl Vault {
         .collect()
     }
 
-    /// Writes a record in place of the version `at` (0: of nothing). The copy has it when this returns; after
-    /// [`VaultError::Stale`] the copy has what stood in the way. Answers the version.
+    /// Writes a record if its current version is `at` (0: absent). Returns the new version. The copy is
+    /// updated before this returns; after [`VaultError::Stale`] it contains the conflicting record.
     ///
     /// # Errors
-    /// As [`Store::put_vault`].
+    /// Same as [`Store::put_vault`].
     pub(crate) async fn put<T: Serialize>(&self, key: &str, at: u64, record: &T) -> Result<u64, VaultError> {
         let body = serde_json::to_vec(record).expect("records of the vault have string keys only");
         self.write(key, at, Some(body)).await
     }
 
-    /// Removes a record of the version `at`.
+    /// Deletes a record if its current version is `at`.
     ///
     /// # Errors
-    /// As [`Self::put`].
+    /// Same as [`Self::put`].
     pub(crate) async fn remove(&self, key: &str, at: u64) -> Result<(), VaultError> {
         self.write(key, at, None).await.map(drop)
     }
@@ -108,10 +109,10 @@ impl Vault {
         written
     }
 
-    /// Reads the whole vault again.
+    /// Reloads the whole vault.
     ///
     /// # Errors
-    /// It cannot be read; the copy stays as it was.
+    /// Returns an error if the vault cannot be read; the copy is unchanged then.
     pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
         let _order = self.order.lock().await;
         let records = self.store.vault().await?;
@@ -121,7 +122,7 @@ impl Vault {
         Ok(())
     }
 
-    /// Tells when records have changed, from then on.
+    /// Subscribes to changes of records.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
@@ -132,7 +133,7 @@ impl Vault {
     }
 }
 
-/// Follows what other processes write; ends with the vault, and at once where there are none.
+/// Refreshes the copy from a shared store. Ends with the vault, or at once if the store is not shared.
 pub(crate) async fn follow(vault: Weak<Vault>) {
     let mut is_failing = false;
     let mut turn = tokio::time::interval(REFRESH);
@@ -143,18 +144,19 @@ pub(crate) async fn follow(vault: Weak<Vault>) {
             Ok(()) => is_failing = false,
             Err(error) if !is_failing => {
                 is_failing = true;
-                tracing::warn!(%error, "the vault cannot be read; tokens and certificates count as they did before");
+                tracing::warn!(%error, "cannot read the vault; the last known tokens and certificates \
+                                        stay in use");
             }
             Err(_) => {}
         }
     }
 }
 
-/// Says of a record that cannot be read only where it is: what it holds is secret.
+/// Decodes a record. Errors are logged by key only, because the contents are secret.
 fn read<T: DeserializeOwned>(key: &str, record: &VaultRecord) -> Option<T> {
     let read = serde_json::from_slice(&record.body);
     if read.is_err() {
-        tracing::warn!(key, "a record of the vault cannot be read, and counts as absent");
+        tracing::warn!(key, "cannot read a record of the vault; it counts as absent");
     }
     read.ok()
 }
@@ -183,7 +185,7 @@ mod tests {
         other.refresh().await.unwrap();
         assert_eq!(other.list::<String>("tokens/"), [("a".to_owned(), first, "one".to_owned())]);
         assert_eq!(other.list::<String>("tokens/b"), []);
-        // Who is too late learns what stood in the way.
+        // A stale write loads the conflicting record.
         other.put("tokens/a", first, &"two").await.unwrap();
         let late = own.put("tokens/a", first, &"three").await;
         assert!(matches!(late, Err(VaultError::Stale { .. })), "{late:?}");

@@ -1,5 +1,5 @@
-//! What may be written: every object of a write is looked at, and a write with one that may not be is refused whole, with
-//! all that stands in its way.
+//! Authorization of writes: every object is checked, and a write with a forbidden object is rejected as a
+//! whole with all violations.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -25,12 +25,12 @@ use super::{
 };
 use crate::base::error::Problem;
 
-/// Violations after which no further object is looked at; nobody reads more in one go.
+/// Maximum number of reported violations; checking stops after them.
 const VIOLATIONS_MAX: usize = 500;
 
 impl Access {
-    /// Checks a write, also one that is only tried, before anything else is said about it. `besides` is what the route does
-    /// to each object beyond writing it.
+    /// Checks the permissions for a write or dry run before any other validation. `besides` is an additional
+    /// verb that the route requires on each object.
     pub(crate) fn check_write(
         &self,
         snapshot: &Snapshot,
@@ -54,23 +54,23 @@ impl Access {
         self.refuse_all(violations)
     }
 
-    /// Checks what a write does besides what it names: the members of a set that go.
+    /// Checks the permissions for side effects of a write: pruned members of an apply set.
     pub(crate) fn check_outcomes(&self, outcomes: &[Outcome]) -> Result<(), Problem> {
         self.refuse_all(self.prunes_refused(outcomes))
     }
 
-    /// What stands in the way of pruning.
+    /// Returns the violations of pruned objects.
     pub(crate) fn prunes_refused(&self, outcomes: &[Outcome]) -> Vec<Violation> {
         let pruned = outcomes.iter().filter(|outcome| outcome.action == Action::Pruned);
         let keys = pruned.map(|outcome| outcome.object.key());
         let refused = keys.filter(|key| !self.may_object(Verb::Delete, key.kind, key.namespace.as_ref()));
-        // Which objects those are is not said: who may not remove them may not even see them.
+        // The objects are not named, because the caller may not be allowed to see them.
         let kinds: BTreeSet<(Kind, Option<Namespace>)> =
             refused.map(|key| (key.kind, key.namespace)).collect();
         kinds.iter().map(|(kind, namespace)| lacks("", Verb::Delete, *kind, namespace.as_ref())).collect()
     }
 
-    /// Refuses with all violations, if there are any.
+    /// Returns an error with all violations, if there are any.
     pub(crate) fn refuse_all(&self, violations: Vec<Violation>) -> Result<(), Problem> {
         if violations.is_empty() {
             return Ok(());
@@ -90,7 +90,7 @@ impl Access {
         at: &str,
         violations: &mut Vec<Violation>,
     ) {
-        // An apply does whichever is needed; which, is not said to who may do only one.
+        // An apply needs both verbs, so that callers with only one of them do not learn if the object exists.
         let (verbs, key, object): (&[Verb], ObjectKey, Option<&Object>) = match operation {
             Operation::Create(object) => (&[Verb::Create], object.key(), Some(object)),
             Operation::Replace { object, .. } => (&[Verb::Update], object.key(), Some(object)),
@@ -104,7 +104,7 @@ impl Access {
                 let name = model::kinds::address::name_of(*address);
                 (&[Verb::Move], ObjectKey { kind: Kind::Address, namespace: None, name }, None)
             }
-            // Only the server itself asks for these.
+            // Used by the server itself only.
             Operation::Retry { .. } | Operation::Lose { .. } | Operation::Judge { .. } => return,
         };
         if let Some(node) = agent_of(self.identity()) {
@@ -126,7 +126,7 @@ impl Access {
             .grants()
             .iter()
             .filter(|grant| verbs.iter().all(|verb| grant.allows(*verb, subject, namespace)));
-        // One grant has to allow all of it; what stands in the way of the first says what is missing.
+        // A single grant must allow all of it; otherwise the violations of the first grant are reported.
         let refusals: Vec<_> = allowing.map(|grant| limits(snapshot, grant, object)).collect();
         if !refusals.is_empty() && refusals.iter().all(|refused| !refused.is_empty()) {
             let first = refusals.into_iter().next().unwrap_or_default();
@@ -143,7 +143,7 @@ fn lacks(at: &str, verb: Verb, kind: Kind, namespace: Option<&Namespace>) -> Vio
     Violation::new(at, ViolationCode::Forbidden, message)
 }
 
-/// What in an object is beyond the addresses that a grant allows, as pointers and words.
+/// Returns the parts of an object outside the address restrictions of a grant, as pointers and messages.
 fn limits(snapshot: &Snapshot, grant: &Grant, object: &Object) -> Vec<(String, String)> {
     let (pools, ranges) = (grant.binding.pools.as_ref(), grant.binding.endpoint_ranges.as_ref());
     match &object.spec {
@@ -184,7 +184,7 @@ fn service_limits(snapshot: &Snapshot, pools: &BTreeSet<Name>, spec: &ServiceSpe
     let mut refused = Vec::new();
     let allowed = || pools.iter().map(Name::as_str).collect::<Vec<_>>().join(", ");
     if !spec.external_ips.is_empty() {
-        let message = "must be empty: an external IP is of no pool".to_owned();
+        let message = "must be empty: an external IP belongs to no pool".to_owned();
         refused.push(("/spec/externalIPs".to_owned(), message));
     }
     let wanted = spec.load_balancer.as_ref();
@@ -199,27 +199,33 @@ fn service_limits(snapshot: &Snapshot, pools: &BTreeSet<Name>, spec: &ServiceSpe
     let pool = named.filter(|_| is_fit).and_then(|pool| snapshot.pool(pool));
     for (at, address) in addresses.iter().enumerate() {
         if !pool.is_some_and(|pool| pool.addresses.iter().any(|range| range.contains(*address))) {
-            let message = "must be an address of the pool that is named".to_owned();
+            let message = "must be an address of the named pool".to_owned();
             refused.push((format!("/spec/loadBalancer/addresses/{at}"), message));
         }
     }
     refused
 }
 
-/// Why an agent may not do that: it makes its own Node, with what only the machine knows, and nothing else.
+/// Returns the reason why an agent may not perform an operation. An agent may only create its own Node with
+/// facts about its machine.
 fn refused_to_agent(node: &Name, operation: &Operation) -> Option<String> {
     let Operation::Create(object) = operation else {
-        return Some(format!("is not for the agent of node {node}: it only registers its Node"));
+        return Some(format!(
+            "is not allowed for the agent of node {node}: it may only register its own Node"
+        ));
     };
     let Spec::Node(spec) = &object.spec else {
-        return Some(format!("is not for the agent of node {node}: it only registers its Node"));
+        return Some(format!(
+            "is not allowed for the agent of node {node}: it may only register its own Node"
+        ));
     };
     if object.metadata.name != *node {
-        return Some(format!("must be named {node}: an agent registers its own Node only"));
+        return Some(format!("must be named {node}: an agent may only register its own Node"));
     }
     let NodeSpec { addresses, zone, workload_cidrs, .. } = spec.clone();
     let registered = NodeSpec { addresses, zone, workload_cidrs, ..NodeSpec::default() };
     (*spec != registered || !object.metadata.annotations.is_empty()).then(|| {
-        "must have no more than `addresses`, `zone`, `workloadCIDRs` and labels when an agent registers it".to_owned()
+        "must only contain `addresses`, `zone`, `workloadCIDRs` and labels when an agent registers it"
+            .to_owned()
     })
 }

@@ -1,8 +1,8 @@
-//! The first token: made when everybody must prove who they are and nobody can, and written to a file that only the
-//! server's user may read.
+//! Bootstrap token: created if authentication is required and no admin token exists, and written to a file
+//! that only the server's user can read.
 //!
-//! Of several replicas that start at once one makes it: all ask the store for a record that must not exist. The file is
-//! there before the record, under another name, so that no token counts that nobody can read.
+//! Of several replicas that start at once exactly one creates it, with a conditional write to the store. The
+//! file is written under a temporary name before the record, so that no token becomes valid without a file.
 
 use std::{
     fs::{self, OpenOptions},
@@ -20,37 +20,38 @@ use crate::security::{
     tokens::{self, Binding, Token},
 };
 
-/// The id of the first token: the same for all replicas, so that there is one. Twelve hexadecimal digits, as every id.
+/// Id of the bootstrap token: the same for all replicas, so that there is only one. Twelve hexadecimal
+/// digits, like every id.
 const ID: &str = "b00757ab0000";
-/// Its name.
+/// Name of the token.
 const NAME: &str = "bootstrap";
-/// Who made it.
+/// Recorded creator of the token.
 const MAKER: &str = "tidegate";
 
-/// Why there is no first token.
+/// Reason why the bootstrap token could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
     /// The file cannot be written.
     #[error("--bootstrap-token-file {path} cannot be written")]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         cause: io::Error,
     },
-    /// The vault has no room.
-    #[error("the vault of the store is full; revoke tokens that nobody uses")]
+    /// The vault is full.
+    #[error("the vault of the store is full; revoke unused tokens")]
     Full,
     /// The store failed.
-    #[error("the first token cannot be stored")]
+    #[error("the bootstrap token cannot be stored")]
     Store(#[source] StoreError),
 }
 
-/// Makes the first token if one is needed; says whether it did.
+/// Creates the bootstrap token if one is needed. Returns true if it was created.
 ///
 /// # Errors
-/// The file or the store cannot be written; then no token was made.
+/// Returns an error if the file or the store cannot be written; no token was created then.
 pub async fn bootstrap(app: &ServerState, path: &Path) -> Result<bool, BootstrapError> {
     let now = app.source.now();
     let directory = app.desk.directory();
@@ -75,7 +76,7 @@ pub async fn bootstrap(app: &ServerState, path: &Path) -> Result<bool, Bootstrap
     let failed = |cause| BootstrapError::File { path: path.to_owned(), cause };
     let new = write_new(path, &text).map_err(failed)?;
     let key = format!("{}{ID}", tokens::VAULT_PREFIX);
-    // A record that is there and allows nothing any more, because it was cut short, is replaced.
+    // Replaces an existing record that is no longer valid, for example because its bindings were removed.
     let at = directory.token(ID).map_or(0, |(version, _)| version);
     let put = app.vault.put(&key, at, &token).await;
     let outcome = match put {
@@ -85,13 +86,13 @@ pub async fn bootstrap(app: &ServerState, path: &Path) -> Result<bool, Bootstrap
         Err(VaultError::TooLarge { .. }) => Err(BootstrapError::Full),
     };
     if !matches!(outcome, Ok(true)) {
-        // What is not the token of the store opens nothing; it only would confuse.
+        // The file of a token that was not stored is useless.
         let _ = fs::remove_file(&new);
     }
     outcome
 }
 
-/// Writes the text to a file beside the wanted one, for its owner alone.
+/// Writes the text to a temporary file next to the target, readable by the owner only.
 fn write_new(path: &Path, text: &Secret) -> io::Result<PathBuf> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));

@@ -1,4 +1,4 @@
-//! Connections: accepted up to a limit, closed in order.
+//! Connections: accepted up to a limit, closed gracefully.
 
 mod neighbours;
 mod opening;
@@ -31,53 +31,54 @@ pub use self::neighbours::CONNECTIONS_PER_ADDRESS_MAX;
 use self::{neighbours::Neighbours, opening::Opening};
 use crate::{security::certificates::Proven, server::tls::Tls, write::caller::Peer};
 
-/// Connections at once: feeds, watches and their reports, with room for people.
+/// Maximum number of connections: feeds, watches and reports, with room for users.
 const CONNECTIONS_MAX: usize = 8192;
-/// Time a client may take to send the head of a request.
+/// Timeout for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
-/// Bytes of a request's head.
+/// Maximum size of a request head in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// Requests at once on one HTTP/2 connection.
+/// Maximum number of concurrent requests on one HTTP/2 connection.
 const H2_STREAMS_MAX: u32 = 256;
-/// Bytes of the headers of a request of HTTP/2, unpacked: as many as of one of HTTP/1.
+/// Maximum size of the decoded headers of an HTTP/2 request in bytes, the same as for HTTP/1.
 const H2_HEADERS_BYTES_MAX: u32 = 64 * 1024;
-/// Requests of HTTP/2 that a client may take back before the server has looked at them (CVE-2023-44487), and those that it may
-/// make the server take back by breaking the protocol. Ordinary clients take back one now and then.
+/// Maximum number of HTTP/2 streams that a client may reset before the server has processed them
+/// (CVE-2023-44487), or make the server reset by protocol violations. Ordinary clients reset a stream now and
+/// then.
 const H2_RESETS_MAX: usize = 20;
-/// Silence after which a connection of HTTP/2 is asked whether somebody is there, and time to answer.
+/// Idle time before an HTTP/2 ping, and timeout of its reply.
 const H2_PING: Duration = Duration::from_secs(30);
-/// Time that open requests get after the signal to stop.
+/// Time for open requests after the stop signal.
 const DRAIN: Duration = Duration::from_secs(10);
-/// Time that a client may take for the handshake of TLS.
+/// Timeout of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The first byte of every TLS connection: a record of the handshake (RFC 8446, 5.1).
+/// First byte of every TLS connection: a handshake record (RFC 8446, 5.1).
 const TLS_HANDSHAKE: u8 = 22;
-/// What is said to a client that speaks HTTP without TLS.
-const NO_TLS: &str = "this port speaks TLS; use https://\n";
-/// Time that such a client gets to take the answer.
+/// Response to a client that uses HTTP without TLS.
+const NO_TLS: &str = "this port requires TLS; use https://\n";
+/// Time for such a client to read the response.
 const NO_TLS_LINGER: Duration = Duration::from_secs(1);
-/// Bytes of its request that are read, so that the answer is not lost by a reset.
+/// Maximum number of request bytes that are read, so that a connection reset does not discard the response.
 const NO_TLS_BYTES_MAX: u64 = 64 * 1024;
-/// Connections that the kernel may hold until they are accepted: when a thousand agents come back at once, with two connections each,
-/// what finds no room there tries again after one second, then after three, and so on. The kernel has a limit of its own
+/// Listen backlog: when a thousand agents reconnect at once with two connections each, connections beyond the
+/// backlog are retried after one second, then three, and so on. The kernel applies its own limit as well
 /// (`net.core.somaxconn`, 4,096 by default).
 const BACKLOG: u32 = 8192;
-/// Pause after the system refuses a connection, so that running out of descriptors does not spin.
+/// Pause after an accept error, so that running out of descriptors does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Listens at an address.
 ///
 /// # Errors
-/// Somebody else does, or the address is not one of this machine.
+/// Returns an error if the address is in use or not local.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A server that starts again finds connections of the one before it that have ended and are not forgotten yet.
+    // Allows a restart while connections of the previous process are in TIME_WAIT.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// Serves until `stop` is cancelled, then lets open requests end. Without `tls`, in plain text.
+/// Serves until `stop` is cancelled, then lets open requests finish. Without `tls`, serves plain HTTP.
 pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Tls>>, stop: CancellationToken) {
     let graceful = GracefulShutdown::new();
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -105,21 +106,22 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Tls>>,
     }
     drop(listener);
     if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
-        tracing::warn!("some requests did not end in time");
+        tracing::warn!("some requests did not finish in time");
     }
 }
 
-/// Counts a connection among those of its address; `None` when it is one too many, or gone already.
+/// Counts a connection for its address. Returns `None` if the address has reached its limit or the connection
+/// is already closed.
 fn enter(neighbours: &Neighbours, stream: &TcpStream) -> Option<neighbours::Place> {
     let address: IpAddr = stream.peer_addr().ok()?.ip();
     let place = neighbours.enter(address);
     if place.is_none() {
-        tracing::debug!(%address, "a connection was closed: its address has too many");
+        tracing::debug!(%address, "closed a connection: its address has too many");
     }
     place
 }
 
-/// What a connection needs once it is there.
+/// Dependencies of a connection.
 struct Connection {
     builder: Builder<TokioExecutor>,
     router: Router,
@@ -128,7 +130,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Does the handshake, in its own time: nobody else waits for it.
+    /// Performs the handshake in the task of the connection, so that others are not delayed.
     async fn hold_encrypted(self, stream: TcpStream, tls: &Tls, stop: &CancellationToken) {
         let peer = self.peer;
         let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, async {
@@ -141,14 +143,14 @@ impl Connection {
         });
         match stop.run_until_cancelled(handshake).await {
             Some(Ok(Ok(Some((stream, proven))))) => self.hold(stream, proven).await,
-            Some(Ok(Ok(None))) => tracing::debug!(?peer, "a connection came without TLS"),
+            Some(Ok(Ok(None))) => tracing::debug!(?peer, "a client connected without TLS"),
             Some(Ok(Err(error))) => tracing::debug!(?peer, %error, "a handshake failed"),
-            Some(Err(_)) => tracing::debug!(?peer, "a handshake took too long"),
+            Some(Err(_)) => tracing::debug!(?peer, "a TLS handshake timed out"),
             None => {}
         }
     }
 
-    /// Serves the requests of a connection, as long as the certificate that it has shown counts.
+    /// Serves the requests of a connection while its client certificate is valid.
     async fn hold<S>(self, stream: S, proven: Option<Proven>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -180,12 +182,12 @@ impl Connection {
             outcome = watcher.watch(connection) => if let Err(error) = outcome {
                 tracing::debug!(error, "a connection ended early");
             },
-            () = ended => tracing::debug!(?peer, "a connection was cut: its certificate does not count any longer"),
+            () = ended => tracing::debug!(?peer, "closed a connection: its certificate is no longer valid"),
         }
     }
 }
 
-/// Says to a client that speaks HTTP without TLS what is wrong; whatever else it speaks, it is not answered.
+/// Responds to a client that uses HTTP without TLS. Other protocols get no response.
 async fn answer_unencrypted(mut stream: TcpStream) -> io::Result<()> {
     let mut first = [0];
     if stream.read(&mut first).await? == 0 || !first[0].is_ascii_uppercase() {
@@ -197,12 +199,12 @@ async fn answer_unencrypted(mut stream: TcpStream) -> io::Result<()> {
     stream.shutdown().await?;
     let rest = stream.take(NO_TLS_BYTES_MAX);
     let (mut rest, mut nowhere) = (rest, tokio::io::sink());
-    // Who does not close in time is closed.
+    // Close after the timeout even if the client keeps the connection open.
     let _closed = tokio::time::timeout(NO_TLS_LINGER, tokio::io::copy(&mut rest, &mut nowhere)).await;
     Ok(())
 }
 
-/// Waits for a free slot, then for a connection; `None` when it is time to stop.
+/// Waits for a free slot, then for a connection. Returns `None` when the server stops.
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
@@ -221,14 +223,14 @@ async fn accept(
         };
         match accepted {
             Ok((stream, _)) => {
-                // Answers and frames are written whole; waiting for more would only delay them.
+                // Responses and frames are written as a whole; Nagle's algorithm would only delay them.
                 if let Err(error) = stream.set_nodelay(true) {
                     tracing::debug!(%error, "TCP_NODELAY was not set");
                 }
                 return Some((stream, slot));
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -239,7 +241,7 @@ async fn accept(
 mod tests {
     use super::*;
 
-    /// Nobody accepts; the kernel takes as many as come when a few hundred agents come back at once.
+    /// Without an accept call, the kernel queues several hundred connections.
     #[tokio::test]
     async fn hundreds_of_connections_wait_until_they_are_accepted() {
         let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();

@@ -1,6 +1,7 @@
-//! The TLS of the server: which certificate it shows, which it accepts, and how both are renewed while it runs.
+//! TLS of the server: its certificate, client certificate verification, and renewal at run time.
 //!
-//! Nothing is ever half in force: certificate and key are read together, and what does not fit leaves the old ones in place.
+//! Configurations are replaced as a whole: certificate and key are loaded together, and an invalid pair
+//! leaves the old one in use.
 
 use std::{
     fmt, io,
@@ -32,49 +33,49 @@ use crate::{
     },
 };
 
-/// Time between two looks whether certificates are to be replaced.
+/// Interval of checks for certificates to replace.
 const LOOK: Duration = Duration::from_secs(2);
-/// Bytes of a file with a certificate or key: a chain has a few kilobytes.
+/// Maximum size of a certificate or key file in bytes; a chain has a few kilobytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// What is spoken inside, the preferred first.
+/// ALPN protocols, preferred one first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Why a certificate cannot be used. No message holds anything of a key.
+/// Reason why a certificate cannot be used. Messages contain no key material.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("{flag} {path} cannot be read")]
     Unreadable {
-        /// The flag that names it.
+        /// Flag that names the file.
         flag: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         cause: io::Error,
     },
-    /// A file holds something else.
+    /// A file has other contents.
     #[error("{flag} {path} must hold {expected} as PEM")]
     Malformed {
-        /// The flag that names it.
+        /// Flag that names the file.
         flag: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What.
+        /// Expected contents.
         expected: &'static str,
     },
-    /// They do not belong together, or are of a kind that is not used.
+    /// Certificate and key do not match, or are of an unsupported type.
     #[error("the certificate and the key cannot be used together: {0}")]
     Unfit(rustls::Error),
-    /// Our own authority cannot sign.
+    /// The CA cannot sign.
     #[error("the certificate of the server cannot be signed")]
     Unsigned(#[source] rcgen::Error),
     /// The server was started without TLS.
-    #[error("the server has no authority: --tls is off")]
+    #[error("the server has no CA: --tls is off")]
     Off,
 }
 
-/// The TLS of a server that runs.
+/// TLS state of a running server.
 pub struct Tls {
     config: ArcSwap<ServerConfig>,
     options: TlsOptions,
@@ -83,20 +84,20 @@ pub struct Tls {
     source: Arc<dyn Source>,
 }
 
-/// Certificate and key, and what decides when others are due.
+/// Certificate chain and private key.
 struct Identity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
 
-/// What tells one version of the files from the next.
+/// Modification time and size of the files, to detect changes.
 type Stamp = [Option<(SystemTime, u64)>; 2];
 
 impl Tls {
-    /// Reads or makes the certificate, and looks after it from then on.
+    /// Loads or creates the certificate and starts its renewal.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// Returns an error if the certificate cannot be loaded or created.
     pub async fn start(app: &Arc<ServerState>) -> Result<Arc<Self>, TlsError> {
         let (Some(options), Some(authority)) = (app.settings.tls.clone(), app.authority.clone()) else {
             return Err(TlsError::Off);
@@ -110,13 +111,13 @@ impl Tls {
         let pin = tls.authority.trusted().pin;
         tracing::info!(
             pin = format!("sha256:{pin}"),
-            "TLS is ready; this is the certificate that agents and clients can pin"
+            "TLS is ready; agents and clients can pin this certificate"
         );
         tokio::spawn(look_after(Arc::downgrade(&tls), stamp, begun));
         Ok(tls)
     }
 
-    /// Does the handshake of a connection; answers what its certificate proves, if it shows one.
+    /// Performs the handshake of a connection. Also returns the client certificate, if one was presented.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
@@ -140,10 +141,10 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Replaces the certificate when it is due; ends with the server.
+/// Replaces the certificate when it is due. Ends with the server.
 async fn look_after(tls: Weak<Tls>, mut in_force: Stamp, mut begun: Timestamp) {
     let mut turn = tokio::time::interval(LOOK);
-    // What was found at the last look, if it could not be used, and whether that was said.
+    // Last unusable version of the files, and whether it was logged.
     let mut unusable: Option<(Stamp, bool)> = None;
     loop {
         turn.tick().await;
@@ -158,10 +159,10 @@ async fn look_after(tls: Weak<Tls>, mut in_force: Stamp, mut begun: Timestamp) {
         match tls.renew().await {
             Ok(()) => {
                 (in_force, begun, unusable) = (found, now, None);
-                tracing::info!("the certificate of the server was replaced");
+                tracing::info!("the server certificate was replaced");
             }
             Err(error) => {
-                // Whoever replaces two files does so one after the other; what stays so is a mistake.
+                // Operators replace two files one after the other; only a mismatch that persists is an error.
                 let (is_same, was_said) =
                     unusable.map_or((false, false), |(last, said)| (last == found, said && last == found));
                 if is_same && !was_said {
@@ -191,7 +192,7 @@ async fn obtain(
         let (chain, key) = authority.sign_server(&options.names, source).map_err(TlsError::Unsigned)?;
         return Ok(Identity { chain, key });
     };
-    // Before what is pinned changes, so that a pair that does not fit changes nothing.
+    // Validate before the trust anchors change, so that a mismatching pair has no effect.
     let identity = read_pair(files, source.now()).await?;
     if let Some(last) = identity.chain.last() {
         authority.trust_also(last);
@@ -199,7 +200,7 @@ async fn obtain(
     Ok(identity)
 }
 
-/// Whether files hold certificates and the key that fits the first of them.
+/// Checks that the files hold certificates and the key of the first one.
 pub(crate) async fn check(files: &CertificateFiles, now: Timestamp) -> Result<(), TlsError> {
     read_pair(files, now).await.map(drop)
 }
@@ -244,7 +245,7 @@ fn warn_of_end(chain: &[CertificateDer<'_>], now: Timestamp) {
         Some(certificate.validity().not_after.timestamp())
     });
     if ends.min().is_some_and(|end| end <= now.unix_seconds()) {
-        tracing::error!("a certificate of --tls-cert-file has expired; clients refuse it");
+        tracing::error!("a certificate of --tls-cert-file has expired; clients reject it");
     }
 }
 
@@ -273,7 +274,7 @@ fn configure(
         .with_single_cert(chain, key)
         .map_err(TlsError::Unfit)?;
     config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
-    // A connection that is resumed shows no certificate again; each shows its own.
+    // Resumption is disabled, because a resumed connection presents no certificate.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)
@@ -283,7 +284,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// The server's clock, as TLS asks for it.
+/// Clock of the server for rustls.
 struct Clock(Arc<dyn Source>);
 
 impl fmt::Debug for Clock {

@@ -1,4 +1,4 @@
-//! Feeds the watchdog of the service manager as long as the one task that writes answers.
+//! Feeds the watchdog of the service manager while the writer task responds.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,10 +7,10 @@ use tokio::time::MissedTickBehavior;
 
 use crate::{context::server_state::ServerState, server::notify::Notifier, write::writer::WriteError};
 
-/// Pause before the writer is asked again when its queue is full.
+/// Pause before the writer is tried again when its queue is full.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Tells the service manager that this server works, for as long as it does. Ends at once where nobody wants to know.
+/// Notifies the service manager while this server works. Returns at once if no watchdog is configured.
 pub async fn feed(app: Arc<ServerState>, notifier: Arc<Notifier>) {
     let Some(interval) = notifier.watchdog_interval() else { return };
     let mut turn = tokio::time::interval(interval);
@@ -22,8 +22,8 @@ pub async fn feed(app: Arc<ServerState>, notifier: Arc<Notifier>) {
     }
 }
 
-/// Waits until the writer has answered a request that asks for nothing. A refusal is an answer, and so is that the store
-/// fails: another start would not mend it.
+/// Waits until the writer has processed an empty request. A rejection counts, and so does a store failure,
+/// which a restart would not fix.
 async fn wait_for_writer(app: &ServerState) {
     loop {
         match app.writer.write(Request::default(), app.source.draw(), 0).await {

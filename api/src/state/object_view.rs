@@ -1,7 +1,8 @@
-//! How an object is shown: intent from the store, status rolled up from what the agents report at this moment.
+//! Rendering of objects: metadata and spec from the store, status rolled up from the current reports of the
+//! agents.
 //!
-//! What is known of the nodes is gathered when the first object needs it. Endpoints change most and their status does not
-//! depend on nodes, so the answers to their writes never walk over the nodes.
+//! Node data is collected when the first object needs it. Endpoint objects change most often and their status
+//! does not depend on nodes, so responses to their writes never visit the nodes.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -38,18 +39,18 @@ use crate::state::{
     published::Published,
 };
 
-/// What the agents say, kept for all requests.
+/// Reported data of the agents, shared by all requests.
 #[derive(Clone, Copy)]
 pub(crate) struct Books<'a> {
-    /// Of their parts in addresses.
+    /// Announcement states.
     pub(crate) announcements: &'a Mutex<AnnouncementBook>,
-    /// Of sessions and routes.
+    /// BGP sessions and routes.
     pub(crate) bgp: &'a Mutex<BgpBook>,
-    /// Of the endpoints that they check.
+    /// Probe results.
     pub(crate) health: &'a HealthDesk,
 }
 
-/// One state with what is known of the nodes, from which any number of objects can be shown.
+/// A state joined with node data, from which any number of objects can be rendered.
 pub(crate) struct View<'a> {
     published: Arc<Published>,
     nodes: &'a Nodes,
@@ -58,41 +59,41 @@ pub(crate) struct View<'a> {
     table: OnceLock<Table>,
 }
 
-/// A view that is ready to show objects.
+/// Renderer of a view.
 pub(crate) struct Shower<'a> {
     view: &'a View<'a>,
     nodes: OnceLock<NodeViews<'a>>,
 }
 
 impl<'a> View<'a> {
-    /// Looks at a state.
+    /// Creates a view of a state.
     pub(crate) fn new(published: Arc<Published>, nodes: &'a Nodes, books: Books<'a>, now: Timestamp) -> Self {
         Self { published, nodes, books, now, table: OnceLock::new() }
     }
 
-    /// Prepares to show objects; the roll-up is prepared once for all of them.
+    /// Creates a renderer; the roll-up is prepared once for all objects.
     pub(crate) fn shower(&self) -> Shower<'_> {
         Shower { view: self, nodes: OnceLock::new() }
     }
 
-    /// The state.
+    /// Returns the state.
     pub(crate) fn published(&self) -> &Published {
         &self.published
     }
 
-    /// The moment that is looked at.
+    /// Returns the time of the view.
     pub(crate) fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// What is known of the nodes.
+    /// Returns the node data.
     pub(crate) fn table(&self) -> &Table {
         self.table.get_or_init(|| self.nodes.table(&self.published.snapshot, self.now))
     }
 }
 
 impl Shower<'_> {
-    /// An object in its published form, with status.
+    /// Renders an object with its status.
     pub(crate) fn object(&self, object: &Object) -> Value {
         let status = match &object.spec {
             Spec::Service(_) => self.service(object).map(serde_json::to_value),
@@ -102,7 +103,7 @@ impl Shower<'_> {
             Spec::BfdProfile(_) => Some(serde_json::to_value(self.bfd_profile(object))),
             Spec::Advertisement(_) => self.advertisement(object).map(serde_json::to_value),
             Spec::Address(_) => self.address(object).map(serde_json::to_value),
-            // It is itself what was made of what is observed.
+            // The object is itself derived from observations.
             Spec::EndpointHealth(_) => None,
             Spec::Workload(spec) => object.metadata.namespace.as_ref().map(|namespace| {
                 let snapshot = &self.view.published().snapshot;
@@ -120,7 +121,7 @@ impl Shower<'_> {
         json
     }
 
-    /// The status of a Service.
+    /// Returns the status of a Service.
     pub(crate) fn service(&self, object: &Object) -> Option<ServiceStatus> {
         let spec = object.as_service()?;
         let key =
@@ -141,13 +142,13 @@ impl Shower<'_> {
         ))
     }
 
-    /// How far the nodes are with a form of a Service; nothing where they are told nothing.
+    /// Returns the progress of the nodes with a compiled Service; empty if it is not sent to nodes.
     pub(crate) fn progress(&self, key: &ServiceKey, form: &CompiledService) -> NodeCounts {
         let wanted = Position { epoch: self.view.published().epoch, revision: form.revision };
         if form.is_programmable() { self.nodes().count(key, wanted) } else { NodeCounts::default() }
     }
 
-    /// The health of a Service's endpoints; nothing where they are not checked.
+    /// Returns the health of a Service's endpoints, or `None` without a health check.
     pub(crate) fn health(&self, key: &ServiceKey) -> Option<ServiceHealth> {
         let published = self.view.published();
         let form = &published.compiled.get(key).filter(|entry| entry.form.health_check.is_some())?.form;
@@ -161,7 +162,7 @@ impl Shower<'_> {
         Some(service_health(&published.snapshot, form, &bench, &guard))
     }
 
-    /// The status of an AddressPool.
+    /// Returns the status of an AddressPool.
     pub(crate) fn pool(&self, object: &Object) -> Option<AddressPoolStatus> {
         let Spec::AddressPool(spec) = &object.spec else { return None };
         let announced = self.announcing(|of| pool_announced(&of.scene, &object.metadata.name, spec));
@@ -170,13 +171,13 @@ impl Shower<'_> {
         Some(status)
     }
 
-    /// The status of an Advertisement.
+    /// Returns the status of an Advertisement.
     pub(crate) fn advertisement(&self, object: &Object) -> Option<AdvertisementStatus> {
         let spec = object.as_advertisement()?;
         Some(self.announcing(|of| advertisement_status(&of.scene, spec)))
     }
 
-    /// The status of a BgpPeer.
+    /// Returns the status of a BgpPeer.
     pub(crate) fn bgp_peer(&self, object: &Object) -> Option<BgpPeerStatus> {
         let spec = object.as_bgp_peer()?;
         let Published { snapshot, asn, .. } = self.view.published();
@@ -185,12 +186,12 @@ impl Shower<'_> {
         Some(self.announcing(|of| with_sessions(of, name, spec, status)))
     }
 
-    /// The status of a BfdProfile.
+    /// Returns the status of a BfdProfile.
     pub(crate) fn bfd_profile(&self, object: &Object) -> BfdProfileStatus {
         bfd_profile_status(&self.view.published().snapshot, &object.metadata.name)
     }
 
-    /// The status of an Address.
+    /// Returns the status of an Address.
     pub(crate) fn address(&self, object: &Object) -> Option<AddressStatus> {
         let record = object.as_address()?;
         Some(self.announcing(|of| address_status(of, record)))
@@ -200,7 +201,7 @@ impl Shower<'_> {
         self.nodes.get_or_init(|| NodeViews::new(self.view.table().views()))
     }
 
-    /// Looks at announcements.
+    /// Calls `look` with the announcement data.
     pub(crate) fn announcing<T>(&self, look: impl FnOnce(&Announcing<'_>) -> T) -> T {
         let published = self.view.published();
         let compiled = |key: &ServiceKey| published.compiled.get(key).map(|entry| Arc::clone(&entry.form));
@@ -216,7 +217,7 @@ impl Shower<'_> {
         look(&Announcing { scene, book: &book, bgp: &bgp })
     }
 
-    /// The status of a Node.
+    /// Returns the status of a Node.
     pub(crate) fn node(&self, object: &Object) -> Option<NodeStatus> {
         let Spec::Node(spec) = &object.spec else { return None };
         let view = self.view.table().view(&object.metadata.name)?;

@@ -1,9 +1,10 @@
-//! How it went in the last hour: some figures of the cluster, of each Node and of each Service, every ten seconds, in memory.
+//! Time series of the last hour for the cluster, each Node and each Service: one point every ten seconds, in
+//! memory.
 //!
 //! ```text
-//! every 10 s: traffic, roll-up, convergence ─▶ Sample ─▶ Book: a Track of 360 slots for each figure ─▶ GET /v1/series
+//! every 10 s: traffic, roll-up, convergence ─▶ Sample ─▶ Book: a Track of 360 slots per metric ─▶ GET /v1/series
 //! ```
-//! What was not known at a time is a gap, never zero. Nothing rests on it, and a restart begins anew.
+//! Unknown values are gaps, never zero. Informational only; a restart starts over.
 
 mod track;
 
@@ -21,19 +22,20 @@ use utoipa::ToSchema;
 
 use self::track::{POINTS, Track};
 
-/// Seconds between two points: agents report their traffic as often.
+/// Interval of points in seconds, the same as that of traffic reports.
 pub(crate) const STEP_SECS: i64 = 10;
-/// Figures that have values other than zero at once, each with 1,440 bytes: 17 MB in total. A Service with traffic has three,
-/// one without has none, so that is some 4,000 Services that are used within an hour, the busiest of the moment first.
+/// Maximum number of tracks with non-zero values, 1,440 bytes each: 17 MB in total. A Service with traffic
+/// has three such tracks, one without traffic has none. This suffices for some 4,000 Services in use within
+/// an hour, busiest first.
 pub(crate) const TRACKS_WITH_VALUES_MAX: usize = 12_000;
-/// Services that are remembered at all, with some 300 bytes each: more than a cluster of the size that we aim at has.
+/// Maximum number of Services, some 300 bytes each: more than in the largest supported cluster.
 pub(crate) const SERVICES_MAX: usize = 20_000;
-/// Steps between two looks for what is no longer there: a minute.
+/// Number of steps between cleanups: one minute.
 pub(crate) const STEPS_TO_FORGET: i64 = 6;
-/// Nodes that are remembered.
+/// Maximum number of Nodes.
 pub(crate) const NODES_MAX: usize = 2048;
 
-/// What a series is of.
+/// Subject of a series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Of {
     /// The cluster.
@@ -44,48 +46,50 @@ pub(crate) enum Of {
     Service(ServiceKey),
 }
 
-/// The last hour of something.
+/// Time series of the last hour of one subject.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SeriesAnswer {
-    /// What it is of.
+    /// Subject of the series.
     #[schema(example = "service/default/web")]
     of: String,
-    /// The time of the first point.
+    /// Time of the first point (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     start: Timestamp,
-    /// Seconds between two points.
+    /// Interval between points in seconds.
     step_seconds: i64,
-    /// Why values are missing that the server would have, when there is no room for more.
+    /// Reason why values are missing although they were measured: the memory limit was reached. Absent
+    /// otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<String>,
-    /// The figures, each with as many points.
+    /// Series of the subject, all with the same number of points.
     #[schema(max_items = 8)]
     series: Vec<Series>,
 }
 
-/// One figure over time.
+/// One metric over time.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub(crate) struct Series {
-    /// What it is.
+    /// Name of the metric.
     #[schema(example = "connections")]
     name: &'static str,
-    /// Its unit; empty for a plain number.
+    /// Unit of the values; empty for a plain number.
     #[schema(example = "1/s")]
     unit: &'static str,
-    /// The oldest first; `null` where nobody knows.
+    /// Values, oldest first, at most 360; `null` if unknown.
     #[schema(max_items = 360)]
     points: Vec<Option<f64>>,
 }
 
-/// A figure by name and unit.
+/// Name and unit of a metric.
 type Figure = (&'static str, &'static str);
 
-/// Of a Service.
+/// Metrics of a Service.
 pub(crate) const OF_SERVICE: [Figure; 3] = [("connections", "1/s"), ("bytes", "B/s"), ("active", "")];
-/// Of a Node. `behind` is how many revisions it has not verified; `programmed` the revision that it has.
+/// Metrics of a Node. `behind` is the number of revisions that it has not verified; `programmed` is the
+/// revision that it has applied.
 pub(crate) const OF_NODE: [Figure; 4] = [("lag", "ms"), ("behind", ""), ("programmed", ""), ("healthy", "")];
-/// Of the cluster.
+/// Metrics of the cluster.
 pub(crate) const OF_CLUSTER: [Figure; 6] = [
     ("servicesNotOk", ""),
     ("nodesNotConverged", ""),
@@ -95,24 +99,24 @@ pub(crate) const OF_CLUSTER: [Figure; 6] = [
     ("bytes", "B/s"),
 ];
 
-/// All that is remembered.
+/// All time series.
 #[derive(Debug, Default)]
 pub(crate) struct SeriesBook(Mutex<Book>);
 
 #[derive(Debug, Default)]
 struct Book {
-    /// The step of the newest point, and that of the first.
+    /// Steps of the newest and of the first point.
     newest: Option<(i64, i64)>,
     cluster: [Track; OF_CLUSTER.len()],
     nodes: BTreeMap<Name, NodeTracks>,
     services: BTreeMap<ServiceKey, ServiceTracks>,
-    /// Tracks with values.
+    /// Number of tracks with values.
     full: usize,
 }
 
 #[derive(Debug, Default)]
 struct NodeTracks {
-    /// The revision from which `programmed` is counted: the points have not the digits of a large one.
+    /// Offset of `programmed`, because a point cannot represent a large revision exactly.
     base: u64,
     tracks: [Track; OF_NODE.len()],
 }
@@ -120,24 +124,24 @@ struct NodeTracks {
 #[derive(Debug, Default)]
 struct ServiceTracks {
     tracks: [Track; OF_SERVICE.len()],
-    /// Whether a value found no room within the hour: the step of the last.
+    /// Step of the last value dropped for lack of memory, within the hour.
     left_out: Option<i64>,
 }
 
 impl SeriesBook {
-    /// The step that a time is in, if there is no point of it yet.
+    /// Returns the step of a time if it has no point yet.
     pub(crate) fn due(&self, now: Timestamp) -> Option<i64> {
         let step = now.unix_seconds().div_euclid(STEP_SECS);
         let is_new = self.lock().newest.is_none_or(|(newest, _)| newest != step);
         is_new.then_some(step)
     }
 
-    /// Takes the point of a step.
+    /// Adds the point of a step.
     pub(crate) fn take(&self, step: i64, sample: &Sample) {
         self.lock().take(step, sample);
     }
 
-    /// Forgets what is no longer there: nobody can ask for it, and what is there may need the room.
+    /// Drops deleted subjects to release their memory.
     pub(crate) fn forget_gone(
         &self,
         has_service: impl Fn(&ServiceKey) -> bool,
@@ -146,7 +150,7 @@ impl SeriesBook {
         self.lock().forget_gone(has_service, has_node);
     }
 
-    /// The last hour of something; `None` before the first point.
+    /// Returns the last hour of a subject, or `None` before the first point.
     pub(crate) fn read(&self, of: &Of) -> Option<SeriesAnswer> {
         self.lock().read(of)
     }
@@ -160,7 +164,7 @@ impl SeriesBook {
 impl Book {
     fn take(&mut self, step: i64, sample: &Sample) {
         let first = match self.newest {
-            // A clock that was set back, or far ahead, leaves nothing to go on from.
+            // After a clock change backwards, or far forwards, the series start over.
             Some((newest, first)) if (newest..newest.saturating_add(POINTS_I64)).contains(&step) => {
                 (newest.saturating_add(1)..=step).for_each(|passed| self.forget(passed));
                 first
@@ -202,7 +206,7 @@ impl Book {
         }
     }
 
-    /// Makes room in the slot of a step, of which nothing is known yet.
+    /// Clears the slot of a new step.
     fn forget(&mut self, step: i64) {
         let slot = slot(step);
         let nodes = self.nodes.values_mut().flat_map(|node| &mut node.tracks);
@@ -210,7 +214,7 @@ impl Book {
         self.cluster.iter_mut().chain(nodes).chain(services).for_each(|track| track.forget(slot));
     }
 
-    /// Gives back the room of what was zero for an hour, and of what is no longer known at all.
+    /// Releases tracks that were zero for an hour, and subjects without known values.
     fn tidy(&mut self, sample: &Sample) {
         let named: BTreeSet<_> = sample.services.iter().map(|(key, _)| key).collect();
         self.services.retain(|key, service| named.contains(key) || service.tracks.iter().any(Track::has_any));
@@ -270,8 +274,8 @@ impl Book {
         };
         is_beyond.then(|| {
             format!(
-                "there is no room for more: series of {TRACKS_WITH_VALUES_MAX} figures that are not zero, and of \
-                 {SERVICES_MAX} Services, are kept; /metrics and a Prometheus keep more"
+                "the memory limit is reached: series of at most {TRACKS_WITH_VALUES_MAX} non-zero \
+                 metrics and of {SERVICES_MAX} Services are kept; use /metrics with Prometheus for more"
             )
         })
     }
@@ -287,14 +291,14 @@ impl std::fmt::Display for Of {
     }
 }
 
-/// The points of a track.
+/// Number of points of a track.
 const POINTS_I64: i64 = POINTS as i64;
 
 fn slot(step: i64) -> usize {
     usize::try_from(step.rem_euclid(POINTS_I64)).expect("a remainder of a small number is small")
 }
 
-/// Sets a value; `false` when there is no room for it, which leaves a gap.
+/// Sets a value. Returns `false`, and leaves a gap, if the memory limit is reached.
 fn set(track: &mut Track, slot: usize, value: Option<f32>, full: &mut usize) -> bool {
     let may_grow = *full < TRACKS_WITH_VALUES_MAX;
     let was_full = track.has_values();
@@ -303,7 +307,7 @@ fn set(track: &mut Track, slot: usize, value: Option<f32>, full: &mut usize) -> 
     is_set
 }
 
-/// A point as it is shown: thousandths are all that a figure for people needs.
+/// Rounds a value to thousandths for output.
 #[expect(clippy::cast_precision_loss, reason = "a figure for people; exact up to 2^53")]
 fn rounded(value: f32, base: u64) -> f64 {
     base as f64 + (f64::from(value) * 1000.0).round() / 1000.0
@@ -326,7 +330,7 @@ pub(crate) struct Sample {
 /// What is known of a Node.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct NodeSample {
-    /// How long the oldest change that it lacks waits, in milliseconds.
+    /// Age of the oldest change that the node lacks, in milliseconds.
     pub(crate) lag_ms: Option<u64>,
     /// Revisions that it has not verified.
     pub(crate) behind: Option<u64>,
@@ -337,7 +341,7 @@ pub(crate) struct NodeSample {
 }
 
 impl NodeSample {
-    /// The values in the order of the figures, `programmed` from a revision on.
+    /// Returns the values in the order of the metrics, with `programmed` relative to `base`.
     pub(crate) fn values(&self, base: u64) -> [Option<f32>; OF_NODE.len()] {
         let Self { lag_ms, behind, programmed, is_healthy } = *self;
         let programmed = programmed.and_then(|revision| revision.checked_sub(base));

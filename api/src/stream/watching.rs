@@ -1,4 +1,4 @@
-//! Changes as watchers are shown them: what several are told of at the same time is put into words once.
+//! Cache of serialized changes: changes sent to several watchers at the same time are serialized once.
 
 use model::primitives::quantity::{Position, Revision};
 use std::{
@@ -15,38 +15,38 @@ use crate::{
     stream::node_feed::beat::Beat,
 };
 
-/// Stretches that are kept for watchers that are a little later than others.
+/// Maximum number of cached ranges, for watchers slightly behind others.
 const RECENT_MAX: usize = 8;
-/// The status in an object is that of the moment: older words are not used again.
+/// Maximum age of cached objects, because they include the current status.
 const AGE_MAX: Duration = Duration::from_secs(1);
 
-/// The commits between two positions.
+/// Commits between two positions.
 #[derive(Debug)]
 pub(crate) struct Stretch {
     pub(crate) commits: Vec<ShownCommit>,
 }
 
-/// A commit with what its changes look like.
+/// Commit with its serialized objects.
 #[derive(Debug)]
 pub(crate) struct ShownCommit {
     commit: Arc<Recent>,
-    /// The objects as JSON, in the order of the changes; nothing until a watcher wants it.
+    /// Objects as JSON in the order of the changes; serialized on first use.
     objects: Vec<OnceLock<Box<str>>>,
 }
 
 impl ShownCommit {
-    /// Its revision.
+    /// Returns the revision.
     pub(crate) fn revision(&self) -> Revision {
         self.commit.revision
     }
 
-    /// Its changes, each with where its object is kept.
+    /// Returns the changes, each with the cell of its serialized object.
     pub(crate) fn changes(&self) -> impl Iterator<Item = (&RecentChange, &OnceLock<Box<str>>)> {
         self.commit.changes.iter().zip(&self.objects)
     }
 }
 
-/// What is kept.
+/// Cache of commit ranges.
 #[derive(Debug, Default)]
 pub(crate) struct Stretches(Mutex<VecDeque<Kept>>);
 
@@ -62,7 +62,7 @@ impl Stretches {
     /// Returns the commits after a revision, or `None` if the ring does not reach back that far.
     pub(crate) fn since(&self, from: Revision, published: &Published) -> Option<Arc<Stretch>> {
         let to = published.position();
-        // What is kept is put in place whole.
+        // Cache entries are replaced as a whole.
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_fit = |one: &&Kept| one.from == from && one.to == to && one.made.elapsed() <= AGE_MAX;
         if let Some(known) = kept.iter().find(is_fit) {

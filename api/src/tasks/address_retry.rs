@@ -1,5 +1,5 @@
-//! What happens to load balancer addresses by the passing of time: quarantines end, and Services that wait have their
-//! turn. The writer decides; this task only asks it, when there is something to decide.
+//! Retry of pending load balancer addresses when time passes: quarantines end, and waiting Services get their
+//! turn. The writer decides; this task only submits a request when there may be a decision to make.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,11 +11,11 @@ use model::{
 
 use crate::context::server_state::ServerState;
 
-/// How often it looks whether something is due: the resolution of quarantines. Looking costs next to nothing.
+/// Interval of checks: the resolution of quarantines. A check costs next to nothing.
 const TURN: Duration = Duration::from_secs(1);
 
-/// Runs until it is aborted; acts while this server leads. Services that wait when it begins to, perhaps since a version
-/// that gave addresses otherwise, have a turn at once.
+/// Runs until aborted; acts while this server is the leader. Services that are pending when leadership
+/// begins, for example since an older version with other allocation rules, are retried at once.
 pub(crate) async fn run(app: Arc<ServerState>) {
     let mut turn = tokio::time::interval(TURN);
     turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -41,7 +41,7 @@ pub(crate) async fn run(app: Arc<ServerState>) {
         let next = last_of_turn(snapshot, after.as_ref());
         let request = Request { operations: vec![Operation::Retry { after }], ..Request::default() };
         if app.writer.write(request, app.source.draw(), 0).await.is_err() {
-            tracing::debug!("a turn of waiting Services was not written; the next will be");
+            tracing::debug!("a retry of pending Services was not written; it will be repeated");
         } else {
             is_owed = false;
         }
@@ -53,7 +53,7 @@ fn ends_by(snapshot: &Snapshot, now: Timestamp) -> bool {
     snapshot.next_quarantine_end().is_some_and(|end| end <= now)
 }
 
-/// Where the turn after this one begins; from the start when this one reaches the end.
+/// Returns the start of the next turn, or `None` if this turn reaches the end.
 fn last_of_turn(snapshot: &Snapshot, after: Option<&Pending>) -> Option<Pending> {
     snapshot.pending(after).nth(RETRIES_MAX - 1).cloned()
 }

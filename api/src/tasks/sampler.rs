@@ -1,4 +1,4 @@
-//! What is known at one moment, gathered from what the server has anyway.
+//! Sample of the current state, collected from existing server data.
 
 use std::{
     collections::BTreeSet,
@@ -23,10 +23,10 @@ use crate::{
     state::series::{NodeSample, OF_CLUSTER, OF_SERVICE, SERVICES_MAX, STEPS_TO_FORGET, Sample, short},
 };
 
-/// How often is looked whether the next point is due.
+/// Interval of checks for a due point.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Takes a point whenever one is due.
+/// Adds a point whenever one is due.
 pub(crate) async fn run(app: Arc<ServerState>) {
     let mut turn = tokio::time::interval(LOOK);
     turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -35,17 +35,17 @@ pub(crate) async fn run(app: Arc<ServerState>) {
         let Some(step) = app.series.due(app.source.now()) else { continue };
         let Some(shown) = app.overview.current(&app).await else { return };
         let taker = Arc::clone(&app);
-        // It walks over all traffic; nobody else waits for that.
+        // Visits all traffic data; must not block an async worker thread.
         let taken = tokio::task::spawn_blocking(move || {
             let started = Instant::now();
             taker.series.take(step, &gather(&taker, &shown.overview));
             if step % STEPS_TO_FORGET == 0 {
                 forget_gone(&taker);
             }
-            tracing::trace!(took_us = started.elapsed().as_micros(), "a point of the series was taken");
+            tracing::trace!(took_us = started.elapsed().as_micros(), "added a point to the time series");
         });
         if taken.await.is_err() {
-            tracing::error!("a point of the series was not taken");
+            tracing::error!("cannot add a point to the time series");
         }
     }
 }
@@ -75,7 +75,7 @@ fn gather(app: &ServerState, shown: &Overview) -> Sample {
     Sample { cluster: cluster(&shown.totals, lag.p99_ms, &total), nodes, services }
 }
 
-/// What the overview counts, and the traffic of all.
+/// Returns the cluster values from the overview counts and the total traffic.
 fn cluster(totals: &Totals, p99_ms: Option<u64>, traffic_of_all: &Counts) -> [Option<f32>; OF_CLUSTER.len()] {
     let count = |count: usize| Some(short(u64::try_from(count).unwrap_or(u64::MAX)));
     let services = &totals.services;
@@ -91,7 +91,7 @@ fn cluster(totals: &Totals, p99_ms: Option<u64>, traffic_of_all: &Counts) -> [Op
     ]
 }
 
-/// Connections and bytes a second, and open connections; each only where somebody counts it at the moment.
+/// Returns connections and bytes per second, and open connections; `None` where not counted.
 fn traffic(counts: &Counts) -> [Option<f32>; OF_SERVICE.len()] {
     let rate =
         |of: fn(Rates) -> Option<Rate>| counts.per_second.and_then(of).map(|rate| narrow(rate.per_second()));
@@ -103,7 +103,7 @@ fn node(one: &NodeView<'_>, waiting_ms: Option<u64>, is_healthy: bool, head: Pos
     let verified = report.map(|report| report.verified).filter(|at| at.epoch == head.epoch);
     let behind = verified.map(|at| head.revision.0.saturating_sub(at.revision.0));
     NodeSample {
-        // Who has everything waits for nothing; of who is silent only is known what it lacks.
+        // A converged node has no lag; the lag of a silent node is known from earlier reports only.
         lag_ms: waiting_ms.or_else(|| behind.filter(|behind| *behind == 0)),
         behind,
         programmed: report.map(|report| report.applied.revision.0),

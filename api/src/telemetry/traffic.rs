@@ -1,4 +1,5 @@
-//! The traffic of Services as metrics. Their labels come from objects and addresses, so their number is bounded here.
+//! Traffic metrics of Services. Labels are object names and addresses, so the number of series is bounded
+//! here.
 
 use std::{cmp::Reverse, net::IpAddr};
 
@@ -13,9 +14,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// Services with series of their own: those with most connections. Nine series each at most.
+/// Maximum number of Services with their own series: those with the most connections. At most nine series
+/// each.
 pub(crate) const SERVICES_EXPOSED_MAX: usize = 1000;
-/// Endpoints with series of their own, of the exposed Services. Nine series each at most.
+/// Maximum number of endpoints with their own series, among the exposed Services. At most nine series each.
 pub(crate) const ENDPOINTS_EXPOSED_MAX: usize = 2000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -30,32 +32,32 @@ struct EndpointLabels {
     service: String,
     protocol: &'static str,
     address: String,
-    /// Empty where the client's port is kept.
+    /// Empty if the client's port is kept.
     port: String,
 }
 
-/// The series of one kind of thing.
+/// Series of one label set.
 struct Series<L: Clone + std::hash::Hash + Eq> {
     connections: Family<L, Counter>,
     packets: Family<L, Counter>,
     bytes: Family<L, Counter>,
     active: Family<L, Gauge>,
     inactive: Family<L, Gauge>,
-    /// Of each, by how it failed; only what did.
+    /// Failed connections by cause; only non-zero counts.
     failed: Family<(L, FailedLabels), Counter>,
 }
 
-/// How connections failed.
+/// Cause of failed connections.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FailedLabels {
     how: &'static str,
 }
 
-/// All traffic: a Service without series of its own is in it, and in no other.
+/// No labels: the total of all traffic, including Services without their own series.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NoLabels {}
 
-/// The series of the traffic at this moment.
+/// Builds the registry of the current traffic.
 pub(crate) fn registry(book: &TrafficBook) -> Registry {
     let mut totals: Vec<_> = book.totals().collect();
     let (everything, services, endpoints) = (Series::new(), Series::new(), Series::new());
@@ -81,12 +83,12 @@ pub(crate) fn registry(book: &TrafficBook) -> Registry {
     refused.inc_by(book.refused);
     registry.register(
         "traffic_refused",
-        "Times that traffic of a Service was not kept, for want of room",
+        "Times that traffic of a Service was dropped because the limit was reached",
         refused,
     );
     for (name, help, hidden) in [
-        ("services", "Services with traffic that have no series of their own", hidden_services.len()),
-        ("endpoints", "Endpoints with traffic that have no series of their own", hidden_endpoints),
+        ("services", "Services with traffic but without their own series", hidden_services.len()),
+        ("endpoints", "Endpoints with traffic but without their own series", hidden_endpoints),
     ] {
         let gauge = Gauge::<i64>::default();
         gauge.set(as_gauge(u64::try_from(hidden).unwrap_or(u64::MAX)));
@@ -127,9 +129,9 @@ impl<L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send +
         }
     }
 
-    /// Sets the series of one thing; what nobody counts has none.
+    /// Sets the series of one label set. Values that are not counted get no series.
     fn set(&self, labels: &L, counts: &Counts) {
-        // A rate is for whoever keeps the sums to tell.
+        // Rates are computed by the monitoring system from the sums.
         let Counts { connections, packets, bytes, active, inactive, per_second: _, failed } = counts;
         let TargetFailures { refused, unreachable, silent, reset } = failed.unwrap_or_default();
         for (how, value) in
@@ -156,7 +158,7 @@ impl<L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send +
     fn register(self, of: &str, to: &mut Registry) {
         let Self { connections, packets, bytes, active, inactive, failed } = self;
         for (what, help, family) in [
-            ("connections", "Connections given to it", connections),
+            ("connections", "Connections assigned to it", connections),
             ("packets", "Packets in both directions", packets),
             ("bytes", "Bytes in both directions", bytes),
         ] {
@@ -165,12 +167,12 @@ impl<L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send +
         to.register(format!("{of}_active_connections"), "Established connections", active);
         to.register(
             format!("{of}_inactive_connections"),
-            "Known connections that are not established",
+            "Tracked connections that are not established",
             inactive,
         );
         to.register(
             format!("{of}_failed_connections"),
-            "Connections that an endpoint did not take or broke off, as relays of userspace mode see it",
+            "Connections that an endpoint rejected or aborted, as counted by the relays of userspace mode",
             failed,
         );
     }
@@ -193,8 +195,8 @@ mod tests {
 
     use super::*;
 
-    /// More Services and endpoints than have series: as many series as there may be, the others are said to be left out, and
-    /// the sum has them all, also after they are gone.
+    /// With more Services and endpoints than allowed series, the hidden ones are counted, and the total
+    /// includes all of them, even after deletion.
     #[test]
     fn f086_series_are_bounded_and_the_sum_is_not() {
         const SERVICES: u64 = SERVICES_EXPOSED_MAX as u64 + 7;

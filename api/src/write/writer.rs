@@ -1,15 +1,16 @@
-//! The write path: one task that admits, commits and publishes; everybody else only asks it.
+//! Write path: one task that admits, commits and publishes all writes.
 //!
 //! ```text
 //! handlers ──▶ bounded queue ──▶ [ admit each on the state so far ] ──▶ one store commit ──▶ publish ──▶ answer each
 //!                                          a group                        (fsync once)
 //! ```
-//! Every answer of a group waits for the commit, refusals too: a refusal may rest on a write of the same group, and must
-//! not be told if that write never happened. When the store fails, nobody knows whether the group is there: all are told
-//! so, and nothing is written before the state has been read again.
+//! Every response of a group waits for the commit, including rejections: a rejection may depend on a write of
+//! the same group, and must not be sent if that write was not committed. If the store fails, it is unknown if
+//! the group was committed: all callers are informed, and no write is accepted before the state has been
+//! reloaded.
 //!
-//! Where other processes write to the same store, this task also follows what they commit (`follow`), and a group that was
-//! decided on a state that they have moved on from is decided again (`group`).
+//! If other processes share the store, this task also reads their commits (`follow`), and a group that was
+//! decided on a stale state is decided again (`group`).
 
 use std::{
     sync::{Arc, atomic::AtomicBool},
@@ -43,88 +44,91 @@ use crate::{
 mod follow;
 mod group;
 
-/// Writes that may wait. More than this is a client that does not wait for answers; it is told to come back.
+/// Maximum number of queued writes. More indicates clients that do not wait for responses; they are rejected
+/// with `Retry-After`.
 const QUEUE_MAX: usize = 4096;
-/// Writes in one group; beyond this the share of the fsync that each pays is already negligible.
+/// Maximum number of writes in a group; beyond this the share of each in the fsync is already negligible.
 const GROUP_WRITES_MAX: usize = 256;
-/// Bytes of the bodies in one group; leaves room for the stored form, which spells out defaults.
+/// Maximum total size of the bodies in a group in bytes. Leaves room for the stored form, which includes
+/// defaults.
 const GROUP_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Pause before a store that failed is read again.
+/// Pause before the state is reloaded from a failed store.
 const RELOAD_PAUSE: Duration = Duration::from_secs(1);
-/// Pause after a store said that others had written, and they had not: it must not be asked without end.
+/// Pause after a change notification without a new commit, to avoid a busy loop.
 const NOTHING_NEW_PAUSE: Duration = Duration::from_millis(20);
 
-/// What an accepted write did.
+/// Result of an accepted write.
 #[derive(Debug)]
 pub(crate) struct Written {
-    /// The position of the state that holds it.
+    /// Position of the state that includes the write.
     pub(crate) position: Position,
-    /// What happened to each object.
+    /// Outcome of each object.
     pub(crate) outcomes: Vec<Outcome>,
 }
 
-/// Why a write did not happen.
+/// Reason why a write failed.
 #[derive(Debug)]
 pub(crate) enum WriteError {
-    /// The state or the rules do not allow it.
+    /// Rejected by admission.
     Refused(Refusal),
-    /// Who asks may not do all that it does.
+    /// The caller lacks permissions for side effects of the write.
     Forbidden(Vec<Violation>),
-    /// Too many writes wait.
+    /// The queue is full.
     Busy,
-    /// It is more than one transaction can hold.
+    /// The write exceeds the size of a transaction.
     TooLarge(String),
-    /// Other control servers wrote first, time after time. Nothing was changed.
+    /// Other control servers committed first in every attempt. Nothing was changed.
     Contended,
     /// The store failed.
     Unavailable,
 }
 
-/// One write that waits.
+/// A queued write.
 #[derive(Debug)]
 struct Pending {
-    /// What to write; nothing where only the state is to be confirmed.
+    /// Write request; `None` only confirms the state.
     request: Option<Request>,
     entropy: Entropy,
     origin: Origin,
-    /// Who asks, where it is somebody else than the server.
+    /// Caller; `None` for writes of the server itself.
     caller: Option<Arc<Caller>>,
     bytes: usize,
     reply: oneshot::Sender<Result<Written, WriteError>>,
 }
 
-/// The way to the writer.
+/// Handle for submitting writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
     queue: mpsc::Sender<Pending>,
 }
 
-/// What the writer task works with.
+/// Dependencies of the writer task.
 pub(crate) struct Context {
-    /// Where the state is published.
+    /// Holder of the published state.
     pub(crate) hub: Arc<Hub>,
-    /// Where it is kept.
+    /// Store.
     pub(crate) store: Arc<dyn Store>,
-    /// The ranges of the cluster.
+    /// Address ranges and limits of the cluster.
     pub(crate) cluster: Arc<ClusterConfig>,
-    /// Counters.
+    /// Metrics.
     pub(crate) metrics: Arc<Metrics>,
-    /// When nodes have what.
+    /// Convergence records.
     pub(crate) convergence: Arc<Convergence>,
-    /// Numbers the entries of the audit log.
+    /// Audit log, which numbers the entries.
     pub(crate) audit: Arc<AuditLog>,
     /// True if the last group commit failed.
     pub(crate) has_failed: Arc<AtomicBool>,
 }
 
 impl Writer {
-    /// Starts the writer task. It ends after the last waiting write once `stop` is cancelled.
+    /// Starts the writer task. After `stop` is cancelled it ends with the last queued write.
     pub(crate) fn start(context: Context, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (queue, waiting) = mpsc::channel(QUEUE_MAX);
         (Self { queue }, tokio::spawn(run(context, waiting, stop)))
     }
 
-    /// Asks for a write of the server itself and waits until it is durable. `bytes` is the size of the body that asks.
+    /// Submits a write of the server itself and waits until it is durable. `bytes` is the size of the request
+    /// body.
     pub(crate) async fn write(
         &self,
         request: Request,
@@ -134,7 +138,7 @@ impl Writer {
         self.put(Origin::server(), None, (Some(request), entropy, bytes)).await
     }
 
-    /// Asks for a write that somebody wants and waits until it is durable. `bytes` is the size of the body that asks.
+    /// Submits a write of a client and waits until it is durable. `bytes` is the size of the request body.
     pub(crate) async fn write_for(
         &self,
         origin: Origin,
@@ -145,7 +149,8 @@ impl Writer {
         self.put(origin, caller::current(), (Some(request), entropy, bytes)).await
     }
 
-    /// Waits until the published state is one that the store held after this was called, whoever writes to it.
+    /// Waits until the published state is at least as new as the store was at the time of the call, including
+    /// commits of other servers.
     pub(crate) async fn confirm(&self) -> Result<Position, WriteError> {
         let nothing = Entropy { now: Timestamp::from_unix_seconds(0), seed: 0 };
         self.put(Origin::server(), None, (None, nothing, 0)).await.map(|written| written.position)
@@ -165,7 +170,7 @@ impl Writer {
         }
     }
 
-    /// How many writes wait.
+    /// Returns the number of queued writes.
     pub(crate) fn waiting(&self) -> usize {
         self.queue.max_capacity() - self.queue.capacity()
     }
@@ -202,7 +207,7 @@ async fn run(context: Context, mut waiting: mpsc::Receiver<Pending>, stop: Cance
     }
 }
 
-/// Waits until others may have written to the store, but not before a time.
+/// Waits until other servers may have written to the store, but not before `from`.
 async fn moved(store: &dyn Store, at: Position, from: Instant) -> Result<(), store::StoreError> {
     tokio::time::sleep_until(from).await;
     store.moved(at).await
@@ -225,7 +230,7 @@ fn answer_all(group: Vec<Pending>, answer: impl Fn() -> Result<Written, WriteErr
     }
 }
 
-/// What a write would do, tried on the newest state. Nothing is queued, kept or published.
+/// Simulates a write on the newest state without queueing, storing or publishing it.
 pub(crate) fn dry_run(
     hub: &Hub,
     cluster: &ClusterConfig,

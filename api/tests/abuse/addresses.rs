@@ -1,5 +1,6 @@
-//! Addresses that lead into a node, a link or a cloud's metadata, wherever one can be written: a Service that pointed there
-//! would let its clients, or the health checks of agents, reach what they must not (CVE-2020-8558, CVE-2021-25737).
+//! Forbidden addresses (node-local, link-local, cloud metadata) in every field that takes an address. A
+//! Service with such an address would let its clients, or the health checks of agents, reach protected
+//! targets (CVE-2020-8558, CVE-2021-25737).
 
 use api::base::config::Settings;
 use model::cluster::config::ClusterConfig;
@@ -10,8 +11,8 @@ use crate::{
     site::{Site, refused, status},
 };
 
-/// Loopback, link-local with the metadata service, multicast, unspecified and reserved, in every form that some parser of
-/// addresses takes for one of them.
+/// Loopback, link-local including the metadata service, multicast, unspecified and reserved addresses, in
+/// every notation that some address parser accepts.
 const PLAIN: [&str; 20] = [
     "127.0.0.1",
     "127.255.255.254",
@@ -75,7 +76,7 @@ const NO_ADDRESSES: [&str; 24] = [
     "http://169.254.169.254/",
 ];
 
-/// A place where an address can be written: what is called, and the object with the address in its place.
+/// Field that takes an address: its request, and the object with the address in place.
 struct Place {
     field: &'static str,
     path: &'static str,
@@ -124,7 +125,7 @@ const PLACES: [Place; 8] = [
     },
 ];
 
-/// External and load balancer addresses may be anything that is not forbidden: nothing else refuses them here.
+/// Allows all external and load balancer addresses, so that only the forbidden ranges cause rejections.
 async fn start() -> Site {
     let ranges = vec!["10.96.0.0/16".parse().unwrap(), "fd00:96::/112".parse().unwrap()];
     let external = vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()];
@@ -139,8 +140,8 @@ async fn write(site: &Site, place: &Place, address: &str) -> (u16, String) {
     (status(&answer), answer)
 }
 
-/// In: each form in each place, and an ordinary address in each place. Out: all of the first are refused with the field, all
-/// of the second are taken.
+/// Every forbidden form is rejected in every field with its pointer; an ordinary address is accepted in every
+/// field.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn addresses_that_lead_elsewhere_are_refused_wherever_they_are_written() {
     let site = start().await;
@@ -162,7 +163,7 @@ async fn addresses_that_lead_elsewhere_are_refused_wherever_they_are_written() {
     refused("forbidden addresses", count, forms.len() * PLACES.len());
 }
 
-/// Ranges whose ends are ordinary and which hold what is forbidden.
+/// Pools with ordinary ends that contain forbidden addresses are rejected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pools_around_forbidden_addresses_are_refused() {
     let site = start().await;

@@ -1,4 +1,4 @@
-//! Bodies without end, and small ones that would become large.
+//! Endless request bodies, and small bodies that expand.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -7,7 +7,7 @@ use crate::site::{PATIENCE, Site, refused, rest, status};
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 
-/// A gibibyte that is announced, and pieces without end: refused as soon as the limit is passed, not kept.
+/// An announced gibibyte and endless chunks are rejected as soon as the limit is passed, without buffering.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn endless_bodies_are_refused_at_the_limit() {
     const TRIED: usize = 1024 * 1024 * 1024;
@@ -34,20 +34,20 @@ async fn endless_bodies_are_refused_at_the_limit() {
         drop(reader);
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let bytes = writing.await.unwrap();
-        // When the connection is cut with bytes on their way, the answer may be lost.
+        // If the connection is reset with bytes in flight, the response may be lost.
         assert!([413, 0].contains(&status(&answer)), "{answer}");
         assert!(bytes < 128 * 1024 * 1024, "{framing}: {bytes} bytes were taken");
         taken.push(bytes);
         site.serves_others().await;
     }
-    // Just beyond the limit the answer cannot be lost.
+    // Just beyond the limit the response cannot be lost.
     let answer = site.send("POST", "/v1/apply", JSON, &vec![b' '; 8 * 1024 * 1024 + 1]).await;
     assert_eq!(status(&answer), 413, "{answer}");
     println!("of 1 GiB were taken {taken:?} bytes");
     refused("endless bodies", taken.len() + 1, 3);
 }
 
-/// Bombs in JSON and YAML, each refused with 400 or 422, none with more than its bytes.
+/// JSON and YAML bombs are rejected with 400 or 422 and cost no more than their bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bombs_in_bodies_are_refused() {
     let site = Site::start().await;
@@ -100,7 +100,8 @@ async fn bombs_in_bodies_are_refused() {
     refused("bombs and deep nesting in JSON and YAML", by_status.values().sum(), bodies.len() * paths.len());
 }
 
-/// What two programs could read in two ways is refused, so that no proxy in front lets a second request through.
+/// Requests with an ambiguous length are rejected, so that no proxy in front can be used for request
+/// smuggling.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_whose_length_is_ambiguous_are_refused() {
     let site = Site::start().await;

@@ -1,4 +1,4 @@
-//! Connections that say nothing, too little, or are too many.
+//! Silent, slow and too many connections.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::site::{PATIENCE, Site, refused, rest, status};
 
 const HEAD: &str = "POST /v1/apply HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
 
-/// Silence, half of the preface of HTTP/2, half a head, half a body, and a body in pieces that never ends: all at the same
-/// time, many of each. They are cut or told, and nobody waits for them.
+/// Silent clients, half an HTTP/2 preface, half a head, half a body, and an endless chunked body, many of
+/// each at once: all are closed or answered, and other clients are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_clients_are_cut_and_others_are_served() {
     const OF_EACH: usize = 20;
     let site = Site::start().await;
     let whole = format!("{HEAD}Content-Length: 1000\r\n\r\n[");
     let pieces = format!("{HEAD}Transfer-Encoding: chunked\r\n\r\n5\r\n[null\r\n");
-    // What is said, and what is answered in the end: nothing, or that the request came too slowly.
+    // Sent bytes and accepted statuses: no response, or a timeout.
     let slow: [(&str, &[u16]); 6] = [
         ("", &[0]),
         ("PRI * HTTP/2.0\r\n\r\nSM", &[0]),
@@ -56,8 +56,8 @@ async fn slow_clients_are_cut_and_others_are_served() {
     refused("slow clients", count, OF_EACH * slow.len());
 }
 
-/// As many connections of one address as it may have, none of which says anything. The next is closed, another address is
-/// served, and a place that is given back can be had again.
+/// With the maximum number of silent connections from one address, the next one is closed, another address is
+/// served, and a released connection can be replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_address_cannot_take_all_connections() {
     const MORE: usize = 50;
@@ -67,7 +67,7 @@ async fn one_address_cannot_take_all_connections() {
         held.push(site.connect_from(2).await);
     }
     let mut closed = 0;
-    // The server takes connections in their order, so these come after all those that are held.
+    // Connections are accepted in order, so these come after all held ones.
     for _ in 0..MORE {
         let mut one_more = site.connect_from(2).await;
         let read = tokio::time::timeout(PATIENCE, one_more.read(&mut [0])).await.unwrap();
@@ -88,8 +88,8 @@ async fn one_address_cannot_take_all_connections() {
     refused("connections beyond those of one address", closed, MORE);
 }
 
-/// Ten thousand watches, about ten times as many as there may be: those beyond are told so and when to come back, memory
-/// stays bounded, and ordinary requests are served all the while.
+/// Of ten thousand watches, about ten times the limit, the surplus is rejected with `Retry-After`, memory
+/// stays bounded, and ordinary requests are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_ten_thousand_watches_those_beyond_the_limit_are_told_to_come_back() {
     const ASKED: usize = 10_000;
@@ -116,12 +116,12 @@ async fn of_ten_thousand_watches_those_beyond_the_limit_are_told_to_come_back() 
     println!("{} watches are open", open.len());
     assert_eq!(open.len(), WATCHES_MAX);
     refused("watches beyond those that there may be", told, ASKED - WATCHES_MAX);
-    // A place that is given back can be had again.
+    // A released watch can be replaced.
     drop(open.pop());
     while ask_to_watch(site.connect_from(3).await).await.is_none() {}
 }
 
-/// The stream of a watch that was opened; `None` when it was told to come back, and when.
+/// Returns the stream of an accepted watch, or `None` if it was rejected with `Retry-After`.
 async fn ask_to_watch(mut stream: TcpStream) -> Option<TcpStream> {
     stream.write_all(b"GET /v1/watch HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let mut head = Vec::new();

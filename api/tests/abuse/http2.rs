@@ -1,4 +1,4 @@
-//! HTTP/2 with frames made by hand (RFC 9113): what no library would send.
+//! Hand-made HTTP/2 frames (RFC 9113) that no library would send.
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -16,7 +16,7 @@ const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// The error code for whoever makes too much work (RFC 9113, 7).
+/// Error code for clients that cause excessive load (RFC 9113, 7).
 const ENHANCE_YOUR_CALM: u32 = 11;
 
 fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
@@ -24,14 +24,15 @@ fn frame(kind: u8, flags: u8, stream: u32, body: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
 }
 
-/// `GET /healthz` in HPACK (RFC 7541): three entries of the static table, path and authority as literals.
+/// Encodes `GET /healthz` in HPACK (RFC 7541): three entries of the static table, path and authority as
+/// literals.
 fn request() -> Vec<u8> {
     let literal =
         |name: u8, text: &str| [&[0x40 | name, u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     [&[0x82, 0x86][..], &literal(4, "/healthz"), &literal(1, "localhost")].concat()
 }
 
-/// The frames that come until the connection ends: kind, stream and body.
+/// Returns the frames until the end of the connection: type, stream and body.
 async fn frames(stream: &mut (impl AsyncReadExt + Unpin)) -> Vec<(u8, u32, Vec<u8>)> {
     let mut frames = Vec::new();
     let reading = async {
@@ -53,7 +54,7 @@ async fn frames(stream: &mut (impl AsyncReadExt + Unpin)) -> Vec<(u8, u32, Vec<u
     frames
 }
 
-/// The error codes of the frames that say goodbye.
+/// Returns the error codes of the GOAWAY frames.
 fn farewells(frames: &[(u8, u32, Vec<u8>)]) -> Vec<u32> {
     let farewells = frames.iter().filter(|(kind, _, body)| *kind == GOAWAY && body.len() >= 8);
     farewells.map(|(_, _, body)| u32::from_be_bytes(body[4..8].try_into().unwrap())).collect()
@@ -65,7 +66,7 @@ async fn open(site: &Site) -> TcpStream {
     stream
 }
 
-/// Requests that are taken back in the same breath, over and over (CVE-2023-44487): the connection is ended.
+/// Requests that are reset immediately, over and over (CVE-2023-44487), end the connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rapid_resets_end_the_connection_and_others_are_served() {
     const PAIRS: u32 = 50_000;
@@ -98,12 +99,13 @@ async fn rapid_resets_end_the_connection_and_others_are_served() {
     refused("connections of rapid resets", 1, 1);
 }
 
-/// A list of headers that unpacks to megabytes, in one block and in continuations without end: refused, not kept.
+/// Header lists that decode to megabytes, in one block and in endless continuations, are rejected without
+/// buffering.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn giant_lists_of_headers_are_refused() {
     let site = Site::start().await;
     let mut stream = open(&site).await;
-    // One header of 4 KiB goes into the table, and is then named by one byte each: HPACK's bomb.
+    // HPACK bomb: one header of 4 KiB enters the table and is then referenced by one byte each.
     let mut block = request();
     block.extend([0x40, 1, b'x', 0x7f, 0xa1, 0x1e]);
     block.extend(vec![b'y'; 4000]);
@@ -125,7 +127,8 @@ async fn giant_lists_of_headers_are_refused() {
         Ok(frame) => frame,
         Err(_) => (GOAWAY, Vec::new()),
     };
-    // As an answer other than 200 (entry 8 of the static table), or by ending stream or connection.
+    // Rejected by a status other than 200 (entry 8 of the static table), or by the end of stream or
+    // connection.
     let is_served = kind == HEADERS && body.first() == Some(&0x88);
     assert!(!is_served && [HEADERS, RST_STREAM, GOAWAY].contains(&kind), "{kind}: {body:?}");
     site.serves_others().await;

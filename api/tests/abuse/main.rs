@@ -1,5 +1,5 @@
-//! Clients that mean harm, over real sockets: each is refused with a clear status or cut, others are served meanwhile, and
-//! memory stays bounded. Every test prints what it counted.
+//! Malicious clients over real sockets: each is rejected with a clear status or disconnected, others are
+//! served meanwhile, and memory stays bounded. Every test prints its counts.
 
 #![allow(
     clippy::print_stdout,

@@ -1,8 +1,8 @@
-//! Heads that are too large, paths that mean something else, and names that are not ours.
+//! Oversized request heads, deceptive paths, and foreign host names.
 
 use crate::site::{Site, refused, status};
 
-/// Many headers, a large one, and a long path.
+/// Many headers, a large header, and a long path are rejected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn floods_of_headers_are_refused() {
     let site = Site::start().await;
@@ -16,7 +16,7 @@ async fn floods_of_headers_are_refused() {
     for (request, expected) in &cases {
         let answer = site.say(request.as_bytes()).await;
         let shown: String = request.chars().take(60).collect();
-        // An answer may be lost when the connection is cut with bytes on their way.
+        // If the connection is reset with bytes in flight, the response may be lost.
         assert!([*expected, 431, 0].contains(&status(&answer)), "{shown}: {answer}");
         site.serves_others().await;
         count += 1;
@@ -24,7 +24,7 @@ async fn floods_of_headers_are_refused() {
     refused("floods of headers", count, cases.len());
 }
 
-/// A path is what it says, byte for byte: nothing is resolved, unescaped or shortened into another.
+/// Paths are matched byte for byte: nothing is resolved, unescaped or shortened into another path.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn paths_that_mean_something_else_lead_nowhere() {
     let site = Site::start().await;
@@ -74,7 +74,8 @@ async fn paths_that_mean_something_else_lead_nowhere() {
     refused("paths that mean something else", by_status.values().sum(), paths.len());
 }
 
-/// A web page can make a browser call this server under the page's name, but not under ours.
+/// Foreign host names are rejected: a web page can make a browser call this server under the page's name, but
+/// not under ours.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_that_are_not_ours_are_refused_wherever_they_stand() {
     let site = Site::start().await;

@@ -1,4 +1,4 @@
-//! A server on a port of loopback, and clients that speak bytes.
+//! A server on a loopback port, and raw clients.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -15,12 +15,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::common;
 
-/// Longest wait for what must come: far beyond every limit of the server, on a busy machine too.
+/// Timeout of expected events: far beyond every limit of the server, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-/// Memory that the whole test program may ever have used, with several attacks at once.
+/// Maximum peak memory of the test program, with several attacks at once.
 const MEMORY_MAX_KIB: u64 = 512 * 1024;
 
-/// A server that serves a port.
+/// A server on a port.
 pub(crate) struct Site {
     pub(crate) address: SocketAddr,
     stop: CancellationToken,
@@ -53,17 +53,17 @@ impl Site {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// A connection from another address of loopback.
+    /// Connects from another loopback address.
     pub(crate) async fn connect_from(&self, host: u8) -> TcpStream {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, host)), 0)).unwrap();
         socket.connect(self.address).await.unwrap()
     }
 
-    /// Sends bytes and reads everything that comes back.
+    /// Sends bytes and returns all received bytes.
     pub(crate) async fn say(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect().await;
-        // Refused early, the rest may not be taken any longer; what was answered counts.
+        // After an early rejection the server may stop reading; the response counts.
         let _sent = stream.write_all(bytes).await;
         rest(&mut stream).await
     }
@@ -78,7 +78,7 @@ impl Site {
         self.say(&[head.as_bytes(), body].concat()).await
     }
 
-    /// Somebody else asks, from an address of its own, and is answered.
+    /// Asserts that a client with another address is served.
     pub(crate) async fn serves_others(&self) {
         let mut stream = self.connect_from(9).await;
         let request = b"GET /v1/services HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
@@ -88,28 +88,28 @@ impl Site {
     }
 }
 
-/// Everything until the other side closes, or cuts.
+/// Reads until the peer closes or resets the connection.
 pub(crate) async fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await;
-    // A reset after an answer takes nothing of it back.
+    // A reset after a response does not discard it.
     let _cut = read.expect("the server says nothing and does not close either");
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The status of an answer; 0 for none.
+/// Returns the status of a response; 0 if there is none.
 pub(crate) fn status(answer: &str) -> u16 {
     let line = answer.strip_prefix("HTTP/1.1 ").or_else(|| answer.strip_prefix("HTTP/1.0 "));
     line.and_then(|rest| rest.get(..3)?.parse().ok()).unwrap_or(0)
 }
 
-/// Says how many of what was tried were refused, and how much memory that took; all of them have to be.
+/// Prints the number of rejected attempts and the memory use; asserts that all were rejected.
 pub(crate) fn refused(what: &str, count: usize, of: usize) {
     println!("abuse: {what}: {count} of {of} refused; {} KiB", memory_kib());
     assert_eq!(count, of, "{what}");
 }
 
-/// The memory that this program has ever used, in KiB; within its bound.
+/// Returns the peak memory of this program in KiB; asserts the limit.
 pub(crate) fn memory_kib() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -1,4 +1,4 @@
-//! A real etcd for tests: one server on free ports of loopback, gone with the test program however that ends.
+//! A real etcd server for tests on free loopback ports; stopped with the test program in every case.
 
 use std::{
     io::{BufRead, BufReader},
@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Starts etcd, and ends it when its own standard input ends, which is when the test program does.
+/// Wrapper that stops etcd when its standard input is closed, which happens when the test program ends.
 const WRAPPER: &str = r#"
 directory=$1; shift
 exec 3<&0
@@ -19,7 +19,7 @@ wait -n
 kill -KILL $server $! 2>/dev/null
 rm -rf "$directory" "$directory.log"
 "#;
-/// How long it may take to start on a busy machine.
+/// Timeout of the start on a busy machine.
 const START: Duration = Duration::from_secs(60);
 
 /// The server.
@@ -29,13 +29,13 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    /// Starts it; with other ports when somebody else was faster to take them.
+    /// Starts etcd; retries with other ports if another process took them first.
     pub(crate) fn start() -> Self {
         (0..5).find_map(Self::try_start).expect("etcd does not start; is it installed?")
     }
 
     fn try_start(attempt: usize) -> Option<Self> {
-        // Both are held until both are known, so that none comes twice.
+        // Both listeners stay open until both ports are known, so that they differ.
         let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
         let [address, peer] = listeners.map(|one| one.local_addr().unwrap().to_string());
         let (url, peer) = (format!("http://{address}"), format!("http://{peer}"));
@@ -64,7 +64,7 @@ impl Etcd {
         None
     }
 
-    /// The address of a store there.
+    /// Returns the URL of a store there.
     pub(crate) fn url(&self) -> String {
         format!("etcd:http://{}", self.address)
     }
@@ -72,7 +72,7 @@ impl Etcd {
 
 impl Drop for Etcd {
     fn drop(&mut self) {
-        // The end of its input ends the server; what is waited for is that it has cleaned up.
+        // Closing the input stops the server; wait until it has cleaned up.
         drop(self.wrapper.stdin.take());
         let _ = self.wrapper.wait();
     }

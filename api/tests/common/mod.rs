@@ -1,4 +1,4 @@
-//! A server in this process, over the memory store, with a clock and randomness that a test holds in its hand.
+//! A server in this process over the memory store, with a clock and randomness controlled by the test.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -25,19 +25,19 @@ use serde_json::Value;
 use store::Store;
 use tower::ServiceExt;
 
-/// When tests begin: 2026-11-21T09:00:00Z.
+/// Start time of the tests: 2026-11-21T09:00:00Z.
 pub(crate) const START: i64 = 1_795_251_600;
 
 tokio::task_local! {
-    /// Holds in what a test asks for.
+    /// Set within requests of a test.
     static ASKED: ();
 }
 
-/// Added to the numbers of what the server does by itself.
+/// Offset of random numbers drawn by the server itself.
 const BY_ITSELF: u64 = 1 << 32;
 
-/// A clock that moves when told to, and randomness that repeats: what a test asks for has numbers of its own, whatever the server does
-/// by itself meanwhile.
+/// A clock that moves on demand, and deterministic randomness: requests of a test draw from their own
+/// sequence, independent of background work of the server.
 #[derive(Debug)]
 pub(crate) struct Fixed {
     now: AtomicI64,
@@ -51,7 +51,7 @@ impl Fixed {
         Self::seeded(now, 1)
     }
 
-    /// The same, with other numbers than its neighbours.
+    /// Creates a source with another sequence.
     pub(crate) fn seeded(now: i64, seed: u64) -> Arc<Self> {
         Arc::new(Self {
             now: AtomicI64::new(now),
@@ -87,7 +87,8 @@ pub(crate) struct Server {
     pub(crate) source: Arc<Fixed>,
 }
 
-/// Settings with two small Service ranges, one allowed external range, and `node_ports` for node ports.
+/// Returns settings with two small Service ranges, one allowed external range, and `node_ports` as the node
+/// port range.
 pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
     let ranges = vec!["10.96.0.0/16".parse().unwrap(), "fd00:96::/112".parse().unwrap()];
     let external = vec!["192.0.2.0/24".parse().unwrap()];
@@ -110,7 +111,7 @@ pub(crate) async fn start_with(settings: Settings) -> Server {
     start_on(settings, store, source).await
 }
 
-/// A server over a store that a test may have filled, or had used by a server before.
+/// Starts a server over a store that a test or an earlier server may have filled.
 pub(crate) async fn start_on(settings: Settings, store: Arc<dyn Store>, source: Arc<Fixed>) -> Server {
     let running = ServerState::start(settings, store, source.clone()).await.unwrap();
     Server { router: api::service(Arc::clone(&running.app)), running, source }
@@ -140,7 +141,7 @@ impl Server {
     }
 }
 
-/// Reads the lines of a stream as they come.
+/// Line reader of a stream.
 pub(crate) struct Lines {
     body: Body,
     buffer: Vec<u8>,
@@ -151,7 +152,7 @@ impl Lines {
         Self { body, buffer: Vec::new() }
     }
 
-    /// The next line with its end; `None` at the end of the stream.
+    /// Returns the next line with its end, or `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<String> {
         loop {
             if let Some(at) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -166,7 +167,7 @@ impl Lines {
         }
     }
 
-    /// The lines up to and with the first that contains a text.
+    /// Returns the lines up to and including the first that contains a text.
     pub(crate) async fn until(&mut self, text: &str) -> Vec<String> {
         let mut lines = Vec::new();
         while let Some(line) = self.next().await {

@@ -1,4 +1,4 @@
-//! A server that asks everybody who they are, and requests of somebody.
+//! A server with authentication, and requests of different callers.
 
 use api::{ClientCertificate, base::config::Settings};
 use axum::{body::Body, response::Response};
@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 
 use super::{Server, settings, start_with};
 
-/// Who makes a request.
+/// Caller of a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Who {
-    /// Nobody.
+    /// Unauthenticated caller.
     Nobody,
-    /// Who holds a token.
+    /// Holder of a token.
     Token(String),
-    /// The agent of a node.
+    /// Agent of a node.
     Agent(&'static str),
 }
 
-/// A server, and its first token.
+/// A server and its bootstrap token.
 pub(crate) struct Secured {
     pub(crate) server: Server,
     pub(crate) admin: Who,
@@ -30,7 +30,7 @@ pub(crate) async fn start() -> Secured {
     start_on(settings(30000..=32767)).await
 }
 
-/// The same with other settings.
+/// Starts a server with other settings.
 pub(crate) async fn start_on(settings: Settings) -> Secured {
     let settings = Settings { is_auth_required: true, ..settings };
     let server = start_with(settings).await;
@@ -62,7 +62,7 @@ impl Secured {
         self.server.send(request).await
     }
 
-    /// Sends a request and reads the answer.
+    /// Sends a request and reads the response.
     pub(crate) async fn call(
         &self,
         who: &Who,
@@ -76,14 +76,14 @@ impl Secured {
         (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
     }
 
-    /// The same as the holder of the first token; it must work.
+    /// Sends a request with the bootstrap token and asserts success.
     pub(crate) async fn admin(&self, method: &str, path: &str, body: Option<Value>) -> Value {
         let (status, answer) = self.call(&self.admin.clone(), method, path, body).await;
         assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
         answer
     }
 
-    /// A new token with one binding.
+    /// Creates a token with one binding.
     pub(crate) async fn token(&self, name: &str, binding: Value) -> Who {
         let made =
             self.admin("POST", "/v1/tokens", Some(json!({ "name": name, "bindings": [binding] }))).await;

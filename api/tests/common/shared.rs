@@ -1,4 +1,5 @@
-//! A store that several servers share, in this process: each has a view of it that a test can make deaf, cut off, or let lead.
+//! A store shared by several servers in this process. A test can suppress notifications, cut the connection,
+//! or transfer leadership for each server.
 
 use std::{
     collections::BTreeMap,
@@ -19,16 +20,16 @@ use store::{
 };
 use tokio::sync::watch;
 
-/// The store, and a bell that rings with every write.
+/// Store and notifier of writes.
 pub(crate) struct Shared {
     inner: Arc<dyn Store>,
     bell: Arc<watch::Sender<()>>,
 }
 
-/// What one server has of it.
+/// Access of one server to the store.
 pub(crate) struct View {
     inner: Arc<dyn Store>,
-    /// What each server keeps for itself: statuses and the audit log.
+    /// Data local to each server: statuses and audit log.
     own: Arc<dyn Store>,
     bell: Arc<watch::Sender<()>>,
     is_deaf: watch::Sender<bool>,
@@ -60,15 +61,15 @@ impl Shared {
 }
 
 impl View {
-    /// Does not hear that others have written; asked, it knows.
+    /// Suppresses change notifications; direct calls still work.
     pub(crate) fn deafen(&self, is_deaf: bool) {
         self.is_deaf.send_replace(is_deaf);
     }
 
-    /// Cannot be reached.
+    /// Cuts the connection.
     pub(crate) fn cut(&self, is_cut: bool) {
         self.is_cut.store(is_cut, Ordering::SeqCst);
-        // Whoever waits for the others notices.
+        // Wakes servers that wait for notifications.
         self.bell.send_replace(());
     }
 
@@ -76,7 +77,7 @@ impl View {
         self.leads.send_replace(leads);
     }
 
-    /// Says that its change log no longer reaches back.
+    /// Simulates a truncated change log.
     pub(crate) fn forget(&self, forgets: bool) {
         self.forgets.store(forgets, Ordering::SeqCst);
     }
@@ -125,7 +126,7 @@ impl Store for View {
         if self.forgets.load(Ordering::SeqCst) {
             return Err(ChangesError::Compacted { oldest: after.next().next() });
         }
-        // In small pieces, as of a long log.
+        // In small pieces, as with a long log.
         self.reached()?.changes(after, limit.min(3)).await
     }
     async fn put_status(&self, key: &str, body: &[u8]) -> Result<(), StatusError> {

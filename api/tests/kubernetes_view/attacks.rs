@@ -1,4 +1,4 @@
-//! Whatever is sent, the answer is a `Status` and the server goes on.
+//! Malformed requests are answered with a `Status`, and the server keeps running.
 
 use axum::body::Body;
 use http::Request;
@@ -52,7 +52,7 @@ async fn odd_requests_are_refused_in_the_form_that_clients_read() {
     assert_eq!(get(&server, "/api/v1/pods").await["items"].as_array().unwrap().len(), 3);
 }
 
-/// What `kubectl create` checks files with: nothing is promised, in either form.
+/// The schema document used by `kubectl create` is empty in both formats.
 #[tokio::test]
 async fn the_document_that_files_are_checked_with_promises_nothing() {
     let server = start().await;

@@ -1,4 +1,4 @@
-//! Who may read what: the permission of what is shown, on every path, and no more than that in any answer.
+//! Permissions of the Kubernetes API: required on every path, and applied to every response.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -25,7 +25,7 @@ async fn filled() -> Secured {
     secured
 }
 
-/// F008: the same table as for the routes of the API, of the paths that the view says it has.
+/// F008: the permission table of the API holds for all paths of the Kubernetes API.
 #[tokio::test]
 async fn f008_every_path_of_the_view_lets_through_whom_the_table_says() {
     let secured = filled().await;
@@ -78,7 +78,7 @@ async fn f008_every_path_of_the_view_lets_through_whom_the_table_says() {
     assert!(expected == table, "run with UPDATE_GOLDEN=1 and read the diff; it would be:\n{table}");
 }
 
-/// In: a token that is limited to a namespace. Out: of everything there is, what is in that namespace.
+/// A token limited to a namespace reads objects of that namespace only.
 #[tokio::test]
 async fn a_token_of_one_namespace_reads_nothing_of_another_and_nothing_of_nodes() {
     let secured = filled().await;
@@ -111,7 +111,7 @@ async fn a_token_of_one_namespace_reads_nothing_of_another_and_nothing_of_nodes(
     events.expect("ADDED", "later-of-team-a").await;
 }
 
-/// Listing is one thing, following another.
+/// List and watch are separate permissions.
 #[tokio::test]
 async fn who_may_list_and_not_watch_is_refused_a_watch() {
     let secured = filled().await;
@@ -125,7 +125,7 @@ async fn who_may_list_and_not_watch_is_refused_a_watch() {
     }
 }
 
-/// A watch ends when the token that it rests on is revoked.
+/// A watch ends when its token is revoked.
 #[tokio::test]
 async fn a_watch_ends_with_its_token() {
     let secured = filled().await;
@@ -142,7 +142,7 @@ async fn a_watch_ends_with_its_token() {
     assert_eq!((&event["type"], &event["object"]["reason"]), (&json!("ERROR"), &json!("Unauthorized")));
 }
 
-/// Who writes is told what to do instead, if anybody.
+/// Writes are rejected with the command to use, for authenticated callers only.
 #[tokio::test]
 async fn writes_are_refused_in_words_and_nothing_of_them_is_done() {
     let secured = filled().await;

@@ -1,4 +1,4 @@
-//! The view below `/k8s/`, as a client of Kubernetes reads it. The real `kubectl` is in `kubectl.rs`.
+//! The Kubernetes API below `/k8s/` as read by a client. The real `kubectl` is in `kubectl.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -19,10 +19,10 @@ use http_body_util::BodyExt;
 use model::cluster::config::ClusterConfig;
 use serde_json::{Value, json};
 
-/// What `kubectl get` accepts.
+/// `Accept` header of `kubectl get`.
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
-/// The range of the documents, with the view.
+/// Returns settings with the documented range and the Kubernetes API.
 fn settings() -> Settings {
     let ranges = vec!["10.0.0.0/24".parse().unwrap(), "fd00:96::/112".parse().unwrap()];
     let cluster = ClusterConfig::new(ranges, 30000..=32767, Vec::new()).unwrap();
@@ -44,21 +44,21 @@ async fn read(response: Response) -> (u16, Value) {
     (status, serde_json::from_slice(&bytes).unwrap_or_else(|_| panic!("{bytes:?} is no JSON")))
 }
 
-/// Reads a path, which must work.
+/// Reads a path and asserts success.
 async fn get(server: &Server, path: &str) -> Value {
     let (status, body) = read(ask(server, path, "application/json").await).await;
     assert_eq!(status, 200, "{path}: {body}");
     body
 }
 
-/// Writes an object of ours, which must work.
+/// Creates a Tidegate object and asserts success.
 async fn create(server: &Server, path: &str, name: &str, spec: Value) {
     let body = json!({ "metadata": { "name": name, "labels": { "app": name } }, "spec": spec });
     let (status, answer) = server.call("POST", path, Some(body)).await;
     assert_eq!(status, 201, "{path} {name}: {answer}");
 }
 
-/// A Workload of the label that the seed's Service selects.
+/// Creates a Workload with the label that the seed's Service selects.
 async fn workload(server: &Server, namespace: &str, name: &str, spec: Value) {
     let path = format!("/v1/namespaces/{namespace}/workloads");
     let body = json!({ "metadata": { "name": name, "labels": { "app": "nginx" } }, "spec": spec });
@@ -66,7 +66,7 @@ async fn workload(server: &Server, namespace: &str, name: &str, spec: Value) {
     assert_eq!(status, 201, "{name}: {answer}");
 }
 
-/// What the documents make: a Node, three Workloads, the Service, and the one of the API itself.
+/// Creates the documented objects: a Node, three Workloads, the Service, and that of the API itself.
 async fn seed(server: &Server) {
     let node = json!({ "addresses": ["172.17.8.101"], "workloadCIDRs": ["10.1.13.0/24"] });
     create(server, "/v1/nodes", "core-v2-01", node).await;
@@ -88,7 +88,7 @@ async fn seed(server: &Server) {
     create(server, path, "nginx-service", nginx).await;
 }
 
-/// The events of a watch.
+/// Events of a watch.
 struct Events(Lines);
 
 impl Events {
@@ -107,7 +107,7 @@ impl Events {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// The next event, as its word and the name of its object.
+    /// Returns the type of the next event and the name of its object.
     async fn named(&mut self) -> (String, String) {
         let event = self.next().await;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -119,7 +119,7 @@ impl Events {
     }
 }
 
-/// The version of a list, to watch from.
+/// Returns the resource version of a list to watch from.
 fn version(list: &Value) -> String {
     list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
 }

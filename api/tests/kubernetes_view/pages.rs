@@ -1,4 +1,4 @@
-//! Listings: pages, selectors, and what is refused.
+//! Lists: pages, selectors, and rejected requests.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ fn names(list: &Value) -> Vec<String> {
     list["items"].as_array().unwrap().iter().map(name).collect()
 }
 
-/// Every page of a listing, one object each.
+/// Returns all pages of a list with one object each.
 async fn one_by_one(server: &Server, path: &str) -> Vec<String> {
     let (mut found, mut token) = (Vec::new(), String::new());
     loop {
@@ -82,8 +82,8 @@ async fn a_row_holds_as_much_of_its_object_as_is_asked_for() {
     assert_eq!((&one["kind"], one["rows"].as_array().unwrap().len()), (&json!("Table"), 1));
 }
 
-/// In: one object more than a page may hold. Out: who asks for everything at once is refused, for what would be left out could not
-/// be told from what is not there; in pages all of it comes.
+/// With one object more than a page may hold, an unpaginated list is rejected rather than truncated; pages
+/// return all of it.
 #[tokio::test]
 async fn a_listing_without_pages_is_whole_or_refused() {
     const WORKLOADS: usize = 5001;
@@ -108,7 +108,7 @@ async fn a_listing_without_pages_is_whole_or_refused() {
     assert_eq!((names(&rest).len(), rest["metadata"].get("continue")), (1, None));
 }
 
-/// What cannot be had is said, and never answered with something else.
+/// Unsupported requests are rejected with the reason that clients expect, never answered with other data.
 #[tokio::test]
 async fn what_cannot_be_had_is_refused_with_the_word_that_clients_know() {
     let server = start().await;

@@ -1,4 +1,4 @@
-//! The objects of the founding documents, in the columns and fields that people know. `UPDATE_GOLDEN=1` rewrites what is recorded.
+//! Documented objects in their documented columns and fields. `UPDATE_GOLDEN=1` rewrites the recorded output.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -16,7 +16,7 @@ fn check(name: &str, actual: &str) {
     assert!(actual == expected, "{name} differs; it would be:\n{actual}\nUPDATE_GOLDEN=1 rewrites it");
 }
 
-/// What `kubectl get -A` and `-o wide` make of the rows: every column, those of the wide form behind a bar.
+/// Formats the rows like `kubectl get -A` and `-o wide`: every column, those of the wide format after a bar.
 async fn table(server: &Server, path: &str) -> String {
     let (status, table) = read(ask(server, path, TABLE).await).await;
     assert_eq!((status, &table["kind"]), (200, &json!("Table")), "{path}");
@@ -37,7 +37,8 @@ async fn table(server: &Server, path: &str) -> String {
     text
 }
 
-/// F005: in: what the documents create. Out: their `get pods`, `get svc`, `get ep`, and what `-o yaml` and `describe` read.
+/// F005: the documented objects give the documented output of `get pods`, `get svc`, `get ep`, and the fields
+/// of `-o yaml` and `describe`.
 #[tokio::test]
 async fn f005_the_objects_of_the_documents_have_the_columns_and_fields_of_the_documents() {
     let server = start().await;
@@ -76,7 +77,7 @@ async fn f005_the_objects_of_the_documents_have_the_columns_and_fields_of_the_do
     check("kubernetes_view.txt", &text);
 }
 
-/// What Kubernetes has no field for stands in an annotation; nothing is left out in silence.
+/// Spec fields without a Kubernetes counterpart are in an annotation; none is dropped.
 #[tokio::test]
 async fn what_kubernetes_has_no_field_for_stands_in_an_annotation() {
     let server = start().await;
@@ -96,7 +97,7 @@ async fn what_kubernetes_has_no_field_for_stands_in_an_annotation() {
     assert!(row[4].as_str().unwrap().starts_with("8000-8100/TCP,80:"), "{row}");
 }
 
-/// A Workload that takes no connections is not ready, and its status says why in the words of `kubectl get pods`.
+/// A Workload that accepts no connections is not ready, with the reason in the terms of `kubectl get pods`.
 #[tokio::test]
 async fn a_workload_that_takes_no_connections_is_a_pod_that_is_not_ready() {
     let server = start().await;
@@ -127,8 +128,8 @@ async fn a_workload_that_takes_no_connections_is_a_pod_that_is_not_ready() {
     assert_eq!(shown, expected);
 }
 
-/// In: endpoints of both families, one of which listens elsewhere. Out: slices of one family and one set of ports each, found
-/// by the label that clients look for; and in the version that older clients know, the zone in their words.
+/// With endpoints of both families, one of them on another port, each slice has one family and one set of
+/// ports, and is found by its label; the older API version has the zone in its own field.
 #[tokio::test]
 async fn slices_have_one_family_and_one_set_of_ports_each() {
     let server = start().await;
@@ -169,8 +170,8 @@ async fn slices_have_one_family_and_one_set_of_ports_each() {
     assert_eq!(older["apiVersion"], "discovery.k8s.io/v1beta1");
 }
 
-/// In: what an agent reports. Out: a Node that is ready, with the version of its agent, and events about it, which `kubectl
-/// describe node` asks for by the Node's name in the place of an id.
+/// The report of an agent makes its Node ready, with the version of the agent, and creates events, which
+/// `kubectl describe node` selects by the Node's name as uid.
 #[tokio::test]
 async fn what_an_agent_says_makes_its_node_ready_and_its_events() {
     let server = start().await;
@@ -203,7 +204,7 @@ async fn what_an_agent_says_makes_its_node_ready_and_its_events() {
     assert_eq!(one, list["items"][0]);
 }
 
-/// Off by default: then the paths are not there, and errors have the form that they have everywhere else.
+/// Disabled by default: the paths do not exist, and errors have the ordinary format.
 #[tokio::test]
 async fn without_the_flag_there_is_no_view() {
     let server = crate::common::start().await;

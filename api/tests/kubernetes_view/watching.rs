@@ -1,4 +1,4 @@
-//! Watches: what there is, what becomes of it, and going on after a cut.
+//! Watches: existing objects, changes, and resumption after a disconnect.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ async fn change(server: &Server, path: &str, changes: Value) {
     assert_eq!(status, 200, "{path}: {answer}");
 }
 
-/// In: a Workload that comes, turns unready, and goes. Out: what that is to each kind that shows it.
+/// A Workload that is created, becomes unready and is deleted causes events of each resource derived from it.
 #[tokio::test]
 async fn one_change_is_told_to_those_who_follow_pods_endpoints_and_slices() {
     let server = start().await;
@@ -49,11 +49,11 @@ async fn one_change_is_told_to_those_who_follow_pods_endpoints_and_slices() {
     delete(&server, &format!("{SERVICES}/nginx-service")).await;
     endpoints.expect("DELETED", "nginx-service").await;
     slices.expect("DELETED", "nginx-service-ipv4").await;
-    // Of all that happened, this is what concerns Services.
+    // Only this event concerns Services.
     services.expect("DELETED", "nginx-service").await;
 }
 
-/// In: a Service that waits for an address, and a pool. Out: the address, though the Service itself has not changed.
+/// An address allocated to a pending Service is sent although the Service object has not changed.
 #[tokio::test]
 async fn an_address_that_a_service_waited_for_is_told() {
     let server = start().await;
@@ -79,11 +79,11 @@ async fn a_namespace_comes_with_its_first_object_and_goes_with_its_last() {
     workload(&server, "shop", "b", json!({})).await;
     delete(&server, "/v1/namespaces/shop/workloads/b").await;
     delete(&server, "/v1/namespaces/shop/workloads/a").await;
-    // Of the objects in between none made the namespace another one.
+    // No object in between changed the namespace.
     events.expect("DELETED", "shop").await;
 }
 
-/// An object that comes to be chosen is added for who follows, one that no longer is, deleted.
+/// An object that begins to match is added; one that no longer matches is deleted.
 #[tokio::test]
 async fn labels_and_fields_decide_what_is_added_and_deleted() {
     let server = start().await;
@@ -102,8 +102,8 @@ async fn labels_and_fields_decide_what_is_added_and_deleted() {
     }
 }
 
-/// In: a commit of three objects, and a client that is cut after the first event of it. Out: going on from that event's version
-/// misses nothing; going on from the last one's repeats nothing.
+/// For a commit of three objects and a disconnect after its first event, resuming from that event misses
+/// nothing; resuming from the last one repeats nothing.
 #[tokio::test]
 async fn who_is_cut_in_the_middle_of_a_commit_misses_nothing() {
     let server = start().await;
@@ -128,8 +128,8 @@ async fn who_is_cut_in_the_middle_of_a_commit_misses_nothing() {
     on.expect("ADDED", "d").await;
 }
 
-/// A bookmark ends what there was, when it is asked for; another one tells of changes that were none of the watcher's; and the
-/// last one comes at the end that was asked for.
+/// A bookmark ends the existing objects on request; another one follows changes that do not match; the last
+/// one comes at the requested end.
 #[tokio::test]
 async fn bookmarks_tell_how_far_a_watch_is() {
     let server = start().await;
@@ -147,7 +147,7 @@ async fn bookmarks_tell_how_far_a_watch_is() {
     assert_eq!(events.0.next().await, None, "it ends when it was asked to");
 }
 
-/// In: a version of an earlier life of the store. Out: `Expired`, after which a client lists again.
+/// A version of an earlier epoch is `Expired`, after which a client lists again.
 #[tokio::test]
 async fn a_version_of_another_life_of_the_store_is_expired() {
     let server = start().await;
@@ -160,7 +160,7 @@ async fn a_version_of_another_life_of_the_store_is_expired() {
     }
 }
 
-/// What is shown of a pod follows from its Node, too, and so does the watch.
+/// A pod depends on its Node, and so does its watch.
 #[tokio::test]
 async fn the_pods_of_a_node_follow_its_address() {
     let server = start().await;

@@ -1,14 +1,15 @@
-//! One file with everything that a store keeps of a cluster.
+//! Backup: one file with the cluster data of a store.
 //!
 //! ```text
 //! {"format":"tidegate-backup","version":1,"madeAt":…,"position":"EPOCH-REVISION","historyFloor":…}
-//! {"object":{"key":…,"body":{…}}}      every object, in the order of their keys
+//! {"object":{"key":…,"body":{…}}}      every object, in key order
 //! {"vault":{"key":…,"body":"HEX"}}     every record of the vault
-//! {"history":{"revision":…,…}}         every kept write, when it was asked for
+//! {"history":{"revision":…,…}}         every retained write, if requested
 //! {"end":{"lines":…,"sha256":"HEX"}}   of every byte before this line
 //! ```
-//! JSON lines, so that a person can look into it and any tool can compress it. It holds secrets: passwords of routers, the
-//! keys of the cluster, hashes of tokens. A file is read whole and believed only when its last line is the one expected.
+//! JSON lines, so that the file can be read by people and compressed by any tool. It contains secrets:
+//! passwords of routers, keys of the cluster, hashes of tokens. A file is read completely, and accepted only
+//! if its last line is as expected.
 
 use std::io;
 
@@ -23,51 +24,56 @@ mod write;
 pub use read::read;
 pub use write::lines;
 
-/// The version of the format that this version writes, and the newest that it reads.
+/// Format version written by this version, and the newest one it can read.
 pub const VERSION: u32 = 1;
-/// Bytes of one line: a write of the largest accepted group, with every object before and after.
+/// Maximum length of a line in bytes: a history entry of the largest accepted group, with every object before
+/// and after.
 pub const LINE_BYTES_MAX: usize = 3 * crate::GROUP_BYTES_MAX;
-/// Bytes of a file: what a store keeps at its limits, several times over; its objects have to fit into memory anyhow.
+/// Maximum size of a file in bytes; several times the limits of a store. The objects must fit into memory
+/// anyway.
 pub const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
 
-/// A backup that was read whole and found intact.
+/// A completely read, intact backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backup {
-    /// When it was made.
+    /// Creation time.
     pub made_at: Timestamp,
-    /// Where the store was.
+    /// Position of the store.
     pub position: Position,
-    /// What it kept.
+    /// Cluster data.
     pub contents: Contents,
 }
 
-/// Why a file is not taken.
+/// Error of reading a backup.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// The file cannot be read.
-    #[error("it cannot be read")]
+    #[error("cannot read the file")]
     Unreadable(#[source] io::Error),
-    /// The file is something else, or its first line is damaged.
-    #[error("it is not a backup of Tidegate, or its first line is damaged")]
+    /// The file has another format, or its first line is damaged.
+    #[error("the file is not a Tidegate backup, or its first line is damaged")]
     NotABackup,
-    /// A newer version has written it.
-    #[error("its format has version {found}, this version reads up to {VERSION}; use the newer version")]
+    /// The file was written by a newer version.
+    #[error(
+        "format version {found} is newer than {VERSION}, the latest supported one; use the newer \
+             version"
+    )]
     Newer {
-        /// The version of the file.
+        /// Version of the file.
         found: u32,
     },
-    /// Bytes have changed or are missing.
-    #[error("it is damaged: {0}; use another backup")]
+    /// Bytes are changed or missing.
+    #[error("the file is damaged: {0}; use another backup")]
     Broken(String),
-    /// It is intact, but holds what this version does not read.
-    #[error("it holds what this version does not read: {0}")]
+    /// The file is intact, but contains unsupported data.
+    #[error("the file contains unsupported data: {0}")]
     Unknown(StoreError),
-    /// It is beyond a limit.
-    #[error("it has more than {limit} {unit}")]
+    /// The file exceeds a limit.
+    #[error("the file has more than {limit} {unit}")]
     TooLarge {
-        /// What is counted.
+        /// Counted unit.
         unit: &'static str,
-        /// How many there may be.
+        /// Maximum count.
         limit: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! From the bytes of a file to a backup, or to the reason why it is none.
+//! Reads and verifies a backup.
 
 use std::{
     collections::BTreeMap,
@@ -14,10 +14,10 @@ use super::{
 };
 use crate::{Contents, error::StoreError};
 
-/// Reads a file whole. Only what is intact to the last byte is answered.
+/// Reads a complete file. Returns a backup only if every byte is intact.
 ///
 /// # Errors
-/// What is wrong with it, and what to do.
+/// Returns an error with the cause and the remedy.
 pub fn read(file: impl BufRead) -> Result<Backup, BackupError> {
     let mut file = file.take(FILE_BYTES_MAX);
     let mut digest = Sha256::new();
@@ -28,13 +28,13 @@ pub fn read(file: impl BufRead) -> Result<Backup, BackupError> {
     let mut count = 1;
     loop {
         let Some(line) = next_line(&mut file)? else {
-            return Err(BackupError::Broken("its end is missing".to_owned()));
+            return Err(BackupError::Broken("the last line is missing".to_owned()));
         };
         if line.starts_with(END) {
-            // Compared as a whole: a changed bit of the last line is no better than one before it.
+            // Compared as a whole, so that changes in the last line itself are detected too.
             let expected = wire::end(count, &digest.finalize());
             if line != expected.as_bytes() {
-                return Err(BackupError::Broken("its checksum does not fit".to_owned()));
+                return Err(BackupError::Broken("the checksum does not match".to_owned()));
             }
             break;
         }
@@ -43,7 +43,7 @@ pub fn read(file: impl BufRead) -> Result<Backup, BackupError> {
         gathering.add(&line, count);
     }
     if next_line(&mut file)?.is_some() {
-        return Err(BackupError::Broken("something follows its end".to_owned()));
+        return Err(BackupError::Broken("there is data after the last line".to_owned()));
     }
     let Gathering { objects, history, vault, failure } = gathering;
     if let Some(failure) = failure {
@@ -54,13 +54,13 @@ pub fn read(file: impl BufRead) -> Result<Backup, BackupError> {
     Ok(Backup { made_at, position, contents })
 }
 
-/// What the lines held so far.
+/// Contents of the lines read so far.
 #[derive(Default)]
 struct Gathering {
     objects: Vec<Arc<model::kinds::resource::Object>>,
     history: Vec<model::cluster::history::RevisionEntry>,
     vault: BTreeMap<String, Vec<u8>>,
-    /// The first line that could not be understood: of interest only if the file turns out to be intact.
+    /// First invalid line; reported only if the file is intact.
     failure: Option<StoreError>,
 }
 
@@ -95,7 +95,7 @@ fn head(line: &[u8]) -> Result<Head, BackupError> {
     serde_json::from_slice(line).map_err(|_| BackupError::NotABackup)
 }
 
-/// The next line with its end; `None` at the end of the file.
+/// Returns the next line with its line end; `None` at the end of the file.
 fn next_line(file: &mut impl BufRead) -> Result<Option<Vec<u8>>, BackupError> {
     let mut line = Vec::new();
     let limit = LINE_BYTES_MAX as u64;
@@ -106,6 +106,6 @@ fn next_line(file: &mut impl BufRead) -> Result<Option<Vec<u8>>, BackupError> {
         Some(_) if line.len() == LINE_BYTES_MAX => {
             Err(BackupError::TooLarge { unit: "bytes in one line", limit })
         }
-        Some(_) => Err(BackupError::Broken("its last line is cut off".to_owned())),
+        Some(_) => Err(BackupError::Broken("the last line is truncated".to_owned())),
     }
 }

@@ -1,4 +1,4 @@
-//! The lines of a backup.
+//! Line formats of a backup.
 
 use model::{
     cluster::history::RevisionEntry,
@@ -11,12 +11,12 @@ use serde_json::value::RawValue;
 use super::VERSION;
 use crate::{error::StoreError, history, record};
 
-/// What the first line says the file is.
+/// Format name in the first line.
 pub(super) const FORMAT: &str = "tidegate-backup";
-/// What the last line begins with, and no other.
+/// Prefix of the last line, and of no other.
 pub(super) const END: &[u8] = b"{\"end\":";
 
-/// The first line.
+/// First line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Head {
@@ -27,14 +27,14 @@ pub(super) struct Head {
     pub(super) history_floor: Revision,
 }
 
-/// What every version of the first line has.
+/// Fields of the first line in every version.
 #[derive(Debug, Deserialize)]
 pub(super) struct AnyHead {
     pub(super) format: String,
     pub(super) version: u32,
 }
 
-/// A line between the first and the last.
+/// Line between the first and the last.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum LineIn<'a> {
@@ -71,7 +71,7 @@ struct HistoryIn<'a> {
     body: &'a RawValue,
 }
 
-/// What a line holds.
+/// Contents of a line.
 #[derive(Debug)]
 pub(super) enum Line {
     Object(Box<Object>),
@@ -79,36 +79,36 @@ pub(super) enum Line {
     History(RevisionEntry),
 }
 
-/// Writes the first line.
+/// Encodes the first line.
 pub(super) fn head(made_at: Timestamp, position: Position, history_floor: Revision) -> String {
     let head = Head { format: FORMAT.to_owned(), version: VERSION, made_at, position, history_floor };
-    serde_json::to_string(&head).expect("texts and numbers serialise") + "\n"
+    serde_json::to_string(&head).expect("strings and numbers serialize without failing") + "\n"
 }
 
-/// Writes an object.
+/// Encodes an object.
 pub(super) fn object(object: &Object) -> String {
     let (key, body) = (text(&object.key().to_store_key()), record::encode(object));
     format!("{{\"object\":{{\"key\":{key},\"body\":{body}}}}}\n")
 }
 
-/// Writes a record of the vault.
+/// Encodes a vault record.
 pub(super) fn vault(key: &str, body: &[u8]) -> String {
     format!("{{\"vault\":{{\"key\":{},\"body\":\"{}\"}}}}\n", text(key), hex(body))
 }
 
-/// Writes an entry of the history.
+/// Encodes a history entry.
 pub(super) fn entry(entry: &RevisionEntry) -> String {
     let history::EncodedEntry { revision, at, is_by_server: _, head, body } = history::encode_alone(entry);
     let at = at.unix_seconds();
     format!("{{\"history\":{{\"revision\":{revision},\"at\":{at},\"head\":{head},\"body\":{body}}}}}\n")
 }
 
-/// Writes the last line.
+/// Encodes the last line.
 pub(super) fn end(lines: u64, digest: &[u8]) -> String {
     format!("{{\"end\":{{\"lines\":{lines},\"sha256\":\"{}\"}}}}\n", hex(digest))
 }
 
-/// Reads a line between the first and the last.
+/// Decodes a line between the first and the last.
 pub(super) fn parse(line: &[u8]) -> Result<Line, StoreError> {
     let unreadable = |reason: String| StoreError::Unreadable { key: "a line".to_owned(), reason };
     match serde_json::from_slice(line).map_err(|error| unreadable(error.to_string()))? {

@@ -1,4 +1,4 @@
-//! From contents to the lines of a backup, one at a time.
+//! Writes contents as the lines of a backup.
 
 use std::iter;
 
@@ -8,7 +8,8 @@ use sha2::{Digest, Sha256};
 use super::wire;
 use crate::Contents;
 
-/// The lines of a backup of what a store kept at `position`, each with its end; put together they are the file.
+/// Returns the lines of a backup of a store at `position`, each with its line end; concatenated they are the
+/// file.
 pub fn lines(
     made_at: Timestamp,
     position: Position,

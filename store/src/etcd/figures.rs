@@ -1,32 +1,32 @@
-//! What a store says of its own work, for whoever exports metrics.
+//! Operation counters of a store, exported as metrics.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
-/// What a store has done since it was opened.
+/// Operation counters since the store was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Groups that were committed.
+    /// Committed groups.
     pub commits: u64,
-    /// Time that these took, in microseconds, all together.
+    /// Total commit time in microseconds.
     pub commit_micros: u64,
-    /// Groups that were refused because another process had written.
+    /// Groups rejected because another process had committed.
     pub conflicts: u64,
-    /// Groups of which it was unknown for a while, or still is, whether they were committed.
+    /// Groups whose outcome was temporarily or permanently unknown.
     pub in_doubt: u64,
-    /// Calls to the peer behind the store.
+    /// Calls to the storage backend.
     pub calls: u64,
-    /// Time that these took, in microseconds, all together.
+    /// Total commit time in microseconds.
     pub call_micros: u64,
-    /// Calls that had no answer, or one that made another member be asked.
+    /// Calls without a response, or with an error that causes a switch to another member.
     pub failed_calls: u64,
-    /// Commits that were folded from the log into the objects.
+    /// Commits folded from the log into the objects.
     pub folded: u64,
 }
 
-/// The same, while it grows.
+/// Atomic form of [`Figures`].
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     commits: AtomicU64,

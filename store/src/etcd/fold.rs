@@ -1,8 +1,9 @@
 //! Folds the log into the objects.
 //!
-//! The states of many commits are put together, and each object is written once. Transactions may cut that anywhere: whoever
-//! loads applies the whole log behind `base` again, over objects of which some are newer, and gets the same. Each
-//! transaction moves the version of `base`, so that a leader that was asleep can never write an old object over a new one.
+//! The changes of many commits are merged, so that each object is written once. Transactions may be
+//! interrupted at any point: loading applies the whole log after `base` again, over objects of which some are
+//! newer, with the same result. Each transaction changes the version of `base`, so that a suspended former
+//! leader can never overwrite a newer object.
 
 use std::collections::BTreeMap;
 
@@ -19,27 +20,28 @@ use super::{
 };
 use crate::StoreError;
 
-/// Operations in one transaction; etcd takes 128 by default, and one moves `base`.
+/// Maximum number of operations per transaction; etcd's default limit is 128, and one operation updates
+/// `base`.
 const OPERATIONS_MAX: usize = 118;
-/// Bytes in one transaction, after which another begins: with one more object still below 1.5 MiB.
+/// Size in bytes after which a new transaction begins; with one more object still below 1.5 MiB.
 const BYTES_MAX: usize = 1024 * 1024;
-/// Bytes of the log that are folded at once: bounds memory.
+/// Maximum size of the log folded at once in bytes; bounds memory.
 const FOLD_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// Up to where the log has been folded.
+/// Revision up to which the log has been folded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Base {
     pub(super) revision: Revision,
-    /// etcd's revision of the key.
+    /// Modification revision of the etcd key.
     pub(super) version: i64,
-    /// Where the store was then.
+    /// Head at that time.
     pub(super) head: Head,
 }
 
-/// What an object is after the last of some commits, and which commit has left it so.
+/// Final state of each object after some commits, with the revision of its last change.
 type States = BTreeMap<String, (Revision, Option<Vec<u8>>)>;
 
-/// Reads how far it has come.
+/// Reads the base.
 pub(super) async fn base(core: &Core) -> Result<Base, StoreError> {
     let reads = [core.keys.head(), core.keys.base()].map(|key| TxnOp::get(key, None)).to_vec();
     let (at, values) = read::together(&core.link, reads).await?;
@@ -49,7 +51,7 @@ pub(super) async fn base(core: &Core) -> Result<Base, StoreError> {
     Ok(Base { revision, version, head: read::parse_head(value(0), at)? })
 }
 
-/// Folds what is behind the base, or a good part of it; answers the new base.
+/// Folds the log after the base, or a large part of it. Returns the new base.
 pub(super) async fn fold(core: &Core, base: Base) -> Result<Base, StoreError> {
     let (_, groups) = read::log_from(&core.link, &core.keys, base.revision.next()).await?;
     let (through, states, commits) = squash(&groups)?;
@@ -70,7 +72,7 @@ pub(super) async fn fold(core: &Core, base: Base) -> Result<Base, StoreError> {
                 put_pieces(core, &own, &sealed.pieces).await?;
                 bytes += sealed.value.len() + 3 * object.len();
                 operations.push(TxnOp::put(object, sealed.value, None));
-                // Of the states before it.
+                // Pieces of previous states.
                 operations.push(TxnOp::delete(pieces, Some(DeleteOptions::new().with_range(own))));
             }
             None => {
@@ -87,7 +89,8 @@ pub(super) async fn fold(core: &Core, base: Base) -> Result<Base, StoreError> {
     Ok(base)
 }
 
-/// Puts the states of groups together, as many as fit: up to which revision, the states, how many commits.
+/// Merges the changes of groups up to a size limit. Returns the last revision, the states and the number of
+/// commits.
 fn squash(groups: &[LogGroup]) -> Result<(Option<Revision>, States, usize), StoreError> {
     let (mut through, mut states, mut bytes, mut count) = (None, States::new(), 0, 0);
     for group in groups {
@@ -110,7 +113,7 @@ fn squash(groups: &[LogGroup]) -> Result<(Option<Revision>, States, usize), Stor
     Ok((through, states, count))
 }
 
-/// Carries out operations if nobody else has folded, and moves the base to a revision.
+/// Applies operations and moves the base to a revision, if no other process has folded meanwhile.
 async fn step(
     core: &Core,
     base: Base,
@@ -126,7 +129,7 @@ async fn step(
     if answer.succeeded() {
         Ok(Base { revision: through, version: read::revision(&answer), ..base })
     } else {
-        let cause = std::io::Error::other("another server leads by now");
+        let cause = std::io::Error::other("another server has become leader");
         Err(StoreError::unavailable("fold the log", cause))
     }
 }

@@ -1,7 +1,7 @@
-//! Follows the head, so that whoever waits for writes of other processes hears of them.
+//! Watches the head, to notify waiters of commits by other processes.
 //!
-//! A watch is only a hint here: what it says is read again, and when it ends, for whatever reason, another is begun. A poll
-//! every few seconds covers what no watch tells.
+//! The watch is only a hint: the head is read again after each event, and an ended watch is restarted. A poll
+//! every few seconds covers missed events.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,9 +16,9 @@ use super::{
     read::{self, parse_head},
 };
 
-/// How long a watch may be silent before the head is read.
+/// Maximum silence of a watch before the head is read.
 const POLL: Duration = Duration::from_secs(5);
-/// The pause after a failure: the next member may do better, and a member that restarts needs a moment.
+/// Delay after a failure; a restarting member needs a moment, and another member may be available.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Runs until the store is dropped.
@@ -26,7 +26,7 @@ pub(super) async fn run(core: Arc<Core>, mut alive: watch::Receiver<()>) {
     loop {
         tokio::select! {
             () = follow(&core) => {}
-            // Only its end can be told.
+            // The channel carries no values; a change means that it was closed.
             _ = alive.changed() => return,
         }
         tokio::select! {
@@ -36,15 +36,15 @@ pub(super) async fn run(core: Arc<Core>, mut alive: watch::Receiver<()>) {
     }
 }
 
-/// Follows one watch to its end.
+/// Follows one watch until it ends.
 async fn follow(core: &Core) {
     let Ok(mut events) = core.link.watch(&core.keys.head(), WatchOptions::new()).await else { return };
-    // Begun before it is read: what is written in between is told by the watch.
+    // The watch is opened before the read, so that it covers all later writes.
     loop {
         match read::head(&core.link, &core.keys).await {
             Ok(head) => core.moved_to(head.position),
             Err(error) => {
-                tracing::debug!(error = %crate::error::Chain(&error), "the head cannot be read");
+                tracing::debug!(error = %crate::error::Chain(&error), "cannot read the head");
                 return;
             }
         }
@@ -54,7 +54,7 @@ async fn follow(core: &Core) {
     }
 }
 
-/// Listens until the watch is silent for a while; false when it has ended.
+/// Processes events until the watch is silent for a while. Returns false if the watch ended.
 async fn listen(core: &Core, events: &mut WatchStream) -> bool {
     loop {
         match timeout(POLL, events.message()).await {
@@ -67,7 +67,7 @@ async fn listen(core: &Core, events: &mut WatchStream) -> bool {
 
 fn note(core: &Core, message: &WatchResponse) {
     for value in message.events().iter().filter_map(|event| event.kv()) {
-        // A deletion has no value; the next commit says what is wrong.
+        // A deleted head has no value; the next commit reports the error.
         if let Ok(head) = parse_head(Some(value), value.mod_revision()) {
             core.moved_to(head.position);
         }

@@ -1,5 +1,4 @@
-//! The history in etcd. What there is of it is kept as a small index in memory, so that etcd is asked for the keys that are
-//! wanted and never for all of them.
+//! History in etcd. A small in-memory index avoids listing all keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,28 +20,27 @@ use crate::{
     window::{Bounds, Entry, Window},
 };
 
-/// Groups whose history is read at once: heads and bodies of clients and server are at most 1 MiB of values that are
-/// written whole.
+/// Number of groups whose history is read at once; their inline heads and bodies take at most 1 MiB each.
 const GROUPS_AT_ONCE: usize = 16;
-/// Values in one answer while the index is made.
+/// Page size while building the index.
 const HEADS_AT_ONCE: i64 = 32;
 
-/// What there is of the history.
+/// Index of the retained history.
 #[derive(Debug, Default)]
 pub(super) struct Index(Mutex<Option<Known>>);
 
 #[derive(Debug)]
 struct Known {
-    /// Everything up to here is in it.
+    /// Last indexed revision.
     through: Revision,
     of_others: Window,
     of_server: Window,
-    /// The last revisions of the groups that have history that is kept: of others, and of the server.
+    /// Last revisions of the groups with retained history, of clients and of the server.
     groups: [BTreeSet<Revision>; 2],
     floor: Revision,
 }
 
-/// What can be read of the history, as of a revision of etcd.
+/// Readable part of the history at an etcd revision.
 struct View {
     at: i64,
     groups: Vec<Revision>,
@@ -50,7 +48,7 @@ struct View {
     floor: Revision,
 }
 
-/// An entry as it is stored.
+/// Stored form of an entry.
 struct Stored {
     row: Row,
     head: Vec<u8>,
@@ -58,7 +56,7 @@ struct Stored {
 }
 
 impl Index {
-    /// Forgets what there was: the store holds something else.
+    /// Clears the index after the contents of the store were replaced.
     pub(super) async fn forget(&self) {
         *self.0.lock().await = None;
     }
@@ -80,12 +78,13 @@ impl Known {
         self.groups[usize::from(is_by_server)].insert(last);
     }
 
-    /// The oldest entry of each that is kept.
+    /// Returns the oldest retained entries of clients and server.
     fn oldest(&self) -> [Option<Revision>; 2] {
         [self.of_others.oldest(), self.of_server.oldest()]
     }
 
-    /// Of each, by itself: the server writes so seldom that its oldest entry may be as old as the store.
+    /// Drops old groups of each kind separately: the server writes so rarely that its oldest entry may be as
+    /// old as the store.
     fn forget_groups(&mut self) {
         let oldest = self.oldest();
         for (groups, oldest) in self.groups.iter_mut().zip(oldest) {
@@ -95,14 +94,14 @@ impl Known {
         }
     }
 
-    /// The groups of both, oldest first.
+    /// Returns the groups of both kinds, oldest first.
     fn all_groups(&self) -> Vec<Revision> {
         let [of_others, of_server] = &self.groups;
         of_others.union(of_server).copied().collect()
     }
 }
 
-/// Lists the history, the newest first.
+/// Lists the history, newest first.
 pub(super) async fn list(core: &Core, query: &HistoryQuery) -> Result<HistoryPage, StoreError> {
     let mut begun = Begun::default();
     loop {
@@ -167,7 +166,8 @@ async fn try_revisions(core: &Core, first: Revision, limit: usize) -> Result<Vec
     Ok(found)
 }
 
-/// The newest revisions of client and server writes that nobody can see any more, and the floor that stays of them.
+/// Returns the newest revisions of client and server writes beyond the retention limits, and the history
+/// floor.
 pub(super) async fn outdated(core: &Core) -> Result<([Option<Revision>; 2], Revision), StoreError> {
     let mut begun = Begun::default();
     let view = loop {
@@ -180,7 +180,7 @@ pub(super) async fn outdated(core: &Core) -> Result<([Option<Revision>; 2], Revi
     Ok((view.oldest.map(before), view.floor))
 }
 
-/// Brings the index up to date.
+/// Updates the index.
 async fn view(core: &Core) -> Result<View, Broken> {
     let mut index = core.history.0.lock().await;
     let reads = [core.keys.head(), core.keys.history_floor()].map(|key| TxnOp::get(key, None)).to_vec();
@@ -214,7 +214,7 @@ async fn view(core: &Core) -> Result<View, Broken> {
     Ok(view)
 }
 
-/// Reads the entries of some groups, oldest first.
+/// Reads the entries of groups, oldest first.
 async fn entries(
     core: &Core,
     view: &View,
@@ -254,7 +254,7 @@ async fn entries(
     Ok(found.into_values().collect())
 }
 
-/// Reads a value of the history: the last revision of its group, and its rows.
+/// Reads a history value: the last revision of its group, and its rows.
 async fn rows(
     core: &Core,
     space: Space,
@@ -263,7 +263,7 @@ async fn rows(
 ) -> Result<(Revision, Vec<(Row, Vec<u8>)>), Broken> {
     let name = String::from_utf8_lossy(value.key()).into_owned();
     let last = core.keys.last_of(space, value.key());
-    let last = last.ok_or_else(|| unreadable(&name, "the key names no revision".to_owned()))?;
+    let last = last.ok_or_else(|| unreadable(&name, "the key contains no revision".to_owned()))?;
     let opened = wire::open(value.value()).map_err(|reason| unreadable(&name, reason))?;
     let stage = core.keys.staged_group(space, last, &opened.envelope.id);
     let payload = read::payload(&core.link, &name, opened, &stage, at).await?;
@@ -288,7 +288,8 @@ mod tests {
     use super::*;
     use crate::HISTORY_KEPT;
 
-    /// In: one write of the server, and then more of others than are kept. Out: no group of which nothing is kept.
+    /// In: one server write, then more client writes than are retained. Out: no group without retained
+    /// entries.
     #[test]
     fn groups_of_which_nothing_is_kept_are_forgotten_though_the_server_seldom_writes() {
         let mut known = Known::new(Revision(0));

@@ -1,5 +1,5 @@
-//! What is to be done once for all servers: fold the log into the objects, drop what is old, sweep what was left behind, and
-//! let etcd forget its own history. The leader does it; two at once do no harm, because each step compares `base`.
+//! Maintenance by the leader: folds the log, trims log and history, deletes orphaned pieces, and compacts
+//! etcd's history. Two concurrent leaders are harmless, because each step compares `base`.
 
 use std::{
     sync::Arc,
@@ -11,16 +11,16 @@ use tokio::{sync::watch, time::sleep};
 use super::{Core, fold, options::EtcdOptions, past::Past, read, trim};
 use crate::StoreError;
 
-/// How often it is looked whether there is something to do.
+/// Interval between maintenance checks.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a commit stays unfolded at most while the leader is there: a start reads it twice until then.
+/// Maximum age of unfolded commits while there is a leader; until then a startup reads them twice.
 const FOLD_AGE: Duration = Duration::from_secs(60);
-/// Bytes of the log that wait to be folded before that is done.
+/// Size of the unfolded log in bytes that triggers folding.
 const FOLD_BYTES: usize = 8 * 1024 * 1024;
-/// How often it is looked for pieces of commits that were never made.
+/// Interval of searches for orphaned pieces.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
-/// What the keeper remembers from look to look.
+/// State of the maintenance task.
 struct Keeper {
     fold_after: usize,
     folded_at: Instant,
@@ -45,7 +45,7 @@ pub(super) async fn run(
             };
             while *leads.borrow() {
                 if let Err(error) = keeper.look(&core).await {
-                    tracing::debug!(error = %crate::error::Chain(&error), "the log was not folded");
+                    tracing::debug!(error = %crate::error::Chain(&error), "cannot fold the log");
                 }
                 sleep(LOOK).await;
             }
@@ -77,14 +77,14 @@ impl Keeper {
         self.forget(core, at).await
     }
 
-    /// Notes a revision of etcd, and lets etcd drop what is older than one of a while ago.
+    /// Records the etcd revision, and compacts etcd up to an older one if due.
     async fn forget(&mut self, core: &Core, at: i64) -> Result<(), StoreError> {
-        // A user who may not ask is forgotten for by time alone.
+        // Without permission for the status request, compaction is by age only.
         let room = core.link.room().await.ok();
         let Some(revision) = self.past.note(Instant::now(), at, room) else { return Ok(()) };
-        tracing::debug!(revision, used = room.map(|room| room.used), "etcd forgets what was before");
+        tracing::debug!(revision, used = room.map(|room| room.used), "compacting etcd");
         match core.link.compact(revision).await {
-            // Somebody else has dropped more.
+            // Another process has compacted more.
             Ok(()) | Err(super::link::Failure::Compacted { .. }) => Ok(()),
             Err(failure) => Err(read::reading(failure)),
         }

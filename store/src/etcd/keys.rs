@@ -1,50 +1,50 @@
-//! Where everything lies in etcd, below one prefix.
+//! Key layout in etcd, below one prefix.
 //!
 //! ```text
 //! format                        the version of this layout
-//! head                          epoch-revision; every commit compares it and puts it anew
+//! head                          epoch-revision; every commit compares and rewrites it
 //! log/{last}                    the commits of one group, by the revision of its last
-//! history/{whose}/heads/{last}  the history of the group: who and which keys
+//! history/{whose}/heads/{last}  the history of the group: author and keys
 //! history/{whose}/bodies/{last} and the objects before and after
-//! history/floor                 the newest client write whose history is gone
+//! history/floor                 the newest client write whose history has been dropped
 //! objects/{key}                 objects as of `base`, and some of them newer
 //! base                          the revision up to which the log has been folded into `objects`
 //! stage/{space}/{…}/{n}         pieces of values that are too large for one request
 //! vault/{key}                   keys, tokens, roles
-//! leader                        who does what is to be done once, bound to a lease
+//! leader                        the leader, bound to a lease
 //! ```
 
 use model::primitives::quantity::Revision;
 
-/// The highest revision that is believed: a thousand commits a second would take millions of years.
+/// Maximum accepted revision: a thousand commits per second would take millions of years to reach it.
 pub(super) const REVISION_MAX: Revision = Revision(u64::MAX >> 1);
 
-/// Names the keys of one store.
+/// Key names of a store.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
-    /// Ends with a slash.
+    /// Prefix with a trailing slash.
     prefix: String,
 }
 
-/// Values of one kind, one per group, each under the revision of the group's last commit.
+/// Type of group values, stored under the revision of the group's last commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Space {
-    /// The change log.
+    /// Change log.
     Log,
-    /// Heads of the history: of the server's own writes, or of those of others.
+    /// Heads of the history.
     Heads {
-        /// Whose.
+        /// True for server writes, false for client writes.
         is_by_server: bool,
     },
     /// Bodies of the history.
     Bodies {
-        /// Whose.
+        /// True for server writes, false for client writes.
         is_by_server: bool,
     },
 }
 
 impl Space {
-    /// All of them.
+    /// All spaces.
     pub(super) const ALL: [Self; 5] = [
         Self::Log,
         Self::Heads { is_by_server: false },
@@ -65,13 +65,13 @@ impl Space {
 }
 
 impl Keys {
-    /// Below a prefix that ends with a slash.
+    /// Creates the key names below a prefix with a trailing slash.
     pub(super) fn new(prefix: &str) -> Self {
-        debug_assert!(prefix.ends_with('/'), "checked with the options");
+        debug_assert!(prefix.ends_with('/'), "validated with the options");
         Self { prefix: prefix.to_owned() }
     }
 
-    /// What all keys begin with.
+    /// Returns the common prefix of all keys.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -96,51 +96,51 @@ impl Keys {
         format!("{}history/floor", self.prefix)
     }
 
-    /// What the keys of the vault begin with.
+    /// Returns the prefix of vault keys.
     pub(super) fn vault(&self) -> String {
         format!("{}vault/", self.prefix)
     }
 
-    /// What the keys of objects begin with.
+    /// Returns the prefix of object keys.
     pub(super) fn objects(&self) -> String {
         format!("{}objects/", self.prefix)
     }
 
-    /// The value of a group.
+    /// Returns the key of a group's value.
     pub(super) fn group(&self, space: Space, last: Revision) -> String {
-        // Twenty digits hold every revision, so that the order of keys is that of revisions.
+        // Twenty digits hold every revision, so that keys sort by revision.
         format!("{}{}/{:020}", self.prefix, space.name(), last.0)
     }
 
-    /// Behind the values of all groups of a space.
+    /// Returns the end of the range of a space's values.
     pub(super) fn group_end(&self, space: Space) -> String {
         // The character after the slash.
         format!("{}{}0", self.prefix, space.name())
     }
 
-    /// The revision in the key of a group's value.
+    /// Returns the revision in the key of a group's value.
     pub(super) fn last_of(&self, space: Space, key: &[u8]) -> Option<Revision> {
         let digits = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(space.name().as_bytes())?;
         let digits = std::str::from_utf8(digits.strip_prefix(b"/")?).ok()?;
         digits.parse().ok().map(Revision).filter(|last| *last <= REVISION_MAX)
     }
 
-    /// What the pieces of all groups of a space begin with.
+    /// Returns the prefix of the pieces of all groups of a space.
     pub(super) fn staged_groups(&self, space: Space) -> String {
         format!("{}stage/{}/", self.prefix, space.name())
     }
 
-    /// What the pieces of groups with this last revision begin with, whoever wrote them.
+    /// Returns the prefix of the pieces of groups with this last revision, of all writers.
     pub(super) fn staged_at(&self, space: Space, last: Revision) -> String {
         format!("{}{:020}/", self.staged_groups(space), last.0)
     }
 
-    /// What the pieces of one group's value begin with.
+    /// Returns the prefix of the pieces of one group's value.
     pub(super) fn staged_group(&self, space: Space, last: Revision, id: &str) -> String {
         format!("{}{id}/", self.staged_at(space, last))
     }
 
-    /// The last revision and the writer in the key of a piece.
+    /// Returns the last revision and the writer id in the key of a piece.
     pub(super) fn staged_by(&self, space: Space, key: &[u8]) -> Option<(Revision, String)> {
         let rest = key.strip_prefix(self.staged_groups(space).as_bytes())?;
         let mut parts = std::str::from_utf8(rest).ok()?.split('/');
@@ -148,23 +148,24 @@ impl Keys {
         Some((Revision(last), id.to_owned()))
     }
 
-    /// What the pieces of all states of an object begin with. Store keys are three parts, so that none begins another.
+    /// Returns the prefix of the pieces of all states of an object. Store keys have three parts, so that none
+    /// is a prefix of another.
     pub(super) fn staged_objects(&self, key: &str) -> String {
         format!("{}stage/objects/{key}/", self.prefix)
     }
 
-    /// What the pieces of one state of an object begin with.
+    /// Returns the prefix of the pieces of one state of an object.
     pub(super) fn staged_object(&self, key: &str, revision: Revision) -> String {
         format!("{}{:020}/", self.staged_objects(key), revision.0)
     }
 }
 
-/// One piece.
+/// Returns the key of a piece.
 pub(super) fn piece(stage: &str, number: usize) -> String {
     format!("{stage}{number:05}")
 }
 
-/// The end of the range of keys that begin with `prefix`, which ends with a slash.
+/// Returns the end of the range of keys with a prefix, which ends with a slash.
 pub(super) fn end_of(prefix: &str) -> String {
     let mut end = prefix.to_owned();
     if end.pop() == Some('/') {

@@ -1,11 +1,11 @@
-//! Who does what is to be done once: the holder of a key that is bound to a lease.
+//! Leader election: the leader holds a key that is bound to a lease.
 //!
 //! ```text
 //! waiting ──key is free, and is ours──▶ leading ──lease renewed in time──▶ leading
 //!    ▲                                     │
-//!    └──────── lease lost, or not renewed in time, or store dropped (key given back) ─┘
+//!    └──────── lease lost, or not renewed in time, or store dropped (key released) ─┘
 //! ```
-//! The lease ends at the latest when etcd says so, and leadership ends before that by our own clock.
+//! By the local clock, leadership ends before etcd can expire the lease.
 
 use std::{
     sync::Arc,
@@ -21,15 +21,16 @@ use uuid::Uuid;
 
 use super::{Core, link::Failure};
 
-/// How long a leader that is silent stays the leader.
+/// Lease duration: how long an unresponsive leader stays leader.
 const LEASE: Duration = Duration::from_secs(5);
-/// Leadership ends this long before the lease: clocks of two machines run at speeds that differ by far less.
+/// Time by which leadership ends before the lease; far more than the clock drift of two machines in that
+/// time.
 const LEASE_MARGIN: Duration = Duration::from_millis(500);
-/// How often the lease is renewed: two renewals may fail.
+/// Renewal interval; two renewals may fail.
 const RENEW: Duration = Duration::from_millis(1_200);
-/// The pause after a renewal that had no answer; the next member is asked then.
+/// Delay after a failed renewal; the next attempt uses another member.
 const RENEW_AGAIN: Duration = Duration::from_millis(100);
-/// How often those that wait look whether the key is free.
+/// Interval at which candidates check whether the key is free.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Runs until the store is dropped.
@@ -41,15 +42,15 @@ pub(super) async fn run(core: Arc<Core>, leads: watch::Sender<bool>, mut alive: 
             _ = alive.changed() => return,
         };
         if let Some((lease, until)) = won {
-            tracing::info!("this server leads");
+            tracing::info!("this server is now the leader");
             leads.send_replace(true);
             let is_dropped = tokio::select! {
                 () = hold(&core, lease, until) => false,
                 _ = alive.changed() => true,
             };
             leads.send_replace(false);
-            tracing::info!("this server does not lead any longer");
-            // Given back at once, or it would end by itself.
+            tracing::info!("this server is no longer the leader");
+            // Released at once; otherwise the lease would expire.
             let _ = core.link.revoke(lease).await;
             if is_dropped {
                 return;
@@ -62,7 +63,7 @@ pub(super) async fn run(core: Arc<Core>, leads: watch::Sender<bool>, mut alive: 
     }
 }
 
-/// Tries once to become the leader: the lease, and until when it is sure to hold.
+/// Tries once to become the leader. Returns the lease and the time until which it is certainly valid.
 async fn campaign(core: &Core, id: &str) -> Option<(i64, Instant)> {
     match try_campaign(core, id).await {
         Ok(won) => won,
@@ -75,7 +76,7 @@ async fn campaign(core: &Core, id: &str) -> Option<(i64, Instant)> {
 
 async fn try_campaign(core: &Core, id: &str) -> Result<Option<(i64, Instant)>, Failure> {
     let key = core.keys.leader();
-    // Without a lease for each look: those that wait would make etcd write.
+    // The check needs no lease; otherwise waiting candidates would cause writes in etcd.
     if !core.link.get(&key, &GetOptions::new().with_keys_only()).await?.kvs().is_empty() {
         return Ok(None);
     }
@@ -90,7 +91,7 @@ async fn try_campaign(core: &Core, id: &str) -> Result<Option<(i64, Instant)>, F
             let _ = core.link.revoke(lease).await;
             Ok(None)
         }
-        // Perhaps the key is ours: ending the lease gives it back.
+        // The key may be ours; revoking the lease releases it.
         Err(failure) => {
             let _ = core.link.revoke(lease).await;
             Err(failure)
@@ -98,7 +99,7 @@ async fn try_campaign(core: &Core, id: &str) -> Result<Option<(i64, Instant)>, F
     }
 }
 
-/// Renews the lease for as long as that succeeds in time.
+/// Renews the lease as long as that succeeds in time.
 async fn hold(core: &Core, lease: i64, until: Instant) {
     let (mut until, mut pause) = (until, RENEW);
     loop {
@@ -109,11 +110,11 @@ async fn hold(core: &Core, lease: i64, until: Instant) {
             () = sleep_until(until.into()) => return,
         };
         match renewed {
-            // From when it was asked for: etcd's time begins later.
+            // Counted from the time of the request, because etcd's lease starts later.
             Ok(true) => (until, pause) = (asked + LEASE - LEASE_MARGIN, RENEW),
             Ok(false) => return,
             Err(failure) => {
-                tracing::debug!(error = %failure, "the lease was not renewed");
+                tracing::debug!(error = %failure, "cannot renew the lease");
                 if Instant::now() >= until {
                     return;
                 }

@@ -1,4 +1,5 @@
-//! The connection to the members: one at a time, the next when it fails, nothing without a time limit.
+//! Connection to the etcd members: one at a time, failover to the next one on failure, and a timeout for
+//! everything.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -17,57 +18,57 @@ use tokio::{
 use super::{figures::Counters, options::Reach, past::Room};
 use crate::StoreError;
 
-/// How long a connection may take to come about; members are near.
+/// Connect timeout; members are nearby.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a connection is asked whether it lives, so that a stopped member is noticed.
+/// Keepalive interval, to detect stopped members.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(2);
-/// How long a connection may take to say so.
+/// Keepalive timeout.
 pub(super) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long one call may take: a disk that syncs slowly needs a second, and a stopped member never answers.
+/// Timeout of one call: a disk with slow syncs needs a second, and a stopped member never responds.
 const CALL_TIMEOUT: Duration = Duration::from_secs(4);
-/// How long something is asked again of one member after the other: an election among them takes a few seconds.
+/// Maximum time for retries over all members; a leader election in etcd takes a few seconds.
 pub(super) const PATIENCE: Duration = Duration::from_secs(12);
-/// Pauses between attempts.
+/// Delays between attempts.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// Bytes of an answer that are read: a page of values that have the largest size, and room for their keys.
+/// Maximum size of a response in bytes: a page of values with the maximum size, with a margin for keys.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// What came of a call.
+/// Failure of a call.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    /// No answer, or one that says that it may be otherwise in a moment. Whether it was carried out is unknown.
+    /// No response, or a temporary error. The outcome of a write is unknown.
     #[error("{member}: {reason}")]
     Lost {
-        /// The URL of the member.
+        /// URL of the member.
         member: String,
-        /// Why, without anything secret.
+        /// Cause, without secrets.
         reason: String,
     },
-    /// It was not carried out, and would be refused again.
+    /// Rejected without effect; a retry would fail too.
     #[error("{member}: {reason}")]
     Refused {
-        /// The URL of the member.
+        /// URL of the member.
         member: String,
-        /// Why, without anything secret.
+        /// Cause, without secrets.
         reason: String,
     },
-    /// What was to be read is older than etcd's own history.
+    /// The requested revision has been compacted.
     #[error("{member}: the revision was compacted")]
     Compacted {
-        /// The URL of the member.
+        /// URL of the member.
         member: String,
     },
 }
 
 impl Failure {
-    /// As the error of an action.
+    /// Converts to the error of an action.
     pub(super) fn during(self, action: &'static str) -> StoreError {
         StoreError::unavailable(action, self)
     }
 }
 
-/// All members.
+/// Connections to all members.
 pub(super) struct Link {
     members: Vec<Member>,
     current: AtomicUsize,
@@ -88,19 +89,19 @@ struct Session {
     maintenance: MaintenanceClient,
 }
 
-/// Pauses that grow, until patience ends.
+/// Retry delays with exponential backoff and a deadline.
 pub(super) struct Retry {
     end: Instant,
     pause: Duration,
 }
 
 impl Retry {
-    /// For as long as a call may be repeated.
+    /// Creates a retry with a maximum total time.
     pub(super) fn new(patience: Duration) -> Self {
         Self { end: Instant::now() + patience, pause: PAUSE_MIN }
     }
 
-    /// Waits a moment; false when there is no more time.
+    /// Waits before the next attempt. Returns false if the deadline would pass.
     pub(super) async fn again(&mut self) -> bool {
         if Instant::now() + self.pause >= self.end {
             return false;
@@ -112,13 +113,13 @@ impl Retry {
 }
 
 impl Link {
-    /// Connects when it is first used.
+    /// Creates the link; connections are opened on first use.
     pub(super) fn new(Reach { members, connect }: Reach) -> Self {
         let members = members.into_iter().map(|url| Member { url, session: Mutex::new(None) }).collect();
         Self { members, current: AtomicUsize::new(0), connect, counters: Counters::default() }
     }
 
-    /// Reads a range, linearizably unless the options say otherwise; asks again when there is no answer.
+    /// Reads a range, linearizably unless the options specify otherwise, with retries.
     pub(super) async fn get(&self, key: &str, options: &GetOptions) -> Result<GetResponse, Failure> {
         let mut retry = Retry::new(PATIENCE);
         loop {
@@ -129,7 +130,7 @@ impl Link {
         }
     }
 
-    /// Carries out a transaction that may be carried out several times.
+    /// Executes an idempotent transaction with retries.
     pub(super) async fn repeat(&self, txn: &Txn) -> Result<TxnResponse, Failure> {
         let mut retry = Retry::new(PATIENCE);
         loop {
@@ -140,7 +141,7 @@ impl Link {
         }
     }
 
-    /// Carries out a transaction, once.
+    /// Executes a transaction once.
     pub(super) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Failure> {
         let (at, mut session) = self.session().await?;
         let started = Instant::now();
@@ -155,7 +156,7 @@ impl Link {
         self.judge(at, started, answer).await
     }
 
-    /// Drops etcd's own history before a revision.
+    /// Compacts etcd up to a revision.
     pub(super) async fn compact(&self, revision: i64) -> Result<(), Failure> {
         let (at, mut session) = self.session().await?;
         let started = Instant::now();
@@ -163,19 +164,19 @@ impl Link {
         self.judge(at, started, answer).await.map(|_| ())
     }
 
-    /// How much of its database the member uses that answers.
+    /// Returns the database usage of the current member.
     pub(super) async fn room(&self) -> Result<Room, Failure> {
         let (at, mut session) = self.session().await?;
         let started = Instant::now();
         let answer = timeout(CALL_TIMEOUT, session.maintenance.status()).await;
         let status = self.judge(at, started, answer).await?;
-        // The name in the client library is not etcd's: `dbSizeInUse`.
+        // The client library's name for etcd's `dbSizeInUse`.
         let [used, quota] = [status.raft_used_db_size(), status.db_size_quota()];
         let [used, quota] = [used, quota].map(|bytes| u64::try_from(bytes).unwrap_or(0));
         Ok(Room { used, quota })
     }
 
-    /// Takes out a lease.
+    /// Grants a lease.
     pub(super) async fn grant(&self, ttl: Duration) -> Result<i64, Failure> {
         let (at, mut session) = self.session().await?;
         let started = Instant::now();
@@ -184,11 +185,11 @@ impl Link {
         self.judge(at, started, answer).await.map(|granted| granted.id())
     }
 
-    /// Renews a lease; false when it has ended.
+    /// Renews a lease. Returns false if it has expired.
     pub(super) async fn renew(&self, lease: i64, patience: Duration) -> Result<bool, Failure> {
         let (at, mut session) = self.session().await?;
         let started = Instant::now();
-        // The first answer of the stream is what is asked for; an ended lease is an error of the client library.
+        // The first response of the stream is the result; an expired lease is an error of the client library.
         let answer = timeout(patience, session.lease.keep_alive(lease)).await;
         if let Ok(Err(Error::LeaseKeepAliveError(_))) = answer {
             return Ok(false);
@@ -196,7 +197,7 @@ impl Link {
         self.judge(at, started, answer).await.map(|_| true)
     }
 
-    /// Ends a lease.
+    /// Revokes a lease.
     pub(super) async fn revoke(&self, lease: i64) -> Result<(), Failure> {
         let (at, mut session) = self.session().await?;
         let started = Instant::now();
@@ -204,7 +205,7 @@ impl Link {
         self.judge(at, started, answer).await.map(|_| ())
     }
 
-    /// Begins to watch a key.
+    /// Opens a watch of a key.
     pub(super) async fn watch(&self, key: &str, options: WatchOptions) -> Result<WatchStream, Failure> {
         let (at, mut session) = self.session().await?;
         let started = Instant::now();
@@ -212,7 +213,7 @@ impl Link {
         self.judge(at, started, answer).await
     }
 
-    /// The member that is used at present, and what it is used by.
+    /// Returns the current member's index and session.
     async fn session(&self) -> Result<(usize, Session), Failure> {
         let at = self.current.load(Ordering::Relaxed) % self.members.len();
         let member = &self.members[at];
@@ -223,7 +224,7 @@ impl Link {
         let started = Instant::now();
         let connected =
             timeout(CALL_TIMEOUT, Client::connect([&member.url], Some(self.connect.clone()))).await;
-        // Released before the answer is judged: that may take the session out.
+        // The lock is released before the result is evaluated, which may remove the session.
         let connected = match connected {
             Ok(Ok(client)) => {
                 let session = Session {
@@ -242,7 +243,7 @@ impl Link {
         self.judge(at, started, connected).await
     }
 
-    /// Says what came of a call, and turns to the next member when this one did not do its part.
+    /// Classifies the result of a call, and switches to the next member on a temporary failure.
     async fn judge<T>(
         &self,
         at: usize,
@@ -254,7 +255,7 @@ impl Link {
         let (reason, may_pass) = match answer {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(error)) => (reason(&error), may_pass(&error)),
-            Err(Elapsed { .. }) => ("it did not answer in time".to_owned(), true),
+            Err(Elapsed { .. }) => ("no response in time".to_owned(), true),
         };
         if reason.contains("required revision has been compacted") {
             return Err(Failure::Compacted { member: member() });
@@ -265,14 +266,14 @@ impl Link {
         self.counters.failed();
         *self.members[at].session.lock().await = None;
         let next = (at + 1) % self.members.len();
-        // Whoever came first has turned already.
+        // A concurrent call may have switched already.
         let _ = self.current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
-        tracing::debug!(member = member(), reason, "etcd did not answer");
+        tracing::debug!(member = member(), reason, "call to etcd failed");
         Err(Failure::Lost { member: member(), reason })
     }
 }
 
-/// Whether the same may succeed in a moment, or at another member.
+/// Returns true if the same call may succeed later, or at another member.
 fn may_pass(error: &Error) -> bool {
     use tonic_code::{
         ABORTED, CANCELLED, DATA_LOSS, DEADLINE_EXCEEDED, INTERNAL, UNAUTHENTICATED, UNAVAILABLE, UNKNOWN,
@@ -280,7 +281,8 @@ fn may_pass(error: &Error) -> bool {
     match error {
         Error::GRpcStatus(status) => {
             let code = i32::from(status.code());
-            // etcd's words for a token from before a change of users or roles; a new connection gets a new one.
+            // etcd's message for a token issued before a change of users or roles; a new connection gets a
+            // new token.
             let is_old_token = status.message().contains("revision of auth store is old");
             is_old_token
                 || [
@@ -308,7 +310,7 @@ fn may_pass(error: &Error) -> bool {
     }
 }
 
-/// Codes of gRPC, which has them as numbers: the client library does not pass on their names.
+/// gRPC status codes; the client library does not re-export them.
 mod tonic_code {
     pub(super) const CANCELLED: i32 = 1;
     pub(super) const UNKNOWN: i32 = 2;
@@ -320,7 +322,7 @@ mod tonic_code {
     pub(super) const UNAUTHENTICATED: i32 = 16;
 }
 
-/// The error in words. Of a status only its message: its metadata may hold tokens.
+/// Formats an error. Of a gRPC status only the message is included, because its metadata may contain tokens.
 fn reason(error: &Error) -> String {
     match error {
         Error::GRpcStatus(status) => status.message().to_owned(),

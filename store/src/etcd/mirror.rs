@@ -1,5 +1,5 @@
-//! What this process knows of the store without asking: where the head is, which objects there are, how far the log reaches
-//! back. It is brought up to date from the log before it is believed.
+//! Cached state of the store: head, object keys, and extent of the log. It is updated from the log before
+//! use.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,25 +16,25 @@ use crate::{
     window::{Bounds, Entry, Window},
 };
 
-/// The state that the next commit is compared with.
+/// State against which the next commit is checked.
 #[derive(Debug)]
 pub(super) struct Mirror {
     pub(super) position: Position,
-    /// etcd's revision of the head: what a commit compares.
+    /// Modification revision of the head key, which a commit compares.
     pub(super) head_version: i64,
     keys: HashSet<String>,
     window: Window,
 }
 
-/// A group of the log, as it is stored.
+/// Log group in stored form.
 #[derive(Debug)]
 pub(super) struct LogGroup {
-    /// The revision of its last commit.
+    /// Revision of its last commit.
     pub(super) last: Revision,
     payload: Vec<u8>,
 }
 
-/// A commit of a group of the log.
+/// Commit of a log group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogCommit<'a> {
     pub(super) revision: Revision,
@@ -43,12 +43,12 @@ pub(super) struct LogCommit<'a> {
 }
 
 impl LogGroup {
-    /// From a value that was read.
+    /// Creates a group from a value read from etcd.
     pub(super) fn new(last: Revision, payload: Vec<u8>) -> Self {
         Self { last, payload }
     }
 
-    /// The value of a group.
+    /// Encodes the value of a group.
     pub(super) fn encode(group: &Group) -> Vec<u8> {
         let rows = group.commits.iter().map(|commit| {
             let row = Row(commit.revision.0, commit.at.unix_seconds(), commit.body.len(), 0);
@@ -57,7 +57,7 @@ impl LogGroup {
         wire::encode_rows(rows)
     }
 
-    /// Its commits, oldest first.
+    /// Decodes the commits, oldest first.
     pub(super) fn commits(&self) -> Result<Vec<LogCommit<'_>>, StoreError> {
         let rows = wire::decode_rows(&self.payload, self.last.0).map_err(|reason| self.unreadable(reason))?;
         let commit = |(Row(revision, at, _, _), body)| LogCommit {
@@ -69,7 +69,7 @@ impl LogGroup {
         if commits.last().is_some_and(|commit| commit.revision == self.last) {
             Ok(commits)
         } else {
-            Err(self.unreadable("its last commit is missing".to_owned()))
+            Err(self.unreadable("the last commit is missing".to_owned()))
         }
     }
 
@@ -79,24 +79,24 @@ impl LogGroup {
 }
 
 impl LogCommit<'_> {
-    /// The commit with its objects.
+    /// Decodes the commit with its objects.
     pub(super) fn decode(self) -> Result<Commit, StoreError> {
         record::decode_commit(self.revision, self.at, self.body)
     }
 
-    /// Its changes, with the objects as they are stored.
+    /// Decodes the changes, with the objects in stored form.
     pub(super) fn changes(&self) -> Result<Vec<(ChangeKind, String, &str)>, StoreError> {
         record::split_changes(self.revision, self.body)
     }
 
-    /// What it takes of the log's room.
+    /// Returns the log entry for retention.
     pub(super) fn entry(&self) -> Entry {
         Entry { revision: self.revision, bytes: self.body.len() }
     }
 }
 
 impl Mirror {
-    /// What a full read has found.
+    /// Creates a mirror from a full read.
     pub(super) fn new(
         position: Position,
         head_version: i64,
@@ -109,17 +109,17 @@ impl Mirror {
         Self { position, head_version, keys, window }
     }
 
-    /// The oldest commit that the log still has.
+    /// Returns the oldest commit in the log.
     pub(super) fn oldest(&self) -> Option<Revision> {
         self.window.oldest()
     }
 
-    /// Bytes that the log has of the commits after a revision.
+    /// Returns the size of the log after a revision in bytes.
     pub(super) fn bytes_after(&self, revision: Revision) -> usize {
         self.window.bytes_after(revision)
     }
 
-    /// Takes in a group that others have committed.
+    /// Applies a group committed by another process.
     pub(super) fn follow(&mut self, group: &LogGroup) -> Result<(), StoreError> {
         let commits = group.commits()?;
         for commit in &commits {
@@ -132,7 +132,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Takes in a group that this process has committed.
+    /// Applies a group committed by this process.
     pub(super) fn committed(&mut self, group: &Group, head_version: i64) {
         for change in group.commits.iter().flat_map(|commit| &commit.changes) {
             self.note(change.kind, change.key.clone());
@@ -141,7 +141,7 @@ impl Mirror {
         self.head_version = head_version;
     }
 
-    /// Checks that every change of a group fits what is there.
+    /// Checks that every change of a group matches the state.
     pub(super) fn check(&self, group: &Group) -> Result<(), CommitError> {
         let mut changed = BTreeMap::new();
         for change in group.commits.iter().flat_map(|commit| &commit.changes) {

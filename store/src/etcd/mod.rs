@@ -1,15 +1,16 @@
-//! The store in etcd, for several processes at once.
+//! Store in etcd, shared by several processes.
 //!
 //! ```text
-//! commit ──▶ one transaction: head is as it was? ──▶ head, log/{last}, history/…/{last}
-//! leader ──▶ keep: log ──folded──▶ objects, old log and history away        (see `keep`)
-//! load ◀──── objects as of base + log behind it, all at one revision of etcd
+//! commit ──▶ one transaction: head unchanged? ──▶ head, log/{last}, history/…/{last}
+//! leader ──▶ keep: log ──folded──▶ objects; trims log and history           (see `keep`)
+//! load ◀──── objects as of base + log after it, all at one revision of etcd
 //! ```
-//! Log-structured, so that a commit is a handful of puts however much it changes, and atomic whatever its size: what is too
-//! large for a request is written beforehand in pieces that nobody sees before the commit names them.
+//! Log-structured, so that a commit takes a handful of puts however much it changes, and atomic whatever its
+//! size: values too large for a request are written beforehand in pieces, which are invisible until the
+//! commit references them.
 //!
-//! Absent on purpose: statuses and the audit log. They are many, change often and concern what one process sees; they are in
-//! a store of this process.
+//! Out of scope by design: statuses and the audit log. They are numerous, change often and concern one
+//! process; they are in a local store of this process.
 
 use std::{
     collections::BTreeMap,
@@ -56,34 +57,34 @@ use keys::Keys;
 use link::Link;
 use mirror::{LogGroup, Mirror};
 
-/// A store in etcd.
+/// Store in etcd.
 pub(crate) struct Etcd {
     core: Arc<Core>,
-    /// Statuses and the audit log.
+    /// Local store of statuses and the audit log.
     local: Arc<dyn Store>,
     leads: watch::Receiver<bool>,
-    /// Ends the tasks when it is dropped.
+    /// Stops the tasks when dropped.
     _alive: watch::Sender<()>,
-    /// Ends leadership, and with it what only the leader does.
+    /// Ends leadership and its maintenance when dropped.
     candidate: std::sync::Mutex<Option<watch::Sender<()>>>,
 }
 
-/// How long a server that stops waits for having given leadership back.
+/// Maximum time for releasing leadership when a server stops.
 const RESIGN_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the tasks of a store share.
+/// State shared by the tasks of a store.
 pub(crate) struct Core {
     link: Link,
     keys: Keys,
-    /// Taken for each write, so that they are in turns. `None` when it is not known to be true.
+    /// Locked by each write, which serializes them. `None` if it may be incorrect.
     mirror: Arc<Mutex<Option<Mirror>>>,
     history: history::Index,
-    /// The furthest head that this process has heard of.
+    /// Latest known head.
     head: watch::Sender<Position>,
 }
 
 impl Core {
-    /// Tells those who wait that the store is there, unless they know of more.
+    /// Publishes a head position, unless a later one is known.
     fn moved_to(&self, position: Position) {
         self.head.send_if_modified(|known| {
             let is_new = position > *known;
@@ -96,13 +97,13 @@ impl Core {
 }
 
 impl Etcd {
-    /// Looks at what there is at these members, without making anything.
+    /// Inspects the store at these members without creating anything.
     pub(crate) async fn look(members: &str, options: &EtcdOptions) -> Result<Looked, OpenError> {
         let reach = options::check(members, options)?;
         prepare::look(&Link::new(reach), &Keys::new(&options.prefix)).await
     }
 
-    /// Opens the store at these members, or makes it.
+    /// Opens or creates the store at these members.
     pub(crate) async fn open(
         members: &str,
         options: &EtcdOptions,
@@ -133,7 +134,7 @@ impl Etcd {
 #[async_trait]
 impl Store for Etcd {
     async fn load(&self) -> Result<Loaded, StoreError> {
-        // What this process has on its way is decided before it is read.
+        // Waits for a commit of this process in flight before reading.
         drop(self.core.mirror.lock().await);
         let (loaded, fresh) = read::load(&self.core.link, &self.core.keys).await?;
         let mut mirror = self.core.mirror.lock().await;
@@ -155,13 +156,15 @@ impl Store for Etcd {
         let group = group::encode(at, commits, history)?;
         let mut mirror = Arc::clone(&self.core.mirror).lock_owned().await;
         let (core, local, audit) = (Arc::clone(&self.core), Arc::clone(&self.local), audit.to_vec());
-        // In a task of its own: when the caller goes away, it still ends, and the next one knows what came of it.
+        // A separate task completes the commit even if the caller is cancelled, so that the next commit knows
+        // its outcome.
         let task = tokio::spawn(async move {
             write::commit(&core, &mut mirror, at, &group).await?;
             if !audit.is_empty()
                 && let Err(error) = local.put_audit(&audit).await
             {
-                tracing::warn!(error = %crate::error::Chain(&error), "a commit is not in the audit log");
+                tracing::warn!(error = %crate::error::Chain(&error), "a commit is missing from the audit \
+                                                                      log");
             }
             Ok(())
         });
@@ -200,11 +203,11 @@ impl Store for Etcd {
         }
         let groups = match behind {
             _ if after >= head => return Ok(Vec::new()),
-            // Mostly who asks knows what this process knew.
+            // Usually the caller is at the same position as this process was.
             Some(behind) if after >= behind && !fresh.is_empty() => fresh,
             Some(_) | None => read::log_from(&self.core.link, &self.core.keys, after.next()).await?.1,
         };
-        // The head may have moved since, and what is asked for may have left the log.
+        // The head may have moved since, and the requested commits may have left the log.
         let first = groups.first().map(LogGroup::commits).transpose()?;
         let first = first.and_then(|commits| commits.first().map(|commit| commit.revision));
         if let Some(first) = first.filter(|first| *first > after.next()) {
@@ -296,7 +299,7 @@ impl Store for Etcd {
     async fn resign(&self) {
         drop(self.candidate.lock().unwrap_or_else(PoisonError::into_inner).take());
         let mut leads = self.leads.clone();
-        // Its task ends when it has given leadership back.
+        // The task ends after releasing leadership.
         let ended = async { while leads.changed().await.is_ok() {} };
         let _ = tokio::time::timeout(RESIGN_PATIENCE, ended).await;
     }

@@ -1,4 +1,4 @@
-//! How etcd is reached: members, prefix, TLS, user. What is secret is shown by nothing here.
+//! etcd connection options: members, prefix, TLS and user. Secrets are never displayed.
 
 use std::fmt;
 
@@ -10,28 +10,28 @@ use super::{
 };
 use crate::OpenError;
 
-/// Prefix of all keys unless another is given.
+/// Default prefix of all keys.
 pub const ETCD_PREFIX_DEFAULT: &str = "/tidegate/";
-/// Commits that wait to be folded into the objects before that is done: few enough that a start reads little twice,
-/// many enough that objects that change often are written once for many changes.
+/// Default number of unfolded commits that triggers folding: low enough that a startup reads little twice,
+/// high enough that frequently changed objects are written once for many changes.
 pub const ETCD_FOLD_AFTER_DEFAULT: usize = 1_000;
-/// Members of a cluster: etcd advises against more than seven.
+/// Maximum number of members; etcd advises against more than seven.
 const MEMBERS_MAX: usize = 16;
 
-/// How etcd is reached and used.
+/// etcd connection and maintenance options.
 #[derive(Clone)]
 pub struct EtcdOptions {
-    /// What all keys begin with; one prefix is one store.
+    /// Prefix of all keys; one prefix is one store.
     pub prefix: String,
-    /// PEM of the authorities that sign the members' certificates; needed for, and only for, `https:`.
+    /// PEM of the CAs of the members' certificates; required for, and only valid with, `https:`.
     pub ca_pem: Option<Vec<u8>>,
-    /// PEM of our certificate and of its key.
+    /// PEM of the client certificate and of its key.
     pub identity_pem: Option<(Vec<u8>, Vec<u8>)>,
-    /// Name and password.
+    /// User name and password.
     pub user: Option<(String, String)>,
-    /// Commits that wait to be folded into the objects before that is done.
+    /// Number of unfolded commits that triggers folding.
     pub fold_after: usize,
-    /// Bytes that etcd's database may grow by before etcd keeps only the last seconds of its own history.
+    /// Growth of etcd's database in bytes after which etcd retains only seconds of its history.
     pub growth_bytes_max: u64,
 }
 
@@ -62,24 +62,24 @@ impl fmt::Debug for EtcdOptions {
     }
 }
 
-/// Options that belong together, checked. Without `Debug`: the client library's options would show the password.
+/// Validated options. No `Debug`, because the client library's options would print the password.
 pub(super) struct Reach {
     /// URLs of the members.
     pub(super) members: Vec<String>,
     pub(super) connect: ConnectOptions,
 }
 
-/// Checks the part after `etcd:` with the options.
+/// Validates the part after `etcd:` with the options.
 pub(super) fn check(members: &str, options: &EtcdOptions) -> Result<Reach, OpenError> {
     let EtcdOptions { prefix, ca_pem, identity_pem, user, fold_after: _, growth_bytes_max: _ } = options;
-    // The text itself is not repeated in the refusals: somebody may have put a password there.
+    // Errors do not repeat the text, because it may contain a password.
     let refuse = |reason: &str| OpenError::Etcd(reason.to_owned());
     let members: Vec<_> = members.split(',').map(|member| member.trim_end_matches('/').to_owned()).collect();
     if members.len() > MEMBERS_MAX {
-        return Err(refuse("more than 16 members are named; name those that clients should use"));
+        return Err(refuse("more than 16 members are listed; list only those that clients should use"));
     }
     if members.iter().any(|member| member.contains('@')) {
-        return Err(refuse("a URL has a user in it; use --etcd-user and --etcd-password-file"));
+        return Err(refuse("a URL contains a user; use --etcd-user and --etcd-password-file"));
     }
     let is_tls = |member: &String| member.starts_with("https://");
     let is_url = |member: &String| {
@@ -87,21 +87,17 @@ pub(super) fn check(members: &str, options: &EtcdOptions) -> Result<Reach, OpenE
         rest.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', ' ']))
     };
     if !members.iter().all(is_url) {
-        return Err(refuse(
-            "write etcd:http://HOST:2379,http://HOST:2379, with as many members as there are",
-        ));
+        return Err(refuse("write etcd:http://HOST:2379,http://HOST:2379 with one URL per member"));
     }
     let is_https = members.iter().all(is_tls);
     if !is_https && members.iter().any(is_tls) {
-        return Err(refuse("some URLs are http: and some https:; write all of them with the same"));
+        return Err(refuse("some URLs use http: and some https:; use the same scheme for all"));
     }
     if is_https && ca_pem.is_none() {
-        return Err(refuse(
-            "https: needs the authority that signs the members' certificates: --etcd-ca-file",
-        ));
+        return Err(refuse("https: requires the CA of the members' certificates: --etcd-ca-file"));
     }
     if !is_https && (ca_pem.is_some() || identity_pem.is_some()) {
-        return Err(refuse("certificates are given, but the URLs are http:; write https:"));
+        return Err(refuse("certificates are given, but the URLs use http:; use https:"));
     }
     let is_prefix = prefix.starts_with('/') && prefix.ends_with('/') && prefix.len() > 1;
     if !is_prefix || prefix.contains("//") || prefix.len() > 200 {

@@ -1,54 +1,55 @@
-//! How much of its own history etcd keeps: by time, and by the bytes that it takes.
+//! Compaction policy for etcd's own history, by age and by size.
 //!
-//! Nothing that is written over or deleted leaves etcd's database before a compaction. At a few thousand writes a second five
-//! minutes of that are more than the 2 GiB which etcd allows itself, and then it takes no writes at all until a person helps.
+//! Overwritten and deleted values stay in etcd's database until a compaction. At a few thousand writes per
+//! second, five minutes of history exceed etcd's default quota of 2 GiB, after which it rejects all writes
+//! until an operator intervenes.
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
-/// How long etcd keeps what has changed: longer than the longest read of one revision takes.
+/// Retention of etcd's history; longer than the longest read at one revision.
 const AGE: Duration = Duration::from_secs(300);
-/// How long at least, however much is written. A read of one revision that takes longer begins again.
+/// Minimum retention under heavy writes. A read at one revision that takes longer starts again.
 const AGE_MIN: Duration = Duration::from_secs(10);
-/// Time between two compactions that are due by time.
+/// Interval of compactions by age.
 const TURN: Duration = Duration::from_secs(30);
-/// Time between two revisions that are remembered.
+/// Interval of recorded revisions.
 const STEP: Duration = Duration::from_secs(2);
-/// Bytes that the database may grow by before etcd keeps no more than it must.
+/// Growth of the database in bytes that triggers a compaction to the minimum retention.
 pub(super) const GROWTH_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// The part of etcd's quota that this may be, where etcd tells it.
+/// Fraction of etcd's quota (1/n) that triggers it, where etcd reports the quota.
 const QUOTA_SHARE: u64 = 8;
 
-/// How much of its database a member of etcd uses.
+/// Database usage of an etcd member.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Room {
     /// Bytes in use.
     pub(super) used: u64,
-    /// Bytes that there may be; 0 when the member does not tell (before etcd 3.6).
+    /// Quota in bytes; 0 if not reported (before etcd 3.6).
     pub(super) quota: u64,
 }
 
-/// Revisions of etcd and when they were current, and how etcd's database grew meanwhile.
+/// Recent etcd revisions with their times, and the growth of etcd's database.
 #[derive(Debug)]
 pub(super) struct Past {
-    /// Oldest first; at most as many as fit into [`AGE`] by the step.
+    /// Oldest first; bounded by [`AGE`] and [`STEP`].
     revisions: VecDeque<(Instant, i64)>,
-    /// When etcd was last told to forget, and before which revision.
+    /// Time and revision of the last compaction.
     forgotten: Option<(Instant, i64)>,
-    /// The fewest bytes in use since then.
+    /// Minimum of bytes in use since then.
     used_min: Option<u64>,
     growth_max: u64,
 }
 
 impl Past {
-    /// Nothing is known; the database may grow by so many bytes.
+    /// Creates an empty history with a growth limit in bytes.
     pub(super) fn new(growth_max: u64) -> Self {
         Self { revisions: VecDeque::new(), forgotten: None, used_min: None, growth_max }
     }
 
-    /// Takes in what is current; answers the revision before which etcd shall forget, when it is time.
+    /// Records the current revision. Returns the revision to compact to, if a compaction is due.
     pub(super) fn note(&mut self, now: Instant, revision: i64, room: Option<Room>) -> Option<i64> {
         let last = self.revisions.back().copied().or(self.forgotten);
         if last.is_none_or(|(at, known)| known != revision && now.duration_since(at) >= STEP) {
@@ -63,7 +64,7 @@ impl Past {
         let is_old = |(at, _): &(Instant, i64)| now.duration_since(*at) >= age;
         let (_, newest) = self.revisions.drain(..self.revisions.partition_point(is_old)).next_back()?;
         self.forgotten = Some((now, newest));
-        // What is given back by the compaction is seen at a later look.
+        // The effect of the compaction on the size is observed later.
         self.used_min = room.map(|room| room.used);
         Some(newest)
     }
@@ -82,7 +83,8 @@ mod tests {
 
     const MIB: u64 = 1024 * 1024;
 
-    /// A second at a time: what is forgotten when, with so many bytes in use at each and a revision for each.
+    /// Simulates second by second with given bytes in use and one revision per second; returns the
+    /// compactions.
     fn play(quota: u64, used: impl Fn(u64) -> Option<u64>, seconds: u64) -> Vec<(u64, i64)> {
         let begun = Instant::now();
         let mut past = Past::new(GROWTH_BYTES_MAX);
@@ -106,7 +108,7 @@ mod tests {
         let by_30_mib = |second| Some(second * 30 * MIB);
         let forgotten = play(0, by_30_mib, 30);
         assert_eq!(forgotten, [(10, 0), (19, 8), (28, 18)]);
-        // A burst of two seconds: once, as soon as the revisions of the burst are old enough.
+        // A burst of two seconds leads to one compaction, as soon as its revisions are old enough.
         let burst = |second: u64| Some(second.clamp(100, 102) * 200 * MIB);
         assert_eq!(play(0, burst, 250), [(102, 92)]);
         // With a small quota, sooner.

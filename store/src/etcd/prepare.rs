@@ -1,4 +1,4 @@
-//! Makes a store below a prefix, or finds the one that is there.
+//! Creates a store below a prefix, or finds the existing one.
 
 use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp};
 use model::primitives::quantity::{Position, Revision, Timestamp};
@@ -12,14 +12,14 @@ use super::{
 };
 use crate::{Looked, OpenError, StoreError, open::epoch_after};
 
-/// Where the store is.
+/// Returns the position of the store, creating it if necessary.
 pub(super) async fn prepare(link: &Link, keys: &Keys, now: Timestamp) -> Result<Position, OpenError> {
     let mut retry = Retry::new(PATIENCE);
     loop {
         if let Some(position) = find(link, keys).await? {
             return Ok(position);
         }
-        // Of several that start at once, one makes it.
+        // Of several processes starting at once, one creates the store.
         match make(link, keys, now).await {
             Ok(()) => {}
             Err(Failure::Lost { .. }) if retry.again().await => {}
@@ -28,7 +28,7 @@ pub(super) async fn prepare(link: &Link, keys: &Keys, now: Timestamp) -> Result<
     }
 }
 
-/// Says what there is, and makes nothing. A server that runs keeps one of its kind leading.
+/// Inspects the prefix without creating anything. A running server always keeps a leader key.
 pub(super) async fn look(link: &Link, keys: &Keys) -> Result<Looked, OpenError> {
     if find(link, keys).await?.is_none() {
         return Ok(Looked::Absent);
@@ -36,7 +36,7 @@ pub(super) async fn look(link: &Link, keys: &Keys) -> Result<Looked, OpenError> 
     let leader = Txn::new().and_then([TxnOp::get(keys.leader(), None)]);
     let answer = link.repeat(&leader).await.map_err(unavailable)?;
     let is_led = read::values(&answer).into_iter().flatten().next().is_some();
-    let holder = "at least one server (or one was, seconds ago)".to_owned();
+    let holder = "at least one server (or one that stopped seconds ago)".to_owned();
     Ok(if is_led { Looked::InUse { holder } } else { Looked::Ready })
 }
 
@@ -55,7 +55,8 @@ async fn find(link: &Link, keys: &Keys) -> Result<Option<Position>, OpenError> {
     let refuse = |reason: String| Err(OpenError::Etcd(format!("below {} {reason}", keys.prefix())));
     match (format, value(1)) {
         (Some(format), _) if format.parse::<u32>().is_ok_and(|format| format > FORMAT) => refuse(format!(
-            "is a store of format {format}, this version knows up to {FORMAT}; start the newer version"
+            "contains a store of format {format}, newer than {FORMAT}, the latest of this version; start \
+             the newer version"
         )),
         (Some(format), Some(head)) if format == known => {
             let head = read::parse_head(Some(head), read::revision(&answer));
@@ -64,12 +65,13 @@ async fn find(link: &Link, keys: &Keys) -> Result<Option<Position>, OpenError> {
             Ok(Some(head.map_err(unreadable)?.position))
         }
         (Some(format), _) if format == IN_BETWEEN => refuse(
-            "a restore was cut off; remove everything there (etcdctl del --prefix), and restore again"
+            "contains an interrupted restore; delete all keys there (etcdctl del --prefix), and restore \
+             again"
                 .to_owned(),
         ),
         (None, None) if read::count(&answer) == 0 => Ok(None),
         (None | Some(_), None | Some(_)) => {
-            refuse("are keys that are no Tidegate store; give another --etcd-prefix".to_owned())
+            refuse("contains keys that are not a Tidegate store; use another --etcd-prefix".to_owned())
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reads, each of one revision of etcd: what is in two answers belongs together.
+//! Reads at a fixed etcd revision, so that several responses are consistent.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -19,21 +19,21 @@ use super::{
 };
 use crate::{Loaded, StoreError, record, window::Entry};
 
-/// Values of groups in one answer: with the largest that is written whole, 8 MiB.
+/// Page size of groups; at most 8 MiB of inline values.
 const GROUPS_AT_ONCE: i64 = 32;
-/// Objects in one answer: with the largest that is written whole, 16 MiB.
+/// Page size of objects; at most 16 MiB of inline values.
 const OBJECTS_AT_ONCE: i64 = 256;
-/// Pieces in one answer.
+/// Page size of pieces.
 const PIECES_AT_ONCE: i64 = 8;
-/// How often a read is begun because etcd has dropped its revision meanwhile. The leader keeps minutes of them; others may
-/// keep none.
+/// Maximum number of attempts of a read whose revision is compacted meanwhile. The leader retains minutes;
+/// other compactors may retain none.
 const READS_MAX: usize = 10;
 
-/// Why a read ends early.
+/// Reason for an interrupted read.
 pub(super) enum Broken {
-    /// etcd no longer has the revision: begin again.
+    /// The etcd revision was compacted: start again.
     Compacted,
-    /// It does not get better by beginning again.
+    /// Permanent failure.
     Store(StoreError),
 }
 
@@ -55,27 +55,27 @@ impl From<StoreError> for Broken {
     }
 }
 
-/// Where the store is.
+/// Head of the store.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
     pub(super) position: Position,
-    /// etcd's revision of the key.
+    /// Modification revision of the etcd key.
     pub(super) version: i64,
-    /// etcd's revision of the answer.
+    /// etcd revision of the response.
     pub(super) at: i64,
 }
 
-/// Everything, as it is stored.
+/// Complete state in stored form.
 #[derive(Debug)]
 struct Everything {
     head: Head,
     base: Revision,
-    /// Key, revision in etcd's value and body.
+    /// Key and body.
     objects: Vec<(String, Vec<u8>)>,
     log: Vec<LogGroup>,
 }
 
-/// Reads everything: for who starts, and for the mirror.
+/// Reads the complete state, for startup and for the mirror.
 pub(super) async fn load(link: &Link, keys: &Keys) -> Result<(Loaded, Mirror), StoreError> {
     let mut begun = Begun::default();
     let everything = loop {
@@ -84,12 +84,12 @@ pub(super) async fn load(link: &Link, keys: &Keys) -> Result<(Loaded, Mirror), S
             read => break read?,
         }
     };
-    // Decoding a large state takes long enough to starve the other tasks of this thread.
+    // Decoding a large state would block the other tasks of this thread.
     let decoded = tokio::task::spawn_blocking(move || decode(everything));
     decoded.await.unwrap_or_else(|error| Err(StoreError::unavailable("decode the state", error)))
 }
 
-/// Reads where the store is, and as of then the groups of the log from that of a revision on.
+/// Reads the head, and the log groups from a revision on at the same etcd revision.
 pub(super) async fn log_from(
     link: &Link,
     keys: &Keys,
@@ -105,28 +105,28 @@ pub(super) async fn log_from(
     }
 }
 
-/// Reads where the store is.
+/// Reads the head.
 pub(super) async fn head(link: &Link, keys: &Keys) -> Result<Head, StoreError> {
     let answer = link.get(&keys.head(), &GetOptions::new()).await.map_err(reading)?;
     let at = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
     parse_head(answer.kvs().first(), at)
 }
 
-/// Reads the head out of an answer.
+/// Parses the head from a response.
 pub(super) fn parse_head(value: Option<&KeyValue>, at: i64) -> Result<Head, StoreError> {
-    let value = value.ok_or_else(|| unreadable("head", "it is gone".to_owned()))?;
+    let value = value.ok_or_else(|| unreadable("head", "the key is missing".to_owned()))?;
     let text = value.value_str().map_err(|error| unreadable("head", error.to_string()))?;
     let position: Position = text.parse().map_err(|error| unreadable("head", error))?;
     check_revision("head", position.revision)?;
     Ok(Head { position, version: value.mod_revision(), at })
 }
 
-/// Counts how often a read begins again.
+/// Number of attempts of a read.
 #[derive(Debug, Default)]
 pub(super) struct Begun(usize);
 
 impl Begun {
-    /// Whether a read that was broken so may begin again.
+    /// Returns true if the interrupted read may start again.
     pub(super) fn again(&mut self, broken: &Broken) -> bool {
         self.0 += 1;
         match broken {
@@ -136,7 +136,7 @@ impl Begun {
     }
 }
 
-/// Reads the groups of the log from that of a revision on, as of a revision of etcd.
+/// Reads the log groups from a revision on, at an etcd revision.
 pub(super) async fn groups(
     link: &Link,
     keys: &Keys,
@@ -149,7 +149,7 @@ pub(super) async fn groups(
         let (key, value) = value.into_key_value();
         let name = String::from_utf8_lossy(&key).into_owned();
         let last = keys.last_of(Space::Log, &key);
-        let last = last.ok_or_else(|| unreadable(&name, "the key names no revision".to_owned()))?;
+        let last = last.ok_or_else(|| unreadable(&name, "the key contains no revision".to_owned()))?;
         let opened = wire::open(&value).map_err(|reason| unreadable(&name, reason))?;
         let stage = keys.staged_group(Space::Log, last, &opened.envelope.id);
         groups.push(LogGroup::new(last, payload(link, &name, opened, &stage, at).await?));
@@ -157,7 +157,7 @@ pub(super) async fn groups(
     Ok(groups)
 }
 
-/// The payload of a value, gathered from its pieces if need be.
+/// Returns the payload of a value, assembled from its pieces if necessary.
 pub(super) async fn payload(
     link: &Link,
     name: &str,
@@ -170,11 +170,11 @@ pub(super) async fn payload(
     }
     let pieces = range(link, stage.to_owned(), &end_of(stage), PIECES_AT_ONCE, at).await?;
     let pieces: Vec<_> = pieces.into_iter().map(|piece| piece.into_key_value().1).collect();
-    debug_assert!(pieces.iter().all(|piece| piece.len() <= PIECE_BYTES), "as they are written");
+    debug_assert!(pieces.iter().all(|piece| piece.len() <= PIECE_BYTES), "pieces have the written size");
     wire::join(&opened.envelope, &pieces).map_err(|reason| unreadable(name, reason).into())
 }
 
-/// Reads a range in pages, as of a revision of etcd.
+/// Reads a range in pages, at an etcd revision.
 pub(super) async fn range(
     link: &Link,
     start: String,
@@ -194,13 +194,13 @@ pub(super) async fn range(
         };
         all.extend(answer.take_kvs());
         let Some(last) = all.last().filter(|_| answer.more()) else { return Ok(all) };
-        // The first key behind it.
+        // The first possible key after it.
         let key = last.key_str().map_err(|error| unreadable("a key", error.to_string()))?;
         start = format!("{key}\0");
     }
 }
 
-/// Carries out several reads as of one revision of etcd; answers the values of each.
+/// Executes several reads at one etcd revision. Returns the values of each.
 pub(super) async fn together(
     link: &Link,
     reads: Vec<TxnOp>,
@@ -209,12 +209,12 @@ pub(super) async fn together(
     Ok((revision(&answer), values(&answer)))
 }
 
-/// etcd's revision of an answer.
+/// Returns the etcd revision of a response.
 pub(super) fn revision(answer: &TxnResponse) -> i64 {
     answer.header().map_or(0, etcd_client::ResponseHeader::revision)
 }
 
-/// The values of the reads in an answer.
+/// Returns the values of the reads in a response.
 pub(super) fn values(answer: &TxnResponse) -> Vec<Vec<KeyValue>> {
     let read = |answer| match answer {
         TxnOpResponse::Get(mut read) => Some(read.take_kvs()),
@@ -223,7 +223,7 @@ pub(super) fn values(answer: &TxnResponse) -> Vec<Vec<KeyValue>> {
     answer.op_responses().into_iter().filter_map(read).collect()
 }
 
-/// How many keys the reads of an answer have counted that ask for a count only.
+/// Returns the sum of the count-only reads in a response.
 pub(super) fn count(answer: &TxnResponse) -> i64 {
     let count = |answer| match answer {
         TxnOpResponse::Get(read) if read.kvs().is_empty() => read.count(),
@@ -232,29 +232,39 @@ pub(super) fn count(answer: &TxnResponse) -> i64 {
     answer.op_responses().into_iter().map(count).sum()
 }
 
-/// The error of a read.
+/// Converts a failure of a read.
 pub(super) fn reading(failure: Failure) -> StoreError {
     failure.during("read from etcd")
 }
 
-/// The error of a value that is not what this program writes.
+/// Returns the error for a malformed value.
 pub(super) fn unreadable(key: &str, reason: String) -> StoreError {
     StoreError::Unreadable { key: key.to_owned(), reason }
 }
 
-/// A revision in decimals.
+/// Parses a decimal revision.
 pub(super) fn parse_revision(key: &str, value: Option<&KeyValue>) -> Result<Revision, StoreError> {
     let Some(value) = value else { return Ok(Revision(0)) };
     let text = value.value_str().map_err(|error| unreadable(key, error.to_string()))?;
     let revision = text.parse().map(Revision);
-    let revision = revision.map_err(|_| unreadable(key, "it is no revision".to_owned()))?;
+    let revision = revision.map_err(|_| unreadable(key, "the value is not a revision".to_owned()))?;
     check_revision(key, revision)?;
     Ok(revision)
 }
 
-/// Refuses what no store reaches, so that there is always a next one.
+/// Rejects implausibly high revisions, so that a next one always exists.
 fn check_revision(key: &str, revision: Revision) -> Result<(), StoreError> {
-    if revision <= REVISION_MAX { Ok(()) } else { Err(unreadable(key, format!("{revision} is no revision"))) }
+    if revision <= REVISION_MAX {
+        Ok(())
+    } else {
+        Err(unreadable(
+            key,
+            format!(
+                "{revision} is not a valid \
+                                                                               revision"
+            ),
+        ))
+    }
 }
 
 async fn read_everything(link: &Link, keys: &Keys) -> Result<Everything, Broken> {
@@ -270,9 +280,10 @@ async fn read_everything(link: &Link, keys: &Keys) -> Result<Everything, Broken>
         let name = String::from_utf8_lossy(&key).into_owned();
         let opened = wire::open(&value).map_err(|reason| unreadable(&name, reason))?;
         let key = name.strip_prefix(&start).unwrap_or(&name).to_owned();
-        // The writer of an object is the revision it had.
+        // The envelope id of an object is the revision of its last change.
         let revision = opened.envelope.id.parse().map(Revision);
-        let revision = revision.map_err(|_| unreadable(&name, "it names no revision".to_owned()))?;
+        let revision =
+            revision.map_err(|_| unreadable(&name, "the value contains no revision".to_owned()))?;
         let stage = keys.staged_object(&key, revision);
         let body = payload(link, &name, opened, &stage, at).await?;
         objects.push((key, body));
@@ -288,11 +299,11 @@ fn decode(everything: Everything) -> Result<(Loaded, Mirror), StoreError> {
     for group in &log {
         for commit in group.commits()? {
             let before = entries.last().map(|entry| entry.revision);
-            // Before the first, everything is in the objects.
+            // All commits before the first one in the log are folded into the objects.
             let may_follow =
                 before.map_or(commit.revision <= base.next(), |before| commit.revision == before.next());
             if !may_follow {
-                let reason = format!("it does not follow {}", before.unwrap_or(base));
+                let reason = format!("the commit does not follow {}", before.unwrap_or(base));
                 return Err(unreadable(&format!("commit {}", commit.revision), reason));
             }
             entries.push(commit.entry());
@@ -312,7 +323,7 @@ fn decode(everything: Everything) -> Result<(Loaded, Mirror), StoreError> {
     let position = head.position;
     let newest = entries.last().map_or(base, |entry| entry.revision);
     if newest.max(base) != position.revision {
-        let reason = format!("it says {position}, the log ends at {newest}");
+        let reason = format!("the head is {position}, but the log ends at {newest}");
         return Err(unreadable("head", reason));
     }
     let known: HashSet<_> = bodies.keys().cloned().collect();

@@ -1,12 +1,12 @@
-//! Other contents in place of those in etcd.
+//! Replacement of the contents in etcd.
 //!
 //! ```text
-//! head as it was? ──▶ head, objects, log, history, vault away; format says what is going on
-//!                 ──▶ objects, history, vault, in as many transactions as it takes
-//!                 ──▶ format, base, head: the new life begins
+//! head unchanged? ──▶ delete head, objects, log, history, vault; format marks the replacement
+//!                 ──▶ write objects, history, vault in as many transactions as necessary
+//!                 ──▶ write format, base, head: the new epoch begins
 //! ```
-//! While there is no head, no server can commit and none can start. What is cut off in between stays that way, so that nobody
-//! takes half of the contents for a state; it is done again below an empty prefix.
+//! Without a head no server can commit or start. An interrupted replacement stays in that state, so that
+//! partial contents are never used; it must be repeated below an empty prefix.
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, Txn, TxnOp};
 use model::{
@@ -28,23 +28,23 @@ use crate::{
     record,
 };
 
-/// What the format is meanwhile: no version, so that no server starts.
+/// Format value during the replacement; not a version, so that no server starts.
 pub(super) const IN_BETWEEN: &str = "being-replaced";
-/// Operations in one transaction; etcd takes 128 by default.
+/// Maximum number of operations per transaction; etcd's default limit is 128.
 const OPERATIONS_MAX: usize = 120;
-/// Bytes in one transaction, after which another begins: with one more value still below 1.5 MiB.
+/// Size in bytes after which a new transaction begins; with one more value still below 1.5 MiB.
 const BYTES_MAX: usize = 1024 * 1024;
-/// Entries of the history that share a value.
+/// Number of history entries per value.
 const ENTRIES_AT_ONCE: usize = 32;
 
-/// Puts that go together as far as a transaction takes them.
+/// Puts that are grouped into transactions.
 struct Batch<'a> {
     core: &'a Core,
     operations: Vec<TxnOp>,
     bytes: usize,
 }
 
-/// Replaces everything, if the store is still at `at`.
+/// Replaces the contents, if the store is still at `at`.
 pub(super) async fn run(
     core: &Core,
     at: Position,
@@ -79,34 +79,34 @@ pub(super) async fn run(
         TxnOp::put(core.keys.base(), revision.to_string(), None),
         TxnOp::put(key.clone(), new.to_string(), None),
     ];
-    // Repeated after a lost answer it does the same once more; nobody else writes where there is no head.
+    // Idempotent after a lost response, because no other process writes without a head.
     let begin = Txn::new().when([Compare::create_revision(key, CompareOp::Equal, 0)]).and_then(puts);
-    core.link.repeat(&begin).await.map_err(|failure| failure.during("begin the new life"))?;
+    core.link.repeat(&begin).await.map_err(|failure| failure.during("begin the new epoch"))?;
     let begun = read::head(&core.link, &core.keys).await?.position;
     if begun == new { Ok(()) } else { Err(ReplaceError::Stale { current: begun }) }
 }
 
-/// Takes away everything, if the head has still this version.
+/// Deletes everything, if the head still has this version.
 async fn clear(core: &Core, version: i64, at: Position) -> Result<(), ReplaceError> {
     let key = core.keys.head();
     let all = DeleteOptions::new().with_range(end_of(core.keys.prefix()));
-    // One after the other: a transaction may not touch a key twice.
+    // Separate transactions, because a transaction must not modify a key twice.
     let mark = Txn::new()
         .when([Compare::mod_revision(key.clone(), CompareOp::Equal, version)])
         .and_then([TxnOp::put(core.keys.format(), IN_BETWEEN, None), TxnOp::delete(key, None)]);
-    let answer = core.link.txn(mark).await.map_err(|failure| failure.during("take away the head"))?;
+    let answer = core.link.txn(mark).await.map_err(|failure| failure.during("delete the head"))?;
     if !answer.succeeded() {
         let current = read::head(&core.link, &core.keys).await?.position;
         return Err(ReplaceError::Stale { current: current.max(at) });
     }
     let sweep = Txn::new().and_then([TxnOp::delete(core.keys.prefix(), Some(all))]);
-    core.link.repeat(&sweep).await.map_err(|failure| failure.during("take away what was there"))?;
+    core.link.repeat(&sweep).await.map_err(|failure| failure.during("delete the old contents"))?;
     let mark = Txn::new().and_then([TxnOp::put(core.keys.format(), IN_BETWEEN, None)]);
     core.link.repeat(&mark).await.map_err(|failure| failure.during("mark the prefix"))?;
     Ok(())
 }
 
-/// Writes some entries, those of the server and those of others apart, under the revision of the last of them all.
+/// Writes history entries, those of the server and of clients separately, under the revision of the last one.
 async fn put_history(batch: &mut Batch<'_>, entries: &[RevisionEntry]) -> Result<(), StoreError> {
     let Some(last) = entries.last().map(|entry| entry.revision) else { return Ok(()) };
     let id = Uuid::now_v7().to_string();

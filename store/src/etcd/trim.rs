@@ -1,5 +1,4 @@
-//! Drops what nobody can ask for any more: the log and the history beyond their bounds, and pieces of commits that were never
-//! made.
+//! Deletes log and history beyond their retention limits, and orphaned pieces of commits that never happened.
 
 use std::collections::BTreeSet;
 
@@ -15,17 +14,17 @@ use super::{
 };
 use crate::StoreError;
 
-/// Names of pieces in one answer.
+/// Page size of piece names.
 const NAMES_AT_ONCE: i64 = 5_000;
 
-/// Drops the log and the history beyond their bounds.
+/// Trims log and history.
 pub(super) async fn trim(core: &Core, base: &Base) -> Result<(), StoreError> {
-    // A mirror that is behind knows of an older one: less is dropped.
+    // A mirror that lags has an older limit, so less is deleted.
     let oldest = core.mirror.lock().await.as_ref().and_then(super::mirror::Mirror::oldest);
     let ([clients, server], floor) = history::outdated(core).await?;
     let mut operations = Vec::new();
     if let Some(oldest) = oldest {
-        // What is not folded stays in any case.
+        // Unfolded groups are always kept.
         drop_before(core, Space::Log, oldest.min(base.revision.next()), &mut operations);
     }
     for (outdated, is_by_server) in [(clients, false), (server, true)] {
@@ -42,7 +41,7 @@ pub(super) async fn trim(core: &Core, base: &Base) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Drops the groups of a space whose last revision is before one, and their pieces.
+/// Deletes the groups of a space that end before a revision, and their pieces.
 fn drop_before(core: &Core, space: Space, revision: Revision, operations: &mut Vec<TxnOp>) {
     let values = (core.keys.group(space, Revision(0)), core.keys.group(space, revision));
     let pieces = (core.keys.staged_groups(space), core.keys.staged_at(space, revision));
@@ -53,7 +52,7 @@ fn drop_before(core: &Core, space: Space, revision: Revision, operations: &mut V
     }
 }
 
-/// Drops the pieces of commits that are not there, of those that never can be: the head is past them.
+/// Deletes orphaned pieces of commits that can no longer happen because the head has passed them.
 pub(super) async fn sweep(core: &Core, head: Revision) -> Result<(), StoreError> {
     for space in Space::ALL {
         let start = core.keys.staged_groups(space);
@@ -72,8 +71,8 @@ pub(super) async fn sweep(core: &Core, head: Revision) -> Result<(), StoreError>
             let stage = core.keys.staged_group(space, last, &id);
             let range = DeleteOptions::new().with_range(end_of(&stage));
             let delete = Txn::new().and_then([TxnOp::delete(stage, Some(range))]);
-            core.link.txn(delete).await.map_err(|failure| failure.during("sweep the stage"))?;
-            tracing::debug!(last = last.0, "pieces of a commit that was never made are gone");
+            core.link.txn(delete).await.map_err(|failure| failure.during("delete orphaned pieces"))?;
+            tracing::debug!(last = last.0, "orphaned pieces of a commit deleted");
         }
     }
     Ok(())

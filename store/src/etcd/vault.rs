@@ -1,4 +1,4 @@
-//! The vault in etcd: one key per record, whose version is etcd's own.
+//! Vault in etcd: one key per record, versioned by etcd.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use super::{
 };
 use crate::{StoreError, VAULT_RECORDS_MAX, VaultError, VaultRecord, vault};
 
-/// Records in one answer: with the largest, 8 MiB.
+/// Page size of records; at most 8 MiB.
 const RECORDS_AT_ONCE: i64 = 128;
 
-/// Reads every record.
+/// Reads all records.
 pub(super) async fn list(core: &Core) -> Result<BTreeMap<String, VaultRecord>, StoreError> {
     let start = core.keys.vault();
     let mut begun = Begun::default();
@@ -35,7 +35,7 @@ pub(super) async fn list(core: &Core) -> Result<BTreeMap<String, VaultRecord>, S
     Ok(values.into_iter().map(record).collect())
 }
 
-/// Puts a record in or takes it out, if it has still the version `at`.
+/// Writes or deletes a record, if its version is still `at`.
 pub(super) async fn put(core: &Core, key: &str, at: u64, body: Option<&[u8]>) -> Result<u64, VaultError> {
     let name = format!("{}{key}", core.keys.vault());
     if at == 0 && body.is_some() {
@@ -59,7 +59,7 @@ pub(super) async fn put(core: &Core, key: &str, at: u64, body: Option<&[u8]>) ->
             Ok(answer) => {
                 let found = read::values(&answer).into_iter().flatten().next();
                 let found_version = found.as_ref().map_or(0, |found| found.mod_revision().unsigned_abs());
-                // The answer to an attempt was lost, and what is there now is what it has written.
+                // The response to an earlier attempt was lost, and the current value is the one it wrote.
                 let is_ours = is_in_doubt
                     && match (&found, body) {
                         (Some(found), Some(body)) => found.value() == body && found_version > at,
@@ -83,7 +83,8 @@ pub(super) async fn put(core: &Core, key: &str, at: u64, body: Option<&[u8]>) ->
     }
 }
 
-/// Two that put the last record at once may both do so: the limit bounds memory, and one more does not matter.
+/// Two concurrent writes may both pass the check: the limit bounds memory, and exceeding it by one is
+/// harmless.
 async fn check_room(core: &Core) -> Result<(), VaultError> {
     let start = core.keys.vault();
     let options = GetOptions::new().with_range(end_of(&start)).with_count_only();

@@ -1,74 +1,75 @@
-//! What the values in etcd look like: two lines of JSON that say what follows, then what follows.
+//! Format of values in etcd: JSON header lines followed by the payload.
 //!
 //! ```text
 //! {"v":1,"id":"…","pieces":0,"bytes":123}        the envelope; with pieces, nothing follows here
 //! [[7,1795219200,60,0],[8,1795219200,63,0]]      the table: revision, time, bytes, and bytes elsewhere
 //! …                                              the texts of the table's rows, one after the other
 //! ```
-//! The value of an object has no table. Everything is checked when it is read: others can write to an etcd.
+//! Object values have no table. Everything is validated when read, because other programs can write to etcd.
 
 use serde::{Deserialize, Serialize};
 
-/// The version of the layout and of the values that this program writes.
+/// Version of the layout and of the values.
 pub(super) const FORMAT: u32 = 1;
-/// Bytes of a group's value that are written with the commit; log and history together stay below the 1.5 MiB that etcd
-/// takes in one request by default.
+/// Maximum inline size of a group's value in bytes; log and history together stay below etcd's default
+/// request limit of 1.5 MiB.
 pub(super) const GROUP_INLINE_BYTES_MAX: usize = 256 * 1024;
-/// Bytes of an object that is one value, so that a page of many stays small.
+/// Maximum inline size of an object in bytes; keeps pages of many objects small.
 pub(super) const OBJECT_INLINE_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of one piece: well below the 1.5 MiB of a request.
+/// Size of a piece in bytes; well below the request limit of 1.5 MiB.
 pub(super) const PIECE_BYTES: usize = 1024 * 1024;
-/// Pieces of one value: twice the largest group of commits, because history has the objects before and after.
+/// Maximum number of pieces of a value: twice the largest commit group, because history contains the objects
+/// before and after.
 pub(super) const PIECES_MAX: usize = 512;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Envelope {
     v: u32,
-    /// Who has written it: unique for each attempt.
+    /// Unique id of the write attempt.
     pub(super) id: String,
-    /// How many pieces hold what does not follow the envelope.
+    /// Number of pieces; 0 if the payload is inline.
     pub(super) pieces: usize,
-    /// Bytes of what follows, or of all pieces.
+    /// Size of the payload in bytes.
     bytes: usize,
 }
 
-/// A value ready to be written.
+/// Encoded value.
 #[derive(Debug)]
 pub(super) struct Sealed {
-    /// The value itself.
+    /// Value of the key.
     pub(super) value: Vec<u8>,
-    /// What has to be there before it.
+    /// Pieces to write before it.
     pub(super) pieces: Vec<Vec<u8>>,
 }
 
-/// A value that was read.
+/// Decoded value.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) envelope: Envelope,
-    /// What follows the envelope; empty when pieces hold it.
+    /// Inline payload; empty if it is in pieces.
     pub(super) payload: Vec<u8>,
 }
 
-/// A row of the table before a group's texts.
+/// Row of the table before a group's texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Row(
-    /// The revision.
+    /// Revision.
     pub(super) u64,
-    /// Unix seconds.
+    /// Time in Unix seconds.
     pub(super) i64,
-    /// Bytes of its text.
+    /// Length of its text in bytes.
     pub(super) usize,
-    /// Bytes that are kept elsewhere for it.
+    /// Size of related data stored elsewhere, in bytes.
     pub(super) usize,
 );
 
-/// Wraps a payload, whole or for being cut into pieces.
+/// Encodes a payload inline or in pieces.
 pub(super) fn seal(id: &str, payload: Vec<u8>, inline_max: usize) -> Sealed {
     let bytes = payload.len();
     let is_inline = bytes <= inline_max;
     let pieces = if is_inline { 0 } else { bytes.div_ceil(PIECE_BYTES) };
     let envelope = Envelope { v: FORMAT, id: id.to_owned(), pieces, bytes };
-    let mut value = serde_json::to_vec(&envelope).expect("an envelope has string keys only");
+    let mut value = serde_json::to_vec(&envelope).expect("the envelope has string keys only");
     value.push(b'\n');
     if is_inline {
         value.extend_from_slice(&payload);
@@ -77,39 +78,39 @@ pub(super) fn seal(id: &str, payload: Vec<u8>, inline_max: usize) -> Sealed {
     Sealed { value, pieces: payload.chunks(PIECE_BYTES).map(<[u8]>::to_vec).collect() }
 }
 
-/// Takes a value apart.
+/// Decodes the envelope of a value.
 pub(super) fn open(value: &[u8]) -> Result<Opened, String> {
     let (line, payload) = split_line(value)?;
     let envelope: Envelope = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     if envelope.v != FORMAT {
         return Err(format!(
-            "it has version {}, this program knows {FORMAT}; start the newer version",
+            "unsupported version {}, this version supports {FORMAT}; start the newer version",
             envelope.v
         ));
     }
     if envelope.pieces > PIECES_MAX {
-        return Err(format!("it has {} pieces, at most {PIECES_MAX} are written", envelope.pieces));
+        return Err(format!("the value has {} pieces, at most {PIECES_MAX} are allowed", envelope.pieces));
     }
     if envelope.pieces == 0 && envelope.bytes != payload.len() {
-        return Err(format!("it has {} bytes instead of {}", payload.len(), envelope.bytes));
+        return Err(format!("the value has {} bytes instead of {}", payload.len(), envelope.bytes));
     }
     Ok(Opened { envelope, payload: payload.to_vec() })
 }
 
-/// Puts the pieces together that an envelope promises.
+/// Assembles the payload from pieces.
 pub(super) fn join(envelope: &Envelope, pieces: &[Vec<u8>]) -> Result<Vec<u8>, String> {
     if pieces.len() != envelope.pieces {
-        return Err(format!("{} of its {} pieces are there", pieces.len(), envelope.pieces));
+        return Err(format!("only {} of {} pieces exist", pieces.len(), envelope.pieces));
     }
     let payload = pieces.concat();
     if payload.len() == envelope.bytes {
         Ok(payload)
     } else {
-        Err(format!("its pieces have {} bytes instead of {}", payload.len(), envelope.bytes))
+        Err(format!("the pieces have {} bytes instead of {}", payload.len(), envelope.bytes))
     }
 }
 
-/// Writes rows and their texts.
+/// Encodes rows and their texts.
 pub(super) fn encode_rows<'a>(rows: impl Iterator<Item = (Row, &'a str)>) -> Vec<u8> {
     let (mut table, mut texts) = (Vec::new(), String::new());
     for (row, text) in rows {
@@ -122,7 +123,7 @@ pub(super) fn encode_rows<'a>(rows: impl Iterator<Item = (Row, &'a str)>) -> Vec
     payload
 }
 
-/// Reads rows and their texts. Revisions rise and end with `last`.
+/// Decodes rows and their texts. Validates that revisions increase and do not exceed `last`.
 pub(super) fn decode_rows(payload: &[u8], last: u64) -> Result<Vec<(Row, &[u8])>, String> {
     let (line, mut texts) = split_line(payload)?;
     let table: Vec<Row> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
@@ -131,21 +132,22 @@ pub(super) fn decode_rows(payload: &[u8], last: u64) -> Result<Vec<(Row, &[u8])>
     for row in table {
         let Row(revision, _, bytes, beside) = row;
         if beside > PIECES_MAX * PIECE_BYTES {
-            return Err(format!("revision {revision} has {beside} bytes elsewhere, more than are written"));
+            return Err(format!("revision {revision} has {beside} bytes elsewhere, more than allowed"));
         }
         if Some(revision) <= before || revision > last {
             return Err(format!("revision {revision} is not between {before:?} and {last}"));
         }
         before = Some(revision);
-        let (text, rest) = texts.split_at_checked(bytes).ok_or("its texts end too early")?;
+        let (text, rest) =
+            texts.split_at_checked(bytes).ok_or("the texts are shorter than the table states")?;
         texts = rest;
         rows.push((row, text));
     }
-    if texts.is_empty() { Ok(rows) } else { Err("there is more than its table says".to_owned()) }
+    if texts.is_empty() { Ok(rows) } else { Err("the texts are longer than the table states".to_owned()) }
 }
 
 fn split_line(value: &[u8]) -> Result<(&[u8], &[u8]), String> {
-    let end = value.iter().position(|byte| *byte == b'\n').ok_or("it has no first line")?;
+    let end = value.iter().position(|byte| *byte == b'\n').ok_or("the first line is missing")?;
     Ok((&value[..end], &value[end + 1..]))
 }
 
@@ -165,7 +167,7 @@ mod tests {
                 opened.payload
             } else {
                 let missing = join(&opened.envelope, &sealed.pieces[1..]);
-                assert!(missing.unwrap_err().contains("pieces are there"));
+                assert!(missing.unwrap_err().contains("pieces exist"));
                 join(&opened.envelope, &sealed.pieces).unwrap()
             };
             assert_eq!(read, payload);
@@ -181,7 +183,7 @@ mod tests {
         assert!(decode_rows(&payload, 8).is_err());
     }
 
-    /// In: every prefix of good values, and values of others. Out: an error, never a panic.
+    /// In: every prefix of valid values, and foreign values. Out: an error, never a panic.
     #[test]
     fn what_is_not_ours_is_refused_with_a_reason() {
         let payload = encode_rows([(Row(7, 0, 3, 0), "abc")].into_iter());

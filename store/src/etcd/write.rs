@@ -1,7 +1,7 @@
-//! Commits: one transaction that compares the head, and an answer even when etcd's was lost.
+//! Commits: a transaction that compares the head, with a definite outcome even if etcd's response is lost.
 //!
-//! A transaction whose answer is lost may still be on its way. Putting the head anew, unchanged, moves its version: after
-//! that the transaction cannot happen any more, so that it can be said whether it has, and it can be tried again.
+//! A transaction whose response is lost may still be in flight. Rewriting the unchanged head changes its
+//! version and so fences off the transaction: afterwards its outcome is known, and it can be retried.
 
 use std::time::Instant;
 
@@ -19,29 +19,30 @@ use super::{
 };
 use crate::{CommitError, StoreError, group::Group, history::EncodedEntry, open::epoch_after};
 
-/// What is written for a group beside the head.
+/// Values written with the head for a group.
 struct Written {
     id: String,
     values: Vec<(Space, Sealed)>,
 }
 
-/// What has become of a commit.
+/// Definite outcome of a commit.
 enum Outcome {
-    /// It is there; etcd's revision of it.
+    /// Committed at this etcd revision.
     Landed(i64),
-    /// It is not there and never will be: the store is there.
+    /// Not committed and fenced off; contains the current head.
     Lost(Head),
 }
 
-/// What is known of a commit after the head was put anew.
+/// State of a commit after fencing.
 enum Fenced {
-    /// What has become of it.
+    /// The outcome is known.
     Known(Outcome),
-    /// It is not there and never will be, and the head is where it was, with this version: it can be tried again.
+    /// Not committed and fenced off; the head is unchanged and has this version, so the commit can be
+    /// retried.
     Open(i64),
 }
 
-/// Commits a group that was decided at `at`. The mirror is gone afterwards when it is not known to be true.
+/// Commits a group that was decided at `at`. The mirror is dropped if it may be incorrect afterwards.
 pub(super) async fn commit(
     core: &Core,
     mirror: &mut Option<Mirror>,
@@ -87,14 +88,14 @@ pub(super) async fn commit(
     }
 }
 
-/// The mirror, brought up to date if it is behind `at`.
+/// Returns the mirror, updated if it is behind `at`.
 async fn synced<'a>(
     core: &Core,
     mirror: &'a mut Option<Mirror>,
     at: Position,
 ) -> Result<&'a mut Mirror, StoreError> {
     match mirror {
-        // Where it is ahead, the commit is stale, and the answer says how far the store is by now.
+        // If the mirror is ahead, the commit is stale, and the error contains the current position.
         Some(known) if known.position == at => {}
         Some(_) | None => drop(sync(core, mirror).await?),
     }
@@ -103,7 +104,7 @@ async fn synced<'a>(
     })
 }
 
-/// Brings the mirror up to date; answers the groups that were new to it.
+/// Updates the mirror and returns the new groups.
 pub(super) async fn sync(core: &Core, mirror: &mut Option<Mirror>) -> Result<Vec<LogGroup>, StoreError> {
     if let Some(known) = mirror {
         let next = known.position.revision.next();
@@ -112,7 +113,7 @@ pub(super) async fn sync(core: &Core, mirror: &mut Option<Mirror>) -> Result<Vec
             core.moved_to(head.position);
             return Ok(groups);
         }
-        // The log no longer reaches back to it, or the store was put back: everything anew.
+        // The log no longer reaches back to the mirror, or the store was replaced: reload.
         *mirror = None;
     }
     let (_, fresh) = read::load(&core.link, &core.keys).await?;
@@ -121,7 +122,7 @@ pub(super) async fn sync(core: &Core, mirror: &mut Option<Mirror>) -> Result<Vec
     Ok(Vec::new())
 }
 
-/// Takes groups into the mirror; false when they do not follow it.
+/// Applies groups to the mirror. Returns false if they do not follow its state.
 fn follow(known: &mut Mirror, head: Head, groups: &[LogGroup]) -> Result<bool, StoreError> {
     for group in groups {
         let first = group.commits()?.first().map(|commit| commit.revision);
@@ -161,7 +162,8 @@ fn encode(group: &Group) -> Written {
     Written { id, values }
 }
 
-/// Writes the pieces of what is too large for one request. Nobody sees them before the commit names them.
+/// Writes the pieces of values that are too large for one request. They are invisible until the commit
+/// references them.
 async fn stage(core: &Core, group: &Group, written: &Written) -> Result<(), StoreError> {
     for (space, sealed) in &written.values {
         let stage = core.keys.staged_group(*space, group.head(), &written.id);
@@ -179,7 +181,7 @@ pub(super) async fn put_pieces(core: &Core, stage: &str, pieces: &[Vec<u8>]) -> 
     Ok(())
 }
 
-/// Takes away the pieces of a commit that is not there. What fails here is swept later.
+/// Deletes the pieces of a failed commit. Leftovers are swept later.
 async fn unstage(core: &Core, group: &Group, written: &Written) {
     for (space, sealed) in &written.values {
         if sealed.pieces.is_empty() {
@@ -191,7 +193,7 @@ async fn unstage(core: &Core, group: &Group, written: &Written) {
     }
 }
 
-/// Commits, and finds out what came of it when etcd does not say.
+/// Commits, and resolves an unknown outcome by fencing.
 async fn land(
     core: &Core,
     at: Position,
@@ -204,7 +206,7 @@ async fn land(
     loop {
         let failure = match core.link.txn(transaction(core, at, head_version, group, written)).await {
             Ok(answer) if answer.succeeded() => return Ok(Outcome::Landed(read::revision(&answer))),
-            // The call itself is never repeated below this line, but by a proxy between it might be.
+            // This code never repeats the call itself, but a proxy might.
             Ok(_) => None,
             Err(failure @ Failure::Lost { .. }) => Some(failure),
             Err(failure @ (Failure::Refused { .. } | Failure::Compacted { .. })) => {
@@ -223,7 +225,7 @@ async fn land(
                 Ok(Fenced::Known(outcome)) => return Ok(outcome),
                 Err(Fence::Failed(failure)) => {
                     if !retry.again().await {
-                        return Err(failure.during("learn from etcd what came of a commit"));
+                        return Err(failure.during("determine the outcome of a commit in etcd"));
                     }
                 }
                 Err(Fence::Store(error)) => return Err(error),
@@ -232,7 +234,7 @@ async fn land(
         if !retry.again().await {
             let gave_up = failure.unwrap_or_else(|| Failure::Lost {
                 member: "etcd".to_owned(),
-                reason: "the head was put anew over and over".to_owned(),
+                reason: "the head was rewritten repeatedly".to_owned(),
             });
             return Err(gave_up.during("commit to etcd"));
         }
@@ -244,7 +246,7 @@ enum Fence {
     Store(StoreError),
 }
 
-/// Makes sure that a commit either has happened or never will, and says which.
+/// Fences off a commit: afterwards it either has happened or never will. Returns which.
 async fn fence(
     core: &Core,
     at: Position,
@@ -272,7 +274,7 @@ async fn fence(
             return Ok(Fenced::Known(Outcome::Landed(value.mod_revision())));
         }
     }
-    // Put anew, by an earlier fence or by another process's.
+    // The head was rewritten by an earlier fence or by another process's.
     Ok(if head.position == at { Fenced::Open(head.version) } else { Fenced::Known(Outcome::Lost(head)) })
 }
 
@@ -286,7 +288,7 @@ fn transaction(core: &Core, at: Position, head_version: i64, group: &Group, writ
     Txn::new().when([Compare::mod_revision(head, CompareOp::Equal, head_version)]).and_then(puts)
 }
 
-/// Begins a new life.
+/// Starts a new epoch.
 pub(super) async fn raise_epoch(core: &Core, now: Timestamp) -> Result<Position, StoreError> {
     let action = "raise the epoch";
     let mut retry = Retry::new(PATIENCE);
@@ -294,7 +296,7 @@ pub(super) async fn raise_epoch(core: &Core, now: Timestamp) -> Result<Position,
     loop {
         let head = read::head(&core.link, &core.keys).await?;
         if wanted == Some(head.position) {
-            // The answer to an earlier attempt was lost.
+            // The response to an earlier attempt was lost.
             return Ok(head.position);
         }
         let next = Position { epoch: epoch_after(Some(head.position.epoch), now), ..head.position };
@@ -305,10 +307,10 @@ pub(super) async fn raise_epoch(core: &Core, now: Timestamp) -> Result<Position,
             .and_then([TxnOp::put(key, next.to_string(), None)]);
         match core.link.txn(txn).await {
             Ok(answer) if answer.succeeded() => return Ok(next),
-            // Somebody has committed in between.
+            // Another process has committed meanwhile.
             Ok(_) if retry.again().await => {}
             Ok(_) => {
-                let cause = std::io::Error::other("others write all the time; stop them first");
+                let cause = std::io::Error::other("other processes write continuously; stop them first");
                 return Err(StoreError::unavailable(action, cause));
             }
             Err(failure @ Failure::Lost { .. }) => {

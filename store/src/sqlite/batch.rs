@@ -1,5 +1,5 @@
-//! Which changes one statement can carry. A statement costs a round trip to the connection's thread, which is more than
-//! the work of most; a batch pays it once.
+//! Batching of changes into statements. Each statement costs a round trip to the connection's thread, usually
+//! more than its work; a batch pays it once.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -7,12 +7,13 @@ use model::cluster::change::ChangeKind;
 
 use crate::group::EncodedChange;
 
-/// Sizes of a statement in rows, largest first. Few, because each is a statement to be prepared and kept.
+/// Statement sizes in rows, largest first. Few, because each statement is prepared and cached.
 pub(super) const BATCHES: &[usize] = &[32, 8, 1];
-/// One row per statement: slow, but it says which row did not fit.
+/// One row per statement: slow, but identifies the row that does not match.
 pub(super) const ONE_BY_ONE: &[usize] = &[1];
 
-/// Cuts changes into ranges of one kind with distinct keys. In their order they do what the changes do one by one.
+/// Splits changes into ranges of one kind with distinct keys. Applied in order they are equivalent to the
+/// single changes.
 pub(super) fn runs(changes: &[&EncodedChange]) -> Vec<Range<usize>> {
     let mut runs = Vec::new();
     let mut keys = BTreeSet::new();
@@ -31,7 +32,7 @@ pub(super) fn runs(changes: &[&EncodedChange]) -> Vec<Range<usize>> {
     runs
 }
 
-/// Cuts rows into pieces of the given sizes, each piece as large as possible. The last size is 1.
+/// Splits rows into the largest possible pieces of the given sizes. The last size is 1.
 pub(super) fn pieces<'a, T>(rows: &'a [T], sizes: &'a [usize]) -> impl Iterator<Item = &'a [T]> {
     let mut rest = rows;
     std::iter::from_fn(move || {
@@ -42,8 +43,9 @@ pub(super) fn pieces<'a, T>(rows: &'a [T], sizes: &'a [usize]) -> impl Iterator<
     })
 }
 
-/// The statement that applies a piece of one kind. Additions and modifications bind key and body of each row, deletions
-/// only the key. It affects as many rows as the piece has, exactly when every change fits the state.
+/// Returns the statement for a piece of one kind. Additions and modifications bind key and body of each row,
+/// deletions only the key. The number of affected rows equals the size of the piece if and only if every
+/// change matches the state.
 pub(super) fn sql(kind: ChangeKind, rows: usize) -> String {
     let pairs = repeated("(?, ?)", rows);
     match kind {
@@ -57,12 +59,13 @@ pub(super) fn sql(kind: ChangeKind, rows: usize) -> String {
     }
 }
 
-/// The statement that appends a piece to the change log; binds revision, time and body of each row.
+/// Returns the statement that appends a piece to the change log; binds revision, time and body of each row.
 pub(super) fn log_sql(rows: usize) -> String {
     format!("INSERT INTO changes (revision, at, body) VALUES {}", repeated("(?, ?, ?)", rows))
 }
 
-/// The statement that keeps the history of a piece; binds revision, time, whose it is, head and body of each row.
+/// Returns the statement that stores the history of a piece; binds revision, time, origin, head and body of
+/// each row.
 pub(super) fn history_sql(rows: usize) -> String {
     let rows = repeated("(?, ?, ?, ?, ?)", rows);
     format!("INSERT INTO history (revision, at, by_server, head, body) VALUES {rows}")

@@ -1,4 +1,4 @@
-//! How connections are set up, and how a file becomes a store of this version.
+//! Connection setup, and migration of a file to the schema of this version.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -13,36 +13,37 @@ use crate::{error::OpenError, open::epoch_after, sqlite::file::StoreFile};
 
 static MIGRATOR: Migrator = sqlx::migrate!("../migrations/sqlite");
 
-/// "TGAT" in the file's header: how a fresh process recognises a store.
+/// "TGAT" in the file header, which identifies a store.
 const APPLICATION_ID: i32 = 0x5447_4154;
-/// The result code of a read that finds a transaction to be rolled back, but may not write.
+/// Result code of a read-only open that finds a hot journal to roll back.
 const SQLITE_READONLY_ROLLBACK: &str = "776";
-/// Patience with a person's `sqlite3` or backup at the file; no process of ours ever makes another wait.
+/// Maximum wait for an external `sqlite3` or backup process; Tidegate's own processes never block each other.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Readers at the same time: starts and resuming watches, which are rare.
+/// Maximum number of concurrent readers; they serve startup and resumed watches, which are rare.
 const READERS_MAX: u32 = 4;
-/// Bytes that the write-ahead log keeps on disk after a burst.
+/// Maximum size of the write-ahead log on disk after a checkpoint, in bytes.
 const WAL_BYTES_KEPT: &str = "67108864";
-/// Pages of 4 KiB in the write-ahead log before it is carried over into the file. The default of 1,000 is less than one
-/// big group touches; the more groups a page collects before it is carried over, the less is written.
+/// Number of 4 KiB pages in the write-ahead log before a checkpoint. The default of 1,000 is less than one
+/// big group touches; collecting more groups per page reduces writes.
 const WAL_PAGES: &str = "4096";
-/// Size of a connection's page cache (negative: in KiB): the working set of 10,000 Services, so that changing one of
-/// them reads nothing.
+/// Page cache size of a writer (negative: in KiB): the working set of 10,000 Services, so that changing one
+/// of them reads nothing.
 const CACHE_KIB: &str = "-32768";
-/// The same of a reader: it reads a range once, and what it read is with the kernel if somebody wants it again. With the cache of
-/// a writer, each reader would hold 32 MiB for the rest of its life after a start.
+/// Page cache size of a reader: it reads a range once, and the kernel caches the file. With a writer's cache,
+/// each reader would hold 32 MiB after startup.
 const READER_CACHE_KIB: &str = "-2048";
 
-/// What an acknowledged write survives.
+/// Durability of an acknowledged write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Durability {
-    /// The death of the machine: one fsync per transaction.
+    /// Survives a crash of the machine: one fsync per transaction.
     Full,
-    /// The death of the process. A later full transaction makes it durable too: both append to one log.
+    /// Survives a crash of the process. A later full transaction makes it durable too, because both append to
+    /// one log.
     Process,
 }
 
-/// Turns the file into a store with the schema of this version, if it is one or is empty.
+/// Initializes or migrates the file, if it is empty or a store.
 pub(super) async fn prepare(file: &StoreFile, now: Timestamp) -> Result<(), OpenError> {
     let path = file.path();
     if !is_ours(path).await.map_err(|cause| failed(path, "look into the file", cause))? {
@@ -59,7 +60,7 @@ pub(super) async fn prepare(file: &StoreFile, now: Timestamp) -> Result<(), Open
     connection.close().await.map_err(|cause| failed(path, "finish preparing the file", cause))
 }
 
-/// Whether this version could open a file, without bringing it to this version.
+/// Checks that this version can open a file, without migrating it.
 pub(super) async fn check(path: &Path) -> Result<(), OpenError> {
     if !is_ours(path).await.map_err(|cause| failed(path, "look into the file", cause))? {
         return Err(OpenError::NotOurs { path: path.to_owned() });
@@ -69,7 +70,7 @@ pub(super) async fn check(path: &Path) -> Result<(), OpenError> {
     if found > known { Err(OpenError::NewerSchema { path: path.to_owned(), found, known }) } else { Ok(()) }
 }
 
-/// The newest migration of a file; 0 for one that has none yet.
+/// Returns the newest migration of a file; 0 if there is none.
 async fn newest_migration(path: &Path) -> Result<i64, sqlx::Error> {
     let options = options(path, Durability::Full).read_only(true);
     let mut connection = SqliteConnection::connect_with(&options).await?;
@@ -84,12 +85,12 @@ async fn newest_migration(path: &Path) -> Result<i64, sqlx::Error> {
     Ok(found)
 }
 
-/// A connection that writes.
+/// Opens a connection for writing.
 pub(super) async fn writer(path: &Path, durability: Durability) -> Result<SqliteConnection, sqlx::Error> {
     SqliteConnection::connect_with(&options(path, durability)).await
 }
 
-/// Connections that only read. None is made before it is needed.
+/// Creates a lazy pool of read-only connections.
 pub(super) fn readers(path: &Path) -> SqlitePool {
     let options = options(path, Durability::Full).read_only(true).pragma("cache_size", READER_CACHE_KIB);
     SqlitePoolOptions::new()
@@ -110,8 +111,8 @@ fn options(path: &Path, durability: Durability) -> SqliteConnectOptions {
     sqlx::ConnectOptions::disable_statement_logging(options)
 }
 
-/// Looks without writing: whatever is not ours stays byte for byte as it is. Only a file whose last transaction was cut
-/// off has to be rolled back before anybody can read it; its owner would do the same first.
+/// Inspects a file without writing, so that foreign files stay unchanged. Only a file with an interrupted
+/// transaction must be rolled back before reading; its owner would do the same first.
 async fn is_ours(path: &Path) -> Result<bool, sqlx::Error> {
     let options = options(path, Durability::Full);
     match look(&options.clone().read_only(true)).await {
@@ -131,7 +132,8 @@ async fn look(options: &SqliteConnectOptions) -> Result<bool, sqlx::Error> {
     Ok(id == APPLICATION_ID || (id == 0 && tables == 0))
 }
 
-/// Marks the file as ours before the first table, so that a start that was cut off anywhere can be taken up again.
+/// Marks the file as a store before creating the first table, so that an interrupted initialization can be
+/// resumed.
 async fn claim(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     let id: i32 = sqlx::query_scalar("PRAGMA application_id").fetch_one(&mut *connection).await?;
     if id != APPLICATION_ID {
@@ -143,7 +145,7 @@ async fn claim(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
         return Ok(());
     }
     let refused =
-        format!("the file system allows journal mode {mode}, but not wal, which needs shared memory");
+        format!("the file system allows journal mode {mode} only; wal is required and needs shared memory");
     Err(sqlx::Error::Configuration(refused.into()))
 }
 

@@ -1,8 +1,9 @@
-//! The database file and the lock beside it: one process at a time, and never somebody else's file.
+//! Database file and its lock: one process at a time, and never a foreign file.
 //!
-//! SQLite's own locks let several processes write in turns. Here a second writer is a mistake (its decisions would rest
-//! on a state it does not follow), so it is refused at the door. The lock is the kernel's (`flock` on `PATH.lock`): it
-//! ends with the process, however that ends. The lock file itself stays, because removing it would race with the next.
+//! SQLite's own locks let several processes write in turn. A second writer would be an error here, because
+//! its decisions would be based on an outdated state; so it is rejected when opening. The lock is a kernel
+//! lock (`flock` on `PATH.lock`), which ends with the process in any case. The lock file itself stays,
+//! because removing it would race with the next process.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -14,14 +15,14 @@ use std::{
 
 use crate::error::OpenError;
 
-/// What every SQLite file begins with.
+/// Header of every SQLite file.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
-/// Only the user that runs the control server reads the state: it will hold passwords of BGP peers.
+/// File mode: readable by the control server's user only, because the state contains passwords of BGP peers.
 const MODE: u32 = 0o600;
-/// Bytes of a lock file that are worth reading: a process id.
+/// Maximum number of bytes read from a lock file, which contains a process id.
 const HOLDER_BYTES_MAX: u64 = 32;
 
-/// A database file that this process alone may write, as long as this value lives.
+/// Database file locked for exclusive use by this process.
 #[derive(Debug)]
 pub(super) struct StoreFile {
     path: PathBuf,
@@ -29,46 +30,46 @@ pub(super) struct StoreFile {
 }
 
 impl StoreFile {
-    /// Locks the file, and makes it, empty, if it does not exist. Blocks on the disk.
+    /// Locks the file, and creates it empty if it does not exist. Blocking I/O.
     pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
         let resolved = resolve(path)
             .map_err(|cause| OpenError::Directory { path: path.to_owned(), cause: Arc::new(cause) })?;
         let lock = lock(&resolved)?;
-        create(&resolved).map_err(|cause| failed(&resolved, "make the file", cause))?;
+        create(&resolved).map_err(|cause| failed(&resolved, "create the file", cause))?;
         if !is_sqlite(&resolved).map_err(|cause| failed(&resolved, "read the file", cause))? {
             return Err(OpenError::NotOurs { path: resolved });
         }
         Ok(Self { path: resolved, _lock: lock })
     }
 
-    /// The file, absolute and without symbolic links.
+    /// Returns the absolute path without symbolic links.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// What is found at a path.
+/// State of a path.
 #[derive(Debug)]
 pub(super) enum Found {
     /// No file.
     Nothing,
-    /// A file that another process has open.
+    /// Another process has opened the file.
     Locked {
-        /// Who, as far as is known.
+        /// Holder, as far as known.
         holder: String,
     },
-    /// A database, or an empty file; absolute.
+    /// A database or an empty file; absolute path.
     File(PathBuf),
 }
 
-/// Looks at a path, without making anything. Who opens it a moment later may find it changed.
+/// Inspects a path without creating anything. The result may be outdated immediately.
 pub(super) fn look(path: &Path) -> Result<Found, OpenError> {
     let resolved = resolve(path)
         .map_err(|cause| OpenError::Directory { path: path.to_owned(), cause: Arc::new(cause) })?;
     if !resolved.exists() {
         return Ok(Found::Nothing);
     }
-    // Opened only: a lock is not made by looking for it.
+    // Opened only, so that the inspection does not create a lock file.
     if let Ok(mut lock) = File::open(lock_path(&resolved))
         && matches!(lock.try_lock(), Err(TryLockError::WouldBlock))
     {
@@ -86,7 +87,7 @@ fn lock_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Gives every name of one file the same form, so that all of them meet at the same lock.
+/// Returns a canonical path, so that all names of a file share one lock.
 fn resolve(path: &Path) -> io::Result<PathBuf> {
     if let Ok(existing) = fs::canonicalize(path) {
         return Ok(existing);
@@ -100,7 +101,7 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create(true).truncate(false).mode(MODE);
     let opened = options.open(lock_path(path));
-    let mut file = opened.map_err(|cause| failed(path, "make the lock file beside it", cause))?;
+    let mut file = opened.map_err(|cause| failed(path, "create its lock file", cause))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -108,9 +109,9 @@ fn lock(path: &Path) -> Result<File, OpenError> {
         }
         Err(TryLockError::Error(cause)) => return Err(failed(path, "lock it", cause)),
     }
-    // The number is only for the message of whoever comes second; the lock holds without it.
+    // The process id is only for the error message of another process; the lock does not depend on it.
     let noted = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
-    noted.map_err(|cause| failed(path, "write the lock file beside it", cause))?;
+    noted.map_err(|cause| failed(path, "write its lock file", cause))?;
     Ok(file)
 }
 
@@ -125,14 +126,14 @@ fn holder(file: &mut File) -> String {
 
 fn create(path: &Path) -> io::Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(MODE).open(path) {
-        // The name of a new file is durable only once its directory is.
+        // The name of a new file is durable only after syncing its directory.
         Ok(_) => File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all(),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// An empty file counts: SQLite takes it as a database without tables.
+/// Returns true for SQLite files and empty files, which SQLite opens as a database without tables.
 fn is_sqlite(path: &Path) -> io::Result<bool> {
     let mut start = Vec::new();
     File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut start)?;

@@ -1,4 +1,4 @@
-//! The history in the file: written with its commits, read in pieces.
+//! History in the file: written with its commits, read in pages.
 
 use model::{cluster::history::RevisionEntry, primitives::quantity::Revision};
 use sqlx::{AssertSqlSafe, SqliteConnection, SqlitePool};
@@ -14,18 +14,17 @@ use crate::{
     window::{Bounds, Window},
 };
 
-/// Heads that are read at a time while a filter looks for those that are meant: a few hundred kilobytes of ordinary
-/// writes.
+/// Number of heads read at a time while filtering: a few hundred kilobytes for typical writes.
 const HEADS_AT_ONCE: i64 = 500;
 
-/// What the history holds, of others and of the server itself.
+/// Retention windows of client and server history.
 #[derive(Debug)]
 pub(super) struct Windows {
     of_others: Window,
     of_server: Window,
 }
 
-/// The newest entries that have to go.
+/// Newest entries to drop.
 #[derive(Debug)]
 pub(super) struct Dropped {
     of_others: Option<Revision>,
@@ -33,7 +32,7 @@ pub(super) struct Dropped {
 }
 
 impl Windows {
-    /// What has to leave the history so that it can take that of a group.
+    /// Returns the entries to drop to make room for a group.
     pub(super) fn drop_through(&self, group: &Group) -> Dropped {
         Dropped {
             of_others: self.of_others.drop_through(&group.history_entries(false)),
@@ -41,14 +40,14 @@ impl Windows {
         }
     }
 
-    /// Follows the history.
+    /// Updates the windows.
     pub(super) fn advance(&mut self, group: &Group, dropped: &Dropped) {
         self.of_others.advance(&group.history_entries(false), dropped.of_others);
         self.of_server.advance(&group.history_entries(true), dropped.of_server);
     }
 }
 
-/// Reads what the history holds, without the bodies.
+/// Reads the windows without the bodies.
 pub(super) async fn windows(connection: &mut SqliteConnection) -> Result<Windows, sqlx::Error> {
     Ok(Windows {
         of_others: window(connection, false, Bounds::HISTORY).await?,
@@ -67,7 +66,7 @@ async fn window(
     Ok(Window::new(bounds, rows.await?.into_iter().map(read::entry)))
 }
 
-/// Keeps the history of a group, and drops what has to go.
+/// Stores the history of a group, and drops old entries.
 pub(super) async fn write(
     connection: &mut SqliteConnection,
     group: &Group,
@@ -89,7 +88,7 @@ pub(super) async fn write(
     Ok(())
 }
 
-/// Adds entries.
+/// Inserts entries.
 pub(super) async fn insert(
     connection: &mut SqliteConnection,
     entries: &[EncodedEntry],
@@ -107,7 +106,7 @@ pub(super) async fn insert(
     Ok(())
 }
 
-/// Lists the history, the newest first.
+/// Lists the history, newest first.
 pub(super) async fn list(readers: &SqlitePool, query: &HistoryQuery) -> Result<HistoryPage, StoreError> {
     let mut snapshot = readers.begin().await.map_err(failed("read the history"))?;
     let floor: i64 = sqlx::query_scalar("SELECT history_floor FROM meta")
@@ -144,7 +143,7 @@ pub(super) async fn read(
     let rows =
         rows.bind(to_column(first)).bind(i64::try_from(limit).unwrap_or(i64::MAX)).fetch_all(readers).await;
     let rows = rows.map_err(failed("read the history"))?;
-    // Decoding much history takes long enough to starve the other tasks of this thread.
+    // Decoding much history would block the other tasks of this thread.
     let decoded = tokio::task::spawn_blocking(move || {
         let decode = |(revision, at, head, body): (i64, i64, Vec<u8>, Vec<u8>)| {
             history::decode((revision, at, head), &body)

@@ -1,10 +1,11 @@
-//! The store in one SQLite file.
+//! Store in a single SQLite file.
 //!
 //! ```text
 //! commit, put_status, raise_epoch ──▶ [ Writer ] in turns, each in a task of its own ──▶ file
 //! load, changes, history … ◀───────── readers ◀──────────────────────────────────────────┘
 //! ```
-//! A write whose turn has come runs in a task of its own: when the caller goes away, its transaction still ends.
+//! A write runs in a separate task once it holds the writer: if the caller is cancelled, the transaction
+//! still completes.
 
 use std::{collections::BTreeMap, future::Future, path::Path, sync::Arc};
 
@@ -35,7 +36,7 @@ mod replace;
 mod vault;
 mod write;
 
-/// A store in one SQLite file.
+/// Store in a single SQLite file.
 #[derive(Debug)]
 pub(crate) struct Sqlite {
     writer: Arc<Mutex<Writer>>,
@@ -43,7 +44,7 @@ pub(crate) struct Sqlite {
 }
 
 impl Sqlite {
-    /// Opens the file, or makes it.
+    /// Opens or creates the file.
     pub(crate) async fn open(path: &Path, now: Timestamp) -> Result<Self, OpenError> {
         let file = StoreFile::open(path)?;
         connect::prepare(&file, now).await?;
@@ -52,7 +53,7 @@ impl Sqlite {
         Ok(Self { writer: Arc::new(Mutex::new(Writer::new(file))), readers })
     }
 
-    /// Looks at a file without making or changing anything.
+    /// Inspects a file without creating or changing anything.
     pub(crate) async fn look(path: &Path) -> Result<Looked, OpenError> {
         match file::look(path)? {
             file::Found::Nothing => Ok(Looked::Absent),
@@ -61,7 +62,7 @@ impl Sqlite {
         }
     }
 
-    /// Runs a write to its end, whether or not the caller waits for it.
+    /// Runs a write to completion, even if the caller is cancelled.
     async fn write<T, E, F>(
         &self,
         write: impl FnOnce(OwnedMutexGuard<Writer>) -> F + Send + 'static,

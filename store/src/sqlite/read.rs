@@ -17,10 +17,10 @@ use crate::{
 type ObjectRow = (String, Vec<u8>);
 type ChangeRow = (i64, i64, Vec<u8>);
 
-/// Reads everything.
+/// Reads the complete state.
 pub(super) async fn load(readers: &SqlitePool) -> Result<Loaded, StoreError> {
     let (position, objects, changes) = load_rows(readers).await.map_err(failed("read the state"))?;
-    // Decoding a large state takes long enough to starve the other tasks of this thread.
+    // Decoding a large state would block the other tasks of this thread.
     let decoded = tokio::task::spawn_blocking(move || {
         let objects = objects.into_iter().map(|(key, body)| record::decode(&key, &body).map(Arc::new));
         let objects = objects.collect::<Result<_, _>>()?;
@@ -47,31 +47,31 @@ pub(super) async fn statuses(readers: &SqlitePool) -> Result<BTreeMap<String, Ve
     Ok(rows.map_err(failed("read the statuses"))?.into_iter().collect())
 }
 
-/// Reads where the store is, on a connection of its own.
+/// Reads the position on a separate connection.
 pub(super) async fn head(readers: &SqlitePool) -> Result<Position, StoreError> {
     let read = async { position(&mut *readers.acquire().await?).await };
     read.await.map_err(failed("read the head"))
 }
 
-/// Reads where the store is.
+/// Reads the position.
 pub(super) async fn position(connection: &mut SqliteConnection) -> Result<Position, sqlx::Error> {
     let row = sqlx::query_as::<_, (i64, i64)>("SELECT epoch, head FROM meta").fetch_one(connection).await?;
     Ok(Position { epoch: Epoch(row.0.unsigned_abs()), revision: Revision(row.1.unsigned_abs()) })
 }
 
-/// Reads what the change log holds, without the bodies.
+/// Reads the entries of the change log without the bodies.
 pub(super) async fn window(connection: &mut SqliteConnection) -> Result<Window, sqlx::Error> {
     let sql = "SELECT revision, length(body) FROM changes ORDER BY revision";
     let rows = sqlx::query_as::<_, (i64, i64)>(sql).fetch_all(connection).await?;
     Ok(Window::new(Bounds::CHANGES, rows.into_iter().map(entry)))
 }
 
-/// What the database says of a commit in a log.
+/// Converts a row to a log entry.
 pub(super) fn entry((revision, bytes): (i64, i64)) -> Entry {
     Entry { revision: Revision(revision.unsigned_abs()), bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }
 }
 
-/// Makes the error of an action that the database refused.
+/// Returns a conversion of database errors for an action.
 pub(super) fn failed(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
     move |cause| StoreError::unavailable(action, cause)
 }

@@ -1,4 +1,4 @@
-//! Other contents in place of those of the file, in one transaction.
+//! Replacement of the contents of the file in one transaction.
 
 use model::{
     cluster::change::ChangeKind,
@@ -19,7 +19,7 @@ use crate::{
     record,
 };
 
-/// Contents, ready to be written.
+/// Encoded contents.
 #[derive(Debug)]
 pub(super) struct Replacement {
     objects: Vec<EncodedChange>,
@@ -29,7 +29,7 @@ pub(super) struct Replacement {
 }
 
 impl Replacement {
-    /// Encodes contents that have been checked.
+    /// Encodes validated contents.
     pub(super) fn of(contents: &Contents) -> Self {
         let Contents { revision: _, objects, history, history_floor, vault } = contents;
         let objects = objects.iter().map(|object| EncodedChange {
@@ -46,7 +46,7 @@ impl Replacement {
     }
 }
 
-/// Replaces everything, if the file is still at `at`.
+/// Replaces the contents, if the file is still at `at`.
 pub(super) async fn run(
     connection: &mut SqliteConnection,
     at: Position,
@@ -56,10 +56,10 @@ pub(super) async fn run(
     let mut transaction = connection.begin_with(BEGIN).await.map_err(failed("begin a write"))?;
     let current = read::position(&mut transaction).await.map_err(failed("read the head"))?;
     if current != at {
-        transaction.rollback().await.map_err(failed("take back a refused write"))?;
+        transaction.rollback().await.map_err(failed("roll back a rejected write"))?;
         return Err(ReplaceError::Stale { current });
     }
-    write(&mut transaction, replacement, new).await.map_err(failed("replace what the store holds"))?;
+    write(&mut transaction, replacement, new).await.map_err(failed("replace the contents of the store"))?;
     transaction.commit().await.map_err(failed("make the contents durable"))?;
     Ok(())
 }

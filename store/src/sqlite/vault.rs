@@ -1,4 +1,4 @@
-//! The vault in SQLite.
+//! Vault in SQLite.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use sqlx::{Connection as _, SqliteConnection, SqlitePool};
 use super::{read::failed, write::BEGIN};
 use crate::{StoreError, VAULT_RECORDS_MAX, VaultError, VaultRecord, vault};
 
-/// Reads every record.
+/// Reads all records.
 pub(super) async fn list(readers: &SqlitePool) -> Result<BTreeMap<String, VaultRecord>, StoreError> {
     let rows: Vec<(String, i64, Vec<u8>)> = sqlx::query_as("SELECT key, version, body FROM vault")
         .fetch_all(readers)
@@ -19,7 +19,7 @@ pub(super) async fn list(readers: &SqlitePool) -> Result<BTreeMap<String, VaultR
     Ok(rows.into_iter().map(record).collect())
 }
 
-/// Puts a record in or takes it out, if it has still the version `at`.
+/// Writes or deletes a record, if its version is still `at`.
 pub(super) async fn put(
     connection: &mut SqliteConnection,
     key: &str,
@@ -33,7 +33,7 @@ pub(super) async fn put(
             Ok(version)
         }
         Err(error) => {
-            transaction.rollback().await.map_err(failed("take back a refused record"))?;
+            transaction.rollback().await.map_err(failed("roll back a rejected record"))?;
             Err(error)
         }
     }

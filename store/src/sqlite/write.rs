@@ -1,7 +1,7 @@
-//! Writes, one at a time, each one transaction.
+//! Writes, one at a time, each in one transaction.
 //!
-//! The connections and the book-keeping of the log live in a session. A write takes the session out and puts it back only
-//! when it knows what the file holds; after any failure of the file the next write starts from a fresh session.
+//! Connections and retention bookkeeping form a session. A write takes the session and returns it only if the
+//! contents of the file are known; after a failure the next write starts a new session.
 
 use std::time::Instant;
 
@@ -28,7 +28,8 @@ use crate::{
     window::Window,
 };
 
-/// Takes the write lock at once: a transaction that starts reading could find somebody ahead of it at its first write.
+/// Acquires the write lock immediately: a transaction that starts with a read could find the lock taken at
+/// its first write.
 pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// The only writer of the file.
@@ -47,14 +48,14 @@ struct Session {
     audit: audit::Counts,
 }
 
-/// What leaves the logs with a group.
+/// Entries to drop with a group.
 #[derive(Debug)]
 struct Dropped {
     changes: Option<Revision>,
     history: history::Dropped,
 }
 
-/// What is written with a group.
+/// Additional data written with a group.
 #[derive(Debug, Clone, Copy)]
 struct Beside<'a> {
     dropped: &'a Dropped,
@@ -63,7 +64,7 @@ struct Beside<'a> {
 }
 
 impl Writer {
-    /// Becomes the writer of a file that has been prepared.
+    /// Creates the writer of a prepared file.
     pub(super) fn new(file: StoreFile) -> Self {
         Self { session: None, file }
     }
@@ -85,7 +86,7 @@ impl Writer {
         let beside = Beside { dropped: &dropped, audit, counts: session.audit };
         let mut result = commit(&mut session.durable, at, group, beside, BATCHES).await;
         if let Err(CommitError::Malformed(_)) = result {
-            // A batch shows only that something in it did not fit; one by one the same refusal names it.
+            // A failed batch does not identify the mismatch; applying the changes one by one does.
             result = commit(&mut session.durable, at, group, beside, ONE_BY_ONE).await;
         }
         match result {
@@ -106,7 +107,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Keeps a status.
+    /// Stores a status.
     pub(super) async fn put_status(&mut self, key: String, body: Vec<u8>) -> Result<(), StatusError> {
         let mut session = self.take_session().await?;
         let kept = put_status(&mut session.relaxed, key, body).await.map_err(failed("keep a status"))?;
@@ -115,11 +116,11 @@ impl Writer {
         if kept {
             Ok(())
         } else {
-            Err(StatusError::TooLarge { unit: "statuses beside it", found: STATUSES_MAX, limit })
+            Err(StatusError::TooLarge { unit: "other statuses", found: STATUSES_MAX, limit })
         }
     }
 
-    /// Forgets a status.
+    /// Removes a status.
     pub(super) async fn remove_status(&mut self, key: String) -> Result<(), StoreError> {
         let mut session = self.take_session().await?;
         let delete =
@@ -129,16 +130,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Keeps entries of the audit log.
+    /// Stores audit records.
     pub(super) async fn put_audit(&mut self, records: &[AuditRecord]) -> Result<(), StoreError> {
         let mut session = self.take_session().await?;
         let kept = audit::put(&mut session.relaxed, records, session.audit).await;
-        session.audit = kept.map_err(failed("keep the audit log"))?;
+        session.audit = kept.map_err(failed("store the audit records"))?;
         self.session = Some(session);
         Ok(())
     }
 
-    /// Drops entries of the audit log that are too old.
+    /// Drops expired audit records.
     pub(super) async fn drop_old_audit(&mut self, now: Timestamp) -> Result<(), StoreError> {
         let mut session = self.take_session().await?;
         let connection = &mut session.relaxed;
@@ -148,7 +149,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Begins a new life.
+    /// Starts a new epoch.
     pub(super) async fn raise_epoch(&mut self, now: Timestamp) -> Result<Position, StoreError> {
         let mut session = self.take_session().await?;
         let position = raise_epoch(&mut session.durable, now).await.map_err(failed("raise the epoch"))?;
@@ -156,7 +157,7 @@ impl Writer {
         Ok(position)
     }
 
-    /// Puts a record into the vault, or takes it out.
+    /// Writes or deletes a vault record.
     pub(super) async fn put_vault(
         &mut self,
         key: &str,
@@ -171,14 +172,15 @@ impl Writer {
         outcome
     }
 
-    /// Puts other contents in place of what is there.
+    /// Replaces the contents.
     pub(super) async fn replace(
         &mut self,
         at: Position,
         replacement: &Replacement,
         new: Position,
     ) -> Result<Position, ReplaceError> {
-        // The book-keeping of a session is of what was there before: whatever happens, the next write begins afresh.
+        // The bookkeeping of the session describes the old contents, so the next write starts a new session
+        // in any case.
         let mut session = self.take_session().await?;
         replace::run(&mut session.durable, at, replacement, new).await?;
         Ok(new)
@@ -215,7 +217,7 @@ async fn commit(
             Ok(counts)
         }
         Err(error) => {
-            transaction.rollback().await.map_err(failed("take back a refused group"))?;
+            transaction.rollback().await.map_err(failed("roll back a rejected group"))?;
             Err(error)
         }
     }
@@ -246,8 +248,10 @@ async fn write_group(
     for piece in batch::pieces(&group.commits, batches) {
         append_changes(connection, piece).await.map_err(failed("append to the change log"))?;
     }
-    history::write(connection, group, &dropped.history, batches).await.map_err(failed("keep the history"))?;
-    let counts = audit::write(connection, audit, counts).await.map_err(failed("keep the audit log"))?;
+    history::write(connection, group, &dropped.history, batches)
+        .await
+        .map_err(failed("store the history"))?;
+    let counts = audit::write(connection, audit, counts).await.map_err(failed("store the audit records"))?;
     if let Some(dropped) = dropped.changes {
         let trim = sqlx::query("DELETE FROM changes WHERE revision <= ?").bind(to_column(dropped)?);
         trim.execute(&mut *connection).await.map_err(failed("trim the change log"))?;
@@ -257,7 +261,7 @@ async fn write_group(
     Ok(counts)
 }
 
-/// Applies changes of one kind to distinct objects; false when one of them does not fit the state.
+/// Applies changes of one kind to distinct objects. Returns false if one of them does not match the state.
 pub(super) async fn write_objects(
     connection: &mut SqliteConnection,
     changes: &[&EncodedChange],
@@ -284,7 +288,7 @@ async fn append_changes(
     query.execute(connection).await.map(|_| ())
 }
 
-/// Keeps a status, unless it is one too many.
+/// Stores a status unless the maximum number is reached. Returns true if it was stored.
 async fn put_status(
     connection: &mut SqliteConnection,
     key: String,

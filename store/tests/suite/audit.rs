@@ -1,4 +1,4 @@
-//! The audit log, in every store.
+//! Audit log of every store.
 
 use model::primitives::quantity::{Position, Revision, Timestamp};
 use store::{AUDIT_AGE_MAX_SECS, AUDIT_BODY_BYTES_MAX, AUDIT_KEPT, AUDIT_PASSING_KEPT, AuditRecord, Store};
@@ -21,13 +21,13 @@ pub(crate) async fn audit_is_kept_with_its_commit_and_listed_newest_first(place:
     assert_eq!(numbers(&*store, None, 10).await, [3, 2, 1]);
     assert_eq!(numbers(&*store, Some(3), 1).await, [2]);
     assert_eq!(store.audit(Some(3), 1).await.unwrap(), [record(2, false)]);
-    // A stale commit takes its entries with it.
+    // A stale commit drops its audit records.
     let stale = store.commit_with_records(at(0), &[added(1, 0)], &[], &[record(4, false)]).await;
     assert!(stale.is_err());
     assert_eq!(numbers(&*store, None, 1).await, [3]);
     let position = Position { revision: Revision(1), ..at(0) };
     assert_eq!(store.load().await.unwrap().position, position, "entries move no revision");
-    // What is there stays as it is.
+    // Existing records are not changed.
     store.put_audit(&[AuditRecord { body: b"other".to_vec(), ..record(2, false) }]).await.unwrap();
     assert_eq!(store.audit(Some(3), 1).await.unwrap(), [record(2, false)]);
     let large = AuditRecord { body: vec![b'x'; AUDIT_BODY_BYTES_MAX + 1], ..record(5, true) };

@@ -1,4 +1,4 @@
-//! Contents: what a store keeps, taken from one and put into another.
+//! Contents: read from one store and written to another.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ fn made(commit: &Commit) -> model::cluster::history::RevisionEntry {
     entry(Maker::Client, commit, &[])
 }
 
-/// A store with objects, history and vault at revision 3.
+/// Creates a store with objects, history and vault at revision 3.
 async fn filled(place: &Place) -> Arc<dyn Store> {
     let store = place.open().await;
     let commits = [added(1, 0), commit(2, [(ChangeKind::Added, 1), (ChangeKind::Added, 2)])];
@@ -43,7 +43,7 @@ pub(crate) async fn contents_put_in_place_of_others_are_read_back_in_a_new_life(
     assert!(store.statuses().await.unwrap().is_empty(), "what was observed belongs to the old life");
     assert!(store.load().await.unwrap().recent.is_empty());
     assert!(store.vault().await.unwrap()["ca/current"].version > old, "no version comes back");
-    // The new life goes on where the contents end.
+    // The new epoch continues at the revision of the contents.
     let stale = store.commit(at(1), &[added(2, 9)]).await;
     assert!(stale.is_err(), "the old life is over: {stale:?}");
     let next = commit(4, [(ChangeKind::Deleted, 0)]);

@@ -1,4 +1,4 @@
-//! Real etcd servers for tests: on free ports of loopback, gone with the test program however that ends.
+//! Real etcd servers for tests: on free loopback ports, terminated with the test program in any case.
 
 use std::{
     io::{BufRead, BufReader},
@@ -11,7 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Starts etcd, says its process id, and ends it when its own standard input ends, which is when the test program does.
+/// Starts etcd, prints its process id, and terminates it at the end of its standard input, that is, with the
+/// test program.
 const WRAPPER: &str = r#"
 directory=$1; shift
 exec 3<&0
@@ -23,12 +24,12 @@ wait -n
 kill -KILL $server $! 2>/dev/null
 rm -rf "$directory" "$directory.log"
 "#;
-/// How long servers may take to start on a busy machine.
+/// Maximum startup time of servers on a busy machine.
 const START: Duration = Duration::from_secs(60);
 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// One or more servers that are one etcd.
+/// One or more members of an etcd cluster.
 pub(crate) struct Cluster {
     members: Vec<Member>,
     ctl_flags: Vec<String>,
@@ -41,18 +42,18 @@ struct Member {
 }
 
 impl Cluster {
-    /// One server for all tests of this program.
+    /// Returns the server shared by all tests of this program.
     pub(crate) fn shared() -> &'static Self {
         static SHARED: OnceLock<Cluster> = OnceLock::new();
         SHARED.get_or_init(|| Self::start(1, &[]))
     }
 
-    /// Starts a cluster; with other ports when somebody else was faster to take them.
+    /// Starts a cluster; retries with other ports if they are taken meanwhile.
     pub(crate) fn start(size: usize, flags: &[&str]) -> Self {
         Self::start_as("http", size, flags)
     }
 
-    /// Starts one server that speaks TLS only, with these flags of its own and of `etcdctl`.
+    /// Starts a TLS server with additional flags for it and for `etcdctl`.
     pub(crate) fn start_with_tls(flags: &[&str], ctl_flags: &[&str]) -> Self {
         let mut cluster = Self::start_as("https", 1, flags);
         cluster.ctl_flags = ctl_flags.iter().map(|flag| (*flag).to_owned()).collect();
@@ -69,7 +70,7 @@ impl Cluster {
     }
 
     fn try_start(scheme: &str, size: usize, flags: &[&str]) -> Option<Self> {
-        // All are held until all are known, so that none comes twice.
+        // All listeners are kept open until all ports are known, so that the ports are distinct.
         let listeners: Vec<_> = (0..2 * size).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let addresses: Vec<_> = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
         drop(listeners);
@@ -113,29 +114,29 @@ impl Cluster {
         None
     }
 
-    /// The address of a store there.
+    /// Returns the address of a store in the cluster.
     pub(crate) fn url(&self) -> String {
         let urls: Vec<_> = self.members.iter().map(|member| member.url.as_str()).collect();
         format!("etcd:{}", urls.join(","))
     }
 
-    /// The URL of one member.
+    /// Returns the URL of a member.
     pub(crate) fn member(&self, number: usize) -> &str {
         &self.members[number].url
     }
 
-    /// Sends a member a signal.
+    /// Sends a signal to a member.
     pub(crate) fn signal(&self, number: usize, signal: &str) {
         let process = self.members[number].process.to_string();
         assert!(Command::new("kill").args(["-s", signal, &process]).status().unwrap().success());
     }
 
-    /// Runs `etcdctl` against the first member.
+    /// Runs `etcdctl` with the first member.
     pub(crate) fn ctl(&self, arguments: &[&str]) -> String {
         self.try_ctl(arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
     }
 
-    /// Runs `etcdctl`, which may refuse.
+    /// Runs `etcdctl`, which may fail.
     pub(crate) fn try_ctl(&self, arguments: &[&str]) -> Result<String, String> {
         let output = Command::new("etcdctl")
             .env("ETCDCTL_API", "3")
@@ -163,7 +164,7 @@ fn is_open(url: &str) -> bool {
     TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
 }
 
-/// A prefix that no other store of this program has.
+/// Returns a prefix that is unique in this program.
 pub(crate) fn fresh_prefix() -> String {
     format!("/tg-{}/", NEXT.fetch_add(1, Ordering::Relaxed))
 }

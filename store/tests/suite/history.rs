@@ -1,4 +1,4 @@
-//! What every store must do with history.
+//! Conformance of the history.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn origin(maker: Maker, author: &str) -> Origin {
     }
 }
 
-/// The history of a commit; `before` gives what its objects were.
+/// Returns the history of a commit; `before` contains the previous objects.
 pub(crate) fn entry(maker: Maker, commit: &Commit, before: &[Arc<Object>]) -> RevisionEntry {
     let revised = |change: &model::cluster::change::Change| {
         let key = change.object.key();
@@ -46,8 +46,8 @@ async fn revisions(store: &dyn Store, query: &HistoryQuery) -> Vec<u64> {
     store.history(query).await.unwrap().heads.iter().map(|head| head.revision.0).collect()
 }
 
-/// In: an object that is added, modified and deleted, one of the three without history. Out: what was put, whole, and
-/// heads in pages.
+/// In: an object that is added, modified and deleted, one of them without history. Out: the complete entries,
+/// and heads in pages.
 pub(crate) async fn history_is_kept_with_its_commit_and_listed_newest_first(place: Place) {
     let store = place.open().await;
     assert_eq!(store.history(&all(9)).await.unwrap().heads, []);
@@ -101,8 +101,8 @@ pub(crate) async fn history_that_belongs_to_no_commit_is_refused_whole(place: Pl
     assert_eq!((loaded.position, store.revisions(Revision(0), 9).await.unwrap()), (at(0), vec![]));
 }
 
-/// In: more writes than are kept, every tenth by the server. Out: of others the newest, of the server fewer, and where the
-/// history of others begins.
+/// In: more writes than are retained, every tenth by the server. Out: the newest client writes, fewer server
+/// writes, and the history floor.
 pub(crate) async fn history_is_bounded_and_says_where_it_begins(place: Place) {
     let store = place.open().await;
     store.commit(at(0), &[added(1, 0)]).await.unwrap();
@@ -142,7 +142,7 @@ pub(crate) async fn a_cancelled_commit_has_its_history_or_is_not_there(place: Pl
         let patience = std::time::Duration::from_micros(u64::from(n) * 50);
         let _cut_off =
             tokio::time::timeout(patience, store.commit_with_history(at(head), &group, &history)).await;
-        // A write that nobody waits for any longer may still be on its way; the next one waits for its turn.
+        // A cancelled write may still be in flight; the next one waits for its turn.
         store.put_status("fence", b"").await.unwrap();
         head = store.load().await.unwrap().position.revision.0;
         assert_eq!(store.revisions(Revision(0), usize::MAX).await.unwrap().len() as u64, head);

@@ -1,4 +1,4 @@
-//! What the scenarios share: places to keep a store, and objects to keep in it.
+//! Shared test support: store locations and objects.
 
 use std::sync::Arc;
 
@@ -26,21 +26,21 @@ pub(crate) mod history;
 pub(crate) mod scenarios;
 pub(crate) mod vault;
 
-/// When the stores of the tests begin: 2026-11-21.
+/// Creation time of the test stores: 2026-11-21.
 pub(crate) const BIRTH: i64 = 1_795_219_200;
 
-/// A place for a store, removed with this value.
+/// Location of a store, removed on drop.
 pub(crate) enum Place {
     Memory,
     Sqlite(tempfile::TempDir),
     Etcd(Box<EtcdPlace>),
 }
 
-/// A prefix of the etcd that all tests of the program share.
+/// Prefix in the etcd shared by all tests of the program.
 pub(crate) struct EtcdPlace {
     url: String,
     options: Options,
-    /// Of the store beside it, if that is to outlive the handle.
+    /// Directory of the local store, if it should outlive the handle.
     _local: Option<tempfile::TempDir>,
 }
 
@@ -57,7 +57,8 @@ impl Place {
         Self::in_etcd(etcd::Cluster::shared(), Options::default(), None)
     }
 
-    /// In etcd, with a store beside it that outlives the handle, and folding so often that all sorts of states are met.
+    /// Location in etcd with a local store that outlives the handle, and with frequent folding to cover many
+    /// states.
     pub(crate) fn etcd_with_file() -> Self {
         let local = tempfile::Builder::new().prefix("tidegate-store-").tempdir().unwrap();
         let mut options = Options {
@@ -68,7 +69,7 @@ impl Place {
         Self::in_etcd(etcd::Cluster::shared(), options, Some(local))
     }
 
-    /// A fresh prefix of an etcd.
+    /// Returns a new prefix in an etcd.
     pub(crate) fn in_etcd(
         cluster: &etcd::Cluster,
         mut options: Options,
@@ -86,7 +87,7 @@ impl Place {
         }
     }
 
-    /// Whether what is kept there is gone with the store.
+    /// True if the data is lost with the store.
     pub(crate) fn is_forgetful(&self) -> bool {
         matches!(self, Self::Memory)
     }
@@ -95,7 +96,7 @@ impl Place {
         store::open_with(&self.url(), &self.options(), Timestamp::from_unix_seconds(BIRTH)).await.unwrap()
     }
 
-    /// What the store needs beside its address.
+    /// Returns the settings in addition to the address.
     pub(crate) fn options(&self) -> Options {
         match self {
             Self::Memory | Self::Sqlite(_) => Options::default(),
@@ -104,7 +105,7 @@ impl Place {
     }
 }
 
-/// The spec of the object `number`; kinds take turns, and `version` shows in every one of them.
+/// Returns the spec of object `number`; kinds alternate, and each contains `version`.
 pub(crate) fn spec(number: u32, version: u64) -> Spec {
     let zone = Some(Label::parse(&format!("v{version}")).unwrap());
     match number % 4 {
@@ -118,7 +119,7 @@ pub(crate) fn spec(number: u32, version: u64) -> Spec {
     }
 }
 
-/// A set of endpoints for a Service.
+/// Returns a set of endpoints for a Service.
 pub(crate) fn endpoint_set(service: &str, endpoints: u8) -> EndpointSetSpec {
     let endpoint = |host: u8| Endpoint {
         address: [10, 1, 0, host].into(),
@@ -133,7 +134,7 @@ pub(crate) fn endpoint_set(service: &str, endpoints: u8) -> EndpointSetSpec {
     EndpointSetSpec { service: Name::parse(service).unwrap(), ports: Vec::new(), endpoints }
 }
 
-/// The object `number` as the commit `revision` leaves it.
+/// Returns object `number` after commit `revision`.
 pub(crate) fn object(number: u32, revision: u64) -> Arc<Object> {
     let spec = spec(number, revision);
     let namespace = spec.kind().is_namespaced().then(|| Label::parse("default").unwrap());
@@ -145,24 +146,24 @@ pub(crate) fn object(number: u32, revision: u64) -> Arc<Object> {
     Arc::new(Object { metadata, spec })
 }
 
-/// A commit that does these things to these objects.
+/// Returns a commit with the given changes.
 pub(crate) fn commit(revision: u64, changes: impl IntoIterator<Item = (ChangeKind, u32)>) -> Commit {
     let change = |(kind, number)| Change { kind, object: object(number, revision) };
     let at = Timestamp::from_unix_seconds(BIRTH + revision.cast_signed());
     Commit { revision: Revision(revision), at, changes: changes.into_iter().map(change).collect() }
 }
 
-/// A commit that adds one object.
+/// Returns a commit that adds one object.
 pub(crate) fn added(revision: u64, number: u32) -> Commit {
     commit(revision, [(ChangeKind::Added, number)])
 }
 
-/// A position in the first life of a store.
+/// Returns a position in the first epoch of a store.
 pub(crate) fn at(revision: u64) -> Position {
     Position { epoch: model::primitives::quantity::Epoch(BIRTH.unsigned_abs()), revision: Revision(revision) }
 }
 
-/// The store key of an object.
+/// Returns the store key of an object.
 pub(crate) fn key(object: &Object) -> String {
     ObjectKey::to_store_key(&object.key())
 }

@@ -1,4 +1,4 @@
-//! What every store must do. Each scenario takes a place and may open the store in it once.
+//! Scenarios for every store. Each one gets a location and may open the store there once.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -84,7 +84,7 @@ pub(crate) async fn a_malformed_group_is_refused_whole(place: Place) {
     let before = store.load().await.unwrap();
     let wrong_revision = Change { kind: Added, object: object(7, 1) };
     let cases: [(&str, Vec<Commit>); 8] = [
-        ("it has no commits", vec![]),
+        ("the group has no commits", vec![]),
         ("revision 3 does not follow 1", vec![added(3, 5)]),
         ("revision 2 does not follow 2", vec![added(2, 5), added(2, 6)]),
         ("commit 3 changes nothing", vec![added(2, 5), commit(3, [])]),
@@ -108,8 +108,8 @@ pub(crate) async fn a_malformed_group_is_refused_whole(place: Place) {
     store.commit(at(1), &[added(2, 5)]).await.unwrap();
 }
 
-/// In: groups of a hundred changes, in one commit or in many. Out: what the changes do one by one; and one that does not
-/// fit is named among them.
+/// In: groups of a hundred changes, in one commit or in many. Out: the result of the single changes; an
+/// invalid change is named in the error.
 pub(crate) async fn large_groups_do_what_small_ones_do(place: Place) {
     let store = place.open().await;
     store.commit(at(0), &[commit(1, (0..100).map(|number| (Added, number)))]).await.unwrap();
@@ -171,8 +171,8 @@ pub(crate) async fn of_concurrent_commits_exactly_one_wins(place: Place) {
     assert_eq!(store.load().await.unwrap().objects.len(), 10);
 }
 
-/// In: commits that each add one object and delete the one before, and a reader that loads meanwhile. Out: whatever the
-/// reader sees is the state after a whole group.
+/// In: commits that each add one object and delete the previous one, during loads. Out: every load returns
+/// the state after a complete group.
 pub(crate) async fn a_load_during_commits_sees_whole_groups(place: Place) {
     let store = place.open().await;
     store.commit(at(0), &[added(1, 1)]).await.unwrap();
@@ -205,7 +205,7 @@ pub(crate) async fn a_cancelled_commit_is_there_whole_or_not_at_all(place: Place
         let group = [added(head + 1, 3 * n), commit(head + 2, [(Added, 3 * n + 1), (Added, 3 * n + 2)])];
         let patience = std::time::Duration::from_micros(u64::from(n) * 50);
         let _cut_off = tokio::time::timeout(patience, store.commit(at(head), &group)).await;
-        // A write that nobody waits for any longer may still be on its way; the next one waits for its turn.
+        // A cancelled write may still be in flight; the next one waits for its turn.
         store.put_status("fence", b"").await.unwrap();
         let loaded = store.load().await.unwrap();
         let now = loaded.position.revision.0;
@@ -289,10 +289,7 @@ pub(crate) async fn statuses_beyond_a_limit_are_refused(place: Place) {
         store.put_status(&format!("s{n}"), b"").await.unwrap();
     }
     let one_more = store.put_status("one-more", b"").await;
-    assert!(
-        matches!(one_more, Err(StatusError::TooLarge { unit: "statuses beside it", .. })),
-        "{one_more:?}"
-    );
+    assert!(matches!(one_more, Err(StatusError::TooLarge { unit: "other statuses", .. })), "{one_more:?}");
     store.put_status("s1", b"replaced").await.unwrap();
     store.remove_status("s2").await.unwrap();
     store.put_status("one-more", b"").await.unwrap();

@@ -1,4 +1,4 @@
-//! The vault: records that change only for who knows what is there.
+//! Vault: records change only with the correct version.
 
 use store::{VAULT_BYTES_MAX, VAULT_KEY_BYTES_MAX, VaultError};
 

@@ -1,4 +1,4 @@
-//! Asks name servers.
+//! DNS queries.
 
 use std::{
     collections::BTreeMap,
@@ -18,15 +18,15 @@ use super::{
     parse::Binding,
 };
 
-/// How long one attempt may take, and how many there are.
+/// Timeout and number of attempts per query.
 const TIMEOUT: Duration = Duration::from_secs(3);
 const ATTEMPTS: usize = 2;
-/// Hosts of one SRV name that are asked for.
+/// Maximum number of hosts queried per SRV name.
 const HOSTS_MAX: usize = 100;
-/// The weight of a host whose SRV record says 0: a little (RFC 2782), where others have some.
+/// Weight of a host whose SRV record has weight 0: a small share of the traffic (RFC 2782).
 const SRV_WEIGHT_MIN: u16 = 1;
 
-/// The name servers to ask: these, or those of the machine.
+/// Creates a resolver for the given name servers, or for those of the machine.
 pub(super) fn resolver(servers: &[SocketAddr]) -> anyhow::Result<TokioResolver> {
     let provider = TokioRuntimeProvider::default();
     let mut builder = if servers.is_empty() {
@@ -43,7 +43,7 @@ pub(super) fn resolver(servers: &[SocketAddr]) -> anyhow::Result<TokioResolver> 
         TokioResolver::builder_with_config(config, provider)
     };
     let options: &mut ResolverOpts = builder.options_mut();
-    // How long an answer counts is decided by whoever asks; a second memory would add up to it.
+    // The caller controls the lifetime of answers; a cache would prolong it.
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
     options.timeout = TIMEOUT;
@@ -51,7 +51,7 @@ pub(super) fn resolver(servers: &[SocketAddr]) -> anyhow::Result<TokioResolver> 
     Ok(builder.build()?)
 }
 
-/// Where a name leads.
+/// Resolves a name.
 pub(super) async fn ask(resolver: &TokioResolver, binding: &Binding) -> Answer {
     let asked = if binding.is_srv() {
         services(resolver, &binding.name).await
@@ -79,13 +79,14 @@ async fn services(resolver: &TokioResolver, name: &str) -> Result<(Vec<Target>, 
             by_priority.entry(srv.priority).or_default().push(srv);
         }
     }
-    // Only the first in order; the others are for when it cannot be reached, which health checks would have to say.
+    // Only the hosts of the first priority are used; the others are a fallback, which would require health
+    // checks.
     let Some((_, first)) = by_priority.pop_first() else { return Err("there are no SRV records".to_owned()) };
     let mut targets = Vec::new();
     for srv in first.into_iter().take(HOSTS_MAX) {
         let host = srv.target.to_ascii();
         if host == "." {
-            return Err("the name says that the service is not offered".to_owned());
+            return Err("the SRV record states that the service is not available".to_owned());
         }
         let (addresses, of_host) = addresses(resolver, host.trim_end_matches('.')).await?;
         lifetime = lifetime.min(of_host);
@@ -100,9 +101,9 @@ async fn addresses(resolver: &TokioResolver, name: &str) -> Result<(Vec<IpAddr>,
         tokio::join!(lookup(resolver, name, RecordType::A), lookup(resolver, name, RecordType::AAAA));
     let mut lifetime = Duration::from_secs(u64::from(u32::MAX));
     let mut addresses = Vec::new();
-    // Half an answer is none: what the other half said would be taken away.
+    // Both address families must succeed: a partial answer would remove the endpoints of the other family.
     for (data, ttl) in v4?.into_iter().chain(v6?) {
-        // Names that stand for others on the way have lifetimes as well.
+        // CNAME records limit the lifetime as well.
         lifetime = lifetime.min(ttl);
         if let RData::A(address) = data {
             addresses.push(IpAddr::V4(address.0));
@@ -113,7 +114,7 @@ async fn addresses(resolver: &TokioResolver, name: &str) -> Result<(Vec<IpAddr>,
     if addresses.is_empty() { Err(format!("{name} has no addresses")) } else { Ok((addresses, lifetime)) }
 }
 
-/// The records of a type; none is an answer, no such name is not.
+/// Returns the records of a type. An empty result is a valid answer; a nonexistent name is an error.
 async fn lookup(
     resolver: &TokioResolver,
     name: &str,
@@ -126,13 +127,13 @@ async fn lookup(
                 .map(|record| (record.data.clone(), Duration::from_secs(u64::from(record.ttl))))
                 .collect())
         }
-        Err(error) if error.is_nx_domain() => Err(format!("there is no name {name}")),
+        Err(error) if error.is_nx_domain() => Err(format!("the name {name} does not exist")),
         Err(error) if error.is_no_records_found() && !is_failure(&error) => Ok(Vec::new()),
-        Err(error) => Err(format!("{name} could not be asked for: {error}")),
+        Err(error) => Err(format!("cannot resolve {name}: {error}")),
     }
 }
 
-/// Whether a name server said that it cannot answer, rather than that there is nothing.
+/// Returns true if the name server failed or refused to answer, as opposed to a negative answer.
 fn is_failure(error: &NetError) -> bool {
     let text = error.to_string();
     ["SERVFAIL", "REFUSED", "Server Failure", "Query Refused"].iter().any(|word| text.contains(word))

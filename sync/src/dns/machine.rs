@@ -1,4 +1,4 @@
-//! What is known of one name: its last good answer, and when to ask again. Pure; the time is an argument.
+//! State of one DNS name: its last good answer and the time of the next query. Pure; the time is an argument.
 
 use std::{
     collections::BTreeSet,
@@ -9,57 +9,57 @@ use std::{
 use ipnet::IpNet;
 use model::primitives::net::forbidden;
 
-/// Endpoints taken of one name.
+/// Maximum number of endpoints per name.
 const TARGETS_MAX: usize = 500;
-/// The first wait after a name could not be asked for.
+/// Initial retry delay after a failed query.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 
-/// The bounds of how long an answer counts, and of what is believed.
+/// Limits on the lifetime and the addresses of answers.
 #[derive(Debug, Clone)]
 pub(super) struct Bounds {
     pub(super) ttl_min: Duration,
     pub(super) ttl_max: Duration,
-    /// Only addresses in these; all when empty.
+    /// Accepted address ranges; all addresses if empty.
     pub(super) allowed: Vec<IpNet>,
 }
 
-/// Where a name leads.
+/// Endpoint of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Target {
     pub(super) address: IpAddr,
-    /// What SRV records say.
+    /// Port from the SRV record.
     pub(super) port: Option<u16>,
     pub(super) weight: u16,
 }
 
-/// What became of asking.
+/// Result of a query.
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
-    /// The name leads there, for so long.
+    /// Endpoints and their lifetime.
     Targets(Vec<Target>, Duration),
-    /// There is no such name, or nobody said anything; in words.
+    /// The name does not exist, or the query failed; contains the reason.
     Nothing(String),
 }
 
-/// What is known of a name.
+/// State of a name.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
-    /// `None` before the first good answer.
+    /// Endpoints of the last good answer; `None` before the first one.
     pub(super) targets: Option<BTreeSet<Target>>,
-    /// What is wrong, in words.
+    /// Current problems.
     pub(super) complaints: Vec<String>,
     next: Option<Instant>,
     failures: u32,
 }
 
 impl Known {
-    /// When to ask; at once when `None`.
+    /// Returns the time of the next query; `None` means now.
     pub(super) const fn due(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Takes an answer. What is no answer, and an answer without any address that may be one of an endpoint, leaves what was
-    /// known before: a name server that is ill must not take endpoints away.
+    /// Applies an answer. A failed query, and an answer without any valid endpoint address, keeps the
+    /// previous endpoints: a faulty name server must not remove endpoints.
     pub(super) fn take(&mut self, bounds: &Bounds, answer: Answer, now: Instant) {
         self.complaints.clear();
         let (targets, lifetime) = match answer {
@@ -70,7 +70,7 @@ impl Known {
         let mut good = BTreeSet::new();
         for target in targets {
             match refusal(bounds, target.address) {
-                Some(why) => self.complaints.push(format!("{} is not taken: {why}", target.address)),
+                Some(why) => self.complaints.push(format!("{} is rejected: {why}", target.address)),
                 None if good.len() < TARGETS_MAX => {
                     good.insert(target);
                 }
@@ -78,10 +78,10 @@ impl Known {
             }
         }
         if found > TARGETS_MAX {
-            self.complaints.push(format!("{found} answers; {TARGETS_MAX} are taken"));
+            self.complaints.push(format!("{found} answers; only {TARGETS_MAX} are used"));
         }
         if good.is_empty() {
-            return self.fail(bounds, "no address that may be one of an endpoint".to_owned(), now);
+            return self.fail(bounds, "no valid endpoint address".to_owned(), now);
         }
         self.failures = 0;
         self.targets = Some(good);
@@ -89,7 +89,7 @@ impl Known {
     }
 
     fn fail(&mut self, bounds: &Bounds, why: String, now: Instant) {
-        let known = if self.targets.is_some() { "; what it said last stays" } else { "" };
+        let known = if self.targets.is_some() { "; keeping the last answer" } else { "" };
         self.complaints.push(format!("{why}{known}"));
         let wait = RETRY_FIRST.saturating_mul(1 << self.failures.min(10)).min(bounds.ttl_max);
         self.failures = self.failures.saturating_add(1);
@@ -97,13 +97,14 @@ impl Known {
     }
 }
 
-/// Whoever answers for a name must not lead to daemons of the machine or the link, nor out of what was allowed.
+/// Returns the reason if an address must not be used: a name server must not be able to direct traffic to
+/// services of the machine or the link, nor outside the allowed ranges.
 fn refusal(bounds: &Bounds, address: IpAddr) -> Option<String> {
     if let Some(kind) = forbidden(address) {
-        return Some(format!("it is {kind}"));
+        return Some(format!("the address is {kind}"));
     }
     let is_allowed = bounds.allowed.is_empty() || bounds.allowed.iter().any(|net| net.contains(&address));
-    (!is_allowed).then(|| "it is in none of the ranges of --allow".to_owned())
+    (!is_allowed).then(|| "the address is in none of the ranges of --allow".to_owned())
 }
 
 #[cfg(test)]

@@ -1,26 +1,26 @@
-//! Reads which name serves which Service. Pure.
+//! Parses the mapping of DNS names to Services. Pure.
 
 use std::{fmt, str::FromStr};
 
 use model::primitives::name::{Label, Name, Namespace};
 
-/// A name whose addresses are the endpoints of a Service.
+/// DNS name whose addresses are the endpoints of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Binding {
-    /// Where the Service is; the namespace of the flag without.
+    /// Namespace of the Service; by default that of the flag.
     pub namespace: Option<Namespace>,
-    /// The Service.
+    /// Name of the Service.
     pub service: Label,
-    /// Which of its ports.
+    /// Port of the Service.
     pub port_name: Option<Label>,
-    /// The name that is asked for, without a dot at the end.
+    /// DNS name without a trailing dot.
     pub name: String,
-    /// Where the endpoints listen; the Service's `targetPort` without. SRV records say it themselves.
+    /// Endpoint port; by default the Service's `targetPort`. SRV records contain their own.
     pub port: Option<u16>,
 }
 
 impl Binding {
-    /// Whether the name is one of a service, whose records name hosts and ports (RFC 2782).
+    /// True for an SRV name, whose records contain hosts and ports (RFC 2782).
     #[must_use]
     pub fn is_srv(&self) -> bool {
         self.name.starts_with('_')
@@ -59,7 +59,7 @@ impl FromStr for Binding {
             number.ok_or_else(|| format!("{form}; the port must be a number from 1 to 65535, not `{port}`"))
         });
         let name = name.trim_end_matches('.').to_ascii_lowercase();
-        // Names of hosts are names here; those of services begin with underscores.
+        // Host names are valid names here; labels of SRV names begin with underscores.
         let without_underscores: Vec<_> =
             name.split('.').map(|label| label.strip_prefix('_').unwrap_or(label)).collect();
         Name::parse(&without_underscores.join("."))
@@ -72,7 +72,7 @@ impl FromStr for Binding {
             port: port.transpose()?,
         };
         if binding.is_srv() && binding.port.is_some() {
-            return Err(format!("{form}; `{}` has SRV records, which say the port themselves", binding.name));
+            return Err(format!("{form}; `{}` has SRV records, which contain the port", binding.name));
         }
         Ok(binding)
     }

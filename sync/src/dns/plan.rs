@@ -1,4 +1,4 @@
-//! From where names lead to EndpointSets: one for each name, or for each port of an SRV name. Pure.
+//! Converts endpoints of names to EndpointSets: one per name, or one per port of an SRV name. Pure.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::{machine::Target, parse::Binding};
 
-/// The name that endpoints were found by.
+/// Annotation with the DNS name of the endpoints.
 const NAME_ANNOTATION: &str = "tidegate.io/dns-name";
 
-/// The EndpointSets of a name.
+/// Returns the EndpointSets of a name.
 pub(super) fn endpoint_sets<'a>(
     namespace: &Namespace,
     binding: &Binding,
@@ -55,7 +55,7 @@ pub(super) fn endpoint_sets<'a>(
     by_port.into_iter().map(set).collect()
 }
 
-/// The same for the same name and Service, so that a restart finds its own; different ones for different names.
+/// Returns a name that is stable across restarts and unique per DNS name and Service.
 fn set_name(binding: &Binding, port: Option<u16>) -> String {
     let port_name = binding.port_name.as_ref().map(ToString::to_string).unwrap_or_default();
     let hash = Sha256::digest(format!("{}\n{port_name}\n{:?}", binding.name, binding.port));

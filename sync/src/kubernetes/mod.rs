@@ -1,5 +1,5 @@
-//! Keeps Tidegate equal to Services, EndpointSlices, Nodes and MetalLB's resources of a Kubernetes cluster, and writes addresses
-//! and conditions back.
+//! Mirrors Services, EndpointSlices, Nodes and MetalLB's resources of a Kubernetes cluster to Tidegate, and
+//! writes addresses and conditions back.
 //!
 //! ```text
 //!  API server ──watch──▶ Change ──▶ State (pure) ──▶ Wanted ──▶ engine
@@ -7,8 +7,8 @@
 //!      └── status, events ◀── plan (pure) ◀── Observed ◀── engine
 //! ```
 //!
-//! What must not happen: a list that was not read to its end counts (it is swapped in whole); an object of the cluster is
-//! changed except in `status`.
+//! Invariants: incomplete listings are never used (a listing is swapped in as a whole); objects of the
+//! cluster are changed only in `status`.
 
 mod lease;
 pub mod nodes;
@@ -20,7 +20,7 @@ pub mod write_back;
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
-/// What objects of Kubernetes and MetalLB mean here.
+/// Translation of Kubernetes and MetalLB objects.
 pub use ::translate::kubernetes as translate;
 use anyhow::{Context as _, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
@@ -44,54 +44,55 @@ use crate::{
     wanted::{Observed, Wanted},
 };
 
-/// Changes that wait to be looked at; the watches wait beyond them.
+/// Maximum number of queued changes; the watches are not read beyond it.
 const CHANGES_MAX: usize = 1024;
 
 /// Arguments of `tidegate-sync kubernetes`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// A kubeconfig file; without one, that of the environment (KUBECONFIG), or the service account of the pod
+    /// Kubeconfig file; by default that of the environment (KUBECONFIG), or the pod's service account
     #[arg(long, env = "TIDEGATE_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The context in the kubeconfig file
+    /// Context in the kubeconfig file
     #[arg(long, env = "TIDEGATE_KUBE_CONTEXT", value_name = "NAME")]
     pub context: Option<String>,
-    /// The name of the cluster, where several feed one Tidegate: its objects are named CLUSTER--NAME
+    /// Name of the cluster, if several clusters are mirrored to one Tidegate; objects are named CLUSTER--NAME
     #[arg(long, env = "TIDEGATE_CLUSTER", value_name = "NAME")]
     pub cluster: Option<ClusterName>,
-    /// What Tidegate is to the cluster
+    /// Role of Tidegate in the cluster
     #[arg(long, env = "TIDEGATE_KUBE_MODE", default_value = "load-balancer",
         value_parser = PossibleValuesParser::new(Mode::WORDS).try_map(|word| word.parse::<Mode>()))]
     pub mode: Mode,
-    /// Give addresses to Services of this class only; without it, to those without a class
+    /// Handle only Services of this load balancer class; by default those without a class
     #[arg(long, env = "TIDEGATE_LOAD_BALANCER_CLASS", value_name = "CLASS")]
     pub load_balancer_class: Option<String>,
-    /// Do not read MetalLB's resources; pools and advertisements are made in Tidegate then
+    /// Ignore MetalLB's resources; pools and advertisements are then configured in Tidegate
     #[arg(long, env = "TIDEGATE_NO_METALLB")]
     pub no_metallb: bool,
-    /// Read the Secrets that BGPPeers name as passwordSecret, by name; a Role has to allow `get` of each of them. Otherwise such
-    /// peers are disabled
+    /// Read the Secrets that BGPPeers reference as passwordSecret, by name; a Role must allow `get` of each.
+    /// By default such peers are disabled
     #[arg(long, env = "TIDEGATE_PASSWORD_SECRETS", conflicts_with = "no_metallb")]
     pub password_secrets: bool,
-    /// Leave Tidegate's Nodes alone; otherwise they get the labels, zones and pod networks of the cluster's
+    /// Do not update Tidegate's Nodes; by default they get labels, zones and pod networks of the cluster's
+    /// nodes
     #[arg(long, env = "TIDEGATE_NO_NODES")]
     pub no_nodes: bool,
     /// Work only while holding a Lease, so that several adapters can stand by
     #[arg(long, env = "TIDEGATE_LEADER_ELECTION")]
     pub leader_election: bool,
-    /// The namespace of the Lease; that of the context or of the pod when left out
+    /// Namespace of the Lease [default: that of the context or the pod]
     #[arg(long, env = "TIDEGATE_LEASE_NAMESPACE", value_name = "NAMESPACE")]
     pub lease_namespace: Option<String>,
-    /// The name of the Lease
+    /// Name of the Lease
     #[arg(long, env = "TIDEGATE_LEASE_NAME", value_name = "NAME", default_value = "tidegate-sync")]
     pub lease_name: String,
-    /// Who holds the Lease; the name of the host and a number when left out
+    /// Holder identity for the Lease [default: unique name from host name, process id and time]
     #[arg(long, env = "TIDEGATE_IDENTITY", value_name = "NAME")]
     pub identity: Option<String>,
 }
 
 impl Arguments {
-    /// The name of the source when nobody gives one.
+    /// Returns the default name of the source.
     #[must_use]
     pub fn default_source(&self) -> String {
         self.cluster
@@ -100,30 +101,30 @@ impl Arguments {
     }
 }
 
-/// What the adapter tells others, and what it is told.
+/// Channel ends and shared state of the adapter.
 pub struct Ports {
-    /// What Tidegate is to have.
+    /// Desired objects.
     pub wanted: channel::Sender<Wanted>,
-    /// What Tidegate says of it.
+    /// Server state of these objects.
     pub observed: channel::Receiver<Observed>,
-    /// What the cluster says of its nodes.
+    /// Data of the cluster's nodes.
     pub nodes: channel::Sender<Nodes>,
-    /// How it is going.
+    /// Status and metrics.
     pub progress: Arc<Progress>,
-    /// Somebody asks for the end.
+    /// Stop signal.
     pub stop: CancellationToken,
 }
 
-/// Keeps Tidegate equal to a cluster until the Lease is lost or somebody asks for the end.
+/// Mirrors a cluster until the Lease is lost or the process is stopped.
 ///
 /// # Errors
-/// The cluster cannot be found, or another adapter has taken over.
+/// Returns an error if the cluster is not configured or another adapter has taken over.
 pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
     let Outlet { wanted, observed, control, progress, stop } = outlet;
     let (nodes, nodes_receiver) = channel::channel(Nodes::default());
     let keep = async {
         nodes::keep(control, nodes_receiver).await;
-        // No more is heard of nodes because the end has begun, which takes a moment.
+        // The node channel closes during shutdown, which takes a moment.
         std::future::pending::<()>().await;
     };
     tokio::select! {
@@ -132,15 +133,15 @@ pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
     }
 }
 
-/// Follows a cluster until the Lease is lost or somebody asks for the end; the Lease is given back then.
+/// Mirrors a cluster until the Lease is lost or the process is stopped; the Lease is released then.
 ///
 /// # Errors
-/// The cluster cannot be found, or another adapter has taken over.
+/// Returns an error if the cluster is not configured or another adapter has taken over.
 pub async fn follow(arguments: Arguments, ports: Ports) -> anyhow::Result<()> {
     let config = config(&arguments).await?;
     let namespace = arguments.lease_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     tracing::info!(server = %config.cluster_url, mode = ?arguments.mode, "following a cluster");
-    let client = Client::try_from(config).context("cannot make a client of the API server")?;
+    let client = Client::try_from(config).context("cannot create a client of the API server")?;
     let identity = arguments.identity.clone().unwrap_or_else(identity);
     let stop = ports.stop.clone();
     let work = work(client.clone(), &arguments, identity.clone(), ports);
@@ -155,10 +156,10 @@ pub async fn follow(arguments: Arguments, ports: Ports) -> anyhow::Result<()> {
         () = work => {}
         () = stop.cancelled() => {}
         () = election.hold(), if arguments.leader_election => {
-            bail!("the lease {} is another's, or cannot be renewed; start again to stand by", arguments.lease_name)
+            bail!("the lease {} was lost or cannot be renewed; restart to stand by", arguments.lease_name)
         }
     }
-    // The work was dropped, so whoever is next meets nobody.
+    // All work has been dropped at this point, so the next holder cannot conflict with it.
     if arguments.leader_election {
         election.release().await;
     }
@@ -177,11 +178,11 @@ async fn config(arguments: &Arguments) -> anyhow::Result<Config> {
         None if options.context.is_some() => Config::from_kubeconfig(&options).await.context("--context"),
         None => Config::infer()
             .await
-            .context("no cluster: give --kubeconfig, or run in a pod with a service account"),
+            .context("no cluster configured: give --kubeconfig, or run in a pod with a service account"),
     }
 }
 
-/// A refusal of the API server in its own words, or the innermost cause of what prevented an answer.
+/// Returns the message of an API server error, or the root cause of a transport error.
 fn words(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         return format!("{} ({})", status.message, status.code);
@@ -193,13 +194,13 @@ fn words(error: &kube::Error) -> String {
     innermost.to_string()
 }
 
-/// A name that no other process has.
+/// Returns an identity that is unique to this process.
 fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}_{}_{}", host.trim(), std::process::id(), jiff::Timestamp::now().as_nanosecond())
 }
 
-/// Watches, works out what follows, and writes back, until nobody wants to know.
+/// Watches the cluster, derives the objects and writes back, until the receivers are closed.
 async fn work(client: Client, arguments: &Arguments, identity: String, ports: Ports) {
     let Ports { wanted, observed, nodes, progress, stop: _ } = ports;
     let settings = Settings {
@@ -230,18 +231,18 @@ async fn work(client: Client, arguments: &Arguments, identity: String, ports: Po
     }
 }
 
-/// Where what follows from the cluster goes.
+/// Outputs of the state.
 struct Ends {
     wanted: channel::Sender<Wanted>,
     published: channel::Sender<state::Published>,
     nodes: channel::Sender<Nodes>,
-    /// The Secrets to read.
+    /// Names of the Secrets to read.
     names: channel::Sender<Option<BTreeSet<Id>>>,
     progress: Arc<Progress>,
 }
 
-/// Takes changes one after the other. Nothing is wanted before everything has been read once: what a Service means depends on
-/// the pools that there are.
+/// Applies changes one after the other. Nothing is published before everything has been listed once, because
+/// the meaning of a Service depends on the pools.
 async fn keep(mut state: State, mut changes: mpsc::Receiver<(Resource, state::Change)>, ends: Ends) {
     let mut said = Vec::new();
     complain(&state, &mut said, &ends.progress);
@@ -271,11 +272,13 @@ async fn keep(mut state: State, mut changes: mpsc::Receiver<(Resource, state::Ch
     }
 }
 
-/// Says what is not as it should be, when that has changed.
+/// Reports problems when they change.
 fn complain(state: &State, said: &mut Vec<String>, progress: &Progress) {
     let unread = state.unread().map(|kind| match kind {
         Resource::Secret => {
-            "Secrets of BGPPeers have not been read; nothing is written before. The log says which may not be read".to_owned()
+            "Secrets of BGPPeers have not been read; nothing is written until then. The log names the \
+             unreadable ones"
+                .to_owned()
         }
         Resource::Service
         | Resource::EndpointSlice
@@ -287,13 +290,13 @@ fn complain(state: &State, said: &mut Vec<String>, progress: &Progress) {
         | Resource::BgpPeer
         | Resource::BfdProfile
         | Resource::Community => {
-            format!("{kind:?} has not been read to its end; nothing is written before")
+            format!("{kind:?} has not been listed completely; nothing is written until then")
         }
     });
     let doubted = state.doubted().into_iter().map(|(kind, count)| {
         format!(
-            "HELD BACK: the cluster lists nothing of the {kind:?} that it had and did not delete; {count} are kept. If that is \
-             meant, start the adapter again"
+            "HELD BACK: the cluster lists none of its previous {kind:?} objects, and did not delete \
+             them; {count} are kept. If this is intended, restart the adapter"
         )
     });
     let complaints: Vec<String> = unread.chain(doubted).collect();

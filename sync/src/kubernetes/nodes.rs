@@ -1,5 +1,6 @@
-//! Gives Tidegate's Nodes what the cluster knows of them: labels, zone, pod networks. Nodes are made by their agents and set up
-//! by operators; the adapter neither makes nor removes any, and touches nothing else of them.
+//! Copies labels, zone and pod networks of the cluster's nodes to Tidegate's Nodes. Nodes are created by
+//! their agents and configured by operators; the adapter never creates or removes any, and changes no other
+//! fields.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -17,26 +18,26 @@ use translate::json::{items, text};
 
 use crate::control::{Control, Request};
 
-/// Names the labels that came from the cluster, so that they can go with it.
+/// Annotation with the names of labels that came from the cluster, so that they can be removed with it.
 const LABELS_NOTE: &str = "tidegate.io/kubernetes-labels";
-/// Says that it was the cluster that takes announcements away from the Node.
+/// Annotation that marks `unschedulable` as set by the cluster.
 const UNSCHEDULABLE_NOTE: &str = "tidegate.io/kubernetes-unschedulable";
-/// How often Nodes are looked at without a change in the cluster: an agent may have made one.
+/// Poll interval without changes in the cluster; an agent may have created a Node.
 const LOOK: Duration = Duration::from_secs(10);
-/// Nodes of one page.
+/// Page size.
 const PAGE: usize = 500;
 
-/// What the cluster says of its nodes, by their names here.
+/// Node data of the cluster, by Tidegate name.
 pub type Nodes = OrdMap<Name, Object>;
 
-/// Looks until the source is gone.
+/// Updates Nodes until the source is gone.
 pub(super) async fn keep(control: Arc<Control>, mut nodes: watch::Receiver<Nodes>) {
     loop {
         let wanted = nodes.borrow_and_update().clone();
         if !wanted.is_empty()
             && let Err(cause) = look(&control, &wanted).await
         {
-            tracing::warn!(cause, "Nodes cannot be looked at or written; trying again");
+            tracing::warn!(cause, "cannot read or write Nodes; retrying");
         }
         tokio::select! {
             changed = nodes.changed() => if changed.is_err() { return },
@@ -62,9 +63,9 @@ async fn look(control: &Control, wanted: &Nodes) -> Result<(), String> {
             let written = control.send(&Request::post("/v1/apply", new.to_string().into_bytes())).await;
             let name = text(node, "/metadata/name");
             match written {
-                Ok(_) => tracing::info!(node = name, "labels and networks of the cluster were written"),
-                // Somebody else was faster; it is looked at again.
-                Err(failure) => tracing::warn!(node = name, "not written: {failure}"),
+                Ok(_) => tracing::info!(node = name, "labels and networks of the cluster node written"),
+                // Another writer was faster; the next poll retries.
+                Err(failure) => tracing::warn!(node = name, "cannot write the Node: {failure}"),
             }
         }
         token = text(&page, "/metadata/continue");
@@ -74,7 +75,8 @@ async fn look(control: &Control, wanted: &Nodes) -> Result<(), String> {
     }
 }
 
-/// The Node with what the cluster says of it, in the state that was read; nothing when it has that already. Pure.
+/// Merges the cluster's data into a Node, with the version that was read. Returns `None` if nothing changes.
+/// Pure.
 fn merged(node: &Value, wanted: &Object) -> Option<Value> {
     let Spec::Node(NodeSpec { addresses, zone, workload_cidrs, unschedulable, .. }) = &wanted.spec else {
         return None;
@@ -141,13 +143,19 @@ mod tests {
         });
         let new = merged(&node, &wanted(&json!({ "rack": "a", "disk": "b" }), true)).unwrap();
         assert_eq!(new["metadata"]["labels"], json!({ "own": "x", "rack": "a", "disk": "b" }));
-        assert_eq!(new["metadata"]["resourceVersion"], "4", "who was faster wins");
+        assert_eq!(new["metadata"]["resourceVersion"], "4", "a concurrent write is detected");
         assert_eq!(
             (&new["spec"]["mode"], &new["spec"]["addresses"]),
             (&json!("ipvs"), &json!(["198.51.100.7"]))
         );
         assert_eq!(new["spec"]["unschedulable"], true);
-        assert_eq!(merged(&new, &wanted(&json!({ "rack": "a", "disk": "b" }), true)), None, "once is enough");
+        assert_eq!(
+            merged(&new, &wanted(&json!({ "rack": "a", "disk": "b" }), true)),
+            None,
+            "the merge \
+                                                                                             is \
+                                                                                             idempotent"
+        );
         let less = merged(&new, &wanted(&json!({ "rack": "a" }), false)).unwrap();
         assert_eq!(less["metadata"]["labels"], json!({ "own": "x", "rack": "a" }));
         assert_eq!(less["spec"]["unschedulable"], false);

@@ -1,38 +1,38 @@
-//! The kinds of objects that are watched, and where the API server has them.
+//! Watched kinds of objects and their API paths.
 
 use kube::core::{ApiResource, GroupVersionKind};
 
-/// A kind of objects.
+/// Kind of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     /// Services.
     Service,
-    /// Their endpoints.
+    /// EndpointSlices.
     EndpointSlice,
-    /// Machines.
+    /// Nodes.
     Node,
     /// Namespaces, whose labels MetalLB's pools select.
     Namespace,
-    /// MetalLB's pools.
+    /// MetalLB address pools.
     IpAddressPool,
-    /// MetalLB's announcements by ARP and NDP.
+    /// MetalLB L2 (ARP and NDP) advertisements.
     L2Advertisement,
-    /// MetalLB's announcements by BGP.
+    /// MetalLB BGP advertisements.
     BgpAdvertisement,
-    /// MetalLB's routers.
+    /// MetalLB BGP peers.
     BgpPeer,
-    /// MetalLB's BFD profiles.
+    /// MetalLB BFD profiles.
     BfdProfile,
-    /// MetalLB's names of communities.
+    /// MetalLB communities.
     Community,
-    /// Passwords of BGP peers. They are read by name and not watched.
+    /// Secrets with BGP passwords; read by name, not watched.
     Secret,
 }
 
 impl Resource {
-    /// What every cluster has.
+    /// Kinds of every cluster.
     pub const CORE: [Self; 4] = [Self::Service, Self::EndpointSlice, Self::Node, Self::Namespace];
-    /// What a cluster has where MetalLB's resources are installed.
+    /// Kinds of clusters with MetalLB.
     pub const METALLB: [Self; 6] = [
         Self::IpAddressPool,
         Self::L2Advertisement,
@@ -42,7 +42,7 @@ impl Resource {
         Self::Community,
     ];
 
-    /// Whether it is one of MetalLB's.
+    /// True for MetalLB kinds.
     #[must_use]
     pub const fn is_metallb(self) -> bool {
         match self {
@@ -56,7 +56,7 @@ impl Resource {
         }
     }
 
-    /// Where the API server has it, best version first.
+    /// Returns the API resources of the kind, preferred version first.
     #[must_use]
     pub fn places(self) -> Vec<ApiResource> {
         let metallb = |kind, plural| vec![place("metallb.io", "v1beta1", kind, plural)];

@@ -1,8 +1,9 @@
-//! Reads the Secrets with the passwords of BGP peers, and no others: by name, each in the namespace of the BGPPeer that names it.
-//! Reading a named object is all that this needs to be allowed; lists would show every Secret of a namespace.
+//! Reads the Secrets with the passwords of BGP peers, and no others: by name, each in the namespace of its
+//! BGPPeer. This requires only `get` permission for named Secrets; listing would expose every Secret of a
+//! namespace.
 //!
-//! What must not happen: a password in a log or in a finding; a session that was protected goes on without protection, or
-//! ends, because the API server is away.
+//! Invariants: no password appears in a log or a finding; a protected session neither loses its protection
+//! nor ends because the API server is unreachable.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,12 +21,13 @@ use super::{
     words,
 };
 
-/// How often Secrets are read again: a password that was changed is used after this long.
+/// Poll interval, and so the maximum delay until a changed password is used.
 const LOOK: Duration = Duration::from_secs(5);
-/// How long the API server may take for one of them.
+/// Timeout of one read.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Reads until nobody listens. At the beginning what cannot be read holds up everything, as with lists; the log names it.
+/// Reads until the receiver is closed. At startup an unreadable Secret delays everything, like an incomplete
+/// listing; the log names it.
 pub(super) async fn follow(
     client: Client,
     mut names: watch::Receiver<Option<BTreeSet<Id>>>,
@@ -35,7 +37,7 @@ pub(super) async fn follow(
     let mut has_begun = false;
     let mut said = BTreeMap::<Id, String>::new();
     loop {
-        // Which there are is known when the BGPPeers have been read.
+        // The names are known once the BGPPeers have been listed.
         let Some(wanted) = names.borrow_and_update().clone() else {
             if names.changed().await.is_err() {
                 return;
@@ -52,10 +54,11 @@ pub(super) async fn follow(
             if let Err(cause) = &read
                 && said.get(id) != Some(cause)
             {
-                tracing::warn!(namespace = id.namespace, name = id.name, cause, "a Secret cannot be read");
+                tracing::warn!(namespace = id.namespace, name = id.name, cause, "cannot read a Secret");
                 said.insert(id.clone(), cause.clone());
             }
-            // A session that an earlier process protected is not ended because the server is away now.
+            // A session protected by an earlier process must not end because the API server is unreachable
+            // now.
             if has_begun || read.is_ok() {
                 let new = judge(known.get(id), read);
                 known.insert(id.clone(), new);
@@ -72,13 +75,13 @@ pub(super) async fn follow(
     }
 }
 
-/// A Secret, nothing where there is none, or why that is not known.
+/// Reads a Secret; `None` if it does not exist.
 async fn read(client: &Client, id: &Id) -> Result<Option<Read>, String> {
     let api = Api::<Secret>::namespaced(client.clone(), &id.namespace);
     match tokio::time::timeout(PATIENCE, api.get_opt(&id.name)).await {
         Ok(Ok(found)) => Ok(found.map(password)),
         Ok(Err(kube::Error::Api(status))) if status.code == 403 => Err(format!(
-            "the adapter may not read it: a Role in namespace {} has to allow `get` of the Secret {}",
+            "permission denied: a Role in namespace {} must allow `get` of the Secret {}",
             id.namespace, id.name
         )),
         Ok(Err(error)) => Err(words(&error)),

@@ -1,7 +1,8 @@
-//! All that is known of the cluster, and what follows from it. Pure: changes in, [`Wanted`] out.
+//! State of the cluster and the objects derived from it. Pure: changes in, [`Wanted`] out.
 //!
-//! A change costs the objects that it concerns: a slice makes one EndpointSet, a Service itself and, when it begins or ceases to
-//! be ours, its slices. MetalLB's resources and namespaces are few and are looked at together.
+//! A change costs only the objects that it concerns: a slice updates one EndpointSet, a Service updates
+//! itself and, if its claim changes, its slices. MetalLB's resources and namespaces are few and are
+//! translated together.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,71 +31,71 @@ use super::{
 };
 use crate::wanted::Wanted;
 
-/// Where the cluster says which object of a name it is.
+/// Pointer to the UID of an object.
 const UID: &str = "/metadata/uid";
 
-/// What was heard from the API server.
+/// Change received from the API server.
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// An object is new or different.
+    /// An object was created or changed.
     Put(Value),
-    /// An object is gone.
+    /// An object was deleted.
     Gone(Id),
-    /// All objects of the kind, after it was read from the beginning.
+    /// Complete listing of a kind.
     Listed(Vec<Value>),
-    /// The Secrets that BGPPeers name, after each of them was looked at.
+    /// The Secrets referenced by BGPPeers, after reading each of them.
     Passwords(Passwords),
 }
 
-/// A Service of the cluster, as write-back looks at it.
+/// A Service of the cluster, as needed by write-back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// As it is in the cluster, but for who manages which field.
+    /// Object in the cluster, without managed fields.
     pub object: Value,
-    /// What it is to Tidegate.
+    /// Role of Tidegate for the Service.
     pub claim: Claim,
-    /// The object in Tidegate, where one was made of it.
+    /// Key of the derived object in Tidegate, if there is one.
     pub key: Option<ObjectKey>,
-    /// What somebody should know.
+    /// Problems to report.
     pub findings: Vec<Finding>,
 }
 
-/// Findings of objects other than Services.
+/// Problems of objects other than Services.
 pub type Findings = OrdMap<(Resource, Id), Vec<Finding>>;
 
-/// What write-back is told.
+/// Input of write-back.
 #[derive(Debug, Clone, Default)]
 pub struct Published {
-    /// The Services.
+    /// Services of the cluster.
     pub services: OrdMap<Id, Arc<Entry>>,
-    /// What is to be said of other objects.
+    /// Problems of other objects.
     pub findings: Findings,
-    /// What the cluster says of its nodes. They are not wanted as objects: their agents make them.
+    /// Data of the cluster's nodes. Not desired objects, because agents create their Nodes.
     pub nodes: Nodes,
 }
 
-/// All that is known of the cluster.
+/// State of the cluster.
 #[derive(Debug)]
 pub struct State {
     settings: Settings,
     around: Surroundings,
-    /// As they are in the cluster.
+    /// Objects in the cluster.
     objects: BTreeMap<Resource, BTreeMap<Id, Value>>,
-    /// The slices of a Service.
+    /// Slices by Service.
     slices: BTreeMap<Id, BTreeSet<Id>>,
-    /// What was made of what.
+    /// Derived objects by source object.
     made: BTreeMap<(Resource, Id), Vec<ObjectKey>>,
-    /// What has been read to its end once.
+    /// Kinds that have been listed completely at least once.
     read: BTreeSet<Resource>,
     needed: BTreeSet<Resource>,
-    /// What a list had nothing of: it is kept until it is seen again, or its end is told.
+    /// Objects missing in a doubtful listing; kept until they are seen again or deleted by an event.
     doubted: BTreeMap<Resource, BTreeSet<Id>>,
     objects_wanted: OrdMap<ObjectKey, Object>,
     published: Published,
 }
 
 impl State {
-    /// A state that knows nothing; it is complete when all of `needed` was read.
+    /// Creates an empty state, which is complete when all of `needed` has been listed.
     #[must_use]
     pub fn new(settings: Settings, needed: impl IntoIterator<Item = Resource>) -> Self {
         Self {
@@ -111,13 +112,13 @@ impl State {
         }
     }
 
-    /// What Tidegate is to have.
+    /// Returns the desired objects.
     #[must_use]
     pub fn wanted(&self) -> Wanted {
         Wanted { objects: self.objects_wanted.clone(), is_complete: self.unread().next().is_none() }
     }
 
-    /// Kinds that have not been read to their end yet.
+    /// Returns the kinds that have not been listed completely yet.
     pub fn unread(&self) -> impl Iterator<Item = Resource> {
         let is_read = |resource: Resource| match resource {
             Resource::Secret => self.secrets().is_some_and(|named| {
@@ -138,26 +139,26 @@ impl State {
         self.needed.iter().copied().filter(move |resource| !is_read(*resource))
     }
 
-    /// The Secrets that are to be read; nothing while it is not known which these are.
+    /// Returns the Secrets to read, or `None` while the BGPPeers are unknown.
     #[must_use]
     pub fn secrets(&self) -> Option<BTreeSet<Id>> {
         let peers = self.known(Resource::BgpPeer).map(|(_, peer)| peer);
         self.read.contains(&Resource::BgpPeer).then(|| passwords::named(peers))
     }
 
-    /// Kinds whose objects are all gone from the cluster without having been deleted, and how many are kept.
+    /// Returns the kinds with doubtful listings, and the number of objects kept of each.
     #[must_use]
     pub fn doubted(&self) -> BTreeMap<Resource, usize> {
         self.doubted.iter().map(|(resource, kept)| (*resource, kept.len())).collect()
     }
 
-    /// What write-back is to know.
+    /// Returns the input of write-back.
     #[must_use]
     pub fn published(&self) -> Published {
         self.published.clone()
     }
 
-    /// Takes note of a change.
+    /// Applies a change.
     pub fn apply(&mut self, resource: Resource, change: Change) {
         let mut touched = BTreeSet::new();
         match change {
@@ -181,8 +182,9 @@ impl State {
         self.follow(resource, touched);
     }
 
-    /// Takes a whole list. One that has nothing of what was there is of another cluster, or of a server that has lost its store:
-    /// what was there is kept then, through later lists too, until one has any of it. What is deleted on purpose is told.
+    /// Applies a full listing. If it shares no object with the previous one, assumes the wrong cluster or an
+    /// API server without its store, and keeps the old objects until a listing overlaps again. Real deletions
+    /// arrive as watch events.
     fn list(&mut self, resource: Resource, objects: Vec<Value>, touched: &mut BTreeSet<Id>) {
         let listed: BTreeMap<Id, String> =
             objects.iter().map(|object| (Id::of(object), text(object, UID))).collect();
@@ -196,7 +198,7 @@ impl State {
         let is_believed = match doubted {
             Some(doubted) => doubted.iter().any(is_same),
             None if listed.is_empty() => all.is_empty(),
-            // The only one of its kind is replaced now and then.
+            // A single object may legitimately be replaced by a new one.
             None => all.len() <= 1 || all.iter().any(is_same),
         };
         let absent: BTreeSet<Id> = all.into_iter().filter(|id| !listed.contains_key(id)).collect();
@@ -236,7 +238,7 @@ impl State {
         touched.insert(id);
     }
 
-    /// What is heard of is in doubt no longer.
+    /// Marks an object as confirmed by an event.
     fn trust(&mut self, resource: Resource, id: &Id) {
         if let Some(doubted) = self.doubted.get_mut(&resource) {
             doubted.remove(id);
@@ -271,13 +273,13 @@ impl State {
         }
     }
 
-    /// Works out what follows from objects that differ.
+    /// Updates the objects derived from changed ones.
     fn follow(&mut self, resource: Resource, touched: BTreeSet<Id>) {
         match resource {
             Resource::Service => touched.iter().for_each(|id| self.service(id)),
             Resource::EndpointSlice => touched.iter().for_each(|id| self.slice(id)),
             Resource::Node => touched.iter().for_each(|id| self.node(id)),
-            // They come all at once.
+            // Secrets arrive together.
             Resource::Secret => {}
             Resource::Namespace if touched.is_empty() => {}
             Resource::Namespace => {
@@ -301,7 +303,7 @@ impl State {
                 let pools = self.known(Resource::IpAddressPool).map(|(id, _)| id.name.clone()).collect();
                 if self.settings.cluster.is_some() && self.around.pools != pools {
                     self.around.pools = pools;
-                    // Services name pools, and whose name it is depends on which there are.
+                    // The claim of a Service depends on the existing pools.
                     let all: Vec<Id> = self.known(Resource::Service).map(|(id, _)| id.clone()).collect();
                     all.iter().for_each(|id| self.service(id));
                 }
@@ -366,7 +368,8 @@ impl State {
         }
     }
 
-    /// What is made of MetalLB's resources is kept under the first kind of them, since they are looked at together.
+    /// Translates MetalLB's resources. The derived objects are stored under the first kind, because all kinds
+    /// are translated together.
     fn metallb(&mut self) {
         let documents: Vec<Value> = Resource::METALLB
             .iter()
@@ -386,7 +389,7 @@ impl State {
         }
     }
 
-    /// The object that a report calls `KIND NAME`.
+    /// Returns the object with the title `KIND NAME` of a report.
     fn titled(&self, title: &str) -> Option<(Resource, Id)> {
         let (kind, name) = title.split_once(' ')?;
         Resource::METALLB.into_iter().find_map(|resource| {
@@ -429,7 +432,7 @@ impl State {
     }
 }
 
-/// What is watched. Namespaces are there for MetalLB's selectors only.
+/// Returns the kinds to watch. Namespaces are only needed for MetalLB's selectors.
 #[must_use]
 pub fn needed(is_metallb: bool, is_nodes: bool) -> Vec<Resource> {
     let mut needed = vec![Resource::Service, Resource::EndpointSlice];
@@ -443,7 +446,7 @@ pub fn needed(is_metallb: bool, is_nodes: bool) -> Vec<Resource> {
     needed
 }
 
-/// The Service that a slice is of.
+/// Returns the Service of a slice.
 fn service_of(slice: &Value) -> Option<Id> {
     let name = slice.pointer("/metadata/labels")?.get(SERVICE_NAME_LABEL)?.as_str()?;
     Some(Id { namespace: text(slice, "/metadata/namespace"), name: name.to_owned() })

@@ -1,5 +1,5 @@
-//! Follows one kind of objects at the API server: a list in pages, then changes, and the list anew when changes were lost.
-//! What is passed on is whole: a list counts when it was read to its end, and until then what was known goes on counting.
+//! Watches one kind of objects: a paged listing, then changes, and a new listing if changes were lost. Only
+//! complete listings are passed on; until then the previous objects stay.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use super::{
     words,
 };
 
-/// Objects of one page of a list: the figure of other clients of the API server.
+/// Page size; same as for other API server clients.
 const PAGE: u32 = 500;
-/// How often a kind that the cluster does not have is asked for again: MetalLB's resources may be installed later.
+/// Retry interval of a kind that the cluster does not have; MetalLB's resources may be installed later.
 const ABSENT_RETRY: Duration = Duration::from_secs(10);
 
-/// Follows until nobody listens.
+/// Watches until the receiver is closed.
 pub(super) async fn follow(client: Client, resource: Resource, changes: mpsc::Sender<(Resource, Change)>) {
     let mut is_known = false;
     loop {
@@ -33,7 +33,7 @@ pub(super) async fn follow(client: Client, resource: Resource, changes: mpsc::Se
                 return;
             }
         }
-        // What was read before goes on counting: a kind that is gone is no reason to take all of it away.
+        // Objects read before stay: an uninstalled kind is no reason to remove them.
         if !is_known && changes.send((resource, Change::Listed(Vec::new()))).await.is_err() {
             return;
         }
@@ -41,7 +41,8 @@ pub(super) async fn follow(client: Client, resource: Resource, changes: mpsc::Se
     }
 }
 
-/// Follows until nobody listens, or until the API server says that there is no such place.
+/// Watches until the receiver is closed, or the API server reports that the kind does not exist in this
+/// version.
 async fn follow_at(
     client: &Client,
     resource: Resource,
@@ -73,7 +74,11 @@ async fn follow_at(
             }
             Err(error) if resource.is_metallb() && is_absent(&error) => return,
             Err(error) => {
-                tracing::warn!(kind = place.kind, "the API server: {}; trying again", cause(&error));
+                tracing::warn!(
+                    kind = place.kind,
+                    "watch of the API server failed: {}; retrying",
+                    cause(&error)
+                );
                 continue;
             }
         };
@@ -85,7 +90,7 @@ async fn follow_at(
     }
 }
 
-/// An object as it would stand in a file. Entries of lists come without their kind.
+/// Returns an object in manifest form. List entries lack their kind.
 fn value(place: &ApiResource, object: &DynamicObject) -> Option<Value> {
     let mut value = serde_json::to_value(object).ok()?;
     value["apiVersion"] = json!(place.api_version);
@@ -93,7 +98,7 @@ fn value(place: &ApiResource, object: &DynamicObject) -> Option<Value> {
     Some(value)
 }
 
-/// Whether the API server has no such place, not yet or no longer.
+/// Returns true if the API server does not have the kind.
 fn is_absent(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))

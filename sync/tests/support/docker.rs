@@ -1,4 +1,4 @@
-//! A Docker engine with one image and nothing from any registry.
+//! Docker engine with a single locally built image.
 
 #![allow(
     dead_code,
@@ -17,8 +17,9 @@ use std::{
 
 use super::eventually;
 
-/// The whole content of the image. It says who it is on port 80, or `PORT`; as `check` it is the health check, which `sick` and `well`
-/// decide about; as `ask` it is the client. Being the first process of its container, it does not end on SIGTERM.
+/// Only program of the image. It serves its name on port 80 or `PORT`; as `check` it is the health check,
+/// controlled by `sick` and `well`; as `ask` it is the client. As process 1 of its container it ignores
+/// SIGTERM.
 const PROGRAM: &str = r#"
 use std::{env, fs, io::{Read, Write}, net::{TcpListener, TcpStream}, process::exit, time::Duration};
 fn main() {
@@ -49,7 +50,7 @@ fn main() {
 const IMAGE_FILE: &str = "FROM scratch\nCOPY program /program\nEXPOSE 80\n\
     HEALTHCHECK --interval=300ms --timeout=5s --retries=1 CMD [\"/program\", \"check\"]\nENTRYPOINT [\"/program\"]\n";
 
-/// An engine; it and its containers go when this is dropped.
+/// Engine; dropped together with its containers.
 pub struct Engine {
     daemon: Child,
     directory: tempfile::TempDir,
@@ -58,12 +59,12 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine whose network is that of the caller.
+    /// Starts an engine in the caller's network namespace.
     pub fn start() -> Self {
         Self::start_in(false)
     }
 
-    /// An engine on a machine of its own: in a network that nothing leads to but its socket.
+    /// Starts an engine on a simulated separate machine, reachable only by its socket.
     pub fn start_apart() -> Self {
         Self::start_in(true)
     }
@@ -157,7 +158,7 @@ impl Engine {
         self.docker(&[&common, more, &["backend:1"]].concat());
     }
 
-    /// Who answers at an address.
+    /// Returns the name of the backend that responds at an address.
     pub fn ask(&self, address: &str) -> Option<String> {
         let output = Command::new(self.path("context/program")).args(["ask", address]).output().unwrap();
         output.status.success().then(|| String::from_utf8(output.stdout).unwrap())

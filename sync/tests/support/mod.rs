@@ -1,4 +1,4 @@
-//! A real control server and a real `tidegate-sync`, as processes on loopback that end with the test.
+//! Control server and `tidegate-sync` as real processes on loopback that end with the test.
 
 #![allow(
     dead_code,
@@ -23,10 +23,10 @@ use std::{
 
 use serde_json::Value;
 
-/// How long anything may take before it counts as never happening. Generous, because machines that run tests are busy.
+/// Timeout of all conditions. Generous, because test machines are busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Looks until what is seen satisfies; says what was seen last when it never does.
+/// Polls until the condition holds; panics with the last value on timeout.
 pub fn eventually<T: std::fmt::Debug>(
     what: &str,
     mut look: impl FnMut() -> T,
@@ -43,7 +43,7 @@ pub fn eventually<T: std::fmt::Debug>(
     }
 }
 
-/// A control server.
+/// Control server process.
 pub struct Api {
     child: Child,
     pub url: String,
@@ -78,8 +78,8 @@ impl Api {
         self.url.rsplit(':').next().unwrap().parse().unwrap()
     }
 
-    /// Ends it as a lost machine does.
-    /// Asks it to end, as service managers do; answers its exit code.
+    /// Kills the process, like a lost machine. Terminates it like a service manager, and returns its exit
+    /// code.
     pub fn terminate(mut self) -> Option<i32> {
         assert!(
             Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap().success()
@@ -92,7 +92,7 @@ impl Api {
         self.child.wait().unwrap();
     }
 
-    /// Sends a request; answers status and JSON.
+    /// Sends a request and returns status and JSON.
     pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
         request(self.url.strip_prefix("http://").unwrap(), method, path, body).unwrap()
     }
@@ -101,13 +101,13 @@ impl Api {
         self.call("GET", path, None).1
     }
 
-    /// Writes as a person does.
+    /// Applies an object without an apply set.
     pub fn apply(&self, object: &Value) {
         let (status, answer) = self.call("POST", "/v1/apply", Some(object));
         assert_eq!(status, 200, "{answer}");
     }
 
-    /// The names of the objects of a kind in all namespaces.
+    /// Returns the names of the objects of a kind in all namespaces.
     pub fn names(&self, plural: &str) -> Vec<String> {
         let list = self.get(&format!("/v1/{plural}"));
         let items = list["items"].as_array().cloned().unwrap_or_default();
@@ -126,7 +126,7 @@ impl Drop for Api {
     }
 }
 
-/// A synchroniser.
+/// Synchronizer process.
 pub struct Sync {
     child: Child,
     listen: String,
@@ -153,7 +153,7 @@ impl Sync {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// What it says is not as it should be; empty when everything is.
+    /// Returns the reported problems; empty if there are none.
     pub fn trouble(&self) -> String {
         match request(&self.listen, "GET", "/readyz", None) {
             Ok((200, _)) => String::new(),
@@ -166,7 +166,7 @@ impl Sync {
         eventually("in sync with the source", || self.trouble(), String::is_empty);
     }
 
-    /// What it says of the networks of its engine.
+    /// Returns the reported networks of the engine.
     pub fn networks(&self) -> Value {
         request(&self.listen, "GET", "/networks", None).map_or(Value::Null, |(_, networks)| networks)
     }
@@ -178,14 +178,14 @@ impl Sync {
         line.parse().ok()
     }
 
-    /// Consents to what is held.
+    /// Confirms held changes.
     pub fn confirm(&self) {
         assert!(
             Command::new("kill").args(["-USR1", &self.child.id().to_string()]).status().unwrap().success()
         );
     }
 
-    /// Asks it to end, as service managers do; answers its exit code.
+    /// Terminates the process like a service manager, and returns its exit code.
     pub fn terminate(mut self) -> Option<i32> {
         assert!(
             Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap().success()
@@ -215,14 +215,14 @@ pub fn command(apis: &str) -> Command {
     command
 }
 
-/// Runs to the end; answers the exit code and what was printed.
+/// Runs the program to completion and returns exit code, stdout and stderr.
 pub fn run(apis: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = command(apis).args(arguments).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// Replaces a file as editors do.
+/// Replaces a file by renaming, like editors do.
 pub fn replace(path: &Path, text: &str) {
     let new = path.with_extension("new");
     fs::write(&new, text).unwrap();
@@ -248,7 +248,7 @@ fn request(address: &str, method: &str, path: &str, body: Option<&Value>) -> Res
     Ok((status, serde_json::from_str(rest).unwrap_or_else(|_| Value::String(rest.to_owned()))))
 }
 
-/// A network namespace with loopback and a way out that leads nowhere; it goes when this is dropped.
+/// Network namespace with loopback and a default route to nowhere; removed on drop.
 struct Namespace(String);
 
 impl Drop for Namespace {
@@ -257,7 +257,7 @@ impl Drop for Namespace {
     }
 }
 
-/// Runs a test with everything it starts in a network namespace of its own.
+/// Runs a test and all its processes in a new network namespace.
 pub fn in_namespace(name: &str, test: impl FnOnce() + Send) {
     let namespace = Namespace(format!("tg-{}-{name}", std::process::id()));
     let ip = |arguments: &[&str]| {

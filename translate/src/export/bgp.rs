@@ -1,4 +1,4 @@
-//! Routers and the watching of paths to them, as resources of MetalLB.
+//! Export of BGP peers and BFD profiles as MetalLB resources.
 
 use std::collections::BTreeSet;
 
@@ -14,21 +14,21 @@ use serde_json::{Value, json};
 
 use super::{Exported, Line, metallb::push};
 
-/// How long routes are kept over a restart there, in seconds.
+/// Graceful restart time of MetalLB in seconds.
 const RESTART_TIME: u16 = 120;
 
 pub(super) fn peer(made: &mut Exported, metadata: &Metadata, spec: &BgpPeerSpec, value: &Value) {
     if spec.disabled {
-        made.report.ignored("spec.disabled", "left out: there is no way to have no session with it");
+        made.report.ignored("spec.disabled", "left out: MetalLB peers cannot be disabled");
         return;
     }
     if spec.peer_network.is_some() {
-        made.report.ignored("spec.peerNetwork", "left out: sessions from a network are not accepted there");
+        made.report.ignored("spec.peerNetwork", "left out: MetalLB does not accept dynamic peers");
         return;
     }
     let Some(own) = spec.local_asn else {
-        let reason = "left out: myASN has to be given there; set spec.localASN, which is that of `tidegate-api --asn` or of \
-                      the Node when left out";
+        let reason = "left out: MetalLB requires myASN; set spec.localASN, which defaults to that of \
+                      `tidegate-api --asn` or of the Node";
         made.report.ignored("spec.localASN", reason);
         return;
     };
@@ -52,30 +52,30 @@ pub(super) fn peer(made: &mut Exported, metadata: &Metadata, spec: &BgpPeerSpec,
     line.put("bfdProfile", "bfdProfile", json!(spec.bfd_profile));
     families(&mut line, spec);
     if !spec.node_selectors.is_empty() {
-        line.made
-            .report
-            .approximated("spec.nodeSelectors", "match the labels that nodes have in the cluster");
+        line.made.report.approximated("spec.nodeSelectors", "match the labels of the cluster's nodes");
         line.spec.insert("nodeSelectors".to_owned(), json!(spec.node_selectors));
     }
     only_here(&mut line, spec);
     push(line, "BGPPeer", metadata);
 }
 
-/// A password is shown by nobody. A session that was protected is not tried without: there it waits for the Secret.
+/// Passwords are write-only. A protected session is not attempted without protection: it waits for the
+/// Secret.
 fn password(line: &mut Line<'_>, metadata: &Metadata, spec: &BgpPeerSpec, value: &Value) {
     if let Some(password) = spec.password.as_ref().filter(|password| !password.reveal().is_empty()) {
         line.put("password", "password", json!(password.reveal()));
     } else if value.pointer("/status/hasPassword") == Some(&json!(true)) {
         let secret = format!("bgppeer-{}", metadata.name);
         let said = format!(
-            "nobody shows it: make a Secret {secret} of type kubernetes.io/basic-auth with it, in the namespace of MetalLB"
+            "the password cannot be read: create a Secret {secret} of type kubernetes.io/basic-auth with \
+             it in MetalLB's namespace"
         );
         line.made.report.approximated("spec.password", &said);
         line.spec.insert("passwordSecret".to_owned(), json!({ "name": secret }));
     }
 }
 
-/// Left out, it means one family there and both here, so it is always said.
+/// Always set explicitly, because the default is one family in MetalLB and both here.
 fn families(line: &mut Line<'_>, spec: &BgpPeerSpec) {
     let own = spec.peer_address.map(|address| match IpFamily::of(address) {
         IpFamily::V4 => BgpFamily::IPv4,
@@ -84,13 +84,14 @@ fn families(line: &mut Line<'_>, spec: &BgpPeerSpec) {
     let is_both = spec.effective_families().len() == 2;
     let is_own = own.is_some_and(|own| spec.families == BTreeSet::from([own]));
     if !is_both && !is_own {
-        let said = "both families: one that is not the session's cannot be had by itself there";
+        let said = "both families: MetalLB cannot use only the family that differs from the session's";
         line.made.report.approximated("spec.families", said);
     }
     line.same("dualStackAddressFamily", json!(!is_own), true);
 }
 
-/// What nothing there has. Named one by one, so that a new field of a peer is thought of here.
+/// Reports settings that MetalLB lacks. All fields are listed, so that new fields of a peer are not forgotten
+/// here.
 fn only_here(line: &mut Line<'_>, spec: &BgpPeerSpec) {
     let BgpPeerSpec {
         peer_address: _,
@@ -119,15 +120,15 @@ fn only_here(line: &mut Line<'_>, spec: &BgpPeerSpec) {
     if let Some(GracefulRestart { restart_time }) = graceful_restart {
         line.put("gracefulRestart", "enableGracefulRestart", json!(true));
         if *restart_time != RESTART_TIME {
-            let said = format!("{RESTART_TIME} s there");
+            let said = format!("MetalLB uses {RESTART_TIME} s");
             line.made.report.approximated("spec.gracefulRestart.restartTime", &said);
         }
     }
-    line.lost("dynamicLimit", dynamic_limit.is_some(), "it belongs to peerNetwork");
-    line.lost("ttlSecurity", ttl_security.is_some(), "packets are taken over any number of hops there");
-    line.lost("passive", *passive, "connections are made there, too");
-    line.lost("role", role.is_some(), "no role is told there");
-    line.lost("maxPrefixes", max_prefixes.is_some(), "what peers announce is not limited there");
+    line.lost("dynamicLimit", dynamic_limit.is_some(), "applies to peerNetwork only");
+    line.lost("ttlSecurity", ttl_security.is_some(), "MetalLB accepts packets over any number of hops");
+    line.lost("passive", *passive, "MetalLB also opens connections");
+    line.lost("role", role.is_some(), "MetalLB does not announce a role");
+    line.lost("maxPrefixes", max_prefixes.is_some(), "MetalLB does not limit received prefixes");
 }
 
 pub(super) fn profile(made: &mut Exported, metadata: &Metadata, spec: &BfdProfileSpec) {

@@ -1,4 +1,4 @@
-//! An EndpointSet as EndpointSlices: one for each family, since a slice has one.
+//! Export of an EndpointSet as EndpointSlices: one per address family, because a slice has a single family.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{Exported, metadata_of};
 use crate::{kubernetes::SERVICE_NAME_LABEL, report::Report};
 
-/// What both names of a family are called.
+/// Both address families.
 const FAMILIES: [IpFamily; 2] = [IpFamily::V4, IpFamily::V6];
 
 pub(super) fn endpoint_set(
@@ -31,15 +31,13 @@ pub(super) fn endpoint_set(
     let ports = if ports.is_empty() {
         match key.and_then(|key| services.get(&key)).map(|service| ports_of(service)) {
             Some(Ok(ports)) => {
-                made.report.approximated(
-                    "spec.ports",
-                    "left out: written out as the Service has them at the moment",
-                );
+                made.report.approximated("spec.ports", "written as the current ports of the Service");
                 ports
             }
             Some(Err(reason)) => return made.report.ignored("spec.ports", &format!("left out: {reason}")),
             None => {
-                let reason = "left out: without ports those of the Service count, which is not in the input";
+                let reason = "left out: without ports those of the Service apply, and the Service is not \
+                              in the input";
                 return made.report.ignored("spec.ports", reason);
             }
         }
@@ -55,7 +53,7 @@ pub(super) fn endpoint_set(
             .filter(|(_, endpoint)| IpFamily::of(endpoint.address) == family)
             .map(|(number, each)| endpoint(number, each, &mut made.report))
             .collect();
-        // An empty set is an empty slice of the first family.
+        // An empty set becomes an empty slice of the first family.
         if of_family.is_empty() && !(endpoints.is_empty() && family == IpFamily::V4) {
             continue;
         }
@@ -64,7 +62,7 @@ pub(super) fn endpoint_set(
         if several && family == IpFamily::V6 {
             let name = format!("{}-ipv6", metadata.name);
             made.report
-                .approximated("spec.endpoints", &format!("both families: those of IPv6 are in {name}"));
+                .approximated("spec.endpoints", &format!("both families; those of IPv6 are in {name}"));
             theirs["name"] = json!(name);
         }
         made.documents.push(json!({
@@ -85,18 +83,18 @@ fn port(port: &EndpointPort) -> Value {
     json!({ "name": name.as_ref().map_or("", |name| name.as_str()), "protocol": protocol.as_str(), "port": port })
 }
 
-/// The ports that a Service has its endpoints listen at.
+/// Returns the target ports of a Service.
 fn ports_of(service: &Object) -> Result<Vec<Value>, &'static str> {
     let Spec::Service(spec) = &service.spec else { return Ok(Vec::new()) };
     let ports = spec.ports.iter().map(|each| {
         if each.end_port.is_some() {
-            return Err("the Service has a range of ports, which a slice cannot have");
+            return Err("the Service has a port range, which a slice cannot have");
         }
         let number = match &each.target_port {
             None => each.port,
             Some(TargetPort::Number(number)) => *number,
             Some(TargetPort::Name(_)) => {
-                return Err("the Service names the port, and no Workload gives it a number here");
+                return Err("the Service uses a named port, whose number is only known from Workloads");
             }
         };
         let protocol: Protocol = each.protocol;
@@ -111,11 +109,11 @@ fn endpoint(number: usize, endpoint: &Endpoint, report: &mut Report) -> Value {
     let at = format!("spec.endpoints[{number}]");
     let is_out = *drain || maintenance.is_some() || *weight == Weight(0);
     if is_out && *ready {
-        let said = "drained, in maintenance or of weight 0: not ready there";
+        let said = "drained, in maintenance or of weight 0: exported as not ready";
         report.approximated(&at, said);
     }
     if *weight != Weight::default() && *weight != Weight(0) {
-        report.ignored(&format!("{at}.weight"), "all endpoints weigh the same there");
+        report.ignored(&format!("{at}.weight"), "Kubernetes endpoints have no weights");
     }
     let mut made = json!({
         "addresses": [address],

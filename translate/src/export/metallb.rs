@@ -1,4 +1,4 @@
-//! Pools and advertisements as resources of MetalLB.
+//! Export of pools and advertisements as MetalLB resources.
 
 use model::{
     kinds::{
@@ -15,9 +15,9 @@ use serde_json::{Map, Value, json};
 
 use super::{Exported, Line, document, metadata_of};
 
-/// The version of most resources.
+/// API version of most resources.
 pub(super) const API_VERSION: &str = "metallb.io/v1beta1";
-/// Where MetalLB looks for them.
+/// Namespace of MetalLB's resources.
 pub(super) const NAMESPACE: &str = "metallb-system";
 
 pub(super) fn pool(made: &mut Exported, metadata: &Metadata, spec: &AddressPoolSpec) {
@@ -35,19 +35,21 @@ pub(super) fn pool(made: &mut Exported, metadata: &Metadata, spec: &AddressPoolS
     let mut line = Line::new(made);
     let left = without(addresses, reserved);
     if left.is_empty() {
-        line.lost("reserved", true, "left out: no address is left of it");
+        line.lost("reserved", true, "left out: no address remains");
         return;
     }
     if reserved.is_empty() {
         line.put("addresses", "addresses", json!(addresses));
     } else {
-        line.made.report.approximated("spec.reserved", "the addresses that are left of the ranges");
+        line.made.report.approximated("spec.reserved", "the ranges without the reserved addresses");
         line.spec.insert("addresses".to_owned(), json!(left));
     }
     if *disabled {
-        line.made
-            .report
-            .approximated("spec.disabled", "autoAssign: false: who names it still gets an address");
+        line.made.report.approximated(
+            "spec.disabled",
+            "autoAssign: false; a Service that names it still gets an \
+                                            address",
+        );
     }
     line.same("autoAssign", json!(false), !*auto_assign || *disabled);
     line.same("avoidBuggyIPs", json!(true), *avoid_buggy_ips);
@@ -64,15 +66,11 @@ pub(super) fn pool(made: &mut Exported, metadata: &Metadata, spec: &AddressPoolS
     if !allocation.is_empty() {
         line.spec.insert("serviceAllocation".to_owned(), Value::Object(allocation));
     }
-    line.lost(
-        "quarantineSeconds",
-        quarantine_seconds.is_some(),
-        "freed addresses are given out at once there",
-    );
+    line.lost("quarantineSeconds", quarantine_seconds.is_some(), "MetalLB reassigns freed addresses at once");
     push(line, "IPAddressPool", metadata);
 }
 
-/// Ranges without the reserved ones; those of which nothing is reserved stay as they are.
+/// Removes the reserved addresses from ranges; unaffected ranges stay unchanged.
 fn without(addresses: &[AddressRange], reserved: &[AddressRange]) -> Vec<AddressRange> {
     let mut left = addresses.to_vec();
     for out in reserved {
@@ -81,7 +79,7 @@ fn without(addresses: &[AddressRange], reserved: &[AddressRange]) -> Vec<Address
     left
 }
 
-/// What is left of a range without another.
+/// Returns the remainder of a range without another one.
 fn cut(range: &AddressRange, out: &AddressRange) -> Vec<AddressRange> {
     if !range.overlaps(out) {
         return vec![*range];
@@ -119,18 +117,16 @@ pub(super) fn advertisement(made: &mut Exported, metadata: &Metadata, spec: &Adv
     line.put("addressPools", "ipAddressPools", json!(address_pools));
     line.put("serviceSelectors", "serviceSelectors", json!(service_selectors));
     if !node_selectors.is_empty() {
-        line.made
-            .report
-            .approximated("spec.nodeSelectors", "match the labels that nodes have in the cluster");
+        line.made.report.approximated("spec.nodeSelectors", "match the labels of the cluster's nodes");
         line.spec.insert("nodeSelectors".to_owned(), json!(node_selectors));
     }
-    line.lost("answerPing", !*answer_ping, "whether pings are answered, the node decides there");
+    line.lost("answerPing", !*answer_ping, "with MetalLB the node decides about ping replies");
     match advertisement_type {
         AdvertisementType::L2 => {
             line.put("preferredNodeSelectors", "preferredNodeSelectors", json!(preferred_node_selectors));
             line.put("interfaces", "interfaces", json!(interfaces));
             let withdraws = *when_isolated != WhenIsolated::Keep;
-            line.lost("whenIsolated", withdraws, "an owner that is cut off goes on announcing there");
+            line.lost("whenIsolated", withdraws, "with MetalLB an isolated owner keeps announcing");
             push(line, "L2Advertisement", metadata);
         }
         AdvertisementType::Bgp => {
@@ -138,15 +134,15 @@ pub(super) fn advertisement(made: &mut Exported, metadata: &Metadata, spec: &Adv
             line.put("aggregationLength", "aggregationLength", json!(aggregation_length));
             line.put("aggregationLengthV6", "aggregationLengthV6", json!(aggregation_length_v6));
             line.put("localPref", "localPref", json!(local_pref));
-            line.lost("med", med.is_some(), "MULTI_EXIT_DISC is not sent there");
-            line.lost("prepend", prepend.is_some(), "no AS is repeated there");
+            line.lost("med", med.is_some(), "MetalLB does not send MULTI_EXIT_DISC");
+            line.lost("prepend", prepend.is_some(), "MetalLB does not prepend AS numbers");
             let written: Result<Vec<String>, &Community> = communities.iter().map(community).collect();
             match written {
                 Ok(written) => line.put("communities", "communities", json!(written)),
                 Err(other) => {
-                    // It may say that a route goes no further: without it, it would.
+                    // A community may restrict the propagation of a route, so it must not be dropped.
                     let reason =
-                        format!("left out: `{other}` is an extended community, which is not sent there");
+                        format!("left out: `{other}` is an extended community, which MetalLB does not send");
                     line.lost("communities", true, &reason);
                     return;
                 }
@@ -156,7 +152,7 @@ pub(super) fn advertisement(made: &mut Exported, metadata: &Metadata, spec: &Adv
     }
 }
 
-/// A community in numbers, as all versions of MetalLB take them.
+/// Formats a community numerically, as accepted by all versions of MetalLB.
 fn community(community: &Community) -> Result<String, &Community> {
     match community {
         Community::Standard(value) => Ok(format!("{}:{}", value >> 16, value & 0xffff)),
@@ -165,7 +161,7 @@ fn community(community: &Community) -> Result<String, &Community> {
     }
 }
 
-/// Adds the document of a line.
+/// Adds the finished document.
 pub(super) fn push(line: Line<'_>, kind: &str, metadata: &Metadata) {
     let version = if kind == "BGPPeer" { "metallb.io/v1beta2" } else { API_VERSION };
     let Line { made, spec } = line;

@@ -1,7 +1,7 @@
-//! Objects of ours as documents of Kubernetes or MetalLB, and a report of what cannot be said there. What is said comes back the
-//! same by [`crate::import`].
+//! Export of Tidegate objects as Kubernetes or MetalLB documents, with a report on unsupported settings.
+//! [`crate::import`] of the result restores the same objects.
 //!
-//! What must not happen: a restriction that cannot be said is dropped, and more than before is given out, announced or served.
+//! Invariant: no restriction is dropped, so that more than before would be assigned, announced or served.
 //! Such an object is left out.
 
 mod bgp;
@@ -25,20 +25,20 @@ use crate::{
     report::Report,
 };
 
-/// Whose documents are made.
+/// Target format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// Service and EndpointSlice.
     Kubernetes,
-    /// The resources of `metallb.io`.
+    /// Resources of `metallb.io`.
     Metallb,
 }
 
 impl Target {
-    /// Both.
+    /// All formats.
     pub const ALL: [Self; 2] = [Self::Kubernetes, Self::Metallb];
 
-    /// The word of the flag.
+    /// Returns the name used on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl Target {
         }
     }
 
-    /// The kinds of ours that it has documents for.
+    /// Returns the supported Tidegate kinds.
     #[must_use]
     pub const fn kinds(self) -> &'static [Kind] {
         match self {
@@ -73,16 +73,16 @@ impl FromStr for Target {
     }
 }
 
-/// What was made of objects.
+/// Result of an export.
 #[derive(Debug, Default)]
 pub struct Exported {
-    /// Documents of theirs, in the order of the objects.
+    /// Documents, in the order of the objects.
     pub documents: Vec<Value>,
-    /// What became of every setting that is not its default.
+    /// Report on every setting with a non-default value.
     pub report: Report,
 }
 
-/// Says objects of ours in the words of others; `objects` are as the API answers them, or as manifests have them.
+/// Exports Tidegate objects in the form of the API or of manifests.
 #[must_use]
 pub fn export(target: Target, objects: &[Value]) -> Exported {
     let mut made = Exported::default();
@@ -116,7 +116,7 @@ fn read<'a>(value: &'a Value, report: &mut Report) -> Option<(&'a Value, Object)
         Err(violations) => {
             report.begin(&object_name(value));
             for violation in violations {
-                let said = format!("left out: no object of Tidegate: {}", violation.message);
+                let said = format!("left out: not a valid Tidegate object: {}", violation.message);
                 report.ignored(&field_path(&violation.pointer), &said);
             }
             None
@@ -124,17 +124,17 @@ fn read<'a>(value: &'a Value, report: &mut Report) -> Option<(&'a Value, Object)
     }
 }
 
-/// Why an object of another kind is left out.
+/// Returns the reason for leaving out an object of another kind.
 fn elsewhere(target: Target, kind: Kind) -> &'static str {
     match (target, kind) {
         (_, Kind::Node) => "left out: nodes of a cluster register themselves",
-        (_, Kind::Workload) => "left out: there, pods are what Services select",
-        (_, Kind::Address | Kind::EndpointHealth) => "left out: a record that the control server keeps",
+        (_, Kind::Workload) => "left out: Kubernetes Services select pods",
+        (_, Kind::Address | Kind::EndpointHealth) => "left out: managed by the control server",
         (Target::Kubernetes, Kind::AddressPool | Kind::BfdProfile | Kind::BgpPeer | Kind::Advertisement) => {
-            "left out: MetalLB has these; export it in the format metallb"
+            "left out: use the format metallb for this kind"
         }
         (Target::Metallb, Kind::Service | Kind::EndpointSet) => {
-            "left out: Kubernetes has these; export it in the format kubernetes"
+            "left out: use the format kubernetes for this kind"
         }
         (Target::Kubernetes, Kind::Service | Kind::EndpointSet)
         | (Target::Metallb, Kind::AddressPool | Kind::BfdProfile | Kind::BgpPeer | Kind::Advertisement) => {
@@ -143,14 +143,14 @@ fn elsewhere(target: Target, kind: Kind) -> &'static str {
     }
 }
 
-/// A document of theirs.
+/// Builds a document.
 fn document(api_version: &str, kind: &str, metadata: Value, spec: Map<String, Value>) -> Value {
     json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec })
 }
 
-/// Name and labels, and the namespace that is given.
+/// Returns name, labels and annotations, with the given namespace.
 fn metadata_of(metadata: &Metadata, namespace: Option<&str>) -> Value {
-    // What the server sets, a cluster sets itself.
+    // Server-managed fields are set by the cluster itself.
     let Metadata {
         name,
         namespace: _,
@@ -176,7 +176,7 @@ fn metadata_of(metadata: &Metadata, namespace: Option<&str>) -> Value {
     made
 }
 
-/// A setting of ours that is not its default, with what it means there.
+/// Document under construction, with its report.
 struct Line<'a> {
     made: &'a mut Exported,
     spec: Map<String, Value>,
@@ -187,7 +187,7 @@ impl<'a> Line<'a> {
         Self { made, spec: Map::new() }
     }
 
-    /// Says a value that means the same there; what is left out, empty or null is not said.
+    /// Sets a field with the same meaning; absent, empty and null values are skipped.
     fn put(&mut self, ours: &str, theirs: &str, value: Value) {
         let is_empty = match &value {
             Value::Null => true,
@@ -201,14 +201,14 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Says a value of the same name, where it is set.
+    /// Sets a field of the same name, if it is set.
     fn same(&mut self, name: &str, value: Value, is_set: bool) {
         if is_set {
             self.put(name, name, value);
         }
     }
 
-    /// Reports a setting that cannot be said, where it is set.
+    /// Reports an unsupported setting, if it is set.
     fn lost(&mut self, ours: &str, is_set: bool, reason: &str) {
         if is_set {
             self.made.report.ignored(&format!("spec.{ours}"), reason);

@@ -1,4 +1,5 @@
-//! A Service as one of Kubernetes. What only load balancers know goes into the annotations that MetalLB and the adapter read.
+//! Export of a Service to Kubernetes. Load balancer settings become annotations that MetalLB and the adapter
+//! read.
 
 use model::kinds::{
     metadata::Metadata,
@@ -12,17 +13,17 @@ use serde_json::{Map, Value, json};
 use super::{Exported, Line, document, metadata_of};
 use crate::report::Report;
 
-const NOTHING: &str = "nothing there has this setting";
+const NOTHING: &str = "not supported by Kubernetes";
 
 pub(super) fn service(made: &mut Exported, metadata: &Metadata, spec: &ServiceSpec) {
     if spec.disabled {
-        made.report.ignored("spec.disabled", "left out: there it would be in service");
+        made.report.ignored("spec.disabled", "left out: Kubernetes Services cannot be disabled");
         return;
     }
     let ports: Vec<Value> =
         spec.ports.iter().enumerate().filter_map(|(at, each)| port(at, each, &mut made.report)).collect();
     if ports.is_empty() && !spec.ports.is_empty() {
-        made.report.ignored("spec.ports", "left out: no port is left of it");
+        made.report.ignored("spec.ports", "left out: no port remains");
         return;
     }
     let mut theirs = metadata_of(metadata, metadata.namespace.as_ref().map(|name| name.as_str()));
@@ -54,7 +55,7 @@ fn addresses(line: &mut Line<'_>, spec: &ServiceSpec) {
 
 fn traffic(line: &mut Line<'_>, spec: &ServiceSpec) {
     if !spec.selector.is_empty() {
-        let said = "selects pods there, and Workloads here";
+        let said = "selects pods in Kubernetes, Workloads in Tidegate";
         line.made.report.approximated("spec.selector", said);
         line.spec.insert("selector".to_owned(), json!(spec.selector));
     }
@@ -69,7 +70,8 @@ fn traffic(line: &mut Line<'_>, spec: &ServiceSpec) {
     line.put("trafficDistribution", "trafficDistribution", json!(spec.traffic_distribution));
 }
 
-/// What nothing there has. Named one by one, so that a new field of a Service is thought of here.
+/// Reports settings that Kubernetes lacks. All fields are listed, so that new fields of a Service are not
+/// forgotten here.
 fn only_here(line: &mut Line<'_>, spec: &ServiceSpec) {
     let ServiceSpec {
         service_type: _,
@@ -101,24 +103,29 @@ fn only_here(line: &mut Line<'_>, spec: &ServiceSpec) {
         drain_seconds,
         maintenance,
     } = spec;
-    line.lost("scheduler", scheduler.is_some(), "belongs to the proxy of each node there (ipvs.scheduler)");
+    line.lost(
+        "scheduler",
+        scheduler.is_some(),
+        "configured for each node's proxy in Kubernetes \
+                                                 (ipvs.scheduler)",
+    );
     line.lost("schedulerFlags", !scheduler_flags.is_empty(), NOTHING);
     line.lost("forwardingMethod", *forwarding_method != ForwardingMethod::Masquerade, NOTHING);
     line.lost("proxyProtocol", proxy_protocol.is_some(), NOTHING);
     line.lost(
         "healthCheck",
         health_check.is_some(),
-        "pods have probes there; other endpoints are not checked",
+        "Kubernetes uses pod probes; other endpoints are not checked",
     );
     line.lost("removalPolicy", *removal_policy != RemovalPolicy::Keep, NOTHING);
     line.lost("drainSeconds", drain_seconds.is_some(), NOTHING);
-    line.lost("maintenance", maintenance.is_some(), "there it is in service");
+    line.lost("maintenance", maintenance.is_some(), "Kubernetes would serve it");
 }
 
 fn port(number: usize, port: &ServicePort, report: &mut Report) -> Option<Value> {
     let ServicePort { name, protocol, port, end_port, target_port, node_port } = port;
     if end_port.is_some() {
-        report.ignored(&format!("spec.ports[{number}]"), "left out: no port there is a range");
+        report.ignored(&format!("spec.ports[{number}]"), "left out: Kubernetes has no port ranges");
         return None;
     }
     let mut made = Map::new();

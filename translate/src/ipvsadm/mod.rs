@@ -1,4 +1,4 @@
-//! What `ipvsadm -S -n` writes: virtual servers of the kernel and who is behind them.
+//! Import of `ipvsadm -S -n` output: virtual servers of the kernel and their real servers.
 
 mod parse;
 
@@ -19,18 +19,18 @@ use crate::{
     },
 };
 
-/// How long `-p` without a value keeps a client, in seconds: what ipvsadm 1.31 asks the kernel for.
+/// Default timeout of `-p` in seconds, as used by ipvsadm 1.31.
 const PERSISTENT_SECONDS_DEFAULT: u32 = 360;
-/// The scheduler of a virtual server that names none (ipvsadm(8)).
+/// Default scheduler (ipvsadm(8)).
 const SCHEDULER_DEFAULT: &str = "wlc";
 
-/// What tells virtual servers apart.
+/// Identity of a virtual server.
 type Key = (Protocol, IpAddr, Option<u16>);
 
 /// Translates a text into the draft.
 ///
 /// # Errors
-/// It has too many lines.
+/// Returns an error if it has too many lines.
 pub(crate) fn text(draft: &mut Draft, file: &str, text: &str) -> Result<(), String> {
     let mut servers: Vec<VirtualServer> = Vec::new();
     let mut places: BTreeMap<Key, usize> = BTreeMap::new();
@@ -47,7 +47,7 @@ pub(crate) fn text(draft: &mut Draft, file: &str, text: &str) -> Result<(), Stri
         report.begin(&format!("{file}: line {}: {}", line.number, line.text));
         let done = match line.verb {
             Verb::AddService => key_of(&line).and_then(|key| match places.entry(key) {
-                Entry::Occupied(_) => Err("a second virtual server of this address and port".to_owned()),
+                Entry::Occupied(_) => Err("duplicate virtual server with this address and port".to_owned()),
                 Entry::Vacant(place) => {
                     servers.push(service(&line, key, report)?);
                     place.insert(servers.len() - 1);
@@ -58,7 +58,7 @@ pub(crate) fn text(draft: &mut Draft, file: &str, text: &str) -> Result<(), Stri
                 let place = key_of(&line).map(|key| places.get(&key).and_then(|at| servers.get_mut(*at)));
                 place.and_then(|server| real_server(&line, server, report))
             }
-            Verb::Other => Err("only -A and -a are read, which is what `ipvsadm -S -n` writes".to_owned()),
+            Verb::Other => Err("only -A and -a are supported, the output of `ipvsadm -S -n`".to_owned()),
         };
         if let Err(reason) = done {
             report.ignored("", &format!("the line is left out: {reason}"));
@@ -68,7 +68,7 @@ pub(crate) fn text(draft: &mut Draft, file: &str, text: &str) -> Result<(), Stri
     Ok(())
 }
 
-/// The virtual server that a line is about.
+/// Returns the virtual server of a line.
 fn key_of(line: &Line) -> Result<Key, String> {
     let mut found = None;
     for Setting { option, value } in &line.settings {
@@ -78,8 +78,8 @@ fn key_of(line: &Line) -> Result<Key, String> {
             "--sctp-service" => Protocol::Sctp,
             "-f" => {
                 return Err(format!(
-                    "firewall mark {value}: no Service is chosen by a mark; write what the rules of the mark match as \
-                     virtual servers by address and port"
+                    "firewall mark {value}: Services cannot match marks; replace it by virtual servers \
+                     with the addresses and ports that the mark's rules match"
                 ));
             }
             _ => continue,
@@ -102,10 +102,10 @@ fn service(line: &Line, key: Key, report: &mut Report) -> Result<VirtualServer, 
             "-t" | "-u" | "--sctp-service" => {
                 report.mapped(&format!("{option} {value}"), &target);
                 if port.is_none() {
-                    report.mapped("port 0", "ports 1 to 65535, which is all of them");
+                    report.mapped("port 0", "ports 1 to 65535");
                 }
             }
-            "-6" => report.mapped("-6", "the family is that of the address"),
+            "-6" => report.mapped("-6", "the family follows from the address"),
             "-s" => {
                 report.mapped(&format!("-s {value}"), &format!("scheduler of {target}"));
                 server.scheduler = Some(value.clone());
@@ -120,10 +120,8 @@ fn service(line: &Line, key: Key, report: &mut Report) -> Result<VirtualServer, 
                 (true, words) => report.mapped(&format!("-M {value}"), &words),
                 (false, words) => report.approximated(&format!("-M {value}"), &words),
             },
-            "--pe" => report.approximated(
-                &format!("--pe {value}"),
-                "clients are told apart by their address, not by what they say",
-            ),
+            "--pe" => report
+                .approximated(&format!("--pe {value}"), "clients are identified by address, not by content"),
             other => report.ignored(&format!("{other} {value}"), "not an option of a virtual server"),
         }
     }
@@ -138,7 +136,7 @@ fn persistent(value: &str, server: &mut VirtualServer, report: &mut Report) -> R
     let seconds = if value.is_empty() {
         PERSISTENT_SECONDS_DEFAULT
     } else {
-        value.parse::<u32>().map_err(|_| format!("-p {value}: no number of seconds"))?
+        value.parse::<u32>().map_err(|_| format!("-p {value}: not a number of seconds"))?
     };
     let (seconds, difference) = affinity(seconds);
     let at = format!("-p {value}");
@@ -150,7 +148,7 @@ fn persistent(value: &str, server: &mut VirtualServer, report: &mut Report) -> R
     Ok(())
 }
 
-/// Flags of schedulers, by the names that `-S` writes and by numbers.
+/// Translates scheduler flags, given by the names that `-S` writes or by number.
 fn flags(line: &Line, value: &str, server: &mut VirtualServer, report: &mut Report) {
     let is_hash = |setting: &Setting| setting.option == "-s" && matches!(setting.value.as_str(), "sh" | "mh");
     let hashes = line.settings.iter().any(is_hash);
@@ -166,13 +164,13 @@ fn flags(line: &Line, value: &str, server: &mut VirtualServer, report: &mut Repo
                 report.mapped(&at, &format!("schedulerFlags {ours} of {}", server.target()));
                 server.scheduler_flags.insert(ours);
             }
-            None => report.ignored(&at, "its scheduler has no such flag"),
+            None => report.ignored(&at, "the scheduler has no such flag"),
         }
     }
 }
 
 fn real_server(line: &Line, server: Option<&mut VirtualServer>, report: &mut Report) -> Result<(), String> {
-    let server = server.ok_or("no line before has added its virtual server")?;
+    let server = server.ok_or("no previous line adds its virtual server")?;
     let mut real = None;
     for Setting { value, .. } in line.settings.iter().filter(|setting| setting.option == "-r") {
         let (address, port) = socket(value)?;
@@ -183,7 +181,7 @@ fn real_server(line: &Line, server: Option<&mut VirtualServer>, report: &mut Rep
     let target = server.target();
     let is_forwarded = |option: &str| line.settings.iter().any(|setting| setting.option == option);
     if !["-g", "-i", "-m"].into_iter().any(is_forwarded) {
-        report.approximated("no -g, -i or -m", &format!("-g there: {FORWARDED_OTHERWISE}"));
+        report.approximated("no -g, -i or -m", &format!("-g is the default: {FORWARDED_OTHERWISE}"));
     }
     for Setting { option, value } in &line.settings {
         let at = format!("{option} {value}");
@@ -194,17 +192,17 @@ fn real_server(line: &Line, server: Option<&mut VirtualServer>, report: &mut Rep
             "-g" | "-i" => report.approximated(option, FORWARDED_OTHERWISE),
             "-w" => {
                 let (kept, difference) =
-                    weight(value.parse().map_err(|_| format!("-w {value}: no number from 0"))?);
+                    weight(value.parse().map_err(|_| format!("-w {value}: not a number of at least 0"))?);
                 match difference {
                     None => report.mapped(&at, "its weight"),
                     Some(words) => report.approximated(&at, &words),
                 }
                 real.weight = kept;
             }
-            "-x" | "-y" if value == "0" => report.mapped(&at, "no limit of connections, as here"),
-            "-x" | "-y" => report.ignored(&at, "endpoints have no limit of connections"),
+            "-x" | "-y" if value == "0" => report.mapped(&at, "no connection limit, as here"),
+            "-x" | "-y" => report.ignored(&at, "endpoints have no connection limit"),
             "--tun-type" | "--tun-port" | "--tun-nocsum" | "--tun-csum" | "--tun-remcsum" => {
-                report.ignored(at.trim_end(), "no tunnel is used");
+                report.ignored(at.trim_end(), "tunnels are not used");
             }
             _ => report.ignored(at.trim_end(), "not an option of a real server"),
         }
@@ -213,7 +211,7 @@ fn real_server(line: &Line, server: Option<&mut VirtualServer>, report: &mut Rep
     Ok(())
 }
 
-/// An address and a port as ipvsadm writes them; port 0 is none.
+/// Parses an address and a port in ipvsadm's format; port 0 means none.
 fn socket(text: &str) -> Result<(IpAddr, Option<u16>), String> {
     let (address, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, rest)) => {
@@ -227,7 +225,7 @@ fn socket(text: &str) -> Result<(IpAddr, Option<u16>), String> {
     };
     let words = || {
         format!(
-            "`{text}` is no address and port in numbers; names are looked up by nobody here: save with `ipvsadm -S -n`"
+            "`{text}` is not a numeric address and port; names are not resolved: save with `ipvsadm -S -n`"
         )
     };
     let port: u16 = port.and_then(|port| port.parse().ok()).ok_or_else(words)?;

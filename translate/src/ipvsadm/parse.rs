@@ -1,29 +1,29 @@
-//! Reads the lines that `ipvsadm -S` writes and `ipvsadm -R` reads.
+//! Parser for lines written by `ipvsadm -S` and read by `ipvsadm -R`.
 
-/// Lines that are looked at; more virtual and real servers than a kernel has in practice.
+/// Maximum number of lines; more than the virtual and real servers of a kernel in practice.
 pub(crate) const LINES_MAX: usize = 200_000;
-/// Words of a line: every option of ipvsadm once, with its value.
+/// Maximum number of words per line: every option of ipvsadm once, with its value.
 const WORDS_MAX: usize = 64;
 
-/// What a line asks for.
+/// Command of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     AddService,
     AddServer,
-    /// Anything else; `-S` writes none of it.
+    /// Any other command; never written by `-S`.
     Other,
 }
 
-/// An option with its value.
+/// Option with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setting {
-    /// In its short form, or the long one where there is no other.
+    /// Short form, or the long form if there is no short one.
     pub(crate) option: &'static str,
-    /// Empty where it takes none, or none was given.
+    /// Value; empty if absent.
     pub(crate) value: String,
 }
 
-/// A line.
+/// Parsed line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) number: usize,
@@ -32,19 +32,19 @@ pub(crate) struct Line {
     pub(crate) settings: Vec<Setting>,
 }
 
-/// A line, or the number of one that cannot be read and why.
+/// Parsed line, or line number and error.
 pub(crate) type Read = Result<Line, (usize, String)>;
 
-/// Whether an option takes a value.
+/// Value type of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Value {
     No,
     Needed,
-    /// Taken when it does not begin with a dash.
+    /// Optional; used if it does not begin with a dash.
     Possible,
 }
 
-/// Short and long forms of the options (ipvsadm 1.31); the short one is empty where there is none.
+/// Short and long forms of the options (ipvsadm 1.31); the short one is empty if there is none.
 const OPTIONS: [(&str, &str, Value); 46] = [
     ("-A", "--add-service", Value::No),
     ("-E", "--edit-service", Value::No),
@@ -94,7 +94,7 @@ const OPTIONS: [(&str, &str, Value); 46] = [
     ("-n", "--numeric", Value::No),
 ];
 
-/// Whether a word can begin a line.
+/// Returns true if a word can begin a line.
 pub(crate) fn is_command(word: &str) -> bool {
     if word.starts_with("--") {
         return long(word).is_some();
@@ -117,10 +117,10 @@ fn long(word: &str) -> Option<(&'static str, Value)> {
     found.map(|(short, long, value)| (if short.is_empty() { *long } else { *short }, *value))
 }
 
-/// The lines of a text, but for empty ones and comments.
+/// Parses the lines of a text, skipping empty ones and comments.
 ///
 /// # Errors
-/// There are too many.
+/// Returns an error if there are too many.
 pub(crate) fn lines(text: &str) -> Result<Vec<Read>, String> {
     let numbered = text.lines().enumerate().map(|(number, line)| (number + 1, line.trim()));
     let used: Vec<_> = numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).collect();
@@ -142,7 +142,8 @@ fn line(number: usize, text: &str) -> Result<Line, String> {
         if word.starts_with("--") {
             let (name, attached) =
                 word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
-            let (option, takes) = long(name).ok_or_else(|| format!("`{name}` is no option of ipvsadm"))?;
+            let (option, takes) =
+                long(name).ok_or_else(|| format!("`{name}` is not an option of ipvsadm"))?;
             let value = match (takes, attached) {
                 (Value::No, None) => String::new(),
                 (Value::No, Some(_)) => return Err(format!("{name} takes no value")),
@@ -154,7 +155,7 @@ fn line(number: usize, text: &str) -> Result<Line, String> {
         } else if let Some(cluster) = word.strip_prefix('-').filter(|cluster| !cluster.is_empty()) {
             short_options(cluster, &mut words, &mut settings)?;
         } else {
-            return Err(format!("`{word}` belongs to no option"));
+            return Err(format!("`{word}` is not the value of an option"));
         }
     }
     let verb = match settings.first().map(|setting| setting.option) {
@@ -165,14 +166,15 @@ fn line(number: usize, text: &str) -> Result<Line, String> {
     Ok(Line { number, text: text.to_owned(), verb, settings })
 }
 
-/// Options that share a dash: `-At 192.0.2.1:80`.
+/// Parses options that share a dash: `-At 192.0.2.1:80`.
 fn short_options<'a>(
     cluster: &str,
     words: &mut std::iter::Peekable<impl Iterator<Item = &'a str>>,
     settings: &mut Vec<Setting>,
 ) -> Result<(), String> {
     for (at, letter) in cluster.char_indices() {
-        let (option, takes) = short(letter).ok_or_else(|| format!("`-{letter}` is no option of ipvsadm"))?;
+        let (option, takes) =
+            short(letter).ok_or_else(|| format!("`-{letter}` is not an option of ipvsadm"))?;
         let rest = cluster.get(at + letter.len_utf8()..).unwrap_or_default();
         let value = match takes {
             Value::No => {
@@ -190,7 +192,7 @@ fn short_options<'a>(
 }
 
 fn next<'a>(words: &mut impl Iterator<Item = &'a str>, option: &str) -> Result<String, String> {
-    words.next().map(ToOwned::to_owned).ok_or_else(|| format!("{option} lacks its value"))
+    words.next().map(ToOwned::to_owned).ok_or_else(|| format!("{option} requires a value"))
 }
 
 fn possible<'a>(words: &mut std::iter::Peekable<impl Iterator<Item = &'a str>>) -> String {

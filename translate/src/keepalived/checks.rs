@@ -1,4 +1,4 @@
-//! Checks of real servers, as the health check of a Service.
+//! Translation of real server checks to the health check of a Service.
 
 use std::collections::BTreeSet;
 
@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 use super::parse::Item;
 use crate::report::Report;
 
-/// Time between checks where nothing says so, in milliseconds.
+/// Default interval in milliseconds.
 const INTERVAL_MS_DEFAULT: u32 = 60_000;
-/// Time for a connection where nothing says so, in milliseconds.
+/// Default connect timeout in milliseconds.
 const TIMEOUT_MS_DEFAULT: u32 = 5000;
-/// More attempts where nothing says so.
+/// Default number of retries.
 const RETRY_DEFAULT: u32 = 1;
-/// What a Service can have: the shortest and longest interval, and the shortest and longest time for an answer, in milliseconds.
+/// Range of a Service's interval and timeout in milliseconds.
 const INTERVAL_MS: (u32, u32) = (100, 3_600_000);
 const TIMEOUT_MS: (u32, u32) = (10, 60_000);
-/// Bad answers in a row that a Service can ask for.
+/// Maximum number of consecutive failures (`fall`) of a Service.
 const FALL_MAX: u32 = 100;
 
-/// When a check is made; inner settings count before outer ones.
+/// Check timers; inner settings override outer ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Timers {
     interval_ms: u32,
@@ -35,7 +35,7 @@ impl Default for Timers {
 }
 
 impl Timers {
-    /// Takes a setting, if it is one of these.
+    /// Applies a setting. Returns true if it is a timer.
     pub(super) fn take(&mut self, item: &Item, report: &mut Report) -> bool {
         let at = super::server::place(item);
         let (field, ours, (min, max)) = match item.keyword() {
@@ -62,7 +62,7 @@ impl Timers {
                 return true;
             }
             "warmup" => {
-                report.mapped(&at, "checks are spread by themselves");
+                report.mapped(&at, "checks are always spread over time");
                 return true;
             }
             _ => return false,
@@ -75,17 +75,17 @@ impl Timers {
                 } else {
                     report.approximated(
                         &at,
-                        &format!("{ours}: {field} of the health check, the nearest that it can have"),
+                        &format!("{ours}: {field} of the health check, the nearest supported value"),
                     );
                 }
             }
-            None => report.ignored(&at, "no number of seconds"),
+            None => report.ignored(&at, "not a number of seconds"),
         }
         true
     }
 }
 
-/// Seconds, possibly with a fraction, in milliseconds.
+/// Converts seconds, possibly with a fraction, to milliseconds.
 fn milliseconds(text: &str) -> Option<u32> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let whole: u32 = whole.parse().ok()?;
@@ -93,7 +93,7 @@ fn milliseconds(text: &str) -> Option<u32> {
     whole.checked_mul(1000)?.checked_add(digits.parse().ok()?)
 }
 
-/// What a real server is asked, without its timers; nothing when it is nothing that we ask.
+/// Translates a check of a real server, without its timers; `None` if it is not supported.
 pub(super) fn check(
     item: &Item,
     mut timers: Timers,
@@ -128,18 +128,18 @@ pub(super) fn check(
                 urls += 1;
                 url = Some(setting);
             }
-            "url" if kind != "Tcp" => report.approximated(&at, "only the first URL is asked"),
+            "url" if kind != "Tcp" => report.approximated(&at, "only the first URL is checked"),
             "virtualhost" if kind != "Tcp" => {
                 report.mapped(&at, "http.host of the health check");
                 host = Some(setting.argument().to_owned());
             }
-            "enable_sni" => report.mapped(&at, "the name is always sent"),
-            "connect_ip" => report.ignored(&at, "a check goes to the endpoint's own address"),
+            "enable_sni" => report.mapped(&at, "SNI is always sent"),
+            "connect_ip" => report.ignored(&at, "checks always use the endpoint's own address"),
             "bindto" | "bind_if" | "bind_port" | "fwmark" => {
-                report.ignored(&at, "the kernel chooses where checks come from")
+                report.ignored(&at, "the kernel chooses the source of checks")
             }
-            "http_protocol" => report.approximated(&at, "HTTP/1.1 is spoken"),
-            "fast_recovery" => report.ignored(&at, "one URL is asked"),
+            "http_protocol" => report.approximated(&at, "HTTP/1.1 is used"),
+            "fast_recovery" => report.ignored(&at, "only one URL is checked"),
             keyword => report.ignored(&at, super::reason(keyword)),
         }
     }
@@ -147,13 +147,12 @@ pub(super) fn check(
         check["http"] = http(url, host, report);
     }
     if kind == "Https" {
-        report.mapped(&super::server::place(item), "certificates are not looked at, as there");
+        report.mapped(&super::server::place(item), "certificates are not verified, as in keepalived");
         check["tls"] = json!({ "insecureSkipVerify": true });
     }
     let timeout = timers.timeout_ms.min(timers.interval_ms);
     if timeout != timers.timeout_ms {
-        report
-            .approximated("connect_timeout", &format!("timeoutMs: {timeout}: not longer than the interval"));
+        report.approximated("connect_timeout", &format!("timeoutMs: {timeout}, limited to the interval"));
     }
     check["intervalMs"] = json!(timers.interval_ms);
     check["timeoutMs"] = json!(timeout);
@@ -167,7 +166,7 @@ fn connect_port(setting: &Item, report: &mut Report) -> Option<u16> {
     let port = setting.argument().parse().ok().filter(|port| *port != 0);
     match port {
         Some(_) => report.mapped(&super::server::place(setting), "port of the health check"),
-        None => report.ignored(&super::server::place(setting), "no port in numbers"),
+        None => report.ignored(&super::server::place(setting), "not a numeric port"),
     }
     port
 }
@@ -184,7 +183,7 @@ fn http(url: Option<&Item>, mut host: Option<String>, report: &mut Report) -> Va
                     report.mapped(&at, "http.path of the health check");
                     http["path"] = json!(path);
                 } else {
-                    report.ignored(&at, "a path has to start with `/` and hold printable ASCII");
+                    report.ignored(&at, "a path must begin with `/` and contain printable ASCII only");
                 }
             }
             "status_code" => match status_codes(setting.arguments()) {
@@ -192,7 +191,7 @@ fn http(url: Option<&Item>, mut host: Option<String>, report: &mut Report) -> Va
                     report.mapped(&at, "http.expectStatus of the health check");
                     codes = Some(found);
                 }
-                None => report.ignored(&at, "no codes from 100 to 599"),
+                None => report.ignored(&at, "must be codes from 100 to 599"),
             },
             "virtualhost" => {
                 report.mapped(&at, "http.host of the health check");
@@ -203,17 +202,23 @@ fn http(url: Option<&Item>, mut host: Option<String>, report: &mut Report) -> Va
                     report.mapped(&at, "http.expectBody of the health check");
                     http["expectBody"] = json!(text);
                 }
-                None => report.ignored(&at, "a body is searched for a plain text only; set http.expectBody"),
+                None => report.ignored(
+                    &at,
+                    "only plain text is supported in a body match; set \
+                                             http.expectBody",
+                ),
             },
-            "digest" => report.ignored(&at, "no digest of a body is made; set http.expectBody"),
+            "digest" => report.ignored(&at, "body digests are not supported; set http.expectBody"),
             keyword => report.ignored(&at, super::reason(keyword)),
         }
     }
     match codes {
         Some(codes) => http["expectStatus"] = json!(codes),
-        None => {
-            report.approximated("status_code", "200–299 are good there, 200–399 here; set http.expectStatus")
-        }
+        None => report.approximated(
+            "status_code",
+            "keepalived accepts 200–299, Tidegate 200–399; set \
+                                                http.expectStatus",
+        ),
     }
     if let Some(host) = host {
         match Name::parse(&host.to_ascii_lowercase()) {
@@ -224,7 +229,7 @@ fn http(url: Option<&Item>, mut host: Option<String>, report: &mut Report) -> Va
     http
 }
 
-/// A regular expression that is nothing but a text.
+/// Returns a regular expression that is plain text.
 fn plain(regex: &str) -> Option<&str> {
     let is_plain = !regex.contains(['.', '*', '+', '?', '[', ']', '(', ')', '{', '}', '|', '^', '$', '\\']);
     Some(regex).filter(|text| is_plain && !text.is_empty() && text.len() <= EXPECT_BYTES_MAX)
@@ -245,14 +250,14 @@ fn status_codes(words: &[String]) -> Option<BTreeSet<u16>> {
 
 fn unsupported(checker: &str) -> &'static str {
     match checker {
-        "MISC_CHECK" => "no programs are run; ask the endpoint itself by TCP, HTTP, HTTPS, gRPC or UDP",
-        "SMTP_CHECK" => "SMTP is not spoken; a Tcp check sees whether somebody accepts",
+        "MISC_CHECK" => "scripts are not supported; check the endpoint by TCP, HTTP, HTTPS, gRPC or UDP",
+        "SMTP_CHECK" => "SMTP is not supported; a Tcp check tests if the port accepts connections",
         "DNS_CHECK" | "UDP_CHECK" => {
-            "a Udp check needs a text to send and one to expect; set healthCheck.udp"
+            "a Udp check requires a request and an expected response; set healthCheck.udp"
         }
-        "PING_CHECK" => "endpoints are asked at a port; a Tcp check sees more",
-        "BFD_CHECK" => "BFD is spoken with routers and between nodes only",
-        "FILE_CHECK" => "no files are looked at; set the endpoint's weight or maintenance by the API",
-        _ => "no check that is known here",
+        "PING_CHECK" => "endpoints are checked at a port; a Tcp check detects more failures",
+        "BFD_CHECK" => "BFD is supported with routers and between nodes only",
+        "FILE_CHECK" => "files are not supported; set the endpoint's weight or maintenance by the API",
+        _ => "unknown check",
     }
 }

@@ -1,4 +1,4 @@
-//! The addresses that a `virtual_server` is for: its own, or those of a `virtual_server_group`.
+//! Addresses of a `virtual_server`: its own, or those of a `virtual_server_group`.
 
 use std::{borrow::Cow, collections::BTreeMap, net::IpAddr};
 
@@ -7,22 +7,22 @@ use model::primitives::net::{IpFamily, from_number, to_number};
 use super::{SERVERS_MAX, parse::Item};
 use crate::report::Report;
 
-/// Addresses of one range of a group.
+/// Maximum number of addresses in a range of a group.
 const RANGE_MAX: u128 = 1024;
 
-/// An address and a port; `None` for all ports.
+/// Address and port; `None` means all ports.
 pub(super) type Place = (IpAddr, Option<u16>);
 
-const MARK: &str = "no Service is chosen by a firewall mark; write what the rules of the mark match as virtual servers by \
-                    address and port";
+const MARK: &str = "Services cannot match firewall marks; replace it by virtual servers with the \
+                    addresses and ports that the mark's rules match";
 
-/// The places of each group, by name; why there are none where there are none.
+/// Addresses of each group by name, or the reason why there are none.
 pub(super) type Groups<'a> = BTreeMap<&'a str, Result<Vec<Place>, String>>;
 
-/// The places of a group.
+/// Returns the addresses of a group.
 ///
 /// # Errors
-/// There are none, or too many.
+/// Returns an error if there are none or too many.
 pub(super) fn group(item: &Item, report: &mut Report) -> Result<Vec<Place>, String> {
     let mut places = Vec::new();
     for entry in &item.children {
@@ -35,16 +35,16 @@ pub(super) fn group(item: &Item, report: &mut Report) -> Result<Vec<Place>, Stri
             Err(reason) => report.ignored(&at, &reason),
         }
         if places.len() > SERVERS_MAX {
-            return Err(format!("its group has more than {SERVERS_MAX} addresses"));
+            return Err(format!("the group has more than {SERVERS_MAX} addresses"));
         }
     }
-    if places.is_empty() { Err("its group has no address".to_owned()) } else { Ok(places) }
+    if places.is_empty() { Err("the group has no address".to_owned()) } else { Ok(places) }
 }
 
-/// Where a virtual server is.
+/// Returns the addresses of a virtual server.
 ///
 /// # Errors
-/// At no address and port: it has a firewall mark, or there is no such group.
+/// Returns an error if it has a firewall mark, or its group does not exist.
 pub(super) fn places<'a>(item: &Item, groups: &'a Groups<'_>) -> Result<Cow<'a, [Place]>, String> {
     match item.arguments() {
         [word, ..] if word == "fwmark" => Err(MARK.to_owned()),
@@ -71,12 +71,12 @@ fn entry_places(entry: &Item) -> Result<Vec<Place>, String> {
     };
     let first = parse_address(first)?;
     let (family, from) = (IpFamily::of(first), to_number(first));
-    // The end is the last part of the address only: 192.0.2.1-10, 2001:db8::1-f.
+    // The end contains only the last part of the address: 192.0.2.1-10, 2001:db8::1-f.
     let (radix, bits) = match family {
         IpFamily::V4 => (10, 8),
         IpFamily::V6 => (16, 16),
     };
-    let wrong = || format!("`{}` is no range such as 192.0.2.1-10", entry.keyword());
+    let wrong = || format!("`{}` is not a range such as 192.0.2.1-10", entry.keyword());
     let end = u128::from_str_radix(last, radix).map_err(|_| wrong())?;
     if end >> bits != 0 {
         return Err(wrong());
@@ -84,21 +84,21 @@ fn entry_places(entry: &Item) -> Result<Vec<Place>, String> {
     let to = (from >> bits << bits) | end;
     if to < from || to - from >= RANGE_MAX {
         return Err(format!(
-            "`{}` has to end behind its begin, and be of at most {RANGE_MAX} addresses",
+            "`{}` must end after its start and contain at most {RANGE_MAX} addresses",
             entry.keyword()
         ));
     }
     Ok((from..=to).filter_map(|number| Some((from_number(family, number)?, port))).collect())
 }
 
-/// An address as keepalived takes it.
+/// Parses an address in keepalived's format.
 pub(super) fn parse_address(text: &str) -> Result<IpAddr, String> {
-    text.parse().map_err(|_| format!("`{text}` is no address in numbers"))
+    text.parse().map_err(|_| format!("`{text}` is not a numeric address"))
 }
 
-/// A port; nothing and 0 are all ports.
+/// Parses a port; empty and 0 mean all ports.
 pub(super) fn parse_port(text: Option<&str>) -> Result<Option<u16>, String> {
     let Some(text) = text else { return Ok(None) };
-    let port: u16 = text.parse().map_err(|_| format!("`{text}` is no port in numbers"))?;
+    let port: u16 = text.parse().map_err(|_| format!("`{text}` is not a numeric port"))?;
     Ok(Some(port).filter(|port| *port != 0))
 }

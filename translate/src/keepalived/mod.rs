@@ -1,4 +1,4 @@
-//! `keepalived.conf`: virtual servers with their checks, and the addresses that VRRP moves.
+//! Import of `keepalived.conf`: virtual servers with their checks, and the addresses of VRRP.
 
 mod checks;
 mod group;
@@ -21,7 +21,7 @@ use crate::{
     virtual_server::{VirtualServer, put_all},
 };
 
-/// What a file can begin with.
+/// Keywords that can begin a file.
 pub(crate) const KEYWORDS: [&str; 24] = [
     "global_defs",
     "vrrp_instance",
@@ -48,15 +48,15 @@ pub(crate) const KEYWORDS: [&str; 24] = [
     "includea",
     "includem",
 ];
-/// Characters of a line that stand in the report of what is in its block.
+/// Maximum number of characters of a line quoted in the report.
 const TEXT_CHARS_MAX: usize = 200;
-/// Virtual servers of one input, after groups were written out.
+/// Maximum number of virtual servers of an input, after the expansion of groups.
 const SERVERS_MAX: usize = 20_000;
 
 /// Translates a text into the draft.
 ///
 /// # Errors
-/// It is not of this grammar, goes on in other files, or is too long.
+/// Returns an error if the syntax is invalid, other files are included, or the text is too long.
 pub(crate) fn text(draft: &mut Draft, file: &str, text: &str) -> Result<(), String> {
     let parsed = parse(text)?;
     let mut groups = Groups::new();
@@ -94,9 +94,9 @@ pub(crate) fn text(draft: &mut Draft, file: &str, text: &str) -> Result<(), Stri
         }
     }
     if !parsed.conditional.is_empty() {
-        draft.report.begin(&format!("{file}: lines for some machines only"));
+        draft.report.begin(&format!("{file}: lines for specific machines"));
         for (line, text) in &parsed.conditional {
-            let said = "which machine is meant is not known here; write the line without its condition";
+            let said = "the machine is unknown; write the line without its condition";
             draft.report.ignored(&format!("line {line}: {text}"), said);
         }
     }
@@ -107,7 +107,7 @@ pub(crate) fn text(draft: &mut Draft, file: &str, text: &str) -> Result<(), Stri
     Ok(())
 }
 
-/// Addresses of VRRP at which no virtual server is are announced by nobody, until a Service has them.
+/// Reports VRRP addresses without a virtual server: they are announced once a Service has them.
 fn unused_addresses(
     draft: &mut Draft,
     file: &str,
@@ -119,7 +119,10 @@ fn unused_addresses(
     for (address, pool) in moved.iter().filter(|(address, _)| !used.contains(*address)) {
         draft.report.approximated(
             &address.to_string(),
-            &format!("no virtual server is at it: it is in addresspool/{pool}, and announced when a Service asks for it"),
+            &format!(
+                "no virtual server uses it; it is in addresspool/{pool}, and announced once a \
+                      Service requests it"
+            ),
         );
     }
 }
@@ -128,12 +131,12 @@ fn title(file: &str, item: &Item) -> String {
     format!("{file}: line {}: {}", item.line, item.text())
 }
 
-/// Reports an item that nothing here has, with all that is in it.
+/// Reports an unsupported item with its children.
 fn rest(item: &Item, at: &str, report: &mut Report) {
-    // What is secret is in no report.
+    // Secrets must not appear in the report.
     let is_secret = matches!(item.keyword(), "auth_pass" | "password" | "key");
     let text = if is_secret { item.keyword().to_owned() } else { item.text() };
-    // It is said again for all that is in it.
+    // Repeated for each child, so limited in length.
     let text: String = text.chars().take(TEXT_CHARS_MAX).collect();
     let path = if at.is_empty() { text } else { format!("{at} {text}") };
     if item.children.is_empty() {
@@ -144,7 +147,7 @@ fn rest(item: &Item, at: &str, report: &mut Report) {
     }
 }
 
-/// Why a setting is left out.
+/// Returns the reason for leaving out a setting.
 fn reason(keyword: &str) -> &'static str {
     match keyword {
         "notification_email"
@@ -155,7 +158,7 @@ fn reason(keyword: &str) -> &'static str {
         | "smtp_alert_checker"
         | "smtp_alert_vrrp"
         | "no_smtp_alert"
-        | "no_email_faults" => "no mail is sent; alerts are made of metrics and events",
+        | "no_email_faults" => "mail is not supported; alert on metrics and events",
         "notify"
         | "notify_master"
         | "notify_backup"
@@ -166,7 +169,7 @@ fn reason(keyword: &str) -> &'static str {
         | "notify_deleted"
         | "notify_master_rx_lower_pri"
         | "quorum_up"
-        | "quorum_down" => "no programs are run; watch the API",
+        | "quorum_down" => "scripts are not supported; watch the API",
         "state"
         | "priority"
         | "virtual_router_id"
@@ -191,15 +194,16 @@ fn reason(keyword: &str) -> &'static str {
         | "garp_master_delay"
         | "garp_master_repeat"
         | "garp_master_refresh" => {
-            "no VRRP is spoken: agents watch each other, and a node that returns takes nothing back"
+            "VRRP is not used: agents monitor each other, and a returning node does not reclaim addresses"
         }
         "sorry_server" | "sorry_server_inhibit" | "sorry_server_lvs_method" => {
-            "there are no endpoints of last resort; connections are refused while no endpoint is well"
+            "fallback endpoints are not supported; connections are refused while no endpoint is healthy"
         }
         "quorum" | "hysteresis" | "alpha" | "omega" | "ha_suspend" => {
-            "a Service is served as long as an endpoint is well, and endpoints count until checks say otherwise"
+            "a Service is served while any endpoint is healthy, and endpoints count as healthy until \
+             checks fail"
         }
-        "lvs_sync_daemon" | "lvs_sync_daemon_interface" => "connections are not copied to other nodes",
-        _ => "nothing here has this setting",
+        "lvs_sync_daemon" | "lvs_sync_daemon_interface" => "connections are not synchronized between nodes",
+        _ => "not supported",
     }
 }

@@ -1,54 +1,55 @@
-//! Reads the grammar of `keepalived.conf`: lines of words, some with a block of lines in braces.
+//! Parser for the syntax of `keepalived.conf`: lines of words, some with a block of lines in braces.
 
-/// Lines that are looked at; what is longer was not written by hand, nor by a tool for one machine.
+/// Maximum number of lines.
 pub(crate) const LINES_MAX: usize = 200_000;
-/// Blocks in blocks; the deepest that means something is a URL in a check in a real server in a virtual server.
+/// Maximum nesting of blocks; the deepest meaningful one is a URL in a check in a real server in a virtual
+/// server.
 const DEPTH_MAX: usize = 16;
-/// Words of a line.
+/// Maximum number of words per line.
 const WORDS_MAX: usize = 1024;
 
-/// A line with what is in its braces.
+/// Line with the contents of its braces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Item {
-    /// Never empty.
+    /// Words; never empty.
     pub(crate) words: Vec<String>,
-    /// Its number, from 1.
+    /// Line number, from 1.
     pub(crate) line: usize,
     pub(crate) children: Vec<Item>,
     pub(crate) is_block: bool,
 }
 
 impl Item {
-    /// The first word.
+    /// Returns the first word.
     pub(crate) fn keyword(&self) -> &str {
         self.words.first().map(String::as_str).unwrap_or_default()
     }
 
-    /// The words behind the first.
+    /// Returns the words after the first.
     pub(crate) fn arguments(&self) -> &[String] {
         self.words.get(1..).unwrap_or_default()
     }
 
-    /// The first word behind the keyword, or nothing.
+    /// Returns the first word after the keyword, or an empty string.
     pub(crate) fn argument(&self) -> &str {
         self.arguments().first().map(String::as_str).unwrap_or_default()
     }
 
-    /// All its words.
+    /// Returns all words.
     pub(crate) fn text(&self) -> String {
         self.words.join(" ")
     }
 }
 
-/// A text taken apart, and the lines that were left out.
+/// Parsed text, and the skipped lines.
 #[derive(Debug, Default)]
 pub(crate) struct Parsed {
     pub(crate) items: Vec<Item>,
-    /// Lines that count on some machines only: number and text.
+    /// Lines for specific machines: number and text.
     pub(crate) conditional: Vec<(usize, String)>,
 }
 
-/// A piece of a line.
+/// Token of a line.
 #[derive(Debug, PartialEq, Eq)]
 enum Piece {
     Word(String),
@@ -56,16 +57,16 @@ enum Piece {
     Close,
 }
 
-/// Takes a text apart.
+/// Parses a text.
 ///
 /// # Errors
-/// Braces or quotes do not match, a limit is passed, or the rest of the configuration is somewhere else.
+/// Returns an error if braces or quotes do not match, a limit is exceeded, or other files are included.
 pub(crate) fn parse(text: &str) -> Result<Parsed, String> {
     if text.lines().count() > LINES_MAX {
         return Err(format!("more than {LINES_MAX} lines; split it"));
     }
     let mut parsed = Parsed::default();
-    // The blocks that are open, from the outside in; the first is the file.
+    // Open blocks, outermost first; the first one is the file.
     let mut open: Vec<Item> = vec![Item { is_block: true, ..Item::default() }];
     for (number, line) in text.lines().enumerate() {
         let number = number + 1;
@@ -84,13 +85,13 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, String> {
             Ok(parsed)
         }
         (Some(item), false) => {
-            Err(format!("line {}: the brace of `{}` is never closed", item.line, item.keyword()))
+            Err(format!("line {}: the brace of `{}` is not closed", item.line, item.keyword()))
         }
         (None, _) => Err("the braces do not match".to_owned()),
     }
 }
 
-/// Puts the pieces of a line where they belong.
+/// Processes the tokens of a line.
 fn take(number: usize, pieces: Vec<Piece>, open: &mut Vec<Item>) -> Result<(), String> {
     let mut words = Vec::new();
     for piece in pieces {
@@ -100,7 +101,7 @@ fn take(number: usize, pieces: Vec<Piece>, open: &mut Vec<Item>) -> Result<(), S
             Piece::Open => {
                 let item = if words.is_empty() { before_brace(open)? } else { item(&mut words, number) };
                 if open.len() > DEPTH_MAX {
-                    return Err(format!("more than {DEPTH_MAX} blocks in each other"));
+                    return Err(format!("more than {DEPTH_MAX} nested blocks"));
                 }
                 open.push(Item { is_block: true, ..item });
             }
@@ -108,7 +109,7 @@ fn take(number: usize, pieces: Vec<Piece>, open: &mut Vec<Item>) -> Result<(), S
                 finish(&mut words, number, open);
                 match (open.pop(), open.last_mut()) {
                     (Some(block), Some(parent)) => parent.children.push(block),
-                    (_, None) | (None, _) => return Err("a brace is closed that was not opened".to_owned()),
+                    (_, None) | (None, _) => return Err("closing brace without an opening brace".to_owned()),
                 }
             }
         }
@@ -117,10 +118,10 @@ fn take(number: usize, pieces: Vec<Piece>, open: &mut Vec<Item>) -> Result<(), S
     Ok(())
 }
 
-/// A brace on a line of its own belongs to the line before.
+/// A brace on a separate line belongs to the previous line.
 fn before_brace(open: &mut [Item]) -> Result<Item, String> {
     let last = open.last_mut().and_then(|block| block.children.pop());
-    last.filter(|item| !item.is_block).ok_or_else(|| "a brace is opened without a word before it".to_owned())
+    last.filter(|item| !item.is_block).ok_or_else(|| "opening brace without a preceding keyword".to_owned())
 }
 
 fn finish(words: &mut Vec<String>, number: usize, open: &mut [Item]) {
@@ -133,24 +134,25 @@ fn item(words: &mut Vec<String>, line: usize) -> Item {
     Item { words: std::mem::take(words), line, children: Vec::new(), is_block: false }
 }
 
-/// What stands elsewhere would be missing, and what it means would be another thing without it.
+/// Rejects includes and definitions: ignoring them would change the meaning of the configuration.
 fn refuse_elsewhere(number: usize, pieces: &[Piece]) -> Result<(), String> {
     let Some(Piece::Word(first)) = pieces.first() else { return Ok(()) };
     if matches!(first.as_str(), "include" | "includea" | "includer" | "includem" | "includew" | "includeb") {
         return Err(format!(
-            "line {number}: `{first}` is not followed: put the text of the other files in its place, as in \
-             `cat /etc/keepalived/*.conf`"
+            "line {number}: `{first}` is not supported: insert the text of the other files, for example \
+             with `cat /etc/keepalived/*.conf`"
         ));
     }
     if first.starts_with('$') && first.contains('=') || first.starts_with("~SEQ") {
         return Err(format!(
-            "line {number}: `{first}`: definitions are not replaced here: write their values where they are used"
+            "line {number}: `{first}`: definitions are not supported: write their values where they are \
+             used"
         ));
     }
     Ok(())
 }
 
-/// Words, with those in quotes as they are, and braces. A comment ends the line.
+/// Splits a line into words, quoted words and braces. A comment ends the line.
 fn pieces(line: &str) -> Result<Vec<Piece>, String> {
     let mut pieces = Vec::new();
     let mut word: Option<String> = None;
@@ -173,13 +175,13 @@ fn pieces(line: &str) -> Result<Vec<Piece>, String> {
         }
     }
     if quote.is_some() {
-        return Err("a quote is never closed".to_owned());
+        return Err("a quote is not closed".to_owned());
     }
     pieces.extend(word.map(Piece::Word));
     Ok(pieces)
 }
 
-/// Whether a brace belongs to a `${PARAMETER}` in the word.
+/// Returns true if a brace belongs to a `${PARAMETER}` in the word.
 fn is_parameter(word: Option<&str>, brace: char) -> bool {
     let Some(word) = word else { return false };
     match brace {

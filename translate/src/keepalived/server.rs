@@ -1,4 +1,4 @@
-//! A `virtual_server`.
+//! Translation of a `virtual_server`.
 
 use model::kinds::service::Protocol;
 use serde_json::{Value, json};
@@ -15,24 +15,24 @@ use crate::{
     },
 };
 
-/// Endpoints of all virtual servers of an input together: what the largest cluster would be asked to take at once.
+/// Maximum number of endpoints of all virtual servers of an input.
 pub(super) const ENDPOINTS_MAX: usize = 200_000;
-/// How long `persistence_timeout` without a value keeps a client, in seconds.
+/// Default `persistence_timeout` in seconds.
 const PERSISTENCE_SECONDS_DEFAULT: u32 = 360;
 
-/// `weight 5 (line 12)`.
+/// Formats an item with its line, such as `weight 5 (line 12)`.
 pub(super) fn place(item: &Item) -> String {
     format!("{} (line {})", item.text(), item.line)
 }
 
-/// What a `virtual_server` says of itself, for all its addresses.
+/// Common settings of a `virtual_server` with several addresses.
 struct Common {
     server: VirtualServer,
     timers: Timers,
     host: Option<String>,
 }
 
-/// A virtual server for each address and port.
+/// Creates a virtual server for each address and port.
 pub(super) fn servers(
     item: &Item,
     groups: &Groups<'_>,
@@ -45,7 +45,7 @@ pub(super) fn servers(
         None | Some("TCP") => Protocol::Tcp,
         Some("UDP") => Protocol::Udp,
         Some("SCTP") => Protocol::Sctp,
-        Some(other) => return Err(format!("`{other}` is no protocol that a Service can have")),
+        Some(other) => return Err(format!("`{other}` is not a protocol of Services")),
     };
     let server = VirtualServer::new(protocol, address, port);
     let target = match places.len() {
@@ -61,7 +61,7 @@ pub(super) fn servers(
     flags(item, &mut common, report);
     real_servers(item.children.iter().filter(is_real), &mut common, report);
     if places.len().saturating_mul(common.server.real_servers.len()) > ENDPOINTS_MAX {
-        return Err(format!("more than {ENDPOINTS_MAX} endpoints, all its addresses together"));
+        return Err(format!("more than {ENDPOINTS_MAX} endpoints for all addresses together"));
     }
     Ok(places
         .iter()
@@ -100,7 +100,7 @@ fn own_setting(setting: &Item, common: &mut Common, report: &mut Report) {
                     report.approximated(&at, &words);
                     server.affinity_seconds = Some(seconds);
                 }
-                Err(_) => report.ignored(&at, "no number of seconds"),
+                Err(_) => report.ignored(&at, "not a number of seconds"),
             }
         }
         "persistence_granularity" => match granularity(server.address, setting.argument()) {
@@ -108,21 +108,21 @@ fn own_setting(setting: &Item, common: &mut Common, report: &mut Report) {
             (false, words) => report.approximated(&at, &words),
         },
         "persistence_engine" => {
-            report.approximated(&at, "clients are told apart by their address, not by what they say");
+            report.approximated(&at, "clients are identified by address, not by content");
         }
         "virtualhost" => {
             report.mapped(&at, "http.host of the health check");
             common.host = Some(setting.argument().to_owned());
         }
-        // Looked at when the scheduler is known.
+        // Handled once the scheduler is known.
         "flag-1" | "flag-2" | "flag-3" | "sh-port" | "sh-fallback" | "mh-port" | "mh-fallback" => {}
         "inhibit_on_failure" => {
             report.mapped(
                 &at,
-                "connections of an endpoint that is not well go on, unless removalPolicy says otherwise",
+                "connections of an unhealthy endpoint continue, unless removalPolicy is set otherwise",
             );
         }
-        "snmp_name" => report.ignored(&at, "no SNMP is spoken"),
+        "snmp_name" => report.ignored(&at, "SNMP is not supported"),
         _ => super::rest(setting, "", report),
     }
 }
@@ -154,7 +154,7 @@ fn flags(item: &Item, common: &mut Common, report: &mut Report) {
     }
 }
 
-/// The endpoints, and the one health check that a Service can have.
+/// Translates the real servers, and the single health check that a Service can have.
 fn real_servers<'a>(items: impl Iterator<Item = &'a Item>, common: &mut Common, report: &mut Report) {
     let mut checks: Vec<Option<Value>> = Vec::new();
     for item in items {
@@ -168,20 +168,18 @@ fn real_servers<'a>(items: impl Iterator<Item = &'a Item>, common: &mut Common, 
     }
     let Some(mut chosen) = checks.iter().flatten().next().cloned() else { return };
     if checks.iter().any(|check| check.as_ref() != Some(&chosen)) {
-        report.approximated(
-            "checks",
-            "they differ between real servers: all endpoints are checked as the first that has a check",
-        );
+        report
+            .approximated("checks", "checks differ between real servers: all endpoints use the first check");
     }
     let first_port = common.server.real_servers.first().and_then(|real| real.port.or(common.server.port));
     if chosen.get("port").is_none()
         && (common.server.protocol != Protocol::Tcp || common.server.port.is_none())
     {
-        // The check speaks TCP, and the Service does not, or at which of its ports is not said.
+        // The check uses TCP but the Service does not, or the port is ambiguous.
         match first_port {
             Some(port) => chosen["port"] = json!(port),
             None => {
-                report.ignored("checks", "at which port, nothing says; set healthCheck.port");
+                report.ignored("checks", "the port of the check is unknown; set healthCheck.port");
                 return;
             }
         }
@@ -216,22 +214,22 @@ fn real_server(
                     }
                     real.weight = kept;
                 }
-                Err(_) => report.ignored(&at, "no number from 0"),
+                Err(_) => report.ignored(&at, "not a number of at least 0"),
             },
             "lvs_method" => forwarded(setting, report),
             "uthreshold" | "lthreshold" if setting.argument() == "0" => {
-                report.mapped(&at, "no limit of connections, as here");
+                report.mapped(&at, "no connection limit, as here");
             }
-            "uthreshold" | "lthreshold" => report.ignored(&at, "endpoints have no limit of connections"),
+            "uthreshold" | "lthreshold" => report.ignored(&at, "endpoints have no connection limit"),
             "virtualhost" => {
                 report.mapped(&at, "http.host of the health check");
                 host = Some(setting.argument().to_owned());
             }
             "inhibit_on_failure" => report.mapped(
                 &at,
-                "connections of an endpoint that is not well go on, unless removalPolicy says otherwise",
+                "connections of an unhealthy endpoint continue, unless removalPolicy is set otherwise",
             ),
-            "snmp_name" => report.ignored(&at, "no SNMP is spoken"),
+            "snmp_name" => report.ignored(&at, "SNMP is not supported"),
             _ => super::rest(setting, "", report),
         }
     }
@@ -240,7 +238,7 @@ fn real_server(
         let check = checks::check(setting, timers, port.or(common.server.port), host.as_deref(), report);
         match (&found, check) {
             (None, check) => found = check,
-            (Some(_), Some(_)) => report.approximated(&place(setting), "only the first check counts"),
+            (Some(_), Some(_)) => report.approximated(&place(setting), "only the first check is used"),
             (Some(_), None) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! A `vrrp_instance`: the addresses that it moves become a pool, and one node answers for each of them.
+//! Translation of a `vrrp_instance`: its addresses become a pool, and each is announced by one node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use serde_json::{Map, json};
 use super::{parse::Item, server::place};
 use crate::{draft::Draft, pool, virtual_server::pool_spec};
 
-/// Puts pools and advertisements of an instance into the draft, and tells which pool has which address.
+/// Adds pools and advertisements of an instance to the draft. Returns the pool of each address.
 pub(super) fn instance(draft: &mut Draft, item: &Item) -> BTreeMap<IpAddr, Name> {
     let mut moved = BTreeMap::new();
     let own = item.children.iter().find(|setting| setting.keyword() == "interface");
@@ -30,7 +30,7 @@ pub(super) fn instance(draft: &mut Draft, item: &Item) -> BTreeMap<IpAddr, Name>
                         Ok((_, address)) if draft.homes.contains_key(&address) => {
                             draft
                                 .report
-                                .ignored(&place(entry), "another instance, or this one, has it already");
+                                .ignored(&place(entry), "already an address of this or another instance");
                         }
                         Ok((interface, address)) => {
                             by_interface.entry(interface).or_default().push(address);
@@ -47,7 +47,7 @@ pub(super) fn instance(draft: &mut Draft, item: &Item) -> BTreeMap<IpAddr, Name>
         addresses.dedup();
         if addresses.len() > POOL_RANGES_MAX {
             let said =
-                format!("only the first {POOL_RANGES_MAX} of its addresses: a pool has no more ranges");
+                format!("only the first {POOL_RANGES_MAX} addresses, the maximum number of ranges of a pool");
             draft.report.ignored("virtual_ipaddress", &said);
             addresses.truncate(POOL_RANGES_MAX);
         }
@@ -55,7 +55,7 @@ pub(super) fn instance(draft: &mut Draft, item: &Item) -> BTreeMap<IpAddr, Name>
         let name = format!("vrrp-{}{named}", item.argument());
         let Some(name) = pool::name(&name, "name", &mut draft.report) else { continue };
         if draft.pools.contains_key(&name) {
-            draft.report.ignored("name", &format!("a second addresspool/{name}; it is left out"));
+            draft.report.ignored("name", &format!("duplicate addresspool/{name}; it is left out"));
             continue;
         }
         announce(draft, &name, &interface, &addresses);
@@ -76,21 +76,21 @@ fn announce(draft: &mut Draft, name: &Name, interface: &str, addresses: &[IpAddr
     draft.report.approximated(
         "virtual_ipaddress",
         &format!(
-            "advertisement/{name}: one node with the interface answers for each address, which one the agents agree on; \
-             nodeSelectors may say which nodes may"
+            "advertisement/{name}: one node with the interface announces each address, chosen by the \
+             agents; restrict the nodes with nodeSelectors"
         ),
     );
     draft.announced.insert(name.clone());
     draft.advertisements.insert(name.clone(), spec);
 }
 
-/// An entry of `virtual_ipaddress`: the interface that it is on, and the address.
+/// Parses an entry of `virtual_ipaddress` into its interface and address.
 fn address(draft: &mut Draft, entry: &Item, own: &str) -> Result<(String, IpAddr), String> {
     let text = entry.keyword();
     let parsed = text.parse::<IpNet>().map(|net| (net.addr(), net.prefix_len()));
     let (address, length) = match parsed {
         Ok((address, length)) => (address, Some(length)),
-        Err(_) => (text.parse().map_err(|_| format!("`{text}` is no address in numbers"))?, None),
+        Err(_) => (text.parse().map_err(|_| format!("`{text}` is not a numeric address"))?, None),
     };
     let mut interface = own.to_owned();
     let mut words = entry.arguments().iter();
@@ -99,19 +99,17 @@ fn address(draft: &mut Draft, entry: &Item, own: &str) -> Result<(String, IpAddr
             ("dev", Some(device)) => interface.clone_from(device),
             ("brd" | "scope" | "label" | "peer", Some(value)) => draft.report.ignored(
                 &format!("{word} {value} (line {})", entry.line),
-                "the address is on no interface; agents answer for it",
+                "the address is not configured on an interface; agents answer for it",
             ),
-            (other, _) => draft
-                .report
-                .ignored(&format!("{other} (line {})", entry.line), "nothing here has this setting"),
+            (other, _) => draft.report.ignored(&format!("{other} (line {})", entry.line), "not supported"),
         }
     }
     if interface.is_empty() {
-        return Err("nothing says on which interface it is".to_owned());
+        return Err("no interface is given".to_owned());
     }
     draft.report.mapped(&place(entry), "in the pool");
     if length.is_some_and(|length| length != IpFamily::of(address).bits()) {
-        let said = "the network is that of the interface; only the address itself is answered for";
+        let said = "the network is that of the interface; only the address itself is announced";
         draft.report.note(&place(entry), said);
     }
     Ok((interface, address))

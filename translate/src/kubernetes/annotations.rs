@@ -1,4 +1,4 @@
-//! What annotations of a Service ask of its load balancer address: those of MetalLB, in both spellings.
+//! Load balancer settings in Service annotations: those of MetalLB, in both spellings.
 
 use std::net::IpAddr;
 
@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 use super::{READY, Settings, Severity, Surroundings, Translated, names::digest};
 
-/// Both groups of annotations; where both are there, the first counts.
+/// Annotation prefixes in order of precedence.
 const PREFIXES: [&str; 2] = ["metallb.io", "metallb.universe.tf"];
 
-/// The value of an annotation and its full name.
+/// Returns the value of an annotation and its full name.
 fn annotation(service: &Value, key: &str, made: &mut Translated) -> Option<(String, String)> {
     let annotations = service.pointer("/metadata/annotations")?;
     let mut found = PREFIXES.iter().filter_map(|prefix| {
@@ -23,12 +23,16 @@ fn annotation(service: &Value, key: &str, made: &mut Translated) -> Option<(Stri
     });
     let first = found.next()?;
     if let Some(second) = found.next().filter(|second| second.0 != first.0) {
-        made.find(Severity::NotSupported, second.1, format!("{} says something else, and counts", first.1));
+        made.find(
+            Severity::NotSupported,
+            second.1,
+            format!("differs from {}, which takes precedence", first.1),
+        );
     }
     Some(first).filter(|(value, _)| !value.is_empty())
 }
 
-/// `spec.loadBalancer`; nothing when nothing is asked.
+/// Returns `spec.loadBalancer`, or `None` if nothing is requested.
 pub(super) fn load_balancer(
     settings: &Settings,
     around: &Surroundings,
@@ -37,7 +41,7 @@ pub(super) fn load_balancer(
 ) -> Option<Value> {
     let mut wanted = Map::new();
     if let Some((pool, _)) = annotation(service, "address-pool", made) {
-        // A pool of the cluster's own, or one that somebody made here.
+        // A pool of the cluster, or one created in Tidegate.
         let name = if around.pools.contains(&pool) { settings.name(&pool) } else { pool };
         wanted.insert("pool".to_owned(), json!(name));
     }
@@ -57,8 +61,8 @@ pub(super) fn load_balancer(
     (!wanted.is_empty()).then_some(Value::Object(wanted))
 }
 
-/// The addresses that are asked for. What is no address stays, so that the Service is refused as a whole: without it, it would
-/// get any address.
+/// Returns the requested addresses. An invalid address is kept, so that the Service is rejected: without it,
+/// any address would be assigned.
 fn addresses(service: &Value, made: &mut Translated) -> Vec<String> {
     let field = text(service, "/spec/loadBalancerIP");
     let normal =
@@ -72,8 +76,9 @@ fn addresses(service: &Value, made: &mut Translated) -> Vec<String> {
     if field.is_empty() { given_by_metallb(service) } else { vec![normal(&field)] }
 }
 
-/// The addresses that MetalLB gave, as long as nothing of ours stands in the status: a Service keeps them when it moves here.
-/// When they cannot be had, the refusal is written into the status, and the next time any address will do.
+/// Returns the addresses assigned by MetalLB, until our condition is in the status: a Service keeps its
+/// address when it is migrated. If the address is not available, the rejection is written to the status, and
+/// any address is requested afterwards.
 fn given_by_metallb(service: &Value) -> Vec<String> {
     let note = |prefix: &&str| {
         service.pointer("/metadata/annotations")?.get(format!("{prefix}/ip-allocated-from-pool"))

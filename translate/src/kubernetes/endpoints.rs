@@ -1,4 +1,5 @@
-//! Endpoints, the older form of EndpointSlices. The adapter does not watch them: the cluster makes slices of them.
+//! Translation of Endpoints, the predecessor of EndpointSlices. The adapter does not watch them, because the
+//! cluster creates slices from them.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Settings, Severity, Translated, document, fields, labels_of, slice::finish};
 use crate::json::{items, text};
 
-/// What is made of Endpoints: an EndpointSet for each subset, since each has ports of its own.
+/// Translates Endpoints: one EndpointSet per subset, because each has its own ports.
 #[must_use]
 pub fn endpoints(settings: &Settings, theirs: &Value) -> Translated {
     let mut made = Translated::begin(fields::Kind::Endpoints, theirs);
@@ -22,7 +23,7 @@ pub fn endpoints(settings: &Settings, theirs: &Value) -> Translated {
                 let address = text(each, "/ip");
                 if !seen.insert(address.clone()) {
                     let field = format!("subsets[{number}].{key}[{at}].ip");
-                    made.find(Severity::NotSupported, field, "the subset has this address already");
+                    made.find(Severity::NotSupported, field, "duplicate address in the subset");
                     continue;
                 }
                 let conditions = json!({ "ready": is_ready, "serving": is_ready });
@@ -36,7 +37,8 @@ pub fn endpoints(settings: &Settings, theirs: &Value) -> Translated {
         }
         let ports = ports(subset);
         if ports.is_empty() {
-            // Without ports it offers none; here, a set without ports would offer all of the Service.
+            // A subset without ports has no endpoints; an EndpointSet without ports would use all ports of
+            // the Service.
             endpoints.clear();
         }
         let name = if number == 0 { service.clone() } else { format!("{service}-{}", number + 1) };

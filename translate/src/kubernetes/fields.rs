@@ -1,4 +1,5 @@
-//! Every field that is read, and what becomes of it: the one list that findings and `docs/kubernetes-fields.md` are made from.
+//! Table of all fields and their translation, from which findings and `docs/kubernetes-fields.md` are
+//! generated.
 
 use std::{collections::BTreeMap, fmt::Write, sync::LazyLock};
 
@@ -7,7 +8,7 @@ use serde_json::Value;
 pub use super::table::TABLE;
 use super::{Finding, Severity};
 
-/// The kinds of objects that are translated.
+/// Translated kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// `v1`.
@@ -24,7 +25,7 @@ pub enum Kind {
     L2Advertisement,
     /// `metallb.io/v1beta1`.
     BgpAdvertisement,
-    /// `metallb.io/v1beta2`, and `metallb.io/v1beta1` where there is no other.
+    /// `metallb.io/v1beta2`, or `metallb.io/v1beta1` where that is the latest.
     BgpPeer,
     /// `metallb.io/v1beta1`.
     BfdProfile,
@@ -33,7 +34,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind, in the order of the page.
+    /// All kinds, in the order of the page.
     pub const ALL: [Self; 10] = [
         Self::Service,
         Self::EndpointSlice,
@@ -47,7 +48,7 @@ impl Kind {
         Self::Community,
     ];
 
-    /// The word in `kind:`.
+    /// Returns the value of `kind:`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -65,18 +66,18 @@ impl Kind {
     }
 }
 
-/// What becomes of a field.
+/// Translation of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
-    /// It means here what it means there.
+    /// Same meaning.
     Mapped,
-    /// In proxy mode it is mapped; in load-balancer mode it is the business of the cluster's own proxy.
+    /// Mapped in proxy mode; in load-balancer mode handled by the cluster's own proxy.
     ProxyOnly,
-    /// It means something a little different.
+    /// Slightly different meaning.
     Approximated,
-    /// It is left out, which is said of every object that uses it.
+    /// Left out, and reported for every object that uses it.
     NotSupported,
-    /// It says nothing about traffic, or something that is learned otherwise.
+    /// Irrelevant to traffic, or determined in another way.
     NotNeeded,
 }
 
@@ -92,32 +93,33 @@ impl Fate {
     }
 }
 
-/// A line of the list.
+/// Row of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
-    /// Whose field.
+    /// Kind of the object.
     pub kind: Kind,
-    /// Where it stands, with `[]` for entries of lists and `*` for any key; with all that is in it.
+    /// Path, with `[]` for list entries and `*` for any key; includes everything below it.
     pub path: &'static str,
-    /// What becomes of it.
+    /// Translation.
     pub fate: Fate,
-    /// The same in words.
+    /// Description of the translation.
     pub words: &'static str,
 }
 
 static INDEX: LazyLock<BTreeMap<(Kind, &'static str), &'static Field>> =
     LazyLock::new(|| TABLE.iter().map(|field| ((field.kind, field.path), field)).collect());
 
-/// Longest key that is looked at, in bytes: those of labels, with their prefix (RFC 1123) and their name.
+/// Maximum length of a key in bytes: a label key with its prefix (RFC 1123) and name.
 const KEY_BYTES_MAX: usize = 253 + 1 + 63;
-/// Deepest nesting that is looked into; nothing that the list names is deeper.
+/// Maximum nesting depth; all listed fields are less deep.
 const DEPTH_MAX: usize = 16;
-/// Findings of one object; more of them say nothing more.
+/// Maximum number of findings per object.
 const FINDINGS_MAX: usize = 32;
-/// Fields of one object that are looked at: those of the endpoints of the largest slice, a thousand, and its envelope.
+/// Maximum number of fields per object: those of the thousand endpoints of the largest slice, and its
+/// envelope.
 const USES_MAX: usize = 20_000;
 
-/// What an object uses that is not carried out, or that nobody knows.
+/// Returns the unsupported and unknown fields that an object uses.
 #[must_use]
 pub fn check(kind: Kind, object: &Value) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -128,7 +130,7 @@ pub fn check(kind: Kind, object: &Value) -> Vec<Finding> {
     findings
 }
 
-/// Every field that an object uses, in its order, with the line of the list; without one where nothing here has it.
+/// Returns every field that an object uses, in order, with its row; `None` for unknown fields.
 #[must_use]
 pub fn uses(kind: Kind, object: &Value) -> Vec<(String, Option<&'static Field>)> {
     let mut uses = Vec::new();
@@ -139,7 +141,7 @@ pub fn uses(kind: Kind, object: &Value) -> Vec<(String, Option<&'static Field>)>
     uses
 }
 
-/// Tells `found` of every field that is used, until it has enough; the answer is whether it has not.
+/// Calls `found` for every used field until it returns false. Returns false if it did.
 fn walk(
     kind: Kind,
     value: &Value,
@@ -195,7 +197,7 @@ fn walk(
     }
 }
 
-/// Whether a value is as good as left out.
+/// Returns true if a value counts as absent.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -209,18 +211,19 @@ fn is_empty(value: &Value) -> bool {
 
 fn finding(field: Option<&Field>, at: &str) -> Option<Finding> {
     let Some(field) = field else {
-        let message = "nothing here has this setting".to_owned();
+        let message = "not supported".to_owned();
         return Some(Finding { severity: Severity::NotSupported, field: at.to_owned(), message });
     };
     let severity = match field.fate {
         Fate::NotSupported => Severity::NotSupported,
-        // What is approximated for every user of the field is in the list; what depends on the value is found by who maps it.
+        // Approximations of all values are documented in the table; those of specific values are reported by
+        // the translation.
         Fate::Mapped | Fate::ProxyOnly | Fate::Approximated | Fate::NotNeeded => return None,
     };
     Some(Finding { severity, field: at.to_owned(), message: field.words.to_owned() })
 }
 
-/// The list as a page.
+/// Renders the table as a documentation page.
 #[must_use]
 pub fn page() -> String {
     let mut text = String::from(PREFACE);

@@ -1,5 +1,5 @@
-//! MetalLB's resources. What each setting means is known to the importer; here is what only a running cluster has: labels of
-//! namespaces, and other clusters beside it.
+//! Translation of MetalLB resources. The importer translates the settings; this module adds namespace labels
+//! and multiple clusters.
 
 use crate::{Fidelity, json::text};
 use model::kinds::selector::Selector;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{CLUSTER_LABEL, Finding, Settings, Severity, Surroundings, Translated, fields, passwords};
 
-/// The kinds, as they are written there.
+/// MetalLB kinds.
 const KINDS: [fields::Kind; 6] = [
     fields::Kind::IpAddressPool,
     fields::Kind::L2Advertisement,
@@ -17,8 +17,8 @@ const KINDS: [fields::Kind; 6] = [
     fields::Kind::Community,
 ];
 
-/// What is made of all resources of MetalLB together: they name and select each other. `findings` come under the title of the
-/// object that they are about.
+/// Translates all MetalLB resources together, because they refer to each other. `findings` have the title of
+/// their object.
 #[must_use]
 pub fn metallb(
     settings: &Settings,
@@ -51,7 +51,7 @@ pub fn metallb(
         let (field, message) = line.split_once(": ").unwrap_or(("", line));
         let finding = Finding { severity, field: field.to_owned(), message: message.to_owned() };
         let title = title.trim_start_matches(": ").to_owned();
-        // The list of fields says it already.
+        // Already reported by the field table.
         let is_said = findings.iter().any(|(of, said)| *of == title && said.field == finding.field);
         if !is_said {
             findings.push((title, finding));
@@ -66,8 +66,8 @@ pub fn metallb(
     (made, findings)
 }
 
-/// Lists the namespaces that selectors match by name. When none does, the selectors stay, and the pool gives on request only: an
-/// empty list would be for all.
+/// Replaces namespace selectors by the names of matching namespaces. If none matches, the selectors stay, and
+/// the pool assigns addresses only on request: an empty list would mean all namespaces.
 fn resolve_namespaces(settings: &Settings, around: &Surroundings, pool: &mut Value) {
     let Some(allocation) = pool.pointer_mut("/spec/serviceAllocation").and_then(Value::as_object_mut) else {
         return;
@@ -92,7 +92,7 @@ fn resolve_namespaces(settings: &Settings, around: &Surroundings, pool: &mut Val
     }
 }
 
-/// Names an object after its cluster, and keeps it to the cluster's own Services and Nodes.
+/// Prefixes an object with its cluster, and restricts it to Services and Nodes of the cluster.
 fn among_clusters(settings: &Settings, object: &mut Value) {
     let Some(cluster) = &settings.cluster else { return };
     let kind = text(object, "/kind");
@@ -119,7 +119,7 @@ fn among_clusters(settings: &Settings, object: &mut Value) {
     }
 }
 
-/// Adds the label of the cluster to every selector of a list, and one to an empty list.
+/// Adds the cluster label to every selector of a list, and a selector to an empty list.
 fn only_of(cluster: &str, spec: &mut Map<String, Value>, key: &str) {
     let list = spec.entry(key).or_insert_with(|| json!([]));
     if list.as_array().is_some_and(Vec::is_empty) {

@@ -1,7 +1,7 @@
-//! What objects of Kubernetes and MetalLB mean here: documents in, objects of ours and findings out. Pure.
+//! Translation of Kubernetes and MetalLB objects: documents in, Tidegate objects and findings out. Pure.
 //!
-//! What must not happen: a setting that is used and not carried out goes unmentioned ([`fields`] lists every field, and what is
-//! in no list is mentioned as well), or a restriction is dropped so that more than before is served.
+//! Invariants: every used but unsupported setting is reported ([`fields`] lists every field; unlisted ones
+//! are reported too), and no restriction is dropped so that more than before would be served.
 
 mod annotations;
 mod endpoints;
@@ -39,20 +39,21 @@ pub use self::{
     slice::{SERVICE_NAME_LABEL, endpoint_slice},
 };
 
-/// The condition of a Service that says whether traffic arrives.
+/// Condition type of a Service: traffic arrives.
 pub const READY: &str = "tidegate.io/Ready";
 
-/// What the adapter is there for.
+/// Role of the adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// Services of type LoadBalancer get addresses, which are announced; the cluster's own proxy does the rest.
+    /// Services of type LoadBalancer get addresses, which are announced; the cluster's own proxy does the
+    /// rest.
     LoadBalancer,
-    /// All Services, in the place of kube-proxy.
+    /// All Services are proxied, replacing kube-proxy.
     Proxy,
 }
 
 impl Mode {
-    /// The words of the modes.
+    /// Names of the modes.
     pub const WORDS: [&str; 2] = ["load-balancer", "proxy"];
 }
 
@@ -68,63 +69,63 @@ impl FromStr for Mode {
     }
 }
 
-/// What translations need to know besides the objects.
+/// Settings of translations.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What the names of this cluster's objects begin with, where several clusters feed one Tidegate.
+    /// Prefix of this cluster's object names, if several clusters are mirrored to one Tidegate.
     pub cluster: Option<ClusterName>,
-    /// What the adapter is there for.
+    /// Role of the adapter.
     pub mode: Mode,
-    /// The `loadBalancerClass` of the Services that get addresses; those without a class when it is left out.
+    /// `loadBalancerClass` of the handled Services; `None` means Services without a class.
     pub class: Option<String>,
 }
 
-/// What of the rest of the cluster a translation looks at.
+/// Other cluster state used by translations.
 #[derive(Debug, Clone, Default)]
 pub struct Surroundings {
-    /// The IPAddressPools of the cluster, by their names there.
+    /// Names of the cluster's IPAddressPools.
     pub pools: BTreeSet<String>,
-    /// The labels of the namespaces, by name.
+    /// Namespace labels by name.
     pub namespaces: BTreeMap<String, Labels>,
-    /// The Secrets that BGPPeers name; nothing where they are not read.
+    /// Secrets referenced by BGPPeers; `None` if they are not read.
     pub passwords: Option<passwords::Passwords>,
 }
 
-/// What somebody should know of an object: a setting that is not carried out as it is written.
+/// Report about a setting that is not translated exactly.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// How much is lost.
+    /// Severity.
     pub severity: Severity,
-    /// The field, such as `spec.ports[0].name`.
+    /// Field path, such as `spec.ports[0].name`.
     pub field: String,
-    /// What becomes of it, in words.
+    /// Description.
     pub message: String,
 }
 
-/// How much a finding means.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It means something a little different here.
+    /// Slightly different meaning.
     Approximated,
-    /// It is left out.
+    /// Left out.
     NotSupported,
-    /// The object, or a part of it, is not valid here and left out.
+    /// The object, or a part of it, is invalid and left out.
     Invalid,
 }
 
-/// What was made of an object.
+/// Result of a translation.
 #[derive(Debug, Clone, Default)]
 pub struct Translated {
-    /// Objects of ours, valid in themselves.
+    /// Valid Tidegate objects.
     pub objects: Vec<Object>,
-    /// The same as they were written, without what is added when they are read.
+    /// The same objects as documents, before defaulting.
     pub documents: Vec<Value>,
-    /// What somebody should know.
+    /// Findings.
     pub findings: Vec<Finding>,
 }
 
 impl Translated {
-    /// Nothing yet, but what the list of fields says of an object.
+    /// Creates an empty result with the findings of the field table.
     fn begin(kind: fields::Kind, object: &Value) -> Self {
         Self { findings: fields::check(kind, object), ..Self::default() }
     }
@@ -133,7 +134,7 @@ impl Translated {
         self.findings.push(Finding { severity, field: field.into(), message: message.into() });
     }
 
-    /// Reads a finished document as the server would; what the server would refuse is left out and said.
+    /// Decodes a finished document like the server does; an invalid one is left out and reported.
     fn finish(&mut self, document: &Value) -> bool {
         match decode(document, &Expect::default()) {
             Ok(object) => {
@@ -155,7 +156,7 @@ impl Translated {
     }
 }
 
-/// An object of ours on its way.
+/// Builds a document.
 fn document(kind: &str, namespace: Option<&str>, name: &str, labels: &Value, spec: Value) -> Value {
     let mut metadata = json!({ "name": name });
     if let Some(namespace) = namespace {
@@ -167,7 +168,7 @@ fn document(kind: &str, namespace: Option<&str>, name: &str, labels: &Value, spe
     json!({ "apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec })
 }
 
-/// The labels of an object, with the mark of its cluster where there are several.
+/// Returns the labels of an object, with the cluster label if there are several clusters.
 fn labels_of(settings: &Settings, object: &Value) -> Value {
     let mut labels =
         object.pointer("/metadata/labels").cloned().filter(Value::is_object).unwrap_or(json!({}));
@@ -177,7 +178,7 @@ fn labels_of(settings: &Settings, object: &Value) -> Value {
     labels
 }
 
-/// A DNS label, where what stands there is one.
+/// Returns the text as a DNS label, if it is valid.
 fn label(text: &str) -> Option<Label> {
     Label::parse(text).ok()
 }

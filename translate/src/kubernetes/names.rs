@@ -1,5 +1,6 @@
-//! How objects of a cluster are named here. One cluster: as they are there. Several clusters: `CLUSTER--NAME` for what has
-//! no namespace, and namespace `CLUSTER--NAMESPACE`, so that the same names of two clusters never meet.
+//! Names of cluster objects in Tidegate. With one cluster names are unchanged. With several clusters,
+//! cluster-scoped objects are named `CLUSTER--NAME` and namespaces `CLUSTER--NAMESPACE`, so that names never
+//! collide.
 
 use std::{fmt, str::FromStr};
 
@@ -13,35 +14,36 @@ use crate::json::text;
 /// Namespace and name of an object in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id {
-    /// Empty for what has none.
+    /// Namespace; empty for cluster-scoped objects.
     pub namespace: String,
     /// The name.
     pub name: String,
 }
 
 impl Id {
-    /// The id of an object.
+    /// Returns the id of an object.
     #[must_use]
     pub fn of(object: &Value) -> Self {
         Self { namespace: text(object, "/metadata/namespace"), name: text(object, "/metadata/name") }
     }
 }
 
-/// The label that tells clusters apart.
+/// Label with the cluster name.
 pub const CLUSTER_LABEL: &str = "tidegate.io/cluster";
-/// Between the name of a cluster and a name of its own. Names of clusters do not contain it, so that the first one counts.
+/// Separator between cluster name and object name. Cluster names do not contain it, so the first occurrence
+/// is unambiguous.
 const SEPARATOR: &str = "--";
-/// The longest name of a cluster, so that there is room for other names behind it, in bytes.
+/// Maximum length of a cluster name in bytes, which leaves room for object names.
 const CLUSTER_LENGTH_MAX: usize = 20;
-/// Digits of the hash that ends a shortened name: 48 bits, so that no two of a cluster's names meet by chance.
+/// Number of hash digits of a shortened name: 48 bits, so that collisions are unlikely.
 const HASH_DIGITS: usize = 12;
 
-/// The name of a cluster.
+/// Cluster name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterName(Label);
 
 impl ClusterName {
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.as_str()
@@ -63,18 +65,18 @@ impl FromStr for ClusterName {
             return Err(format!("must be at most {CLUSTER_LENGTH_MAX} characters, has {}", text.len()));
         }
         if text.contains(SEPARATOR) {
-            return Err(format!("must not contain `{SEPARATOR}`, which ends it in names"));
+            return Err(format!("must not contain `{SEPARATOR}`, the separator after the cluster name"));
         }
         Ok(Self(label))
     }
 }
 
 impl Settings {
-    /// The name here of something of the cluster: a namespace, or an object without one.
+    /// Returns the Tidegate name of a namespace or cluster-scoped object.
     #[must_use]
     pub fn name(&self, theirs: &str) -> String {
         let Some(cluster) = &self.cluster else { return theirs.to_owned() };
-        // Only the first label grows.
+        // Only the first label gets the prefix.
         let (first, rest) =
             theirs.split_once('.').map_or((theirs, None), |(first, rest)| (first, Some(rest)));
         let first = shortened(&format!("{cluster}{SEPARATOR}{first}"));
@@ -82,7 +84,7 @@ impl Settings {
     }
 }
 
-/// A label that is too long with a hash of it in place of its end.
+/// Shortens a label that is too long, replacing its end by a hash.
 fn shortened(label: &str) -> String {
     if label.len() <= LABEL_LENGTH_MAX {
         return label.to_owned();
@@ -91,7 +93,7 @@ fn shortened(label: &str) -> String {
     format!("{}-{}", keep.trim_end_matches('-'), digest(label))
 }
 
-/// A name for a text that cannot be one.
+/// Returns a valid name for an arbitrary text.
 #[must_use]
 pub(super) fn digest(text: &str) -> String {
     let digest = Sha256::digest(text.as_bytes());

@@ -1,16 +1,16 @@
-//! A Node.
+//! Translation of a Node.
 
 use crate::json::{items, text};
 use serde_json::{Value, json};
 
 use super::{Settings, Severity, Translated, document, fields, label, labels_of};
 
-/// The label of a node's zone.
+/// Label with the zone of a node.
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
-/// The label of nodes that no load balancer is to use.
+/// Label of nodes excluded from load balancers.
 const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// What is made of a Node.
+/// Translates a Node.
 #[must_use]
 pub fn node(settings: &Settings, node: &Value) -> Translated {
     let mut made = Translated::begin(fields::Kind::Node, node);
@@ -32,7 +32,7 @@ pub fn node(settings: &Settings, node: &Value) -> Translated {
         None => made.find(
             Severity::NotSupported,
             format!("metadata.labels[\"{ZONE_LABEL}\"]"),
-            format!("`{zone}` is no DNS label, as zones are here; the node has none"),
+            format!("`{zone}` is not a DNS label; the node has no zone"),
         ),
     }
     let is_without_network = items(node, "/status/conditions").iter().any(|condition| {

@@ -1,6 +1,7 @@
-//! The passwords of BGP peers that stand in Secrets. Which Secret, what it has to be, and what becomes of a peer without it. Pure.
+//! BGP peer passwords from Secrets: references, validation, and handling of missing ones. Pure.
 //!
-//! What must not happen: a session that was protected is tried without protection; a password is said to anybody.
+//! Invariants: a protected session is never attempted without protection; passwords are never logged or
+//! displayed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,39 +11,39 @@ use serde_json::{Value, json};
 use super::{Finding, Id, Severity};
 use crate::json::text;
 
-/// Secrets that are read: each is asked for every few seconds. Peers share them.
+/// Maximum number of Secrets, each of which is polled every few seconds. Peers can share them.
 pub const SECRETS_MAX: usize = 64;
-/// The type of Secret that MetalLB asks for: nobody leads a BGPPeer to a Secret of another kind.
+/// Secret type required by MetalLB; a BGPPeer cannot refer to a Secret of another type.
 const TYPE: &str = "kubernetes.io/basic-auth";
-/// Its entry with the password.
+/// Key of the password in the Secret.
 pub const ENTRY: &str = "password";
-/// Where a BGPPeer names it.
+/// Field of a BGPPeer with the reference.
 const FIELD: &str = "spec.passwordSecret";
 
-/// A Secret as the cluster has it.
+/// Secret as read from the cluster.
 #[derive(Clone)]
 pub struct Read {
-    /// Its type.
+    /// Secret type.
     pub of_type: String,
-    /// Its password, as bytes.
+    /// Password bytes.
     pub password: Vec<u8>,
 }
 
-/// What is known of a Secret.
+/// Known state of a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Held {
-    /// Its password.
+    /// Current password.
     Password(Secret),
-    /// The password that it had; why it has none is said.
+    /// Last known password, and the reason why there is no current one.
     Last(Secret, String),
-    /// Nothing, and why.
+    /// No password, and the reason.
     Nothing(String),
 }
 
-/// The Secrets that were looked at.
+/// State of the referenced Secrets.
 pub type Passwords = BTreeMap<Id, Held>;
 
-/// What is known after a Secret was read, or could not be. A password that was known goes on counting.
+/// Updates the state after a read or a failed read. A known password stays in use.
 #[must_use]
 pub fn judge(known: Option<&Held>, read: Result<Option<Read>, String>) -> Held {
     let known = known.and_then(|known| match known {
@@ -54,8 +55,8 @@ pub fn judge(known: Option<&Held>, read: Result<Option<Read>, String>) -> Held {
             Ok(password) => return Held::Password(password),
             Err(why) => (why, known),
         },
-        (Ok(None), known) => ("is not there".to_owned(), known),
-        // A server that is away says nothing about the Secret.
+        (Ok(None), known) => ("does not exist".to_owned(), known),
+        // An unreachable API server is no statement about the Secret.
         (Err(_), Some(known)) => return Held::Password(known),
         (Err(cause), None) => (format!("cannot be read: {cause}"), None),
     };
@@ -68,20 +69,21 @@ pub fn judge(known: Option<&Held>, read: Result<Option<Read>, String>) -> Held {
 fn password(read: Read) -> Result<Secret, String> {
     let Read { of_type, password } = read;
     if of_type != TYPE {
-        return Err(format!("must be of type {TYPE}, and is of `{of_type}`"));
+        return Err(format!("must be of type {TYPE}, but is of type `{of_type}`"));
     }
-    let text = String::from_utf8(password).map_err(|_| format!("must have text as its `{ENTRY}`"))?;
+    let text = String::from_utf8(password).map_err(|_| format!("must contain text in `{ENTRY}`"))?;
     if text.is_empty() { Err(format!("has no `{ENTRY}`")) } else { Ok(Secret::new(text)) }
 }
 
-/// The Secrets that BGPPeers name and may name, up to the limit.
+/// Returns the Secrets that BGPPeers may use, up to the limit.
 #[must_use]
 pub fn named<'a>(peers: impl Iterator<Item = &'a Value>) -> BTreeSet<Id> {
     let all: BTreeSet<Id> = peers.filter_map(|peer| of(peer)?.ok()).collect();
     all.into_iter().take(SECRETS_MAX).collect()
 }
 
-/// The Secret that a BGPPeer names, or why it may not. A Secret of another namespace is not its author's to use.
+/// Returns the Secret of a BGPPeer, or the reason why it must not be used. Secrets of other namespaces are
+/// not permitted.
 fn of(peer: &Value) -> Option<Result<Id, String>> {
     let name = text(peer, "/spec/passwordSecret/name");
     if name.is_empty() {
@@ -89,18 +91,21 @@ fn of(peer: &Value) -> Option<Result<Id, String>> {
     }
     let (own, wanted) = (text(peer, "/metadata/namespace"), text(peer, "/spec/passwordSecret/namespace"));
     if !wanted.is_empty() && wanted != own {
-        return Some(Err(format!("Secrets are read in the namespace of the BGPPeer, {own}, only")));
+        return Some(Err(format!("Secrets are only read in the namespace of the BGPPeer, {own}")));
     }
     Some(Ok(Id { namespace: own, name }))
 }
 
-/// Puts the password of a Secret into a BGPPeer. Without one the BGPPeer stays as it is, which makes a peer that is disabled.
+/// Inserts the password of a Secret into a BGPPeer. Without one the BGPPeer is unchanged, which results in a
+/// disabled peer.
 #[must_use]
 pub fn resolve(passwords: Option<&Passwords>, peer: &mut Value) -> Option<Finding> {
     let named = of(peer)?;
     let none = |why: &str| {
-        let message =
-            format!("{why}: the peer is disabled, because a session that was protected is not tried without");
+        let message = format!(
+            "{why}: the peer is disabled, because a protected session is not attempted without \
+                     protection"
+        );
         Some(Finding { severity: Severity::NotSupported, field: FIELD.to_owned(), message })
     };
     let Some(passwords) = passwords else {
@@ -113,12 +118,12 @@ pub fn resolve(passwords: Option<&Passwords>, peer: &mut Value) -> Option<Findin
     let (password, finding) = match passwords.get(&id) {
         Some(Held::Password(password)) => (password, None),
         Some(Held::Last(password, why)) => {
-            let message = format!("Secret {} {why}; the password that it had counts meanwhile", id.name);
+            let message = format!("Secret {} {why}; its previous password stays in use", id.name);
             let finding = Finding { severity: Severity::Approximated, field: FIELD.to_owned(), message };
             (password, Some(finding))
         }
         Some(Held::Nothing(why)) => return none(&format!("Secret {} {why}", id.name)),
-        None => return none(&format!("Secret {} is not read: at most {SECRETS_MAX} are", id.name)),
+        None => return none(&format!("Secret {} is not read: the limit is {SECRETS_MAX}", id.name)),
     };
     let spec = peer.get_mut("spec").and_then(Value::as_object_mut)?;
     spec.remove("passwordSecret");
@@ -150,13 +155,13 @@ mod tests {
         let bad = [
             (secret("Opaque", b"hush"), "of type kubernetes.io/basic-auth"),
             (secret(TYPE, b""), "has no `password`"),
-            (secret(TYPE, b"\xff"), "text as its"),
+            (secret(TYPE, b"\xff"), "contain text in"),
         ];
         for (read, expected) in bad {
             let held = judge(None, Ok(Some(read.clone())));
             assert!(why(&held).contains(expected) && matches!(held, Held::Nothing(_)), "{held:?}");
             let held = judge(Some(&good), Ok(Some(read)));
-            assert!(matches!(held, Held::Last(..)), "what was known goes on counting: {held:?}");
+            assert!(matches!(held, Held::Last(..)), "a known password stays in use: {held:?}");
         }
         assert!(why(&judge(Some(&good), Ok(None))).contains("not there"));
         assert_eq!(judge(Some(&good), Err("away".to_owned())), good);

@@ -1,13 +1,13 @@
-//! A Service.
+//! Translation of a Service.
 
 use crate::json::{items, text};
 use serde_json::{Map, Value, json};
 
 use super::{Mode, Settings, Severity, Surroundings, Translated, annotations, document, fields, labels_of};
 
-/// The label with which a Service is left to another proxy.
+/// Label that assigns a Service to another proxy.
 const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
-/// What is carried over as it is in both modes; the names are the same.
+/// Fields copied unchanged in both modes.
 const SAME: [&str; 8] = [
     "ipFamilies",
     "ipFamilyPolicy",
@@ -18,24 +18,24 @@ const SAME: [&str; 8] = [
     "internalTrafficPolicy",
     "publishNotReadyAddresses",
 ];
-/// What is carried over as it is where Tidegate is the proxy.
+/// Fields copied unchanged in proxy mode.
 const SAME_AS_PROXY: [&str; 5] =
     ["clusterIP", "clusterIPs", "externalIPs", "externalName", "allocateLoadBalancerNodePorts"];
-/// The preferences that exist here.
+/// Supported traffic distributions.
 const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
 
-/// What a Service of the cluster is to Tidegate.
+/// Role of Tidegate for a Service of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// Nothing.
+    /// Not handled.
     None,
-    /// It is proxied; it has no load balancer address of ours.
+    /// Proxied, without a load balancer address of Tidegate.
     Proxied,
-    /// It gets a load balancer address, whose status is written back.
+    /// Gets a load balancer address, and its status is written back.
     Addressed,
 }
 
-/// What a Service is to Tidegate.
+/// Returns the role of Tidegate for a Service.
 #[must_use]
 pub fn claim(settings: &Settings, service: &Value) -> Claim {
     let is_other =
@@ -50,7 +50,7 @@ pub fn claim(settings: &Settings, service: &Value) -> Claim {
     }
 }
 
-/// What is made of a Service; nothing of one that is none of ours.
+/// Translates a Service; one that is not handled yields no object.
 #[must_use]
 pub fn service(settings: &Settings, around: &Surroundings, service: &Value) -> Translated {
     let claim = claim(settings, service);
@@ -85,7 +85,7 @@ pub fn service(settings: &Settings, around: &Surroundings, service: &Value) -> T
     made
 }
 
-/// The type. Where another load balancer gives the addresses, the node ports that it may come to remain.
+/// Returns the type. If another load balancer assigns the addresses, the node ports that it may use remain.
 fn service_type(claim: Claim, theirs: &Value, made: &mut Translated) -> String {
     let written =
         Some(text(theirs, "/type")).filter(|word| !word.is_empty()).unwrap_or_else(|| "ClusterIP".to_owned());
@@ -95,7 +95,7 @@ fn service_type(claim: Claim, theirs: &Value, made: &mut Translated) -> String {
     made.find(
         Severity::Approximated,
         "spec.loadBalancerClass",
-        "of another load balancer: its node ports are opened here, its addresses are not answered at",
+        "of another load balancer: its node ports are opened, its addresses are not served",
     );
     let has_node_ports = items(theirs, "/ports").iter().any(|port| port.get("nodePort").is_some());
     if has_node_ports { "NodePort" } else { "ClusterIP" }.to_owned()
@@ -104,7 +104,7 @@ fn service_type(claim: Claim, theirs: &Value, made: &mut Translated) -> String {
 fn port(settings: &Settings, theirs: &Value) -> Value {
     let mut port = Map::new();
     for key in ["name", "protocol", "port", "targetPort"] {
-        // 0 and the empty text are theirs for what is not given.
+        // 0 and the empty string mean unset in Kubernetes.
         if let Some(value) =
             theirs.get(key).filter(|value| **value != json!("") && **value != json!(0) && !value.is_null())
         {
@@ -124,11 +124,11 @@ fn distribution(theirs: &Value, spec: &mut Map<String, Value>, made: &mut Transl
     if DISTRIBUTIONS.contains(&word.as_str()) {
         spec.insert("trafficDistribution".to_owned(), json!(word));
     } else if !word.is_empty() {
-        made.find(Severity::NotSupported, "spec.trafficDistribution", format!("`{word}` is not known here"));
+        made.find(Severity::NotSupported, "spec.trafficDistribution", format!("`{word}` is not supported"));
     }
 }
 
-/// What only Services with an address of ours have.
+/// Adds the fields of Services with an address of Tidegate.
 fn addressed(
     settings: &Settings,
     around: &Surroundings,
@@ -139,7 +139,7 @@ fn addressed(
 ) {
     match (claim, settings.mode) {
         (Claim::Addressed, Mode::LoadBalancer) => {
-            // The cluster's own proxy has its node ports; ours would be others.
+            // The cluster's own proxy manages the node ports; those of Tidegate would differ.
             spec.insert("allocateLoadBalancerNodePorts".to_owned(), json!(false));
         }
         (Claim::Addressed, Mode::Proxy) => {
@@ -152,7 +152,7 @@ fn addressed(
             }
         }
         (Claim::None | Claim::Proxied, _) => {
-            // Beside another load balancer these have no meaning here.
+            // Meaningless with another load balancer.
             spec.remove("allocateLoadBalancerNodePorts");
             return;
         }

@@ -1,4 +1,4 @@
-//! An EndpointSlice.
+//! Translation of an EndpointSlice.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 
 use super::{Settings, Severity, Translated, document, fields, label, labels_of};
 
-/// The label that says which Service a slice is of.
+/// Label of a slice with the name of its Service.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
-/// How often endpoints that are refused are left out before the whole slice is.
+/// Maximum number of attempts to leave out invalid endpoints before the whole slice is left out.
 const ROUNDS_MAX: usize = 3;
 
-/// What is made of a slice: an EndpointSet of the same name. Of a slice without a Service, nothing.
+/// Translates a slice to an EndpointSet of the same name; a slice without a Service yields no object.
 #[must_use]
 pub fn endpoint_slice(settings: &Settings, slice: &Value) -> Translated {
     let labels = labels_of(settings, slice);
@@ -24,11 +24,7 @@ pub fn endpoint_slice(settings: &Settings, slice: &Value) -> Translated {
     let mut made = Translated::begin(fields::Kind::EndpointSlice, slice);
     let family = text(slice, "/addressType");
     if !matches!(family.as_str(), "IPv4" | "IPv6") {
-        made.find(
-            Severity::NotSupported,
-            "addressType",
-            format!("`{family}`: only addresses can be endpoints"),
-        );
+        made.find(Severity::NotSupported, "addressType", format!("`{family}`: endpoints must be addresses"));
         return made;
     }
     let ports: Vec<_> = items(slice, "/ports")
@@ -43,7 +39,8 @@ pub fn endpoint_slice(settings: &Settings, slice: &Value) -> Translated {
         endpoints.extend(made_of.filter(|(address, _)| seen.insert(*address)).map(|(_, endpoint)| endpoint));
     }
     if ports.is_empty() {
-        // A slice without ports offers none; here, a set without ports would offer all of the Service.
+        // A slice without ports has no endpoints; an EndpointSet without ports would use all ports of the
+        // Service.
         endpoints.clear();
     }
     let namespace = settings.name(&text(slice, "/metadata/namespace"));
@@ -55,7 +52,7 @@ pub fn endpoint_slice(settings: &Settings, slice: &Value) -> Translated {
     made
 }
 
-/// Leaves out endpoints that the server would refuse, so that one bad address does not take the others with it.
+/// Leaves out invalid endpoints, so that one bad address does not affect the others.
 pub(super) fn finish(made: &mut Translated, mut endpoints: Vec<Value>, whole: impl Fn(&[Value]) -> Value) {
     for _round in 0..ROUNDS_MAX {
         let document = whole(&endpoints);
@@ -85,7 +82,7 @@ fn port(number: usize, theirs: &Value, made: &mut Translated) -> Option<Value> {
         made.find(
             Severity::NotSupported,
             format!("ports[{number}].port"),
-            "without a number it stands for all ports, which endpoints cannot have here",
+            "a port without a number means all ports, which is not supported",
         );
         return None;
     };
@@ -106,14 +103,14 @@ fn endpoint(
     made: &mut Translated,
 ) -> Option<(IpAddr, Value)> {
     let at = format!("endpoints[{number}]");
-    // More than one address is of the same endpoint; consumers take the first.
+    // All addresses belong to the same endpoint; consumers use the first.
     let first = text(theirs, "/addresses/0");
     let Ok(address) = first.parse::<IpAddr>() else {
-        made.find(Severity::Invalid, format!("{at}.addresses"), format!("`{first}` is no address"));
+        made.find(Severity::Invalid, format!("{at}.addresses"), format!("`{first}` is not an address"));
         return None;
     };
     let condition = |key: &str| theirs.pointer(&format!("/conditions/{key}")).and_then(Value::as_bool);
-    // What is unknown counts as good; serving, as ready.
+    // Unknown conditions count as true; an unknown `serving` is equal to `ready`.
     let ready = condition("ready").unwrap_or(true);
     let conditions = json!({
         "ready": ready,
@@ -132,7 +129,7 @@ fn endpoint(
         None => made.find(
             Severity::NotSupported,
             format!("{at}.zone"),
-            format!("`{zone}` is no DNS label, as zones are here; the endpoint has none"),
+            format!("`{zone}` is not a DNS label; the endpoint has no zone"),
         ),
     }
     Some((address, endpoint))

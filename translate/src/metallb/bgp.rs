@@ -1,5 +1,5 @@
-//! MetalLB's settings of BGP: peers, BFD profiles and names of communities, as resources and in the ConfigMap, which differ
-//! only in how fields are spelt.
+//! MetalLB BGP settings: peers, BFD profiles and named communities, as resources and in the ConfigMap, which
+//! differ only in the spelling of fields.
 
 use std::net::IpAddr;
 
@@ -12,18 +12,18 @@ use serde_json::{Map, Value, json};
 use crate::json::{items, scalar, text};
 use crate::{draft::Draft, fields::Fields, pool, report::Report};
 
-const NODE_LABELS: &str = "matches the labels that Nodes have here; see that they have these";
+const NODE_LABELS: &str = "matches labels of Tidegate Nodes; make sure that they have these labels";
 
-/// How the fields of an input are spelt.
+/// Spelling of the input's fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spelling {
-    /// As resources have it: `holdTime`.
+    /// Resources: `holdTime`.
     Resource,
-    /// As the ConfigMap has it: `hold-time`.
+    /// ConfigMap: `hold-time`.
     ConfigMap,
 }
 
-/// The fields of resources whose names in the ConfigMap are others.
+/// Resource field names with their ConfigMap spelling.
 const CONFIG_MAP: [(&str, &str); 22] = [
     ("myASN", "my-asn"),
     ("peerASN", "peer-asn"),
@@ -56,11 +56,11 @@ impl Spelling {
     }
 }
 
-/// One object of ours on its way: what is left of theirs, and what was made of it.
+/// Object under construction, with the remaining input fields.
 pub(crate) struct Work<'a> {
     pub(crate) fields: Fields<'a>,
     spelling: Spelling,
-    /// `bgppeer/router`.
+    /// Display name, such as `bgppeer/router`.
     pub(crate) target: String,
     pub(crate) spec: Map<String, Value>,
 }
@@ -87,21 +87,21 @@ impl<'a> Work<'a> {
         self.spec.insert(ours.to_owned(), value);
     }
 
-    /// Carries a value over as it is; whether it is what it should be is checked with the finished object.
+    /// Copies a value unchanged; it is validated with the finished object.
     pub(crate) fn carry(&mut self, key: &'static str, ours: &str, report: &mut Report) {
         if let Some(value) = self.take(key) {
             self.put(key, ours, value.clone(), report);
         }
     }
 
-    /// Carries a truth value over.
+    /// Copies a boolean.
     fn carry_flag(&mut self, key: &'static str, ours: &str, report: &mut Report) {
         if let Some(flag) = self.flag(key, false, report) {
             self.put(key, ours, json!(flag), report);
         }
     }
 
-    /// Carries a duration over, in whole seconds.
+    /// Converts a duration to whole seconds.
     fn carry_seconds(&mut self, key: &'static str, report: &mut Report) {
         let Some(value) = self.take(key) else { return };
         let at = self.path(key);
@@ -109,14 +109,17 @@ impl<'a> Work<'a> {
             Some(time) if time % 1000 == 0 => self.put(key, key, json!(time / 1000), report),
             Some(time) => {
                 let seconds = time.div_ceil(1000);
-                report.approximated(&at, &format!("{key}: {seconds} of {}, in whole seconds", self.target));
+                report.approximated(
+                    &at,
+                    &format!("{key}: {seconds} of {}, rounded up to whole seconds", self.target),
+                );
                 self.spec.insert(key.to_owned(), json!(seconds));
             }
-            None => report.ignored(&at, "no duration such as 90s or 1m30s"),
+            None => report.ignored(&at, "not a duration such as 90s or 1m30s"),
         }
     }
 
-    /// Takes the selectors of nodes.
+    /// Converts the node selectors.
     pub(crate) fn node_selectors(&mut self, report: &mut Report) -> Result<(), String> {
         let Some(value) = self.take("nodeSelectors") else { return Ok(()) };
         let at = self.path("nodeSelectors");
@@ -147,7 +150,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// A BGPPeer.
+/// Translates a BGPPeer.
 pub(crate) fn peer_object(draft: &mut Draft, document: &Value) {
     let name = text(document, "/metadata/name");
     let Some(name) = pool::name(&name, "metadata.name", &mut draft.report) else { return };
@@ -155,12 +158,12 @@ pub(crate) fn peer_object(draft: &mut Draft, document: &Value) {
     peer(draft, name, fields, Spelling::Resource);
 }
 
-/// A router, under a name.
+/// Translates a peer with a given name.
 pub(crate) fn peer(draft: &mut Draft, name: Name, fields: Fields<'_>, spelling: Spelling) {
     let at = fields.path("");
     let at = at.trim_end_matches('.');
     if draft.peers.contains_key(&name) {
-        draft.report.ignored(at, &format!("a second peer {name}; it is left out"));
+        draft.report.ignored(at, &format!("duplicate peer {name}; it is left out"));
         return;
     }
     let work = Work::new(fields, spelling, format!("bgppeer/{name}"));
@@ -174,7 +177,7 @@ fn peer_spec(draft: &mut Draft, mut work: Work<'_>) -> Result<Map<String, Value>
     let report = &mut draft.report;
     if work.take("vrf").is_some_and(|vrf| !scalar(vrf).is_empty()) {
         return Err(format!(
-            "{}: sessions of a VRF are not supported, and another network may have its address",
+            "{}: sessions in a VRF are not supported, and the address may be used in another network",
             work.path("vrf")
         ));
     }
@@ -188,7 +191,7 @@ fn peer_spec(draft: &mut Draft, mut work: Work<'_>) -> Result<Map<String, Value>
         ("peerASN", "peerASN"),
         ("dynamicASN", "peerASN"),
     ] {
-        // 0 and the empty text are theirs for what is not given.
+        // 0 and the empty string mean unset in MetalLB.
         if let Some(value) = work.take(theirs).filter(|value| !matches!(scalar(value).as_str(), "" | "0")) {
             work.put(theirs, ours, value.clone(), report);
         }
@@ -204,7 +207,7 @@ fn peer_spec(draft: &mut Draft, mut work: Work<'_>) -> Result<Map<String, Value>
     families(&mut work, report);
     if work.take("routerID").is_some() {
         let at = work.path("routerID");
-        report.ignored(&at, "belongs to the node here: set spec.bgp.routerId of each Node");
+        report.ignored(&at, "configured per node: set spec.bgp.routerId of each Node");
     }
     if let Some(profile) = work.take("bfdProfile").map(scalar).filter(|profile| !profile.is_empty()) {
         let at = work.path("bfdProfile");
@@ -213,10 +216,8 @@ fn peer_spec(draft: &mut Draft, mut work: Work<'_>) -> Result<Map<String, Value>
                 work.put("bfdProfile", "bfdProfile", json!(profile), report);
             }
             Ok(profile) => {
-                report.approximated(
-                    &at,
-                    &format!("bfdprofile/{profile} is not in the input; it has to be there before"),
-                );
+                report
+                    .approximated(&at, &format!("bfdprofile/{profile} is not in the input; create it first"));
                 work.spec.insert("bfdProfile".to_owned(), json!(profile));
             }
             Err(error) => report.ignored(&at, &format!("the name {error}")),
@@ -238,7 +239,7 @@ fn multi_hop(work: &mut Work<'_>, report: &mut Report) {
     }
 }
 
-/// A session that was protected is not tried without protection.
+/// A protected session is never attempted without protection.
 fn password(work: &mut Work<'_>, report: &mut Report) {
     if let Some(password) = work.take("password").map(scalar).filter(|password| !password.is_empty()) {
         work.put("password", "password", json!(password), report);
@@ -247,7 +248,8 @@ fn password(work: &mut Work<'_>, report: &mut Report) {
     if let Some(secret) = secret.filter(|secret| !secret.is_empty()) {
         let at = work.path("passwordSecret");
         let said = format!(
-            "Secrets of the cluster are not read: {} is disabled until its spec.password is that of Secret {secret}",
+            "Secrets of the cluster are not read: {} is disabled until its spec.password is set to that \
+             of Secret {secret}",
             work.target
         );
         report.approximated(&at, &said);
@@ -277,7 +279,7 @@ fn families(work: &mut Work<'_>, report: &mut Report) {
     work.put(key, "families", json!([family]), report);
 }
 
-/// A BFDProfile.
+/// Translates a BFDProfile.
 pub(crate) fn profile_object(draft: &mut Draft, document: &Value) {
     let name = text(document, "/metadata/name");
     let Some(name) = pool::name(&name, "metadata.name", &mut draft.report) else { return };
@@ -285,11 +287,11 @@ pub(crate) fn profile_object(draft: &mut Draft, document: &Value) {
     profile(draft, name, fields, Spelling::Resource);
 }
 
-/// A BFD profile, under a name.
+/// Translates a BFD profile with a given name.
 pub(crate) fn profile(draft: &mut Draft, name: Name, fields: Fields<'_>, spelling: Spelling) {
     let report = &mut draft.report;
     if draft.profiles.contains_key(&name) {
-        report.ignored(&fields.path("name"), &format!("a second profile {name}; it is left out"));
+        report.ignored(&fields.path("name"), &format!("duplicate profile {name}; it is left out"));
         return;
     }
     let mut work = Work::new(fields, spelling, format!("bfdprofile/{name}"));
@@ -299,17 +301,17 @@ pub(crate) fn profile(draft: &mut Draft, name: Name, fields: Fields<'_>, spellin
     work.carry_flag("passiveMode", "passiveMode", report);
     if work.flag("echoMode", false, report) == Some(true) {
         let at = work.path("echoMode");
-        report.ignored(&at, "echo packets are not sent; the intervals of control packets count");
+        report.ignored(&at, "echo packets are not supported; the intervals of control packets apply");
     }
     if work.take("echoInterval").is_some() {
         let at = work.path("echoInterval");
-        report.ignored(&at, "echo packets are not sent");
+        report.ignored(&at, "echo packets are not supported");
     }
     let spec = work.done(report);
     draft.profiles.insert(name, spec);
 }
 
-/// A Community: names of communities.
+/// Translates a Community resource with named communities.
 pub(crate) fn communities_object(draft: &mut Draft, document: &Value) {
     for (number, entry) in items(document, "/spec/communities").iter().enumerate() {
         let at = format!("spec.communities[{number}]");
@@ -317,18 +319,18 @@ pub(crate) fn communities_object(draft: &mut Draft, document: &Value) {
     }
 }
 
-/// A name of a community.
+/// Translates a named community.
 pub(crate) fn community(draft: &mut Draft, at: &str, name: &str, value: &str) {
     match value.parse::<Community>() {
         Ok(community) => {
-            draft.report.mapped(at, &format!("{name}: written as {community} where it is named"));
+            draft.report.mapped(at, &format!("{name}: replaced by {community} wherever it is used"));
             draft.communities.insert(name.to_owned(), community);
         }
         Err(error) => draft.report.ignored(at, &error),
     }
 }
 
-/// A duration as Go writes it, such as `90s`, `1m30s`, `1.5h` or `500ms`, in milliseconds.
+/// Parses a Go duration, such as `90s`, `1m30s`, `1.5h` or `500ms`, into milliseconds.
 fn milliseconds(text: &str) -> Option<u64> {
     let (mut rest, mut total) = (text.trim(), 0.0_f64);
     if rest.is_empty() {
@@ -349,7 +351,7 @@ fn milliseconds(text: &str) -> Option<u64> {
         total += number.parse::<f64>().ok()? * factor;
         rest = tail;
     }
-    // A day is longer than any of these times may be.
+    // Limit of one day; all of these durations are shorter.
     let is_sound = total.is_finite() && (0.0..=86_400_000.0).contains(&total);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
     is_sound.then_some(total.round() as u64)

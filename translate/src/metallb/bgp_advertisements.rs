@@ -1,4 +1,4 @@
-//! MetalLB's advertisements of type BGP: as resources, and in pools of the ConfigMap and of the deprecated AddressPool.
+//! MetalLB BGP advertisements: as resources, and in pools of the ConfigMap and of the deprecated AddressPool.
 
 use model::primitives::{community::Community, name::Name};
 use serde_json::{Map, Value, json};
@@ -14,12 +14,12 @@ use crate::{
     pool,
 };
 
-/// A BGPAdvertisement.
+/// Translates a BGPAdvertisement.
 pub(crate) fn advertisement_object(draft: &mut Draft, document: &Value) {
     let name = text(document, "/metadata/name");
     let Some(name) = pool::name(&name, "metadata.name", &mut draft.report) else { return };
     if document.get("spec").is_some_and(|spec| !spec.is_object() && !spec.is_null()) {
-        draft.report.ignored("spec", "the advertisement is left out: spec is no object");
+        draft.report.ignored("spec", "the advertisement is left out: spec is not an object");
         return;
     }
     let fields = Fields::of(document.get("spec").unwrap_or(&Value::Null), "spec");
@@ -38,8 +38,8 @@ pub(crate) fn advertisement_object(draft: &mut Draft, document: &Value) {
     }
 }
 
-/// The advertisements in a pool of the ConfigMap, or of the deprecated AddressPool; without any, the addresses are
-/// announced one by one.
+/// Translates the advertisements of a pool in the ConfigMap, or of the deprecated AddressPool; without any,
+/// each address is announced separately.
 pub(crate) fn advertisements_of_pool(
     draft: &mut Draft,
     pool: &Name,
@@ -53,7 +53,7 @@ pub(crate) fn advertisements_of_pool(
         let at = format!("{at}[{number}]");
         let wanted = if number == 0 { pool.to_string() } else { format!("{pool}-{}", number + 1) };
         let Ok(wanted) = Name::parse(&wanted) else {
-            draft.report.ignored(&at, "left out: the pool has too long a name to number its advertisements");
+            draft.report.ignored(&at, "left out: the pool's name is too long to number its advertisements");
             continue;
         };
         let Some(name) = free_name(draft, wanted, &at) else { continue };
@@ -69,7 +69,7 @@ pub(crate) fn advertisements_of_pool(
     }
 }
 
-/// A name that no other advertisement has: those of both types are one kind here.
+/// Returns an unused advertisement name; both types of advertisements share one kind here.
 fn free_name(draft: &mut Draft, name: Name, at: &str) -> Option<Name> {
     if !draft.advertisements.contains_key(&name) {
         return Some(name);
@@ -77,8 +77,10 @@ fn free_name(draft: &mut Draft, name: Name, at: &str) -> Option<Name> {
     let other =
         Name::parse(&format!("{name}-bgp")).ok().filter(|other| !draft.advertisements.contains_key(other));
     match &other {
-        Some(other) => draft.report.approximated(at, &format!("`{name}` is taken; it is named {other}")),
-        None => draft.report.ignored(at, &format!("a second advertisement {name}; it is left out")),
+        Some(other) => {
+            draft.report.approximated(at, &format!("`{name}` is already used; it becomes {other}"))
+        }
+        None => draft.report.ignored(at, &format!("duplicate advertisement {name}; it is left out")),
     }
     other
 }
@@ -89,7 +91,7 @@ fn advertisement_spec(draft: &mut Draft, mut work: Work<'_>) -> Result<Map<Strin
     let at = work.path("communities");
     for entry in work.fields.list("communities")? {
         let entry = scalar(entry);
-        // A community may say that a route goes no further: without it, it would.
+        // A community may restrict the propagation of a route, so it must not be dropped.
         let known = draft.communities.get(&entry).copied().ok_or(()).or_else(|()| entry.parse::<Community>());
         communities.push(known.map_err(|_| format!("community `{entry}` has no value"))?.to_string());
     }
@@ -113,7 +115,7 @@ fn advertisement_spec(draft: &mut Draft, mut work: Work<'_>) -> Result<Map<Strin
         match missing {
             Some(missing) => report.approximated(
                 &work.path("peers"),
-                &format!("bgppeer/{missing} is not in the input; it has to be there before"),
+                &format!("bgppeer/{missing} is not in the input; create it first"),
             ),
             None => report.mapped(&work.path("peers"), &format!("peers of {}", work.target)),
         }
@@ -123,7 +125,7 @@ fn advertisement_spec(draft: &mut Draft, mut work: Work<'_>) -> Result<Map<Strin
     Ok(work.done(&mut draft.report))
 }
 
-/// LOCAL_PREF is told to peers of the own AS only; where there are none, theirs ignores it and ours refuses it.
+/// LOCAL_PREF is only sent to internal peers; without any, MetalLB ignores it and Tidegate would reject it.
 fn preference(draft: &mut Draft, work: &mut Work<'_>, named: &[String]) {
     let is_external = |name: &String| {
         let spec = draft.peers.iter().find(|(peer, _)| peer.as_str() == name.as_str()).map(|(_, spec)| spec);
@@ -140,6 +142,6 @@ fn preference(draft: &mut Draft, work: &mut Work<'_>, named: &[String]) {
         let at = work.path("localPref");
         draft
             .report
-            .approximated(&at, "left out: every peer that it names is of another AS, which is not told");
+            .approximated(&at, "left out: all listed peers are external, and LOCAL_PREF is not sent to them");
     }
 }

@@ -1,4 +1,4 @@
-//! MetalLB's settings up to its version 0.12: a ConfigMap with YAML as text in it.
+//! MetalLB configuration up to version 0.12: a ConfigMap with embedded YAML.
 
 use serde_json::{Map, Value, json};
 
@@ -18,12 +18,12 @@ use crate::{
     parse::{Language, objects},
 };
 
-/// Whether a document without a kind is the text that stands in such a ConfigMap.
+/// Returns true if a document without a kind is the text embedded in such a ConfigMap.
 pub(crate) fn is_config(document: &Value) -> bool {
     ["address-pools", "peers"].iter().any(|key| document.get(key).is_some())
 }
 
-/// The text in a ConfigMap.
+/// Translates the text embedded in a ConfigMap.
 pub(crate) fn embedded(draft: &mut Draft, text: &Value) {
     match objects(Language::Yaml, scalar(text).as_bytes()) {
         Ok(documents) => documents.iter().for_each(|document| config(draft, document)),
@@ -31,7 +31,7 @@ pub(crate) fn embedded(draft: &mut Draft, text: &Value) {
     }
 }
 
-/// The settings.
+/// Translates the configuration.
 pub(crate) fn config(draft: &mut Draft, document: &Value) {
     let mut fields = Fields::of(document, "");
     if let Some(named) = fields.take("bgp-communities") {
@@ -46,7 +46,7 @@ pub(crate) fn config(draft: &mut Draft, document: &Value) {
         address_pool(draft, pool, &format!("address-pools[{number}]"));
     }
     for (number, value) in fields.list_or_report("peers", &mut draft.report).iter().enumerate() {
-        // They have no names there.
+        // Peers have no names in this format.
         if let Ok(name) = Name::parse(&format!("peer-{}", number + 1)) {
             let at = format!("peers[{number}]");
             metallb_bgp::peer(draft, name, Fields::of(value, at), Spelling::ConfigMap);
@@ -69,7 +69,7 @@ fn address_pool(draft: &mut Draft, value: &Value, at: &str) {
     let given = fields.take("name").map(scalar).unwrap_or_default();
     let Some(name) = pool::name(&given, &at_name, &mut draft.report) else { return };
     if draft.pools.contains_key(&name) {
-        draft.report.ignored(&at_name, &format!("a second pool {name}; it is left out"));
+        draft.report.ignored(&at_name, &format!("duplicate pool {name}; it is left out"));
         return;
     }
     if name.as_str() == given {

@@ -1,5 +1,5 @@
-//! MetalLB's resources of the group `metallb.io`: pools and layer 2 advertisements, and how both types of advertisements
-//! name pools.
+//! MetalLB resources of the group `metallb.io`: pools and L2 advertisements, and the pool references of both
+//! types of advertisements.
 
 use model::{
     kinds::{metadata::Labels, selector::Selector},
@@ -15,9 +15,9 @@ use crate::{
     pool,
 };
 
-const NODE_LABELS: &str = "matches the labels that Nodes have here; see that they have these";
+const NODE_LABELS: &str = "matches labels of Tidegate Nodes; make sure that they have these labels";
 
-/// An IPAddressPool.
+/// Translates an IPAddressPool.
 pub(crate) fn pool(draft: &mut Draft, document: &Value) {
     let Some((name, mut fields, mut spec)) = begin(draft, document) else { return };
     let allocation = fields.take("serviceAllocation");
@@ -32,10 +32,10 @@ pub(crate) fn pool(draft: &mut Draft, document: &Value) {
     draft.pools.insert(name, (labels, spec));
 }
 
-/// The deprecated AddressPool, which says its protocol as the ConfigMap did.
+/// Translates the deprecated AddressPool, which contains its protocol like the ConfigMap.
 pub(crate) fn old_pool(draft: &mut Draft, document: &Value) {
     if !text(document, "/apiVersion").starts_with("metallb.io/") {
-        draft.report.ignored("", "not of metallb.io; nothing here imports this kind");
+        draft.report.ignored("", "not of metallb.io; this kind cannot be imported");
         return;
     }
     let Some((name, mut fields, spec)) = begin(draft, document) else { return };
@@ -61,12 +61,12 @@ pub(crate) fn old_pool(draft: &mut Draft, document: &Value) {
     draft.pools.insert(name, (labels, spec));
 }
 
-/// What all pools have.
+/// Translates the common fields of all pools.
 fn begin<'a>(draft: &mut Draft, document: &'a Value) -> Option<(Name, Fields<'a>, Map<String, Value>)> {
     let report = &mut draft.report;
     let name = pool::name(&text(document, "/metadata/name"), "metadata.name", report)?;
     if draft.pools.contains_key(&name) {
-        report.ignored("metadata.name", &format!("a second pool {name}; it is left out"));
+        report.ignored("metadata.name", &format!("duplicate pool {name}; it is left out"));
         return None;
     }
     let mut fields = Fields::of(document.get("spec").unwrap_or(&Value::Null), "spec");
@@ -85,7 +85,7 @@ fn begin<'a>(draft: &mut Draft, document: &'a Value) -> Option<(Name, Fields<'a>
     Some((name, fields, spec))
 }
 
-/// Which Services a pool is for.
+/// Translates the restrictions of a pool to Services.
 fn service_allocation(
     draft: &mut Draft,
     allocation: &Value,
@@ -95,16 +95,16 @@ fn service_allocation(
     let report = &mut draft.report;
     let mut fields = Fields::of(allocation, "spec.serviceAllocation");
     if !allocation.is_object() {
-        return Err("spec.serviceAllocation is no object".to_owned());
+        return Err("spec.serviceAllocation is not an object".to_owned());
     }
     match fields.take("priority").map(Value::as_u64) {
-        // 0 is no priority there: after all pools that have one.
+        // 0 means no priority in MetalLB: after all pools with a priority.
         Some(Some(0)) => report.mapped(&fields.path("priority"), "0: none"),
         Some(Some(priority)) => {
             report.mapped(&fields.path("priority"), &format!("priority: {priority} of addresspool/{name}"));
             spec.insert("priority".to_owned(), json!(priority));
         }
-        Some(None) => report.ignored(&fields.path("priority"), "not a number from 0"),
+        Some(None) => report.ignored(&fields.path("priority"), "must be a number of at least 0"),
         None => {}
     }
     let mut namespaces = Vec::new();
@@ -126,11 +126,15 @@ fn service_allocation(
         if namespaces.is_empty() {
             report.approximated(
                 &at,
-                "namespaces have no labels here: autoAssign: false, until spec.namespaces lists them",
+                "Tidegate namespaces have no labels: autoAssign: false, until spec.namespaces lists them",
             );
             spec.insert("autoAssign".to_owned(), json!(false));
         } else {
-            report.approximated(&at, "namespaces have no labels here: only those that are listed by name");
+            report.approximated(
+                &at,
+                "Tidegate namespaces have no labels: only the namespaces listed by \
+                                      name",
+            );
         }
     }
     if !namespaces.is_empty() {
@@ -140,17 +144,17 @@ fn service_allocation(
     Ok(())
 }
 
-/// An L2Advertisement.
+/// Translates an L2Advertisement.
 pub(crate) fn advertisement(draft: &mut Draft, document: &Value) {
     let name = text(document, "/metadata/name");
     let Some(name) = pool::name(&name, "metadata.name", &mut draft.report) else { return };
     if draft.advertisements.contains_key(&name) {
-        draft.report.ignored("metadata.name", &format!("a second advertisement {name}; it is left out"));
+        draft.report.ignored("metadata.name", &format!("duplicate advertisement {name}; it is left out"));
         return;
     }
     let fields = Fields::of(document.get("spec").unwrap_or(&Value::Null), "spec");
     if document.get("spec").is_some_and(|spec| !spec.is_object() && !spec.is_null()) {
-        draft.report.ignored("spec", "the advertisement is left out: spec is no object");
+        draft.report.ignored("spec", "the advertisement is left out: spec is not an object");
         return;
     }
     match announcing(draft, fields, &name) {
@@ -184,7 +188,7 @@ fn announcing(draft: &mut Draft, mut fields: Fields<'_>, name: &Name) -> Result<
                 "interfaces" => report.mapped(&fields.path(key), &format!("{key} of advertisement/{name}")),
                 _ => report.approximated(&fields.path(key), NODE_LABELS),
             }
-            // Whether each entry is what it should be is checked with the finished object.
+            // Entries are validated with the finished object.
             spec.insert(key.to_owned(), json!(list));
         }
     }
@@ -192,7 +196,7 @@ fn announcing(draft: &mut Draft, mut fields: Fields<'_>, name: &Name) -> Result<
     Ok(spec)
 }
 
-/// The pools that an advertisement names or selects; `None` when it is for all.
+/// Returns the pools that an advertisement names or selects; `None` means all pools.
 pub(crate) fn pools(
     draft: &mut Draft,
     fields: &mut Fields<'_>,
@@ -205,10 +209,9 @@ pub(crate) fn pools(
     }
     let at = fields.path("ipAddressPools");
     match named.iter().find(|pool| !draft.pools.contains_key(*pool)) {
-        Some(missing) => draft.report.approximated(
-            &at,
-            &format!("addresspool/{missing} is not in the input; it has to be there before"),
-        ),
+        Some(missing) => draft
+            .report
+            .approximated(&at, &format!("addresspool/{missing} is not in the input; create it first")),
         None if !named.is_empty() => {
             draft.report.mapped(&at, &format!("addressPools of advertisement/{name}"))
         }
@@ -225,19 +228,18 @@ pub(crate) fn pools(
     named.sort();
     named.dedup();
     if named.is_empty() {
-        return Err(
-            "its pool selectors match no pool of the input, and a list that is empty means all".to_owned()
-        );
+        return Err("its pool selectors match no pool of the input, and an empty list would mean all pools"
+            .to_owned());
     }
     let shown = if shown.is_empty() { "none".to_owned() } else { shown };
     draft.report.approximated(
         &fields.path("ipAddressPoolSelectors"),
-        &format!("the pools of the input that match, by name: {shown}"),
+        &format!("the matching pools of the input, by name: {shown}"),
     );
     Ok(Some(named))
 }
 
-/// The labels of a pool, which advertisements select it by.
+/// Returns the labels of a pool, by which advertisements select it.
 fn labels(draft: &mut Draft, document: &Value) -> Labels {
     let Some(given) = document.pointer("/metadata/labels").filter(|given| !given.is_null()) else {
         return Labels::default();

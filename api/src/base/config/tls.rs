@@ -168,7 +168,7 @@ fn of_interfaces() -> Vec<IpAddr> {
 /// How the server speaks TLS.
 #[derive(Debug, Clone)]
 pub struct TlsOptions {
-    /// The names of the certificate that the server's own authority signs for it.
+    /// Names in a certificate signed by the server's own CA.
     pub names: Vec<ServerName<'static>>,
     /// The certificate of the operator, in place of that one.
     pub files: Option<CertificateFiles>,
@@ -181,7 +181,7 @@ pub struct TlsOptions {
 /// Files of the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificate and those between it and its authority, as PEM.
+    /// Certificate chain as PEM.
     pub certificate: PathBuf,
     /// Its key, as PEM.
     pub key: PathBuf,

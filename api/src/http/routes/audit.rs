@@ -1,4 +1,4 @@
-//! `GET /v1/audit`: what was asked for, by whom, and what became of it.
+//! `GET /v1/audit`: mutating requests with author and result.
 
 use axum::extract::State;
 use http::HeaderMap;
@@ -21,11 +21,13 @@ use crate::{
 
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("listAudit", "Cluster", "Lists the requests that would change something, the newest first.")
+    let doc = Doc::new("listAudit", "Cluster", "List audit entries of mutating requests")
         .describe(
-            "Accepted and refused ones, with who asked and from where. The last 10,000 that changed something are kept, and \
-             the last 2,000 that did not, for 400 days at most. Of a flood of refusals, more than 200 a second, some are left out. \
-             Each control server keeps what it was asked itself: of several, ask each.",
+            "Entries are sorted from newest to oldest and include accepted and rejected requests with \
+             author and source address. The server keeps the last 10,000 entries of requests that \
+             changed something and the last 2,000 of those that did not, for at most 400 days. If more \
+             than 200 requests a second are rejected, some entries are dropped. Each control server \
+             keeps the entries of its own requests: with several servers, query each.",
         )
         .query::<PageQuery>()
         .answer::<schema::AuditList>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])

@@ -1,6 +1,7 @@
-//! `GET /v1/bgp/…`: sessions with routers, what became of every prefix, and what happened, as the agents say.
+//! `GET /v1/bgp/…`: BGP sessions, routes and events as reported by the agents.
 //!
-//! These are listings of the moment: a page goes on behind the last row of the one before, whatever came meanwhile.
+//! These are listings of live data: a page continues after the last row of the previous one, regardless of
+//! changes in between.
 
 use std::net::IpAddr;
 
@@ -36,96 +37,99 @@ use crate::{
     state::{object_view::View, paging::Moment},
 };
 
-/// Which sessions a listing shows.
+/// Query of the session listing.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct SessionQuery {
-    /// Rows of a page.
+    /// Maximum number of rows in the page, from 1 to 5000. Values out of range are rejected. Default: 500.
     #[param(minimum = 1, maximum = 5000, default = 500)]
     limit: Option<u32>,
-    /// The token of the page before.
+    /// Page token: `metadata.continue` of the previous page.
     #[serde(rename = "continue")]
     #[param(max_length = 2048)]
     continue_token: Option<String>,
-    /// Only sessions of this node.
+    /// Name of a Node. Only sessions of this node are returned. Default: all nodes.
     #[param(value_type = Option<String>, max_length = 253)]
     node: Option<Name>,
-    /// Only sessions with this `BgpPeer`.
+    /// Name of a BgpPeer. Only sessions with this peer are returned. Default: all peers.
     #[param(value_type = Option<String>, max_length = 253)]
     peer: Option<Name>,
-    /// Only sessions in this state.
+    /// Session state. Only sessions in this state are returned. Default: all states.
     state: Option<BgpSessionState>,
 }
 
-/// Which routes a listing shows.
+/// Query of the route listing.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct RouteQuery {
-    /// Rows of a page.
+    /// Maximum number of rows in the page, from 1 to 5000. Values out of range are rejected. Default: 500.
     #[param(minimum = 1, maximum = 5000, default = 500)]
     limit: Option<u32>,
-    /// The token of the page before.
+    /// Page token: `metadata.continue` of the previous page.
     #[serde(rename = "continue")]
     #[param(max_length = 2048)]
     continue_token: Option<String>,
-    /// Only routes of this node.
+    /// Name of a Node. Only routes of this node are returned. Default: all nodes.
     #[param(value_type = Option<String>, max_length = 253)]
     node: Option<Name>,
-    /// Only routes of which this `BgpPeer` was told something, and only what it was told.
+    /// Name of a BgpPeer. Only routes sent to this peer are returned, with the attributes sent to it.
+    /// Default: all peers.
     #[param(value_type = Option<String>, max_length = 253)]
     peer: Option<Name>,
-    /// Only this prefix, and those inside it; an address means the prefix of it alone.
+    /// Prefix. Only this prefix and its subnets are returned. An address stands for the prefix that holds
+    /// only this address. Default: all prefixes.
     #[param(max_length = 64, example = "192.0.2.0/24")]
     prefix: Option<String>,
-    /// Only routes that are announced for this load balancer address.
+    /// Load balancer address. Only routes announced for this address are returned. Default: all addresses.
     #[param(max_length = 64, example = "192.0.2.7")]
     address: Option<String>,
 }
 
-/// Which events a listing shows.
+/// Query of the event listing.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct EventQuery {
-    /// Rows of a page.
+    /// Maximum number of rows in the page, from 1 to 5000. Values out of range are rejected. Default: 500.
     #[param(minimum = 1, maximum = 5000, default = 500)]
     limit: Option<u32>,
-    /// The token of the page before.
+    /// Page token: `metadata.continue` of the previous page.
     #[serde(rename = "continue")]
     #[param(max_length = 2048)]
     continue_token: Option<String>,
-    /// Only events of this node.
+    /// Name of a Node. Only events of this node are returned. Default: all nodes.
     #[param(value_type = Option<String>, max_length = 253)]
     node: Option<Name>,
-    /// Only events of sessions with this `BgpPeer`.
+    /// Name of a BgpPeer. Only events of sessions with this peer are returned. Default: all peers.
     #[param(value_type = Option<String>, max_length = 253)]
     peer: Option<Name>,
 }
 
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
-    let sessions_doc = Doc::new("listBgpSessions", "BGP", "Lists the sessions of nodes with routers.")
+    let sessions_doc = Doc::new("listBgpSessions", "BGP", "List BGP sessions of nodes")
         .describe(
-            "One row for each session, as the node's agent last reported it. Where a session is not established, \
-             `trouble` says why, as far as that can be told, and what to do about it.",
+            "Returns one row per session, as last reported by the agent of the node. If a session is not \
+             established, `trouble` holds the cause, as far as it is known, and a remedy.",
         )
         .query::<SessionQuery>()
         .answer::<schema::BgpSessionList>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
-    let routes_doc = Doc::new("listBgpRoutes", "BGP", "Lists what became of every prefix on every node.")
+    let routes_doc = Doc::new("listBgpRoutes", "BGP", "List BGP routes of nodes")
         .describe(
-            "One row for each prefix on each node, with what every router was told of it and since when; or why it \
-             was told nothing. What a router does with it, the router knows.",
+            "Returns one row per prefix and node, with the attributes sent to each router and the time \
+             since when, or the reason why the prefix is not announced. The use of a route by the router \
+             is not known.",
         )
         .query::<RouteQuery>()
         .answer::<schema::BgpRouteList>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
-    let events_doc = Doc::new("listBgpEvents", "BGP", "Lists what happened to sessions, the newest first.")
+    let events_doc = Doc::new("listBgpEvents", "BGP", "List BGP session events")
         .describe(
-            "The server keeps the last 500 of each node in memory, as it hears of them; after its start it knows what \
-             the agents still list.",
+            "Events are sorted from newest to oldest. The server keeps the last 500 events of each node \
+             in memory. After a restart it has the events that the agents still report.",
         )
         .query::<EventQuery>()
         .answer::<schema::BgpEventList>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
@@ -203,7 +207,7 @@ async fn events(
     Ok(render(form, &moment.envelope(&part)))
 }
 
-/// Whether the agent of a node reports; gathered before a book is locked.
+/// Returns a predicate for nodes whose agent reports. Created before a book is locked.
 fn is_reporting<'a>(view: &'a View<'_>) -> impl Fn(&Name) -> bool + 'a {
     let table = view.table();
     |node| table.view(node).is_some_and(|view| view.is_connected)

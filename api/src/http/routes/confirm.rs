@@ -1,7 +1,7 @@
-//! `POST /v1/nodes/{node}/confirm`: consent that a node takes a state of this server that it holds back.
+//! `POST /v1/nodes/{node}/confirm`: confirmation that a node may apply a state that its state guard rejected.
 //!
-//! Consent is said to the agent and kept nowhere: it counts for what the node holds back at this moment, of the one life
-//! of the store that is named, and cannot come back with a backup.
+//! The confirmation is sent to the agent and not stored: it applies to the state that the node rejects at
+//! this moment and to one epoch only, and cannot return with a backup.
 
 use std::time::Duration;
 
@@ -35,39 +35,40 @@ use crate::{
     write::{audit::CONFIRM_PATH, caller},
 };
 
-/// How long an agent may take: it answers between two turns of its loop.
+/// Timeout of the agent, which answers between two turns of its loop.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Which state.
+/// Query of the confirmation.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ConfirmQuery {
-    /// The life of the store that is confirmed: the first number of the position that the node holds back.
+    /// Epoch of the store to confirm: the first number of the position in `status.held` of the Node.
     #[param(minimum = 0)]
     epoch: u64,
 }
 
-/// What a node was told to take.
+/// Confirmed state.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Confirmed {
-    /// The node.
+    /// Name of the Node.
     node: Name,
-    /// What it held back, and takes now.
+    /// State that the node rejected before, and applies now.
     confirmed: Held,
 }
 
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("confirmState", "Node", "Lets a node take the state of this server that it holds back.")
+    let doc = Doc::new("confirmState", "Node", "Confirm a state that a node rejects")
         .describe(
-            "An agent holds back a state of another life of the store when too much is missing in it of what its node holds; \
-             `status.held` of the Node says which. What is confirmed is that life only.",
+            "An agent rejects a state of another epoch of the store if too much of its current state \
+             would be removed; `status.held` of the Node describes the rejected state. The confirmation \
+             applies to the given epoch only.",
         )
         .named("node", "Name of the Node.")
         .query::<ConfirmQuery>()
-        .answer::<Confirmed>(200, "The node takes it.", &OBJECT_TYPES, &[])
+        .answer::<Confirmed>(200, "Returned if the node applies the state.", &OBJECT_TYPES, &[])
         .problems(&[
             Code::NotAcceptable,
             Code::NodeNotFound,
@@ -93,22 +94,23 @@ async fn confirm(
     let published = app.hub.load();
     require_node(&published.snapshot, &node)?;
     if published.epoch != epoch {
-        let detail = format!("this server is of epoch {}, not of {epoch}", published.epoch);
+        let detail = format!("the epoch of this server is {}, not {epoch}", published.epoch);
         return Err(Problem::new(Code::Conflict, detail).hint(
-            "`status.held` of the Node says what it holds back; another server may have been its source",
+            "`status.held` of the Node describes the rejected state; it may come from another server",
         ));
     }
     let reply = app.asks.ask(&node, Question::Confirm { epoch }, PATIENCE).await;
     match reply.map_err(|error| error.problem(&node))? {
         Reply::Confirmed(confirmed) => {
-            tracing::info!(%node, offered = %confirmed.offered, "a state that a node held back was confirmed");
+            tracing::info!(%node, offered = %confirmed.offered, "a state rejected by the state guard of \
+                                                                 a node was confirmed");
             Ok(render(form, &Confirmed { node, confirmed }))
         }
         Reply::Failed { message } => {
             Err(Problem::new(Code::NodeCannotSay, format!("Node {node}: {message}")))
         }
         Reply::Plan(_) | Reply::Trace(_) | Reply::Doctor { .. } | Reply::Fix { .. } => {
-            let detail = format!("Node {node} answered another question than it was asked");
+            let detail = format!("Node {node} sent a reply of another type");
             Err(Problem::new(Code::NodeCannotSay, detail))
         }
     }

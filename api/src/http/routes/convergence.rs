@@ -1,4 +1,4 @@
-//! `GET /v1/convergence`: how long changes take until the nodes have them.
+//! `GET /v1/convergence`: time until changes are verified on the nodes.
 
 use std::time::Instant;
 
@@ -22,17 +22,14 @@ use crate::{
 
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new(
-        "readLag",
-        "Cluster",
-        "Says how long changes take until the nodes have them, which node is the slowest, and why.",
-    )
-    .describe(
-        "Of the last changes that concern nodes, 256 at most, of this life of the server. Times are from the commit until \
-         the report of the node arrived. When each node had one change is at `/v1/history/{revision}/convergence`.",
-    )
-    .answer::<LagOverview>(200, "The overview.", &OBJECT_TYPES, &[])
-    .problems(&[Code::NotAcceptable]);
+    let doc = Doc::new("readLag", "Cluster", "Read the propagation delay of changes")
+        .describe(
+            "Covers the last 256 changes that concern nodes since the start of this server, and includes the \
+         slowest node with the reason. Times are measured from the commit to the arrival of the node's \
+         report. The progress of each node with one change is at `/v1/history/{revision}/convergence`.",
+        )
+        .answer::<LagOverview>(200, "The overview.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable]);
     router.routes(
         Route::at("/v1/convergence")
             .on(HttpMethod::Get, Permission::On(Verb::Get, Subject::Status), doc, read)

@@ -1,4 +1,4 @@
-//! The document, and a page to try it from. No asset comes from outside.
+//! OpenAPI document and a page to try the API. No external assets.
 
 use axum::{Router, response::IntoResponse, routing::get};
 use http::{HeaderValue, header};
@@ -7,14 +7,14 @@ use utoipa_swagger_ui::{Config, SwaggerUi, Url};
 
 use super::Shared;
 
-/// Where the document is.
+/// Path of the document.
 const DOCUMENT: &str = "/openapi.json";
 
-/// The document as it is checked in, which a test holds to be what the code gives. To make it of the code takes 56 MiB and is the
-/// same each time, so no server does.
+/// OpenAPI document as checked in; a test verifies that it matches the code. Generating it takes 56 MiB and
+/// always gives the same result, so servers do not.
 const CHECKED_IN: &str = include_str!("../../../../openapi/tidegate-v1.json");
 
-/// Adds the document itself and the page that shows it.
+/// Adds the document and the page that displays it.
 pub(super) fn serve(router: Router<Shared>, _: OpenApi) -> Router<Shared> {
     let document = get(async || {
         ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], CHECKED_IN).into_response()

@@ -1,5 +1,5 @@
-//! `GET /v1/nodes/{node}/doctor`: what is odd on one machine, as its agent sees it at this moment; and
-//! `POST /v1/nodes/{node}/fixes`: asks the agent to put right what it may.
+//! `GET /v1/nodes/{node}/doctor`: live diagnosis of one machine by its agent; `POST /v1/nodes/{node}/fixes`:
+//! safe fixes.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ use crate::{
     write::caller,
 };
 
-/// How long an agent may look: it tries what its mode needs in a namespace of its own.
+/// Timeout of a diagnosis, which tries the features that the mode needs in a network namespace of its own.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Adds the routes.
@@ -48,19 +48,20 @@ pub(super) fn add(router: Routes) -> Routes {
         Code::NodeCannotSay,
         Code::PayloadTooLarge,
     ];
-    let look = Doc::new("readDoctor", "Node", "Asks the agent of a node what is odd on its machine.")
-        .describe("The agent looks at this moment, changes nothing and loads no module.")
+    let look = Doc::new("readDoctor", "Node", "Diagnose the machine of a node")
+        .describe("The agent runs the checks at this moment. It changes nothing and loads no kernel module.")
         .named("node", "Name of the Node.")
-        .answer::<Diagnosis>(200, "What the agent found.", &OBJECT_TYPES, &[])
+        .answer::<Diagnosis>(200, "Returned with the findings of the agent.", &OBJECT_TYPES, &[])
         .problems(&problems);
-    let fix = Doc::new("fixNode", "Node", "Asks the agent of a node to put right what it may.")
+    let fix = Doc::new("fixNode", "Node", "Apply safe fixes on a node")
         .describe(
-            "Which fixes there are is a closed list; findings name those that would help as `safeFix`. An agent makes them only \
-             when it was started with `--allow-fixes`; otherwise it answers `NodeCannotSay`.",
+            "The set of fixes is closed; findings name the applicable ones as `safeFix`. An agent \
+             applies them only if it was started with `--allow-fixes`; otherwise the request fails with \
+             `NodeCannotSay`.",
         )
         .named("node", "Name of the Node.")
         .body::<FixesAsked>(&OBJECT_TYPES, "The fixes.")
-        .answer::<FixesDone>(200, "What came of each.", &OBJECT_TYPES, &[])
+        .answer::<FixesDone>(200, "Returned with the result of each fix.", &OBJECT_TYPES, &[])
         .problems(&problems)
         .problems(&[Code::Invalid]);
     router
@@ -110,7 +111,7 @@ async fn make(
     let (_, value) = body::read_one(&parts.headers, body).await?;
     let FixesAsked { fixes } = body::typed(&value)?;
     if fixes.is_empty() {
-        let message = "must name a fix; findings name those that would help as `safeFix`".to_owned();
+        let message = "must name a fix; findings name the applicable ones as `safeFix`".to_owned();
         return Err(Problem::invalid(vec![Violation::new("/fixes", ViolationCode::Required, message)]));
     }
     require_node(&app.hub.load().snapshot, &node)?;
@@ -130,6 +131,6 @@ fn cannot_say(node: &Name, message: &str) -> Problem {
 }
 
 fn other_answer(node: &Name) -> Problem {
-    let detail = format!("Node {node} answered another question than it was asked");
+    let detail = format!("Node {node} sent a reply of another type");
     Problem::new(Code::NodeCannotSay, detail)
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/drains`: what is taken out of service, and how many connections are left on it.
+//! `GET /v1/drains`: endpoints out of service, with their remaining connections.
 
 use std::net::IpAddr;
 
@@ -25,39 +25,37 @@ use crate::{
     security::{Subject, Verb, access, each},
 };
 
-/// Which endpoints are listed.
+/// Query of the drain listing.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct DrainQuery {
-    /// Only endpoints on this Node.
+    /// Name of a Node. Only endpoints on this node are returned. Default: all nodes.
     #[param(value_type = Option<String>, max_length = 253)]
     node: Option<Name>,
-    /// Only endpoints of Services in this namespace.
+    /// Namespace. Only endpoints of Services in this namespace are returned. Default: all namespaces.
     #[param(value_type = Option<String>, max_length = 63)]
     namespace: Option<Namespace>,
-    /// Only endpoints of Services with this name.
+    /// Name of a Service. Only endpoints of Services with this name are returned. Default: all Services.
     #[param(value_type = Option<String>, max_length = 253)]
     service: Option<Name>,
-    /// Only endpoints at this address.
+    /// IP address, for example `192.0.2.1`. Only endpoints at this address are returned. Default: all
+    /// addresses.
     #[param(max_length = 64)]
     address: Option<String>,
 }
 
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new(
-        "listDrains",
-        "Service",
-        "Lists the endpoints that are drained or in maintenance, with the connections that are left.",
-    )
-    .describe(
-        "Connections are counted by the nodes that carry them: every second while something drains, and else every \
-         10 s or so. `isOver` says that every node has counted since the change and found none.",
-    )
-    .query::<DrainQuery>()
-    .answer::<DrainList>(200, "The endpoints.", &OBJECT_TYPES, &[])
-    .problems(&[Code::NotAcceptable]);
+    let doc = Doc::new("listDrains", "Service", "List draining endpoints and endpoints in maintenance")
+        .describe(
+            "The nodes that carry the remaining connections count them: every second while an endpoint \
+         drains, and about every 10 s otherwise. `isOver` is true if every node has counted since the \
+         change and found no connection.",
+        )
+        .query::<DrainQuery>()
+        .answer::<DrainList>(200, "The endpoints.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable]);
     router.routes(
         Route::at("/v1/drains").on(HttpMethod::Get, each(Verb::List, Kind::Service), doc, list).done(),
     )

@@ -1,4 +1,4 @@
-//! The computed endpoints: what the agents are told about a Service, as one can read it.
+//! Computed endpoints of Services, as sent to the agents.
 
 use axum::extract::State;
 use http::HeaderMap;
@@ -43,10 +43,7 @@ pub(super) fn add(router: Routes) -> Routes {
     let everywhere = Route::at("/v1/endpoints").on(
         HttpMethod::Get,
         each(Verb::List, Kind::Service),
-        list_doc(
-            "listEndpointsEverywhere",
-            "Lists the computed endpoints of the Services of all namespaces.",
-        ),
+        list_doc("listEndpointsEverywhere", "List computed endpoints of all namespaces"),
         |State(app): State<Shared>, ApiQuery(query): ApiQuery<PageQuery>, headers: HeaderMap| async move {
             list(app, None, query, headers)
         },
@@ -54,16 +51,21 @@ pub(super) fn add(router: Routes) -> Routes {
     let namespaced = Route::at("/v1/namespaces/{namespace}/endpoints").on(
         HttpMethod::Get,
         on(Verb::List, Kind::Service),
-        list_doc("listEndpoints", "Lists the computed endpoints of Services.").in_namespace(),
+        list_doc("listEndpoints", "List computed endpoints of a namespace").in_namespace(),
         |State(app): State<Shared>,
          ApiPath(path): ApiPath<CollectionPath>,
          ApiQuery(query): ApiQuery<PageQuery>,
          headers: HeaderMap| async move { list(app, path.namespace, query, headers) },
     );
-    let one_doc = Doc::new("readEndpoints", "Service", "Reads the computed endpoints of one Service.")
+    let one_doc = Doc::new("readEndpoints", "Service", "Read computed endpoints of one Service")
         .in_namespace()
-        .named("service", "The name of the Service.")
-        .answer::<CompiledService>(200, "What every agent is told about the Service.", &OBJECT_TYPES, &[])
+        .named("service", "Name of the Service.")
+        .answer::<CompiledService>(
+            200,
+            "Returned with the endpoints as sent to every agent.",
+            &OBJECT_TYPES,
+            &[],
+        )
         .problems(&[Code::NotAcceptable, Code::NotFound]);
     let one = Route::at("/v1/namespaces/{namespace}/endpoints/{service}").on(
         HttpMethod::Get,
@@ -112,7 +114,7 @@ async fn read(
     let published = app.hub.load();
     let entry = published.compiled.get(&key).ok_or_else(|| {
         Problem::new(Code::NotFound, format!("there are no endpoints of a Service {key}"))
-            .hint("a Service that does not exist or is only a DNS name (ExternalName) has none")
+            .hint("a Service that does not exist or is only a DNS name (ExternalName) has no endpoints")
     })?;
     Ok(render(form, &*entry.form))
 }

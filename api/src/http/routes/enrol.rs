@@ -27,87 +27,88 @@ use crate::{
     write::caller,
 };
 
-/// The path at which machines join: the one where a join token is all that is asked for.
+/// Path at which machines join. A join token is the only credential required.
 pub(crate) const ENROL_PATH: &str = "/v1/enrol";
-/// The path at which nodes renew their certificates.
+/// Path at which nodes renew their certificates.
 pub(crate) const RENEW_PATH: &str = "/v1/renew";
-/// The path of the authority's certificate, which is no secret.
+/// Path of the CA certificate, which is public.
 pub(crate) const CA_PATH: &str = "/v1/ca";
 
-/// A machine that joins.
+/// Request of a machine that joins.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct EnrolRequest {
-    /// The join token.
+    /// Join token, from `POST /v1/jointokens`.
     #[schema(value_type = String, max_length = 256)]
     token: Secret,
-    /// The name of the node.
+    /// Name of the Node, for example `node-1`.
     #[schema(value_type = String, max_length = 253)]
     node: Name,
-    /// The request to sign, as PEM (RFC 2986): a key on P-256 or Ed25519, no extensions.
+    /// Certificate signing request as PEM (RFC 2986): a P-256 or Ed25519 key without extensions.
     #[schema(max_length = 8192)]
     csr: String,
 }
 
-/// A node that renews its certificate.
+/// Request of a node that renews its certificate.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct RenewRequest {
-    /// The request to sign, as PEM (RFC 2986): a key on P-256 or Ed25519, no extensions.
+    /// Certificate signing request as PEM (RFC 2986): a P-256 or Ed25519 key without extensions.
     #[schema(max_length = 8192)]
     csr: String,
 }
 
-/// A certificate of a node.
+/// Certificate of a node.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Enrolled {
-    /// The certificate, and those between it and the authority, as PEM.
+    /// Certificate and intermediate certificates as PEM.
     certificate: String,
-    /// The authorities of control servers, as PEM.
+    /// CA certificates of the control servers as PEM.
     ca: String,
-    /// When the certificate ends.
+    /// End of validity (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     expires: Timestamp,
 }
 
-/// What is known of the certificates of the nodes.
+/// Certificates of the nodes.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AgentList {
-    /// The nodes, by name.
+    /// Certificates, ordered by node name.
     items: Vec<AgentCertificate>,
 }
 
-/// What is known of the certificates of a node.
+/// Newest certificate of a node.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct AgentCertificate {
-    /// The node.
+    /// Name of the node.
     node: String,
-    /// The serial number of its newest certificate, in hexadecimal.
+    /// Serial number of the newest certificate, in hexadecimal.
     #[serde(skip_serializing_if = "Option::is_none")]
     serial: Option<String>,
-    /// When that was signed.
+    /// Time at which the certificate was signed (RFC 3339, UTC).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     issued: Option<Timestamp>,
-    /// When that ends.
+    /// End of validity (RFC 3339, UTC).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     expires: Option<Timestamp>,
-    /// Whether it counts.
+    /// True if the certificate is accepted: neither expired nor revoked.
     is_valid: bool,
 }
 
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
     let asks = |verb| Permission::On(verb, Subject::Certificate);
-    let enrol = Doc::new("enrol", "Agent", "Signs the key of a machine that has a join token.")
+    let enrol = Doc::new("enrol", "Agent", "Join a node with a join token")
         .describe(
-            "The token is used up. A name that somebody holds is given only to a token that was made for it.",
+            "Signs the key of the machine and consumes the join token. A name that already has a \
+             certificate requires a join token created for that name.",
         )
-        .body::<EnrolRequest>(&OBJECT_TYPES, "Token, name and key.")
+        .body::<EnrolRequest>(&OBJECT_TYPES, "Join token, node name and key.")
         .answer::<Enrolled>(200, "The certificate.", &OBJECT_TYPES, &[])
         .problems(&[
             Code::NotAcceptable,
@@ -116,30 +117,24 @@ pub(super) fn add(router: Routes) -> Routes {
             Code::Forbidden,
             Code::Conflict,
         ]);
-    let renew = Doc::new(
-        "renewCertificate",
-        "Agent",
-        "Signs a new key for the node whose certificate the connection shows.",
-    )
-    .body::<RenewRequest>(&OBJECT_TYPES, "The key.")
-    .answer::<Enrolled>(200, "The certificate.", &OBJECT_TYPES, &[])
-    .problems(&[Code::NotAcceptable, Code::Invalid, Code::Unauthenticated, Code::Conflict]);
-    let ca = Doc::new(
-        "authority",
-        "Server",
-        "The certificates of the authorities of the control servers; for `--ca-file`.",
-    )
-    .text(200, "The certificates.", "application/x-pem-file")
-    .problems(&[Code::Conflict]);
-    let list =
-        Doc::new("listAgentCertificates", "Node", "Lists what is known of the certificates of the nodes.")
-            .answer::<AgentList>(200, "The nodes.", &OBJECT_TYPES, &[])
-            .problems(&[Code::NotAcceptable]);
-    let revoke = Doc::new("revokeAgentCertificate", "Node", "Takes back every certificate of a node.")
-        .describe("Its connections are cut; at other control servers within a second or so. It joins again with a new join token.")
+    let renew = Doc::new("renewCertificate", "Agent", "Renew the certificate of a node")
+        .body::<RenewRequest>(&OBJECT_TYPES, "The key.")
+        .answer::<Enrolled>(200, "The certificate.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::Invalid, Code::Unauthenticated, Code::Conflict]);
+    let ca = Doc::new("authority", "Server", "Read the CA certificates")
+        .text(200, "The certificates.", "application/x-pem-file")
+        .problems(&[Code::Conflict]);
+    let list = Doc::new("listAgentCertificates", "Node", "List the certificates of nodes")
+        .answer::<AgentList>(200, "The nodes.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable]);
+    let revoke = Doc::new("revokeAgentCertificate", "Node", "Revoke the certificates of a node")
+        .describe(
+            "Closes the connections of the node; at other control servers within about a second. \
+                   The node needs a new join token to join again.",
+        )
         .authored()
         .named("node", "The name of the node.")
-        .empty(204, "They do not count any longer.")
+        .empty(204, "Returned if the certificates were revoked.")
         .problems(&[Code::Conflict]);
     let routes = [
         Route::at(ENROL_PATH).on(HttpMethod::Post, Permission::Open, enrol, join),
@@ -156,14 +151,11 @@ pub(super) fn add(router: Routes) -> Routes {
     routes.into_iter().fold(router, |router, route| router.routes(route.done()))
 }
 
-/// What signs, where the server speaks TLS.
+/// Returns the certificate issuer if the server uses TLS.
 pub(super) fn desk(app: &ServerState) -> Result<Desk<'_>, Problem> {
     let (Some(authority), Some(tls)) = (&app.authority, &app.settings.tls) else {
-        return Err(Problem::new(
-            Code::Conflict,
-            "this server speaks no TLS, and has no authority that signs",
-        )
-        .hint("start it with --tls on"));
+        return Err(Problem::new(Code::Conflict, "this server does not use TLS and has no CA")
+            .hint("start the server with --tls on"));
     };
     Ok(Desk { vault: &app.vault, authority, source: &*app.source, life_secs: tls.agent_life_secs })
 }
@@ -220,6 +212,6 @@ async fn take_back(State(app): State<Shared>, ApiPath(NodePath { node }): ApiPat
         .await
         .map_err(|error| enrol::unwritten(&error))?;
     caller::note_object(format!("Node {node}"));
-    tracing::info!(%node, "the certificates of a node were taken back");
+    tracing::info!(%node, "the certificates of a node were revoked");
     Ok(StatusCode::NO_CONTENT.into_response())
 }

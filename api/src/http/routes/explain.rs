@@ -1,5 +1,5 @@
-//! `GET /v1/explain` and `GET …/services/{name}/explain`: why a packet goes where it goes, and why an address or a Service
-//! does not answer.
+//! `GET /v1/explain` and `GET …/services/{name}/explain`: path of a packet, and causes of unreachable
+//! addresses and Services.
 
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
@@ -39,31 +39,31 @@ use crate::{
     security::{Verb, on},
 };
 
-/// How long a node may take to read its kernel for one packet.
+/// Timeout of one node to trace one packet in its kernel.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long all nodes together may take; what was not answered by then is not known.
+/// Total timeout of all nodes; missing replies count as unknown.
 const PATIENCE_WITH_ALL: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct PacketQuery {
-    /// Where the packet comes from. Without it, the address itself is explained.
+    /// Source address of the packet. Without it the destination address itself is explained.
     #[param(value_type = Option<String>, example = "198.51.100.7")]
     source: Option<IpAddr>,
-    /// Where it goes.
+    /// Destination address, for example a virtual address of a Service.
     #[param(value_type = String, example = "203.0.113.10")]
     destination: IpAddr,
-    /// Its transport protocol; TCP when left out.
+    /// Transport protocol of the packet. Default: TCP.
     #[param(value_type = Option<Protocol>)]
     protocol: Option<Protocol>,
-    /// Its destination port; asked for with a source.
+    /// Destination port of the packet, from 1 to 65535. Required with `source`.
     #[param(minimum = 1, maximum = 65535)]
     port: Option<u16>,
-    /// Only on this node.
+    /// Name of a Node. Only paths on this node are explained. Default: all nodes.
     #[param(value_type = Option<String>, max_length = 253)]
     node: Option<Name>,
-    /// Do not ask the nodes what their kernels hold.
+    /// If true, only the desired state is evaluated and the nodes are not queried. Default: false.
     #[serde(default)]
     #[param(required = false)]
     desired_only: bool,
@@ -79,14 +79,15 @@ struct ServicePath {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct ServiceQuery {
-    /// Only on this node.
+    /// Name of a Node. Only paths on this node are explained. Default: all nodes.
     #[param(value_type = Option<String>, max_length = 253)]
     node: Option<Name>,
-    /// Draw the chain graph, for the node that is named, or for one without endpoints of its own.
+    /// Format of the chain graph, drawn for the given node, or for a node without endpoints of its own.
+    /// Default: no graph.
     #[param(inline)]
     #[param(inline)]
     graph: Option<GraphForm>,
-    /// Do not ask the nodes what their kernels hold.
+    /// If true, only the desired state is evaluated and the nodes are not queried. Default: false.
     #[serde(default)]
     #[param(required = false)]
     desired_only: bool,
@@ -94,25 +95,22 @@ struct ServiceQuery {
 
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
-    let of_packet = Doc::new("explain", "Cluster", "Explains what becomes of a packet, or why an address answers or not.")
+    let of_packet = Doc::new("explain", "Cluster", "Explain the path of a packet")
         .describe(
-            "By the desired state, step by step, with the first that is broken; and by what the kernels of the nodes \
-             hold, read anew, with the first difference. With `source` and `port` it is about one packet, else about \
-             the address.",
+            "Evaluates the desired state step by step up to the first broken step, and compares it with \
+             the current kernel state of the nodes up to the first difference. With `source` and `port` \
+             the result concerns one packet, else the destination address.",
         )
         .query::<PacketQuery>()
         .answer::<Explanation>(200, "The answer.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
-    let of_service =
-        Doc::new("explainService", "Service", "Explains how connections to a Service fare, node by node.")
-            .describe(
-                "Each way in is followed on each node to its endpoints, with the first step that is broken.",
-            )
-            .in_namespace()
-            .named("name", "The name of the Service.")
-            .query::<ServiceQuery>()
-            .answer::<Explanation>(200, "The answer.", &OBJECT_TYPES, &[])
-            .problems(&[Code::NotAcceptable, Code::NotFound]);
+    let of_service = Doc::new("explainService", "Service", "Explain connections to a Service")
+        .describe("Follows each frontend on each node to its endpoints, up to the first broken step.")
+        .in_namespace()
+        .named("name", "Name of the Service.")
+        .query::<ServiceQuery>()
+        .answer::<Explanation>(200, "The answer.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::NotFound]);
     let path = "/v1/namespaces/{namespace}/services/{name}/explain";
     router
         .routes(
@@ -184,7 +182,7 @@ async fn explain_service(
     Ok(render(form, &explanation))
 }
 
-/// The node whose graph is drawn; one that has no Workloads when none is named.
+/// Returns the node whose graph is drawn; a placeholder without Workloads if none is given.
 fn place(snapshot: &model::cluster::snapshot::Snapshot, node: Option<&Name>) -> Place {
     let nobody = || Name::parse("any-node").expect("this is a name");
     let Some(node) = node else { return Place { node: nobody(), zone: None } };
@@ -195,7 +193,7 @@ fn place(snapshot: &model::cluster::snapshot::Snapshot, node: Option<&Name>) -> 
     Place { node: node.clone(), zone }
 }
 
-/// Asks each node about its packets, one after the other, all nodes at once.
+/// Queries all nodes concurrently, and each node about its packets in sequence.
 async fn ask(app: &Shared, mut explanation: Explanation) -> Explanation {
     let mut by_node: BTreeMap<Name, Vec<(usize, Packet)>> = BTreeMap::new();
     for (index, path) in explanation.paths.iter().enumerate() {
@@ -211,7 +209,7 @@ async fn ask(app: &Shared, mut explanation: Explanation) -> Explanation {
     explanation.concluded()
 }
 
-/// Asks one node; one that does not answer is not asked again.
+/// Queries one node. After a timeout it is not queried again.
 async fn ask_node(
     app: &Shared,
     node: &Name,
@@ -223,7 +221,7 @@ async fn ask_node(
     for (index, packet) in packets {
         let left = until.saturating_duration_since(tokio::time::Instant::now());
         if silent.is_none() && left.is_zero() {
-            silent = Some("there was no time left to ask the node".to_owned());
+            silent = Some("the time limit was reached before the node could be queried".to_owned());
         }
         if let Some(why) = &silent {
             said.push((*index, Err(why.clone())));
@@ -236,7 +234,7 @@ async fn ask_node(
                 Ok(Reply::Trace(traced)) => Ok(traced),
                 Ok(Reply::Failed { message }) => Err(message),
                 Ok(Reply::Plan(_) | Reply::Doctor { .. } | Reply::Fix { .. } | Reply::Confirmed(_)) => {
-                    Err("the node answered another question".to_owned())
+                    Err("the node sent a reply of another type".to_owned())
                 }
                 Err(error) => {
                     let why = error.to_string();

@@ -1,4 +1,4 @@
-//! `GET /v1/nodes/{node}/state`: the feed to one agent.
+//! `GET /v1/nodes/{node}/state`: feed of one agent.
 
 use std::sync::Arc;
 
@@ -28,10 +28,10 @@ use crate::{
     stream::node_feed::{Feed, Questions},
 };
 
-/// When to come back when there are too many feeds, in seconds.
+/// `Retry-After` if too many feeds are open, in seconds.
 const RETRY_SECS: u32 = 5;
 
-/// Which node.
+/// Node in the path.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct NodePath {
     pub(super) node: Name,
@@ -41,36 +41,37 @@ pub(super) struct NodePath {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct FeedQuery {
-    /// The position of the last `synced` or `heartbeat`: send what changed since. The complete state when left out, or
-    /// when there is no way from there to the present.
+    /// Position of the last `synced` or `heartbeat` frame. The feed sends the changes since. Without it, or
+    /// if those changes are no longer available, the feed begins with the full state.
     #[param(max_length = 64)]
     resume: Option<String>,
-    /// `only`: no state, but heartbeats and questions. For agents that take their state from another control server. Not
-    /// together with `resume`.
+    /// With `only` the feed carries heartbeats and queries, but no state. For agents that receive their state
+    /// from another control server. Cannot be combined with `resume`.
     #[param(inline)]
     asks: Option<AsksQuery>,
 }
 
-/// What a feed is for beside state.
+/// Contents of a feed other than state.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 enum AsksQuery {
-    /// Questions only.
+    /// Queries only.
     Only,
 }
 
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("feed", "Agent", "Streams the state that a node should have.")
+    let doc = Doc::new("feed", "Agent", "Stream the desired state of a node")
         .describe(
-            "One frame per line, gzip if accepted. Between two `synced` frames the state is not consistent. A second \
-             feed to the same node ends the first. Heartbeats come at least every 10 seconds. With `asks=only` there are \
-             no other frames than heartbeats, the first of them at once, and questions; such a feed ends no feed of state, \
-             and a feed of state ends it.",
+            "Returns one frame per line, compressed with gzip if accepted. The state is consistent at \
+             each `synced` frame, and may be inconsistent in between. A second feed of the same node \
+             ends the first one. Heartbeats are sent at least every 10 seconds. With `asks=only` the \
+             feed consists of heartbeats, the first one immediately, and queries; such a feed does not \
+             end a state feed, but a new state feed ends it.",
         )
         .named("node", "Name of the Node.")
         .query::<FeedQuery>()
-        .answer::<Frame>(200, "Frames, one per line.", &["application/x-ndjson"], &[])
+        .answer::<Frame>(200, "Returned with frames, one per line.", &["application/x-ndjson"], &[])
         .problems(&[Code::NodeNotFound]);
     router.routes(
         Route::at("/v1/nodes/{node}/state").on(HttpMethod::Get, Permission::OwnNode, doc, feed).done(),
@@ -86,12 +87,13 @@ async fn feed(
     let resume = query.resume.map(|text| position("resume", &text)).transpose()?;
     if resume.is_some() && query.asks.is_some() {
         return Err(Problem::bad_request(
-            "query parameter: `resume` is for feeds of state, not with `asks=only`",
+            "query parameter: `resume` is for state feeds, not for `asks=only`",
         ));
     }
     require_node(&app.hub.load().snapshot, &node)?;
     if let Some(position) = resume {
-        // A server that stays behind sends what it has; its first frame says so, and the agent asks another one.
+        // A server that stays behind sends its state. The first frame holds the position, and the agent
+        // switches to another server.
         let _ = app.reach(position).await;
     }
     let permit = Arc::clone(&app.feeds).try_acquire_owned().map_err(|_| {
@@ -131,7 +133,7 @@ async fn feed(
     Ok(response)
 }
 
-/// Refuses what is asked for a node that does not exist.
+/// Returns an error if the Node does not exist.
 pub(super) fn require_node(snapshot: &Snapshot, node: &Name) -> Result<(), Problem> {
     let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
     match snapshot.get(&key) {

@@ -1,4 +1,4 @@
-//! `…/guards/health`: endpoints that are held in service because so many failed at once, and the word that lets them go.
+//! `…/guards/health`: unhealthy endpoints held in service by the health guard, and their confirmation.
 
 use std::net::IpAddr;
 
@@ -26,61 +26,67 @@ use crate::{
     write::caller,
 };
 
-/// Endpoints listed; the total counts all.
+/// Maximum number of listed endpoints; the total counts all.
 const HELD_LISTED_MAX: usize = 1000;
 
-/// The guard of health checks.
+/// Health guard.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct HealthGuard {
-    /// Percent of the checked endpoints that may leave service within the window; 100: all of them.
+    /// Maximum percentage of the checked endpoints that may leave service within the window. 100 disables the
+    /// guard.
     percent: u8,
-    /// What left service within this time counts as one event, in seconds.
+    /// Length of the window in seconds. Endpoints that leave service within it count together.
     window_seconds: i64,
-    /// Endpoints that are checked, each of each Service.
+    /// Number of endpoints with health checks, counted once per Service.
     checked: usize,
-    /// Of these, how many have left service within the window.
+    /// Number of these endpoints that left service within the window.
     left: usize,
-    /// Of these, how many are held in service.
+    /// Number of these endpoints that are held in service although unhealthy.
     held_total: usize,
-    /// The held ones; at most 1000.
+    /// Endpoints held in service; the first 1000.
     #[schema(max_items = 1000)]
     held: Vec<HeldEndpoint>,
 }
 
-/// An endpoint that is held in service.
+/// An unhealthy endpoint held in service.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct HeldEndpoint {
-    /// The Service.
+    /// Service as `namespace/name`.
     #[schema(value_type = String, example = "default/web")]
     service: ServiceKey,
-    /// The endpoint's address.
+    /// IP address of the endpoint.
     #[schema(value_type = String)]
     address: IpAddr,
-    /// The port of the check.
+    /// Port of the health check.
     port: Port,
-    /// Since when it is held.
+    /// Time since when the endpoint is held.
     since: Timestamp,
-    /// The result that would take it out, in words.
+    /// Result of the failed health check, as text.
     message: String,
 }
 
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
-    let read_doc = Doc::new("readHealthGuard", "Cluster", "Says which unhealthy endpoints are held in service.")
+    let read_doc = Doc::new("readHealthGuard", "Cluster", "Read the health guard")
         .describe(
-            "When more of the checked endpoints become unhealthy at once than `--health-guard-percent` allows, what goes \
-             beyond it stays in service until it is confirmed, or so many recover that the rest would have been let go. \
-             Of several control servers only the one that leads holds any.",
+            "If more checked endpoints become unhealthy at once than `--health-guard-percent` allows, \
+             the surplus stays in service until it is confirmed, or until so many recover that the rest \
+             is within the limit. With several control servers only the leader holds endpoints.",
         )
         .answer::<HealthGuard>(200, "The guard.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
-    let confirm_doc =
-        Doc::new("confirmHealthGuard", "Cluster", "Takes the endpoints that are held out of service.")
-            .describe("Endpoints that become unhealthy later are not confirmed by it.")
-            .answer::<HealthGuard>(200, "The guard as it was: `held` is what was let go.", &OBJECT_TYPES, &[])
-            .problems(&[Code::NotAcceptable, Code::NotLeader]);
+    let confirm_doc = Doc::new("confirmHealthGuard", "Cluster", "Take held endpoints out of service")
+        .describe("The confirmation does not cover endpoints that become unhealthy later.")
+        .answer::<HealthGuard>(
+            200,
+            "Returned with the guard before the confirmation: `held` lists \
+                                         the confirmed endpoints.",
+            &OBJECT_TYPES,
+            &[],
+        )
+        .problems(&[Code::NotAcceptable, Code::NotLeader]);
     let path = "/v1/guards/health";
     router
         .routes(
@@ -109,13 +115,16 @@ async fn confirm(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, head
     }
     caller::note_object("guard of health checks".to_owned());
     let guard = app.health.confirm(|guard| show(guard, now));
-    tracing::info!(endpoints = guard.held_total, "unhealthy endpoints that were held were confirmed");
+    tracing::info!(endpoints = guard.held_total, "unhealthy endpoints held in service were confirmed");
     Ok(render(form, &guard))
 }
 
 fn not_leader() -> Problem {
-    let detail = "this control server judges no endpoints: another one leads";
-    Problem::new(Code::NotLeader, detail).hint("ask the one whose `GET /v1/status` says `replica.isLeader`")
+    let detail = "this control server does not evaluate health checks: another one is the leader";
+    Problem::new(Code::NotLeader, detail).hint(
+        "send the request to the server whose `GET /v1/status` \
+                                                reports `replica.isLeader`",
+    )
 }
 
 fn show(guard: &Guard, now: Timestamp) -> HealthGuard {

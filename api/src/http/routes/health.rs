@@ -1,4 +1,4 @@
-//! Whether this server lives, and whether it can take writes.
+//! Liveness and readiness of this server.
 
 use std::sync::atomic::Ordering;
 
@@ -20,24 +20,23 @@ use crate::{
     security::Permission,
 };
 
-/// When to ask again, in seconds.
+/// `Retry-After` of a server that is not ready, in seconds.
 const RETRY_SECS: u32 = 5;
-/// The status that is written and removed to see whether the store takes writes.
+/// Status key that is written and removed to test writes to the store.
 const TRIAL: &str = "readyz";
 
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
-    let live = Doc::new("healthz", "Server", "Answers while the process lives.").text(
+    let live = Doc::new("healthz", "Server", "Check the liveness of the server").text(
         200,
         "It lives.",
         "text/plain",
     );
-    let ready = Doc::new(
-        "readyz",
-        "Server",
-        "Answers while the store answers and takes writes; else the problem says what it lacks.",
-    )
-    .text(200, "It is ready.", "text/plain");
+    let ready = Doc::new("readyz", "Server", "Check the readiness of the server").text(
+        200,
+        "It is ready.",
+        "text/plain",
+    );
     router
         .routes(Route::at("/healthz").on(HttpMethod::Get, Permission::Open, live, healthz).done())
         .routes(Route::at("/readyz").on(HttpMethod::Get, Permission::Open, ready, readyz).done())
@@ -53,7 +52,7 @@ async fn healthz() -> Response {
 
 async fn readyz(State(app): State<Shared>) -> Answer {
     let head = app.hub.load().position().revision;
-    // The log after the head is empty: the cheapest question that the store can only answer when it works.
+    // Reading the empty log after the head is the cheapest request that needs a working store.
     let read = app.store.changes(head, 1).await.map(drop).map_err(|error| error.to_string());
     let tried = match read {
         Ok(()) if app.has_failed.load(Ordering::Relaxed) => try_to_write(&app).await,
@@ -62,14 +61,14 @@ async fn readyz(State(app): State<Shared>) -> Answer {
     tried.map(|()| ok()).map_err(|why| Problem::new(Code::Unavailable, why).retry_after(RETRY_SECS))
 }
 
-/// A store that did not take the last write may be read all the same, as one on a full disk is. Whether it takes writes again
-/// is only found by writing: a status that means nothing to anybody.
+/// Tests if the store accepts writes again. A store that failed the last write may still be readable, for
+/// example on a full disk, so a meaningless status is written.
 async fn try_to_write(app: &ServerState) -> Result<(), String> {
     let written = async {
         app.store.put_status(TRIAL, b"{}").await.map_err(|error| Chain(&error).to_string())?;
         app.store.remove_status(TRIAL).await.map_err(|error| Chain(&error).to_string())
     };
-    written.await.map_err(|why| format!("the last write was not taken, and none is: {why}"))?;
+    written.await.map_err(|why| format!("the last write failed, and writes still fail: {why}"))?;
     app.has_failed.store(false, Ordering::Relaxed);
     Ok(())
 }

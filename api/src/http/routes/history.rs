@@ -1,4 +1,4 @@
-//! `/v1/history`: every accepted write with who asked for it, what it changed, and when the nodes had it.
+//! `/v1/history`: accepted writes with their author, changes, and convergence.
 
 use std::{cmp::Reverse, collections::BTreeMap, time::Instant};
 
@@ -41,31 +41,31 @@ use crate::{
 };
 use model::bgp::listing::Part;
 
-/// Changed objects of one write that the listing names; further ones are counted.
+/// Maximum number of changed objects of one write in the listing; further ones are counted.
 const CHANGES_NAMED_MAX: usize = 100;
-/// Entries of the history that are read at a time: their objects are in memory meanwhile.
+/// Number of history entries read at a time; bounds the memory for their objects.
 pub(super) const ENTRIES_AT_ONCE: usize = 200;
-/// When to come back when the store fails, in seconds.
+/// `Retry-After` if the store fails, in seconds.
 const UNAVAILABLE_RETRY_SECS: u32 = 5;
 
-/// Which writes a listing shows.
+/// Query of the history listing.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct RevisionsQuery {
-    /// Writes of a page.
+    /// Maximum number of writes in the page, from 1 to 5000. Values out of range are rejected. Default: 500.
     #[param(minimum = 1, maximum = 5000, default = 500)]
     limit: Option<u32>,
-    /// The token of the page before.
+    /// Page token: `metadata.continue` of the previous page.
     #[serde(rename = "continue")]
     #[param(max_length = 2048)]
     continue_token: Option<String>,
-    /// Only writes that changed an object of this kind.
+    /// Kind. Only writes that changed an object of this kind are returned. Default: all kinds.
     kind: Option<Kind>,
-    /// Only writes that changed an object in this namespace.
+    /// Namespace. Only writes that changed an object in this namespace are returned. Default: all namespaces.
     #[param(value_type = Option<String>, max_length = 63)]
     namespace: Option<Namespace>,
-    /// Only writes that changed an object of this name.
+    /// Name of an object. Only writes that changed an object of this name are returned. Default: all names.
     #[param(value_type = Option<String>, max_length = 253)]
     name: Option<Name>,
 }
@@ -75,48 +75,50 @@ struct RevisionPath {
     revision: Revision,
 }
 
-/// What a write changed in the listings of the nodes.
+/// Effect of a write on the rulesets of the nodes.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RuleChanges {
-    /// The revision that it made.
+    /// Revision of the write.
     revision: Revision,
-    /// The state from which the nodes worked it out.
+    /// Position of the state from which the nodes computed the difference.
     position: Position,
-    /// The lines of each node, or why they are not known.
+    /// Changed lines by node, or the reason why they are not known.
     nodes: BTreeMap<Name, NodePlan>,
 }
 
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
-    let list_doc = Doc::new("listHistory", "Cluster", "Lists accepted writes, the newest first.")
+    let list_doc = Doc::new("listHistory", "Cluster", "List accepted writes")
         .describe(
-            "The last 10,000 writes are kept, up to 128 MiB, and the last 500 of the server itself. Whoever is named as \
-             author said so; `source` is the address that the request came from.",
+            "Writes are sorted from newest to oldest. The server keeps the last 10,000 writes of \
+             clients, up to 128 MiB, and the last 500 of its own. Without authentication the author is a \
+             claim of the client; `source` is the address of the client.",
         )
         .query::<RevisionsQuery>()
         .answer::<schema::HistoryList>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
-    let read_doc = Doc::new("readHistory", "Cluster", "Reads one write with every object before and after.")
-        .describe("Secrets are left out, as everywhere.")
-        .numbered("revision", "The revision that the write made.")
+    let read_doc = Doc::new("readHistory", "Cluster", "Read one write with its changes")
+        .describe("Returns every changed object before and after the write. Secrets are omitted.")
+        .numbered("revision", "Revision of the write.")
         .answer::<schema::HistoryEntry>(200, "The write.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound, Code::HistoryDropped]);
-    let curve_doc = Doc::new("readConvergence", "Cluster", "Says when each node had a write verified in its kernel.")
+    let curve_doc = Doc::new("readConvergence", "Cluster", "Read the convergence of one write")
         .describe(
-            "Kept in memory for the last 256 writes of this life of the server. Times are from the commit until the report \
-             of the node arrived.",
+            "Returns the time at which each node had the write verified in its kernel. Kept in memory \
+             for the last 256 writes since the start of this server. Times are measured from the commit \
+             to the arrival of the node's report.",
         )
-        .numbered("revision", "The revision that the write made.")
+        .numbered("revision", "Revision of the write.")
         .answer::<schema::ConvergenceAnswer>(200, "The curve.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
-    let rules_doc = Doc::new("readRuleChanges", "Cluster", "Says what a write changed in the kernel's listings of each node.")
+    let rules_doc = Doc::new("readRuleChanges", "Cluster", "Read the ruleset changes of one write")
         .describe(
-            "Worked out anew, not recorded: each agent that is connected lists the lines that differ between the state before \
-             the write and the state after it, in the mode and by the version that it runs today. What the server itself \
-             decided after the write, such as who announces an address, is a write of its own.",
+            "The changes are recomputed, not recorded: each connected agent compares the state before \
+             and after the write with its current mode and version. Decisions of the server that \
+             followed the write, such as the choice of an announcer, are separate writes.",
         )
-        .numbered("revision", "The revision that the write made.")
+        .numbered("revision", "Revision of the write.")
         .answer::<RuleChanges>(200, "The lines.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound, Code::HistoryDropped]);
     let path = "/v1/history";
@@ -154,7 +156,7 @@ async fn list(
     let moment = Moment::new("HistoryList", &format!("{kind:?} {namespace:?} {name:?}"));
     let before: Option<Revision> = moment.resume(continue_token.as_deref())?;
     let filter = ObjectFilter { kind, namespace, name };
-    // One more tells whether there is more.
+    // One extra entry shows if there is a next page.
     let query = HistoryQuery { before, filter, limit: rows + 1 };
     let mut page = app.store.history(&query).await.map_err(unavailable)?;
     let more_after = (page.heads.len() > rows).then(|| page.heads[rows - 1].revision);
@@ -199,7 +201,7 @@ async fn rules(
     if revision < floor {
         return Err(dropped(revision, floor));
     }
-    // What is written meanwhile is newer than this state, and changes nothing about what was before it.
+    // Concurrent writes are newer than this state and do not affect older states.
     let published = app.hub.load();
     let head = published.position().revision;
     if revision > head {
@@ -214,7 +216,7 @@ async fn rules(
     Ok(render(form, &RuleChanges { revision, position: published.position(), nodes }))
 }
 
-/// What the objects were after a write that were written again up to `head`, whoever wrote.
+/// Returns the states after a write of all objects that were changed again up to `head`.
 async fn former_after(app: &Shared, revision: Revision, head: Revision) -> Result<rollback::Former, Problem> {
     let mut former = rollback::Former::new();
     let mut next = revision.next();
@@ -230,7 +232,7 @@ async fn former_after(app: &Shared, revision: Revision, head: Revision) -> Resul
     }
 }
 
-/// The entry of a write.
+/// Returns the entry of a write.
 pub(super) async fn entry_of(app: &Shared, revision: Revision) -> Result<RevisionEntry, Problem> {
     let entry = app.store.revisions(revision, 1).await.map_err(unavailable)?.pop();
     match entry.filter(|entry| entry.revision == revision) {
@@ -247,18 +249,21 @@ async fn convergence(
 ) -> Answer {
     let form = form(&headers)?;
     let Some((known, age_ms)) = app.convergence.of(revision, Instant::now()) else {
-        let detail = format!("there is no curve of revision {revision}; only the newest are kept, in memory");
+        let detail = format!(
+            "there is no convergence data of revision {revision}; only the newest \
+                              revisions are kept, in memory"
+        );
         return Err(Problem::new(Code::NotFound, detail));
     };
     let view = app.view();
     let head = view.published().nodes_head();
     let at = Position { epoch: head.epoch, revision };
-    // Nodes get nothing after what last concerned them, and are not behind for it.
+    // Nodes receive nothing for later revisions and are not behind because of them.
     let concerns_nodes = revision <= head.revision;
     let views = view.table().views();
     let steps = views.iter().map(|node| (node, known.get(node.name).copied().unwrap_or_default()));
     let mut rows: Vec<_> = steps.filter(|(_, steps)| concerns_nodes || steps.verified.is_some()).collect();
-    // Those that lack it first, then the slowest.
+    // Nodes without the revision first, then the slowest.
     rows.sort_by_key(|(node, steps)| (Reverse(steps.verified.unwrap_or(u64::MAX)), node.name.clone()));
     let mut sorted: Vec<u64> = rows.iter().filter_map(|(_, steps)| steps.verified).collect();
     sorted.reverse();
@@ -278,7 +283,7 @@ async fn convergence(
     Ok(render(form, &without_null(answer)))
 }
 
-/// Why a node does not have a state verified.
+/// Returns the reason why a node has not verified a state.
 fn why(node: &NodeView<'_>, at: Position) -> &'static str {
     let Some(report) = node.report.filter(|_| node.is_connected) else {
         return "its agent does not report";
@@ -286,11 +291,11 @@ fn why(node: &NodeView<'_>, at: Position) -> &'static str {
     if report.received < at {
         "its agent has not received it"
     } else if report.applied < at {
-        "its agent has received it, and not applied it yet"
+        "its agent has received it, but not applied it yet"
     } else if report.verified < at {
-        "its agent has applied it, and not verified it yet"
+        "its agent has applied it, but not verified it yet"
     } else {
-        "it had verified it before this server counted"
+        "it was verified before this server recorded the revision"
     }
 }
 
@@ -301,20 +306,21 @@ fn without_null(mut value: Value) -> Value {
     value
 }
 
-/// A write with what of it may be seen; nothing when that is nothing.
+/// Returns the visible part of a write, or `None` if no part is visible.
 fn visible(access: &Access, mut head: RevisionHead) -> Option<RevisionHead> {
     let is_empty = head.touched.is_empty();
     head.touched.retain(|(_, key)| is_visible(access, Verb::List, key));
     (is_empty || !head.touched.is_empty()).then_some(head)
 }
 
-/// Whether the history of an object may be seen: that of a kind of object is seen by who may see both.
+/// True if the caller may see the history of an object, which requires permission for both the history and
+/// the kind.
 fn is_visible(access: &Access, verb: Verb, key: &ObjectKey) -> bool {
     let namespace = key.namespace.as_ref();
     access.may(verb, Subject::History, namespace) && access.may_object(verb, key.kind, namespace)
 }
 
-/// A write as a listing shows it.
+/// Renders a write for the listing.
 fn head(head: &RevisionHead) -> Value {
     let RevisionHead { revision, at, origin, touched } = head;
     let change = |(kind, key): &(model::cluster::change::ChangeKind, ObjectKey)| json!({ "kind": kind, "object": name(key) });
@@ -329,7 +335,7 @@ fn head(head: &RevisionHead) -> Value {
     json
 }
 
-/// An object of a write with its states.
+/// Renders an object of a write with its states.
 fn revised(object: &Revised) -> Value {
     let (fields, omitted) = differences(object.before.as_deref(), object.after.as_deref());
     let json = json!({
@@ -343,30 +349,35 @@ fn name(key: &ObjectKey) -> Value {
     without_null(json!({ "kind": key.kind, "namespace": key.namespace, "name": key.name }))
 }
 
-/// Why a revision is not in the history.
+/// Creates the problem for a revision that is not in the history.
 pub(super) async fn unknown(app: &Shared, revision: Revision) -> Result<Problem, Problem> {
     let head = app.hub.load().position().revision;
     let query = HistoryQuery { before: None, filter: ObjectFilter::default(), limit: 0 };
     let floor = app.store.history(&query).await.map_err(unavailable)?.floor;
     Ok(if revision > head || revision.0 == 0 {
-        Problem::new(Code::NotFound, format!("there is no revision {revision}; the newest is {head}"))
+        Problem::new(
+            Code::NotFound,
+            format!(
+                "there is no revision {revision}; the newest revision is \
+                                              {head}"
+            ),
+        )
     } else if revision <= floor {
         dropped(revision, floor)
     } else {
-        let detail = format!(
-            "revision {revision} was a write of the server itself, of which only the newest are kept"
-        );
+        let detail =
+            format!("revision {revision} is a write of the server itself, of which only the newest are kept");
         Problem::new(Code::HistoryDropped, detail)
     })
 }
 
-/// The history begins later.
+/// Creates the problem for a revision older than the history.
 pub(super) fn dropped(revision: Revision, floor: Revision) -> Problem {
-    let detail = format!("the history begins after revision {floor}, and {revision} is not after that");
-    Problem::new(Code::HistoryDropped, detail).hint("GET /v1/history lists what is kept")
+    let detail = format!("the history begins after revision {floor}; revision {revision} is no longer kept");
+    Problem::new(Code::HistoryDropped, detail).hint("GET /v1/history lists the available revisions")
 }
 
-/// The store failed.
+/// Creates the problem for a store failure.
 pub(super) fn unavailable(error: StoreError) -> Problem {
     tracing::error!(error = %Chain(&error), "the history cannot be read");
     Problem::new(Code::Unavailable, "the history cannot be read").retry_after(UNAVAILABLE_RETRY_SECS)

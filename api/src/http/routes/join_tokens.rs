@@ -1,4 +1,4 @@
-//! `/v1/jointokens`: what lets a new machine in, once.
+//! `/v1/jointokens`: single-use tokens for new machines.
 
 use axum::{body::Body, extract::State, response::IntoResponse};
 use http::{HeaderMap, StatusCode};
@@ -29,53 +29,53 @@ use crate::{
     write::caller,
 };
 
-/// A join token to be made.
+/// Request to create a join token.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct JoinTokenRequest {
-    /// The only node that may use it. Needed where a node of this name has a certificate already; else whoever has the
-    /// token chooses a name that nobody has.
+    /// Name of the only node that may use the token. Required if a node of this name already has a
+    /// certificate. Default: the holder of the token may choose any name without a certificate.
     #[schema(value_type = Option<String>, max_length = 253)]
     node: Option<Name>,
-    /// How long it can be used, in seconds; an hour when left out.
+    /// Validity in seconds, from 1 to 86400. Default: 3600.
     #[schema(minimum = 1, maximum = 86400)]
     ttl_seconds: Option<u32>,
 }
 
-/// A join token that was made.
+/// A created join token.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JoinTokenMade {
     #[serde(flatten)]
     shown: JoinToken,
-    /// The token itself: whoever has it may join. It is told this once.
+    /// Text of the token. Anybody who has it can join a node. Returned in this response only.
     #[schema(value_type = String)]
     token: Secret,
 }
 
-/// A join token, without what makes it one.
+/// A join token without its secret.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JoinToken {
-    /// Its id; no secret.
+    /// Id of the token; not secret.
     id: String,
-    /// The only node that may use it; any when left out.
+    /// Name of the only node that may use the token. Absent if any node may.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     node: Option<Name>,
-    /// When it was made.
+    /// Time of creation (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     created: Timestamp,
-    /// When it ends.
+    /// End of validity (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     expires: Timestamp,
 }
 
-/// The join tokens that can be used.
+/// Valid join tokens.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JoinTokenList {
-    /// The tokens, by id.
+    /// Tokens, ordered by id.
     items: Vec<JoinToken>,
 }
 
@@ -87,23 +87,28 @@ struct TokenPath {
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
     let asks = |verb| Permission::On(verb, Subject::JoinToken);
-    let create = Doc::new("createJoinToken", "Server", "Makes a token with which a machine joins once.")
-        .describe("The agent is given the token in a file: `--join-token-file`. It holds what the agent needs to know this server.")
+    let create = Doc::new("createJoinToken", "Server", "Create a join token")
+        .describe(
+            "The token lets one machine join once. The agent reads it from a file: \
+                   `--join-token-file`. It also contains the data that the agent needs to authenticate \
+                   this server.",
+        )
         .authored()
-        .body::<JoinTokenRequest>(&OBJECT_TYPES, "For whom, and for how long.")
-        .answer::<JoinTokenMade>(201, "The token, told this once.", &OBJECT_TYPES, &[])
+        .body::<JoinTokenRequest>(&OBJECT_TYPES, "Node name and validity of the token.")
+        .answer::<JoinTokenMade>(
+            201,
+            "Returned with the token; its text is not available later.",
+            &OBJECT_TYPES,
+            &[],
+        )
         .problems(&[Code::NotAcceptable, Code::Invalid, Code::Conflict]);
-    let list = Doc::new(
-        "listJoinTokens",
-        "Server",
-        "Lists the join tokens that can be used, without their secrets.",
-    )
-    .answer::<JoinTokenList>(200, "The tokens.", &OBJECT_TYPES, &[])
-    .problems(&[Code::NotAcceptable]);
-    let delete = Doc::new("deleteJoinToken", "Server", "Removes a join token, so that nobody can use it.")
+    let list = Doc::new("listJoinTokens", "Server", "List valid join tokens")
+        .answer::<JoinTokenList>(200, "The tokens.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable]);
+    let delete = Doc::new("deleteJoinToken", "Server", "Delete a join token")
         .authored()
-        .named_text("id", "The id of the token.")
-        .empty(204, "It is removed.")
+        .named_text("id", "Id of the token.")
+        .empty(204, "Returned if the token was deleted.")
         .problems(&[Code::NotFound]);
     let all = Route::at("/v1/jointokens").on(HttpMethod::Post, asks(Verb::Create), create, make).on(
         HttpMethod::Get,
@@ -147,8 +152,8 @@ async fn tokens(State(app): State<Shared>, headers: HeaderMap) -> Answer {
 
 async fn remove(State(app): State<Shared>, ApiPath(TokenPath { id }): ApiPath<TokenPath>) -> Answer {
     if !enrol::remove_token(&app.vault, &id).await? {
-        return Err(Problem::new(Code::NotFound, "there is no join token of this id")
-            .hint("GET /v1/jointokens lists those that can be used"));
+        return Err(Problem::new(Code::NotFound, "there is no join token with this id")
+            .hint("GET /v1/jointokens lists the valid ones"));
     }
     caller::note_object(format!("JoinToken {id}"));
     Ok(StatusCode::NO_CONTENT.into_response())

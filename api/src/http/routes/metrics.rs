@@ -18,12 +18,12 @@ use crate::{
     },
 };
 
-/// The OpenMetrics text format.
+/// Media type of the OpenMetrics text format.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("metrics", "Server", "Counters in the OpenMetrics text format.").text(
+    let doc = Doc::new("metrics", "Server", "Read metrics in the OpenMetrics text format").text(
         200,
         "The counters.",
         CONTENT_TYPE,

@@ -1,4 +1,4 @@
-//! What is read of one Service that has to exist.
+//! Shared parts of read routes of one existing Service.
 
 use http::HeaderMap;
 use model::{
@@ -21,22 +21,25 @@ use crate::{
     state::object_view::View,
 };
 
-/// The Service in the path.
+/// Service in the path.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ServicePath {
     namespace: Namespace,
     name: Name,
 }
 
-/// Documents a route of one Service that answers with a `T`.
+/// Documents a route of one Service with a response of type `T`.
 pub(super) fn document<T: ToSchema>(doc: Doc, answer: &str) -> Doc {
     doc.in_namespace()
-        .named("name", "The name of the Service.")
+        .named("name", "Name of the Service.")
         .answer::<T>(200, answer, &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound])
 }
 
-/// The form that is asked for, the Service, and the state that has it.
+/// Returns the media type, the Service key and the current state.
+///
+/// # Errors
+/// Returns `NotFound` if the Service does not exist.
 pub(super) fn find<'a>(
     app: &'a Shared,
     ServicePath { namespace, name }: ServicePath,

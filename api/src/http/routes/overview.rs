@@ -1,4 +1,4 @@
-//! `GET /v1/overview` and its watch: how it is going, in one document, live.
+//! `GET /v1/overview` and its watch: state of the cluster in one document, live.
 
 use std::{io::Write, sync::Arc};
 
@@ -34,24 +34,31 @@ const RETRY_SECS: u32 = 10;
 
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
-    let read = Doc::new("readOverview", "Cluster", "Says how it is going: every Service and Node in a line, and what is wrong.")
+    let read = Doc::new("readOverview", "Cluster", "Read the cluster overview")
         .describe(
-            "Problems are sorted by what they mean for users, and name the last write before them that touches what they are \
-             about, where it is known since when they last. Whoever may see some namespaces only sees their Services and the \
-             problems of these; `isWhole` says so. Compressed with gzip if accepted.",
+            "The overview holds one row per Service and Node, and all problems. Problems are sorted by \
+             their impact on users and name the last write before them that touched their subject, if \
+             their start time is known. Callers limited to some namespaces see only the Services and \
+             problems of these namespaces; `isWhole` is false then. Compressed with gzip if accepted.",
         )
         .answer::<Overview>(200, "The document.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
-    let watch_doc = Doc::new("watchOverview", "Cluster", "Streams the overview: the document, then what differs.")
+    let watch_doc = Doc::new("watchOverview", "Cluster", "Watch the cluster overview")
         .describe(
-            "The first line is the document with `type` `overview`. A `change` has what differs from the document that the \
-             lines before it make: fields that are there replace those of the document; of rows, `changed` are whole, and \
-             `removed` are gone; of problems, `order` has the ids of all in their order. At most four changes come in a \
-             second, and a reader that falls behind gets one for all that it missed. A `heartbeat` comes at least every 2 \
-             seconds without a change. An `error` ends the watch. With `Accept: text/event-stream` as server-sent events. \
-             Compressed with gzip if accepted, line by line.",
+            "The first line is the document with `type` `overview`. A `change` holds the differences to \
+             the document built from the previous lines: fields that are present replace those of the \
+             document; of rows, `changed` are complete rows, and `removed` are gone; of problems, \
+             `order` lists the ids of all in order. At most four changes are sent per second, and a slow \
+             reader receives one merged change. A `heartbeat` is sent at least every 2 seconds without a \
+             change. An `error` ends the watch. With `Accept: text/event-stream` the lines are \
+             server-sent events. Compressed with gzip if accepted, line by line.",
         )
-        .answer::<OverviewFrame>(200, "One line each.", &["application/x-ndjson", "text/event-stream"], &[])
+        .answer::<OverviewFrame>(
+            200,
+            "Returned with one frame per line.",
+            &["application/x-ndjson", "text/event-stream"],
+            &[],
+        )
         .problems(&[Code::NotAcceptable]);
     router
         .routes(
@@ -76,14 +83,14 @@ async fn overview(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, hea
     if accepts_gzip(&headers) { compressed(answer).await } else { Ok(answer) }
 }
 
-/// The server ends while somebody asks.
+/// Creates the problem for a request during shutdown.
 pub(super) fn ending() -> Problem {
     Problem::new(Code::Unavailable, "the server is stopping").retry_after(RETRY_SECS)
 }
 
 async fn compressed(answer: Response) -> Answer {
     let (mut parts, body) = answer.into_parts();
-    let failed = || Problem::new(Code::Internal, "the answer cannot be compressed");
+    let failed = || Problem::new(Code::Internal, "the response cannot be compressed");
     let plain = body.collect().await.map_err(|_| failed())?.to_bytes();
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     let packed = encoder.write_all(&plain).and_then(|()| encoder.finish()).map_err(|_| failed())?;

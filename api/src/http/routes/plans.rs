@@ -1,4 +1,4 @@
-//! Plans: what a write would do to objects, addresses and every node, and the way to do exactly that.
+//! Plans: preview of a write with its effect on objects, addresses and nodes, and the application of a plan.
 
 use axum::extract::{Request, State};
 use http::HeaderMap;
@@ -30,13 +30,15 @@ use crate::{
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct PlanQuery {
-    /// The set that would own the objects from then on.
+    /// Name of the apply set that would own the objects. Default: no set.
     apply_set: Option<Name>,
-    /// Remove the members of the set that the body does not name.
+    /// If true, the plan deletes members of the apply set that the body does not contain. Requires
+    /// `applySet`. Default: false.
     #[serde(default)]
     #[param(required = false)]
     prune: bool,
-    /// Give Services other addresses when pools lose the ones they have, as far as there are any.
+    /// If true, Services whose addresses a pool loses get other addresses, if any are available. Default:
+    /// false.
     #[serde(default)]
     #[param(required = false)]
     evict: bool,
@@ -44,7 +46,7 @@ struct PlanQuery {
     /// rejected. Default: five, or a fifth of the set if that is more.
     #[param(minimum = 0, maximum = 5000)]
     prune_limit: Option<u32>,
-    /// Whether the nodes are asked what would happen on them.
+    /// If true, the connected nodes are queried for the effect on their rulesets. Default: true.
     #[serde(default = "yes")]
     #[param(required = false, default = true)]
     nodes: bool,
@@ -54,7 +56,7 @@ const fn yes() -> bool {
     true
 }
 
-/// Which plan.
+/// Plan in the path.
 #[derive(Debug, Clone, Deserialize)]
 struct PlanPath {
     plan: String,
@@ -62,22 +64,22 @@ struct PlanPath {
 
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("plan", "Cluster", "Says what an apply would do, also on every node, and does nothing.")
+    let doc = Doc::new("plan", "Cluster", "Plan an apply without changing anything")
         .describe(
-            "The body is that of `POST /v1/apply`. Each agent that is connected lists the lines of its kernel's listings, \
-             and of its announcements, that would go and come. The plan is kept for an hour by this control \
-             server, but not more than 64 of them, and can be applied by its id.",
+            "The body is that of `POST /v1/apply`. Each connected agent returns the lines of its ruleset \
+             and announcements that would be removed and added. This control server keeps the plan for \
+             one hour, and at most the 64 newest plans; it can be applied by its id.",
         )
         .query::<PlanQuery>()
         .body::<ApplyBody>(&OBJECT_TYPES, "The objects.")
         .answer::<Plan>(200, "The plan.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::Conflict, Code::PruneLimit, Code::Invalid]);
-    let apply = Doc::new("applyPlan", "Cluster", "Does what a plan says, if its objects are as they were.")
+    let apply = Doc::new("applyPlan", "Cluster", "Apply a plan")
         .describe(
-            "An object that was changed, made or removed since the plan was made refuses it. What guards hold counts as \
-             confirmed: the plan has named it.",
+            "The request is rejected if one of the objects was changed, created or deleted since the \
+             plan was made. Guards count as confirmed, because the plan lists the removals.",
         )
-        .named_text("plan", "The id of the plan.")
+        .named_text("plan", "Id of the plan.")
         .authored()
         .answer::<ApplyAnswer>(
             200,
@@ -117,12 +119,12 @@ async fn apply_plan(
 ) -> Answer {
     let form = form(&headers)?;
     let outdated = |detail: String| {
-        Problem::new(Code::PlanOutdated, detail).hint("make the plan again, and look at what is different")
+        Problem::new(Code::PlanOutdated, detail).hint("make the plan again and review the differences")
     };
     let kept = app.plans.get(&id, app.source.now());
     let kept = kept.ok_or_else(|| {
         outdated(format!(
-            "there is no plan {id}; plans are kept for an hour by the control server that made them"
+            "there is no plan {id}; plans are kept for one hour by the control server that created them"
         ))
     })?;
     let evict = kept.request.evict;

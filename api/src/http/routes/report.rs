@@ -1,4 +1,4 @@
-//! `PUT /v1/nodes/{node}/report`: what one agent has done.
+//! `PUT /v1/nodes/{node}/report`: status report of one agent.
 
 mod bgp_limits;
 
@@ -42,18 +42,18 @@ use crate::{
     state::convergence::Ladder,
 };
 
-/// Characters of `bootId` and `agentVersion`; as published in the schema.
+/// Maximum length of `bootId` and `agentVersion` in characters, as in the schema.
 const WORD_LENGTH_MAX: usize = 64;
-/// Characters of a failure's message.
+/// Maximum length of a failure message in characters.
 const MESSAGE_LENGTH_MAX: usize = 1024;
-/// Characters of the kernel's release.
+/// Maximum length of the kernel release in characters.
 const KERNEL_LENGTH_MAX: usize = 256;
-/// Addresses and subnets that an agent may have found.
+/// Maximum number of reported addresses and subnets.
 const FACTS_MAX: usize = 1024;
 
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("report", "Agent", "Takes what an agent has done; always the whole report.")
+    let doc = Doc::new("report", "Agent", "Replace the report of an agent")
         .named("node", "Name of the Node.")
         .body::<Report>(&OBJECT_TYPES, "The report.")
         .empty(204, "Returned if the reply was accepted.")
@@ -105,7 +105,7 @@ async fn report(
         HealthNews { services: std::mem::take(&mut report.health), is_complete: report.health_complete };
     let report = Arc::new(report);
     let earlier = app.nodes.report(&*app.store, &node, Arc::clone(&report), now).await;
-    // After the node is noted as heard, or its first words would not count.
+    // Must follow the update of the last-seen time, or the first results would be ignored.
     app.health.report(&node, health);
     let before = earlier.report.as_ref().map(|report| Ladder::from(&**report));
     app.convergence.take(
@@ -122,16 +122,16 @@ async fn report(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// What of the sessions of a node is shown in sum.
+/// Returns the parts of the sessions of a node that the overview depends on.
 fn sessions(book: &BgpBook, node: &Name) -> Vec<(Name, Option<IpAddr>, BgpSessionState, String)> {
     let shown = |one: &BgpSession| (one.peer.clone(), one.address, one.state, one.reason.clone());
     book.sessions_of(node).map(shown).collect()
 }
 
-/// Whether a report says something that the one before did not, beside what is counted.
+/// True if a report differs from the previous one in more than counters.
 fn is_news(before: Option<&Report>, report: &Report) -> bool {
     let Some(before) = before else { return true };
-    // Almost every report that follows a change; comparing everything would cost a copy.
+    // Fast path for almost every report after a change; a full comparison costs a copy.
     if before.verified != report.verified {
         return true;
     }
@@ -141,7 +141,7 @@ fn is_news(before: Option<&Report>, report: &Report) -> bool {
     counted != *before
 }
 
-/// Checks the limits that the schema states.
+/// Checks the limits of the schema.
 fn check(report: &Report) -> Result<(), Problem> {
     let Report {
         boot_id,
@@ -162,7 +162,7 @@ fn check(report: &Report) -> Result<(), Problem> {
         announcements_gone,
         announcements_complete: _,
         peers,
-        // Their limits are in a file of their own.
+        // Their limits are checked in a separate module.
         bgp: _,
         bgp_routes: _,
         bgp_routes_gone: _,

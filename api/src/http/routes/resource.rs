@@ -1,4 +1,5 @@
-//! Objects of one kind: list, create, read, replace, change, delete. The kinds differ only in what the model says.
+//! Objects of one kind: list, create, read, replace, patch, delete. The differences between kinds are in the
+//! model.
 
 use std::sync::Arc;
 
@@ -35,10 +36,10 @@ use crate::{
     state::{idempotency, paging::Page},
 };
 
-pub(super) const ETAG: (&str, &str) = ("ETag", "Names the state of intent; to be sent as `If-Match`.");
+pub(super) const ETAG: (&str, &str) = ("ETag", "Entity tag of metadata and spec, to be sent as `If-Match`.");
 pub(super) const REVISION: (&str, &str) = ("X-Revision", "Revision of the state that includes the write.");
 pub(super) const DRY_RUN: (&str, &str) = ("X-Dry-Run", "`true` for a dry run.");
-const LOCATION: (&str, &str) = ("Location", "The path of the new object.");
+const LOCATION: (&str, &str) = ("Location", "Path of the created object.");
 
 /// Adds the routes of a kind.
 pub(super) fn add(router: Routes, kind: Kind) -> Routes {
@@ -65,13 +66,13 @@ fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(router: Routes, kind: Kind
     if kind.is_namespaced() { router.routes(everywhere::<L>(kind).done()) } else { router }
 }
 
-/// The routes of a namespaced kind that only the server writes.
+/// Adds the routes of a namespaced kind that only the server writes.
 fn add_records<O: utoipa::ToSchema, L: utoipa::ToSchema>(router: Routes, kind: Kind) -> Routes {
     let path = format!("/v1/namespaces/{{namespace}}/{}", kind.plural());
     let all = Route::at(&path).on(
         HttpMethod::Get,
         on(Verb::List, kind),
-        list_doc::<L>(kind, &format!("list{kind}s"), format!("Lists {kind} records.")),
+        list_doc::<L>(kind, &format!("list{kind}s"), format!("List {kind} records")),
         move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
             list(app, kind, path, query, headers)
         },
@@ -144,11 +145,8 @@ fn one<O: utoipa::ToSchema>(path: &str, kind: Kind) -> Route {
 }
 
 fn everywhere<L: utoipa::ToSchema>(kind: Kind) -> Route {
-    let doc = Doc::new(
-        format!("list{kind}sEverywhere"),
-        kind.as_str(),
-        format!("Lists the {kind}s of all namespaces."),
-    );
+    let doc =
+        Doc::new(format!("list{kind}sEverywhere"), kind.as_str(), format!("List {kind}s of all namespaces"));
     let doc = doc
         .query::<ListQuery>()
         .answer::<L>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
@@ -184,59 +182,82 @@ fn create_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
                                     repetition with the same key at the same control server returns the \
                                     first response, for one day.",
         )
-        .body::<O>(&OBJECT_TYPES, "The object. What the server sets may be left out.")
-        .answer::<O>(201, "It is created.", &OBJECT_TYPES, &[ETAG, LOCATION, REVISION, DRY_RUN])
+        .body::<O>(&OBJECT_TYPES, "Object to create. Fields set by the server may be omitted.")
+        .answer::<O>(
+            201,
+            "Returned if the object was created.",
+            &OBJECT_TYPES,
+            &[ETAG, LOCATION, REVISION, DRY_RUN],
+        )
         .problems(&[Code::AlreadyExists, Code::Conflict, Code::Invalid])
 }
 
 fn read_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
-    doc(kind, format!("read{kind}"), format!("Reads a {kind} with its status."))
-        .named("name", "The name of the object.")
+    doc(kind, format!("read{kind}"), format!("Read a {kind} with its status"))
+        .named("name", "Name of the object.")
         .answer::<O>(200, "The object.", &OBJECT_TYPES, &[ETAG])
         .problems(&[Code::NotFound])
 }
 
 fn replace_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
-    doc(kind, format!("replace{kind}"), format!("Replaces a {kind}, or creates it with `If-None-Match: *`."))
-        .describe("Allocated addresses and ports that the body leaves out are kept.")
-        .named("name", "The name of the object.")
+    doc(kind, format!("replace{kind}"), format!("Replace or create a {kind}"))
+        .describe(
+            "Requires `If-Match`, or `If-None-Match: *` to create the object. Allocated addresses \
+                   and ports that the body omits are kept.",
+        )
+        .named("name", "Name of the object.")
         .mutation(kind)
         .header(
             "If-Match",
-            "The `ETag` of the state to replace, or `*` for any. Needed, unless the object is created.",
+            "`ETag` of the state to replace, or `*` for any state. Required unless the object is created.",
         )
-        .header("If-None-Match", "`*`: create, and do not replace.")
-        .body::<O>(&OBJECT_TYPES, "The object as it should be.")
-        .answer::<O>(200, "It is replaced, or was so already.", &OBJECT_TYPES, &[ETAG, REVISION, DRY_RUN])
-        .answer::<O>(201, "It is created.", &OBJECT_TYPES, &[ETAG, LOCATION, REVISION, DRY_RUN])
+        .header("If-None-Match", "`*` to create the object; the request fails if it exists.")
+        .body::<O>(&OBJECT_TYPES, "New state of the object.")
+        .answer::<O>(
+            200,
+            "Returned if the object was replaced or is unchanged.",
+            &OBJECT_TYPES,
+            &[ETAG, REVISION, DRY_RUN],
+        )
+        .answer::<O>(
+            201,
+            "Returned if the object was created.",
+            &OBJECT_TYPES,
+            &[ETAG, LOCATION, REVISION, DRY_RUN],
+        )
         .problems(&[Code::NotFound, Code::Conflict, Code::Invalid])
         .problems(&[Code::PreconditionFailed, Code::PreconditionRequired])
 }
 
 fn patch_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
-    doc(kind, format!("patch{kind}"), format!("Changes fields of a {kind} by JSON merge patch (RFC 7396)."))
-        .named("name", "The name of the object.")
+    doc(kind, format!("patch{kind}"), format!("Patch a {kind} (JSON merge patch)"))
+        .named("name", "Name of the object.")
         .mutation(kind)
-        .header("If-Match", "The `ETag` of the state to change; any state when left out.")
+        .header("If-Match", "`ETag` of the state to change. Default: any state.")
         .body::<schema::MergePatch>(
             &["application/merge-patch+json", "application/json"],
-            "The fields to change; `null` removes one.",
+            "Fields to change (RFC 7396); `null` removes a field.",
         )
-        .answer::<O>(200, "It is changed, or was so already.", &OBJECT_TYPES, &[ETAG, REVISION, DRY_RUN])
+        .answer::<O>(
+            200,
+            "Returned if the object was changed or is unchanged.",
+            &OBJECT_TYPES,
+            &[ETAG, REVISION, DRY_RUN],
+        )
         .problems(&[Code::NotFound, Code::Conflict, Code::Invalid, Code::PreconditionFailed])
 }
 
 fn delete_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
-    // A pool stays while Services hold its addresses, and what other objects name stays while they do.
+    // A pool cannot be deleted while Services hold its addresses, nor an object while others refer to it.
     let is_named = matches!(kind, Kind::AddressPool | Kind::BfdProfile | Kind::BgpPeer);
     let refusals: &[Code] = if is_named { &[Code::Invalid] } else { &[] };
     doc(kind, format!("delete{kind}"), format!("Deletes a {kind}."))
-        .named("name", "The name of the object.")
+        .named("name", "Name of the object.")
         .mutation(kind)
-        .header("If-Match", "The `ETag` of the state to delete; any state when left out.")
+        .header("If-Match", "`ETag` of the state to delete. Default: any state.")
         .answer::<O>(
             200,
-            "It is deleted; this was its last state.",
+            "Returned with the last state of the deleted object.",
             &OBJECT_TYPES,
             &[ETAG, REVISION, DRY_RUN],
         )
@@ -248,7 +269,8 @@ fn list(app: Shared, kind: Kind, path: CollectionPath, query: ListQuery, headers
     list_matching(app, kind, path, query, headers, ("", |_| true))
 }
 
-/// Lists the objects that match, beside what the query asks for; the text names what is matched.
+/// Lists the objects that match both the query and an additional filter. The text identifies the filter in
+/// page tokens.
 pub(super) fn list_matching(
     app: Shared,
     kind: Kind,
@@ -327,9 +349,11 @@ async fn replace(
     let demand = etag::if_match(&parts.headers)?;
     let create_only = etag::create_only(&parts.headers)?;
     if demand.is_none() && !create_only {
-        let detail = "PUT replaces the whole object, so it must say which state it means";
-        return Err(Problem::new(Code::PreconditionRequired, detail)
-            .hint("send `If-Match` with the `ETag` you have read, `If-Match: *` for any state, or `If-None-Match: *` to create"));
+        let detail = "PUT replaces the whole object, so it must name the state to replace";
+        return Err(Problem::new(Code::PreconditionRequired, detail).hint(
+            "send `If-Match` with the last `ETag` of the object, `If-Match: *` for any state, or \
+                   `If-None-Match: *` to create",
+        ));
     }
     if demand.is_some() && create_only {
         return Err(Problem::bad_request("`If-Match` and `If-None-Match` exclude each other"));
@@ -355,7 +379,7 @@ async fn create_at(app: &Shared, object: Object, manner: Manner) -> Answer {
     match mutate::write(app, alone(Operation::Create(object)), manner).await {
         Ok(written) => mutate::answer_object(app, manner, StatusCode::CREATED, &written),
         Err(problem) if problem.code() == Code::AlreadyExists => {
-            let detail = format!("{key} exists, and `If-None-Match: *` asks that it must not");
+            let detail = format!("{key} exists, and `If-None-Match: *` requires that it does not");
             Err(Problem::new(Code::PreconditionFailed, detail).hint("replace it with `If-Match`"))
         }
         Err(problem) => Err(problem),
@@ -401,7 +425,7 @@ async fn current_revision(
     demand: &IfMatch,
 ) -> Result<Option<model::primitives::quantity::Revision>, Problem> {
     app.decide(|published| {
-        // Without an object there is nothing to match: that it does not exist says more than the precondition would.
+        // A missing object is reported as `NotFound` rather than as a failed precondition.
         let object = published.snapshot.get(key).ok_or_else(|| not_found(key))?;
         etag::required_revision(demand, object)
     })

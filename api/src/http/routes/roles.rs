@@ -1,4 +1,4 @@
-//! `/v1/roles`: what tokens may be bound to.
+//! `/v1/roles`: roles that tokens are bound to.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -34,29 +34,29 @@ use crate::{
     write::caller,
 };
 
-/// A role as it is shown.
+/// A role.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Role)]
 struct Shown {
-    /// Its name.
+    /// Name of the role, for example `viewer`.
     #[schema(value_type = String)]
     name: Label,
-    /// Whether it is always there, and always the same.
+    /// True for a built-in role, which cannot be changed.
     built_in: bool,
-    /// What it allows.
+    /// Permissions of the role.
     rules: Vec<Rule>,
 }
 
-/// The roles.
+/// Roles.
 #[derive(Debug, Serialize, ToSchema)]
 struct RoleList {
-    /// By name, the built-in ones first.
+    /// Roles, ordered by name, built-in ones first.
     #[schema(max_items = 300)]
     items: Vec<Shown>,
 }
 
-/// Which role.
+/// Role in the path.
 #[derive(Debug, Clone, Deserialize)]
 struct RolePath {
     name: Label,
@@ -69,23 +69,23 @@ pub(super) fn add(router: Routes) -> Routes {
         .answer::<RoleList>(200, "The roles.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let one = Doc::new("readRole", "Security", "Reads a role.")
-        .named("name", "The name of the role.")
+        .named("name", "Name of the role.")
         .answer::<Shown>(200, "The role.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
-    let put = Doc::new("writeRole", "Security", "Makes or replaces a role.")
+    let put = Doc::new("writeRole", "Security", "Create or replace a role")
         .describe(
-            "Nobody can put into a role what they may not do themselves. Tokens that are bound to it may do at once what it \
-             says. The built-in roles cannot be replaced.",
+            "A role cannot contain permissions that the caller does not have. Tokens bound to the role \
+             get the new permissions at once. Built-in roles cannot be replaced.",
         )
-        .named("name", "The name of the role.")
+        .named("name", "Name of the role.")
         .authored()
-        .body::<RoleBody>(&OBJECT_TYPES, "What it allows.")
-        .answer::<Shown>(200, "It is so.", &OBJECT_TYPES, &[])
+        .body::<RoleBody>(&OBJECT_TYPES, "Permissions of the role.")
+        .answer::<Shown>(200, "Returned if the role was created or replaced.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::Conflict, Code::Invalid]);
-    let remove = Doc::new("deleteRole", "Security", "Removes a role that no token is bound to.")
-        .named("name", "The name of the role.")
+    let remove = Doc::new("deleteRole", "Security", "Delete a role without bound tokens")
+        .named("name", "Name of the role.")
         .authored()
-        .answer::<Shown>(200, "It is removed; this is what it was.", &OBJECT_TYPES, &[])
+        .answer::<Shown>(200, "Returned with the deleted role.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound, Code::Conflict]);
     let single = Route::at("/v1/roles/{name}")
         .on(HttpMethod::Get, asks(Verb::Get), one, read)
@@ -132,15 +132,15 @@ async fn write(
     let access = access::current();
     let whole = Binding { role: name.clone(), namespaces: None, pools: None, endpoint_ranges: None };
     if !access.has_all_of(&Grant { role: Arc::clone(&role), binding: whole }) {
-        let message = format!("must not be more than {access} may do");
+        let message = format!("must not exceed the permissions of {access}");
         return Err(Problem::invalid(vec![Violation::new("/rules", ViolationCode::Forbidden, message)]));
     }
     let directory = app.desk.directory();
     let written: &BTreeMap<_, _> = directory.written_roles();
     let version = written.get(&name).map_or(0, |(version, _)| *version);
     if version == 0 && written.len() >= ROLES_MAX {
-        let detail = format!("there are {ROLES_MAX} roles, and there may be no more");
-        return Err(Problem::new(Code::Conflict, detail).hint("remove those that no token is bound to"));
+        let detail = format!("the maximum of {ROLES_MAX} roles is reached");
+        return Err(Problem::new(Code::Conflict, detail).hint("delete roles that no token is bound to"));
     }
     let key = format!("{VAULT_PREFIX}{name}");
     app.vault.put(&key, version, &role.body).await.map_err(failed)?;
@@ -169,7 +169,7 @@ async fn delete(
     let shown = show(&name, role);
     let key = format!("{VAULT_PREFIX}{name}");
     app.vault.remove(&key, *version).await.map_err(failed)?;
-    tracing::info!(%name, "a role was removed");
+    tracing::info!(%name, "a role was deleted");
     Ok(render(form, &shown).into_response())
 }
 
@@ -177,8 +177,8 @@ fn refuse_built_in(name: &Label) -> Result<(), Problem> {
     if !built_in().contains_key(name) {
         return Ok(());
     }
-    let detail = format!("role {name} is built in, and always the same");
-    Err(Problem::new(Code::Conflict, detail).hint("write a role of another name"))
+    let detail = format!("role {name} is built in and cannot be changed");
+    Err(Problem::new(Code::Conflict, detail).hint("choose another name"))
 }
 
 fn unknown(name: &Label) -> Problem {

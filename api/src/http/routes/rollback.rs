@@ -1,4 +1,4 @@
-//! `POST /v1/rollback`: makes objects again what they were, as one write.
+//! `POST /v1/rollback`: restores former states of objects as one write.
 
 use axum::extract::{Request, State};
 use model::{
@@ -39,20 +39,22 @@ use crate::{
     write::{caller, writer::Written},
 };
 
-/// Times that a rollback is made anew because another write was faster.
+/// Maximum number of attempts after conflicting writes.
 const ATTEMPTS_MAX: usize = 5;
 
-/// What to go back to.
+/// Target of a rollback.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct RollbackBody {
-    /// The revision.
+    /// Revision to return to, or to undo with `only`.
     revision: Revision,
-    /// Undo only the write that made this revision, in place of all that came after it.
+    /// If true, only the write of this revision is undone. If false, all writes after the revision are
+    /// undone. Default: false.
     #[serde(default)]
     #[schema(required = false)]
     only: bool,
-    /// Why; the header `X-Change-Message` counts first.
+    /// Reason of the rollback, at most 200 characters on one line. The header `X-Change-Message` takes
+    /// precedence. Default: a text with the revision.
     #[serde(default)]
     #[schema(max_length = 200)]
     message: Option<String>,
@@ -60,19 +62,19 @@ pub(crate) struct RollbackBody {
 
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("rollback", "Cluster", "Makes objects again what they were at a revision.")
+    let doc = Doc::new("rollback", "Cluster", "Restore objects to a former revision")
         .describe(
-            "Every object that somebody wrote after the revision becomes what it was at it, or is removed, as one write \
-             that can be undone like any other. Services get their addresses and node ports back where those are free; \
-             what the server and the agents wrote by themselves stays. With `only`, the one write is undone that made \
-             the revision, unless a later write changed one of its objects.",
+            "Restores or deletes every object that a client wrote after the revision, as one write that \
+             can itself be undone. Services get their former addresses and node ports if those are free. \
+             Changes made by the server and the agents themselves are kept. With `only`, just the write \
+             of the revision is undone; the request fails if a later write changed one of its objects.",
         )
         .query::<MutationQuery>()
         .authored()
         .body::<RollbackBody>(&OBJECT_TYPES, "Where to.")
         .answer::<ApplyAnswer>(
             200,
-            "It is done, or was so already.",
+            "Returned if the objects were restored or are unchanged.",
             &OBJECT_TYPES,
             &[super::resource::REVISION, super::resource::DRY_RUN],
         )
@@ -84,14 +86,20 @@ pub(super) fn add(router: Routes) -> Routes {
             Code::HistoryDropped,
             Code::Invalid,
         ]);
-    let plan = Doc::new("planRollback", "Cluster", "Says what a rollback would do, also on every node, and does nothing.")
+    let plan = Doc::new("planRollback", "Cluster", "Plan a rollback without changing anything")
         .describe(
-            "The body is that of `POST /v1/rollback`, the answer that of `POST /v1/plan`: the plan is kept, and can be applied by \
-             its id.",
+            "The body is that of `POST /v1/rollback`, the response that of `POST /v1/plan`. The plan is \
+             kept and can be applied by its id.",
         )
         .body::<RollbackBody>(&OBJECT_TYPES, "Where to.")
         .answer::<Plan>(200, "The plan.", &OBJECT_TYPES, &[])
-        .problems(&[Code::NotAcceptable, Code::NotFound, Code::Conflict, Code::HistoryDropped, Code::Invalid]);
+        .problems(&[
+            Code::NotAcceptable,
+            Code::NotFound,
+            Code::Conflict,
+            Code::HistoryDropped,
+            Code::Invalid,
+        ]);
     router
         .routes(
             Route::at("/v1/rollback")
@@ -137,7 +145,7 @@ async fn roll_back(
     caller::note_message(message.unwrap_or(said));
     let manner = Manner {
         is_dry_run: query.dry_run,
-        // Pools that were smaller take back what Services have of them since.
+        // Pools that were smaller reclaim addresses given to Services since.
         evict: !only,
         confirm: query.confirm,
         form,
@@ -168,7 +176,7 @@ fn read(value: &Value) -> Result<RollbackBody, Problem> {
     Ok(body)
 }
 
-/// Writes what the history says, again when another write came between reading and writing.
+/// Writes the former states; retries after a conflicting write.
 async fn attempt(app: &Shared, revision: Revision, only: bool, manner: Manner) -> Result<Written, Problem> {
     let mut attempt = 1;
     loop {
@@ -190,7 +198,7 @@ fn is_race(code: Code) -> bool {
     matches!(code, Code::PreconditionFailed | Code::AlreadyExists | Code::NotFound)
 }
 
-/// What the objects were at a revision that somebody wrote after it.
+/// Returns the states at a revision of all objects written since.
 async fn former_since(app: &Shared, revision: Revision) -> Result<Former, Problem> {
     let head = app.hub.load().position().revision;
     if revision > head {
@@ -213,7 +221,7 @@ async fn former_since(app: &Shared, revision: Revision) -> Result<Former, Proble
     }
 }
 
-/// What the objects of one write were before it.
+/// Returns the states of the objects of one write before it.
 async fn former_of_one(app: &Shared, revision: Revision) -> Result<Former, Problem> {
     let entry = entry_of(app, revision).await?;
     let former = rollback::before_only(&entry);
@@ -243,10 +251,10 @@ fn stands_in_the_way(revision: Revision, later: &[Later]) -> Problem {
     let more = later.len().saturating_sub(named.len());
     let more = (more > 0).then(|| format!("{more} more"));
     let named = named.into_iter().chain(more).collect::<Vec<_>>().join(", and ");
-    let detail = format!("revision {revision} cannot be undone alone: changed since were {named}");
+    let detail = format!("revision {revision} cannot be undone alone; later changes: {named}");
     Problem::new(Code::Conflict, detail)
-        .hint("undo the later writes first, or leave `only` out to go back to the whole state of a revision")
+        .hint("undo the later writes first, or omit `only` to return to the complete state of a revision")
 }
 
-/// Later writes that a refusal names.
+/// Maximum number of later writes named in a rejection.
 const LATER_NAMED_MAX: usize = 10;

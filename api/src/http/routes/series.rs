@@ -1,4 +1,4 @@
-//! `GET /v1/series`: how it went in the last hour.
+//! `GET /v1/series`: time series of the last hour.
 
 use axum::extract::State;
 use http::HeaderMap;
@@ -24,32 +24,40 @@ use crate::{
     state::series::{Of, SeriesAnswer},
 };
 
-/// When the first point is there, in seconds.
+/// Time until the first point exists, in seconds.
 const FIRST_POINT_SECS: u32 = 1;
 
-/// What of.
+/// Query of a time series.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct SeriesQuery {
-    /// What of: `service/NAMESPACE/NAME`, `node/NAME` or `cluster`.
+    /// Subject of the series: `service/NAMESPACE/NAME`, `node/NAME` or `cluster`.
     #[param(max_length = 512, example = "service/default/web")]
     of: String,
 }
 
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("readSeries", "Cluster", "Reads how something went in the last hour, every ten seconds.")
+    let doc = Doc::new("readSeries", "Cluster", "Read the time series of one subject")
         .describe(
-            "Of a Service: `connections` and `bytes` (both directions) a second and `active` connections, as the nodes say \
-             that count them. Of a Node: `lag` (how long the oldest change that it lacks waits), `behind` (revisions that it \
-             has not verified), the revision `programmed`, and whether it is `healthy` (1 or 0: it reports and has \
-             everything). Of the cluster: `servicesNotOk`, `nodesNotConverged`, `endpointsUnhealthy`, `convergenceP99`, \
-             `connections` and `bytes` a second. What nobody knew at a time is `null`, also while this server did not run: it is kept in \
-             memory, by each control server for itself.",
+            "Returns one point every ten seconds for the last hour. Of a Service: `connections` and \
+             `bytes` (both directions) per second and `active` connections, as reported by the nodes \
+             that count them. Of a Node: `lag` (age of the oldest change that the node lacks), `behind` \
+             (number of revisions that the node has not verified), the revision `programmed`, and \
+             `healthy` (1 if the node reports and has verified the current state, else 0). Of the \
+             cluster: `servicesNotOk`, `nodesNotConverged`, `endpointsUnhealthy`, `convergenceP99`, and \
+             `connections` and `bytes` per second. Unknown values are `null`, also for times at which \
+             this server did not run: each control server keeps its own series in memory.",
         )
         .query::<SeriesQuery>()
-        .answer::<SeriesAnswer>(200, "The last hour, or less since the server started.", &OBJECT_TYPES, &[])
+        .answer::<SeriesAnswer>(
+            200,
+            "Returned with the last hour, or the time since the server started \
+                                      if shorter.",
+            &OBJECT_TYPES,
+            &[],
+        )
         .problems(&[Code::NotAcceptable, Code::NotFound]);
     router.routes(
         Route::at("/v1/series").on(HttpMethod::Get, Permission::Each(Verb::Get, None), doc, read).done(),
@@ -87,7 +95,7 @@ async fn read(
         return Err(not_found(&key));
     }
     let answer = app.series.read(&of).ok_or_else(|| {
-        Problem::new(Code::Unavailable, "nothing was sampled yet").retry_after(FIRST_POINT_SECS)
+        Problem::new(Code::Unavailable, "no sample has been taken yet").retry_after(FIRST_POINT_SECS)
     })?;
     Ok(render(form, &answer))
 }

@@ -1,4 +1,4 @@
-//! `GET …/services/{name}/health`: what the nodes see of each endpoint, and what was made of it.
+//! `GET …/services/{name}/health`: probe results of each endpoint and the resulting decision.
 
 use axum::extract::State;
 use http::HeaderMap;
@@ -20,9 +20,9 @@ use crate::{
 
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("readHealth", "Service", "Reads the health of the endpoints of one Service.").describe(
-        "What is decided about an endpoint follows what most of the nodes say that check it: its own node, or a few \
-         where it has none. Without a health check nothing is listed.",
+    let doc = Doc::new("readHealth", "Service", "Read the endpoint health of one Service").describe(
+        "The decision about an endpoint follows the majority of the nodes that check it: its own node, \
+         or a few nodes if it has none. Without a health check the list is empty.",
     );
     let doc = document::<ServiceHealth>(doc, "The health.");
     let path = "/v1/namespaces/{namespace}/services/{name}/health";

@@ -1,5 +1,5 @@
-//! `/v1/session`: how the status page logs in and out. A token is shown once; what it stands for after that is in a cookie
-//! that no script reads. And `/v1/page`: what the page is told of its surroundings.
+//! `/v1/session`: login and logout of the status page. A token is sent once and exchanged for a cookie that
+//! scripts cannot read. `/v1/page`: settings of the page.
 
 use axum::{
     extract::{Request, State},
@@ -26,68 +26,69 @@ use crate::{
     write::caller,
 };
 
-/// What is shown to log in.
+/// Credential of a login.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct SessionBody {
-    /// The text of a token.
+    /// Text of a token.
     #[schema(value_type = String, write_only, max_length = 256)]
     token: Secret,
 }
 
-/// Whether, and as whom, one is logged in.
+/// Login state of the caller.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Session)]
 struct Shown {
-    /// Whether it is known who asks.
+    /// True if the caller is authenticated.
     authenticated: bool,
-    /// Whether the server asks everybody to prove who they are.
+    /// True if the server requires authentication.
     security_enabled: bool,
-    /// Whether the status page may only read.
+    /// True if the status page is read-only.
     read_only: bool,
-    /// Whether anybody who reaches this server may do anything, also from other machines.
+    /// True if every client, including those on other machines, has all permissions.
     insecure: bool,
-    /// Who asks.
+    /// Identity of the caller.
     #[schema(example = "token ci")]
     who: String,
-    /// When the session ends at the latest; without requests it ends an hour after the last one.
+    /// Latest end of the session (RFC 3339, UTC). The session ends earlier after one hour without a request.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     expires: Option<Timestamp>,
 }
 
-/// What the status page is told of its surroundings.
+/// Settings of the status page.
 #[derive(Debug, Serialize, ToSchema)]
 struct PageSurroundings {
-    /// Where else to look.
+    /// External links of the page.
     #[schema(max_items = 20)]
     links: Vec<PageLink>,
 }
 
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
-    let read_doc = Doc::new(
-        "readSession",
-        "Security",
-        "Says whether, and as whom, one is logged in to the status page.",
-    )
-    .answer::<Shown>(200, "How it is.", &OBJECT_TYPES, &[])
-    .problems(&[Code::NotAcceptable]);
-    let begin_doc = Doc::new("createSession", "Security", "Logs in to the status page.")
+    let read_doc = Doc::new("readSession", "Security", "Read the login state of the caller")
+        .answer::<Shown>(200, "Returned with the login state.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable]);
+    let begin_doc = Doc::new("createSession", "Security", "Log in to the status page")
         .describe(
-            "A token is shown once; the cookie of the answer stands for it from then on, for 12 hours at most, and until an \
-             hour passes without a request. It may do what the token may, as long as the token counts. A request by the \
-             cookie that may change something needs the header `X-Tidegate-Page: 1`. The session is of this control server; \
-             others do not know it.",
+            "Exchanges a token for a session cookie, which is valid for at most 12 hours and expires \
+             after one hour without a request. The session has the permissions of the token while the \
+             token is valid. Mutating requests with the cookie need the header `X-Tidegate-Page: 1`. The \
+             session exists at this control server only.",
         )
         .body::<SessionBody>(&OBJECT_TYPES, "The token.")
-        .answer::<Shown>(200, "The session began.", &OBJECT_TYPES, &[("Set-Cookie", "The session.")])
+        .answer::<Shown>(
+            200,
+            "Returned with the session cookie.",
+            &OBJECT_TYPES,
+            &[("Set-Cookie", "The session.")],
+        )
         .problems(&[Code::NotAcceptable, Code::Invalid, Code::Unauthenticated]);
-    let end_doc = Doc::new("deleteSession", "Security", "Logs out of the status page.")
-        .empty(204, "There is no session, or none any longer.");
-    let page_doc = Doc::new("readPage", "Server", "Says where the status page links to.")
-        .describe("As the server was told by `--page-link`.")
+    let end_doc = Doc::new("deleteSession", "Security", "Log out of the status page")
+        .empty(204, "Returned if the session has ended or there was none.");
+    let page_doc = Doc::new("readPage", "Server", "Read the settings of the status page")
+        .describe("Returns the links configured with `--page-link`.")
         .answer::<PageSurroundings>(200, "The links.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let session = Route::at("/v1/session")

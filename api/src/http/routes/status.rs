@@ -1,4 +1,4 @@
-//! `GET /v1/status`: how it is going, on one page.
+//! `GET /v1/status`: summary of the cluster state.
 
 use axum::extract::State;
 use http::HeaderMap;
@@ -26,80 +26,80 @@ use crate::{
     tasks::overview::stream::seen,
 };
 
-/// How it is going.
+/// Summary of the cluster state.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ClusterStatus {
-    /// Where the published state is in history.
+    /// Position of the published state: epoch and revision.
     position: Position,
-    /// The version of this server.
+    /// Version of this server.
     version: &'static str,
     /// This control server among those of its store.
     replica: Replica,
-    /// Whether anybody who reaches this server may do anything.
+    /// True if every client that reaches this server has all permissions.
     insecure: bool,
-    /// The Nodes.
+    /// Counts of Nodes.
     nodes: NodeTotals,
-    /// The Services.
+    /// Counts of Services.
     services: ServiceTotals,
-    /// Objects by kind.
+    /// Number of objects by kind.
     objects: BTreeMap<&'static str, usize>,
-    /// What is not as it should be, sorted by what it means for users; at most 100.
+    /// Current problems, sorted by their impact on users; the first 100.
     #[schema(max_items = 100)]
     problems: Vec<ClusterProblem>,
 }
 
-/// The Nodes.
+/// Counts of Nodes.
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = NodeTotals)]
 struct NodeTotals {
-    /// How many there are.
+    /// Number of Nodes.
     total: usize,
-    /// Of these, whose agent reports.
+    /// Number of Nodes whose agent reports.
     connected: usize,
-    /// Of these, which have everything, read back.
+    /// Number of Nodes that have verified the current state.
     converged: usize,
 }
 
-/// The Services.
+/// Counts of Services.
 #[derive(Default, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ServiceTotals {
-    /// How many there are.
+    /// Number of Nodes.
     total: usize,
-    /// Of these, which are ready.
+    /// Number of ready Services.
     ready: usize,
-    /// Of these, which are not.
+    /// Number of Services that are not ready.
     not_ready: usize,
 }
 
-/// Something that is not as it should be.
+/// A problem.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ClusterProblem {
-    /// The object, as kind and name.
+    /// Kind and name of the affected object.
     #[schema(example = "Service default/web")]
     object: String,
-    /// What it means for users.
+    /// Impact on users.
     impact: Impact,
-    /// Since when, if that is known.
+    /// Start time of the problem, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
-    /// The machine word.
+    /// Machine-readable reason.
     reason: String,
-    /// The same in words.
+    /// Description for people.
     message: String,
-    /// What to do about it.
+    /// Suggested remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
-    /// The last write that went before it and touches what it is about.
+    /// Last write before the problem that touched the affected object.
     #[serde(skip_serializing_if = "Option::is_none")]
     change: Option<PrecedingChange>,
 }
 
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("status", "Cluster", "Says how it is going: counts, and what is not as it should be.")
+    let doc = Doc::new("status", "Cluster", "Read the cluster status")
         .answer::<ClusterStatus>(200, "The summary.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     router.routes(

@@ -1,5 +1,5 @@
-//! `/v1/tokens`: what people and automation prove who they are with. The text of a token is in the answer that makes it,
-//! and nowhere else.
+//! `/v1/tokens`: tokens of users and automation. The text of a token is part of the response that creates it,
+//! and never returned again.
 
 use std::sync::Arc;
 
@@ -37,72 +37,72 @@ use crate::{
     write::caller,
 };
 
-/// When to come back when the store fails, in seconds.
+/// `Retry-After` if the store fails, in seconds.
 const UNAVAILABLE_RETRY_SECS: u32 = 5;
 
-/// A token that is wanted.
+/// Request to create a token.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct TokenBody {
-    /// The author of what is done with it; no two tokens have the same.
+    /// Unique name of the token; recorded as the author of its requests.
     #[schema(value_type = String, max_length = 63, example = "ci")]
     name: Label,
-    /// What its holder may do; the sum of all.
+    /// Role bindings, 1 to 32. The token has the permissions of all of them.
     #[schema(min_items = 1, max_items = 32)]
     bindings: Vec<Binding>,
-    /// Seconds until it ends, at most ten years; without it, it lasts until it is revoked.
+    /// Lifetime in seconds, at most ten years. Default: unlimited.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 316_224_000)]
     ttl_seconds: Option<i64>,
 }
 
-/// A token as it is shown.
+/// A token without its text.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Token)]
 struct Shown {
-    /// Its id, which is in its text, too.
+    /// Id of the token; also part of its text.
     id: String,
-    /// The author of what is done with it.
+    /// Name of the token; recorded as the author of its requests.
     #[schema(value_type = String)]
     name: Label,
-    /// What its holder may do.
+    /// Role bindings of the token.
     bindings: Vec<Binding>,
-    /// When it was made.
+    /// Time of creation (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     created: Timestamp,
-    /// By whom.
+    /// Author of the request that created the token.
     created_by: String,
-    /// When it ends; without it, when it is revoked.
+    /// End of validity (RFC 3339, UTC). Absent if the token does not expire.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     expires: Option<Timestamp>,
-    /// When it was last used, to the minute, as this server knows.
+    /// Time of the last use at this control server, to the minute. Absent if unused.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     last_used: Option<Timestamp>,
 }
 
-/// A token that was made.
+/// A created token.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct TokenMade {
     #[serde(flatten)]
     shown: Shown,
-    /// Its text, to be sent as `Authorization: Bearer`. It is not shown again.
+    /// Text of the token, to be sent as `Authorization: Bearer`. Returned in this response only.
     #[schema(value_type = String)]
     token: Secret,
 }
 
-/// The tokens.
+/// Tokens.
 #[derive(Debug, Serialize, ToSchema)]
 struct TokenList {
-    /// By name.
+    /// Tokens, ordered by name.
     #[schema(max_items = 1000)]
     items: Vec<Shown>,
 }
 
-/// Which token.
+/// Token in the path.
 #[derive(Debug, Clone, Deserialize)]
 struct TokenPath {
     id: String,
@@ -113,25 +113,28 @@ pub(super) fn add(router: Routes) -> Routes {
     let asks = |verb| Permission::On(verb, Subject::Token);
     let make = Doc::new("createToken", "Security", "Makes a token.")
         .describe(
-            "Nobody can give away what they may not do themselves. The text of the token is in this answer only; the \
-             server keeps a digest of it.",
+            "A token cannot get permissions that the caller does not have. The text of the token is part \
+             of this response only; the server stores a digest.",
         )
         .authored()
         .body::<TokenBody>(&OBJECT_TYPES, "The token.")
-        .answer::<TokenMade>(201, "It is made.", &OBJECT_TYPES, &[])
+        .answer::<TokenMade>(201, "Returned if the token was created.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::AlreadyExists, Code::Invalid]);
-    let all = Doc::new("listTokens", "Security", "Lists the tokens, without their texts.")
+    let all = Doc::new("listTokens", "Security", "List tokens without their texts")
         .answer::<TokenList>(200, "The tokens.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
-    let one = Doc::new("readToken", "Security", "Reads a token, without its text.")
-        .named_text("id", "The id of the token.")
+    let one = Doc::new("readToken", "Security", "Read a token without its text")
+        .named_text("id", "Id of the token.")
         .answer::<Shown>(200, "The token.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
     let revoke = Doc::new("revokeToken", "Security", "Revokes a token.")
-        .describe("It counts no longer at once; at other servers of the same store within a second or two.")
-        .named_text("id", "The id of the token.")
+        .describe(
+            "The token becomes invalid at once; at other servers of the same store within one or \
+                   two seconds.",
+        )
+        .named_text("id", "Id of the token.")
         .authored()
-        .answer::<Shown>(200, "It is revoked; this is what it was.", &OBJECT_TYPES, &[])
+        .answer::<Shown>(200, "Returned with the revoked token.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound, Code::Conflict]);
     let many = Route::at("/v1/tokens").on(HttpMethod::Get, asks(Verb::List), all, list).on(
         HttpMethod::Post,
@@ -170,7 +173,7 @@ async fn create(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, reque
                 violations.push(Violation::new(pointer, ViolationCode::NotFound, message));
             }
             Some(grant) if !access.has_all_of(&grant) => {
-                let message = format!("must not be more than {access} may do");
+                let message = format!("must not exceed the permissions of {access}");
                 violations.push(Violation::new(pointer, ViolationCode::Forbidden, message));
             }
             Some(_) => {}
@@ -180,14 +183,15 @@ async fn create(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, reque
         return Err(Problem::invalid(violations));
     }
     if directory.tokens().any(|(_, _, token)| token.name == name) {
-        let detail = format!("there is a token named {name}: nobody could tell what was done with which");
-        return Err(
-            Problem::new(Code::AlreadyExists, detail).hint("take another name, or revoke that one first")
-        );
+        let detail = format!("a token named {name} exists, and audit entries could not distinguish the two");
+        return Err(Problem::new(Code::AlreadyExists, detail).hint(
+            "choose another name, or revoke the existing \
+                                                            token first",
+        ));
     }
     if directory.tokens().count() >= TOKENS_MAX {
-        let detail = format!("there are {TOKENS_MAX} tokens, and there may be no more");
-        return Err(Problem::new(Code::Conflict, detail).hint("revoke those that nobody uses"));
+        let detail = format!("the maximum of {TOKENS_MAX} tokens is reached");
+        return Err(Problem::new(Code::Conflict, detail).hint("revoke unused tokens"));
     }
     let id = tokens::id(&app.source.secret());
     let text = tokens::mint(&id, &app.source.secret());
@@ -201,7 +205,7 @@ async fn create(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, reque
         expires: ttl_seconds.map(ends),
     };
     app.vault.put(&format!("{VAULT_PREFIX}{id}"), 0, &token).await.map_err(failed)?;
-    tracing::info!(id, name = %token.name, "a token was made");
+    tracing::info!(id, name = %token.name, "a token was created");
     let made = TokenMade { shown: show(&app, &id, &token), token: text };
     let mut response = render(form, &made);
     *response.status_mut() = StatusCode::CREATED;
@@ -263,19 +267,23 @@ fn show(app: &Shared, id: &str, token: &Token) -> Shown {
     }
 }
 
-/// The vault did not take a record.
+/// Converts a vault error to a problem.
 pub(super) fn failed(error: VaultError) -> Problem {
     match error {
         VaultError::Stale { .. } => {
-            Problem::new(Code::Conflict, "somebody else changed it in the same moment")
+            Problem::new(Code::Conflict, "the record was changed by another request at the same time")
                 .hint("read it again and repeat the request")
         }
         VaultError::TooLarge { .. } => Problem::new(Code::Conflict, error.to_string())
-            .hint("revoke tokens and remove roles that nobody uses"),
+            .hint("revoke unused tokens and delete unused roles"),
         VaultError::Unavailable(error) => {
             tracing::error!(error = %Chain(&error), "the vault cannot be written");
-            Problem::new(Code::Unavailable, "the store did not confirm it; whether it happened is unknown")
-                .retry_after(UNAVAILABLE_RETRY_SECS)
+            Problem::new(
+                Code::Unavailable,
+                "the store did not confirm the write; whether it happened is \
+                                             unknown",
+            )
+            .retry_after(UNAVAILABLE_RETRY_SECS)
         }
     }
 }

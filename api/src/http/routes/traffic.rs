@@ -1,4 +1,4 @@
-//! What went through Services, as the agents last reported it: one whole, or the busiest of all.
+//! Traffic of Services as last reported by the agents: one in detail, or the busiest ones.
 
 use axum::extract::State;
 use http::HeaderMap;
@@ -26,35 +26,37 @@ use crate::{
     security::{Subject, Verb, access, each, on},
 };
 
-/// Services listed when nobody says how many.
+/// Default number of listed Services.
 const BUSIEST_LISTED_DEFAULT: usize = 20;
 
-/// Which Services are listed, and in which order.
+/// Query of the traffic listing.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct BusiestQuery {
-    /// Only Services in this namespace.
+    /// Namespace. Only Services in this namespace are returned. Default: all namespaces.
     #[param(value_type = Option<String>, max_length = 63)]
     namespace: Option<Namespace>,
-    /// What the first have most of.
+    /// Sort key; the largest values come first. Default: `connectionRate`.
     #[param(inline, default = "connectionRate")]
     sort_by: Option<SortBy>,
-    /// How many.
+    /// Maximum number of Services, from 1 to 1000. Values out of range are rejected. Default: 20.
     #[param(minimum = 1, maximum = 1000, default = 20)]
     limit: Option<usize>,
 }
 
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
-    let one = Doc::new("readTraffic", "Service", "Reads what went through one Service, by node and endpoint.")
-        .describe(
-            "The figures are those of the agents' last reports, which come every 10 s or so, counted since each node \
-             programmed the endpoint. Sums that never fall are at `/metrics`.",
-        );
+    let one = Doc::new("readTraffic", "Service", "Read the traffic of one Service").describe(
+        "Counters by node and endpoint from the last reports of the agents, which arrive about every \
+             10 s, counted since each node programmed the endpoint. Monotonic sums are at `/metrics`.",
+    );
     let one = document::<ServiceTraffic>(one, "The traffic.");
-    let busiest = Doc::new("listTraffic", "Service", "Lists the Services with most traffic.")
-        .describe("The figures are those of the agents' last reports. Services without any are not listed.")
+    let busiest = Doc::new("listTraffic", "Service", "List the Services with most traffic")
+        .describe(
+            "Counters come from the last reports of the agents. Services without traffic are not \
+                   listed.",
+        )
         .query::<BusiestQuery>()
         .answer::<Busiest>(200, "The Services.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);

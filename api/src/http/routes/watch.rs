@@ -27,7 +27,7 @@ use crate::{
     security::{Permission, Verb, access},
 };
 
-/// Where a browser's event source stopped.
+/// Request header with the last event id of a browser's event source.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// `Retry-After` if too many watches are open, in seconds.
 const RETRY_SECS: u32 = 10;
@@ -36,32 +36,41 @@ const RETRY_SECS: u32 = 10;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WatchQuery {
-    /// Kinds, separated by commas; all when left out.
+    /// Kinds, separated by commas. Default: all kinds.
     #[param(example = "Service,Node", max_length = 256)]
     kinds: Option<String>,
-    /// Only objects of this namespace.
+    /// Namespace. Only objects of this namespace are sent. Default: all namespaces.
     namespace: Option<Namespace>,
-    /// Only objects with these labels. An object that stops matching is `DELETED`, one that begins to is `ADDED`.
+    /// Label selector. Only matching objects are sent. An object that stops matching is sent as `DELETED`,
+    /// one that starts matching as `ADDED`. Default: all objects.
     #[param(max_length = 4096)]
     label_selector: Option<String>,
-    /// A `position` of an earlier answer or event: go on after it. Without it the current objects come first.
+    /// `position` of an earlier response or event; the watch continues after it. Default: the watch begins
+    /// with the current objects.
     #[param(max_length = 64)]
     resume: Option<String>,
 }
 
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("watch", "Cluster", "Streams changes as they happen, in order.")
+    let doc = Doc::new("watch", "Cluster", "Watch changes of objects")
         .describe(
-            "Without `resume`: the current objects as `ADDED`, then a `BOOKMARK` with `initial`. Then every change. \
-             Every event of one revision comes before any of the next; `position` stands on the last of them and on \
-             heartbeats, which come at least every 10 seconds. A watch that falls too far behind ends with an `ERROR` \
-             event. A position holds at every control server of the store; one that is behind it waits until it is not. The \
-             status in an object is that of the moment; changes of status alone are no events.",
+            "Without `resume` the watch begins with the current objects as `ADDED`, followed by a \
+             `BOOKMARK` with `initial`. Then it sends every change in order. All events of one revision \
+             precede those of the next; `position` is present in the last of them and in heartbeats, \
+             which are sent at least every 10 seconds. A watch that falls too far behind ends with an \
+             `ERROR` event. A position is valid at every control server of the store; a server that has \
+             not reached it yet waits. The status of an object is current at the time of the event; \
+             changes of status alone cause no event.",
         )
         .query::<WatchQuery>()
-        .header("Last-Event-ID", "The same as `resume`; browsers send it.")
-        .answer::<WatchEvent>(200, "Events, one per line or as server-sent events.", &["application/x-ndjson", "text/event-stream"], &[])
+        .header("Last-Event-ID", "Same as `resume`; sent by browsers.")
+        .answer::<WatchEvent>(
+            200,
+            "Returned with events, one per line or as server-sent events.",
+            &["application/x-ndjson", "text/event-stream"],
+            &[],
+        )
         .problems(&[Code::NotAcceptable, Code::ResumeExpired]);
     router.routes(
         Route::at("/v1/watch").on(HttpMethod::Get, Permission::Each(Verb::Watch, None), doc, watch).done(),
@@ -122,14 +131,15 @@ fn kinds(text: Option<&str>) -> Result<BTreeSet<Kind>, Problem> {
         .collect()
 }
 
-/// Reads a resume token.
+/// Parses a resume position.
 pub(super) fn position(parameter: &str, text: &str) -> Result<Position, Problem> {
     let parsed = text.parse::<Position>();
     parsed.map_err(|error| Problem::bad_request(format!("query parameter: `{parameter}` {error}")))
 }
 
-/// Whether there is a way from a position to the present. What another control server has shown already is waited for: who
-/// fails over to a server that is a little behind must neither miss anything nor begin again.
+/// Checks that the changes after a position are available. Waits for a position that another control server
+/// has returned, so that a client that fails over to a server slightly behind neither misses events nor
+/// starts over.
 async fn check_resume(app: &Shared, position: Position) -> Result<(), Problem> {
     if app.store.is_shared() {
         app.reach(position).await?;

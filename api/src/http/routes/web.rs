@@ -1,4 +1,5 @@
-//! `GET /` and `GET /web/…`: the status page. Nothing of it says anything about the cluster; what it shows it asks the API.
+//! `GET /` and `GET /web/…`: static files of the status page. They contain no cluster data; the page reads it
+//! from the API.
 
 use axum::{
     Router,
@@ -22,20 +23,23 @@ use crate::{
     security::Permission,
 };
 
-/// A browser asks each time whether a file is still the one it has: a page never runs files of two versions.
+/// Browsers revalidate each file, so that a page never mixes files of two versions.
 const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
 
 /// Adds the documented route.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("index", "Server", "The status page.")
-        .describe("Its files are below `/web/`. What it shows it asks this API.")
+    let doc = Doc::new("index", "Server", "Read the status page")
+        .describe(
+            "Returns the HTML of the status page. Its files are below `/web/`; its data comes from \
+                   this API.",
+        )
         .text(200, "The page.", "text/html")
-        .empty(304, "It is what `If-None-Match` says.")
+        .empty(304, "Returned if the page matches `If-None-Match`.")
         .problems(&[Code::NotFound]);
     router.routes(Route::at("/").on(HttpMethod::Get, Permission::Open, doc, index).done())
 }
 
-/// Adds the files, which are no part of the API.
+/// Adds the files, which are not part of the documented API.
 pub(super) fn serve(router: Router<Shared>) -> Router<Shared> {
     router.route("/web/{*file}", get(file))
 }
@@ -50,7 +54,7 @@ async fn file(State(app): State<Shared>, Path(name): Path<String>, headers: Head
 
 async fn answer(app: &Shared, name: &str, headers: &HeaderMap) -> Answer {
     let (assets, wanted) = (app.assets.clone(), name.to_owned());
-    // The first time, a file is packed.
+    // The first request of a file compresses it.
     let found = tokio::task::spawn_blocking(move || assets.get(&wanted)).await.unwrap_or_default();
     let asset = found.ok_or_else(|| Problem::of_status(StatusCode::NOT_FOUND, &format!("/web/{name}")))?;
     let (coding, bytes) = asset.form(|coding| negotiate::accepts(headers, coding));
@@ -67,7 +71,7 @@ async fn answer(app: &Shared, name: &str, headers: &HeaderMap) -> Answer {
     Ok(response)
 }
 
-/// Whether the client has that form (RFC 9110, 13.1.2: compared weakly).
+/// True if the client has this version (RFC 9110, 13.1.2: weak comparison).
 fn is_known(headers: &HeaderMap, tag: &HeaderValue) -> bool {
     let tag = tag.to_str().unwrap_or_default();
     let given = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());

@@ -1,4 +1,4 @@
-//! `GET /v1/what-if`: what the failure of nodes would do. Nothing is changed by asking.
+//! Simulated failure of nodes, without changes.
 
 use std::collections::BTreeSet;
 
@@ -24,31 +24,33 @@ use crate::{
     security::{Permission, Subject, Verb},
 };
 
-/// Nodes that may fail together in one question.
+/// Maximum number of nodes that may fail together.
 const FAILED_MAX: usize = 500;
-/// Characters of the list of nodes.
+/// Maximum length of the list of nodes in characters.
 const FAIL_LENGTH_MAX: usize = 4096;
 
-/// Which nodes fail.
+/// Query of a simulation.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct WhatIfQuery {
-    /// The names of the Nodes, separated by commas; none when left out, which tells what hangs on one node as it is.
+    /// Names of the failing Nodes, separated by commas, at most 500. Default: no node, which returns the
+    /// current single points of failure.
     #[param(max_length = 4096, example = "node-1,node-2")]
     fail: Option<String>,
 }
 
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("whatIf", "Cluster", "Says what the failure of nodes would do.")
+    let doc = Doc::new("whatIf", "Cluster", "Simulate the failure of nodes")
         .describe(
-            "Addresses that other nodes would announce, or nobody; Services that would lose endpoints; and what would \
-             hang on one node after that. It rests on the recorded order of candidates and on what agents report; nodes \
-             that do not report count as failed already.",
+            "Returns the addresses that other nodes would announce or that would have no announcer, the \
+             Services that would lose endpoints, and the dependencies on a single node afterwards. Based \
+             on the recorded candidates and the reports of the agents; nodes that do not report count as \
+             failed.",
         )
         .query::<WhatIfQuery>()
-        .answer::<WhatIf>(200, "What it would do.", &OBJECT_TYPES, &[])
+        .answer::<WhatIf>(200, "Returned with the simulated effects.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NodeNotFound]);
     router.routes(
         Route::at("/v1/what-if")

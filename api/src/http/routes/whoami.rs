@@ -1,4 +1,4 @@
-//! `GET /v1/whoami`: who the server takes one for, and what one may do.
+//! `GET /v1/whoami`: identity and permissions of the caller.
 
 use axum::extract::State;
 use http::HeaderMap;
@@ -19,75 +19,75 @@ use crate::{
     security::{Identity, Permission, Subject, Verb, access, tokens::Binding},
 };
 
-/// Who one is.
+/// Identity of the caller.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct WhoAmI {
-    /// What was proven.
+    /// Authenticated identity.
     identity: Proven,
-    /// What the holder of the token may do; the sum of all.
+    /// Role bindings of the token. The caller has the permissions of all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     bindings: Vec<Binding>,
-    /// Whether the server asks everybody to prove who they are.
+    /// True if the server requires authentication.
     auth_required: bool,
 }
 
-/// What was proven.
+/// Authenticated identity.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", tag = "type")]
 enum Proven {
-    /// Nothing, and nothing is asked: everything is allowed.
+    /// Authentication is disabled; all requests are allowed.
     Anyone,
-    /// A node's agent.
+    /// Agent of a node.
     Agent {
-        /// The node.
+        /// Name of the node.
         #[schema(value_type = String)]
         node: Name,
     },
-    /// The holder of a token.
+    /// Holder of a token.
     Token {
-        /// The id of the token.
+        /// Id of the token.
         id: String,
-        /// Its name.
+        /// Name of the token.
         name: String,
     },
 }
 
-/// What one would like to do.
+/// Action to check.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct Wish {
-    /// What: a verb of rules.
+    /// Verb of a rule, for example `update`.
     #[param(max_length = 63, example = "update")]
     verb: String,
-    /// To what: a kind of rules.
+    /// Kind of a rule, for example `Service`.
     #[param(max_length = 63, example = "Service")]
     kind: String,
-    /// Where; without it, in all namespaces, or outside of them.
+    /// Namespace of the action. Default: all namespaces, or cluster-scoped objects.
     #[param(value_type = Option<String>, max_length = 63)]
     namespace: Option<Namespace>,
 }
 
-/// Whether one may.
+/// Result of a permission check.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct MayI {
-    /// Whether it is allowed. Pools and ranges of endpoints may limit it still.
+    /// True if the action is allowed. Restrictions to pools and endpoint ranges may still apply.
     allowed: bool,
-    /// Who asks.
+    /// Identity of the caller.
     who: String,
 }
 
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
-    let who = Doc::new("whoAmI", "Security", "Says who the server takes one for, and what is bound to that.")
-        .answer::<WhoAmI>(200, "Who one is.", &OBJECT_TYPES, &[])
+    let who = Doc::new("whoAmI", "Security", "Read the identity of the caller")
+        .answer::<WhoAmI>(200, "Returned with identity and role bindings.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
-    let may = Doc::new("mayI", "Security", "Says whether one may do something.")
+    let may = Doc::new("mayI", "Security", "Check a permission of the caller")
         .query::<Wish>()
-        .answer::<MayI>(200, "Whether one may.", &OBJECT_TYPES, &[])
+        .answer::<MayI>(200, "Returned with the result of the check.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     router
         .routes(Route::at("/v1/whoami").on(HttpMethod::Get, Permission::Known, who, read).done())
@@ -98,7 +98,7 @@ async fn read(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers
     let form = form(&headers)?;
     let access = access::current();
     let identity = match access.identity() {
-        // Nobody gets here: the permission of the route is to be somebody.
+        // Unreachable: the permission of the route requires an authenticated caller.
         Identity::Anyone | Identity::Nobody => Proven::Anyone,
         Identity::Agent(node) => Proven::Agent { node: node.clone() },
         Identity::Token { id, name } => Proven::Token { id: id.clone(), name: name.clone() },

@@ -1,4 +1,4 @@
-//! How many connections each address has, so that one cannot take them all.
+//! Connection counts by client address, so that one client cannot use all connections.
 
 use std::{
     collections::BTreeMap,
@@ -6,14 +6,15 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Connections of one address: a quarter of all, and still the agents of a few hundred nodes behind one translated address.
+/// Maximum number of connections per address: a quarter of all, and enough for the agents of a few hundred
+/// nodes behind one NAT address.
 pub const CONNECTIONS_PER_ADDRESS_MAX: usize = 2048;
 
-/// How many connections there are, by address.
+/// Connection counts by address.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Neighbours(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
 
-/// One connection; counted until it is dropped.
+/// A counted connection; released on drop.
 #[derive(Debug)]
 pub(super) struct Place {
     neighbours: Neighbours,
@@ -21,7 +22,7 @@ pub(super) struct Place {
 }
 
 impl Neighbours {
-    /// Counts a connection, unless its address has enough.
+    /// Counts a connection, or returns `None` if its address has reached the limit.
     pub(super) fn enter(&self, address: IpAddr) -> Option<Place> {
         let address = subject(address);
         let mut counts = self.lock();
@@ -52,7 +53,7 @@ impl Drop for Place {
     }
 }
 
-/// Who is counted: in IPv6 a network of 64 bits, which is what one host is given.
+/// Returns the counted address. An IPv6 address stands for its /64, the usual allocation of one host.
 fn subject(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

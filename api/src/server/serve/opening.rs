@@ -1,7 +1,7 @@
-//! The first bytes of a connection: what decides between HTTP/1 and HTTP/2 must come within a time, too.
+//! Timeout for the first bytes of a connection, which select HTTP/1 or HTTP/2.
 //!
-//! The library reads the preface of HTTP/2 (RFC 9113, 3.4) without a clock, so a client that says nothing, or half of the
-//! preface, would keep its connection for ever.
+//! The HTTP library reads the HTTP/2 preface (RFC 9113, 3.4) without a timeout, so a client that sends no
+//! bytes, or half of the preface, would keep its connection forever.
 
 use std::{
     io,
@@ -15,35 +15,35 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// What every connection of HTTP/2 begins with.
+/// Preface of every HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A stream whose first bytes have to come in time.
+/// Stream whose first bytes must arrive in time.
 pub(super) struct Opening<S> {
     stream: S,
-    /// Nothing once it is known what the client speaks.
+    /// `None` once the protocol is known.
     undecided: Option<Undecided>,
 }
 
 struct Undecided {
-    /// How many bytes of the preface have come.
+    /// Number of received bytes of the preface.
     matched: usize,
     deadline: Pin<Box<Sleep>>,
 }
 
 impl<S> Opening<S> {
-    /// Gives the client of a stream this long to say what it speaks.
+    /// Wraps a stream whose client has `patience` to select a protocol.
     pub(super) fn new(stream: S, patience: Duration) -> Self {
         Self { stream, undecided: Some(Undecided { matched: 0, deadline: Box::pin(sleep(patience)) }) }
     }
 }
 
 impl Undecided {
-    /// Whether it is still open what the client speaks after more bytes.
+    /// Returns true if the protocol is still undecided after more bytes.
     fn is_still(&mut self, bytes: &[u8]) -> bool {
         let rest = &PREFACE[self.matched..];
         self.matched += bytes.len();
-        // At the end of the stream there is nothing to wait for.
+        // At the end of the stream there is no need to wait.
         !bytes.is_empty() && bytes.len() < rest.len() && rest.starts_with(bytes)
     }
 }
@@ -68,7 +68,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Opening<S> {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => {
                 ready!(open.deadline.as_mut().poll(context));
-                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client says nothing")))
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client sent no request")))
             }
         }
     }
@@ -126,7 +126,8 @@ mod tests {
             let mut server = Opening::new(server, PATIENCE);
             let mut bytes = [0; 64];
             let reading = async { while server.read(&mut bytes).await.is_ok() {} };
-            // Who is not cut would be by now; who is may take as long as this machine needs.
+            // Connections that are not closed by then stay open; a closing one may take as long as a slow
+            // machine needs.
             let wait = if is_cut { Duration::from_secs(60) } else { 4 * PATIENCE };
             assert_eq!(tokio::time::timeout(wait, reading).await.is_ok(), is_cut, "{said:?}");
             drop(client);

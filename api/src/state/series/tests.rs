@@ -19,8 +19,7 @@ fn points(book: &SeriesBook, of: &Of, name: &str) -> Vec<Option<f64>> {
     answer.series.into_iter().find(|series| series.name == name).unwrap().points
 }
 
-/// In: points of a Service, one that says nothing of it, a step without any, and a clock that jumps. Out: what was not known
-/// is a gap, the hour moves on, and nothing of another time is mixed in.
+/// Missing values and steps are gaps, the hour moves on, and a clock change mixes in no older points.
 #[test]
 fn what_was_not_known_is_a_gap_and_an_hour_is_kept() {
     let (book, of) = (SeriesBook::default(), Of::Service(key(1)));
@@ -48,8 +47,8 @@ fn what_was_not_known_is_a_gap_and_an_hour_is_kept() {
     }
 }
 
-/// In: more Services with traffic than there is room for. Out: the busiest are kept, the others are said to be left out, and
-/// when all is quiet for an hour there is room again.
+/// At the memory limit the busiest Services are kept and the response reports the omission; after a quiet
+/// hour there is room again.
 #[test]
 fn room_is_bounded_what_is_left_out_is_said_and_quiet_makes_room() {
     let book = SeriesBook::default();
@@ -74,7 +73,7 @@ fn room_is_bounded_what_is_left_out_is_said_and_quiet_makes_room() {
     assert_eq!(book.lock().services.len(), 0, "what is gone for an hour is forgotten");
 }
 
-/// In: Services with and without values, of which some are gone. Out: these leave their room to others.
+/// Deleted Services release their memory to others.
 #[test]
 fn what_is_gone_leaves_its_room() {
     let book = SeriesBook::default();

@@ -1,11 +1,11 @@
-//! One figure over an hour: which points are known, and their values as soon as one is not zero.
+//! One metric over an hour: a bitmap of known points, and values once one of them is not zero.
 
-/// Points of a track: an hour.
+/// Number of points of a track: one hour.
 pub(super) const POINTS: usize = 360;
 /// Bits of a word.
 const WORD_BITS: usize = 64;
 
-/// One figure over an hour. While all that is known of it is zero, it has no values.
+/// One metric over an hour. Without values all known points are zero.
 #[derive(Debug, Default)]
 pub(super) struct Track {
     known: [u64; POINTS.div_ceil(WORD_BITS)],
@@ -13,7 +13,8 @@ pub(super) struct Track {
 }
 
 impl Track {
-    /// Sets what is known of a slot. Answers whether there was room for it; without, nothing is known of the slot.
+    /// Sets a slot. Returns `false`, and leaves the slot unknown, if values would have to be allocated and
+    /// `may_grow` is false.
     pub(super) fn set(&mut self, slot: usize, value: Option<f32>, may_grow: bool) -> bool {
         self.forget(slot);
         let Some(value) = value.filter(|value| value.is_finite()) else { return true };
@@ -30,28 +31,28 @@ impl Track {
         true
     }
 
-    /// Makes a gap.
+    /// Marks a slot as unknown.
     pub(super) fn forget(&mut self, slot: usize) {
         self.known[slot / WORD_BITS] &= !(1 << (slot % WORD_BITS));
     }
 
-    /// What is known of a slot.
+    /// Returns the value of a slot, if known.
     pub(super) fn get(&self, slot: usize) -> Option<f32> {
         let is_known = self.known[slot / WORD_BITS] & (1 << (slot % WORD_BITS)) != 0;
         is_known.then(|| self.values.as_ref().map_or(0.0, |values| values[slot]))
     }
 
-    /// Whether anything is known.
+    /// True if any point is known.
     pub(super) fn has_any(&self) -> bool {
         self.known.iter().any(|word| *word != 0)
     }
 
-    /// Whether it takes the room of values.
+    /// True if values are allocated.
     pub(super) const fn has_values(&self) -> bool {
         self.values.is_some()
     }
 
-    /// Gives back the room of the values if all that is known is zero. Answers whether they stay.
+    /// Releases the values if all known points are zero. Returns true if they stay.
     pub(super) fn shrink(&mut self) -> bool {
         if (0..POINTS).all(|slot| self.get(slot).is_none_or(|value| value == 0.0)) {
             self.values = None;

@@ -1,11 +1,12 @@
-//! What other control servers commit to the same store, learned and published as if it were our own.
+//! Commits of other control servers to the shared store, read and published like own commits.
 //!
 //! ```text
-//! store.moved ─▶ changes after our revision ─▶ head: still our epoch? ─▶ publish ─▶ again until nothing is new
-//!                    │ no longer kept                │ another life of the store
-//!                    └────────────▶ the whole state is read anew ◀┘
+//! store.moved ─▶ changes after our revision ─▶ head: still our epoch? ─▶ publish ─▶ repeat until nothing is new
+//!                    │ no longer kept                │ another epoch
+//!                    └────────────▶ the whole state is reloaded ◀┘
 //! ```
-//! The changes are read before the head: epochs only rise, so what was read before a head of our epoch is of our epoch.
+//! The changes are read before the head: epochs only rise, so changes read before a head of our epoch belong
+//! to our epoch.
 
 use std::{
     sync::Arc,
@@ -19,10 +20,10 @@ use super::{Context, NOTHING_NEW_PAUSE, RELOAD_PAUSE};
 use crate::base::error_chain::Chain;
 use crate::{state::published::Step, telemetry::metrics::Call};
 
-/// Commits of others read and published at once: bounds memory, and the time in which own writes wait.
+/// Maximum number of commits read and published at once: bounds memory, and the delay of own writes.
 const COMMITS_AT_ONCE: usize = 256;
 
-/// Follows what others wrote after the store said that they may have; says how long to wait before it is asked again.
+/// Reads new commits after a change notification. Returns the pause before the next one.
 pub(super) async fn pause_after(context: &Context, moved: Result<(), StoreError>) -> Duration {
     let learned = match moved {
         Ok(()) => catch_up(context).await,
@@ -32,14 +33,14 @@ pub(super) async fn pause_after(context: &Context, moved: Result<(), StoreError>
         Ok(true) => Duration::ZERO,
         Ok(false) => NOTHING_NEW_PAUSE,
         Err(error) => {
-            tracing::warn!(error = %Chain(&error), "what other control servers write cannot be followed");
+            tracing::warn!(error = %Chain(&error), "cannot read the commits of other control servers");
             context.metrics.follow_failures.inc();
             RELOAD_PAUSE
         }
     }
 }
 
-/// Learns what others have committed, up to the present; says whether there was anything.
+/// Reads all new commits of other servers. Returns true if there were any.
 pub(super) async fn catch_up(context: &Context) -> Result<bool, StoreError> {
     let started = Instant::now();
     let mut is_anything_new = false;
@@ -64,7 +65,8 @@ pub(super) async fn catch_up(context: &Context) -> Result<bool, StoreError> {
                 }
                 return Ok(is_anything_new);
             }
-            // Once it is a commit between the two questions; twice, the log and the head contradict each other.
+            // Seen once, this is a commit between the two calls; seen twice, log and head contradict each
+            // other.
             if is_behind {
                 return read_anew(context).await.map(|()| true);
             }
@@ -74,7 +76,8 @@ pub(super) async fn catch_up(context: &Context) -> Result<bool, StoreError> {
         is_behind = false;
         let count = u64::try_from(commits.len()).unwrap_or(u64::MAX);
         let Some(steps) = steps(&published.snapshot, commits) else {
-            tracing::error!(%at, "the commits of others do not follow the published state; it is read anew");
+            tracing::error!(%at, "the commits of other servers do not continue the published state; \
+                                  reloading the state");
             return read_anew(context).await.map(|()| true);
         };
         context.metrics.follow_commits.inc_by(count);
@@ -83,7 +86,7 @@ pub(super) async fn catch_up(context: &Context) -> Result<bool, StoreError> {
     }
 }
 
-/// Commits with the states around them; `None` when they do not follow the state without a gap.
+/// Returns commits with the states around them, or `None` if they do not continue the snapshot without gaps.
 pub(super) fn steps(snapshot: &Snapshot, commits: impl IntoIterator<Item = Commit>) -> Option<Vec<Step>> {
     let mut working = snapshot.clone();
     let step = |commit: Commit| {
@@ -100,13 +103,13 @@ pub(super) fn publish(context: &Context, steps: Vec<Step>) {
         return;
     }
     let revisions: Vec<_> = steps.iter().map(|step| step.commit.revision).collect();
-    // Noted first: an agent may be faster than this task.
+    // Recorded first, because an agent may report before this task continues.
     context.convergence.note(&revisions, Instant::now());
     context.hub.publish(steps);
     context.convergence.concerns_nodes(context.hub.load().nodes_head().revision);
 }
 
-/// Reads the state again after a failure left it in doubt; says whether that succeeded.
+/// Reloads the state after a failure that left it in doubt. Returns true on success.
 pub(super) async fn reload(context: &Context) -> bool {
     match read_anew(context).await {
         Ok(()) => true,
@@ -117,8 +120,8 @@ pub(super) async fn reload(context: &Context) -> bool {
     }
 }
 
-/// Reads the whole state and publishes it: as the commits that lead to it where these are known, so that nobody who follows
-/// has to begin again, and else from nothing.
+/// Reloads and publishes the whole state: as the missed commits if they are known, so that feeds and watches
+/// continue, else from scratch.
 async fn read_anew(context: &Context) -> Result<(), StoreError> {
     let loaded = context.metrics.time(Call::Load, context.store.load()).await?;
     let published = context.hub.load();
@@ -133,11 +136,11 @@ async fn read_anew(context: &Context) -> Result<(), StoreError> {
     };
     match steps.filter(leads_there) {
         Some(steps) => {
-            tracing::info!(%at, position = %to, "the state was read anew, and follows the one before");
+            tracing::info!(%at, position = %to, "reloaded the state, which continues the previous one");
             publish(context, steps);
         }
         None => {
-            tracing::info!(%at, position = %to, "the state was read anew");
+            tracing::info!(%at, position = %to, "reloaded the state");
             context.hub.reload(loaded);
         }
     }

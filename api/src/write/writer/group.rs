@@ -1,8 +1,8 @@
-//! A group of writes: decided on the published state, committed, published, answered.
+//! Group of writes: decided on the published state, committed, published, answered.
 //!
-//! A decision counts only on the state that the store holds. Where that is another one, because another control server
-//! was faster, the others' commits are learned and the group is decided again from the beginning. A group that changes
-//! nothing rests on the state as well: on a store that is shared, the head is compared before anybody is answered.
+//! A decision is valid only for the current state of the store. If another control server has committed
+//! first, its commits are read and the group is decided again from the beginning. A group without changes
+//! depends on the state as well: on a shared store the head is compared before the responses are sent.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -25,26 +25,27 @@ use super::{Context, Pending, WriteError, Written, answer_all, follow};
 use crate::base::error_chain::Chain;
 use crate::{state::published::Step, telemetry::metrics::Call, write::caller::Caller};
 
-/// Times that a group is decided again because others were faster. Each time somebody else's write succeeded; who loses so
-/// often meets writers that are much nearer to the store, and is better told than kept waiting.
+/// Maximum number of times a group is decided again after conflicts. Each conflict means that another
+/// server's write succeeded. A server that loses this often competes with servers much closer to the store,
+/// and its clients should get an error rather than wait.
 const REDECISIONS_MAX: u32 = 16;
-/// The longest pause before a group is decided again, after the first times; it grows with each.
+/// Increment of the maximum pause before a group is decided again.
 const BACKOFF_STEP: Duration = Duration::from_millis(4);
-/// The longest pause at all.
+/// Upper limit of that pause.
 const BACKOFF_MAX: Duration = Duration::from_millis(64);
 
-/// A group as it was decided on one state.
+/// A group as decided on one state.
 struct Decided {
     at: Position,
     steps: Vec<Step>,
     history: Vec<RevisionEntry>,
     audit: Vec<AuditRecord>,
     audited: Vec<Arc<Caller>>,
-    /// In the order of the group.
+    /// Responses in the order of the group.
     answers: Vec<Result<Written, WriteError>>,
 }
 
-/// Decides, commits, publishes and answers a group; says whether the state is in doubt after it.
+/// Decides, commits, publishes and answers a group. Returns true if the state is in doubt afterwards.
 pub(super) async fn carry_out(context: &Context, group: Vec<Pending>) -> bool {
     let started = Instant::now();
     for attempt in 0..=REDECISIONS_MAX {
@@ -59,10 +60,12 @@ pub(super) async fn carry_out(context: &Context, group: Vec<Pending>) -> bool {
                 return false;
             }
             Err(CommitError::Stale { current }) => {
-                tracing::debug!(at = %decided.at, %current, attempt, "another control server was faster");
+                tracing::debug!(at = %decided.at, %current, attempt, "another control server committed \
+                                                                      first");
                 context.metrics.commit_conflicts.inc();
                 if let Err(error) = follow::catch_up(context).await {
-                    tracing::error!(error = %Chain(&error), "what others have written cannot be read");
+                    tracing::error!(error = %Chain(&error), "cannot read the commits of other control \
+                                                             servers");
                     answer_all(group, || Err(WriteError::Unavailable));
                     return true;
                 }
@@ -70,21 +73,22 @@ pub(super) async fn carry_out(context: &Context, group: Vec<Pending>) -> bool {
             }
             Err(error) => {
                 let size = group.len();
-                tracing::error!(error = %Chain(&error), writes = size, "a group was not committed");
+                tracing::error!(error = %Chain(&error), writes = size, "cannot commit a group");
                 context.metrics.commit_failures.inc();
                 context.has_failed.store(matches!(error, CommitError::Unavailable(_)), Ordering::Relaxed);
                 answer_all(group, || Err(refuse(&error, size)));
-                // A group that the store found too large, or that changes nothing, leaves the published state in no doubt.
+                // A group that is too large for the store, or changes nothing, leaves the published state
+                // certain.
                 return has_steps && !matches!(error, CommitError::TooLarge { .. });
             }
         }
     }
-    tracing::warn!(writes = group.len(), "other control servers were faster, time after time");
+    tracing::warn!(writes = group.len(), "other control servers committed first in every attempt");
     answer_all(group, || Err(WriteError::Contended));
     false
 }
 
-/// Admits each write on the state that those before it lead to.
+/// Admits each write on the state that results from the previous ones.
 fn decide(context: &Context, group: &[Pending]) -> Decided {
     let published = context.hub.load();
     let at = published.position();
@@ -99,7 +103,7 @@ fn decide(context: &Context, group: &[Pending]) -> Decided {
         };
         let answer = match admit(&working, &context.cluster, request, entropy) {
             Err(refusal) => Err(WriteError::Refused(refusal)),
-            // Here, because only the state that it is decided on says what goes besides what the write names.
+            // Checked here, because only the decided state determines the side effects of the write.
             Ok(Admitted { outcomes, .. }) if !refused(caller.as_deref(), &outcomes).is_empty() => {
                 Err(WriteError::Forbidden(refused(caller.as_deref(), &outcomes)))
             }
@@ -124,12 +128,12 @@ fn decide(context: &Context, group: &[Pending]) -> Decided {
     Decided { at, steps, history, audit, audited, answers }
 }
 
-/// What the maker of a write may not do of what it does; the server itself may do everything.
+/// Returns the permission violations of side effects of a write. The server itself may do everything.
 fn refused(caller: Option<&Caller>, outcomes: &[Outcome]) -> Vec<Violation> {
     caller.map(|caller| caller.refused(outcomes)).unwrap_or_default()
 }
 
-/// What history keeps of a commit that was decided on a state.
+/// Returns the history entry of a commit.
 fn entry_of(before: &Snapshot, commit: &Commit, origin: Origin) -> RevisionEntry {
     let revised = |change: &Change| {
         let key = change.object.key();
@@ -143,7 +147,7 @@ fn entry_of(before: &Snapshot, commit: &Commit, origin: Origin) -> RevisionEntry
     RevisionEntry { revision: commit.revision, at: commit.at, origin, objects }
 }
 
-/// Makes a group durable if the store is where it was decided.
+/// Commits a group if the store is still at the state it was decided on.
 async fn settle(context: &Context, decided: &Decided) -> Result<(), CommitError> {
     let Decided { at, steps, history, audit, audited: _, answers: _ } = decided;
     if !steps.is_empty() {
@@ -164,7 +168,7 @@ fn conclude(context: &Context, group: Vec<Pending>, decided: Decided, started: I
     context.metrics.group(answers.len(), steps.len(), started.elapsed());
     follow::publish(context, steps);
     for (pending, answer) in group.into_iter().zip(answers) {
-        // A client that went away does not take back its write.
+        // A write stays committed even if its client has disconnected.
         let _ = pending.reply.send(answer);
     }
 }
@@ -179,7 +183,7 @@ fn refuse(error: &CommitError, group_size: usize) -> WriteError {
     }
 }
 
-/// A random pause, so that those who meet do not meet again and again; none the first time.
+/// Returns a random pause, so that competing servers do not collide repeatedly. Zero for the first attempt.
 fn backoff(attempt: u32) -> Duration {
     let longest = BACKOFF_STEP.saturating_mul(attempt).min(BACKOFF_MAX);
     let thousandths = u32::try_from(RandomState::new().hash_one(attempt) % 1000).unwrap_or_default();

@@ -1,42 +1,44 @@
-//! Who leads, by a Lease that is renewed while its holder lives. Pure: what is read and the time go in, what to do comes out.
+//! Leader election state machine for a Lease that its holder renews. Pure: the read Lease and the time are
+//! inputs, the action is the output.
 
 use std::time::Duration;
 
-/// How long a Lease counts after it was seen to be renewed: the figure of the cluster's own controllers.
+/// Lease duration, counted from its last observed renewal; same as for the cluster's own controllers.
 pub(super) const DURATION: Duration = Duration::from_secs(15);
-/// How often the holder renews it: twice may fail.
+/// Renewal interval; two renewals may fail.
 pub(super) const RENEW: Duration = Duration::from_secs(4);
-/// After this long without a renewal the holder stops: before anybody else may begin.
+/// Time without a successful renewal after which the holder stops, before another candidate may take over.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A Lease as it was read.
+/// Lease as read from the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// Who holds it; empty when nobody does.
+    /// Holder; empty if there is none.
     pub(super) holder: String,
-    /// How long it counts, as its holder says.
+    /// Duration stated by the holder.
     pub(super) duration: Duration,
-    /// Differs when it was renewed.
+    /// Resource version, which changes with each renewal.
     pub(super) version: String,
 }
 
-/// What to do.
+/// Next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Write it, with our name.
+    /// Acquire or renew the Lease.
     Take,
-    /// It is another's.
+    /// Wait, because another candidate holds it.
     Wait,
 }
 
-/// What a candidate knows. Clocks of machines are never compared: what counts is how long ago we saw a renewal.
+/// State of a candidate. Clocks of machines are never compared: a Lease expires relative to the local time of
+/// its last observed renewal.
 #[derive(Debug, Default)]
 pub(super) struct Candidate {
     seen: Option<(Seen, Duration)>,
 }
 
 impl Candidate {
-    /// Judges a Lease. `now` is the time since any fixed moment.
+    /// Decides about a Lease. `now` is the time since any fixed moment.
     pub(super) fn judge(&mut self, me: &str, read: Option<Seen>, now: Duration) -> Verdict {
         let Some(read) = read else { return Verdict::Take };
         if read.holder.is_empty() || read.holder == me {

@@ -1,4 +1,5 @@
-//! Leader election by a Lease: of several adapters of a cluster, one works. Whoever loses it ends, and is started again.
+//! Leader election by a Lease: one of several adapters of a cluster is active. An adapter that loses the
+//! Lease exits and is restarted.
 
 mod machine;
 
@@ -16,7 +17,7 @@ use self::machine::{Candidate, DEADLINE, DURATION, RENEW, Seen, Verdict};
 
 use super::words;
 
-/// A Lease that is ours, or is to be.
+/// Leader election of this process.
 pub(super) struct Election {
     api: Api<Lease>,
     name: String,
@@ -28,7 +29,7 @@ impl Election {
         Self { api: Api::namespaced(client, namespace), name, me }
     }
 
-    /// Waits until we lead.
+    /// Waits until the Lease is acquired.
     pub(super) async fn win(&self) {
         let (start, mut candidate) = (Instant::now(), Candidate::default());
         let mut is_said = false;
@@ -36,16 +37,16 @@ impl Election {
             match tokio::time::timeout(DEADLINE, self.round(&mut candidate, start.elapsed())).await {
                 Ok(Ok(true)) => return tracing::info!(lease = self.name, identity = self.me, "leading"),
                 Ok(Ok(false)) if is_said => {}
-                Ok(Ok(false)) => tracing::info!(lease = self.name, "another adapter leads; waiting"),
+                Ok(Ok(false)) => tracing::info!(
+                    lease = self.name,
+                    "another adapter holds the lease; \
+                                                                    waiting"
+                ),
                 Ok(Err(error)) => {
-                    tracing::warn!(
-                        lease = self.name,
-                        "the lease cannot be read or written: {}",
-                        words(&error)
-                    )
+                    tracing::warn!(lease = self.name, "cannot read or write the lease: {}", words(&error))
                 }
                 Err(elapsed) => {
-                    tracing::warn!(lease = self.name, "the lease cannot be read or written: {elapsed}")
+                    tracing::warn!(lease = self.name, "cannot read or write the lease: {elapsed}")
                 }
             }
             is_said = true;
@@ -53,18 +54,18 @@ impl Election {
         }
     }
 
-    /// Renews it until that has failed for too long, or another has it.
+    /// Renews the Lease until renewals have failed for too long, or another candidate holds it.
     pub(super) async fn hold(&self) {
         let mut renewed_at = Instant::now();
         loop {
             tokio::time::sleep(RENEW).await;
             let left = DEADLINE.saturating_sub(renewed_at.elapsed());
-            // A request that hangs must not outlive what it renews.
+            // A blocked request must not outlive the Lease that it renews.
             match tokio::time::timeout(left, self.round(&mut Candidate::default(), Duration::ZERO)).await {
                 Ok(Ok(true)) => renewed_at = Instant::now(),
                 Ok(Ok(false)) => return,
                 Ok(Err(error)) => {
-                    tracing::warn!(lease = self.name, "the lease cannot be renewed: {}", words(&error))
+                    tracing::warn!(lease = self.name, "cannot renew the lease: {}", words(&error))
                 }
                 Err(_elapsed) => return,
             }
@@ -74,7 +75,7 @@ impl Election {
         }
     }
 
-    /// Gives it back, so that another need not wait.
+    /// Releases the Lease, so that another candidate can take over at once.
     pub(super) async fn release(&self) {
         if let Ok(Some(mut lease)) = self.api.get_opt(&self.name).await
             && holder(&lease) == self.me
@@ -82,19 +83,19 @@ impl Election {
             if let Some(spec) = &mut lease.spec {
                 spec.holder_identity = None;
             }
-            // It ends by itself otherwise.
+            // If this fails, the Lease expires.
             let _replaced = self.api.replace(&self.name, &PostParams::default(), &lease).await;
         }
     }
 
-    /// Reads it and takes or renews it where that is due. Says whether it is ours.
+    /// Reads the Lease, and acquires or renews it if possible. Returns true if this process holds it.
     async fn round(&self, candidate: &mut Candidate, now: Duration) -> kube::Result<bool> {
         let lease = self.api.get_opt(&self.name).await?;
         let verdict = candidate.judge(&self.me, lease.as_ref().map(seen), now);
         let written = match (verdict, lease) {
             (Verdict::Wait, _) => return Ok(false),
             (Verdict::Take, None) => self.api.create(&PostParams::default(), &self.ours(None)).await,
-            // It carries the version that was read: who was faster wins.
+            // The write contains the resource version that was read, so a concurrent write is detected.
             (Verdict::Take, Some(old)) => {
                 self.api.replace(&self.name, &PostParams::default(), &self.ours(Some(old))).await
             }

@@ -1,6 +1,6 @@
-//! Writes addresses and conditions into the status of Services, and findings into events.
+//! Writes addresses and conditions to the status of Services, and findings as events.
 //!
-//! One loop over whole states: what differs from the last look is dirty, and stays so until it was written or needs nothing.
+//! One loop over complete states: changed Services are dirty until they are written or need no write.
 
 mod plan;
 
@@ -31,20 +31,21 @@ use super::{
 };
 use crate::wanted::Observed;
 
-/// How long changes are collected, so that a Service that climbs its ladder is not written at every rung.
+/// Time for which changes are collected, so that a Service that passes through several conditions is written
+/// once.
 const COLLECT: Duration = Duration::from_millis(100);
-/// How long to wait after the API server could not be written to.
+/// Retry delay after a failed write.
 const RETRY: Duration = Duration::from_secs(5);
-/// How long the API server may take for one write.
+/// Timeout of one write.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Writes under way at once; the API server has other clients.
+/// Maximum number of concurrent writes; the API server has other clients.
 const WRITES_MAX: usize = 8;
-/// Events of one round: a cluster full of findings is told little by little.
+/// Maximum number of events per round.
 const EVENTS_MAX: usize = 32;
-/// How an API server knows us.
+/// Field manager and event controller name.
 const MANAGER: &str = "tidegate-sync";
 
-/// Writes until the source of states is gone.
+/// Writes until the input channels are closed.
 pub(super) async fn run(
     client: Client,
     instance: String,
@@ -69,15 +70,15 @@ pub(super) async fn run(
     }
 }
 
-/// What was seen, what is to be written, and what was told.
+/// State of write-back: inputs, pending writes and published events.
 #[derive(Default)]
 struct Desk {
     published: Published,
     observed: Observed,
-    /// The Services of objects in Tidegate.
+    /// Cluster Services by Tidegate object.
     services: BTreeMap<ObjectKey, Id>,
     dirty: BTreeSet<Id>,
-    /// Findings that were told as events.
+    /// Findings published as events.
     told: BTreeMap<(Resource, Id), Vec<Finding>>,
     untold: BTreeSet<(Resource, Id)>,
 }
@@ -87,7 +88,7 @@ impl Desk {
         !self.dirty.is_empty() || !self.untold.is_empty()
     }
 
-    /// Finds what differs; costs what differs.
+    /// Computes the differences from the previous inputs; the cost is proportional to them.
     fn take(&mut self, published: Published, observed: Observed) {
         for item in self.published.services.diff(&published.services) {
             let (id, old, new) = match item {
@@ -120,7 +121,7 @@ impl Desk {
         (self.published, self.observed) = (published, observed);
     }
 
-    /// Writes the status of what is dirty. What could not be written stays dirty.
+    /// Writes the status of dirty Services. Failed ones stay dirty.
     async fn write(&mut self, client: &Client) {
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let mut patches = Vec::new();
@@ -141,7 +142,7 @@ impl Desk {
         for (id, written) in failed {
             let cause = match written {
                 Ok(Ok(_)) => continue,
-                // Somebody was faster, or it is gone: what is so is heard, and looked at then.
+                // The Service changed or was deleted concurrently; the watch delivers the new state.
                 Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => continue,
                 Ok(Err(error)) => words(&error),
                 Err(elapsed) => elapsed.to_string(),
@@ -149,7 +150,7 @@ impl Desk {
             tracing::warn!(
                 service = format!("{}/{}", id.namespace, id.name),
                 cause,
-                "its status cannot be written"
+                "cannot write the status of the Service"
             );
             self.dirty.insert(id);
         }
@@ -163,7 +164,7 @@ impl Desk {
         }
     }
 
-    /// Tells what was not told before. Events are for people: what cannot be told is logged, and not tried again.
+    /// Publishes new findings as events. Events are informational: failures are logged and not retried.
     async fn tell(&mut self, recorder: &Recorder) {
         let now: Vec<_> = self.untold.iter().take(EVENTS_MAX).cloned().collect();
         for key in now {
@@ -220,15 +221,15 @@ async fn publish(recorder: &Recorder, reference: &ObjectReference, finding: &Fin
     let event = Event {
         type_: event_type,
         reason: reason.to_owned(),
-        // What the API server takes.
+        // Length limit of the API server.
         note: Some(note.chars().take(1000).collect()),
         action: "Translate".to_owned(),
         secondary: None,
     };
     match tokio::time::timeout(PATIENCE, recorder.publish(&event, reference)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!("an event cannot be written: {error}"),
-        Err(elapsed) => tracing::warn!("an event cannot be written: {elapsed}"),
+        Ok(Err(error)) => tracing::warn!("cannot write an event: {error}"),
+        Err(elapsed) => tracing::warn!("cannot write an event: {elapsed}"),
     }
 }
 

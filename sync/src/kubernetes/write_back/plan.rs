@@ -1,4 +1,4 @@
-//! What a Service of the cluster is to be told about itself. Pure.
+//! Computes the status of a Service in the cluster. Pure.
 
 use serde_json::{Map, Value, json};
 use translate::json::{items, text};
@@ -8,22 +8,22 @@ use crate::kubernetes::{
     translate::{Claim, Finding, READY, Severity},
 };
 
-/// The condition that says whether everything that the object asks for is carried out.
+/// Condition type: all requested features are supported.
 pub const SUPPORTED: &str = "tidegate.io/Supported";
-/// Longest message of a condition, in characters; the API server refuses more than 32,768.
+/// Maximum length of a condition message in characters; the API server's limit is 32,768.
 const MESSAGE_MAX: usize = 1024;
 
-/// What Tidegate says of a Service.
+/// State of a Service in Tidegate.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Said<'a> {
-    /// Its published form, when it is there.
+    /// Published form, if the object exists.
     pub published: Option<&'a Value>,
-    /// Why it is refused, if it is.
+    /// Reason of its rejection, if it was rejected.
     pub refused: Option<&'a str>,
 }
 
-/// The merge patch of the Service's `status` that makes it say what is so; nothing when it does already. `now` is the time as
-/// Kubernetes writes it.
+/// Returns the merge patch for the Service's `status`, or `None` if nothing changes. `now` is the time in
+/// Kubernetes format.
 #[must_use]
 pub fn plan(entry: &Entry, said: Said<'_>, now: &str) -> Option<Value> {
     let object = &entry.object;
@@ -37,7 +37,7 @@ pub fn plan(entry: &Entry, said: Said<'_>, now: &str) -> Option<Value> {
             }
             (own, ingress(said))
         }
-        // It was ours, and what it says of us is true no longer.
+        // The Service is no longer handled, so its previous status is removed.
         Claim::Proxied | Claim::None if is_told => (Vec::new(), Some(Vec::new())),
         Claim::Proxied | Claim::None => return None,
     };
@@ -54,12 +54,13 @@ pub fn plan(entry: &Entry, said: Said<'_>, now: &str) -> Option<Value> {
     if status.is_empty() {
         return None;
     }
-    // Whoever changed it meanwhile is heard first.
+    // The resource version makes the patch fail after a concurrent change.
     let version = text(object, "/metadata/resourceVersion");
     Some(json!({ "metadata": { "resourceVersion": version }, "status": status }))
 }
 
-/// The addresses; nothing where Tidegate says nothing, and then they stay as they are.
+/// Returns the addresses, or `None` if Tidegate has not published any state; the addresses stay unchanged
+/// then.
 fn ingress(said: Said<'_>) -> Option<Vec<Value>> {
     let published = said.published?;
     let addresses = items(published, "/status/loadBalancer/ingress").iter();
@@ -81,11 +82,11 @@ fn conditions(entry: &Entry, said: Said<'_>) -> Vec<Value> {
     vec![ready, supported]
 }
 
-/// Tidegate's own words on whether the Service is ready.
+/// Returns the readiness condition with Tidegate's reason and message.
 fn of_tidegate(published: &Value) -> Value {
     let ladder = items(published, "/status/conditions");
     let ready = ladder.iter().find(|condition| text(condition, "/type") == "Ready");
-    // What is not ready has its reason on the first rung that is not reached.
+    // For a Service that is not ready, the first unmet condition contains the reason.
     let first = ladder.iter().find(|condition| text(condition, "/status") != "True");
     match (ready, first) {
         (Some(ready), None) => condition(READY, "True", "Ready", &text(ready, "/message")),
@@ -93,7 +94,7 @@ fn of_tidegate(published: &Value) -> Value {
             let status = if text(missing, "/status") == "False" { "False" } else { "Unknown" };
             condition(READY, status, &text(missing, "/reason"), &text(missing, "/message"))
         }
-        (None, _) => condition(READY, "Unknown", "NotReported", "Tidegate says nothing of it yet"),
+        (None, _) => condition(READY, "Unknown", "NotReported", "Tidegate has not reported the Service yet"),
     }
 }
 
@@ -114,7 +115,7 @@ fn is_ours(condition: &Value) -> bool {
     matches!(text(condition, "/type").as_str(), READY | SUPPORTED)
 }
 
-/// The list with ours in it, others as they are. The time changes with the status only.
+/// Replaces our conditions in the list. The transition time changes only with the status.
 fn merged(current: &[Value], own: Vec<Value>, now: &str) -> Vec<Value> {
     let mut merged: Vec<Value> = current.iter().filter(|condition| !is_ours(condition)).cloned().collect();
     for mut condition in own {
@@ -144,7 +145,7 @@ mod tests {
         } })
     }
 
-    /// The status as a patch leaves it.
+    /// Returns the entry after applying a patch.
     fn patched(entry: &Entry, patch: &Value) -> Entry {
         let mut status = entry.object["status"].clone();
         for (key, value) in patch["status"].as_object().unwrap() {
@@ -165,7 +166,7 @@ mod tests {
             patch["status"]["loadBalancer"]["ingress"],
             json!([{ "ip": "192.0.2.1", "ipMode": "VIP" }])
         );
-        assert_eq!(patch["status"]["conditions"][0], other, "what others say stays");
+        assert_eq!(patch["status"]["conditions"][0], other, "conditions of others are kept");
         assert_eq!(plan(&patched(&entry, &patch), said, "2026-01-01T00:00:09Z"), None);
     }
 

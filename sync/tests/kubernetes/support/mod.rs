@@ -1,4 +1,4 @@
-//! What tests of the Kubernetes adapter share.
+//! Test support for the Kubernetes adapter.
 
 pub(crate) mod apiserver;
 pub(crate) mod rbac;

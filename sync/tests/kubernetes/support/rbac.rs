@@ -1,11 +1,11 @@
-//! What the roles of the manifests allow.
+//! Permissions granted by the manifests' roles.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
 use serde_json::Value;
 use translate::parse::{Language, objects};
 
-/// `verb group resource` of every rule of a manifest.
+/// Returns `verb group resource` of every rule of a manifest.
 pub(crate) fn allowed(manifest: &str) -> BTreeSet<String> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../packaging/kubernetes").join(manifest);
     let text = std::fs::read(&path).unwrap();

@@ -1,4 +1,4 @@
-//! The limits of what an agent says of BGP, as the schema states them.
+//! Limits of the BGP part of a report, as in the schema.
 
 use model::{
     bgp::report::{
@@ -8,14 +8,14 @@ use model::{
     wire::report::Report,
 };
 
-/// Bytes of a host name.
+/// Maximum length of a host name in bytes.
 const HOST_NAME_BYTES_MAX: usize = 255;
-/// Capabilities told of one session, of either kind.
+/// Maximum number of capabilities of one session, for each direction.
 const CAPABILITIES_MAX: usize = 64;
-/// Bytes of a key of a route's peers: a name, `@`, and an address with a scope.
+/// Maximum length of a peer key of a route in bytes: a name, `@`, and an address with a scope.
 const PEER_KEY_BYTES_MAX: usize = 320;
 
-/// What is limited: pointer, found, limit.
+/// Returns the limits as pointer, found value, and maximum.
 pub(super) fn limits(report: &Report) -> Vec<(&'static str, usize, usize)> {
     let Report { bgp, bgp_routes, bgp_routes_gone, .. } = report;
     let mut limits = bgp.as_ref().map(of_sessions).unwrap_or_default();

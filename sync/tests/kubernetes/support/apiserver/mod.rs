@@ -1,6 +1,6 @@
-//! A small API server of Kubernetes: lists in pages, watches with bookmarks, 410 for what is forgotten, 409 for what was changed
-//! meanwhile, `status` apart, kinds that are not installed, and all the ways in which a server goes away. What it checks and how
-//! it words things was written after the documentation of the real one. No admission, no fields of objects.
+//! Minimal Kubernetes API server: paged listings, watches with bookmarks, 410 for expired versions, 409 for
+//! conflicts, the `status` subresource, optional kinds, and all kinds of outages. Validation and messages
+//! follow the documentation of the real one. No admission and no field validation.
 
 mod routes;
 mod store;
@@ -20,7 +20,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use self::store::{Id, Place, Store};
 
-/// What every cluster has.
+/// Kinds of every cluster.
 const CORE: [(&str, &str); 6] = [
     ("api/v1", "secrets"),
     ("api/v1", "services"),
@@ -39,37 +39,37 @@ const METALLB: [(&str, &str); 6] = [
     ("apis/metallb.io/v1beta1", "communities"),
 ];
 
-/// How the server behaves.
+/// Behaviour of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mood {
-    /// It serves.
+    /// Normal operation.
     Well,
-    /// It answers 503 to everything.
+    /// Responds with 503 to everything.
     Unavailable,
-    /// It answers 403 to everything, as one does that has just begun and has not read its roles yet.
+    /// Responds with 403 to everything, like a server that has not loaded its roles yet.
     Starting,
-    /// Lists end in the middle: the second page is never had.
+    /// Listings break: the second page is never delivered.
     Torn,
 }
 
 struct Shared {
     store: Mutex<Store>,
-    /// Rises with every change, so that watches look.
+    /// Incremented on every change to wake watches.
     news: watch::Sender<u64>,
-    /// Rises when all streams are to be cut.
+    /// Incremented to cut all streams.
     cuts: watch::Sender<u64>,
     mood: Mutex<Mood>,
-    /// `verb group resource`, as rules of RBAC name them.
+    /// Requests as `verb group resource`, like RBAC rules.
     asked: Mutex<BTreeSet<String>>,
-    /// By plural.
+    /// Delivered pages by plural.
     pages: Mutex<BTreeMap<String, u64>>,
-    /// Requests that were heard.
+    /// Number of received requests.
     heard: AtomicU64,
-    /// How often it was stopped.
+    /// Number of stops.
     lives: AtomicU64,
 }
 
-/// A cluster.
+/// Test cluster.
 pub(crate) struct ApiServer {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -77,7 +77,7 @@ pub(crate) struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts on a free port of loopback.
+    /// Starts on a free loopback port.
     pub(crate) async fn start(has_metallb: bool) -> Self {
         let mut store = Store::default();
         let extra = [("apis/events.k8s.io/v1", "events")];
@@ -107,7 +107,7 @@ impl ApiServer {
         self.task = Some(tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() }));
     }
 
-    /// Stops; whoever connects is refused.
+    /// Stops; new connections are refused.
     pub(crate) async fn stop(&mut self) {
         self.shared.lives.fetch_add(1, Ordering::Relaxed);
         self.cut();
@@ -117,7 +117,7 @@ impl ApiServer {
         }
     }
 
-    /// Starts again where it was, with what it had.
+    /// Starts again at the same address with the same objects.
     pub(crate) async fn start_again(&mut self) {
         for _attempt in 0..100 {
             if let Ok(listener) = TcpListener::bind(self.address).await {
@@ -128,7 +128,7 @@ impl ApiServer {
         panic!("{} cannot be had again", self.address);
     }
 
-    /// A kubeconfig file that leads here.
+    /// Returns a kubeconfig for this server.
     pub(crate) fn kubeconfig(&self) -> String {
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
@@ -139,12 +139,12 @@ impl ApiServer {
         config.to_string()
     }
 
-    /// Cuts all watches and lists where they are.
+    /// Cuts all watches and listings.
     pub(crate) fn cut(&self) {
         self.shared.cuts.send_modify(|count| *count += 1);
     }
 
-    /// Forgets all changes, so that watches that come again get 410, and cuts those that are there.
+    /// Discards all changes, so that resumed watches get 410, and cuts the open ones.
     pub(crate) fn forget(&self) {
         let mut store = self.store();
         store.forget();
@@ -152,33 +152,33 @@ impl ApiServer {
         self.cut();
     }
 
-    /// Behaves in another way from now on.
+    /// Changes the behaviour.
     pub(crate) fn set_mood(&self, mood: Mood) {
         *self.shared.mood.lock().unwrap() = mood;
     }
 
-    /// `verb group resource` of everything that was asked for.
+    /// Returns `verb group resource` of all requests.
     pub(crate) fn asked(&self) -> BTreeSet<String> {
         self.shared.asked.lock().unwrap().clone()
     }
 
-    /// How many requests were answered, in whatever way.
+    /// Returns the number of responses of any kind.
     pub(crate) fn answers(&self) -> u64 {
         self.shared.heard.load(Ordering::Relaxed)
     }
 
-    /// Serves a kind from now on.
+    /// Installs a kind.
     pub(crate) fn install(&self, prefix: &str, plural: &str) {
         self.store().kinds.insert(place(prefix, plural), Default::default());
     }
 
-    /// Serves a kind no longer.
+    /// Uninstalls a kind.
     pub(crate) fn uninstall(&self, prefix: &str, plural: &str) {
         self.store().kinds.remove(&place(prefix, plural));
         self.cut();
     }
 
-    /// How many pages of a kind were had.
+    /// Returns the number of delivered pages of a kind.
     pub(crate) fn pages(&self, plural: &str) -> u64 {
         self.shared.pages.lock().unwrap().get(plural).copied().unwrap_or_default()
     }
@@ -191,7 +191,7 @@ impl ApiServer {
         self.shared.news.send_modify(|count| *count += 1);
     }
 
-    /// Creates or replaces an object; its status stays.
+    /// Creates or replaces an object, keeping its status.
     pub(crate) fn put(&self, object: &Value) {
         let place = place_of(object);
         let id = store::id_of(object);
@@ -211,26 +211,26 @@ impl ApiServer {
         self.told();
     }
 
-    /// Removes an object.
+    /// Deletes an object.
     pub(crate) fn delete(&self, object: &Value) {
         let removed = self.store().delete(&place_of(object), &store::id_of(object));
         removed.unwrap();
         self.told();
     }
 
-    /// Removes all objects of a kind without a word to any watch, as a server does that has lost its store.
+    /// Drops all objects of a kind without watch events, like a server that has lost its store.
     pub(crate) fn lose(&self, prefix: &str, plural: &str) {
         self.store().kinds.insert(place(prefix, plural), Default::default());
         self.forget();
     }
 
-    /// An object as it is.
+    /// Returns an object.
     pub(crate) fn get(&self, prefix: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
         let id: Id = (namespace.to_owned(), name.to_owned());
         self.store().get(&place(prefix, plural), &id).ok().cloned()
     }
 
-    /// All objects of a kind.
+    /// Returns all objects of a kind.
     pub(crate) fn all(&self, prefix: &str, plural: &str) -> Vec<Value> {
         self.store()
             .kind(&place(prefix, plural))
@@ -251,7 +251,7 @@ fn place(prefix: &str, plural: &str) -> Place {
     (prefix.to_owned(), plural.to_owned())
 }
 
-/// Where an object's kind is.
+/// Returns the API path of an object's kind.
 fn place_of(object: &Value) -> Place {
     let version = object["apiVersion"].as_str().unwrap();
     let prefix = if version.contains('/') { format!("apis/{version}") } else { format!("api/{version}") };

@@ -1,4 +1,4 @@
-//! What is asked of the server, and its answers.
+//! Routes of the test API server.
 
 use std::{
     collections::BTreeMap,
@@ -23,18 +23,18 @@ use super::{
     store::{self, Id, Place, Refusal, Told},
 };
 
-/// Objects of a page at most, whatever is asked for, so that tests with few objects have pages.
+/// Maximum page size, whatever the request, so that tests with few objects have several pages.
 const PAGE_MAX: usize = 2;
-/// How often a watch without news is told how far it is.
+/// Bookmark interval of an idle watch.
 const BOOKMARK: Duration = Duration::from_millis(300);
 
-/// The routes of one life of the server: what connections of an earlier one ask for is not answered.
+/// Routes of one run of the server; requests on connections of an earlier run get no response.
 pub(super) fn routes(shared: Arc<Shared>) -> Router {
     let life = shared.lives.load(Ordering::Relaxed);
     Router::new().fallback(answer).with_state((shared, life))
 }
 
-/// What a path names.
+/// Target of a path.
 struct Target {
     place: Place,
     namespace: Option<String>,
@@ -99,7 +99,7 @@ async fn answer(
     }
 }
 
-/// Notes what was asked, in the words of RBAC.
+/// Records a request in RBAC terms.
 fn note(shared: &Shared, method: &Method, target: &Target, is_watch: bool) {
     let verb = match (method.as_str(), &target.name) {
         ("GET", _) if is_watch => "watch",
@@ -149,7 +149,7 @@ fn list(
     let store = shared.store.lock().unwrap();
     let limit = query.get("limit").and_then(|text| text.parse::<usize>().ok());
     let page = limit.map_or(usize::MAX, |limit| limit.min(PAGE_MAX));
-    // A token names the version that the list began at and the last object; versions that are forgotten end it.
+    // A token contains the version of the listing and the last object; expired versions end it.
     let token = query.get("continue").map(|text| text.split_once('|').unwrap_or_default());
     let (version, after) = match token {
         Some((version, after)) => {
@@ -177,7 +177,7 @@ fn list(
     }))
 }
 
-/// Entries of lists come without their kind.
+/// List entries lack their kind.
 fn untyped(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
@@ -187,14 +187,14 @@ fn untyped(object: &Value) -> Value {
     object
 }
 
-/// A stream of changes since a version.
+/// Returns a stream of changes since a version.
 fn follow(shared: Arc<Shared>, target: &Target, query: &BTreeMap<String, String>) -> Response {
     if let Err(refusal) = shared.store.lock().unwrap().kind(&target.place) {
         return refused(&refusal);
     }
     let from = query.get("resourceVersion").and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
     let (sender, receiver) = mpsc::channel::<Result<String, std::io::Error>>(64);
-    // A stream that was asked for before a cut is cut, also when it begins after it.
+    // A stream requested before a cut is cut, even if it starts afterwards.
     let cut = *shared.cuts.borrow();
     tokio::spawn(watch(shared, target.place.clone(), from, cut, sender));
     let stream =
@@ -233,7 +233,7 @@ async fn watch(
         tokio::select! {
             _ = news.changed() => {}
             () = async { drop(cuts.wait_for(|count| *count != cut).await) } => {
-                // In the middle of a line, as connections end.
+                // In the middle of a line, as connections break.
                 let _sent = lines.send(Ok("{\"type\":\"MODI".to_owned())).await;
                 let _sent = lines.send(Err(std::io::Error::other("cut"))).await;
                 return;
@@ -253,7 +253,7 @@ fn line(word: &str, object: &Value) -> String {
 }
 
 fn refused(refusal: &Refusal) -> Response {
-    // A kind that is not installed is a path that nobody serves, which is said without a Status.
+    // The path of a kind that is not installed does not exist, and the error is not a Status object.
     if refusal.code == 404 && refusal.message == store::NO_SUCH_KIND {
         let body = Body::from("404 page not found\n");
         let plain = Response::builder()

@@ -1,18 +1,18 @@
-//! The objects of a cluster with their versions, the changes that watches are told, and how far back those reach.
+//! Versioned objects of the test cluster, and the log of changes for watches.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// Where a kind is: its prefix, as in `apis/metallb.io/v1beta1`, and its plural.
+/// API path of a kind: its prefix, as in `apis/metallb.io/v1beta1`, and its plural.
 pub(super) type Place = (String, String);
-/// Namespace, empty for what has none, and name.
+/// Namespace (empty for cluster-scoped objects) and name.
 pub(super) type Id = (String, String);
 
-/// What is said of a kind that is not installed.
+/// Message for a kind that is not installed.
 pub(super) const NO_SUCH_KIND: &str = "the server could not find the requested resource";
 
-/// A refusal, as the API server words it.
+/// Error in the API server's format.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) code: u16,
@@ -31,7 +31,7 @@ impl Refusal {
     }
 }
 
-/// A change, as watches are told it.
+/// Change in the watch log.
 #[derive(Debug, Clone)]
 pub(super) struct Told {
     pub(super) version: u64,
@@ -44,7 +44,7 @@ pub(super) struct Told {
 pub(super) struct Store {
     version: u64,
     next_uid: u64,
-    /// Changes up to here are forgotten: who asks for them gets 410.
+    /// Latest discarded version; older versions lead to 410.
     pub(super) forgotten: u64,
     pub(super) kinds: BTreeMap<Place, BTreeMap<Id, Value>>,
     pub(super) log: Vec<Told>,
@@ -55,7 +55,7 @@ impl Store {
         self.version
     }
 
-    /// Forgets all changes. Something else has changed besides, so that every version that was told is too old.
+    /// Discards all changes and increments the version, so that every known version has expired.
     pub(super) fn forget(&mut self) {
         self.version += 1;
         self.forgotten = self.version;
@@ -87,7 +87,7 @@ impl Store {
         Ok(self.store(place, id, object, "ADDED"))
     }
 
-    /// Replaces what is there, if it is what the writer has seen.
+    /// Replaces an object if the writer's version is current.
     pub(super) fn replace(&mut self, place: &Place, id: &Id, mut object: Value) -> Result<Value, Refusal> {
         let old = self.get(place, id)?.clone();
         let sent = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
@@ -104,7 +104,7 @@ impl Store {
         Ok(self.store(place, id.clone(), object, "MODIFIED"))
     }
 
-    /// Merges a patch into an object, or into its status only.
+    /// Applies a merge patch to an object, or only to its status.
     pub(super) fn patch(
         &mut self,
         place: &Place,
