@@ -117,7 +117,7 @@ impl Doc {
 
     /// Adds the path parameter `namespace`.
     pub(crate) fn in_namespace(self) -> Self {
-        self.path_parameter("namespace", "The namespace.", Namespace::schema())
+        self.path_parameter("namespace", "Namespace of the objects.", Namespace::schema())
     }
 
     /// Adds a path parameter with the name of an object.

@@ -94,7 +94,7 @@ pub(super) fn add(router: Routes) -> Routes {
         .problems(&[Code::NotAcceptable, Code::PageExpired]);
     let read_doc = Doc::new("readAddress", kind.as_str(), "Read one Address record")
         .named("name", NAME)
-        .answer::<schema::Address>(200, "The object.", &OBJECT_TYPES, &[resource::ETAG])
+        .answer::<schema::Address>(200, "Returned with the record.", &OBJECT_TYPES, &[resource::ETAG])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
     let move_doc = Doc::new("moveAddress", kind.as_str(), "Move an address to another node")
         .describe(
@@ -103,7 +103,7 @@ pub(super) fn add(router: Routes) -> Routes {
         )
         .named("name", NAME)
         .query::<MutationQuery>()
-        .body::<AddressMove>(&OBJECT_TYPES, "Where to.")
+        .body::<AddressMove>(&OBJECT_TYPES, "Target node.")
         .answer::<schema::Address>(
             200,
             "Returned if the address moves, or the node already announces it.",

@@ -56,7 +56,7 @@ pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("answer", "Agent", "Reply to a query")
         .named("node", "Name of the Node.")
         .asked("id", "Id of the query.")
-        .body::<Reply>(&OBJECT_TYPES, "The answer.")
+        .body::<Reply>(&OBJECT_TYPES, "Reply to the query.")
         .empty(204, "Returned if the reply was accepted.")
         .problems(&[Code::NodeNotFound, Code::NotAsked, Code::Invalid]);
     router.routes(

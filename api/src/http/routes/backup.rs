@@ -52,7 +52,7 @@ pub(super) fn add(router: Routes) -> Routes {
         )
         .query::<BackupQuery>()
         .authored()
-        .text(200, "The backup.", CONTENT_TYPE);
+        .text(200, "Returned with the backup as JSON lines.", CONTENT_TYPE);
     router.routes(
         Route::at("/v1/backup")
             .on(HttpMethod::Post, Permission::On(Verb::Get, Subject::Backup), doc, take)

@@ -28,7 +28,7 @@ pub(super) fn add(router: Routes) -> Routes {
          slowest node with the reason. Times are measured from the commit to the arrival of the node's \
          report. The progress of each node with one change is at `/v1/history/{revision}/convergence`.",
         )
-        .answer::<LagOverview>(200, "The overview.", &OBJECT_TYPES, &[])
+        .answer::<LagOverview>(200, "Returned with the propagation delays.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     router.routes(
         Route::at("/v1/convergence")

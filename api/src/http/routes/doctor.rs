@@ -60,7 +60,7 @@ pub(super) fn add(router: Routes) -> Routes {
              `NodeCannotSay`.",
         )
         .named("node", "Name of the Node.")
-        .body::<FixesAsked>(&OBJECT_TYPES, "The fixes.")
+        .body::<FixesAsked>(&OBJECT_TYPES, "Fixes to apply.")
         .answer::<FixesDone>(200, "Returned with the result of each fix.", &OBJECT_TYPES, &[])
         .problems(&problems)
         .problems(&[Code::Invalid]);

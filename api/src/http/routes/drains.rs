@@ -54,7 +54,7 @@ pub(super) fn add(router: Routes) -> Routes {
          change and found no connection.",
         )
         .query::<DrainQuery>()
-        .answer::<DrainList>(200, "The endpoints.", &OBJECT_TYPES, &[])
+        .answer::<DrainList>(200, "Returned with the draining endpoints.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     router.routes(
         Route::at("/v1/drains").on(HttpMethod::Get, each(Verb::List, Kind::Service), doc, list).done(),

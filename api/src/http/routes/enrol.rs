@@ -109,7 +109,7 @@ pub(super) fn add(router: Routes) -> Routes {
              certificate requires a join token created for that name.",
         )
         .body::<EnrolRequest>(&OBJECT_TYPES, "Join token, node name and key.")
-        .answer::<Enrolled>(200, "The certificate.", &OBJECT_TYPES, &[])
+        .answer::<Enrolled>(200, "Returned with the certificate and the CA certificates.", &OBJECT_TYPES, &[])
         .problems(&[
             Code::NotAcceptable,
             Code::Invalid,
@@ -118,14 +118,14 @@ pub(super) fn add(router: Routes) -> Routes {
             Code::Conflict,
         ]);
     let renew = Doc::new("renewCertificate", "Agent", "Renew the certificate of a node")
-        .body::<RenewRequest>(&OBJECT_TYPES, "The key.")
-        .answer::<Enrolled>(200, "The certificate.", &OBJECT_TYPES, &[])
+        .body::<RenewRequest>(&OBJECT_TYPES, "Certificate signing request.")
+        .answer::<Enrolled>(200, "Returned with the certificate and the CA certificates.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::Invalid, Code::Unauthenticated, Code::Conflict]);
     let ca = Doc::new("authority", "Server", "Read the CA certificates")
-        .text(200, "The certificates.", "application/x-pem-file")
+        .text(200, "Returned with the CA certificates as PEM.", "application/x-pem-file")
         .problems(&[Code::Conflict]);
     let list = Doc::new("listAgentCertificates", "Node", "List the certificates of nodes")
-        .answer::<AgentList>(200, "The nodes.", &OBJECT_TYPES, &[])
+        .answer::<AgentList>(200, "Returned with the newest certificate of each node.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let revoke = Doc::new("revokeAgentCertificate", "Node", "Revoke the certificates of a node")
         .describe(

@@ -102,14 +102,14 @@ pub(super) fn add(router: Routes) -> Routes {
              the result concerns one packet, else the destination address.",
         )
         .query::<PacketQuery>()
-        .answer::<Explanation>(200, "The answer.", &OBJECT_TYPES, &[])
+        .answer::<Explanation>(200, "Returned with the explanation.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let of_service = Doc::new("explainService", "Service", "Explain connections to a Service")
         .describe("Follows each frontend on each node to its endpoints, up to the first broken step.")
         .in_namespace()
         .named("name", "Name of the Service.")
         .query::<ServiceQuery>()
-        .answer::<Explanation>(200, "The answer.", &OBJECT_TYPES, &[])
+        .answer::<Explanation>(200, "Returned with the explanation.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
     let path = "/v1/namespaces/{namespace}/services/{name}/explain";
     router

@@ -75,7 +75,7 @@ pub(super) fn add(router: Routes) -> Routes {
              the surplus stays in service until it is confirmed, or until so many recover that the rest \
              is within the limit. With several control servers only the leader holds endpoints.",
         )
-        .answer::<HealthGuard>(200, "The guard.", &OBJECT_TYPES, &[])
+        .answer::<HealthGuard>(200, "Returned with the guard and the held endpoints.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let confirm_doc = Doc::new("confirmHealthGuard", "Cluster", "Take held endpoints out of service")
         .describe("The confirmation does not cover endpoints that become unhealthy later.")

@@ -29,12 +29,12 @@ const TRIAL: &str = "readyz";
 pub(super) fn add(router: Routes) -> Routes {
     let live = Doc::new("healthz", "Server", "Check the liveness of the server").text(
         200,
-        "It lives.",
+        "Returned if the process is alive.",
         "text/plain",
     );
     let ready = Doc::new("readyz", "Server", "Check the readiness of the server").text(
         200,
-        "It is ready.",
+        "Returned if the store is reachable and accepts writes.",
         "text/plain",
     );
     router

@@ -101,7 +101,7 @@ pub(super) fn add(router: Routes) -> Routes {
     let read_doc = Doc::new("readHistory", "Cluster", "Read one write with its changes")
         .describe("Returns every changed object before and after the write. Secrets are omitted.")
         .numbered("revision", "Revision of the write.")
-        .answer::<schema::HistoryEntry>(200, "The write.", &OBJECT_TYPES, &[])
+        .answer::<schema::HistoryEntry>(200, "Returned with the write and its objects.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound, Code::HistoryDropped]);
     let curve_doc = Doc::new("readConvergence", "Cluster", "Read the convergence of one write")
         .describe(
@@ -110,7 +110,12 @@ pub(super) fn add(router: Routes) -> Routes {
              to the arrival of the node's report.",
         )
         .numbered("revision", "Revision of the write.")
-        .answer::<schema::ConvergenceAnswer>(200, "The curve.", &OBJECT_TYPES, &[])
+        .answer::<schema::ConvergenceAnswer>(
+            200,
+            "Returned with the progress of each node.",
+            &OBJECT_TYPES,
+            &[],
+        )
         .problems(&[Code::NotAcceptable, Code::NotFound]);
     let rules_doc = Doc::new("readRuleChanges", "Cluster", "Read the ruleset changes of one write")
         .describe(
@@ -119,7 +124,7 @@ pub(super) fn add(router: Routes) -> Routes {
              followed the write, such as the choice of an announcer, are separate writes.",
         )
         .numbered("revision", "Revision of the write.")
-        .answer::<RuleChanges>(200, "The lines.", &OBJECT_TYPES, &[])
+        .answer::<RuleChanges>(200, "Returned with the changed lines of each node.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound, Code::HistoryDropped]);
     let path = "/v1/history";
     router

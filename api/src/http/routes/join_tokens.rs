@@ -103,7 +103,7 @@ pub(super) fn add(router: Routes) -> Routes {
         )
         .problems(&[Code::NotAcceptable, Code::Invalid, Code::Conflict]);
     let list = Doc::new("listJoinTokens", "Server", "List valid join tokens")
-        .answer::<JoinTokenList>(200, "The tokens.", &OBJECT_TYPES, &[])
+        .answer::<JoinTokenList>(200, "Returned with the valid join tokens.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let delete = Doc::new("deleteJoinToken", "Server", "Delete a join token")
         .authored()

@@ -25,7 +25,7 @@ const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("metrics", "Server", "Read metrics in the OpenMetrics text format").text(
         200,
-        "The counters.",
+        "Returned with the metrics.",
         CONTENT_TYPE,
     );
     router.routes(

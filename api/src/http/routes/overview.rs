@@ -41,7 +41,7 @@ pub(super) fn add(router: Routes) -> Routes {
              their start time is known. Callers limited to some namespaces see only the Services and \
              problems of these namespaces; `isWhole` is false then. Compressed with gzip if accepted.",
         )
-        .answer::<Overview>(200, "The document.", &OBJECT_TYPES, &[])
+        .answer::<Overview>(200, "Returned with the overview.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let watch_doc = Doc::new("watchOverview", "Cluster", "Watch the cluster overview")
         .describe(

@@ -55,7 +55,7 @@ const FACTS_MAX: usize = 1024;
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("report", "Agent", "Replace the report of an agent")
         .named("node", "Name of the Node.")
-        .body::<Report>(&OBJECT_TYPES, "The report.")
+        .body::<Report>(&OBJECT_TYPES, "Complete report of the agent.")
         .empty(204, "Returned if the reply was accepted.")
         .problems(&[Code::NodeNotFound, Code::Invalid]);
     router.routes(

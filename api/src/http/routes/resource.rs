@@ -93,7 +93,7 @@ fn collection<O: utoipa::ToSchema, L: utoipa::ToSchema>(path: &str, kind: Kind) 
         .on(
             HttpMethod::Get,
             on(Verb::List, kind),
-            list_doc::<L>(kind, &format!("list{kind}s"), format!("Lists {kind}s.")),
+            list_doc::<L>(kind, &format!("list{kind}s"), format!("List {kind}s")),
             move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
                 list(app, kind, path, query, headers)
             },
@@ -174,7 +174,7 @@ fn list_doc<L: utoipa::ToSchema>(kind: Kind, id: &str, summary: String) -> Doc {
 }
 
 fn create_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
-    doc(kind, format!("create{kind}"), format!("Creates a {kind}."))
+    doc(kind, format!("create{kind}"), format!("Create a {kind}"))
         .mutation(kind)
         .header(
             "Idempotency-Key",
@@ -195,7 +195,7 @@ fn create_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
 fn read_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
     doc(kind, format!("read{kind}"), format!("Read a {kind} with its status"))
         .named("name", "Name of the object.")
-        .answer::<O>(200, "The object.", &OBJECT_TYPES, &[ETAG])
+        .answer::<O>(200, "Returned with the object.", &OBJECT_TYPES, &[ETAG])
         .problems(&[Code::NotFound])
 }
 
@@ -251,7 +251,7 @@ fn delete_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
     // A pool cannot be deleted while Services hold its addresses, nor an object while others refer to it.
     let is_named = matches!(kind, Kind::AddressPool | Kind::BfdProfile | Kind::BgpPeer);
     let refusals: &[Code] = if is_named { &[Code::Invalid] } else { &[] };
-    doc(kind, format!("delete{kind}"), format!("Deletes a {kind}."))
+    doc(kind, format!("delete{kind}"), format!("Delete a {kind}"))
         .named("name", "Name of the object.")
         .mutation(kind)
         .header("If-Match", "`ETag` of the state to delete. Default: any state.")

@@ -65,12 +65,12 @@ struct RolePath {
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
     let asks = |verb| Permission::On(verb, Subject::Role);
-    let all = Doc::new("listRoles", "Security", "Lists the roles.")
-        .answer::<RoleList>(200, "The roles.", &OBJECT_TYPES, &[])
+    let all = Doc::new("listRoles", "Security", "List roles")
+        .answer::<RoleList>(200, "Returned with all roles.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
-    let one = Doc::new("readRole", "Security", "Reads a role.")
+    let one = Doc::new("readRole", "Security", "Read a role")
         .named("name", "Name of the role.")
-        .answer::<Shown>(200, "The role.", &OBJECT_TYPES, &[])
+        .answer::<Shown>(200, "Returned with the role.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
     let put = Doc::new("writeRole", "Security", "Create or replace a role")
         .describe(

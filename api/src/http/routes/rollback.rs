@@ -71,7 +71,7 @@ pub(super) fn add(router: Routes) -> Routes {
         )
         .query::<MutationQuery>()
         .authored()
-        .body::<RollbackBody>(&OBJECT_TYPES, "Where to.")
+        .body::<RollbackBody>(&OBJECT_TYPES, "Target revision.")
         .answer::<ApplyAnswer>(
             200,
             "Returned if the objects were restored or are unchanged.",
@@ -91,8 +91,8 @@ pub(super) fn add(router: Routes) -> Routes {
             "The body is that of `POST /v1/rollback`, the response that of `POST /v1/plan`. The plan is \
              kept and can be applied by its id.",
         )
-        .body::<RollbackBody>(&OBJECT_TYPES, "Where to.")
-        .answer::<Plan>(200, "The plan.", &OBJECT_TYPES, &[])
+        .body::<RollbackBody>(&OBJECT_TYPES, "Target revision.")
+        .answer::<Plan>(200, "Returned with the plan and its id.", &OBJECT_TYPES, &[])
         .problems(&[
             Code::NotAcceptable,
             Code::NotFound,

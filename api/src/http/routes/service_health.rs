@@ -24,7 +24,7 @@ pub(super) fn add(router: Routes) -> Routes {
         "The decision about an endpoint follows the majority of the nodes that check it: its own node, \
          or a few nodes if it has none. Without a health check the list is empty.",
     );
-    let doc = document::<ServiceHealth>(doc, "The health.");
+    let doc = document::<ServiceHealth>(doc, "Returned with the health of each endpoint.");
     let path = "/v1/namespaces/{namespace}/services/{name}/health";
     router.routes(Route::at(path).on(HttpMethod::Get, on(Verb::Get, Kind::Service), doc, read).done())
 }

@@ -77,19 +77,19 @@ pub(super) fn add(router: Routes) -> Routes {
              token is valid. Mutating requests with the cookie need the header `X-Tidegate-Page: 1`. The \
              session exists at this control server only.",
         )
-        .body::<SessionBody>(&OBJECT_TYPES, "The token.")
+        .body::<SessionBody>(&OBJECT_TYPES, "Token to log in with.")
         .answer::<Shown>(
             200,
             "Returned with the session cookie.",
             &OBJECT_TYPES,
-            &[("Set-Cookie", "The session.")],
+            &[("Set-Cookie", "Session cookie.")],
         )
         .problems(&[Code::NotAcceptable, Code::Invalid, Code::Unauthenticated]);
     let end_doc = Doc::new("deleteSession", "Security", "Log out of the status page")
         .empty(204, "Returned if the session has ended or there was none.");
     let page_doc = Doc::new("readPage", "Server", "Read the settings of the status page")
         .describe("Returns the links configured with `--page-link`.")
-        .answer::<PageSurroundings>(200, "The links.", &OBJECT_TYPES, &[])
+        .answer::<PageSurroundings>(200, "Returned with the settings of the page.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let session = Route::at("/v1/session")
         .on(HttpMethod::Get, Permission::Open, read_doc, read)

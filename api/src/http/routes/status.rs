@@ -100,7 +100,7 @@ struct ClusterProblem {
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("status", "Cluster", "Read the cluster status")
-        .answer::<ClusterStatus>(200, "The summary.", &OBJECT_TYPES, &[])
+        .answer::<ClusterStatus>(200, "Returned with counts and problems.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     router.routes(
         Route::at("/v1/status")

@@ -111,23 +111,23 @@ struct TokenPath {
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
     let asks = |verb| Permission::On(verb, Subject::Token);
-    let make = Doc::new("createToken", "Security", "Makes a token.")
+    let make = Doc::new("createToken", "Security", "Create a token")
         .describe(
             "A token cannot get permissions that the caller does not have. The text of the token is part \
              of this response only; the server stores a digest.",
         )
         .authored()
-        .body::<TokenBody>(&OBJECT_TYPES, "The token.")
+        .body::<TokenBody>(&OBJECT_TYPES, "Token.")
         .answer::<TokenMade>(201, "Returned if the token was created.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::AlreadyExists, Code::Invalid]);
     let all = Doc::new("listTokens", "Security", "List tokens without their texts")
-        .answer::<TokenList>(200, "The tokens.", &OBJECT_TYPES, &[])
+        .answer::<TokenList>(200, "Returned with all tokens.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let one = Doc::new("readToken", "Security", "Read a token without its text")
         .named_text("id", "Id of the token.")
-        .answer::<Shown>(200, "The token.", &OBJECT_TYPES, &[])
+        .answer::<Shown>(200, "Token.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
-    let revoke = Doc::new("revokeToken", "Security", "Revokes a token.")
+    let revoke = Doc::new("revokeToken", "Security", "Revoke a token")
         .describe(
             "The token becomes invalid at once; at other servers of the same store within one or \
                    two seconds.",

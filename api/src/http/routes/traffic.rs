@@ -51,14 +51,14 @@ pub(super) fn add(router: Routes) -> Routes {
         "Counters by node and endpoint from the last reports of the agents, which arrive about every \
              10 s, counted since each node programmed the endpoint. Monotonic sums are at `/metrics`.",
     );
-    let one = document::<ServiceTraffic>(one, "The traffic.");
+    let one = document::<ServiceTraffic>(one, "Returned with the traffic by node and endpoint.");
     let busiest = Doc::new("listTraffic", "Service", "List the Services with most traffic")
         .describe(
             "Counters come from the last reports of the agents. Services without traffic are not \
                    listed.",
         )
         .query::<BusiestQuery>()
-        .answer::<Busiest>(200, "The Services.", &OBJECT_TYPES, &[])
+        .answer::<Busiest>(200, "Returned with the busiest Services.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let path = "/v1/namespaces/{namespace}/services/{name}/traffic";
     router.routes(Route::at(path).on(HttpMethod::Get, on(Verb::Get, Kind::Service), one, read).done()).routes(

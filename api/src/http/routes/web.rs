@@ -33,7 +33,7 @@ pub(super) fn add(router: Routes) -> Routes {
             "Returns the HTML of the status page. Its files are below `/web/`; its data comes from \
                    this API.",
         )
-        .text(200, "The page.", "text/html")
+        .text(200, "Returned with the page.", "text/html")
         .empty(304, "Returned if the page matches `If-None-Match`.")
         .problems(&[Code::NotFound]);
     router.routes(Route::at("/").on(HttpMethod::Get, Permission::Open, doc, index).done())
