@@ -36,7 +36,7 @@ fn addresses_are_asked_for_by_the_names_of_their_records() {
         assert_eq!(run(&stub.url, &["move", bad, "node-2"]).0, 2, "{bad}");
         assert_eq!(run(&stub.url, &["get", "addr", bad]).0, 2, "{bad}");
     }
-    assert!(run(&stub.url, &["delete", "addr", "192.0.2.1"]).2.contains("kept by the server"));
+    assert!(run(&stub.url, &["delete", "addr", "192.0.2.1"]).2.contains("managed by the server"));
     assert_eq!(stub.first_lines().len(), 3, "a mistake on the command line asks nobody");
 }
 

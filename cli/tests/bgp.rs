@@ -20,7 +20,7 @@ fn filters_travel_to_the_server_and_mistakes_ask_nobody() {
     for words in filtered {
         let (code, out, err) = run(&stub.url, &[&["bgp"], words].concat());
         assert_eq!((code, out.as_str()), (0, ""), "{err}");
-        assert!(err.contains("without filters all are shown"), "{words:?}: {err}");
+        assert!(err.contains("matches the filters"), "{words:?}: {err}");
     }
     assert_eq!(
         stub.first_lines(),
@@ -95,7 +95,7 @@ fn the_last_events_say_that_there_are_more_and_refusals_fail() {
             {"id":1,"time":"2026-11-21T08:00:00Z","node":"a","reason":"BgpSessionDown","message":"m","count":1}]}"#,
     );
     let (code, out, err) = run(&stub.url, &["bgp", "events", "--last", "2"]);
-    assert_eq!((code, err.as_str()), (0, "these are the last 2; --last N shows more\n"));
+    assert_eq!((code, err.as_str()), (0, "showing the last 2 events; use --last N for more\n"));
     assert!(out.find("08:00").unwrap() < out.find("09:00").unwrap(), "the newest is last: {out}");
     let refusing =
         Stub::fixed("400 Bad Request", PROBLEM, r#"{"code":"BadRequest","title":"no","status":400}"#);

@@ -49,7 +49,7 @@ fn what_is_odd_is_printed_with_its_reason_and_its_fix() {
     assert_eq!((code, err.as_str()), (0, ""), "{out}");
     let wanted = "NODE   CHECK                   STATE     FOUND\n\
         n1     net.ipv4.ip_forward=1   Warning   missing: it is 0\n\n\
-        net.ipv4.ip_forward=1: needed for endpoints\n  fix: sysctl -w net.ipv4.ip_forward=1 (--fix does it)\n";
+        net.ipv4.ip_forward=1: needed for endpoints\n  fix: sysctl -w net.ipv4.ip_forward=1 (--fix applies it)\n";
     assert_eq!(out, wanted);
     assert_eq!(run(&stub.url, &["doctor", "node/n2"]).1, "1 of 1 nodes: no problems found\n");
 }
@@ -64,10 +64,10 @@ fn fixes_are_made_when_confirmed_and_said() {
     assert!(!stub.first_lines().iter().any(|line| line.starts_with("POST")), "{:?}", stub.first_lines());
 
     let (code, out, err) = run(&stub.url, &["doctor", "--fix", "--yes"]);
-    let expected = (0, "2 of 2 nodes: nothing is odd\n", "n1: IpForward Done: it was 0 and is 1\n");
+    let expected = (0, "2 of 2 nodes: no problems found\n", "n1: IpForward Done: it was 0 and is 1\n");
     assert_eq!((code, out.as_str(), err.as_str()), expected);
     let (code, _, err) = run(&stub.url, &["doctor", "--fix", "--yes"]);
-    assert_eq!((code, err.as_str()), (0, "nothing was found that --fix puts right\n"));
+    assert_eq!((code, err.as_str()), (0, "no finding can be fixed with --fix\n"));
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn a_drain_patches_the_object_and_waits_until_no_connection_is_left() {
         ["drain", "node", "n1", "--reason", "a disk", "--by", "ops", "--deadline", "2h", "--wait"];
     let (code, out, err) = run(&stub.url, &arguments);
     assert_eq!((code, out.as_str()), (0, "node/n1 drains\nno connection is left\n"), "{err}");
-    assert_eq!(err, "2 connections left: n2 2; not known of n3 (silent)\n");
+    assert_eq!(err, "2 connections left: n2 2; unknown: n3 (silent)\n");
     let look = "GET /v1/drains?node=n1 HTTP/1.1";
     assert_eq!(stub.first_lines(), ["PATCH /v1/nodes/n1 HTTP/1.1", look, look, look]);
     let patch = body(&stub.requests.lock().unwrap()[0]);

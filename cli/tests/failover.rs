@@ -177,7 +177,7 @@ fn a_token_is_sent_and_never_shown() {
     assert!(good.requests.lock().unwrap()[0].contains("Bearer tgt_0123_canary"));
     chmod(0o644);
     let (_, _, err) = run(&good.url, &["get", "nodes", "--token-file", file]);
-    assert!(err.contains("warning: others can read") && err.contains("chmod 600"), "{err}");
+    assert!(err.contains("is readable by other users") && err.contains("chmod 600"), "{err}");
 
     let with_variable = |url: &str| {
         let mut command = command(url, &["get", "nodes"]);
@@ -187,7 +187,7 @@ fn a_token_is_sent_and_never_shown() {
     assert!(good.requests.lock().unwrap()[2].contains("Bearer tgt_4567_canary"));
     let (code, _, err) = with_variable("http://192.0.2.1:7440");
     assert_eq!(code, 2, "{err}");
-    assert!(err.contains("where others can read it") && err.contains("https://"), "{err}");
+    assert!(err.contains("over an unencrypted connection") && err.contains("https://"), "{err}");
     assert!(!err.contains("canary"), "{err}");
 }
 

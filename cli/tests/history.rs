@@ -67,7 +67,7 @@ revision 42, 2026-11-21T08:55:00Z (5m ago), by jo@desk from 192.0.2.9
       + \"10.0.0.2\"
     metadata.labels.app
       + \"shop\"
-    and 3 more fields; -o json has the whole objects
+    and 3 more fields; use -o json for complete objects
 
 + service/web
     + type: ClusterIP
@@ -87,7 +87,7 @@ fn who_lacks_a_change_is_named_with_the_reason() {
         ],
     });
     let expected = "
-verified by 1 of 2 nodes: half within 12 ms, 99 % within 40 ms, all of them within 41 ms
+verified by 1 of 2 nodes: 50 % within 12 ms, 99 % within 40 ms, all within 41 ms
   n2: received after 4 ms, its agent does not report
   n1: received after 3 ms, applied after 12 ms, verified after 12 ms
 ";

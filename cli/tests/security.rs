@@ -26,7 +26,7 @@ fn a_token_goes_to_stdout_alone_and_its_limits_to_the_server() {
     ];
     let (code, out, err) = run(&stub.url, &words);
     assert_eq!((code, out.as_str()), (0, "tgt_abc_secret\n"), "{err}");
-    assert!(err.contains("not shown again") && !err.contains("tgt_abc"), "{err}");
+    assert!(err.contains("cannot be displayed again") && !err.contains("tgt_abc"), "{err}");
     let request = stub.requests.lock().unwrap()[0].clone();
     let (_, body) = request.split_once("\r\n\r\n").unwrap();
     let limits = r#""endpointRanges":["10.1.0.0/16"],"namespaces":["shop"],"pools":["web"]"#;
@@ -66,7 +66,7 @@ fn tokens_are_revoked_by_name_and_answers_are_shown() {
     let (code, out, err) = run(&stub.url, &["token", "list"]);
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("operator in shop"), "{out}");
-    assert_eq!(run(&stub.url, &["token", "revoke", "ci"]).1, "token ci is revoked\n");
+    assert_eq!(run(&stub.url, &["token", "revoke", "ci"]).1, "token ci revoked\n");
     assert!(run(&stub.url, &["role", "list"]).1.contains("viewer (built in)"));
     assert_eq!(run(&stub.url, &["whoami"]).1, "token ci (abc)\n  viewer\n");
     let (code, out, _) = run(&stub.url, &["can-i", "update", "svc", "-n", "shop"]);

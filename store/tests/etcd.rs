@@ -267,7 +267,7 @@ async fn loads_begin_again_when_etcd_is_compacted_under_them() {
 async fn what_is_not_a_store_of_this_version_is_refused() {
     let now = Timestamp::from_unix_seconds(BIRTH);
     for (key, found, expected) in
-        [("format", "2", "start the newer version"), ("objects/x", "y", "no Tidegate store")]
+        [("format", "2", "start the newer version"), ("objects/x", "y", "not a Tidegate store")]
     {
         let place = Place::etcd();
         Cluster::shared().ctl(&["put", &format!("{}{key}", prefix(&place)), found]);

@@ -111,7 +111,7 @@ fn endpoints_follow_a_name_and_stay_when_it_is_gone_or_nobody_answers() {
     eventually(
         "it is told",
         || sync.trouble(),
-        |text| text.contains("web=web.test: there is no name web.test; what it said last stays"),
+        |text| text.contains("web=web.test: the name web.test does not exist; keeping the last answer"),
     );
     server.stop();
     eventually(
@@ -123,7 +123,7 @@ fn endpoints_follow_a_name_and_stay_when_it_is_gone_or_nobody_answers() {
     sync.kill();
 
     let sync = follow(&api, &server, &["web=web.test:8080"]);
-    eventually("nothing is removed", || sync.trouble(), |text| text.contains("not been read to its end"));
+    eventually("nothing is removed", || sync.trouble(), |text| text.contains("not been read completely"));
     assert_eq!(endpoints(), strings(&["192.0.2.2*1", "192.0.2.3*1"]));
     server.say("host-record=web.test,192.0.2.4\n");
     eventually("it follows again", endpoints, |found| *found == strings(&["192.0.2.4*1"]));
@@ -159,15 +159,15 @@ fn names_that_lead_to_the_machine_or_the_link_are_refused() {
     let endpoints = || sets(&api).first().map(|set| set.2.clone()).unwrap_or_default();
     eventually("one is there", endpoints, |found| *found == strings(&["192.0.2.1*1"]));
     let is_told = |text: &String| {
-        text.contains("127.0.0.1 is not taken: it is loopback")
-            && text.contains("169.254.169.254 is not taken: it is link-local")
+        text.contains("127.0.0.1 is rejected: the address is loopback")
+            && text.contains("169.254.169.254 is rejected: the address is link-local")
     };
     eventually("the others are told", || sync.trouble(), is_told);
     server.say("host-record=web.test,127.0.0.1\n");
     eventually(
         "it is told",
         || sync.trouble(),
-        |text| text.contains("no address that may be one of an endpoint; what it said last stays"),
+        |text| text.contains("no valid endpoint address; keeping the last answer"),
     );
     assert_eq!(endpoints(), strings(&["192.0.2.1*1"]));
 }

@@ -93,11 +93,7 @@ fn f027_containers_of_a_real_engine_become_endpoints_and_the_service_s_address_f
         // An engine without any containers requires confirmation; but ended containers get no connections.
         engine.docker(&["rm", "--force", "one", "two"]);
         eventually("nobody answers", || engine.ask(&service), Option::is_none);
-        eventually(
-            "it is held",
-            || sync.trouble(),
-            |text| text.contains("wait for somebody to confirm them"),
-        );
+        eventually("it is held", || sync.trouble(), |text| text.contains("wait for confirmation"));
         assert_eq!(workload(&api, "one")["addresses"], json!([]));
         sync.confirm();
         eventually("what is removed goes", || api.names("workloads"), Vec::is_empty);
@@ -277,14 +273,14 @@ fn f026_networks_are_listed_with_their_containers_and_equal_subnets_of_two_machi
         );
         let second = Sync::start(&api.url, &["docker", "--socket", &other.socket(), "--node", "n2"]);
         let said =
-            eventually("it is told", || second.trouble(), |text| text.contains("too: their addresses"));
+            eventually("it is told", || second.trouble(), |text| text.contains("too: addresses may collide"));
         let equal = format!(
             "network bridge of Node n2 has the subnet {subnet}, which containers on Node n1 have too"
         );
         assert!(said.contains(&equal), "{said}");
         assert!(
             said.contains(&format!(
-                "its address {there} in network bridge is that of a container on Node n1 too"
+                "its address {there} in network bridge is also used by a container on Node n1"
             )),
             "{said}"
         );

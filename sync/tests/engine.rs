@@ -37,7 +37,7 @@ fn what_another_made_is_reported_and_left_alone_and_holds_up_nothing_else() {
     fs::write(files.path().join("web.yaml"), SERVICE.to_owned() + &workload("w1", "10.1.0.1")).unwrap();
     let sync = follow(&api, files.path());
     eventually("the rest is made", || api.names("workloads"), |names| names == &["w1"]);
-    eventually("it is reported", || sync.trouble(), |text| text.contains("1 objects are refused"));
+    eventually("it is reported", || sync.trouble(), |text| text.contains("1 objects are rejected"));
     let log = sync.log();
     assert!(log.contains("Service default/web") && log.contains("belongs to none"), "{log}");
     let by_hand = api.get("/v1/namespaces/default/services/web");
@@ -93,11 +93,7 @@ fn a_source_that_loses_much_at_once_removes_nothing_until_that_is_confirmed() {
     sync.wait_until_equal();
 
     replace(&path, &(workloads(10) + &workload("new", "10.1.0.99")));
-    eventually(
-        "it is held",
-        || sync.trouble(),
-        |text| text.contains("10 changes wait for somebody to confirm them"),
-    );
+    eventually("it is held", || sync.trouble(), |text| text.contains("10 changes wait for confirmation"));
     eventually("what is new comes all the same", || api.names("workloads").len(), |count| *count == 21);
     assert!(sync.log().contains("HELD BACK"));
     sync.confirm();
@@ -105,19 +101,11 @@ fn a_source_that_loses_much_at_once_removes_nothing_until_that_is_confirmed() {
     assert_eq!(api.names("workloads").len(), 11);
 
     replace(&path, "# nothing\n");
-    eventually(
-        "it is held",
-        || sync.trouble(),
-        |text| text.contains("11 changes wait for somebody to confirm them"),
-    );
+    eventually("it is held", || sync.trouble(), |text| text.contains("11 changes wait for confirmation"));
     assert_eq!(api.names("workloads").len(), 11);
     // The confirmation covered other removals.
     replace(&path, &workloads(1));
-    eventually(
-        "it is held",
-        || sync.trouble(),
-        |text| text.contains("10 changes wait for somebody to confirm them"),
-    );
+    eventually("it is held", || sync.trouble(), |text| text.contains("10 changes wait for confirmation"));
     sync.confirm();
     sync.wait_until_equal();
     assert_eq!(api.names("workloads"), ["w00"]);

@@ -37,7 +37,7 @@ fn a_broken_file_keeps_its_last_objects_and_is_reported_with_its_line() {
 
     sync.kill();
     let sync = Sync::start(&api.url, &["files", place]);
-    eventually("nothing is removed", || sync.trouble(), |text| text.contains("not been read to its end"));
+    eventually("nothing is removed", || sync.trouble(), |text| text.contains("not been read completely"));
     replace(&b, &workload("b3", "10.0.0.4"));
     eventually("what is new comes", || api.names("workloads"), |names| names == &["a", "b2", "b3"]);
     replace(&a, &workload("a", "10.0.0.5"));
@@ -86,7 +86,7 @@ fn an_object_in_two_files_is_reported_and_the_first_counts() {
     eventually(
         "it is told",
         || sync.trouble(),
-        |text| text.contains("Workload default/w is in") && text.contains("b.json; the first counts"),
+        |text| text.contains("Workload default/w is in") && text.contains("b.json; the first is used"),
     );
     let address = || api.get("/v1/namespaces/default/workloads/w")["spec"]["addresses"][0].clone();
     eventually("the first counts", address, |address| address == "10.0.0.1");

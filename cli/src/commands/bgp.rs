@@ -18,15 +18,15 @@ use crate::{
 
 const NO_SESSION: &str = "\
 no node has a session with a router
-  a BgpPeer says which nodes have one with which router: spec.peerAddress, spec.peerASN, spec.nodeSelectors
+  a BgpPeer configures the router and its nodes: spec.peerAddress, spec.peerASN, spec.nodeSelectors
   `tidegate get bgppeers` lists them; agents report their sessions within seconds";
 const NO_ROUTE: &str = "\
 no node has a prefix to announce
   an address is announced by BGP when a Service has it and an Advertisement of type BGP covers it
-  `tidegate get advertisements` and `tidegate describe address ADDRESS` say what is missing";
+  `tidegate get advertisements` and `tidegate describe address ADDRESS` show the reason";
 const NO_EVENT: &str = "\
-nothing has happened to a session, as far as this server has heard since its start
-  `tidegate bgp peers` shows where the sessions stand";
+no session events since the start of this server
+  `tidegate bgp peers` shows the state of the sessions";
 
 pub(crate) async fn run(client: &Client, command: Bgp, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
     match command {

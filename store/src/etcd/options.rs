@@ -138,9 +138,9 @@ mod tests {
             ("a:2379", &plain, "write etcd:http"),
             ("http://a,", &plain, "write etcd:http"),
             ("http://a/x", &plain, "write etcd:http"),
-            ("http://a,https://b", &plain, "with the same"),
+            ("http://a,https://b", &plain, "the same scheme"),
             ("https://a", &plain, "--etcd-ca-file"),
-            ("http://a", &tls, "write https:"),
+            ("http://a", &tls, "use https:"),
             ("http://a", &bare, "--etcd-prefix"),
             ("http://jo:hush@a", &plain, "--etcd-user"),
         ] {

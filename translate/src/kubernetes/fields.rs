@@ -238,15 +238,15 @@ pub fn page() -> String {
 
 const PREFACE: &str = "# Fields of Kubernetes and MetalLB
 
-What becomes of every field of the objects that `tidegate-sync kubernetes` and [`tidegate import`](import.md) read. This page is
-made from the list that both go by. Endpoints are read by `tidegate import` only; the cluster makes EndpointSlices of them.
+Translation of every field of the objects that `tidegate-sync kubernetes` and [`tidegate import`](import.md) read. This page is
+generated from the field table of both. Endpoints are read by `tidegate import` only; the cluster makes EndpointSlices of them.
 
-- *mapped*: it means here what it means there;
-- *mapped (proxy)*: so with `--mode proxy`; with `--mode load-balancer` it is the business of the cluster's own proxy;
-- *approximated*: it means something a little different, which the last column says;
-- *not supported*: it is left out. An object that uses it gets a warning event that names it; so does one with a field that is
+- *mapped*: the field has the same meaning;
+- *mapped (proxy)*: so with `--mode proxy`; with `--mode load-balancer` the cluster's own proxy handles it;
+- *approximated*: the meaning differs slightly, as described in the last column;
+- *not supported*: the field is left out. An object that uses it gets a warning event that names it; so does one with a field that is
   not in this list;
-- *not needed*: it says nothing about traffic, or something that is learned in another way.
+- *not needed*: the field is irrelevant to traffic, or its value is determined in another way.
 
-A field stands for all that is in it.
+A field includes everything below it.
 ";

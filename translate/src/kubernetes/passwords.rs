@@ -163,7 +163,7 @@ mod tests {
             let held = judge(Some(&good), Ok(Some(read)));
             assert!(matches!(held, Held::Last(..)), "a known password stays in use: {held:?}");
         }
-        assert!(why(&judge(Some(&good), Ok(None))).contains("not there"));
+        assert!(why(&judge(Some(&good), Ok(None))).contains("does not exist"));
         assert_eq!(judge(Some(&good), Err("away".to_owned())), good);
         assert_eq!(why(&judge(None, Err("away".to_owned()))), "cannot be read: away");
         assert!(!format!("{good:?}").contains("hush"));
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(own["spec"], json!({ "password": "hush" }));
         for (passwords, secret, expected) in [
             (None, json!({ "name": "tor" }), "--password-secrets"),
-            (Some(&passwords), json!({ "name": "other" }), "at most 64"),
+            (Some(&passwords), json!({ "name": "other" }), "limit is 64"),
             (Some(&passwords), json!({ "name": "tor", "namespace": "shop" }), "namespace of the BGPPeer"),
         ] {
             let mut document = peer(secret);

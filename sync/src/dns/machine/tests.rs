@@ -35,7 +35,7 @@ fn what_was_known_stays_when_nothing_is_answered_and_is_asked_for_ever_more_rare
         known.take(&bounds(), nothing(), now);
         assert_eq!(
             (addresses(&known), known.complaints[0].as_str()),
-            (vec!["192.0.2.1".to_owned()], "no such name; what it said last stays")
+            (vec!["192.0.2.1".to_owned()], "no such name; keeping the last answer")
         );
         waits.push((known.due().unwrap() - now).as_secs());
     }

@@ -89,7 +89,10 @@ fn containers_that_declare_ports_make_a_service_and_the_first_says_how() {
         translation.objects.values().find(|object| object.spec.kind() == Kind::Service).unwrap().to_json();
     assert_eq!(service["spec"]["ports"][0]["targetPort"], "tcp-8080");
     assert_eq!(service["spec"]["loadBalancer"]["pool"], "lan");
-    assert_eq!(translation.complaints, ["container b: declares Service web otherwise than a, which counts"]);
+    assert_eq!(
+        translation.complaints,
+        ["container b: declares Service web differently from a, whose declaration is used"]
+    );
     let workload = translation.objects.values().next().unwrap().to_json();
     assert_eq!(
         workload["spec"]["ports"]["tcp-8080"]["port"], 8080,
@@ -134,7 +137,7 @@ fn f024_containers_in_another_one_s_network_have_its_address_and_those_in_the_ma
     assert!(
         one(&engine(20, std::slice::from_ref(&joined)))
             .unwrap_err()
-            .contains("container id-owner, which is not there")
+            .contains("container id-owner, which does not exist")
     );
     let itself = Container { mode: NetworkMode::Of("id-joined".to_owned()), ..joined.clone() };
     assert!(one(&engine(20, &[itself])).unwrap_err().contains("more than 8 times"));
@@ -230,7 +233,7 @@ fn f026_equal_subnets_on_two_nodes_are_told_and_equal_addresses_are_refused() {
     assert_eq!(names, ["n1.b"]);
     let [address, subnet] = translation.complaints.as_slice() else { panic!("{:?}", translation.complaints) };
     assert!(
-        address.contains("172.17.0.2 in network bridge is that of a container on Node n2 too"),
+        address.contains("172.17.0.2 in network bridge is also used by a container on Node n2"),
         "{address}"
     );
     assert!(
