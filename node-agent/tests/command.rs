@@ -52,7 +52,7 @@ fn every_bad_setting_is_refused_with_its_flag_and_a_remedy() {
         ("--label", "rack!=r1", "rack=r1"),
         ("--zone", "Upper", "lower-case"),
         ("--log", "a=b=c", "`info`"),
-        ("--config", "/does/not/exist", "cannot be read"),
+        ("--config", "/does/not/exist", "cannot read"),
     ];
     for (flag, value, remedy) in cases {
         let output = agent(&[flag, value, "--state-dir", "/does/not/exist"]);

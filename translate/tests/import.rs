@@ -100,7 +100,7 @@ fn keepalived_s_virtual_servers_and_addresses_become_services_pools_and_advertis
 #[test]
 fn a_configuration_that_goes_on_elsewhere_is_refused_with_a_word() {
     for (text, said) in [
-        ("global_defs {\n}\ninclude /etc/keepalived/conf.d/*.conf\n", "line 3: `include` is not followed"),
+        ("global_defs {\n}\ninclude /etc/keepalived/conf.d/*.conf\n", "line 3: `include` is not supported"),
         (
             "$VIP=192.0.2.1\nvirtual_server $VIP 80 {\n}\n",
             "line 1: `$VIP=192.0.2.1`: definitions are not supported",

@@ -120,9 +120,9 @@ fn verdict(measured: &Measured) -> String {
             let target = if !TARGETED.contains(&&*few.contestant) {
                 ""
             } else if ratio >= TARGET_RATIO {
-                "(target at least 0.95: met)"
+                " (target at least 0.95: met)"
             } else {
-                "(target at least 0.95: missed)"
+                " (target at least 0.95: missed)"
             };
             let _ = writeln!(
                 lines,

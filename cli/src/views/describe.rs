@@ -147,7 +147,7 @@ fn endpoints(page: &mut Page, compiled: &Value, now: Timestamp) {
     }
     for unsupported in items(compiled, "/unsupported") {
         let [field, message] = ["/field", "/message"].map(|at| clean(&text(unsupported, at)));
-        page.line(&page.style.paint(Tone::Bad, &format!("unsupported: {field}: {message}")));
+        page.line(&page.style.paint(Tone::Bad, &format!("  unsupported: {field}: {message}")));
     }
 }
 

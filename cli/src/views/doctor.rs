@@ -73,7 +73,7 @@ pub fn table(answers: &Value, all: bool, style: Style) -> String {
         let [check, message, why, fix] =
             ["/check", "/message", "/why", "/fix"].map(|field| clean(&text(finding, field)));
         if state != "Fine" && told.insert((check.clone(), fix.clone())) {
-            let by_agent = if text(finding, "/safeFix").is_empty() { "" } else { "(--fix applies it)" };
+            let by_agent = if text(finding, "/safeFix").is_empty() { "" } else { " (--fix applies it)" };
             remedies += &format!("\n{check}: {why}\n");
             if !fix.is_empty() {
                 remedies += &format!("  fix: {fix}{by_agent}\n");

@@ -80,7 +80,7 @@ pub fn progress(list: &Value) -> String {
     let nodes = by_node.iter().map(|(node, count)| format!("{node} {count}"));
     line += &named(": ", nodes.collect());
     let nodes = unknown.iter().map(|(node, why)| format!("{node} ({why})"));
-    line + &named("; unknown:", nodes.collect())
+    line + &named("; unknown: ", nodes.collect())
 }
 
 fn named(before: &str, mut words: Vec<String>) -> String {

@@ -151,7 +151,7 @@ fn object_lines(object: &Value, style: Style, lines: &mut Vec<String>) {
     }
     let omitted = number(object, "/fieldsOmitted");
     if omitted > 0 {
-        lines.push(format!("and {omitted} more fields; use -o json for complete objects"));
+        lines.push(format!("    and {omitted} more fields; use -o json for complete objects"));
     }
 }
 

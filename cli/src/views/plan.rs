@@ -68,7 +68,7 @@ fn object_lines(object: &Value, style: Style) -> String {
     let mut out = style.paint(tone, &format!("{sign} {name} {}", clean(&action))) + "\n";
     let fields = items(object, "/fields");
     if fields.is_empty() {
-        out += "(the changed fields are secret)\n";
+        out += "    (the changed fields are secret)\n";
     }
     for field in fields {
         let pointer = clean(&text(field, "/pointer"));
@@ -81,7 +81,7 @@ fn object_lines(object: &Value, style: Style) -> String {
     }
     match number(object, "/omitted") {
         0 => out,
-        omitted => out + &format!("{omitted} more fields not shown\n"),
+        omitted => out + &format!("    {omitted} more fields not shown\n"),
     }
 }
 
@@ -173,11 +173,11 @@ fn node_lines(node: &Value, style: Style) -> String {
     if let Some(count) =
         node.pointer("/preview/connectionsAtRisk").and_then(Value::as_u64).filter(|count| *count > 0)
     {
-        out += &format!("{count} established connections would be terminated or moved\n");
+        out += &format!("  {count} established connections would be terminated or moved\n");
     }
     match number(node, "/preview/omitted") {
         0 if out.is_empty() => "  nothing\n".to_owned(),
         0 => out,
-        omitted => out + &format!("{omitted} more lines not shown\n"),
+        omitted => out + &format!("  {omitted} more lines not shown\n"),
     }
 }

@@ -77,7 +77,7 @@ fn problem_lines(problem: &Problem, lines: &mut Vec<String>) {
     lines.extend((!hint.is_empty()).then(|| format!("  hint: {}", clean(&hint))));
     let request = text(&problem.document, "/requestId");
     if problem.status >= 500 && !request.is_empty() {
-        lines.push(format!("hint: see the log of the control server for request {}", clean(&request)));
+        lines.push(format!("  hint: see the log of the control server for request {}", clean(&request)));
     }
 }
 

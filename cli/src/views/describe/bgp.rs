@@ -75,7 +75,7 @@ fn sessions(page: &mut Page, object: &Value, now: Timestamp) {
     let shown: usize = shown.sum();
     if usize::try_from(total).is_ok_and(|total| total > shown) {
         let name = text(object, "/metadata/name");
-        page.line(&format!("more: `tidegate bgp peers --peer {}`", clean(&name)));
+        page.line(&format!("  more: `tidegate bgp peers --peer {}`", clean(&name)));
     }
 }
 
