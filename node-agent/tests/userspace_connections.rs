@@ -480,8 +480,7 @@ fn udp_flows_move_at_once_when_their_endpoint_goes_and_when_the_agent_is_another
     assert!(next.counters().conntrack_deletions >= 2, "{:?}", next.counters());
 }
 
-/// After the next mode has taken over: no rules from the first call on, established connections until they
-/// end.
+/// After the next mode took over: no rules from the first call on, established connections until their end.
 #[test]
 fn a_retired_relay_captures_nothing_and_lets_established_connections_end() {
     let (topology, mut backend) = relaying("us-retire", &only_a(9000), Limits::default());
