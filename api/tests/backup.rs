@@ -221,7 +221,7 @@ async fn a_damaged_or_newer_backup_touches_nothing() {
             &place.file("wrong"),
             "--yes",
         ]);
-        assert!(refused.contains("is not taken") && !refused.contains(CANARY), "{refused}");
+        assert!(refused.contains("is not accepted") && !refused.contains(CANARY), "{refused}");
         fails(&["store", "verify", &place.file("wrong")]);
     }
     assert!(!place.path("new").exists());
@@ -299,7 +299,7 @@ fn check_says_whether_the_server_would_start_and_changes_nothing() {
     let place = Place::new();
     let (url, listen) = (place.url("s"), "127.0.0.1:0");
     let fine = succeeds(&["--store", &url, "--listen", listen, "check"]);
-    assert!(fine.contains("would be made") && fine.contains("is free"), "{fine}");
+    assert!(fine.contains("would be created") && fine.contains("is free"), "{fine}");
     assert_eq!(std::fs::read_dir(place.0.path()).unwrap().count(), 0);
     std::fs::write(place.path("s"), "something else").unwrap();
     assert!(fails(&["--store", &url, "--listen", listen, "check"]).contains("not a Tidegate store"));

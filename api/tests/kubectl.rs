@@ -266,7 +266,7 @@ fn f005_kubectl_is_refused_every_write_with_the_command_to_use() {
         ("edit svc nginx-service", "`tidegate apply -f FILE`"),
         ("delete svc nginx-service", "`tidegate delete service nginx-service -n default`"),
         ("delete pods --all", "`tidegate delete workload nginx-controller-o7m6u -n default`"),
-        ("delete namespace default", "a namespace is gone when nothing is in it"),
+        ("delete namespace default", "a namespace is gone when no object is in it"),
         ("delete endpoints nginx-service", "endpoints follow from Workloads and EndpointSets"),
         ("label pod nginx-controller-6bovu a=b", "write a Workload"),
         ("cordon core-v2-01", "`tidegate drain node core-v2-01`"),
