@@ -270,7 +270,7 @@ fn f005_kubectl_is_refused_every_write_with_the_command_to_use() {
         ("delete endpoints nginx-service", "endpoints follow from Workloads and EndpointSets"),
         ("label pod nginx-controller-6bovu a=b", "write a Workload"),
         ("cordon core-v2-01", "`tidegate drain node core-v2-01`"),
-        ("create namespace shop", "a namespace is there as soon as an object is in it"),
+        ("create namespace shop", "a namespace exists as soon as an object is in it"),
     ] {
         let said = server.refused(args);
         assert!(said.contains(words), "kubectl {args}: {said}");

@@ -59,7 +59,7 @@ fn every_change_reaches_the_client_and_the_page_says_what_it_cost() {
     for row in [
         "| nftables | 20 | 3 | 2 |",
         "| userspace | 2 | 3 | 2 |",
-        "| nftables | a change of endpoints | bytes of the feed |",
+        "| nftables | an endpoint change | feed bytes |",
         "| ipvs",
     ] {
         assert!(page.contains(row), "{row} in\n{page}");

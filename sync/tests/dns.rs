@@ -117,7 +117,7 @@ fn endpoints_follow_a_name_and_stay_when_it_is_gone_or_nobody_answers() {
     eventually(
         "it is told",
         || sync.trouble(),
-        |text| text.contains("web=web.test: web.test could not be asked for"),
+        |text| text.contains("web=web.test: cannot resolve web.test"),
     );
     assert_eq!(endpoints(), strings(&["192.0.2.2*1", "192.0.2.3*1"]));
     sync.kill();

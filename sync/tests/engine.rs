@@ -95,7 +95,7 @@ fn a_source_that_loses_much_at_once_removes_nothing_until_that_is_confirmed() {
     replace(&path, &(workloads(10) + &workload("new", "10.1.0.99")));
     eventually("it is held", || sync.trouble(), |text| text.contains("10 changes wait for confirmation"));
     eventually("what is new comes all the same", || api.names("workloads").len(), |count| *count == 21);
-    assert!(sync.log().contains("HELD BACK"));
+    assert!(sync.log().contains("REMOVALS HELD"));
     sync.confirm();
     sync.wait_until_equal();
     assert_eq!(api.names("workloads").len(), 11);

@@ -363,7 +363,7 @@ async fn a_password_in_a_secret_reaches_its_peer_and_is_followed() {
         let events = server.all("apis/events.k8s.io/v1", "events");
         events
             .iter()
-            .any(|event| event["note"].as_str().unwrap_or_default().contains("not there"))
+            .any(|event| event["note"].as_str().unwrap_or_default().contains("does not exist"))
             .then_some(())
     })
     .await;

@@ -408,7 +408,7 @@ mod tests {
         assert!(twice.contains("--api") && twice.contains("given twice"), "{twice}");
         let many = (0..=APIS_MAX).map(|number| format!("http://control-{number}:7440")).collect();
         let many = problem(Options { api: Some(many), ..Options::default() });
-        assert!(many.contains("at most 8 servers, are 9"), "{many}");
+        assert!(many.contains("at most 8 servers, not 9"), "{many}");
         let ftp = problem(Options { api: apis("ftp://control:7440"), ..Options::default() });
         assert!(
             ftp.starts_with("--api (TIDEGATE_API, or `api` in the file): must begin with https:// or"),

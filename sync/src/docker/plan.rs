@@ -247,8 +247,7 @@ pub(super) fn network_owner<'a>(
             .ok_or_else(|| format!("it uses the network of container {other}, which does not exist"))?;
     }
     Err(format!(
-        "it uses the network of another container through a chain of more than {JOINED_MAX} \
-                 containers"
+        "it uses the network of another container through a chain of more than {JOINED_MAX} containers"
     ))
 }
 

@@ -295,13 +295,13 @@ fn complain(state: &State, said: &mut Vec<String>, progress: &Progress) {
     });
     let doubted = state.doubted().into_iter().map(|(kind, count)| {
         format!(
-            "HELD BACK: the cluster lists none of its previous {kind:?} objects, and did not delete \
+            "REMOVALS HELD: the cluster lists none of its previous {kind:?} objects, and did not delete \
              them; {count} are kept. If this is intended, restart the adapter"
         )
     });
     let complaints: Vec<String> = unread.chain(doubted).collect();
     if complaints != *said {
-        complaints.iter().filter(|line| line.starts_with("HELD")).for_each(|line| tracing::error!("{line}"));
+        complaints.iter().filter(|line| line.starts_with("REMOVALS HELD")).for_each(|line| tracing::error!("{line}"));
         progress.complain(complaints.clone());
         *said = complaints;
     }

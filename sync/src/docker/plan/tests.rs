@@ -140,7 +140,7 @@ fn f024_containers_in_another_one_s_network_have_its_address_and_those_in_the_ma
             .contains("container id-owner, which does not exist")
     );
     let itself = Container { mode: NetworkMode::Of("id-joined".to_owned()), ..joined.clone() };
-    assert!(one(&engine(20, &[itself])).unwrap_err().contains("more than 8 times"));
+    assert!(one(&engine(20, &[itself])).unwrap_err().contains("more than 8 containers"));
     let machine = Container { mode: NetworkMode::Host, ..joined };
     assert_eq!(one(&engine(20, &[machine])).unwrap()["spec"]["addresses"], json!(["192.0.2.1"]));
 }
