@@ -13,7 +13,7 @@ use model::admission::decode::{Expect, decode as decode_object};
 use translate::{Format, Source};
 
 // Only this module: instrumenting the whole agent takes minutes.
-#[path = "../../node-agent/src/health/probe/grpc/wire.rs"]
+#[path = "../../node-agent/health/src/probe/grpc/wire.rs"]
 mod grpc;
 
 const OPEN: u8 = 1;

@@ -7,9 +7,9 @@ use std::{
 
 use ipnet::IpNet;
 use model::{kinds::node::ProxyMode, primitives::net, wire::report::Facts};
-use nix::{ifaddrs::getifaddrs, sys::socket::SockaddrStorage};
+use nix::ifaddrs::getifaddrs;
 
-use crate::links::Links;
+use kernel::links::{Links, ip_of};
 
 /// Maximum number of addresses in one report (`model::report::Facts`).
 const ADDRESSES_MAX: usize = 1024;
@@ -59,18 +59,4 @@ fn from_addresses(found: impl Iterator<Item = (String, IpAddr, Option<IpNet>)>) 
     addresses.sort_by_key(IpAddr::is_ipv6);
     let kernel = std::fs::read_to_string(KERNEL_RELEASE_PATH).unwrap_or_default().trim().to_owned();
     Facts { addresses, subnets, kernel, capabilities: vec![ProxyMode::Nftables] }
-}
-
-/// Returns all addresses of this machine except loopback addresses.
-///
-/// # Errors
-/// Returns an error if the interfaces cannot be listed.
-pub fn local_addresses() -> std::io::Result<BTreeSet<IpAddr>> {
-    let addresses = getifaddrs()?.filter_map(|interface| interface.address.as_ref().and_then(ip_of));
-    Ok(addresses.filter(|address| !address.is_loopback()).collect())
-}
-
-fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
-    let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
-    v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
 }

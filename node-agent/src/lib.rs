@@ -12,44 +12,49 @@
 
 pub mod agent;
 pub mod alive;
-pub mod announce;
 pub mod ask;
-pub mod backoff;
-pub mod bfd;
-pub mod bgp;
-mod clock;
 pub mod config;
-pub mod conntrack;
 pub mod control;
-pub mod dataplane;
-pub mod defaults;
-pub mod desired;
 pub mod doctor;
 pub mod enrol;
-mod events;
 pub mod facts;
 pub mod feed;
-pub mod health;
 pub mod health_port;
 pub mod hold;
 pub mod journal;
-pub mod links;
-pub mod netlink;
 pub mod notify;
 pub mod preflight;
 pub mod report;
 pub mod run;
 pub mod server;
-mod socket_option;
 pub mod state;
 pub mod status;
 pub mod tally;
 pub mod told;
 
+// The crates of the agent at one address, for the integration tests.
+pub use base::entropy;
+pub use bfd_runner as bfd;
+pub use dataplane;
+pub use health;
+pub use kernel::links;
 pub use model::wire::networks;
+pub use speaker::peering as bgp;
+pub use state::{defaults, desired};
 
-/// Returns random bits for jitter.
-#[must_use]
-pub fn entropy() -> u64 {
-    uuid::Uuid::new_v4().as_u64_pair().0.rotate_left(32) ^ uuid::Uuid::new_v4().as_u64_pair().0
+/// Announcement of addresses, on links and by BGP.
+pub mod announce {
+    pub use ::announce::{
+        ownership::{machine, owners, ports, words},
+        *,
+    };
+    pub use speaker::routing as bgp;
+
+    pub use crate::agent::announcement_preview as preview;
+}
+
+/// Removal of stale flows.
+pub mod conntrack {
+    pub use ::conntrack::*;
+    pub use kernel::conntrack::Flow;
 }

@@ -10,6 +10,11 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use clap::{CommandFactory as _, Parser as _};
+use conntrack::KernelFlows;
+use dataplane::{
+    BackendOptions,
+    userspace::process::{self, Ended, OWN_PROGRAM, Relays},
+};
 use model::{
     kinds::node::{Naming, ProxyMode},
     primitives::{quantity::Epoch, secret::Secret},
@@ -17,19 +22,11 @@ use model::{
 };
 use node_agent::{
     agent::Kernel,
-    alive, announce,
+    alive,
     config::{
-        Config, LOG_DEFAULT,
-        announcing::AnnounceConfig,
-        check_listen, check_mode, check_proxy,
+        Config, LOG_DEFAULT, announcing, check_listen, check_mode, check_proxy,
         options::{Cli, Command, LogFormat, Options, OutputFormat},
     },
-    conntrack::KernelFlows,
-    dataplane::{
-        self, BackendOptions,
-        userspace::process::{self, Ended, OWN_PROGRAM, Relays},
-    },
-    defaults::{Backend, ProxyDefaults},
     doctor::{self, Subject},
     hold::consent,
     journal::{
@@ -37,6 +34,7 @@ use node_agent::{
         lock::{LockError, StateDirLock},
     },
     preflight, run,
+    state::defaults::{Backend, ProxyDefaults},
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -88,7 +86,7 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
             Ok(())
         }
         Command::Preflight { no_load, output } => {
-            AnnounceConfig::check(options.announcing)?;
+            announcing::check(options.announcing)?;
             preflight(check_mode(options.proxy.mode.as_deref())?, !no_load, output)
         }
         Command::Doctor { all, fix, yes, output } => {

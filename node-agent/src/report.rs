@@ -2,10 +2,16 @@
 //! to each control server. The next report repairs a lost one. Every server receives its own reports, so that
 //! each has first-hand data about this node and a slow one does not delay the others.
 
+pub mod delta;
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use announce::{Announcing, shown::Announcements, thread::Message};
+use base::{backoff::Backoff, chain, entropy};
 use futures::future::join_all;
+use health::Checked;
 use imbl::OrdMap;
+use kernel::links::Links;
 use model::{
     bgp::report::ROUTES_MAX,
     kinds::{endpoint_health::CheckKey, event::Event, resource::ServiceKey},
@@ -19,20 +25,16 @@ use model::{
     },
 };
 use reqwest::StatusCode;
+use speaker::routing::show::View;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::{
-    agent::traffic::TrafficByService,
-    announce::{Announcing, bgp::show::View, shown::Announcements, thread::Message, told},
-    backoff::Backoff,
     control::{Control, ServerId},
-    entropy, facts,
-    feed::{chain, read_error},
-    health::Checked,
-    links::Links,
-    status::Status,
+    facts,
+    feed::read_error,
+    status::{Status, TrafficByService},
     tally::Tally,
 };
 
@@ -103,9 +105,9 @@ async fn tell_forever(reporter: Reporter, server: ServerId, sources: Sources) {
     let mut backoff = Backoff::new(RETRY_FLOOR, RETRY_CAP);
     let mut last_error = None;
     let (mut told, mut told_at) = (Told::default(), Instant::now());
-    let mut told_addresses = told::Told::new(ANNOUNCEMENTS_MAX);
-    let mut told_routes = told::Told::new(ROUTES_MAX);
-    let mut told_health = told::Told::new(CHECKS_REPORTED_MAX);
+    let mut told_addresses = delta::Told::new(ANNOUNCEMENTS_MAX);
+    let mut told_routes = delta::Told::new(ROUTES_MAX);
+    let mut told_health = delta::Told::new(CHECKS_REPORTED_MAX);
     let board = &reporter.control.board;
     let mut streams = board.streams_opened(server);
     loop {
@@ -243,7 +245,7 @@ impl Changing<'_> {
 
 /// Returns the health check results of a report; removed Services have an empty list.
 fn health(
-    news: &told::News<ServiceKey, OrdMap<CheckKey, CheckReport>>,
+    news: &delta::News<ServiceKey, OrdMap<CheckKey, CheckReport>>,
 ) -> BTreeMap<ServiceKey, Vec<CheckReport>> {
     let changed = news.changed.iter();
     let changed = changed.map(|(service, reports)| (service.clone(), reports.values().cloned().collect()));

@@ -2,10 +2,17 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
+use announce::{self, ownership::ports::OnExit};
 use anyhow::Context as _;
+use bfd_runner::Bfd;
 use futures::{FutureExt as _, future::join_all};
+use kernel::links::follow::Follower;
 use model::{kinds::node::ProxyMode, primitives::name::Name};
 use rustls::RootCertStore;
+use speaker::{
+    peering::{Leave, Speaker},
+    routing::{Routing, show, speaker::Speakers},
+};
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot, watch},
@@ -18,22 +25,13 @@ use crate::{
         Agent, Beginning, Kernel,
         thread::{self, BATCHES_WAITING_MAX},
     },
-    announce::{
-        self,
-        bgp::{Routing, show, speaker::Speakers},
-        ports::OnExit,
-    },
-    ask::{self, Answerer, Asked, ERRANDS_WAITING_MAX, QUESTIONS_WAITING_MAX},
-    bfd::Bfd,
-    bgp::{Leave, Speaker},
+    ask::{self, Answerer, ERRANDS_WAITING_MAX, QUESTIONS_WAITING_MAX},
     config::Config,
     control::{self, Control},
     enrol,
-    feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, questions::Listener, register},
-    health,
+    feed::{self, Asked, FeedOptions, HEARTBEAT_INTERVAL, Outlets, questions::Listener, register},
     hold::{self, Guard},
     journal::{Journal, lock::StateDirLock},
-    links::follow::Follower,
     notify::Notifier,
     report::{self, Reporter, Sources},
     server::{self, Shown},
@@ -118,7 +116,7 @@ pub async fn run(
     let routing = Routing::new(Box::new(Speakers::new(Arc::clone(&speaker))));
     let routes = show::start(routing.decided(), speaker.shown());
     agent.route_by(routing);
-    let checks = health::start(node.clone(), tally.clone()).context("endpoints cannot be checked")?;
+    let checks = health::start(node.clone(), tally.health.clone()).context("endpoints cannot be checked")?;
     agent.check_by(checks.checking);
     let (batches, received) = mpsc::channel(BATCHES_WAITING_MAX);
     let (errands, carried) = mpsc::channel(ERRANDS_WAITING_MAX);

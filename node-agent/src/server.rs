@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
 
+use announce::shown::{Announcements, Counts};
 use axum::{
     Json, Router,
     extract::State,
@@ -10,6 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use health::{self, Checked};
 use ipnet::IpNet;
 use model::{
     bgp::report::{BgpReport, BgpRoute, BgpSessionState},
@@ -30,23 +32,17 @@ use prometheus_client::{
     registry::Registry,
 };
 use serde::Serialize;
+use speaker::routing::show::View;
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agent::traffic::TrafficByService,
-    announce::{
-        bgp::show::View,
-        shown::{Announcements, Counts},
-    },
     control::{
         Control,
         board::{Seen, StreamUse},
     },
-    enrol,
-    health::{self, Checked},
-    report,
-    status::Status,
+    enrol, report,
+    status::{Status, TrafficByService},
     tally::Tally,
 };
 

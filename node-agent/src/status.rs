@@ -2,16 +2,19 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use dataplane::{BackendOptions, KernelCounters};
 use model::{
     kinds::{event::Event, node::ProxyMode, resource::ServiceKey},
     primitives::quantity::Position,
-    wire::{hold::Held, report::Failure},
+    wire::{
+        hold::Held,
+        report::{Failure, TargetTraffic},
+    },
 };
 
-use crate::{
-    agent::traffic::TrafficByService,
-    dataplane::{BackendOptions, KernelCounters},
-};
+/// Traffic per Service and target. Unused targets have no row: most nodes send no traffic to most targets of
+/// a large cluster, and rows of zeros would waste memory here and in control.
+pub type TrafficByService = BTreeMap<ServiceKey, Vec<TargetTraffic>>;
 
 /// Status of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicI64;
 
 use prometheus_client::{
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    metrics::{counter::Counter, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
 
@@ -42,10 +42,8 @@ pub struct Tally {
     pub reports: Counter,
     /// Reports that could not be delivered.
     pub report_errors: Counter,
-    /// Health checks of endpoints, by result.
-    pub health_checks: Family<[(&'static str, &'static str); 1], Counter>,
-    /// Health checks that are due and wait for a free slot.
-    pub health_checks_waiting: Gauge<i64, AtomicI64>,
+    /// Health checks of endpoints.
+    pub health: health::Metrics,
 }
 
 impl Default for Tally {
@@ -68,8 +66,7 @@ impl Default for Tally {
             pass_seconds: Histogram::new([0.000_25, 0.001, 0.004, 0.016, 0.064, 0.25, 1.0, 4.0, 16.0]),
             reports: Counter::default(),
             report_errors: Counter::default(),
-            health_checks: Family::default(),
-            health_checks_waiting: Gauge::default(),
+            health: health::Metrics::default(),
         }
     }
 }
@@ -94,8 +91,7 @@ impl Tally {
             pass_seconds,
             reports,
             report_errors,
-            health_checks,
-            health_checks_waiting,
+            health,
         } = self;
         let mut counter =
             |name: &str, help: &str, counter: &Counter| registry.register(name, help, counter.clone());
@@ -122,9 +118,9 @@ impl Tally {
         counter("reports", "Reports delivered to control", reports);
         counter("report_errors", "Reports that could not be delivered", report_errors);
         let help = "Health checks of endpoints, by result";
-        registry.register("health_checks", help, health_checks.clone());
+        registry.register("health_checks", help, health.checks.clone());
         let help = "Health checks of endpoints that are due and wait for a free slot";
-        registry.register("health_checks_waiting", help, health_checks_waiting.clone());
+        registry.register("health_checks_waiting", help, health.waiting.clone());
         registry.register("feed_connected", "1 while a feed stream is open", feed_connected.clone());
         registry.register("pass_seconds", "Duration of passes in seconds", pass_seconds.clone());
     }

@@ -75,7 +75,8 @@ impl Node {
     fn pass(&mut self, scope: &Scope, depth: Depth) {
         let pass = self.backend.apply(&self.desired, scope);
         verified(&pass);
-        self.cleaner.follow(scope, &self.desired, &pass.outcomes, depth);
+        let known = self.cleaner.programmed().services();
+        self.cleaner.follow(self.desired.programmed(scope, &pass.outcomes, known), depth);
         self.wait(0);
     }
 
@@ -467,7 +468,9 @@ fn connectionless_flows_move_to_relays_that_take_over() {
     let direct = flow(Protocol::Udp, "10.96.0.10", 53, "10.1.1.2", 8080);
     [relayed, connection, foreign, direct].into_iter().for_each(|flow| flows.add(flow));
     let pass = node.backend.apply(&node.desired, &Scope::Everything);
-    node.cleaner.follow(&Scope::Everything, &node.desired, &pass.outcomes, Depth::Everything);
+    let known = node.cleaner.programmed().services();
+    let programs = node.desired.programmed(&Scope::Everything, &pass.outcomes, known);
+    node.cleaner.follow(programs, Depth::Everything);
     node.cleaner.hand_over_to_relays(&node.desired.networks, node.now).unwrap();
     assert_eq!(flows.flows(), [relayed, connection, foreign].into());
 }

@@ -59,7 +59,7 @@ impl Node {
         namespace.ip(&["link", "set", "void", "arp", "off", "up"]);
         namespace.ip(&["route", "add", "10.8.0.0/16", "dev", "void"]);
         let tally = Tally::default();
-        let running = namespace.run(|| health::start(name(), tally.clone()).unwrap());
+        let running = namespace.run(|| health::start(name(), tally.health.clone()).unwrap());
         let checkers = Some(BTreeSet::from([name()]));
         running.checking.follow(Changes { checkers, ..Changes::default() });
         Self { namespace, running, tally }
@@ -105,7 +105,7 @@ impl Node {
     }
 
     fn results(&self, result: &'static str) -> u64 {
-        self.tally.health_checks.get_or_create(&[("result", result)]).get()
+        self.tally.health.checks.get_or_create(&[("result", result)]).get()
     }
 }
 
@@ -525,13 +525,13 @@ fn a_service_whose_endpoints_all_hang_does_not_keep_others_from_being_checked() 
     let hanging: Vec<_> = (0..count).map(|n| format!("10.8.{}.{}:80", n / 250, 1 + n % 250)).collect();
     let hanging: Vec<_> = hanging.iter().map(String::as_str).collect();
     node.set("hanging", Some(&json!({"type": "Tcp", "timeoutMs": 3_600_000})), &hanging);
-    until("some wait", || node.tally.health_checks_waiting.get() == 50);
+    until("some wait", || node.tally.health.waiting.get() == 50);
     node.set("good", Some(&json!({"type": "Tcp"})), &["10.9.0.1:80"]);
     node.until_state("good", CheckState::Healthy);
     until("further checks", || good.hits() >= 3);
     assert!(node.reports("hanging").iter().all(|report| report.state == CheckState::Pending));
     node.set("hanging", None, &[]);
-    until("nothing waits", || node.tally.health_checks_waiting.get() == 0);
+    until("nothing waits", || node.tally.health.waiting.get() == 0);
 }
 
 /// A healthy endpoint that refuses a number of client connections in a row is unhealthy at once, and healthy

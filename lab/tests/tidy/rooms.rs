@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 pub(crate) const ROOT_FILES_MAX: usize = 12;
 
 /// Rooms of the members that have them, lowest first.
-pub(crate) const ROOMS: [(&str, &[&str]); 3] = [
+pub(crate) const ROOMS: [(&str, &[&str]); 8] = [
     (
         "model",
         &[
@@ -25,6 +25,50 @@ pub(crate) const ROOMS: [(&str, &[&str]); 3] = [
     (
         "api",
         &["base", "telemetry", "security", "state", "stream", "write", "context", "tasks", "http", "server"],
+    ),
+    ("kernel", &["netlink", "packet", "socket_option", "connection_error", "conntrack", "links", "nftables"]),
+    ("dataplane", &["addresses", "claims", "trace", "memory", "nftables", "iptables", "ipvs", "userspace"]),
+    (
+        "announce",
+        &[
+            "ownership",
+            "l2",
+            "ping",
+            "neighbours",
+            "settings",
+            "shown",
+            "show",
+            "thread",
+            "adapters",
+            "start",
+        ],
+    ),
+    ("speaker", &["peering", "routing"]),
+    (
+        "node-agent",
+        &[
+            "alive",
+            "notify",
+            "facts",
+            "tally",
+            "status",
+            "told",
+            "control",
+            "feed",
+            "state",
+            "hold",
+            "journal",
+            "enrol",
+            "preflight",
+            "doctor",
+            "ask",
+            "config",
+            "health_port",
+            "agent",
+            "report",
+            "server",
+            "run",
+        ],
     ),
     ("lab", &["host", "network", "processes", "cluster", "fixtures", "load", "chaos"]),
 ];

@@ -1,10 +1,14 @@
 //! Answers to questions from control. They use the same functions as a real pass, without kernel writes.
 
-use std::{collections::BTreeSet, time::Instant};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
+use base::{Gate, chain, limit_message};
+use conntrack::risk;
+use dataplane::{Desired, KernelError, Scope};
 use model::{
     kinds::resource::ServiceKey,
     primitives::quantity::Position,
+    program::{Frontend, Target},
     wire::{
         ask::{Question, Reply},
         feed::StartMode,
@@ -12,20 +16,14 @@ use model::{
         trace::Packet,
     },
 };
+use speaker::peering;
 
 use super::{Agent, backends::Takeover};
 use crate::{
-    announce::{self, machine::Gate, preview::Side},
+    agent::announcement_preview::{self, Side},
     ask::failed,
-    bgp,
-    conntrack::risk,
-    dataplane::{Desired, KernelError, Scope},
-    desired::{Derived, limit_message},
-    feed::{
-        chain,
-        machine::{Batch, ServiceChange},
-    },
-    state::{State, Touched},
+    feed::machine::{Batch, ServiceChange},
+    state::{State, Touched, desired::Derived},
 };
 
 /// Mode for counting the established connections affected by a change, which reads the conntrack table.
@@ -100,7 +98,7 @@ impl Agent {
         let takeover =
             touched.node.then(|| self.backends.would_change(&self.defaults.backend(state.node()))).flatten();
         if sessions == Sessions::Counted && self.backends.current().is_tracked() {
-            let lost = risk::lost(self.derived.desired(), derived.desired(), &followed.services);
+            let lost = lost(self.derived.desired(), derived.desired(), &followed.services);
             // If the conntrack table cannot be read, the count is left out.
             preview.connections_at_risk = self.cleaner.count(&lost).ok().flatten();
         }
@@ -161,7 +159,7 @@ impl Agent {
         let node = self.derived.node();
         if touched.bgp {
             let (now, then) = (self.state.node().bgp.as_deref(), state.node().bgp.as_deref());
-            preview.session_resets = bgp::resets(node, now, then);
+            preview.session_resets = peering::resets(node, now, then);
         }
         let programmed = |service: &ServiceKey| self.gate(service).unwrap_or(Gate::Open);
         let would_be = |service: &ServiceKey| match derived.unsupported().get(service) {
@@ -171,7 +169,7 @@ impl Agent {
         };
         let before = Side { state: &self.state, node, gate: &programmed };
         let after = Side { state, node, gate: &would_be };
-        preview.announcements = announce::preview::changes(&before, &after);
+        preview.announcements = announcement_preview::changes(&before, &after);
     }
 
     fn trace(&mut self, packet: &Packet) -> Reply {
@@ -186,6 +184,15 @@ impl Agent {
 
 fn reply(preview: Result<Preview, Reply>) -> Reply {
     preview.map_or_else(|why_not| why_not, Reply::Plan)
+}
+
+/// Returns the targets that the frontends of these Services would lose.
+fn lost(before: &Desired, after: &Desired, services: &BTreeSet<ServiceKey>) -> BTreeSet<(Frontend, Target)> {
+    let program = |desired: &Desired, service: &ServiceKey| {
+        desired.programs.get(service).map(|desired| Arc::clone(&desired.program)).unwrap_or_default()
+    };
+    let of = |service: &ServiceKey| risk::lost(&program(before, service), &program(after, service));
+    services.iter().flat_map(of).collect()
 }
 
 fn kernel_failed(error: &KernelError) -> Reply {

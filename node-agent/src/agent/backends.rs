@@ -13,6 +13,10 @@
 
 use std::time::{Duration, Instant};
 
+use base::{backoff::Backoff, chain};
+use dataplane::{
+    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, OpenError, Opener, Outcome, Pass, Scope,
+};
 use model::{
     kinds::{
         node::{Naming, ProxyMode},
@@ -22,17 +26,7 @@ use model::{
 };
 use tracing::{debug, info, warn};
 
-use crate::{
-    backoff::Backoff,
-    dataplane::{
-        BackendOptions, Dataplane, Desired, KernelCounters, KernelError, OpenError, Outcome, Pass, Scope,
-    },
-    defaults::Backend,
-    feed::chain,
-};
-
-/// Factory of backends, in the network namespace of the calling thread.
-pub type Opener = Box<dyn FnMut(ProxyMode, &BackendOptions) -> Result<Box<dyn Dataplane>, OpenError> + Send>;
+use crate::state::defaults::Backend;
 
 /// Minimum and maximum delay before retrying a failed change.
 const CHANGE_FLOOR: Duration = Duration::from_secs(1);

@@ -4,22 +4,18 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
+use announce::{Announcing, Following};
+use base::Gate;
+use dataplane::Scope;
+use health::{Checking, plan::Changes};
 use model::{bgp::settings::BgpState, kinds::resource::ServiceKey, wire::feed::AddressState};
+use speaker::routing::{
+    self, Routing,
+    endpoints::{Endpoints, Standing},
+};
 
 use super::Agent;
-use crate::{
-    announce::{
-        Announcing, Following,
-        bgp::{
-            self, Routing,
-            endpoints::{Endpoints, Standing},
-        },
-        machine::Gate,
-    },
-    dataplane::Scope,
-    health::{Checking, plan::Changes},
-    state::Touched,
-};
+use crate::state::Touched;
 
 impl Agent {
     /// Attaches the announcer. Addresses are announced once the kernel holds their Services.
@@ -33,7 +29,7 @@ impl Agent {
     /// Attaches BGP routing. Prefixes are advertised once the kernel holds their Services.
     pub fn route_by(&mut self, mut routing: Routing) {
         let (bgp, addresses) = (Some(self.bgp()), self.all_addresses());
-        routing.follow(bgp::Following { bgp, addresses, ..bgp::Following::default() });
+        routing.follow(routing::Following { bgp, addresses, ..routing::Following::default() });
         self.routing = Some(routing);
     }
 
@@ -81,7 +77,7 @@ impl Agent {
             };
             let changing = changing.iter().filter_map(endpoints).collect();
             let (addresses, closing) = (addresses.clone(), closing.clone());
-            routing.follow(bgp::Following { bgp, addresses, closing, changing });
+            routing.follow(routing::Following { bgp, addresses, closing, changing });
         }
         if addresses.is_empty() && closing.is_empty() && !network {
             return;

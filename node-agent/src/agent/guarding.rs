@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
+use base::clock::wall_clock;
 use model::{kinds::event::EventReason, primitives::quantity::Epoch, wire::ask::Reply};
 use tracing::{error, info, warn};
 
 use super::Agent;
 use crate::{
     ask::failed,
-    clock::wall_clock,
     feed::machine::{Batch, StreamFault},
     hold::{Guard, Verdict, consent},
 };

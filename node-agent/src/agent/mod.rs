@@ -12,6 +12,7 @@
 //! with another backend (`backends`). Invariants: no kernel write before the first complete state, and no
 //! work for a small change that grows with the number of Services.
 
+pub mod announcement_preview;
 mod answers;
 mod backends;
 mod gates;
@@ -29,32 +30,29 @@ use std::{
     time::{Duration, Instant},
 };
 
+use announce::Announcing;
+use base::{backoff::Backoff, events::Events};
+use conntrack::{Cleaner, FlowTable};
+use dataplane::{OpenError, Opener};
+use health::Checking;
 use model::{
     kinds::resource::ServiceKey,
     primitives::{name::Name, quantity::Position},
 };
+use speaker::routing::Routing;
 use tracing::debug;
 
-pub use self::backends::Opener;
 use self::{
     backends::Backends,
     outcomes::Outcomes,
     traffic::{Counted, Readings},
 };
 use crate::{
-    announce::{Announcing, bgp::Routing},
-    backoff::Backoff,
-    conntrack::{Cleaner, FlowTable},
-    dataplane::OpenError,
-    defaults::ProxyDefaults,
-    desired::Derived,
-    events::Events,
     feed::machine::Batch,
-    health::Checking,
     health_port::HealthPorts,
     hold::Guard,
     journal::Journal,
-    state::{State, Touched},
+    state::{State, Touched, defaults::ProxyDefaults, desired::Derived},
     tally::Tally,
 };
 

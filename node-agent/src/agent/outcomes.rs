@@ -2,16 +2,15 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use base::limit_message;
+use dataplane::{Desired, Outcome, Scope};
 use model::{
     kinds::resource::ServiceKey,
     wire::report::{FAILURES_MAX, Failure, FailureReason},
 };
 use tracing::{info, warn};
 
-use crate::{
-    dataplane::{Desired, Outcome, Scope},
-    desired::{Derived, limit_message},
-};
+use crate::state::desired::Derived;
 
 /// Current failures.
 #[derive(Debug, Default)]

@@ -2,6 +2,9 @@
 
 use std::time::Instant;
 
+use base::{chain, clock::wall_clock};
+use conntrack::plan::Depth;
+use dataplane::{BackendOptions, KernelError, Pass, Scope};
 use model::{
     kinds::event::EventReason,
     wire::{feed::NodeState, report::FailureReason},
@@ -9,12 +12,6 @@ use model::{
 use tracing::{debug, warn};
 
 use super::{Agent, Cause, FullLook, PROBE_INTERVAL, PROBE_SHARE, backends::Change};
-use crate::{
-    clock::wall_clock,
-    conntrack::plan::Depth,
-    dataplane::{BackendOptions, KernelError, Pass, Scope},
-    feed::chain,
-};
 
 impl Agent {
     /// Programs the changed Services only.
@@ -118,7 +115,9 @@ impl Agent {
         self.are_networks_dirty = false;
         self.last_failure = None;
         self.recovery.reset();
-        self.cleaner.follow(scope, self.derived.desired(), &outcomes, depth(writes));
+        let known = self.cleaner.programmed().services();
+        let programs = self.derived.desired().programmed(scope, &outcomes, known);
+        self.cleaner.follow(programs, depth(writes));
         let has_new_failure = self.outcomes.take(scope, outcomes, self.derived.desired());
         if self.outcomes.refused().next().is_none() {
             self.retry_at = None;

@@ -6,10 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use dataplane::Dataplane;
+use health::Checking;
 use model::{cluster::compiled::CompiledService, kinds::resource::ServiceKey};
 use tracing::debug;
-
-use crate::{dataplane::Dataplane, health::Checking};
 
 /// Interval between queries to the backend.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);

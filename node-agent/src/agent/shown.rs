@@ -1,7 +1,10 @@
 //! Status of the loop.
 
+use base::{clock::wall_clock, limit_message};
+use dataplane::KernelCounters;
+
 use super::Agent;
-use crate::{clock::wall_clock, dataplane::KernelCounters, desired::limit_message, status::Status};
+use crate::status::Status;
 
 impl Agent {
     /// Returns the current status.

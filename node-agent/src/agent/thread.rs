@@ -2,6 +2,7 @@
 
 use std::{io, thread::JoinHandle, time::Instant};
 
+use base::entropy;
 use tokio::{
     runtime::Handle,
     sync::{mpsc, oneshot, watch},
@@ -9,7 +10,7 @@ use tokio::{
 };
 
 use super::Agent;
-use crate::{ask::Errand, entropy, feed::machine::Batch, status::Status, told::Beats};
+use crate::{ask::Errand, feed::machine::Batch, status::Status, told::Beats};
 
 /// Capacity of the batch queue. When it is full the feed stops reading, and control merges further changes.
 pub const BATCHES_WAITING_MAX: usize = 64;

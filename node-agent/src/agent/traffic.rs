@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use conntrack::Cleaner;
+use dataplane::{Dataplane, Traffic};
 use model::{
     kinds::{resource::ServiceKey, service::Protocol},
     primitives::quantity::Position,
@@ -19,10 +21,7 @@ use model::{
 use tracing::debug;
 
 use super::rates::Meter;
-use crate::{
-    conntrack::Cleaner,
-    dataplane::{Dataplane, Traffic},
-};
+pub use crate::status::TrafficByService;
 
 /// Interval between samples.
 const TRAFFIC_INTERVAL: Duration = Duration::from_secs(10);
@@ -34,10 +33,6 @@ const DRAIN_WATCH: Duration = Duration::from_secs(15);
 const TRAFFIC_SHARE: u32 = 100;
 /// The same limit during a drain: 1/20.
 const DRAIN_SHARE: u32 = 20;
-
-/// Traffic per Service and target. Unused targets have no row: most nodes send no traffic to most targets of
-/// a large cluster, and rows of zeros would waste memory here and in control.
-pub type TrafficByService = BTreeMap<ServiceKey, Vec<TargetTraffic>>;
 
 /// A target of a Service.
 type Row = (ServiceKey, Protocol, Target);

@@ -11,6 +11,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use base::{chain, clock::wall_clock};
 use model::{
     primitives::name::Name,
     wire::{
@@ -25,11 +26,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
+pub use crate::feed::Asked;
 use crate::{
-    clock::wall_clock,
     control::{Control, ServerId},
     doctor::{self, Subject},
-    feed::{chain, read_error},
+    feed::read_error,
     status::Status,
 };
 
@@ -39,17 +40,6 @@ pub const QUESTIONS_WAITING_MAX: usize = 8;
 pub const ERRANDS_WAITING_MAX: usize = 1;
 /// Timeout for delivering a reply; control does not wait longer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A query received with the feed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
-    /// Server that sent the query and receives the reply.
-    pub by: ServerId,
-    /// Identifier of the query.
-    pub id: AskId,
-    /// Query.
-    pub question: Question,
-}
 
 /// A query for the agent thread.
 #[derive(Debug)]
@@ -178,5 +168,5 @@ impl Answerer {
 /// Returns the reply for a failed query.
 #[must_use]
 pub fn failed(message: &str) -> Reply {
-    Reply::Failed { message: crate::desired::limit_message(message.to_owned()) }
+    Reply::Failed { message: base::limit_message(message.to_owned()) }
 }

@@ -2,68 +2,50 @@
 
 use std::{num::NonZeroU8, time::Duration};
 
+use announce::{AnnounceConfig, ownership::ports::OnExit};
+
 use super::{ConfigError, options::AnnounceSettings};
-use crate::announce::ports::OnExit;
 
 /// Default interval of packets to other nodes, in milliseconds.
 const PEER_INTERVAL_MS_DEFAULT: u32 = 250;
 /// Default number of missing packets.
 const PEER_MULTIPLIER_DEFAULT: u8 = 3;
 
-/// Settings for monitoring other nodes and for the shutdown behavior.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AnnounceConfig {
-    /// Interval of packets to each other node.
-    pub peer_interval: Duration,
-    /// Number of missing packets after which a node is considered down.
-    pub peer_multiplier: NonZeroU8,
-    /// Handling of announced addresses when the agent stops.
-    pub on_exit: OnExit,
-}
-
-impl AnnounceConfig {
-    /// Returns the detection time: the time until a silent node is considered down.
-    #[must_use]
-    pub fn detection_time(&self) -> Duration {
-        self.peer_interval * u32::from(self.peer_multiplier.get())
+/// Applies defaults and validates.
+///
+/// # Errors
+/// Returns the first invalid setting.
+pub fn check(settings: AnnounceSettings) -> Result<AnnounceConfig, ConfigError> {
+    let AnnounceSettings { peer_interval_ms, peer_multiplier, on_exit } = settings;
+    let interval = peer_interval_ms.unwrap_or(PEER_INTERVAL_MS_DEFAULT);
+    if !(10..=10_000).contains(&interval) {
+        return Err(setting_error!(
+            "peer-interval-ms",
+            "TIDEGATE_PEER_INTERVAL_MS",
+            "must be 10 to 10000, not {interval}; {PEER_INTERVAL_MS_DEFAULT} is the default"
+        ));
     }
-
-    /// Applies defaults and validates.
-    ///
-    /// # Errors
-    /// Returns the first invalid setting.
-    pub fn check(settings: AnnounceSettings) -> Result<Self, ConfigError> {
-        let AnnounceSettings { peer_interval_ms, peer_multiplier, on_exit } = settings;
-        let interval = peer_interval_ms.unwrap_or(PEER_INTERVAL_MS_DEFAULT);
-        if !(10..=10_000).contains(&interval) {
+    let multiplier = peer_multiplier.unwrap_or(PEER_MULTIPLIER_DEFAULT);
+    let allowed = NonZeroU8::new(multiplier).filter(|multiplier| (2..=50).contains(&multiplier.get()));
+    let peer_multiplier = allowed.ok_or_else(|| {
+        setting_error!(
+            "peer-multiplier",
+            "TIDEGATE_PEER_MULTIPLIER",
+            "must be 2 to 50, not {multiplier}; {PEER_MULTIPLIER_DEFAULT} is the default"
+        )
+    })?;
+    let on_exit = match on_exit.as_deref() {
+        None | Some("handover") => OnExit::Handover,
+        Some("keep") => OnExit::Keep,
+        Some(text) => {
             return Err(setting_error!(
-                "peer-interval-ms",
-                "TIDEGATE_PEER_INTERVAL_MS",
-                "must be 10 to 10000, not {interval}; {PEER_INTERVAL_MS_DEFAULT} is the default"
+                "on-exit",
+                "TIDEGATE_ON_EXIT",
+                "must be `handover` or `keep`, not `{text}`"
             ));
         }
-        let multiplier = peer_multiplier.unwrap_or(PEER_MULTIPLIER_DEFAULT);
-        let allowed = NonZeroU8::new(multiplier).filter(|multiplier| (2..=50).contains(&multiplier.get()));
-        let peer_multiplier = allowed.ok_or_else(|| {
-            setting_error!(
-                "peer-multiplier",
-                "TIDEGATE_PEER_MULTIPLIER",
-                "must be 2 to 50, not {multiplier}; {PEER_MULTIPLIER_DEFAULT} is the default"
-            )
-        })?;
-        let on_exit = match on_exit.as_deref() {
-            None | Some("handover") => OnExit::Handover,
-            Some("keep") => OnExit::Keep,
-            Some(text) => {
-                return Err(setting_error!(
-                    "on-exit",
-                    "TIDEGATE_ON_EXIT",
-                    "must be `handover` or `keep`, not `{text}`"
-                ));
-            }
-        };
-        Ok(Self { peer_interval: Duration::from_millis(interval.into()), peer_multiplier, on_exit })
-    }
+    };
+    Ok(AnnounceConfig { peer_interval: Duration::from_millis(interval.into()), peer_multiplier, on_exit })
 }
 
 #[cfg(test)]
@@ -72,10 +54,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_with_the_flag() {
-        let defaults = AnnounceConfig::check(AnnounceSettings::default()).unwrap();
+        let defaults = check(AnnounceSettings::default()).unwrap();
         assert_eq!(defaults.detection_time(), Duration::from_millis(750));
         assert_eq!(defaults.on_exit, OnExit::Handover);
-        let wrong = |settings| AnnounceConfig::check(settings).unwrap_err().to_string();
+        let wrong = |settings| check(settings).unwrap_err().to_string();
         let none = AnnounceSettings::default;
         let interval = wrong(AnnounceSettings { peer_interval_ms: Some(9), ..none() });
         assert!(interval.contains("--peer-interval-ms") && interval.contains("10 to 10000"), "{interval}");

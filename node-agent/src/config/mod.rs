@@ -15,6 +15,7 @@ use std::{
     path::PathBuf,
 };
 
+use announce::AnnounceConfig;
 use ipnet::IpNet;
 use model::{
     kinds::{
@@ -30,11 +31,8 @@ use model::{
 };
 use reqwest::Url;
 
-use self::{
-    announcing::AnnounceConfig,
-    options::{LogFormat, Options, ProxySettings},
-};
-use crate::{defaults::ProxyDefaults, enrol::EnrolOptions};
+use self::options::{LogFormat, Options, ProxySettings};
+use crate::{enrol::EnrolOptions, state::defaults::ProxyDefaults};
 
 /// Default URL of control.
 pub const API_DEFAULT: &str = "http://127.0.0.1:7440";
@@ -132,7 +130,7 @@ impl Config {
             zone: check_zone(zone.as_deref())?,
             state_guard_percent: check_state_guard(state_guard_percent)?,
             proxy: check_proxy(proxy)?,
-            announcing: AnnounceConfig::check(announcing)?,
+            announcing: announcing::check(announcing)?,
             allow_fixes: allow_fixes.unwrap_or(false),
             log: log.unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.unwrap_or_default(),

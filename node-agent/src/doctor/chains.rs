@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::dataplane::iptables::Flavour;
+use dataplane::iptables::Flavour;
 
 /// Maximum number of rules read from one listing, more than kube-proxy leaves for ten thousand Services with
 /// a few endpoints each.

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use super::chains::{Condition, Effect, MarkUse, Rule};
-use crate::{
-    dataplane::nftables::uapi,
+use kernel::{
     netlink::wire::{Attribute, AttributeIter, Malformed},
+    nftables::uapi,
 };
+
+use super::chains::{Condition, Effect, MarkUse, Rule};
 
 // `linux/netfilter/nf_tables.h`.
 const NFTA_META_DREG: u16 = 1;

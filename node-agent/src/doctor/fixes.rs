@@ -3,12 +3,13 @@
 
 use std::{fs, io, path::Path};
 
+use base::limit_message;
 use model::{
     kinds::node::ProxyMode,
     wire::doctor::{FixDone, FixOutcome, SafeFix},
 };
 
-use crate::{desired::limit_message, preflight};
+use crate::preflight;
 
 /// Fill level of the conntrack table in percent at which it is reported, and enlarged on request.
 pub(super) const NEAR_FULL_PERCENT: u64 = 80;

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use dataplane::iptables::{Flavour, parse::words};
+
 use super::chains::{
     Chain, Condition, Effect, Family, Hook, Keeper, MarkUse, Place, RULE_SHOWN_MAX, RULES_MAX, Rule,
 };
-use crate::dataplane::iptables::{Flavour, parse::words};
 
 /// Parses the chains of a listing.
 pub(super) fn chains(flavour: Flavour, family: Family, text: &str) -> Vec<Chain> {

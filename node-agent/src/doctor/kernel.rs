@@ -2,18 +2,19 @@
 
 use std::{collections::BTreeMap, io};
 
-use super::{
-    chains::{Chain, Family, Place, RULES_MAX, Rule},
-    parse::{self, Link, RoutingRule},
-};
-use crate::{
-    dataplane::nftables::uapi,
+use kernel::{
     links::parse::{LINK_HEADER_BYTES, RTM_GETLINK},
     netlink::{
         socket::{Netlink, Protocol},
         uapi::{NFPROTO_IPV4, NFPROTO_IPV6, NLM_F_DUMP, NLM_F_REQUEST},
         wire::{Attributes, Message, Received, netfilter_header},
     },
+    nftables::uapi,
+};
+
+use super::{
+    chains::{Chain, Family, Place, RULES_MAX, Rule},
+    parse::{self, Link, RoutingRule},
 };
 
 /// Reads all nf_tables chains with the relevant aspects of their rules.

@@ -6,12 +6,14 @@ use std::{
     process::{Command, Stdio},
 };
 
+use dataplane::iptables::Flavour;
+
 use super::{
     chains::{Chain, Family, Keeper},
     holders, iptables, kernel,
     seen::Seen,
 };
-use crate::{dataplane::iptables::Flavour, facts};
+use crate::facts;
 
 /// Maximum output of a tool: the rules kube-proxy leaves for ten thousand Services take some ten million
 /// bytes.

@@ -22,6 +22,8 @@ pub mod show;
 
 use std::{collections::BTreeSet, path::Path};
 
+use base::limit_message;
+use dataplane::BackendOptions;
 use model::{
     kinds::node::ProxyMode,
     primitives::name::Name,
@@ -32,11 +34,7 @@ use model::{
     },
 };
 
-use crate::{
-    dataplane::BackendOptions,
-    desired::limit_message,
-    preflight::{self, State},
-};
+use crate::preflight::{self, State};
 
 /// Maximum length of a check name (`model::doctor::Finding`).
 const CHECK_LENGTH_MAX: usize = 64;

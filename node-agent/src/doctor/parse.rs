@@ -1,13 +1,14 @@
 //! Parser of kernel dumps of foreign chains, policy routing rules and interfaces. Pure and total: malformed
 //! messages are errors, other subjects are skipped.
 
+use kernel::{
+    netlink::wire::{Malformed, Received},
+    nftables::{parse::parse_hook, uapi},
+};
+
 use super::{
     chains::{Chain, Family, Hook, Keeper, Place, Rule},
     expressions,
-};
-use crate::{
-    dataplane::nftables::{parse::parse_hook, uapi},
-    netlink::wire::{Malformed, Received},
 };
 
 /// Request for policy routing rules (`linux/rtnetlink.h`).
@@ -134,10 +135,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
-        doctor::chains::{Condition, Effect, MarkUse},
-        netlink::wire::{Attributes, netfilter_header},
-    };
+    use crate::doctor::chains::{Condition, Effect, MarkUse};
+    use kernel::netlink::wire::{Attributes, netfilter_header};
 
     const fn received(payload: &[u8]) -> Received<'_> {
         Received { kind: 0, flags: 0, sequence: 0, payload }
@@ -188,7 +187,7 @@ mod tests {
             let names = ["meta", "ct", "immediate", "bitwise", "cmp", "exthdr", "target"];
             for name in names {
                 let one = Attributes::default().text(uapi::NFTA_EXPR_NAME, name).bytes(uapi::NFTA_EXPR_DATA, &bytes);
-                let _ = expressions::rule(String::new(), Some(crate::netlink::wire::AttributeIter::new(
+                let _ = expressions::rule(String::new(), Some(kernel::netlink::wire::AttributeIter::new(
                     Attributes::default().nested(uapi::NFTA_LIST_ELEM, &one).as_bytes(),
                 )));
             }

@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use base::{backoff::Backoff, chain, clock::wall_clock as now, entropy};
 use model::primitives::{quantity::Timestamp, secret::Secret};
 use reqwest::StatusCode;
 use rustls_pki_types::CertificateDer;
@@ -19,7 +20,7 @@ use super::{
     request::{self, Refusal},
     token,
 };
-use crate::{backoff::Backoff, clock::wall_clock as now, control::Control, entropy, feed::chain};
+use crate::control::Control;
 
 /// Backoff between attempts.
 const RETRY_FLOOR: Duration = Duration::from_secs(1);

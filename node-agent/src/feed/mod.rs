@@ -9,10 +9,14 @@ pub mod register;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use base::{backoff::Backoff, chain, entropy};
 use futures::{StreamExt as _, TryStreamExt as _};
 use model::{
     primitives::{name::Name, quantity::Position},
-    wire::feed::Frame,
+    wire::{
+        ask::{AskId, Question},
+        feed::Frame,
+    },
 };
 use reqwest::StatusCode;
 use tokio::{
@@ -31,15 +35,11 @@ use self::{
     register::{RegisterError, Registration},
 };
 use crate::{
-    ask::Asked,
-    backoff::Backoff,
     control::{
         Control, ServerId,
         board::StreamUse,
         choice::{Choice, Pace},
     },
-    entropy,
-    hold::FeedEnd,
     tally::Tally,
 };
 
@@ -55,6 +55,26 @@ const HEARTBEATS_MISSED_MAX: u32 = 3;
 const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 /// Maximum number of bytes read from an error body.
 const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
+
+/// A query received with the feed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// Server that sent the query and receives the reply.
+    pub by: ServerId,
+    /// Identifier of the query.
+    pub id: AskId,
+    /// Query.
+    pub question: Question,
+}
+
+/// The feed's end of the exchange with the state guard.
+#[derive(Debug, Clone)]
+pub struct FeedEnd {
+    /// Position of the state in force while another one is held: control may go back to it.
+    pub in_force: watch::Receiver<Option<Position>>,
+    /// Last position offered by control, if it was older than the state in force.
+    pub behind: watch::Sender<Option<Position>>,
+}
 
 /// Options of the feed.
 #[derive(Debug, Clone)]
@@ -313,10 +333,4 @@ pub(crate) async fn read_error(mut response: reqwest::Response) -> String {
         }
     }
     String::from_utf8_lossy(&body).trim().to_owned()
-}
-
-/// Formats an error with its causes on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

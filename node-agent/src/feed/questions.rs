@@ -12,6 +12,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use base::{backoff::Backoff, chain, entropy};
 use futures::{StreamExt as _, TryStreamExt as _};
 use model::{primitives::name::Name, wire::feed::Frame};
 use reqwest::StatusCode;
@@ -27,11 +28,8 @@ use tracing::debug;
 
 use super::{HEARTBEATS_MISSED_MAX, LINE_BYTES_MAX, StreamEnd, accepted};
 use crate::{
-    ask::Asked,
-    backoff::Backoff,
     control::{Control, ServerId, board::StreamUse},
-    entropy,
-    feed::chain,
+    feed::Asked,
 };
 
 /// Delay before retrying a server that does not support such streams, because it has to be upgraded first.

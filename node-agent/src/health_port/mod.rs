@@ -15,6 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use dataplane::{Desired, Scope};
+use kernel::links::local_addresses;
 use model::{
     kinds::resource::ServiceKey,
     primitives::{net::IpFamily, quantity::Port},
@@ -23,10 +25,6 @@ use model::{
 use tracing::{info, warn};
 
 use self::serve::{Answers, Listening, Server};
-use crate::{
-    dataplane::{Desired, Scope},
-    facts,
-};
 
 /// Interval of retrying failed ports and of updating the node's addresses.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -167,7 +165,7 @@ fn places(networks: &Networks) -> BTreeSet<IpAddr> {
     if has_all(IpFamily::V4) && has_all(IpFamily::V6) {
         return BTreeSet::from([IpAddr::V6(Ipv6Addr::UNSPECIFIED)]);
     }
-    let mut places: BTreeSet<IpAddr> = facts::local_addresses().unwrap_or_default();
+    let mut places: BTreeSet<IpAddr> = local_addresses().unwrap_or_default();
     // A link-local address would need its interface.
     places.retain(|place| {
         let is_link_local = matches!(place, IpAddr::V6(place) if place.is_unicast_link_local());

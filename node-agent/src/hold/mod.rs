@@ -28,6 +28,7 @@ use model::{
 use tokio::sync::watch;
 
 use self::plan::Losses;
+pub use crate::feed::FeedEnd;
 use crate::{
     feed::machine::{self, Batch, StreamFault},
     state::State,
@@ -73,15 +74,6 @@ pub enum Verdict {
 pub struct LoopEnd {
     in_force: watch::Sender<Option<Position>>,
     behind: watch::Receiver<Option<Position>>,
-}
-
-/// The feed's end.
-#[derive(Debug, Clone)]
-pub struct FeedEnd {
-    /// Position of the state in force while another one is held: control may go back to it.
-    pub in_force: watch::Receiver<Option<Position>>,
-    /// Last position offered by control, if it was older than the state in force.
-    pub behind: watch::Sender<Option<Position>>,
 }
 
 /// Creates both ends of the exchange.

@@ -10,6 +10,16 @@ use std::{
     thread,
 };
 
+use dataplane::{
+    Dataplane as _, Desired, DesiredProgram, Outcome, Scope,
+    nftables::{NftablesBackend, NftablesOptions},
+    userspace,
+};
+use kernel::netlink::{
+    socket::{Netlink, Protocol as NetlinkProtocol},
+    uapi,
+    wire::{Attributes, Message, generic_header, netfilter_header},
+};
 use model::{
     kinds::{resource::ServiceKey, service::Protocol},
     primitives::quantity::{Port, Revision, Weight},
@@ -21,18 +31,6 @@ use nix::{
 };
 
 use super::needs::Test;
-use crate::{
-    dataplane::{
-        Dataplane as _, Desired, DesiredProgram, Outcome, Scope,
-        nftables::{NftablesBackend, NftablesOptions},
-        userspace,
-    },
-    netlink::{
-        socket::{Netlink, Protocol as NetlinkProtocol},
-        uapi,
-        wire::{Attributes, Message, generic_header, netfilter_header},
-    },
-};
 
 /// Result of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -288,7 +286,7 @@ fn open(protocol: NetlinkProtocol) -> Result<Netlink, String> {
 fn ask(
     netlink: &mut Netlink,
     message: Message,
-    mut each: impl FnMut(&crate::netlink::wire::Received<'_>),
+    mut each: impl FnMut(&kernel::netlink::wire::Received<'_>),
 ) -> Result<String, String> {
     let errnos = netlink.ask(&[message], |_, answer| {
         each(answer);

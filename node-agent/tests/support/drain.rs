@@ -54,7 +54,8 @@ impl Node {
     fn pass(&mut self, scope: &Scope, depth: Depth) {
         let pass = self.backend.apply(&self.desired, scope);
         verified(&pass);
-        self.cleaner.follow(scope, &self.desired, &pass.outcomes, depth);
+        let known = self.cleaner.programmed().services();
+        self.cleaner.follow(self.desired.programmed(scope, &pass.outcomes, known), depth);
         self.keep_up();
     }
 

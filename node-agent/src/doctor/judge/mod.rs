@@ -5,6 +5,8 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+use announce::ping;
+use dataplane::{nftables, userspace};
 use model::{
     kinds::node::{Naming, ProxyMode},
     wire::doctor::{Finding, FindingState, SafeFix},
@@ -15,10 +17,6 @@ use super::{
     chains::{Chain, Keeper},
     checks::Check,
     seen::Seen,
-};
-use crate::{
-    announce::ping,
-    dataplane::{nftables, userspace},
 };
 
 /// Maximum number of findings per check.

@@ -2,18 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use dataplane::iptables::Flavour;
 use model::{kinds::node::ProxyMode, wire::doctor::FindingState};
 
 use super::{KUBE_PREFIX, PER_CHECK_MAX, Said, has_kube_names, is_ours, own_bits};
-use crate::{
-    dataplane::iptables::Flavour,
-    doctor::{
-        Subject,
-        chains::{Chain, Condition, Effect, Family, Hook, Keeper, MarkUse, Passing, Place, dropped_by},
-        checks::Check,
-        holders::KUBE_PROXY,
-        seen::Seen,
-    },
+use crate::doctor::{
+    Subject,
+    chains::{Chain, Condition, Effect, Family, Hook, Keeper, MarkUse, Passing, Place, dropped_by},
+    checks::Check,
+    holders::KUBE_PROXY,
+    seen::Seen,
 };
 
 pub(super) fn forward_drop(subject: &Subject, seen: &Seen) -> Vec<Said> {

@@ -2,22 +2,20 @@
 
 use std::collections::BTreeSet;
 
+use dataplane::{BackendOptions, iptables::Flavour};
 use model::{
     kinds::node::{Naming, ProxyMode},
     wire::doctor::{Finding, FindingState, SafeFix},
 };
 
 use super::judge;
-use crate::{
-    dataplane::{BackendOptions, iptables::Flavour},
-    doctor::{
-        Subject,
-        chains::{Chain, Family, Hook, Keeper, Place},
-        checks::Check,
-        iptables,
-        parse::{Link, RoutingRule},
-        seen::{Holder, Seen},
-    },
+use crate::doctor::{
+    Subject,
+    chains::{Chain, Family, Hook, Keeper, Place},
+    checks::Check,
+    iptables,
+    parse::{Link, RoutingRule},
+    seen::{Holder, Seen},
 };
 
 fn subject(mode: ProxyMode, naming: Naming) -> Subject {

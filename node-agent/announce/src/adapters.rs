@@ -1,0 +1,192 @@
+//! Production implementations of the traits of [`super::ports`]: the layer-2 announcer and BFD.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::{Instant, SystemTime},
+};
+
+use ::bfd::{Algorithm, Interval, Key, State};
+use bfd_runner::{Bfd, HANDOVER, PeerKey, PeerState, RESTART, SessionConfig};
+use model::{kinds::advertisement::InterfaceName, primitives::secret::Secret};
+use sha2::{Digest as _, Sha256};
+use tokio::{runtime::Handle, sync::mpsc};
+use tracing::{error, warn};
+
+use super::{
+    Announcing,
+    l2::announcer::{Announcer, Conflict, Duty, ProbeAnswer, Wanted},
+    ping::{Ping, Reply},
+    thread::Message,
+};
+use crate::AnnounceConfig;
+use crate::ownership::{
+    owners::Pair,
+    ports::{OnExit, Presence, Sent, Session, Station, Watch, Wire, WireEvent},
+};
+
+/// Auth Key ID of the only key.
+const KEY_ID: u8 = 1;
+/// Length of a key in bytes (RFC 5880 §4.4).
+const KEY_BYTES: usize = 20;
+
+/// Announces addresses by ARP and NDP, and controls replies to ICMP echo requests.
+pub struct L2 {
+    announcer: Announcer,
+    ping: Ping,
+    announcing: Announcing,
+    runtime: Handle,
+}
+
+impl L2 {
+    /// Wraps an announcer. Its conflicts and probe results are forwarded to the ownership thread.
+    #[must_use]
+    pub fn new(
+        announcer: Announcer,
+        conflicts: mpsc::Receiver<Conflict>,
+        ping: Ping,
+        announcing: Announcing,
+    ) -> Self {
+        let runtime = Handle::current();
+        runtime.spawn(tell_conflicts(conflicts, announcing.clone()));
+        Self { announcer, ping, announcing, runtime }
+    }
+}
+
+async fn tell_conflicts(mut conflicts: mpsc::Receiver<Conflict>, announcing: Announcing) {
+    while let Some(Conflict { address, mac, interface }) = conflicts.recv().await {
+        let by = Station { mac: mac.to_string(), interface };
+        announcing.tell(Message::Wire(WireEvent::Conflict { address, by }));
+    }
+}
+
+impl Wire for L2 {
+    fn set(&mut self, changes: BTreeMap<IpAddr, Option<Presence>>) {
+        // Sent first and not awaited, so that it does not delay the announcement.
+        let replies = changes.iter().map(|(address, presence)| (*address, presence.as_ref().and_then(reply)));
+        self.ping.set(replies.collect());
+        let wanted = |presence: Presence| {
+            let Presence { interfaces, is_announced, answer_ping: _ } = presence;
+            Wanted { interfaces, duty: if is_announced { Duty::Announce } else { Duty::Watch } }
+        };
+        let changes = changes.into_iter().map(|(address, presence)| (address, presence.map(wanted)));
+        match self.announcer.set(changes.collect()).blocking_recv() {
+            Ok(refused) if refused.is_empty() => {}
+            Ok(refused) => warn!(
+                addresses = refused.len(),
+                "too many addresses; the excess addresses \
+                                                             are not announced"
+            ),
+            Err(_ended) => error!("the announcer has stopped"),
+        }
+    }
+
+    fn announce_again(&mut self, address: IpAddr) {
+        self.announcer.announce_again(address);
+    }
+
+    fn probe(&mut self, address: IpAddr, interfaces: &BTreeSet<InterfaceName>) {
+        let answer = self.announcer.probe(address, interfaces.clone());
+        let announcing = self.announcing.clone();
+        self.runtime.spawn(async move {
+            let by = match answer.await {
+                Ok(ProbeAnswer::Silent) => None,
+                Ok(ProbeAnswer::Taken { mac, interface }) => {
+                    Some(Station { mac: mac.to_string(), interface })
+                }
+                // Without a result the probe counts as unanswered after its timeout.
+                Ok(ProbeAnswer::Unknown) | Err(_) => return,
+            };
+            announcing.tell(Message::Wire(WireEvent::Probed { address, by }));
+        });
+    }
+
+    fn leave(&mut self, on_exit: OnExit) {
+        match on_exit {
+            OnExit::Handover => {}
+            OnExit::Keep => self.ping.keep(),
+        }
+    }
+
+    fn sent(&self) -> BTreeMap<IpAddr, Sent> {
+        let status = self.announcer.status().blocking_recv().unwrap_or_default();
+        let (now, wall) = (Instant::now(), SystemTime::now());
+        let instant = |at: SystemTime| now.checked_sub(wall.duration_since(at).ok()?);
+        let sent = |(address, status): (IpAddr, super::l2::announcer::AddressStatus)| {
+            let last_gratuitous = status.last_gratuitous.and_then(instant);
+            (address, Sent { replies: status.replies, gratuitous: status.gratuitous, last_gratuitous })
+        };
+        status.addresses.into_iter().map(sent).collect()
+    }
+}
+
+/// Returns the echo reply setting of an address, or `None` if this node does not announce it.
+fn reply(presence: &Presence) -> Option<Reply> {
+    let reply = if presence.answer_ping { Reply::Answer } else { Reply::Silence };
+    presence.is_announced.then_some(reply)
+}
+
+/// Monitors peer nodes by BFD.
+pub struct Peers {
+    bfd: Bfd,
+    config: AnnounceConfig,
+}
+
+impl Peers {
+    /// Wraps BFD. Session state changes are forwarded to the ownership thread.
+    #[must_use]
+    pub fn new(bfd: Bfd, config: AnnounceConfig, announcing: Announcing) -> Self {
+        let mut news = bfd.news();
+        Handle::current().spawn(async move {
+            while news.changed().await.is_ok() {
+                announcing.tell(Message::Sessions);
+            }
+        });
+        Self { bfd, config }
+    }
+}
+
+impl Watch for Peers {
+    fn set_peers(&mut self, pairs: &BTreeSet<Pair>, key: Option<&Secret>) {
+        let interval = match Interval::new(self.config.peer_interval) {
+            Ok(interval) => interval,
+            Err(error) => return error!(%error, "peer nodes cannot be monitored"),
+        };
+        let config = SessionConfig::new(interval, self.config.peer_multiplier, key.and_then(key_of));
+        let wanted =
+            pairs.iter().map(|pair| (PeerKey { local: pair.local, peer: pair.peer }, config.clone()));
+        if let Err(error) = self.bfd.set_peers(wanted.collect()) {
+            error!(%error, "peer nodes cannot be monitored");
+        }
+    }
+
+    fn sessions(&self) -> BTreeMap<Pair, Session> {
+        let states = self.bfd.states().into_iter();
+        states.map(|(key, state)| (Pair { local: key.local, peer: key.peer }, session(&state))).collect()
+    }
+
+    fn leave(&mut self, on_exit: OnExit) {
+        self.bfd.admin_down(match on_exit {
+            OnExit::Handover => HANDOVER,
+            OnExit::Keep => RESTART,
+        });
+    }
+}
+
+fn session(state: &PeerState) -> Session {
+    match (state.state, state.remote) {
+        (State::Up, _) => Session::Up,
+        (_, Some(remote)) if remote.state == State::AdminDown && remote.diagnostic == HANDOVER => {
+            Session::HandedOver
+        }
+        (_, Some(remote)) if remote.state == State::AdminDown => Session::Restarting { since: state.since },
+        _ => Session::Down,
+    }
+}
+
+/// Derives the BFD key from the cluster secret. The secret may be longer than a key, so its digest is used.
+fn key_of(secret: &Secret) -> Option<Key> {
+    let digest = Sha256::digest(secret.reveal().as_bytes());
+    let secret = ::bfd::Secret::new(digest.get(..KEY_BYTES)?).ok()?;
+    Some(Key { id: KEY_ID, algorithm: Algorithm::MeticulousKeyedSha1, secret })
+}

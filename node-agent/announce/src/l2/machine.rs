@@ -1,0 +1,278 @@
+//! State machine of the announcer, without sockets and clock.
+//!
+//! ```text
+//!             set, links up                 burst of 5, 1.1 s apart        about every minute
+//!  (absent)  ───────────────▶ announced ──▶ gratuitous ──────────────────▶ gratuitous ──▶ …
+//!      ▲                         │ request ──▶ reply       claim by another ──▶ conflict
+//!      └──── withdrawn, down ────┘
+//! ```
+//! The driver passes in frames, changes and the time, carries out [`Output`]s, applies [`Machine::listening`]
+//! to every pair in [`Machine::take_changed`], and calls [`Machine::timeout`] at [`Machine::poll_timeout`].
+
+mod counters;
+mod frames;
+mod hear;
+mod limit;
+mod places;
+mod probe;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+pub use counters::{AddressCounters, Dropped, PortCounters};
+use kernel::links::Mac;
+use limit::ReplyLimit;
+use model::{kinds::advertisement::InterfaceName, primitives::net::IpFamily};
+use places::{Held, Port};
+use probe::Probe;
+pub use probe::{PROBE_TIME, ProbeAnswer, ProbeId};
+
+/// Maximum number of announced or watched addresses.
+pub const ADDRESSES_MAX: usize = 65_536;
+/// Number of rounds in a burst of gratuitous announcements.
+pub const BURST_ROUNDS: u32 = 5;
+/// Time between the rounds of a burst: five rounds take less than five seconds.
+pub const BURST_INTERVAL: Duration = Duration::from_millis(1100);
+/// Default time between announcements after the burst, ±25 %. Shorter than the aging time of switches and
+/// neighbor caches.
+pub const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
+/// Maximum number of addresses announced per turn, so that requests are answered in between.
+const ANNOUNCED_PER_TURN_MAX: usize = 256;
+
+/// Desired state of one address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Names of the interfaces. Missing interfaces count as soon as they appear.
+    pub interfaces: BTreeSet<InterfaceName>,
+    /// Mode of the address on these interfaces.
+    pub duty: Duty,
+}
+
+/// Mode of an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Duty {
+    /// Announce the address, answer requests, and report conflicts.
+    Announce,
+    /// Only report others that announce the address.
+    Watch,
+}
+
+/// Another station announces an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// Address in conflict.
+    pub address: IpAddr,
+    /// MAC address of the other station.
+    pub mac: Mac,
+    /// Interface on which the claim was received.
+    pub interface: String,
+}
+
+/// An action for the driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Send a frame.
+    Send {
+        /// Index of the interface.
+        index: u32,
+        /// Family, which selects the socket.
+        family: IpFamily,
+        /// Bytes of the frame.
+        frame: Vec<u8>,
+    },
+    /// Another station announces one of our addresses. Reported once per second for each station and
+    /// interface.
+    Conflict(Conflict),
+    /// A probe has finished.
+    Probed(ProbeId, ProbeAnswer),
+}
+
+/// Listening mode of an interface for an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listening {
+    /// Not listening.
+    No,
+    /// Receives broadcasts and multicasts to all nodes only.
+    Overheard,
+    /// Also receives requests: joins the solicited-node multicast group of the address.
+    Answered,
+}
+
+/// Timing parameters.
+#[derive(Debug, Clone, Copy)]
+pub struct Timing {
+    /// Time between announcements after the burst, ±25 %.
+    pub refresh_interval: Duration,
+    /// Seed of the jitter.
+    pub random: u64,
+}
+
+/// Announcer state machine; see the module documentation.
+#[derive(Debug)]
+pub struct Machine {
+    timing: Timing,
+    ports: BTreeMap<u32, Port>,
+    indexes: BTreeMap<String, u32>,
+    /// MAC addresses of all interfaces of this machine, to recognize our own frames.
+    own_macs: BTreeSet<Mac>,
+    held: BTreeMap<IpAddr, Held>,
+    /// Addresses wanted on an interface, whether it exists or not.
+    wanted_on: BTreeMap<InterfaceName, BTreeSet<IpAddr>>,
+    /// Next announcement of each address on each interface.
+    due: BTreeSet<(Instant, u32, IpAddr)>,
+    probes: BTreeMap<ProbeId, Probe>,
+    probes_due: BTreeSet<(Instant, ProbeId)>,
+    probed: BTreeMap<IpAddr, BTreeSet<ProbeId>>,
+    replies: ReplyLimit,
+    changed: BTreeSet<(u32, IpAddr)>,
+    outputs: Vec<Output>,
+}
+
+impl Machine {
+    /// Creates a machine without interfaces and addresses.
+    #[must_use]
+    pub fn new(timing: Timing) -> Self {
+        Self {
+            timing,
+            ports: BTreeMap::new(),
+            indexes: BTreeMap::new(),
+            own_macs: BTreeSet::new(),
+            held: BTreeMap::new(),
+            wanted_on: BTreeMap::new(),
+            due: BTreeSet::new(),
+            probes: BTreeMap::new(),
+            probes_due: BTreeSet::new(),
+            probed: BTreeMap::new(),
+            replies: ReplyLimit::default(),
+            changed: BTreeSet::new(),
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Changes the desired state of addresses; `None` withdraws at once. Unchanged addresses are not
+    /// announced again. Returns the addresses rejected because of [`ADDRESSES_MAX`].
+    pub fn set(&mut self, changes: BTreeMap<IpAddr, Option<Wanted>>, now: Instant) -> BTreeSet<IpAddr> {
+        let mut refused = BTreeSet::new();
+        for (address, wanted) in changes {
+            if wanted.is_some() && !self.held.contains_key(&address) && self.held.len() == ADDRESSES_MAX {
+                refused.insert(address);
+                continue;
+            }
+            self.want(address, wanted, now);
+        }
+        refused
+    }
+
+    /// Announces an address again with a full burst on all its interfaces. Returns false if it is not
+    /// announced.
+    pub fn announce_again(&mut self, address: IpAddr, now: Instant) -> bool {
+        let Some(held) = self.held.get_mut(&address) else { return false };
+        let mut is_announced = false;
+        for (index, schedule) in &mut held.places {
+            if let Some(schedule) = schedule {
+                self.due.remove(&(schedule.next, *index, address));
+                *schedule = places::Schedule::begin(now);
+                self.due.insert((now, *index, address));
+                is_announced = true;
+            }
+        }
+        is_announced
+    }
+
+    /// Returns the time of the next [`Self::timeout`] call.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let announcement = self.due.first().map(|(at, ..)| *at);
+        let probe = self.probes_due.first().map(|(at, _)| *at);
+        announcement.into_iter().chain(probe).min()
+    }
+
+    /// Handles due timers. The work is bounded; the remainder is immediately due again.
+    pub fn timeout(&mut self, now: Instant) {
+        self.run_probes(now);
+        for _ in 0..ANNOUNCED_PER_TURN_MAX {
+            let Some((at, index, address)) = self.due.first().copied().filter(|(at, ..)| *at <= now) else {
+                return;
+            };
+            self.due.remove(&(at, index, address));
+            self.announce(address, index, now);
+        }
+    }
+
+    /// Sends one round of gratuitous announcements of an address on an interface.
+    fn announce(&mut self, address: IpAddr, index: u32, now: Instant) {
+        let refresh = self.refresh_after();
+        let Some(held) = self.held.get_mut(&address) else { return };
+        let (Some(Some(schedule)), Some(port)) = (held.places.get_mut(&index), self.ports.get_mut(&index))
+        else {
+            return;
+        };
+        let pause = schedule.step(refresh);
+        schedule.next = now + pause;
+        self.due.insert((schedule.next, index, address));
+        let family = IpFamily::of(address);
+        for frame in frames::gratuitous(address, port.mac) {
+            held.counters.gratuitous += 1;
+            port.counters.gratuitous += 1;
+            self.outputs.push(Output::Send { index, family, frame: frame.render() });
+        }
+        held.counters.last_gratuitous = Some(now);
+    }
+
+    /// Returns the time to the next announcement after a burst, with jitter so that addresses drift apart.
+    fn refresh_after(&mut self) -> Duration {
+        self.timing.random = self
+            .timing
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        // The upper bits of this generator are the random ones.
+        let share = u32::try_from(self.timing.random >> 54).unwrap_or_default();
+        let interval = self.timing.refresh_interval;
+        interval * 3 / 4 + interval * share / 2048
+    }
+
+    /// Returns the outputs since the last call.
+    pub fn take_outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Returns the interfaces and addresses for which [`Self::listening`] may have changed since the last
+    /// call.
+    pub fn take_changed(&mut self) -> BTreeSet<(u32, IpAddr)> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Listening mode of an interface for an address.
+    #[must_use]
+    pub fn listening(&self, index: u32, address: IpAddr) -> Listening {
+        match self.held.get(&address).and_then(|held| held.places.get(&index)) {
+            Some(Some(_)) => Listening::Answered,
+            Some(None) => Listening::Overheard,
+            None if self.is_probed_on(address, index) => Listening::Overheard,
+            None => Listening::No,
+        }
+    }
+
+    /// Counts a frame that could not be sent.
+    pub fn not_sent(&mut self, index: u32) {
+        if let Some(port) = self.ports.get_mut(&index) {
+            port.counters.not_sent += 1;
+        }
+    }
+
+    /// Returns the counters of each address since it was first wanted.
+    pub fn addresses(&self) -> impl Iterator<Item = (IpAddr, &AddressCounters)> {
+        self.held.iter().map(|(address, held)| (*address, &held.counters))
+    }
+
+    /// Returns index, name and counters of each interface since it came up.
+    pub fn interfaces(&self) -> impl Iterator<Item = (u32, &str, &PortCounters)> {
+        self.ports.iter().map(|(index, port)| (*index, port.name.as_str(), &port.counters))
+    }
+}

@@ -1,0 +1,68 @@
+//! Counters of the announcer.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use crate::l2::wire::Unreadable;
+
+/// Counters of one address.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AddressCounters {
+    /// Replies sent.
+    pub replies: u64,
+    /// Gratuitous ARP packets and unsolicited Neighbor Advertisements sent.
+    pub gratuitous: u64,
+    /// Time of the last gratuitous announcement.
+    pub last_gratuitous: Option<Instant>,
+}
+
+/// Counters of one interface.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Frames that passed the filter.
+    pub received: u64,
+    /// Replies sent.
+    pub replies: u64,
+    /// Gratuitous announcements sent.
+    pub gratuitous: u64,
+    /// Frames the kernel rejected.
+    pub not_sent: u64,
+    /// Received frames that were dropped, by reason.
+    pub dropped: BTreeMap<Dropped, u64>,
+}
+
+/// Reason for which a frame was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dropped {
+    /// The frame could not be parsed.
+    Unreadable(Unreadable),
+    /// The frame was sent by this machine.
+    Own,
+    /// The frame concerns no address of ours on this interface, or is addressed to another station.
+    NotOurs,
+    /// The station has exceeded the reply limit for this address.
+    Flood,
+}
+
+impl Dropped {
+    /// Returns the metric label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreadable(Unreadable::Truncated) => "truncated",
+            Self::Unreadable(Unreadable::Tagged) => "tagged",
+            Self::Unreadable(Unreadable::Foreign) => "foreign",
+            Self::Unreadable(Unreadable::Malformed) => "malformed",
+            Self::Unreadable(Unreadable::HopLimit) => "hopLimit",
+            Self::Unreadable(Unreadable::Checksum) => "checksum",
+            Self::Own => "own",
+            Self::NotOurs => "notOurs",
+            Self::Flood => "flood",
+        }
+    }
+}
+
+impl PortCounters {
+    pub(super) fn drop(&mut self, reason: Dropped) {
+        *self.dropped.entry(reason).or_default() += 1;
+    }
+}

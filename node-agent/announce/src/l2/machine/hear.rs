@@ -1,0 +1,134 @@
+//! Processing of received frames: requests to answer and claims of other stations.
+
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use kernel::links::Mac;
+use model::primitives::net::IpFamily;
+
+use super::{Conflict, Dropped, Machine, Output, frames};
+use crate::l2::wire::{
+    self, Advertisement, Arp, Frame, Operation, Packet, Solicitation, solicited_node_group,
+};
+
+/// Interval in which the same claim is reported only once.
+const TOLD_TIME: Duration = Duration::from_secs(1);
+/// Maximum number of stations reported for one address per interval.
+const TOLD_MAX: usize = 8;
+
+impl Machine {
+    /// Processes a frame received on an interface.
+    pub fn receive(&mut self, index: u32, bytes: &[u8], now: Instant) {
+        let Some(port) = self.ports.get_mut(&index) else { return };
+        port.counters.received += 1;
+        let mac = port.mac;
+        let heard = match wire::parse(bytes) {
+            Ok(frame) if frame.destination != mac && frame.destination.is_unicast() => Err(Dropped::NotOurs),
+            Ok(frame) => self.hear(index, &frame, now),
+            Err(reason) => Err(Dropped::Unreadable(reason)),
+        };
+        if let (Err(reason), Some(port)) = (heard, self.ports.get_mut(&index)) {
+            port.counters.drop(reason);
+        }
+    }
+
+    fn hear(&mut self, index: u32, frame: &Frame, now: Instant) -> Result<(), Dropped> {
+        let speaker = match &frame.packet {
+            Packet::Arp(arp) => arp.sender_mac,
+            Packet::Solicitation(solicitation) => solicitation.source_mac.unwrap_or(frame.source),
+            Packet::Advertisement(advertisement) => advertisement.target_mac.unwrap_or(frame.source),
+        };
+        if self.own_macs.contains(&speaker) || self.own_macs.contains(&frame.source) {
+            return Err(Dropped::Own);
+        }
+        match &frame.packet {
+            Packet::Arp(arp) => self.hear_arp(index, arp, now),
+            Packet::Solicitation(solicitation) => self.hear_solicitation(index, frame, solicitation, now),
+            Packet::Advertisement(Advertisement { target, .. }) => {
+                self.claimed(IpAddr::V6(*target), speaker, index, now)
+            }
+        }
+    }
+
+    /// Processes an ARP packet. The sender claims its sender address, both in requests and in replies (RFC
+    /// 5227 §2.4).
+    fn hear_arp(&mut self, index: u32, arp: &Arp, now: Instant) -> Result<(), Dropped> {
+        let is_claim = self.claimed(IpAddr::V4(arp.sender), arp.sender_mac, index, now).is_ok();
+        if arp.operation == Operation::Request && arp.target != arp.sender {
+            let asked = self.asked(IpAddr::V4(arp.target), arp.sender_mac, index, now);
+            if let Ok(mac) = asked {
+                self.reply(IpAddr::V4(arp.target), index, &frames::arp_reply(arp, mac));
+                return Ok(());
+            }
+            return if is_claim { Ok(()) } else { asked.map(|_| ()) };
+        }
+        if is_claim { Ok(()) } else { Err(Dropped::NotOurs) }
+    }
+
+    fn hear_solicitation(
+        &mut self,
+        index: u32,
+        frame: &Frame,
+        solicitation: &Solicitation,
+        now: Instant,
+    ) -> Result<(), Dropped> {
+        let Solicitation { source, destination, target, source_mac } = solicitation;
+        let station = source_mac.unwrap_or(frame.source);
+        let is_claim = self.claimed(IpAddr::V6(*source), station, index, now).is_ok();
+        if source == target || (destination != target && *destination != solicited_node_group(*target)) {
+            return if is_claim { Ok(()) } else { Err(Dropped::NotOurs) };
+        }
+        match self.asked(IpAddr::V6(*target), station, index, now) {
+            Ok(mac) => {
+                let reply = frames::neighbor_reply(solicitation, frame.source, mac);
+                self.reply(IpAddr::V6(*target), index, &reply);
+                Ok(())
+            }
+            Err(_) if is_claim => Ok(()),
+            Err(reason) => Err(reason),
+        }
+    }
+
+    /// Returns the MAC address for the reply to a request, or the reason for not replying.
+    fn asked(&mut self, address: IpAddr, station: Mac, index: u32, now: Instant) -> Result<Mac, Dropped> {
+        let place = self.held.get(&address).and_then(|held| held.places.get(&index));
+        let port = self.ports.get(&index).filter(|_| matches!(place, Some(Some(_))));
+        let mac = port.ok_or(Dropped::NotOurs)?.mac;
+        if self.replies.admits(station, address, now) { Ok(mac) } else { Err(Dropped::Flood) }
+    }
+
+    fn reply(&mut self, address: IpAddr, index: u32, frame: &Frame) {
+        if let Some(held) = self.held.get_mut(&address) {
+            held.counters.replies += 1;
+        }
+        if let Some(port) = self.ports.get_mut(&index) {
+            port.counters.replies += 1;
+        }
+        self.outputs.push(Output::Send { index, family: IpFamily::of(address), frame: frame.render() });
+    }
+
+    /// Processes the claim of an address by another station. Relevant if the address is announced, watched or
+    /// probed on the interface.
+    fn claimed(&mut self, address: IpAddr, mac: Mac, index: u32, now: Instant) -> Result<(), Dropped> {
+        if address.is_unspecified() {
+            return Err(Dropped::NotOurs);
+        }
+        let interface = self.ports.get(&index).map(|port| port.name.clone()).ok_or(Dropped::NotOurs)?;
+        let is_probed = self.answer_probes(address, mac, index, &interface);
+        let held = self.held.get_mut(&address).filter(|held| held.places.contains_key(&index));
+        let Some(held) = held else {
+            return if is_probed { Ok(()) } else { Err(Dropped::NotOurs) };
+        };
+        let (since, told) = &mut held.told;
+        if since.is_none_or(|since| now.saturating_duration_since(since) >= TOLD_TIME) {
+            *since = Some(now);
+            told.clear();
+        }
+        if told.len() < TOLD_MAX && told.insert((mac, index)) {
+            self.outputs.push(Output::Conflict(Conflict { address, mac, interface }));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,463 @@
+//! Ownership state machine of one address on this node. Pure: time and randomness are arguments.
+//!
+//! ```text
+//!            order without this node, handover complete
+//!   Away ◀───────────────────────────────────────────────────────────── any
+//!    │ order with it
+//!    ▼         no live candidate of higher rank, but an owner may exist
+//!  Standby ───────────────────────────────────────────────▶ Probing
+//!    │ ▲                                                       │ no reply
+//!    │ └────── a reply; a gate closed ─────────────────────────┤
+//!    │ first of a new order; the owner went down               ▼
+//!    └───────────────────────────────────────────────────────▶ Owner ──▶ Standby: a gate closed, an order or a
+//!                                                                         candidate of higher rank took it away
+//! ```
+//! The first live candidate owns the address. Three rules keep it stable: a returning node probes before it
+//! announces and leaves the address to a node that replies; an owner stays owner when a candidate of higher
+//! rank returns; if two nodes announce, the one of higher rank stays. Invariants: announcements never
+//! alternate endlessly (every defense is rate-limited), and an owner does not give up an address because of a
+//! stranger (RFC 5227 §2.4 (b)).
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use model::{kinds::advertisement::WhenIsolated, primitives::name::Name};
+
+pub use super::terms::{Cause, Conflict, Heard, Input, Liveness, Order, Output, Party, Phase, Why};
+pub use base::Gate;
+
+/// Maximum time for which the previous owner keeps announcing after an order has moved the address, unless it
+/// receives an announcement of the new owner sooner.
+pub const LEAVE_TIME: Duration = Duration::from_secs(2);
+/// Delay before a node probes again for an address it has left to another node.
+pub const ASK_AGAIN_TIME: Duration = Duration::from_secs(10);
+/// Delay before a standby node probes whether the candidate before it announces, while control is unreachable
+/// and cannot check. Every further rank waits [`CHECK_STAGGER`] longer.
+pub const CHECK_TIME: Duration = Duration::from_secs(30);
+/// Additional delay per rank, see [`CHECK_TIME`].
+pub const CHECK_STAGGER: Duration = Duration::from_secs(3);
+/// Maximum duration of a probe; after that it counts as unanswered.
+pub const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
+/// Delay between the return of a candidate and the owner's next announcement.
+pub const REMIND_TIME: Duration = Duration::from_secs(1);
+/// Minimum time between two defenses against a stranger (`DEFEND_INTERVAL` of RFC 5227 §1.1).
+pub const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
+/// Delay after the first defense against another candidate; doubles up to [`DEFEND_INTERVAL`].
+pub const DEFEND_FLOOR: Duration = Duration::from_secs(1);
+/// Number of defenses against another candidate before the tie is broken by node names.
+pub const DEFENCES_MAX: u32 = 3;
+/// Time for which a conflict is reported after it was last observed.
+pub const CONFLICT_TIME: Duration = Duration::from_secs(60);
+
+/// State of the defense against other announcers.
+#[derive(Debug, Clone, Copy)]
+struct Defence {
+    last: Instant,
+    wait: Duration,
+    count: u32,
+}
+
+/// Ownership of one address, as seen by one node.
+#[derive(Debug, Clone)]
+pub struct Ownership {
+    me: Name,
+    order: Order,
+    /// True if this node may announce as the first of the order without probing.
+    is_fresh: bool,
+    peers: BTreeMap<Name, Liveness>,
+    gate: Gate,
+    has_control: bool,
+    phase: Phase,
+    /// Candidate that was last known to announce.
+    believed: Option<Name>,
+    /// Epoch in which the ownership of this node was last confirmed.
+    claimed: u64,
+    leave_at: Option<Instant>,
+    ask_at: Option<Instant>,
+    check_at: Option<Instant>,
+    /// True if the probe runs although a candidate of higher rank is alive.
+    is_checking: bool,
+    remind_at: Option<Instant>,
+    defence: Option<Defence>,
+    conflict: Option<Conflict>,
+}
+
+impl Ownership {
+    /// Creates the ownership of an address without an order.
+    #[must_use]
+    pub fn new(me: Name) -> Self {
+        Self {
+            me,
+            order: Order::default(),
+            is_fresh: false,
+            peers: BTreeMap::new(),
+            gate: Gate::Closed("its Services have not been programmed since the start".to_owned()),
+            has_control: false,
+            phase: Phase::Away,
+            believed: None,
+            claimed: 0,
+            leave_at: None,
+            ask_at: None,
+            check_at: None,
+            is_checking: false,
+            remind_at: None,
+            defence: None,
+            conflict: None,
+        }
+    }
+
+    /// Returns the current phase.
+    #[must_use]
+    pub const fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// Returns the current order.
+    #[must_use]
+    pub const fn order(&self) -> &Order {
+        &self.order
+    }
+
+    /// Returns the recent conflict, if any.
+    #[must_use]
+    pub const fn conflict(&self) -> Option<&Conflict> {
+        self.conflict.as_ref()
+    }
+
+    /// Returns the rank of this node among the candidates; 0 is the first.
+    #[must_use]
+    pub fn rank(&self) -> Option<usize> {
+        self.rank_of(&self.me)
+    }
+
+    /// Returns true if no candidate of higher rank is alive.
+    #[must_use]
+    pub fn is_first_live(&self) -> bool {
+        self.before().all(|name| self.peers.get(name) != Some(&Liveness::Up))
+    }
+
+    /// Returns true if this node still announces although an order has moved the address to another node.
+    #[must_use]
+    pub const fn is_leaving(&self) -> bool {
+        self.leave_at.is_some()
+    }
+
+    /// Processes an input. `random` spreads probes that many nodes or addresses would otherwise send at once.
+    pub fn handle(&mut self, input: Input, now: Instant, random: u64) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        match input {
+            Input::Ordered(order) => self.follow(order),
+            Input::Peer(name, liveness) => self.see(name, liveness, now, &mut outputs),
+            Input::Gate(gate) => self.gate = gate,
+            Input::Control(has_control) => self.has_control = has_control,
+            Input::Heard(heard) => self.hear(heard, now, random, &mut outputs),
+            Input::Probed(answer) => self.take_answer(answer, now, random, &mut outputs),
+            Input::Timeout => {}
+        }
+        self.decide(now, &mut outputs);
+        outputs
+    }
+
+    /// Returns the time of the next [`Input::Timeout`], unless another input comes first.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let patience = |liveness: &Liveness| match liveness {
+            Liveness::Unknown { until } | Liveness::Restarting { until } => Some(*until),
+            Liveness::Up | Liveness::Down | Liveness::HandedOver => None,
+        };
+        let waits = match &self.phase {
+            Phase::Standby(Why::Unheard(name) | Why::Restarting(name)) => {
+                self.peers.get(name).and_then(patience)
+            }
+            Phase::Standby(Why::Answered(_)) => self.ask_at,
+            Phase::Standby(Why::Before(_)) => self.check_at,
+            Phase::Probing(until) => Some(*until),
+            Phase::Owner(_) if self.claimed != self.order.epoch && self.leave_at.is_none() => {
+                self.before().filter_map(|name| self.peers.get(name).and_then(patience)).min()
+            }
+            Phase::Away | Phase::Standby(_) | Phase::Owner(_) => None,
+        };
+        let forgets = self.conflict.as_ref().map(|conflict| conflict.at + CONFLICT_TIME);
+        [waits, self.leave_at, self.remind_at, forgets].into_iter().flatten().min()
+    }
+
+    fn follow(&mut self, order: Order) {
+        let is_new = order.epoch != self.order.epoch || order.candidates != self.order.candidates;
+        if is_new {
+            self.is_fresh = !order.is_old;
+            // The announcer under the previous order may have been replaced, so each new order starts without
+            // a known announcer.
+            self.believed = None;
+            self.leave_at = None;
+        }
+        self.peers.retain(|name, _| order.candidates.contains(name));
+        self.order = order;
+    }
+
+    fn see(&mut self, name: Name, liveness: Liveness, now: Instant, outputs: &mut Vec<Output>) {
+        if !self.order.candidates.contains(&name) || name == self.me {
+            return;
+        }
+        let rank = self.rank_of(&name);
+        let previous = self.peers.insert(name, liveness);
+        let has_returned = liveness == Liveness::Up && previous != Some(Liveness::Up);
+        if has_returned && matches!(self.phase, Phase::Owner(_)) {
+            // A node that was partitioned may have announced as well. Probe it if it would win, announce to
+            // it if it would lose.
+            if rank < self.rank() {
+                outputs.push(Output::Probe);
+            }
+            self.remind_at.get_or_insert(now + REMIND_TIME);
+        }
+    }
+
+    fn hear(&mut self, heard: Heard, now: Instant, random: u64, outputs: &mut Vec<Output>) {
+        if let Party::Candidate(name) = &heard.party {
+            self.believed = Some(name.clone());
+        }
+        match self.phase {
+            Phase::Owner(_) => {}
+            Phase::Probing(_) => return self.leave_to(heard, now, random, outputs),
+            Phase::Away | Phase::Standby(_) => return,
+        }
+        let defence = self.defence.filter(|defence| now < defence.last + CONFLICT_TIME);
+        if !self.wins_against(&heard.party, defence.map_or(0, |defence| defence.count)) {
+            return self.leave_to(heard, now, random, outputs);
+        }
+        let floor = match heard.party {
+            Party::Stranger => DEFEND_INTERVAL,
+            Party::Candidate(_) => DEFEND_FLOOR,
+        };
+        self.believed = None;
+        self.conflict = Some(Conflict { heard, at: now });
+        let (wait, count) = match defence {
+            Some(Defence { last, wait, .. }) if now < last + wait => return,
+            Some(Defence { wait, count, .. }) => ((wait * 2).clamp(floor, DEFEND_INTERVAL), count + 1),
+            None => (floor, 1),
+        };
+        self.defence = Some(Defence { last: now, wait, count });
+        outputs.push(Output::Reannounce);
+    }
+
+    /// Returns true if this node stays owner against another announcer after `defences` defenses.
+    fn wins_against(&self, party: &Party, defences: u32) -> bool {
+        if self.leave_at.is_some() {
+            // We are handing this address over, so another announcer is expected.
+            return false;
+        }
+        let Party::Candidate(name) = party else { return true };
+        match (self.rank(), self.rank_of(name)) {
+            (None, _) => false,
+            (Some(mine), Some(theirs)) if theirs < mine => false,
+            // With different orders each node may consider itself the winner; then the names decide.
+            (Some(_), _) => defences < DEFENCES_MAX || self.me < *name,
+        }
+    }
+
+    fn take_answer(&mut self, answer: Option<Heard>, now: Instant, random: u64, outputs: &mut Vec<Output>) {
+        match (&self.phase, answer) {
+            (Phase::Owner(_), Some(heard)) => self.hear(heard, now, random, outputs),
+            (Phase::Probing(_), Some(heard)) => self.leave_to(heard, now, random, outputs),
+            (Phase::Probing(_), None) => self.phase = Phase::Probing(now),
+            (Phase::Away | Phase::Standby(_) | Phase::Owner(_), _) => {}
+        }
+    }
+
+    /// Leaves the address to a station that replied, and schedules another probe.
+    fn leave_to(&mut self, heard: Heard, now: Instant, random: u64, outputs: &mut Vec<Output>) {
+        if let Party::Candidate(name) = &heard.party {
+            self.believed = Some(name.clone());
+            if let Some(liveness @ Liveness::Down) = self.peers.get_mut(name) {
+                // The node is alive, although not for the monitor, so its session state proves nothing.
+                *liveness = Liveness::Unknown { until: now };
+            }
+        } else {
+            self.conflict = Some(Conflict { heard: heard.clone(), at: now });
+        }
+        self.is_fresh = false;
+        let spread = Duration::from_millis(random % 4000);
+        self.ask_at = Some(now + ASK_AGAIN_TIME + spread);
+        self.stand_by(Why::Answered(heard), outputs);
+    }
+
+    fn decide(&mut self, now: Instant, outputs: &mut Vec<Output>) {
+        if self.conflict.as_ref().is_some_and(|conflict| now >= conflict.at + CONFLICT_TIME) {
+            self.conflict = None;
+        }
+        if self.remind_at.take_if(|at| now >= *at).is_some() && matches!(self.phase, Phase::Owner(_)) {
+            outputs.push(Output::Reannounce);
+        }
+        match (&self.phase, self.rank()) {
+            (Phase::Owner(_), _) => self.decide_as_owner(now, outputs),
+            (_, None) => self.phase = Phase::Away,
+            (_, Some(rank)) => self.decide_as_candidate(rank, now, outputs),
+        }
+    }
+
+    fn decide_as_owner(&mut self, now: Instant, outputs: &mut Vec<Output>) {
+        if let Some(why) = self.obstacle() {
+            return self.stand_by(why, outputs);
+        }
+        if self.order.candidates.is_empty() {
+            outputs.push(Output::Withdraw);
+            self.end();
+            self.phase = Phase::Away;
+            return;
+        }
+        if self.claimed != self.order.epoch || self.rank().is_none() {
+            match (self.rank(), self.live_before(now)) {
+                (Some(_), None) => (self.claimed, self.leave_at) = (self.order.epoch, None),
+                // Not received yet. If the node is alive, it announces, and its announcement will be
+                // received.
+                (Some(_), Some(Why::Unheard(_) | Why::Restarting(_))) => {}
+                // The address must not be without an owner because the new one is slow.
+                (Some(_) | None, _) => {
+                    self.leave_at.get_or_insert(now + LEAVE_TIME);
+                    // An address that is handed over is not announced again.
+                    self.remind_at = None;
+                }
+            }
+        }
+        if self.leave_at.is_some_and(|at| now >= at) {
+            let why = self.live_before(now).unwrap_or(Why::Unordered);
+            self.stand_by(why, outputs);
+        }
+    }
+
+    fn decide_as_candidate(&mut self, rank: usize, now: Instant, outputs: &mut Vec<Output>) {
+        if let Some(why) = self.obstacle() {
+            return self.stand_by(why, outputs);
+        }
+        if let Some(why) = self.live_before(now) {
+            return self.wait_behind(why, rank, now, outputs);
+        }
+        self.check_at = None;
+        if rank == 0 && self.is_fresh {
+            return self.claim(Cause::First, outputs);
+        }
+        match &self.phase {
+            Phase::Standby(Why::Before(name)) if self.may_be_owner(name) => match self.how_it_ended(name) {
+                Some(cause) => self.claim(cause, outputs),
+                None => self.ask(now, outputs),
+            },
+            Phase::Standby(Why::Answered(Heard { party: Party::Candidate(name), .. })) => {
+                match self.how_it_ended(name) {
+                    Some(cause) => self.claim(cause, outputs),
+                    None => self.ask_when_due(now, outputs),
+                }
+            }
+            Phase::Standby(Why::Answered(_)) => self.ask_when_due(now, outputs),
+            Phase::Probing(until) if now >= *until => self.claim(Cause::NobodyAnswered, outputs),
+            Phase::Probing(_) | Phase::Owner(_) => {}
+            Phase::Standby(_) | Phase::Away => self.ask(now, outputs),
+        }
+    }
+
+    /// Enters standby. While control is unreachable and cannot see that the node before this one does not
+    /// serve, this node checks by probing.
+    fn wait_behind(&mut self, why: Why, rank: usize, now: Instant, outputs: &mut Vec<Output>) {
+        if self.has_control || !matches!(why, Why::Before(_)) {
+            self.check_at = None;
+            return self.stand_by(why, outputs);
+        }
+        if let (Phase::Probing(until), true) = (&self.phase, self.is_checking) {
+            if now >= *until {
+                self.claim(Cause::NobodyAnswered, outputs);
+            }
+            return;
+        }
+        let stagger = CHECK_STAGGER * u32::try_from(rank).unwrap_or_default();
+        let check_at = *self.check_at.get_or_insert(now + CHECK_TIME + stagger);
+        if now < check_at {
+            return self.stand_by(why, outputs);
+        }
+        self.check_at = None;
+        self.ask(now, outputs);
+        self.is_checking = true;
+    }
+
+    /// Returns the reason for which this node must not announce, regardless of other candidates.
+    fn obstacle(&self) -> Option<Why> {
+        if let Gate::Closed(why) = &self.gate {
+            return Some(Why::Closed(why.clone()));
+        }
+        let is_alone = || !self.peers.values().any(|liveness| *liveness == Liveness::Up);
+        let is_isolated =
+            self.order.when_isolated == WhenIsolated::Withdraw && !self.has_control && is_alone();
+        is_isolated.then_some(Why::Isolated)
+    }
+
+    /// Returns the first candidate of higher rank that counts as alive.
+    fn live_before(&self, now: Instant) -> Option<Why> {
+        self.before().find_map(|name| match self.peers.get(name) {
+            Some(Liveness::Up) => Some(Why::Before(name.clone())),
+            Some(Liveness::Unknown { until }) => (now < *until).then(|| Why::Unheard(name.clone())),
+            Some(Liveness::Restarting { until }) => (now < *until).then(|| Why::Restarting(name.clone())),
+            Some(Liveness::Down | Liveness::HandedOver) => None,
+            // Not monitored yet; monitoring starts with the same order.
+            None => Some(Why::Unheard(name.clone())),
+        })
+    }
+
+    /// Returns true if this candidate may have owned the address, as far as this node knows.
+    fn may_be_owner(&self, name: &Name) -> bool {
+        match &self.believed {
+            Some(believed) => believed == name,
+            None => !self.order.is_old,
+        }
+    }
+
+    fn how_it_ended(&self, name: &Name) -> Option<Cause> {
+        match self.peers.get(name)? {
+            Liveness::Down => Some(Cause::Silent(name.clone())),
+            Liveness::HandedOver => Some(Cause::HandedOver(name.clone())),
+            Liveness::Up | Liveness::Unknown { .. } | Liveness::Restarting { .. } => None,
+        }
+    }
+
+    fn ask_when_due(&mut self, now: Instant, outputs: &mut Vec<Output>) {
+        if self.ask_at.is_none_or(|at| now >= at) {
+            self.ask(now, outputs);
+        }
+    }
+
+    fn ask(&mut self, now: Instant, outputs: &mut Vec<Output>) {
+        self.phase = Phase::Probing(now + PROBE_TIME_MAX);
+        self.is_checking = false;
+        outputs.push(Output::Probe);
+    }
+
+    fn claim(&mut self, cause: Cause, outputs: &mut Vec<Output>) {
+        self.end();
+        (self.is_fresh, self.claimed, self.believed) = (false, self.order.epoch, None);
+        self.phase = Phase::Owner(cause);
+        outputs.push(Output::Announce);
+    }
+
+    fn stand_by(&mut self, why: Why, outputs: &mut Vec<Output>) {
+        if matches!(self.phase, Phase::Owner(_)) {
+            outputs.retain(|output| *output == Output::Probe);
+            outputs.push(Output::Withdraw);
+            self.end();
+            // Also applies to an order received while the gate was closed: another node may own the address
+            // when it opens.
+            self.is_fresh = false;
+        }
+        self.phase = if self.rank().is_some() { Phase::Standby(why) } else { Phase::Away };
+    }
+
+    /// Clears the state that belongs to ownership.
+    fn end(&mut self) {
+        (self.leave_at, self.remind_at, self.defence) = (None, None, None);
+    }
+
+    fn before(&self) -> impl Iterator<Item = &Name> {
+        self.order.candidates.iter().take_while(|name| **name != self.me)
+    }
+
+    fn rank_of(&self, name: &Name) -> Option<usize> {
+        self.order.candidates.iter().position(|candidate| candidate == name)
+    }
+}

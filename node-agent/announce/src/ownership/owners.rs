@@ -1,0 +1,380 @@
+//! Ownership of all addresses. Each event is processed only for the affected addresses. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+    time::Instant,
+};
+
+use base::Gate;
+use model::{
+    kinds::{address::Candidate, advertisement::InterfaceName, resource::ServiceKey},
+    primitives::name::Name,
+    wire::feed::AddressState,
+};
+
+use super::machine::{Input, Liveness, Order, Output, Ownership};
+
+/// Address pair over which one node monitors another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pair {
+    /// Address of this node.
+    pub local: IpAddr,
+    /// Address of the peer node.
+    pub peer: IpAddr,
+}
+
+/// Ownership of all addresses, as seen by one node.
+#[derive(Debug)]
+pub struct Owners {
+    me: Name,
+    entries: BTreeMap<IpAddr, Entry>,
+    by_service: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
+    pairs: BTreeMap<Pair, Watched>,
+    gates: BTreeMap<ServiceKey, Gate>,
+    /// Interfaces with carrier; `None` while unknown.
+    carriers: Option<BTreeSet<String>>,
+    has_control: bool,
+    due: BTreeSet<(Instant, IpAddr)>,
+    actions: Vec<(IpAddr, Output)>,
+    touched: BTreeSet<IpAddr>,
+    looked_at: u64,
+}
+
+/// State of one address.
+#[derive(Debug)]
+pub struct Entry {
+    /// Address state from control.
+    pub state: Arc<AddressState>,
+    /// Ownership state machine.
+    pub ownership: Ownership,
+    /// Services that are programmed, but not with this address yet.
+    awaited: BTreeSet<ServiceKey>,
+    due: Option<Instant>,
+}
+
+/// Address state with the context of its arrival.
+#[derive(Debug)]
+pub struct Ordering<'a> {
+    /// Address state.
+    pub state: Arc<AddressState>,
+    /// True if it was read from disk.
+    pub is_old: bool,
+    /// Services that the next pass will change.
+    pub changing: &'a BTreeSet<ServiceKey>,
+    /// Time until which a newly monitored node counts as alive.
+    pub unheard_until: Instant,
+}
+
+#[derive(Debug)]
+struct Watched {
+    node: Name,
+    liveness: Liveness,
+    addresses: BTreeSet<IpAddr>,
+}
+
+impl Entry {
+    /// Returns the candidate entry of this node.
+    #[must_use]
+    pub fn own_candidate(&self, me: &Name) -> Option<&Candidate> {
+        self.state.announcement.candidates.iter().find(|candidate| candidate.node == *me)
+    }
+}
+
+impl Owners {
+    /// Creates the state without addresses.
+    #[must_use]
+    pub fn new(me: Name) -> Self {
+        Self {
+            me,
+            entries: BTreeMap::new(),
+            by_service: BTreeMap::new(),
+            pairs: BTreeMap::new(),
+            gates: BTreeMap::new(),
+            carriers: None,
+            has_control: false,
+            due: BTreeSet::new(),
+            actions: Vec::new(),
+            touched: BTreeSet::new(),
+            looked_at: 0,
+        }
+    }
+
+    /// Returns an address.
+    #[must_use]
+    pub fn get(&self, address: IpAddr) -> Option<&Entry> {
+        self.entries.get(&address)
+    }
+
+    /// Returns all addresses.
+    #[must_use]
+    pub const fn entries(&self) -> &BTreeMap<IpAddr, Entry> {
+        &self.entries
+    }
+
+    /// Returns the pending actions in order.
+    pub fn take_actions(&mut self) -> Vec<(IpAddr, Output)> {
+        std::mem::take(&mut self.actions)
+    }
+
+    /// Returns the addresses whose status may have changed.
+    pub fn take_touched(&mut self) -> BTreeSet<IpAddr> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Returns the number of processed address events, for tests of the cost of a change.
+    #[must_use]
+    pub const fn looked_at(&self) -> u64 {
+        self.looked_at
+    }
+
+    /// Returns the pairs to monitor with their node names: the other candidates of every address for which
+    /// this node is a candidate.
+    #[must_use]
+    pub fn pairs(&self) -> BTreeMap<Pair, Name> {
+        self.pairs.iter().map(|(pair, watched)| (*pair, watched.node.clone())).collect()
+    }
+
+    /// Returns the liveness of a node.
+    #[must_use]
+    pub fn liveness(&self, pair: Pair) -> Option<Liveness> {
+        self.pairs.get(&pair).map(|watched| watched.liveness)
+    }
+
+    /// Returns the time of the next [`Self::tick`] call.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Applies the state of an address.
+    pub fn set(&mut self, ordering: Ordering<'_>, now: Instant, random: u64) {
+        let Ordering { state, is_old, changing, unheard_until } = ordering;
+        let address = state.address;
+        let previous = self.entries.get(&address).map(|entry| Arc::clone(&entry.state));
+        if let Some(previous) = &previous {
+            self.unlink(previous, &state);
+        }
+        let has_before = |service: &&ServiceKey| {
+            previous.as_ref().is_some_and(|previous| previous.services.contains(*service))
+        };
+        let added = state.services.iter().filter(|service| !has_before(service));
+        let awaited: Vec<_> = added.filter(|service| changing.contains(*service)).cloned().collect();
+        for service in &state.services {
+            self.by_service.entry(service.clone()).or_default().insert(address);
+        }
+        let announcement = &state.announcement;
+        let order = Order {
+            epoch: announcement.epoch,
+            candidates: announcement.candidates.iter().map(|candidate| candidate.node.clone()).collect(),
+            when_isolated: announcement.when_isolated,
+            is_old,
+        };
+        let mut inputs = vec![Input::Control(self.has_control), Input::Ordered(order)];
+        for (pair, node) in self.pairs_of(&state) {
+            let unknown = Liveness::Unknown { until: unheard_until };
+            let fresh = || Watched { node: node.clone(), liveness: unknown, addresses: BTreeSet::new() };
+            let watched = self.pairs.entry(pair).or_insert_with(fresh);
+            watched.addresses.insert(address);
+            inputs.push(Input::Peer(node, watched.liveness));
+        }
+        let me = self.me.clone();
+        let entry = self.entries.entry(address).or_insert_with(|| Entry {
+            state: Arc::clone(&state),
+            ownership: Ownership::new(me),
+            awaited: BTreeSet::new(),
+            due: None,
+        });
+        entry.awaited.retain(|service| state.services.contains(service));
+        entry.awaited.extend(awaited);
+        entry.state = state;
+        inputs.insert(0, Input::Gate(self.gate(address)));
+        self.feed(address, inputs, now, random);
+    }
+
+    /// Removes an address, withdrawing it if announced.
+    pub fn remove(&mut self, address: IpAddr) {
+        let Some(entry) = self.entries.remove(&address) else { return };
+        let nothing = AddressState {
+            services: BTreeSet::new(),
+            announcement: model::kinds::address::Announcement::default(),
+            ..(*entry.state).clone()
+        };
+        self.unlink(&entry.state, &nothing);
+        if let Some(at) = entry.due {
+            self.due.remove(&(at, address));
+        }
+        if matches!(entry.ownership.phase(), super::machine::Phase::Owner(_)) {
+            self.actions.push((address, Output::Withdraw));
+        }
+        self.touched.insert(address);
+    }
+
+    /// Applies the programming results of Services.
+    pub fn set_gates(
+        &mut self,
+        gates: impl IntoIterator<Item = (ServiceKey, Option<Gate>)>,
+        now: Instant,
+        random: u64,
+    ) {
+        let mut addresses = BTreeSet::new();
+        for (service, gate) in gates {
+            let differs = match gate {
+                Some(gate) => self.gates.insert(service.clone(), gate.clone()) != Some(gate),
+                None => self.gates.remove(&service).is_some(),
+            };
+            for address in self.by_service.get(&service).into_iter().flatten() {
+                let entry = self.entries.get_mut(address);
+                let was_awaited = entry.is_some_and(|entry| entry.awaited.remove(&service));
+                if differs || was_awaited {
+                    addresses.insert(*address);
+                }
+            }
+        }
+        for address in addresses {
+            let gate = self.gate(address);
+            self.feed(address, [Input::Gate(gate)], now, random);
+        }
+    }
+
+    /// Applies the liveness of a node.
+    pub fn set_liveness(&mut self, pair: Pair, liveness: Liveness, now: Instant, random: u64) {
+        let Some(watched) = self.pairs.get_mut(&pair) else { return };
+        if watched.liveness == liveness {
+            return;
+        }
+        watched.liveness = liveness;
+        let (node, addresses) = (watched.node.clone(), watched.addresses.clone());
+        for address in addresses {
+            self.feed(address, [Input::Peer(node.clone(), liveness)], now, random);
+        }
+    }
+
+    /// Sets whether control is reachable.
+    pub fn set_control(&mut self, has_control: bool, now: Instant, random: u64) {
+        if std::mem::replace(&mut self.has_control, has_control) != has_control {
+            for address in self.entries.keys().copied().collect::<Vec<_>>() {
+                self.feed(address, [Input::Control(has_control)], now, random);
+            }
+        }
+    }
+
+    /// Sets the interfaces with carrier.
+    pub fn set_carriers(&mut self, carriers: BTreeSet<String>, now: Instant, random: u64) {
+        let differs: Option<BTreeSet<_>> =
+            self.carriers.as_ref().map(|before| before.symmetric_difference(&carriers).cloned().collect());
+        self.carriers = Some(carriers);
+        let concerned = |entry: &Entry| {
+            let own = entry.own_candidate(&self.me).map(|own| &own.interfaces);
+            own.into_iter()
+                .flatten()
+                .any(|name| differs.as_ref().is_none_or(|differs| differs.contains(name.as_str())))
+        };
+        let addresses: Vec<_> =
+            self.entries.iter().filter(|(_, entry)| concerned(entry)).map(|(address, _)| *address).collect();
+        for address in addresses {
+            let gate = self.gate(address);
+            self.feed(address, [Input::Gate(gate)], now, random);
+        }
+    }
+
+    /// Applies an observation or a probe result for one address.
+    pub fn hear(&mut self, address: IpAddr, input: Input, now: Instant, random: u64) {
+        self.feed(address, [input], now, random);
+    }
+
+    /// Handles due timers.
+    pub fn tick(&mut self, now: Instant, random: u64) {
+        while let Some((at, address)) = self.due.first().copied().filter(|(at, _)| now >= *at) {
+            self.due.remove(&(at, address));
+            if let Some(entry) = self.entries.get_mut(&address) {
+                entry.due = None;
+            }
+            // Each address gets a different random value.
+            let random = random.rotate_left(u32::try_from(self.looked_at % 64).unwrap_or_default());
+            self.feed(address, [Input::Timeout], now, random);
+        }
+    }
+
+    fn feed(&mut self, address: IpAddr, inputs: impl IntoIterator<Item = Input>, now: Instant, random: u64) {
+        let Some(entry) = self.entries.get_mut(&address) else { return };
+        self.looked_at += 1;
+        self.touched.insert(address);
+        for input in inputs {
+            let outputs = entry.ownership.handle(input, now, random);
+            self.actions.extend(outputs.into_iter().map(|output| (address, output)));
+        }
+        let due = entry.ownership.poll_timeout();
+        if due != entry.due {
+            if let Some(at) = std::mem::replace(&mut entry.due, due) {
+                self.due.remove(&(at, address));
+            }
+            self.due.extend(due.map(|at| (at, address)));
+        }
+    }
+
+    /// Returns the gate of an address: closed with the first obstacle, if there is one.
+    fn gate(&self, address: IpAddr) -> Gate {
+        let Some(entry) = self.entries.get(&address) else { return Gate::Open };
+        if entry.state.services.is_empty() {
+            return Gate::Closed("no Service has it".to_owned());
+        }
+        for service in &entry.state.services {
+            match self.gates.get(service) {
+                Some(Gate::Open) if !entry.awaited.contains(service) => {}
+                Some(Gate::Closed(why)) => {
+                    return Gate::Closed(format!("Service {service} is not programmed here: {why}"));
+                }
+                Some(Gate::Open) | None => {
+                    return Gate::Closed(format!("Service {service} has not been programmed here yet"));
+                }
+            }
+        }
+        let (Some(carriers), Some(own)) = (&self.carriers, entry.own_candidate(&self.me)) else {
+            return Gate::Open;
+        };
+        if own.interfaces.iter().any(|name| carriers.contains(name.as_str())) {
+            return Gate::Open;
+        }
+        let names: Vec<_> = own.interfaces.iter().map(InterfaceName::as_str).collect();
+        Gate::Closed(format!("no link on {}", names.join(", ")))
+    }
+
+    /// Returns the pairs between this node and the other candidates of an address, empty if this node is no
+    /// candidate.
+    fn pairs_of(&self, state: &AddressState) -> Vec<(Pair, Name)> {
+        let candidates = &state.announcement.candidates;
+        let Some(own) = candidates.iter().find(|candidate| candidate.node == self.me) else {
+            return Vec::new();
+        };
+        let others = candidates.iter().filter(|candidate| candidate.node != self.me);
+        let local = own.address;
+        others.map(|other| (Pair { local, peer: other.address }, other.node.clone())).collect()
+    }
+
+    /// Removes an address from the indexes that no longer apply to it.
+    fn unlink(&mut self, previous: &AddressState, next: &AddressState) {
+        let address = previous.address;
+        for service in previous.services.difference(&next.services) {
+            if let Some(addresses) = self.by_service.get_mut(service) {
+                addresses.remove(&address);
+                if addresses.is_empty() {
+                    self.by_service.remove(service);
+                }
+            }
+        }
+        let kept: BTreeMap<Pair, Name> = self.pairs_of(next).into_iter().collect();
+        for (pair, node) in self.pairs_of(previous) {
+            if kept.get(&pair) == Some(&node) {
+                continue;
+            }
+            if let Some(watched) = self.pairs.get_mut(&pair) {
+                watched.addresses.remove(&address);
+                if watched.addresses.is_empty() {
+                    self.pairs.remove(&pair);
+                }
+            }
+        }
+    }
+}

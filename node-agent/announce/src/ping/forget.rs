@@ -1,0 +1,46 @@
+//! Deletion of conntrack flows of pings that started before their address was answered.
+//!
+//! NAT decides only on the first packet of a flow. If this node forwarded a ping before the address was in
+//! the table, its requests would stay unanswered, because each request keeps the flow alive.
+
+use std::{collections::BTreeSet, io, net::IpAddr};
+
+use kernel::{conntrack::wire, netlink::socket::Netlink};
+use model::primitives::net::IpFamily;
+
+/// Protocol number of pings of a family (RFC 792, RFC 4443).
+const fn ping_protocol(family: IpFamily) -> u8 {
+    match family {
+        IpFamily::V4 => 1,
+        IpFamily::V6 => 58,
+    }
+}
+
+/// Deletes the flows of pings to these addresses that were not translated. Returns the number of deleted
+/// flows.
+///
+/// # Errors
+/// Returns an I/O error if the kernel cannot list flows or the socket fails.
+pub(super) fn forget(netlink: &mut Netlink, addresses: &BTreeSet<IpAddr>) -> io::Result<usize> {
+    let mut forgotten = 0;
+    for family in IpFamily::ALL {
+        let mut of_family = addresses.iter().filter(|address| IpFamily::of(**address) == family);
+        let Some(first) = of_family.next() else { continue };
+        // For one address, the usual case, the kernel filters; for several, all pings are listed once.
+        let only = of_family.next().is_none().then_some(*first);
+        let request = wire::dump_protocol(family, ping_protocol(family), only, None);
+        let deletions = netlink.dump(&request, Vec::new, |deletions, answer| {
+            let shown = wire::Shown::parse(answer)?;
+            let is_ping = shown.original.protocol == ping_protocol(family);
+            let is_asked = shown.original.destination.is_some_and(|to| addresses.contains(&to));
+            if is_ping && is_asked && shown.reply.source == shown.original.destination {
+                deletions.push(shown.deletion());
+            }
+            Ok(())
+        })?;
+        // An error for a flow that has expired in the meantime is harmless.
+        let errnos = netlink.ask(&deletions, |_, _| Ok(()))?;
+        forgotten += errnos.iter().filter(|errno| **errno == 0).count();
+    }
+    Ok(forgotten)
+}

@@ -1,0 +1,347 @@
+//! Announcing thread: receives events, lets [`Owners`] decide, carries out the actions, and publishes the
+//! status.
+//!
+//! Separate from the agent's thread, so that a long kernel pass does not delay a takeover.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender},
+    time::{Duration, Instant},
+};
+
+use base::{Gate, entropy};
+use model::{
+    kinds::resource::ServiceKey,
+    primitives::{name::Name, secret::Secret},
+    wire::report::PEERS_MAX,
+};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use super::{Following, show::Show, shown::Announcements};
+use crate::ownership::{
+    liveness,
+    machine::{Heard, Input, Liveness, Output, Party, Phase},
+    owners::{Ordering, Owners, Pair},
+    ports::{Neighbours, OnExit, Presence, Station, Watch, Wire, WireEvent},
+};
+
+/// Time for which a newly monitored node counts as alive, in addition to the detection time: both systems
+/// start with one packet per second (RFC 5880 §6.8.3), and a session needs three.
+const UNHEARD_GRACE: Duration = Duration::from_secs(3);
+/// Interval between reads of the counters.
+const COUNT_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum time for other nodes to take over from a stopping agent.
+const HANDOVER_TIME_MAX: Duration = Duration::from_secs(2);
+/// Maximum number of messages received before actions are carried out.
+const MESSAGES_PER_TURN_MAX: usize = 1024;
+
+/// Dependencies of the thread.
+pub struct Parts {
+    /// Name of this node.
+    pub node: Name,
+    /// Announces addresses.
+    pub wire: Box<dyn Wire>,
+    /// Monitors other nodes.
+    pub watch: Box<dyn Watch>,
+    /// Identifies stations.
+    pub neighbours: Box<dyn Neighbours>,
+    /// Detection time of monitored nodes.
+    pub detection_time: Duration,
+}
+
+/// Message to the thread.
+#[derive(Debug)]
+pub enum Message {
+    /// State changes. The sender is notified when withdrawn addresses are no longer answered for.
+    Follow(Following, SyncSender<()>),
+    /// Programming results of a pass.
+    Gates(Vec<(ServiceKey, Gate)>),
+    /// An event on the wire.
+    Wire(WireEvent),
+    /// Session states have changed.
+    Sessions,
+    /// Changed reachability of control: true if control accepts reports.
+    Control(bool),
+    /// Interfaces with carrier.
+    Carriers(BTreeSet<String>),
+    /// Problem that does not prevent announcement.
+    Warning(Option<String>),
+    /// The agent stops.
+    Leave {
+        /// Handling of the addresses.
+        on_exit: OnExit,
+        /// Notified when done.
+        done: SyncSender<()>,
+    },
+}
+
+/// Runs until a leave message is carried out or all senders are dropped.
+pub(super) fn run(parts: Parts, messages: &Receiver<Message>, shown: watch::Sender<Announcements>) {
+    let Parts { node, wire, watch, neighbours, detection_time } = parts;
+    let mut announcer = Announcer {
+        owners: Owners::new(node.clone()),
+        show: Show::new(node, shown),
+        wire,
+        watch,
+        neighbours,
+        patience: detection_time + UNHEARD_GRACE,
+        present: BTreeMap::new(),
+        pairs: BTreeSet::new(),
+        key: None,
+        count_at: Instant::now() + COUNT_INTERVAL,
+        leaving: None,
+    };
+    loop {
+        let now = Instant::now();
+        let due = announcer.poll_timeout();
+        match messages.recv_timeout(due.saturating_duration_since(now)) {
+            Ok(message) => {
+                announcer.take(message);
+                for _ in 0..MESSAGES_PER_TURN_MAX {
+                    let Ok(message) = messages.try_recv() else { break };
+                    announcer.take(message);
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        announcer.turn();
+        if announcer.has_left() {
+            return;
+        }
+    }
+}
+
+struct Announcer {
+    owners: Owners,
+    show: Show,
+    wire: Box<dyn Wire>,
+    watch: Box<dyn Watch>,
+    neighbours: Box<dyn Neighbours>,
+    /// Time for which a node that has not been heard counts as alive.
+    patience: Duration,
+    present: BTreeMap<IpAddr, Presence>,
+    pairs: BTreeSet<Pair>,
+    key: Option<Secret>,
+    count_at: Instant,
+    leaving: Option<Leaving>,
+}
+
+/// State of a stopping agent.
+struct Leaving {
+    until: Instant,
+    done: SyncSender<()>,
+    /// Addresses that no other node has been observed to announce yet.
+    waiting: BTreeSet<IpAddr>,
+}
+
+impl Announcer {
+    fn poll_timeout(&self) -> Instant {
+        let until = self.leaving.as_ref().map(|leaving| leaving.until);
+        [self.owners.poll_timeout(), until].into_iter().flatten().fold(self.count_at, Instant::min)
+    }
+
+    fn take(&mut self, message: Message) {
+        let (now, random) = (Instant::now(), entropy());
+        match message {
+            Message::Follow(following, done) => {
+                self.follow(following, now, random);
+                // The waiting side may have timed out.
+                let _gone = done.try_send(());
+            }
+            Message::Gates(gates) => {
+                let gates = gates.into_iter().map(|(service, gate)| (service, Some(gate)));
+                self.owners.set_gates(gates, now, random);
+            }
+            Message::Wire(WireEvent::Conflict { address, by }) => {
+                let heard = self.identify(address, by);
+                match (&mut self.leaving, &heard.party) {
+                    // Another candidate has taken over.
+                    (Some(leaving), Party::Candidate(_)) => {
+                        leaving.waiting.remove(&address);
+                        self.owners.remove(address);
+                    }
+                    _ => self.owners.hear(address, Input::Heard(heard), now, random),
+                }
+            }
+            Message::Wire(WireEvent::Probed { address, by }) => {
+                let heard = by.map(|by| self.identify(address, by));
+                self.owners.hear(address, Input::Probed(heard), now, random);
+            }
+            Message::Sessions => self.follow_sessions(now, random),
+            Message::Control(is_reached) => self.owners.set_control(is_reached, now, random),
+            Message::Carriers(carriers) => self.owners.set_carriers(carriers, now, random),
+            Message::Warning(warning) => self.show.set_warning(warning),
+            Message::Leave { on_exit, done } => self.leave(on_exit, done, now),
+        }
+    }
+
+    fn follow(&mut self, following: Following, now: Instant, random: u64) {
+        let Following { addresses, is_old, closing, changing, key } = following;
+        let gone = closing.into_iter().map(|service| (service, None));
+        self.owners.set_gates(gone, now, random);
+        let unheard_until = now + self.patience;
+        for (address, state) in addresses {
+            match state {
+                Some(state) => {
+                    let order = Ordering { state, is_old, changing: &changing, unheard_until };
+                    self.owners.set(order, now, random);
+                }
+                None => self.owners.remove(address),
+            }
+        }
+        self.follow_peers(key, now, random);
+        self.carry_out();
+    }
+
+    fn turn(&mut self) {
+        let now = Instant::now();
+        self.owners.tick(now, entropy());
+        self.carry_out();
+        if now >= self.count_at {
+            self.count_at = now + COUNT_INTERVAL;
+            self.show.count(&self.wire.sent(), now);
+        }
+        self.show.publish();
+    }
+
+    /// Carries out the decisions: withdrawals and announcements first, then the rest.
+    fn carry_out(&mut self) {
+        let actions = self.owners.take_actions();
+        let touched = self.owners.take_touched();
+        let changes: BTreeMap<_, _> =
+            touched.iter().filter_map(|address| Some((*address, self.change_of(*address)?))).collect();
+        if !changes.is_empty() {
+            self.wire.set(changes.clone());
+        }
+        for (address, presence) in changes {
+            let was_announced = self.present.get(&address).is_some_and(|before| before.is_announced);
+            let is_announced = presence.as_ref().is_some_and(|presence| presence.is_announced);
+            if was_announced != is_announced {
+                let what = if is_announced { "announcing" } else { "withdrawn" };
+                let reason = self
+                    .owners
+                    .get(address)
+                    .and_then(|entry| crate::ownership::words::standing(&entry.ownership));
+                let reason =
+                    reason.map_or_else(|| "this node has no part in it".to_owned(), |(_, reason)| reason);
+                info!(%address, reason, "{what}");
+            }
+            match presence {
+                Some(presence) => self.present.insert(address, presence),
+                None => self.present.remove(&address),
+            };
+        }
+        for (address, output) in actions {
+            let Some(presence) = self.present.get(&address) else { continue };
+            match output {
+                Output::Announce | Output::Withdraw => {}
+                Output::Reannounce if presence.is_announced => self.wire.announce_again(address),
+                Output::Reannounce => {}
+                Output::Probe => self.wire.probe(address, &presence.interfaces),
+            }
+        }
+        for address in touched {
+            let presence = self.present.get(&address);
+            self.show.set(address, self.owners.get(address), presence);
+        }
+    }
+
+    /// Returns the presence to set for an address, if it has changed.
+    fn change_of(&self, address: IpAddr) -> Option<Option<Presence>> {
+        let before = self.present.get(&address);
+        let wanted = self.owners.get(address).and_then(|entry| {
+            let is_announced = matches!(entry.ownership.phase(), Phase::Owner(_));
+            let own = entry.own_candidate(self.show.node()).map(|own| own.interfaces.clone());
+            // A leaving owner may no longer be a candidate; it continues on its previous interfaces.
+            let leaving = || before.filter(|_| is_announced).map(|before| before.interfaces.clone());
+            let interfaces = own.or_else(leaving)?;
+            Some(Presence { interfaces, is_announced, answer_ping: entry.state.announcement.answer_ping })
+        });
+        (before != wanted.as_ref()).then_some(wanted)
+    }
+
+    fn follow_peers(&mut self, key: Option<Secret>, now: Instant, random: u64) {
+        let nodes = self.owners.pairs();
+        let pairs: BTreeSet<_> = nodes.keys().copied().take(PEERS_MAX).collect();
+        if pairs.len() < nodes.len() {
+            warn!(
+                wanted = nodes.len(),
+                watched = pairs.len(),
+                "more candidates than can be monitored; \
+                                                                the excess candidates are not monitored"
+            );
+        }
+        if pairs != self.pairs || key != self.key {
+            (self.pairs, self.key) = (pairs, key);
+            self.watch.set_peers(&self.pairs, self.key.as_ref());
+            self.show.forget_peers(&nodes);
+            self.follow_sessions(now, random);
+        }
+    }
+
+    fn follow_sessions(&mut self, now: Instant, random: u64) {
+        let sessions = self.watch.sessions();
+        for (pair, node) in self.owners.pairs() {
+            let (Some(session), Some(before)) = (sessions.get(&pair), self.owners.liveness(pair)) else {
+                continue;
+            };
+            let after = liveness::follow(before, *session);
+            self.show.set_peer(pair, &node, after);
+            if after != before {
+                let alive = after == Liveness::Up;
+                info!(%node, peer = %pair.peer, alive, state = ?session, "liveness of a node has changed");
+                self.owners.set_liveness(pair, after, now, random);
+            }
+        }
+    }
+
+    /// Maps a MAC address to a monitored node or candidate by the neighbor table; a stranger if there is no
+    /// match.
+    fn identify(&mut self, address: IpAddr, station: Station) -> Heard {
+        let Station { mac, interface } = station;
+        let macs = self.neighbours.macs();
+        let is_it = |peer: IpAddr| macs.get(&peer).is_some_and(|known| *known == mac);
+        let candidates = self.owners.get(address).map(|entry| &entry.state.announcement.candidates);
+        let candidate = candidates.into_iter().flatten().find(|candidate| is_it(candidate.address));
+        let watched = || self.owners.pairs().into_iter().find(|(pair, _)| is_it(pair.peer));
+        let name =
+            candidate.map(|candidate| candidate.node.clone()).or_else(|| watched().map(|(_, node)| node));
+        Heard { party: name.map_or(Party::Stranger, Party::Candidate), mac, interface }
+    }
+
+    fn leave(&mut self, on_exit: OnExit, done: SyncSender<()>, now: Instant) {
+        self.watch.leave(on_exit);
+        self.wire.leave(on_exit);
+        let has_heir = |address: &IpAddr| {
+            let candidates = self.owners.get(*address).map(|entry| &entry.state.announcement.candidates);
+            candidates.into_iter().flatten().any(|candidate| {
+                let own = self.owners.get(*address).and_then(|entry| entry.own_candidate(self.show.node()));
+                let pair = own.map(|own| Pair { local: own.address, peer: candidate.address });
+                pair.and_then(|pair| self.owners.liveness(pair)) == Some(Liveness::Up)
+            })
+        };
+        let announced = self.present.iter().filter(|(_, presence)| presence.is_announced);
+        let waiting = match on_exit {
+            OnExit::Handover => announced.map(|(address, _)| *address).filter(has_heir).collect(),
+            OnExit::Keep => BTreeSet::new(),
+        };
+        self.leaving = Some(Leaving { until: now + HANDOVER_TIME_MAX, done, waiting });
+    }
+
+    /// Returns true if all addresses are handed over or the deadline has passed; then no address is answered
+    /// for any longer.
+    fn has_left(&mut self) -> bool {
+        let is_over = |leaving: &mut Leaving| leaving.waiting.is_empty() || Instant::now() >= leaving.until;
+        let Some(leaving) = self.leaving.take_if(is_over) else { return false };
+        if !leaving.waiting.is_empty() {
+            warn!(addresses = leaving.waiting.len(), "no other node took over these addresses in time");
+        }
+        let nothing = std::mem::take(&mut self.present).into_keys().map(|address| (address, None));
+        self.wire.set(nothing.collect());
+        let _gone = leaving.done.try_send(());
+        true
+    }
+}

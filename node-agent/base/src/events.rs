@@ -1,0 +1,61 @@
+//! Recent events of the node for operators, in a ring buffer of fixed size.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use model::{
+    kinds::event::{Event, EventReason},
+    wire::report::EVENTS_MAX,
+};
+
+use crate::{clock::wall_clock, limit_message};
+
+/// The most recent events, oldest first.
+#[derive(Debug, Default)]
+pub struct Events {
+    ring: VecDeque<Event>,
+    /// Cached snapshot for [`Events::all`]; cleared by a new event.
+    shown: Option<Arc<Vec<Event>>>,
+}
+
+impl Events {
+    /// Records an event. Repeated identical events in a row increase the count of the last one.
+    pub fn record(&mut self, reason: EventReason, message: String) {
+        let time = wall_clock();
+        let message = limit_message(message);
+        self.shown = None;
+        if let Some(last) =
+            self.ring.back_mut().filter(|last| last.reason == reason && last.message == message)
+        {
+            (last.time, last.count) = (time, last.count + 1);
+            return;
+        }
+        if self.ring.len() == EVENTS_MAX {
+            self.ring.pop_front();
+        }
+        self.ring.push_back(Event { time, reason, message, count: 1 });
+    }
+
+    /// Returns all events; the snapshot is shared until the next event.
+    pub fn all(&mut self) -> Arc<Vec<Event>> {
+        let shown = self.shown.get_or_insert_with(|| Arc::new(self.ring.iter().cloned().collect()));
+        Arc::clone(shown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_in_a_row_counts_and_the_oldest_makes_room() {
+        let mut events = Events::default();
+        for number in 0..40 {
+            events.record(EventReason::DriftRepaired, format!("{number}"));
+            events.record(EventReason::DriftRepaired, format!("{number}"));
+        }
+        let all = events.all();
+        assert_eq!(all.len(), EVENTS_MAX);
+        assert_eq!((all[0].message.as_str(), all[0].count), ("8", 2));
+        assert_eq!(all[EVENTS_MAX - 1].message, "39");
+    }
+}

@@ -1,0 +1,192 @@
+//! BFD transport: sockets and a dedicated thread that sends and receives packets (RFC 5881, and RFC 5883 for
+//! multihop paths).
+//!
+//! ```text
+//!   owner ──set_peers, admin_down──▶ engine (one lock) ◀──packets, deadlines── thread "bfd": ppoll until the next deadline
+//!   owner ◀──states, news──────────────┘
+//! ```
+//! The state machine is in the crate `bfd`, which has no I/O. Invariants: the thread blocks
+//! only in `ppoll`, its work grows only with packets and due deadlines, and packets from unknown senders are
+//! never answered.
+//!
+//! The thread drains its sockets before it reads the clock: packets that waited while this machine was busy
+//! count as received in time.
+//!
+//! Between Tidegate agents, `AdminDown` has two meanings, distinguished by the diagnostic:
+//!
+//! - 7, [`HANDOVER`]: the sender hands over its addresses, which may be taken over at once.
+//! - 0, [`RESTART`]: the sender restarts or leaves and keeps its addresses for a while. Also sent when a
+//!   session is removed.
+//!
+//! For other BFD implementations both mean that the session is held down and the path has not failed (RFC
+//! 5882 §3.2).
+
+mod engine;
+mod peer;
+mod peers;
+mod socket;
+mod thread;
+mod wants;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    os::unix::net::UnixDatagram,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread::JoinHandle,
+    time::Instant,
+};
+
+use ::bfd::Diagnostic;
+use tokio::sync::watch;
+
+use engine::Engine;
+pub use peers::{
+    Counters, Fault, PEERS_MAX, PeerKey, PeerState, Reach, RemoteState, SessionConfig, TooManyPeers,
+};
+use wants::Owner;
+
+/// Diagnostic of an `AdminDown` that hands over the sender's addresses for immediate takeover.
+pub const HANDOVER: Diagnostic = Diagnostic::AdministrativelyDown;
+/// Diagnostic of an `AdminDown` for a restart or removal: the sender's addresses are kept for a while.
+pub const RESTART: Diagnostic = Diagnostic::None;
+
+/// Handle to the BFD of this node for one owner of peers; [`Self::share`] creates another. Dropping one of
+/// several handles ends the sessions that no other owner wants, with [`RESTART`]. Dropping the last handle
+/// ends all sessions silently, so peers detect a path failure. Call [`Self::admin_down`] first to avoid that.
+#[derive(Debug)]
+pub struct Bfd {
+    running: Arc<Running>,
+    owner: Owner,
+}
+
+/// The running thread, which ends with the last handle.
+#[derive(Debug)]
+struct Running {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    owners: AtomicU32,
+}
+
+/// State shared by the thread and the owners.
+#[derive(Debug)]
+struct Shared {
+    engine: Mutex<Engine>,
+    /// Socket that wakes the thread.
+    waker: UnixDatagram,
+}
+
+impl Shared {
+    fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().expect("the lock is not poisoned")
+    }
+
+    fn wake(&self) {
+        // A send to a full queue fails, but the thread wakes up anyway.
+        let _ = self.waker.send(&[0]);
+    }
+}
+
+impl Bfd {
+    /// Starts the thread in the network namespace of the calling thread. No session socket is opened before
+    /// there are peers.
+    ///
+    /// # Errors
+    /// Returns an I/O error if the thread or its wake-up socket cannot be created.
+    pub fn start() -> io::Result<Self> {
+        let (waker, wakes) = UnixDatagram::pair()?;
+        waker.set_nonblocking(true)?;
+        wakes.set_nonblocking(true)?;
+        let shared = Arc::new(Shared { engine: Mutex::new(Engine::new()), waker });
+        let thread = thread::spawn(Arc::clone(&shared), wakes)?;
+        // The first owner has number 0.
+        let running = Running { shared, thread: Some(thread), owners: AtomicU32::new(1) };
+        Ok(Self { running: Arc::new(running), owner: Owner(0) })
+    }
+
+    /// Returns a handle for another owner. A peer of several owners has one session, with the intervals of
+    /// the owner with the shorter detection time, and the reach and key of the oldest owner.
+    #[must_use]
+    pub fn share(&self) -> Self {
+        let owner = Owner(self.running.owners.fetch_add(1, Ordering::Relaxed));
+        Self { running: Arc::clone(&self.running), owner }
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.running.shared
+    }
+
+    /// Sets the peers of this owner. Unchanged sessions continue; changed intervals are renegotiated without
+    /// a flap; removed sessions send [`RESTART`] and end.
+    ///
+    /// A peer whose session cannot be opened, because of its addresses or because the local address is not on
+    /// this node yet, fails alone: see [`PeerState::fault`]. Temporary failures are retried every second.
+    ///
+    /// # Errors
+    /// Returns [`TooManyPeers`] if the peers of all owners exceed [`PEERS_MAX`]; nothing is changed then.
+    pub fn set_peers(&self, wanted: BTreeMap<PeerKey, SessionConfig>) -> Result<(), TooManyPeers> {
+        self.shared().engine().set_peers(self.owner, wanted, Instant::now())?;
+        self.shared().wake();
+        Ok(())
+    }
+
+    /// Returns the state of every session of this owner.
+    #[must_use]
+    pub fn states(&self) -> BTreeMap<PeerKey, PeerState> {
+        self.shared().engine().states(self.owner)
+    }
+
+    /// Returns the number of dropped packets that matched no session.
+    #[must_use]
+    pub fn strangers(&self) -> u64 {
+        self.shared().engine().strangers()
+    }
+
+    /// Returns a change notifier. It fires when anything but counters and intervals has changed in
+    /// [`Self::states`] of any owner.
+    #[must_use]
+    pub fn news(&self) -> watch::Receiver<u64> {
+        self.shared().engine().news()
+    }
+
+    /// Puts all sessions of all owners, including later ones, into AdminDown. On return several packets with
+    /// the diagnostic have been passed to the kernel for every peer.
+    pub fn admin_down(&self, diagnostic: Diagnostic) {
+        self.shared().engine().hold_down(diagnostic, Instant::now());
+        self.shared().wake();
+    }
+
+    /// Lets sessions come up again after [`Self::admin_down`].
+    pub fn enable(&self) {
+        self.shared().engine().enable(Instant::now());
+        self.shared().wake();
+    }
+
+    /// Drops this handle.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Bfd {
+    fn drop(&mut self) {
+        // The last handle ends its sessions silently.
+        if Arc::strong_count(&self.running) > 1 {
+            let nothing = self.set_peers(BTreeMap::new());
+            debug_assert!(nothing.is_ok(), "an empty set of peers is within the limit");
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.engine().stop();
+        self.shared.wake();
+        if let Some(thread) = self.thread.take() {
+            let _panicked_already = thread.join();
+        }
+    }
+}

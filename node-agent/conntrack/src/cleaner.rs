@@ -1,0 +1,298 @@
+//! Deletion of stale flows, with deadlines and retries. The caller provides the time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use base::backoff::Backoff;
+use kernel::conntrack::nudge::wire::Nudge;
+use model::{
+    kinds::resource::ServiceKey,
+    primitives::quantity::Timestamp,
+    program::{Frontend, Program, Target, oracle::Networks},
+};
+use tracing::{debug, warn};
+
+use super::{
+    FlowTable,
+    account::{Account, Flows, Reading},
+    plan::{Depth, Dues, Judgement, LocalAddresses, Programmed, When},
+    risk,
+};
+
+/// Minimum and maximum delay after a failure.
+const RETRY_FLOOR: Duration = Duration::from_millis(100);
+const RETRY_CAP: Duration = Duration::from_secs(30);
+/// Maximum number of targets with a pending deadline, to bound the memory of a node that loses targets for a
+/// day. Beyond it, connections are terminated without a deadline.
+const DRAINS_MAX: usize = 100_000;
+
+/// Time at which connections are terminated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deadline {
+    /// Set by the removal policy: a fixed time after the target was removed.
+    After(Instant),
+    /// Set by the user, as wall-clock time.
+    At(Timestamp),
+}
+
+impl Deadline {
+    fn is_over(self, now: Instant, wall: Timestamp) -> bool {
+        match self {
+            Self::After(at) => now >= at,
+            Self::At(at) => wall >= at,
+        }
+    }
+}
+
+/// Keeps the conntrack table consistent with the programmed state.
+pub struct Cleaner {
+    table: Box<dyn FlowTable>,
+    programmed: Programmed,
+    dues: Dues,
+    /// Deadlines of the connections of removed targets.
+    deadlines: BTreeMap<(Frontend, Target), Deadline>,
+    account: Account,
+    retry: Backoff,
+    not_before: Option<Instant>,
+    deleted: u64,
+}
+
+impl Cleaner {
+    /// Creates a cleaner without programmed state; the first full pass provides it.
+    #[must_use]
+    pub fn new(table: Box<dyn FlowTable>) -> Self {
+        Self {
+            table,
+            programmed: Programmed::default(),
+            dues: Dues::default(),
+            deadlines: BTreeMap::new(),
+            account: Account::default(),
+            retry: Backoff::new(RETRY_FLOOR, RETRY_CAP),
+            not_before: None,
+            deleted: 0,
+        }
+    }
+
+    /// Returns the number of flows deleted so far.
+    #[must_use]
+    pub const fn deleted(&self) -> u64 {
+        self.deleted
+    }
+
+    /// Applies the result of a pass: the program that the kernel now has for each of these Services, or `None`
+    /// if it has none. `depth` states whether flows may be stale for reasons other than this pass.
+    pub fn follow(
+        &mut self,
+        programs: impl IntoIterator<Item = (ServiceKey, Option<Arc<Program>>)>,
+        depth: Depth,
+    ) {
+        for (service, program) in programs {
+            self.programmed.replace(&service, program, depth, &mut self.dues);
+        }
+    }
+
+    /// Counts the flows to targets of frontends. Returns `None` if that would take a scan of all flows.
+    ///
+    /// # Errors
+    /// Returns an error if the table cannot be read.
+    pub fn count(&mut self, targets: &BTreeSet<(Frontend, Target)>) -> io::Result<Option<u64>> {
+        if targets.is_empty() {
+            return Ok(Some(0));
+        }
+        let Some(filter) = risk::filter(targets) else { return Ok(None) };
+        let mut count = 0;
+        let _none = self.table.remove(&filter, &mut |flow| {
+            count += u64::from(risk::is_on(targets, flow));
+            false
+        })?;
+        Ok(Some(count))
+    }
+
+    /// Clears all due work, because the table does not show the flows of the active backend.
+    pub fn forget_dues(&mut self) {
+        self.dues = Dues::default();
+        self.deadlines.clear();
+        self.not_before = None;
+    }
+
+    /// Deletes flows of connectionless protocols when a relay backend takes over, so that their next packets
+    /// reach a relay. Afterwards the real targets are no longer visible in the table.
+    ///
+    /// # Errors
+    /// Returns an error if the table cannot be read or written.
+    pub fn hand_over_to_relays(&mut self, networks: &Networks, now: Instant) -> io::Result<()> {
+        let swept = if self.dues.is_empty() { Ok(0) } else { self.sweep(networks, true, now) };
+        self.forget_dues();
+        self.deleted += swept?;
+        Ok(())
+    }
+
+    /// Processes all due work in a single walk of the table, or none. `wall` is the node's wall-clock time.
+    ///
+    /// # Errors
+    /// Returns an error if the table cannot be read or written; the work is retried later.
+    pub fn run(&mut self, networks: &Networks, now: Instant, wall: Timestamp, random: u64) -> io::Result<()> {
+        self.table.tell_again(now);
+        self.schedule_drains(now);
+        if self.not_before.is_some_and(|not_before| now < not_before) {
+            return Ok(());
+        }
+        self.take_deadlines(now, wall);
+        if self.dues.is_empty() {
+            self.not_before = None;
+            return Ok(());
+        }
+        match self.sweep(networks, false, now) {
+            Ok(deleted) => {
+                debug!(deleted, frontends = self.dues.len(), "conntrack table cleaned");
+                self.deleted += deleted;
+                self.dues = Dues::default();
+                self.not_before = None;
+                self.retry.reset();
+                Ok(())
+            }
+            Err(error) => {
+                let delay = self.retry.next_delay(random);
+                self.not_before = Some(now + delay);
+                let frontends = self.dues.len();
+                warn!(%error, frontends, retry_after_ms = delay.as_millis(), "stale flows were not removed");
+                Err(error)
+            }
+        }
+    }
+
+    /// Notifies clients of connections that were terminated by other means than this cleaner.
+    pub fn tell(&mut self, clients: Vec<Nudge>, now: Instant) {
+        self.table.tell(clients, now);
+    }
+
+    /// Returns true if connections have passed their deadline.
+    #[must_use]
+    pub fn is_deadline_over(&self, now: Instant, wall: Timestamp) -> bool {
+        self.deadlines.values().any(|deadline| deadline.is_over(now, wall))
+    }
+
+    /// Returns the time at which [`Self::run`] next has work to do, assuming no change and calls about once a
+    /// second. Wall-clock deadlines are not included, because the clock may be set.
+    #[must_use]
+    pub fn next_run(&self) -> Option<Instant> {
+        let after = |deadline: &Deadline| match deadline {
+            Deadline::After(at) => Some(*at),
+            Deadline::At(_) => None,
+        };
+        self.not_before.or_else(|| self.deadlines.values().filter_map(after).min())
+    }
+
+    /// Reads packets, bytes and the number of open flows. Returns true if packets and bytes are counted.
+    ///
+    /// # Errors
+    /// Returns an error if the table cannot be read; the sums then keep their previous values.
+    pub fn read_flows(&mut self, networks: &Networks) -> io::Result<bool> {
+        let is_counted = self.table.count();
+        let local = self.local_addresses(networks, false)?;
+        let (programmed, account) = (&self.programmed, &self.account);
+        let mut reading = Reading::default();
+        self.table.show(&mut |sighting| {
+            if let Some(at) = programmed.attribute(&sighting.flow, &local) {
+                account.see(&mut reading, at, sighting);
+            }
+        })?;
+        let is_current = |frontend: &Frontend, target: &Target| programmed.is_current(frontend, target);
+        self.account.conclude(reading, is_current);
+        Ok(is_counted)
+    }
+
+    /// Returns the latest reading by Service and target.
+    pub fn flows(&self) -> impl Iterator<Item = (&ServiceKey, &Frontend, &Target, &Flows)> {
+        let flows = self.account.flows();
+        flows.filter_map(|(frontend, target, flows)| {
+            Some((self.programmed.owner(frontend)?, frontend, target, flows))
+        })
+    }
+
+    /// Returns the programmed state.
+    #[must_use]
+    pub const fn programmed(&self) -> &Programmed {
+        &self.programmed
+    }
+
+    fn schedule_drains(&mut self, now: Instant) {
+        for (frontend, target, when) in std::mem::take(&mut self.dues.drains) {
+            match when {
+                When::After(seconds) => {
+                    let at = Deadline::After(now + Duration::from_secs(seconds.into()));
+                    self.schedule(frontend, target, at);
+                }
+                When::At(time) => {
+                    self.deadlines.remove(&(frontend, target));
+                    self.schedule(frontend, target, Deadline::At(time));
+                }
+                When::Never => {
+                    self.deadlines.remove(&(frontend, target));
+                }
+            }
+        }
+    }
+
+    fn schedule(&mut self, frontend: Frontend, target: Target, at: Deadline) {
+        if self.deadlines.len() >= DRAINS_MAX && !self.deadlines.contains_key(&(frontend, target)) {
+            warn!(
+                ?frontend,
+                ?target,
+                "too many targets drain; the connections of this target are cut at \
+                                       once"
+            );
+            self.dues.add_gone(frontend, target);
+            return;
+        }
+        self.deadlines.entry((frontend, target)).or_insert(at);
+    }
+
+    /// Moves targets past their deadline to the due work. A target that has been added again keeps its
+    /// connections.
+    fn take_deadlines(&mut self, now: Instant, wall: Timestamp) {
+        let (programmed, dues) = (&self.programmed, &mut self.dues);
+        self.deadlines.retain(|(frontend, target), at| {
+            if programmed.is_current(frontend, target) {
+                return false;
+            }
+            let is_over = at.is_over(now, wall);
+            if is_over {
+                dues.add_gone(*frontend, *target);
+            }
+            !is_over
+        });
+    }
+
+    fn sweep(&mut self, networks: &Networks, have_relays: bool, now: Instant) -> io::Result<u64> {
+        let local = self.local_addresses(networks, have_relays)?;
+        let mut later = BTreeMap::new();
+        let (programmed, dues) = (&self.programmed, &self.dues);
+        let deleted =
+            self.table.remove(&dues.filter(), &mut |flow| match programmed.judge(dues, flow, &local) {
+                Judgement::Keep => false,
+                Judgement::Delete => true,
+                Judgement::DeleteLater(frontend, target, seconds) => {
+                    let at = Deadline::After(now + Duration::from_secs(seconds.into()));
+                    later.insert((frontend, target), at);
+                    false
+                }
+            })?;
+        for ((frontend, target), at) in later {
+            self.schedule(frontend, target, at);
+        }
+        Ok(deleted)
+    }
+
+    fn local_addresses(&mut self, networks: &Networks, have_relays: bool) -> io::Result<LocalAddresses> {
+        let all = self.table.local_addresses()?;
+        let answers = |address: &IpAddr| networks.node_ports.iter().any(|net| net.contains(address));
+        let node_ports = all.iter().copied().filter(answers).collect();
+        Ok(LocalAddresses { all, node_ports, have_relays })
+    }
+}

@@ -1,0 +1,76 @@
+//! Removal of stale flows after a change, in any proxy mode: flows that would stay on a target that is gone.
+//!
+//! ```text
+//! pass ─▶ follow: targets lost per frontend ─▶ dues ─▶ one dump ─▶ judge each flow ─▶ delete
+//!                             └─ drain ─▶ deadlines ────────┘
+//! ```
+//! The target of a flow is chosen at its first packet and kept for the lifetime of the flow. A UDP client
+//! that keeps sending from one port would reach a removed endpoint forever, or no endpoint at all if the
+//! Service was created after its first packet. Therefore UDP and SCTP flows to targets other than the current
+//! ones are deleted; the next packet starts a new flow.
+//!
+//! A TCP connection to a removed target may still be finishing its work, so the Service's removal policy
+//! applies. *Keep* does nothing. *Reset* deletes the entry at once, *drain* after a delay. The client's next
+//! packet then belongs to no tracked connection and is load-balanced anew; the new target, or a reject rule,
+//! responds with a reset. Clients that only receive are made to send a packet (`nudge`). This requires
+//! `nf_conntrack_tcp_loose`, which Linux enables by default. If no machine responds any more (the Service and
+//! its address are gone, or the verdict for this client is to drop), the client's own timeout ends the
+//! connection. A backend whose kernel part deletes entries itself reports the affected clients
+//! (`Dataplane::take_cut`).
+//!
+//! A draining target (`Route::leaving`) keeps its connections under every policy until its wall-clock
+//! deadline; then they are deleted as with *drain*. A drain is state, not an event: an agent that restarts
+//! during a drain continues it.
+//!
+//! The table also provides traffic counters and the number of open flows (`account`) for modes whose rules do
+//! not. For this the agent sets `net.netfilter.nf_conntrack_acct` at the first reading and leaves it set when
+//! it ends, because other programs may rely on it by then. The cost is two additions per packet.
+//!
+//! Invariants: no walk of the kernel's table for a change without affected flows, and no deletion of a flow
+//! to a foreign address. After a failure the due work is kept for the next attempt; the programmed state does
+//! not depend on it.
+
+pub mod account;
+mod cleaner;
+mod kernel_flows;
+pub mod memory;
+pub mod plan;
+pub mod risk;
+
+use std::{collections::BTreeSet, io, net::IpAddr, time::Instant};
+
+use kernel::conntrack::{Filter, Flow, Sighting, nudge::wire::Nudge};
+
+pub use self::{cleaner::Cleaner, kernel_flows::KernelFlows};
+
+/// Conntrack table.
+pub trait FlowTable: Send {
+    /// Visits every flow that passes the filter (and possibly others, and some twice) and deletes those for
+    /// which `condemned` returns true. Returns the number of deleted flows.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel does not dump its table, or accepts no request.
+    fn remove(&mut self, filter: &Filter, condemned: &mut dyn FnMut(&Flow) -> bool) -> io::Result<u64>;
+
+    /// Notifies clients whose flows were deleted by any means.
+    fn tell(&mut self, _clients: Vec<Nudge>, _now: Instant) {}
+
+    /// Notifies clients of deleted flows again; called about once a second. The first packet may have been
+    /// lost.
+    fn tell_again(&mut self, _now: Instant) {}
+
+    /// Calls `each` for every flow with destination NAT, for some possibly twice.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel does not dump its table.
+    fn show(&mut self, each: &mut dyn FnMut(&Sighting)) -> io::Result<()>;
+
+    /// Enables packet and byte counters for new flows. Returns true if they are enabled.
+    fn count(&mut self) -> bool;
+
+    /// Returns the node's own addresses, without loopback addresses.
+    ///
+    /// # Errors
+    /// Returns an error if the addresses cannot be read.
+    fn local_addresses(&mut self) -> io::Result<BTreeSet<IpAddr>>;
+}

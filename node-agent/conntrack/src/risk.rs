@@ -1,0 +1,51 @@
+//! Impact of a planned change on established flows: the flows that it would terminate or move. Pure.
+
+use std::collections::BTreeSet;
+
+use kernel::conntrack::{Filter, Flow};
+use model::{
+    kinds::service::Protocol,
+    program::{Destination, Frontend, Program, Removal, Target},
+};
+
+use super::plan::Dues;
+
+/// Returns the targets that the frontends of a Service would lose if its program changed, without those whose
+/// flows simply continue.
+#[must_use]
+pub fn lost(before: &Program, after: &Program) -> Vec<(Frontend, Target)> {
+    let mut lost = Vec::new();
+    for (frontend, route) in &before.frontends {
+        let goes_on = frontend.protocol == Protocol::Tcp && route.removal == Removal::Keep;
+        if goes_on {
+            continue;
+        }
+        let kept = after.frontends.get(frontend).map(|route| route.all_targets()).unwrap_or_default();
+        let gone = route.all_targets().into_iter().filter(|target| !kept.contains(target));
+        lost.extend(gone.map(|target| (*frontend, target)));
+    }
+    lost
+}
+
+/// Returns the common criteria of the flows to these targets; `None` without a common destination, because
+/// the dump would contain too many flows.
+#[must_use]
+pub fn filter(targets: &BTreeSet<(Frontend, Target)>) -> Option<Filter> {
+    let mut dues = Dues::default();
+    for (frontend, target) in targets {
+        dues.add_gone(*frontend, *target);
+    }
+    Some(dues.filter()).filter(|filter| filter.destination.is_some())
+}
+
+/// Returns true if the flow goes to one of these targets.
+#[must_use]
+pub fn is_on(targets: &BTreeSet<(Frontend, Target)>, flow: &Flow) -> bool {
+    targets.iter().any(|(frontend, target)| {
+        frontend.destination == Destination::Address(flow.destination)
+            && frontend.protocol == flow.protocol
+            && frontend.ports.contains(flow.port)
+            && target.address == flow.target
+            && target.port.unwrap_or(flow.port) == flow.target_port
+    })
+}

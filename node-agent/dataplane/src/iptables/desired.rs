@@ -1,0 +1,194 @@
+//! Desired state of the iptables backend: frontend owners and the chains of each Service. Uses neither kernel
+//! nor tools, so that a preview can work on a copy.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use model::{
+    kinds::resource::ServiceKey,
+    primitives::net::IpFamily,
+    program::{Program, oracle::Networks},
+    wire::report::FailureReason,
+};
+
+use super::{
+    commit::Part,
+    layout::{self, ChainId, Layout},
+    mirror::Mirror,
+    plan::{self, Wanted},
+    render::{self, Context, Rendered},
+    rule,
+};
+use crate::{
+    Desired, Outcome, Scope,
+    claims::{Claims, Touched},
+};
+
+/// Desired state of the applied Services.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Asked {
+    /// Owners of the frontends.
+    pub(super) claims: Claims,
+    /// Networks used by the last rendering.
+    pub(super) networks: Networks,
+    /// Chains of each Service.
+    chains: BTreeMap<Arc<ServiceKey>, BTreeMap<IpFamily, BTreeSet<ChainId>>>,
+}
+
+/// Scope of a pass in terms of claims.
+#[derive(Debug, Default)]
+pub(super) struct Looked {
+    touched: Touched,
+    pub(super) services: BTreeSet<Arc<ServiceKey>>,
+    pub(super) everything: bool,
+    /// Services that this backend cannot program, with the failure.
+    pub(super) impossible: BTreeMap<ServiceKey, Outcome>,
+}
+
+impl Asked {
+    /// Applies the desired state of the Services in scope, and returns the affected objects.
+    pub(super) fn take_over(&mut self, families: &[IpFamily], desired: &Desired, scope: &Scope) -> Looked {
+        let mut looked = Looked { everything: *scope == Scope::Everything, ..Looked::default() };
+        let is_renamed = self.networks != desired.networks;
+        self.networks.clone_from(&desired.networks);
+        match scope {
+            Scope::Everything => {
+                self.claims = Claims::default();
+                self.chains = BTreeMap::new();
+                for service in desired.programs.keys() {
+                    self.claim(families, desired, service, &mut looked);
+                }
+            }
+            Scope::Services(keys) => {
+                for service in keys {
+                    self.claim(families, desired, service, &mut looked);
+                }
+                // The networks are part of the rules of many Services.
+                let others = desired.programs.keys().filter(|key| is_renamed && !keys.contains(*key));
+                for service in others {
+                    if self.claims.program(service).is_some() {
+                        self.claim(families, desired, service, &mut looked);
+                    }
+                }
+            }
+        }
+        let claimants = looked.touched.frontends.keys().flat_map(|frontend| self.claims.claimants(frontend));
+        looked.services.extend(claimants.cloned());
+        looked
+    }
+
+    fn claim(&mut self, families: &[IpFamily], desired: &Desired, service: &ServiceKey, looked: &mut Looked) {
+        let program = desired.programs.get(service).map(|desired| &desired.program);
+        let checked = program.map(|program| check(families, service, program));
+        let possible = program.filter(|_| matches!(checked, Some(Ok(()))));
+        self.claims.replace(service, possible.cloned(), &mut looked.touched);
+        if let Some(Err(message)) = checked {
+            let outcome = Outcome::Failed { reason: FailureReason::Unsupported, message };
+            looked.impossible.insert(service.clone(), outcome);
+        }
+        looked.services.insert(Arc::new(service.clone()));
+    }
+
+    /// Returns the wanted changes: one part per Service in scope, and one for objects that belong to no
+    /// Service.
+    pub(super) fn parts(
+        &self,
+        layout: &Layout,
+        family: IpFamily,
+        mirror: Option<&Mirror>,
+        looked: &Looked,
+    ) -> Vec<Part> {
+        let context = self.context(layout, family);
+        let mut parts: BTreeMap<Option<Arc<ServiceKey>>, Part> = BTreeMap::new();
+        let mut lines = BTreeMap::new();
+        for service in &looked.services {
+            let mut rendered = Rendered::default();
+            if let Some(program) = self.claims.program(service) {
+                let has = |frontend: &_| self.claims.owner(frontend) == Some(service);
+                rendered = render::service(&context, service, program, has);
+            }
+            let part = parts.entry(Some(Arc::clone(service))).or_insert_with(|| Part::of(Some(service)));
+            part.wanted.chains =
+                rendered.chains.into_iter().map(|(chain, rules)| (chain, Some(rules))).collect();
+            let before = self.chains.get(service).and_then(|families| families.get(&family));
+            let gone = before.into_iter().flatten().filter(|chain| !part.wanted.chains.contains_key(chain));
+            part.removals = gone.cloned().collect();
+            lines.extend(rendered.lines);
+        }
+        for (frontend, noted) in &looked.touched.frontends {
+            if frontend.destination.family() != family {
+                continue;
+            }
+            let service = self.claims.owner(frontend).or(noted.as_ref());
+            let part = parts.entry(service.cloned()).or_insert_with(|| Part::of(service));
+            let mut held = lines.remove(frontend).unwrap_or_default();
+            for chain in render::dispatch_chains(layout, frontend) {
+                let found = held.iter().position(|(other, _)| *other == chain);
+                let lines = found.map(|index| held.swap_remove(index).1).unwrap_or_default();
+                part.wanted.lines.insert((chain, rule::frontend_key(*frontend)), lines);
+            }
+        }
+        for (address, service) in &looked.touched.virtual_addresses {
+            if IpFamily::of(address) == family {
+                let part = parts.entry(service.clone()).or_insert_with(|| Part::of(service.as_ref()));
+                let (chain, key, line) = render::virtual_address(layout, address);
+                let is_wanted = self.claims.wants_virtual_address(address);
+                part.wanted.lines.insert((chain, key), if is_wanted { vec![line] } else { Vec::new() });
+            }
+        }
+        let mut parts: Vec<_> = parts.into_values().collect();
+        if let Some(mirror) = mirror.filter(|_| looked.everything) {
+            parts.push(self.strays(layout, family, mirror, &parts));
+        }
+        parts
+    }
+
+    /// Returns the removal of objects in the kernel that have our names but no owner.
+    fn strays(&self, layout: &Layout, family: IpFamily, mirror: &Mirror, parts: &[Part]) -> Part {
+        let fixed = layout.fixed(family, &self.networks);
+        let Wanted { chains, lines } = plan::strays(mirror, &fixed, parts.iter().map(|part| &part.wanted));
+        let removals = chains.into_keys().collect();
+        Part { service: None, wanted: Wanted { chains: BTreeMap::new(), lines }, removals }
+    }
+
+    fn context(&self, layout: &Layout, family: IpFamily) -> Context {
+        Context {
+            layout: *layout,
+            family,
+            workloads: layout::of_family(&self.networks.workloads, family).collect(),
+            off_cluster: Layout::off_cluster(family, &self.networks),
+        }
+    }
+
+    /// Records the chains of a family for the parts that were applied, and for those that failed.
+    pub(super) fn remember_chains(
+        &mut self,
+        family: IpFamily,
+        parts: &[Part],
+        failed: &BTreeMap<Arc<ServiceKey>, Outcome>,
+    ) {
+        for Part { service, wanted, removals } in parts {
+            let Some(service) = service else { continue };
+            let mut chains: BTreeSet<_> = wanted.chains.keys().cloned().collect();
+            if failed.contains_key(service) {
+                chains.extend(removals.iter().cloned());
+            }
+            self.chains.entry(Arc::clone(service)).or_default().insert(family, chains);
+        }
+    }
+
+    /// Drops Services without chains.
+    pub(super) fn forget_without_chains(&mut self) {
+        self.chains.retain(|_, families| families.values().any(|chains| !chains.is_empty()));
+    }
+}
+
+fn check(families: &[IpFamily], service: &ServiceKey, program: &Program) -> Result<(), String> {
+    let asked = program.frontends.keys().map(|frontend| frontend.destination.family());
+    if let Some(family) = asked.into_iter().find(|family| !families.contains(family)) {
+        return Err(format!("iptables cannot be used for {} here", family.as_str()));
+    }
+    render::check(service, program)
+}

@@ -1,0 +1,317 @@
+//! Trace of a packet through our chains, as read by `iptables-save`. Pure.
+//!
+//! ```text
+//! nat PREROUTING or OUTPUT ─▶ filter INPUT, FORWARD or OUTPUT ─▶ nat POSTROUTING
+//! ```
+//! At a random choice all branches are followed. Foreign rules in the built-in chains are listed but not
+//! followed.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use model::{primitives::quantity::Port, wire::trace::End};
+
+use super::{
+    layout::{ChainId, Layout, Table},
+    mirror::{Dispatch, Mirror, digest},
+    parse::{self, Line},
+    rule,
+    spelled::{Action, Spelled, Test, What, spell},
+};
+use crate::trace::{Recorder, Subject};
+
+/// Maximum depth of nested chains; ours are four deep.
+const DEPTH_MAX: u32 = 16;
+/// Maximum number of branches at a time, one for each endpoint.
+const WAYS_MAX: usize = 20_000;
+/// Maximum number of evaluated rules; beyond, foreign chains form a loop.
+const LOOKS_MAX: usize = 2_000_000;
+
+/// Kernel state for a trace.
+#[derive(Clone, Copy)]
+pub(super) struct Held<'a> {
+    /// Chains, read anew.
+    pub(super) chains: &'a BTreeMap<ChainId, Vec<Line>>,
+    /// The mirror, if there is one; differences from it are reported as unexpected.
+    pub(super) known: Option<&'a Mirror>,
+}
+
+/// Traces a packet through the chains.
+pub(super) fn trace(layout: &Layout, held: Held<'_>, subject: &Subject<'_>) -> Recorder {
+    let Held { chains, known } = held;
+    let mut walk =
+        Walk { layout, chains, known, subject, recorder: Recorder::default(), passed: Vec::new(), looks: 0 };
+    walk.begin();
+    walk.recorder
+}
+
+/// A branch of the trace.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Way {
+    /// Share of connections on this branch.
+    share: f64,
+    mark: u32,
+    /// Target of the DNAT, if any.
+    to: Option<(IpAddr, Option<Port>)>,
+    is_masqueraded: bool,
+}
+
+struct Walk<'a> {
+    layout: &'a Layout,
+    chains: &'a BTreeMap<ChainId, Vec<Line>>,
+    known: Option<&'a Mirror>,
+    subject: &'a Subject<'a>,
+    recorder: Recorder,
+    /// Branches that have passed the table.
+    passed: Vec<Way>,
+    looks: usize,
+}
+
+/// Result of a rule's match criteria for one branch.
+enum Tested {
+    No,
+    Yes,
+    /// Random match, with the probability.
+    Perhaps(f64),
+}
+
+impl Walk<'_> {
+    fn begin(&mut self) {
+        let first = if self.subject.is_from_node() { "OUTPUT" } else { "PREROUTING" };
+        let whole = Way { share: 1.0, mark: 0, to: None, is_masqueraded: false };
+        self.expect_jump(Table::Nat, first);
+        let translated = self.table(Table::Nat, first, &[whole]);
+        let mut filtered = Vec::new();
+        for chain in ["INPUT", "FORWARD", "OUTPUT"] {
+            let ways: Vec<_> =
+                translated.iter().filter(|way| self.filter_chain(way) == chain).copied().collect();
+            if !ways.is_empty() {
+                self.expect_jump(Table::Filter, chain);
+                filtered.extend(self.table(Table::Filter, chain, &ways));
+            }
+        }
+        let (translated, untouched): (Vec<_>, Vec<_>) =
+            filtered.into_iter().partition(|way| way.to.is_some());
+        if !untouched.is_empty() {
+            self.recorder.end(End::Untouched);
+        }
+        if !translated.is_empty() {
+            self.expect_jump(Table::Nat, "POSTROUTING");
+        }
+        for way in self.table(Table::Nat, "POSTROUTING", &translated) {
+            if let Some((address, port)) = way.to {
+                let port = port.unwrap_or(self.subject.packet.port);
+                let sees = self.subject.seen(way.is_masqueraded);
+                self.recorder.end(End::Reaches { address, port, sees });
+            }
+        }
+    }
+
+    /// Returns the chain of the filter table that the packet traverses.
+    fn filter_chain(&self, way: &Way) -> &'static str {
+        let destination = way.to.map_or(self.subject.packet.destination, |(address, _)| address);
+        if self.subject.is_from_node() {
+            "OUTPUT"
+        } else if self.subject.is_local(destination) {
+            "INPUT"
+        } else {
+            "FORWARD"
+        }
+    }
+
+    /// Records an unexpected step if no rule leads from a built-in chain to ours.
+    fn expect_jump(&mut self, table: Table, chain: &str) {
+        let id = ChainId { table, name: chain.to_owned() };
+        let lines = self.chains.get(&id).map_or(&[][..], Vec::as_slice);
+        if !lines.iter().any(|line| self.layout.is_ours(table, rule::target_of(&line.text))) {
+            self.recorder.odd(place(&id), "", "no rule leads to our chains");
+        }
+    }
+
+    /// Records an unexpected step if a chain of ours has missing or different rules.
+    fn expect_lines(&mut self, id: &ChainId, lines: &[Line], way: &Way) {
+        let Some(known) = self.known else { return };
+        if let Some(wanted) = known.chains.get(id) {
+            let rules: Vec<_> = lines.iter().map(|line| line.text.clone()).collect();
+            if digest(&rules) != *wanted {
+                let what = format!("its {} rules are not those that were made", rules.len());
+                self.recorder.odd(place(id), "", what);
+            }
+        }
+        if let Some(Dispatch { lines: of_services, tail, is_out_of_order: _ }) = known.dispatch.get(id) {
+            let is_there = |rule: &&String| lines.iter().any(|line| line.text == **rule);
+            for rule in of_services.values().flatten().chain(tail).filter(|rule| !is_there(rule)) {
+                let concerns = spell(&parse::words(rule))
+                    .map_or(true, |spelled| !matches!(self.test(&spelled, way), Tested::No));
+                if concerns {
+                    self.recorder.odd(place(id), rule.clone(), "this rule is missing");
+                }
+            }
+        }
+    }
+
+    /// Traverses a built-in chain and returns the resulting branches.
+    fn table(&mut self, table: Table, chain: &str, ways: &[Way]) -> Vec<Way> {
+        let id = ChainId { table, name: chain.to_owned() };
+        let mut out = Vec::new();
+        for way in ways {
+            out.extend(self.chain(&id, *way, 0));
+            out.append(&mut self.passed);
+        }
+        out
+    }
+
+    /// Traverses a chain and returns the branches that return from it.
+    fn chain(&mut self, id: &ChainId, way: Way, depth: u32) -> Vec<Way> {
+        let is_ours = self.layout.is_ours(id.table, &id.name);
+        let Some(lines) = self.chains.get(id) else {
+            if is_ours {
+                self.recorder.odd(place(id), "", "there is no such chain");
+            }
+            return vec![way];
+        };
+        self.expect_lines(id, lines, &way);
+        let (mut ways, mut back) = (vec![way], Vec::new());
+        for line in lines {
+            self.looks += 1;
+            if ways.is_empty() {
+                break;
+            }
+            if depth > DEPTH_MAX || self.looks > LOOKS_MAX || ways.len() + self.passed.len() > WAYS_MAX {
+                self.recorder.end(End::Unknown("the rules are too many to be followed".to_owned()));
+                return Vec::new();
+            }
+            let leads_to_ours = self.layout.is_ours(id.table, rule::target_of(&line.text));
+            match spell(&line.words) {
+                Ok(spelled) if is_ours || leads_to_ours => {
+                    let mut next = Vec::new();
+                    for way in ways {
+                        self.look((id, line, &spelled), way, (&mut next, &mut back), depth);
+                    }
+                    ways = next;
+                }
+                Ok(spelled) => {
+                    // A foreign rule in a built-in chain.
+                    if ways.iter().any(|way| !matches!(self.test(&spelled, way), Tested::No)) {
+                        self.recorder.step(
+                            place(id),
+                            line.text.clone(),
+                            "a rule of somebody else, not followed",
+                        );
+                    }
+                }
+                Err(foreign) if is_ours => {
+                    self.recorder.odd(place(id), line.text.clone(), foreign.to_string());
+                    self.recorder.end(End::Unknown(format!("{}: {foreign}", place(id))));
+                    return Vec::new();
+                }
+                Err(_) => {
+                    self.recorder.step(place(id), line.text.clone(), "a rule of somebody else, not followed");
+                }
+            }
+        }
+        back.append(&mut ways);
+        back
+    }
+
+    /// Evaluates one rule for one branch.
+    fn look(
+        &mut self,
+        (id, line, spelled): (&ChainId, &Line, &Spelled),
+        way: Way,
+        (next, back): (&mut Vec<Way>, &mut Vec<Way>),
+        depth: u32,
+    ) {
+        let (taken, left) = match self.test(spelled, &way) {
+            Tested::No => (None, Some(way)),
+            Tested::Yes => (Some(way), None),
+            Tested::Perhaps(chance) => {
+                let share = way.share * chance;
+                (Some(Way { share, ..way }), Some(Way { share: way.share - share, ..way }))
+            }
+        };
+        next.extend(left);
+        let Some(mut way) = taken else { return };
+        let mut note = |result: String| self.recorder.step(place(id), line.text.clone(), result);
+        match &spelled.action {
+            Action::Chain { name, is_goto } => {
+                note(format!("goes on in {name}{}", percent(way.share)));
+                let chain = ChainId { table: id.table, name: name.clone() };
+                let came_back = self.chain(&chain, way, depth + 1);
+                if *is_goto { back.extend(came_back) } else { next.extend(came_back) }
+            }
+            Action::Accept => {
+                note("passes the table".to_owned());
+                self.passed.push(way);
+            }
+            Action::Return => back.push(way),
+            Action::Drop => {
+                note("it is dropped".to_owned());
+                self.recorder.end(End::Dropped);
+            }
+            Action::Reject => {
+                note("it is refused".to_owned());
+                self.recorder.end(End::Refused);
+            }
+            Action::Mark { value, mask } => {
+                note("it is marked".to_owned());
+                way.mark = (way.mark & !mask) ^ value;
+                next.push(way);
+            }
+            Action::Translate { address, port } => {
+                note(format!("it is translated{}", percent(way.share)));
+                way.to = Some((*address, *port));
+                self.passed.push(way);
+            }
+            Action::Masquerade => {
+                note("the endpoint sees the node".to_owned());
+                way.is_masqueraded = true;
+                self.passed.push(way);
+            }
+        }
+    }
+
+    fn test(&self, rule: &Spelled, way: &Way) -> Tested {
+        let mut chance = None;
+        for Test { what, is_negated } in &rule.tests {
+            if let What::Chance(share) = what {
+                chance = Some(share.clamp(0.0, 1.0));
+            } else if self.holds(what, way) == *is_negated {
+                return Tested::No;
+            }
+        }
+        chance.map_or(Tested::Yes, Tested::Perhaps)
+    }
+
+    fn holds(&self, what: &What, way: &Way) -> bool {
+        let packet = self.subject.packet;
+        let (destination, port) = match way.to {
+            Some((address, port)) => (address, port.unwrap_or(packet.port)),
+            None => (packet.destination, packet.port),
+        };
+        match what {
+            What::Source(net) => net.contains(&packet.source),
+            What::Destination(net) => net.contains(&destination),
+            What::Transport(protocol) => *protocol == packet.protocol,
+            What::Ports(ports) => ports.contains(port),
+            What::SourceIsLocal => self.subject.is_local(packet.source),
+            What::DestinationIsLocal => self.subject.is_local(destination),
+            What::Mark { value, mask } => way.mark & mask == *value,
+            What::States(states) => states.iter().any(|state| match state.as_str() {
+                "NEW" => true,
+                "DNAT" => way.to.is_some(),
+                _ => false,
+            }),
+            // The traced client is new, so it is in no recent list.
+            What::Remembered => false,
+            What::Remember | What::Chance(_) => true,
+        }
+    }
+}
+
+fn place(id: &ChainId) -> String {
+    format!("{} {}", id.table.as_str(), id.name)
+}
+
+fn percent(share: f64) -> String {
+    if share < 1.0 { format!(", {:.1} %", share * 100.0) } else { String::new() }
+}

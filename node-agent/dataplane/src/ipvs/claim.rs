@@ -1,0 +1,103 @@
+//! Application of the desired state to the claims. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use model::{kinds::resource::ServiceKey, primitives::net, program::Program, wire::report::FailureReason};
+
+use super::{
+    desired::{Touched, Wants},
+    lower,
+    mirror::Mirror,
+    plan,
+};
+use crate::{Desired, Outcome, Scope};
+
+/// Result of applying the desired state.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    /// Services that this backend supports.
+    pub(super) possible: BTreeSet<Arc<ServiceKey>>,
+    /// Services that it does not support, with the failure.
+    pub(super) impossible: BTreeMap<ServiceKey, Outcome>,
+}
+
+impl Wants {
+    /// Applies the desired state of the Services in scope and marks the affected objects as dirty.
+    pub(super) fn take_over(
+        &mut self,
+        desired: &Desired,
+        scope: &Scope,
+        mirror: &Mirror,
+        touched: &mut Touched,
+    ) -> Taken {
+        let mut taken = Taken::default();
+        if *scope == Scope::Everything {
+            *self = Self::default();
+        }
+        if self.networks != desired.networks {
+            self.networks = desired.networks.clone();
+        }
+        self.renew_node_addresses(mirror, touched);
+        match scope {
+            Scope::Everything => {
+                for service in desired.programs.keys() {
+                    self.take_over_one(desired, service, touched, &mut taken);
+                }
+                plan::touch_all(mirror, touched);
+            }
+            Scope::Services(services) => {
+                for service in services {
+                    self.take_over_one(desired, service, touched, &mut taken);
+                }
+            }
+        }
+        taken
+    }
+
+    fn take_over_one(
+        &mut self,
+        desired: &Desired,
+        service: &ServiceKey,
+        touched: &mut Touched,
+        taken: &mut Taken,
+    ) {
+        match desired.programs.get(service).map(|desired| wanted(&desired.program)) {
+            None => self.replace(service, None, touched),
+            Some(Ok(lowered)) => {
+                self.replace(service, Some(Arc::new(lowered)), touched);
+                taken.possible.insert(Arc::new(service.clone()));
+            }
+            Some(Err(message)) => {
+                self.replace(service, None, touched);
+                let outcome = Outcome::Failed { reason: FailureReason::Unsupported, message };
+                taken.impossible.insert(service.clone(), outcome);
+            }
+        }
+    }
+
+    /// Updates the addresses on which node ports are served. Marks the node ports as dirty if they changed.
+    pub(super) fn renew_node_addresses(&mut self, mirror: &Mirror, touched: &mut Touched) {
+        let nets = &self.networks.node_ports;
+        let answers = |address: &&IpAddr| {
+            net::forbidden(**address).is_none() && nets.iter().any(|net| net.contains(*address))
+        };
+        let now: BTreeSet<_> = mirror.other_addresses.iter().filter(answers).copied().collect();
+        if now != self.node_addresses {
+            self.touch_node_ports(touched);
+            self.node_addresses = now;
+            self.touch_node_ports(touched);
+        }
+    }
+}
+
+/// Lowers the program for this backend. Virtual addresses stay those of the original program: addresses that
+/// are closed only because they are bound here are left to the planner, which has the list of bound
+/// addresses.
+fn wanted(program: &Program) -> Result<Program, String> {
+    let lowered = lower::lower(program)?;
+    Ok(Program { virtual_addresses: program.virtual_addresses.clone(), ..lowered })
+}

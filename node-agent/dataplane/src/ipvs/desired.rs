@@ -1,0 +1,403 @@
+//! Desired kernel objects: programs expanded into virtual servers, set elements and addresses.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use ipnet::IpNet;
+use model::{
+    kinds::{
+        resource::ServiceKey,
+        service::{Protocol, SchedulerFlag},
+    },
+    primitives::{
+        net::IpFamily,
+        quantity::{Port, PortRange, Timestamp},
+    },
+    program::{
+        Destination as Place, Frontend, Program, Removal, Role, Route, Target, Targets, Verdict,
+        oracle::Networks,
+    },
+};
+
+use super::{
+    lower::{self, Profile},
+    server::{Destination, Forwarding, Held, Server, Service, Socket},
+    sets::{Element, Kind, Set, Value, halves},
+    uapi,
+};
+use crate::claims;
+
+/// Claims of the Services and the kernel objects derived from them.
+#[derive(Debug, Clone, Default)]
+pub struct Wants {
+    /// Lowered programs, and the owners of frontends.
+    pub claims: claims::Claims,
+    /// Addresses of the node on which node ports are served.
+    pub node_addresses: BTreeSet<IpAddr>,
+    /// Networks used by the rules.
+    pub networks: Networks,
+    /// Frontends with a port range.
+    ranges: Counted<Frontend>,
+    /// Frontends on every address of the node.
+    anywhere: Counted<Frontend>,
+    /// Hairpin endpoints, by the socket at which they would reach themselves.
+    loops: Counted<Socket>,
+    /// Addresses that must be local.
+    addresses: Counted<IpAddr>,
+    /// Health check node ports of the agent.
+    health_checks: Counted<Port>,
+}
+
+/// Service that caused a change.
+pub type Owner = Option<Arc<ServiceKey>>;
+
+/// Dirty objects.
+#[derive(Debug, Default)]
+pub struct Touched {
+    /// Virtual servers, with the removal policy for connections of removed targets.
+    pub sockets: BTreeMap<Socket, (Owner, Removal)>,
+    /// Node ports.
+    pub node_ports: BTreeMap<(IpFamily, Protocol, Port), Owner>,
+    /// Hairpin endpoints.
+    pub loops: BTreeMap<Socket, Owner>,
+    /// Addresses.
+    pub addresses: BTreeMap<IpAddr, Owner>,
+    /// Health check ports.
+    pub health_checks: BTreeSet<Port>,
+}
+
+/// Desired objects of one socket.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// The owning Service.
+    pub owner: Owner,
+    /// The virtual server.
+    pub server: Option<Server>,
+    /// The set elements.
+    pub elements: BTreeSet<Element>,
+}
+
+/// Reference counts of values.
+#[derive(Debug, Clone)]
+struct Counted<T>(BTreeMap<T, u32>);
+
+impl<T> Default for Counted<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T: Ord> Counted<T> {
+    fn take(&mut self, value: T) {
+        *self.0.entry(value).or_default() += 1;
+    }
+
+    fn release(&mut self, value: &T) {
+        if let Some(count) = self.0.get_mut(value) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(value);
+            }
+        }
+    }
+}
+
+/// Iterates over the ports of a range.
+pub fn ports(range: PortRange) -> impl Iterator<Item = Port> {
+    (range.first().get()..=range.last().get()).filter_map(Port::new)
+}
+
+impl Wants {
+    /// Replaces the lowered program of a Service and marks the affected objects as dirty.
+    pub fn replace(&mut self, service: &ServiceKey, program: Option<Arc<Program>>, touched: &mut Touched) {
+        let owner: Owner = Some(Arc::new(service.clone()));
+        if let Some(old) = self.claims.program(service).cloned() {
+            self.note(&old, &owner, touched);
+            for_each_part(&old, |part| match part {
+                Part::Range(frontend) => self.ranges.release(&frontend),
+                Part::Anywhere(frontend) => self.anywhere.release(&frontend),
+                Part::Loop(socket) => self.loops.release(&socket),
+                Part::Address(address) => self.addresses.release(&address),
+                Part::HealthCheck(port) => self.health_checks.release(&port),
+            });
+        }
+        if let Some(new) = &program {
+            for_each_part(new, |part| match part {
+                Part::Range(frontend) => self.ranges.take(frontend),
+                Part::Anywhere(frontend) => self.anywhere.take(frontend),
+                Part::Loop(socket) => self.loops.take(socket),
+                Part::Address(address) => self.addresses.take(address),
+                Part::HealthCheck(port) => self.health_checks.take(port),
+            });
+            self.note(new, &owner, touched);
+        }
+        let mut rivals = claims::Touched::default();
+        self.claims.replace(service, program, &mut rivals);
+        for (frontend, owner) in rivals.frontends {
+            self.touch(&frontend, &owner, Removal::Keep, touched);
+        }
+    }
+
+    fn note(&self, program: &Program, owner: &Owner, touched: &mut Touched) {
+        for (frontend, route) in &program.frontends {
+            for socket in self.sockets(frontend) {
+                touched.sockets.insert(socket, (owner.clone(), route.removal));
+            }
+            self.touch(frontend, owner, route.removal, touched);
+        }
+        for_each_part(program, |part| match part {
+            Part::Range(_) | Part::Anywhere(_) => {}
+            Part::Loop(socket) => {
+                touched.loops.insert(socket, owner.clone());
+            }
+            Part::Address(address) => {
+                touched.addresses.insert(address, owner.clone());
+            }
+            Part::HealthCheck(port) => {
+                touched.health_checks.insert(port);
+            }
+        });
+    }
+
+    fn touch(&self, frontend: &Frontend, owner: &Owner, removal: Removal, touched: &mut Touched) {
+        for socket in self.sockets(frontend) {
+            touched.sockets.entry(socket).or_insert_with(|| (owner.clone(), removal));
+        }
+        if let Place::AnyLocal(family) = frontend.destination {
+            for port in ports(frontend.ports) {
+                let key = (family, frontend.protocol, port);
+                touched.node_ports.entry(key).or_insert_with(|| owner.clone());
+            }
+        }
+    }
+
+    /// Marks everything that depends on the node's addresses as dirty.
+    pub fn touch_node_ports(&self, touched: &mut Touched) {
+        for frontend in self.anywhere.0.keys() {
+            self.touch(frontend, &self.claims.owner(frontend).cloned(), Removal::Keep, touched);
+        }
+    }
+
+    /// Returns the virtual servers of a frontend.
+    pub fn sockets(&self, frontend: &Frontend) -> Vec<Socket> {
+        let addresses: Vec<_> = match frontend.destination {
+            Place::Address(address) => vec![address],
+            Place::AnyLocal(family) => self
+                .node_addresses
+                .iter()
+                .copied()
+                .filter(|address| IpFamily::of(*address) == family)
+                .collect(),
+        };
+        let protocol = frontend.protocol;
+        let at = |address| ports(frontend.ports).map(move |port| Socket { address, protocol, port });
+        addresses.into_iter().flat_map(at).collect()
+    }
+
+    /// Returns the frontend that matches a socket: exact addresses before node ports, single ports before
+    /// ranges.
+    #[must_use]
+    pub fn resolve(&self, socket: &Socket) -> Option<(Frontend, &Arc<ServiceKey>, &Route)> {
+        let exact = self.resolve_at(Place::Address(socket.address), socket.protocol, socket.port);
+        let is_node = self.node_addresses.contains(&socket.address);
+        let anywhere = || self.resolve_at(Place::AnyLocal(socket.family()), socket.protocol, socket.port);
+        exact.or_else(|| if is_node { anywhere() } else { None })
+    }
+
+    fn resolve_at(
+        &self,
+        destination: Place,
+        protocol: Protocol,
+        port: Port,
+    ) -> Option<(Frontend, &Arc<ServiceKey>, &Route)> {
+        let found = |frontend: Frontend| {
+            let owner = self.claims.owner(&frontend)?;
+            Some((frontend, owner, self.claims.route(&frontend)?))
+        };
+        let single = Frontend { destination, protocol, ports: port.into() };
+        let first = Frontend { destination, protocol, ports: Port::new(1)?.into() };
+        let ranges = self.ranges.0.range(first..).map(|(frontend, _)| *frontend);
+        let mut ranges = ranges
+            .take_while(move |range| range.destination == destination && range.protocol == protocol)
+            .filter(move |range| range.ports.contains(port));
+        found(single).or_else(|| ranges.find_map(found))
+    }
+
+    /// Returns the draining destinations of a socket, with the deadline of their connections.
+    #[must_use]
+    pub fn leaving(&self, socket: &Socket) -> BTreeMap<Destination, Option<Timestamp>> {
+        let Some((_, _, route)) = self.resolve(socket) else { return BTreeMap::new() };
+        let destination = |target: &Target| Destination {
+            address: target.address,
+            port: target.port.unwrap_or(socket.port),
+        };
+        route.leaving.iter().map(|(target, until)| (destination(target), *until)).collect()
+    }
+
+    /// Returns the desired objects of a socket.
+    #[must_use]
+    pub fn entry(&self, socket: &Socket) -> Entry {
+        let Some((frontend, owner, route)) = self.resolve(socket) else { return Entry::default() };
+        let mut elements = BTreeSet::new();
+        let mut add = |kind| elements.insert(Element::of_socket(kind, *socket));
+        if let Some(kind) = masquerade_kind(&frontend, route) {
+            add(kind);
+        }
+        if is_load_balancer(&frontend, route) {
+            add(Kind::LoadBalancer);
+        }
+        if route.from_elsewhere == Verdict::Drop {
+            add(if route.from_node == Verdict::Drop { Kind::Drop } else { Kind::DropOutside });
+        }
+        if route.from_node == Verdict::Reject {
+            add(Kind::Reject);
+        }
+        if let Some(allowed) = &route.allowed_sources {
+            add(Kind::Firewall);
+            let set = Set { kind: Kind::SourceCidr, family: socket.family() };
+            let nets = allowed.iter().flat_map(|net| halves(*net));
+            let of_family = nets.filter(|net| IpFamily::of_net(net) == socket.family());
+            elements.extend(of_family.map(|net| Element { set, value: Value::SocketNet(*socket, net) }));
+        }
+        let server = lower::shared_targets(route).map(|targets| server(route, &targets, socket.port));
+        Entry { owner: Some(Arc::clone(owner)), server, elements }
+    }
+
+    /// Returns the set of a TCP or UDP node port.
+    #[must_use]
+    pub fn node_port_kind(&self, family: IpFamily, protocol: Protocol, port: Port) -> Option<Kind> {
+        let (_, _, route) = self.resolve_at(Place::AnyLocal(family), protocol, port)?;
+        match (protocol, lower::profile(route)?) {
+            (Protocol::Tcp, Profile::Always) => Some(Kind::NodePortTcp),
+            (Protocol::Tcp, Profile::NodeOnly) => Some(Kind::NodePortLocalTcp),
+            (Protocol::Udp, Profile::Always) => Some(Kind::NodePortUdp),
+            (Protocol::Udp, Profile::NodeOnly) => Some(Kind::NodePortLocalUdp),
+            (Protocol::Sctp, _) | (_, Profile::Never | Profile::BySource) => None,
+        }
+    }
+
+    /// Returns true if an endpoint may reach itself at this socket.
+    #[must_use]
+    pub fn wants_loop(&self, socket: &Socket) -> bool {
+        self.loops.0.contains_key(socket)
+    }
+
+    /// Returns true if an address must be local.
+    #[must_use]
+    pub fn wants_address(&self, address: IpAddr) -> bool {
+        self.addresses.0.contains_key(&address)
+    }
+
+    /// Returns true if the agent serves health checks on the port.
+    #[must_use]
+    pub fn wants_health_check(&self, port: Port) -> bool {
+        self.health_checks.0.contains_key(&port)
+    }
+
+    /// Returns the set elements for the networks.
+    #[must_use]
+    pub fn networks(&self) -> BTreeSet<Element> {
+        let elements = |kind, nets: &BTreeSet<IpNet>| {
+            let element = move |net: IpNet| Element {
+                set: Set { kind, family: IpFamily::of_net(&net) },
+                value: Value::Net(net),
+            };
+            nets.iter().flat_map(|net| halves(*net)).map(element).collect::<Vec<_>>()
+        };
+        let workloads = elements(Kind::Workloads, &self.networks.workloads);
+        let sources = elements(Kind::MasqueradeSources, &self.networks.masquerade_sources);
+        workloads.into_iter().chain(sources).collect()
+    }
+}
+
+/// Parts of a program that are reference-counted.
+enum Part {
+    Range(Frontend),
+    Anywhere(Frontend),
+    Loop(Socket),
+    Address(IpAddr),
+    HealthCheck(Port),
+}
+
+fn for_each_part(program: &Program, mut each: impl FnMut(Part)) {
+    for (frontend, route) in &program.frontends {
+        if frontend.ports.single().is_none() {
+            each(Part::Range(*frontend));
+        }
+        if matches!(frontend.destination, Place::AnyLocal(_)) {
+            each(Part::Anywhere(*frontend));
+        }
+        let protocol = frontend.protocol;
+        for target in lower::shared_targets(route).iter().flat_map(|targets| targets.keys()) {
+            if program.hairpins.contains(&target.address) {
+                for port in ports(target.port.map_or(frontend.ports, PortRange::from)) {
+                    each(Part::Loop(Socket { address: target.address, protocol, port }));
+                }
+            }
+        }
+    }
+    let addresses = lower::exact_addresses(program);
+    addresses.union(&program.virtual_addresses).copied().map(Part::Address).for_each(&mut each);
+    if let Some(health_check) = program.health_check {
+        each(Part::HealthCheck(health_check.port));
+    }
+}
+
+/// Returns the set that selects masquerading for a frontend. TCP and UDP node ports have sets by port
+/// instead.
+fn masquerade_kind(frontend: &Frontend, route: &Route) -> Option<Kind> {
+    let is_node_port = matches!(frontend.destination, Place::AnyLocal(_));
+    match lower::profile(route)? {
+        // Rejected for all sources, or never masqueraded; a cluster IP is listed nevertheless.
+        Profile::Never => (route.role == Role::ClusterIp && lower::shared_targets(route).is_none())
+            .then_some(Kind::ClusterIp),
+        Profile::BySource => Some(Kind::ClusterIp),
+        Profile::Always if is_node_port => {
+            (frontend.protocol == Protocol::Sctp).then_some(Kind::NodePortSctp)
+        }
+        Profile::NodeOnly if is_node_port => {
+            (frontend.protocol == Protocol::Sctp).then_some(Kind::NodePortLocalSctp)
+        }
+        Profile::Always => (route.role != Role::LoadBalancer).then_some(Kind::ExternalIp),
+        Profile::NodeOnly if route.role == Role::LoadBalancer => Some(Kind::LoadBalancerLocal),
+        Profile::NodeOnly => Some(Kind::ExternalIpLocal),
+    }
+}
+
+fn is_load_balancer(frontend: &Frontend, route: &Route) -> bool {
+    route.role == Role::LoadBalancer
+        && matches!(frontend.destination, Place::Address(_))
+        && matches!(lower::profile(route), Some(Profile::Always | Profile::NodeOnly))
+}
+
+fn server(route: &Route, targets: &Targets, port: Port) -> Server {
+    let mut weights = targets.values();
+    let first = weights.next();
+    let plain = if weights.all(|weight| Some(weight) == first) { "rr" } else { "wrr" };
+    let scheduler = route.scheduler.as_ref().map_or(plain, |scheduler| scheduler.0.as_str()).to_owned();
+    let mut flags = 0;
+    for flag in &route.scheduler_flags {
+        flags |= match flag {
+            SchedulerFlag::Fallback => uapi::IP_VS_SVC_F_SCHED1,
+            SchedulerFlag::Port => uapi::IP_VS_SVC_F_SCHED2,
+            SchedulerFlag::OnePacket => uapi::IP_VS_SVC_F_ONEPACKET,
+        };
+    }
+    if route.affinity_seconds.is_some() {
+        flags |= uapi::IP_VS_SVC_F_PERSISTENT;
+    }
+    let timeout_secs = route.affinity_seconds.unwrap_or(0);
+    let destination = |target: &model::program::Target| Destination {
+        address: target.address,
+        port: target.port.unwrap_or(port),
+    };
+    let held = |weight: model::primitives::quantity::Weight| Held {
+        forwarding: Forwarding::Masquerade,
+        weight: u32::from(weight.0),
+    };
+    let destinations = targets.iter().map(|(target, weight)| (destination(target), held(*weight))).collect();
+    Server { service: Service { scheduler, flags, timeout_secs }, destinations }
+}

@@ -1,0 +1,312 @@
+//! Trace of a packet through rules, sets and virtual servers as read back. Pure.
+//!
+//! The rules are fixed and were compared with the wanted ones when they were read. So their order is known,
+//! and the sets that they match are in the mirror.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+};
+
+use model::{
+    kinds::{node::Naming, service::Protocol},
+    primitives::net::IpFamily,
+    wire::trace::{End, Packet, Seen},
+};
+
+use super::{
+    mirror::Mirror,
+    server::{Destination, Server, Socket},
+    sets::{Element, Kind, Set, Value, link},
+};
+use crate::trace::{Recorder, Subject};
+
+/// Kernel state for a trace.
+#[derive(Clone, Copy)]
+pub(super) struct Held<'a> {
+    /// Kernel state, read anew.
+    pub(super) mirror: &'a Mirror,
+    /// The backend's mirror, if there is one; differences from it are reported as unexpected.
+    pub(super) known: Option<&'a Mirror>,
+}
+
+/// Traces a packet.
+pub(super) fn trace(held: Held<'_>, naming: Naming, subject: &Subject<'_>) -> Recorder {
+    let Held { mirror, known } = held;
+    let Packet { source: _, destination: address, protocol, port } = *subject.packet;
+    let socket = Socket { address, protocol, port };
+    let mut walk = Walk { mirror, known, naming, subject, socket, recorder: Recorder::default() };
+    walk.begin();
+    walk.recorder
+}
+
+struct Walk<'a> {
+    mirror: &'a Mirror,
+    known: Option<&'a Mirror>,
+    naming: Naming,
+    subject: &'a Subject<'a>,
+    socket: Socket,
+    recorder: Recorder,
+}
+
+impl Walk<'_> {
+    fn begin(&mut self) {
+        let family = self.socket.family();
+        if self.mirror.rules.get(&family) != Some(&true) {
+            let what = format!("our {} rules are not as they were made", family.as_str());
+            self.recorder.odd("iptables", "", &*what);
+            return self.recorder.end(End::Unknown(what));
+        }
+        if self.is_in(Kind::Servers) && !self.subject.is_local(self.socket.address) {
+            let what = "the address is not on our link: packets from outside are not taken in";
+            self.recorder.odd(format!("link {}", link(self.naming)), self.socket.address.to_string(), what);
+        }
+        // Packets from the node itself reach IPVS before any filter.
+        if self.subject.is_from_node() && self.server().is_some_and(takes_connections) {
+            return self.serve();
+        }
+        if !self.subject.is_local(self.socket.address) {
+            self.recorder.step("routing", "", "the address is not one of the node");
+            return self.recorder.end(End::Untouched);
+        }
+        self.filter();
+    }
+
+    /// Evaluates the rules before IPVS, in order.
+    fn filter(&mut self) {
+        if self.asks(Kind::Firewall, "only some sources may connect") {
+            if let Some(element) = self.allowance() {
+                self.note(element, "the source may connect");
+            } else if self.subject.is_from_node() {
+                self.recorder.step(
+                    "filter SOURCE-RANGES",
+                    "-m addrtype --src-type LOCAL",
+                    "the node itself may connect",
+                );
+            } else {
+                self.recorder.step("filter SOURCE-RANGES", "-j DROP", "the source may not connect");
+                return self.recorder.end(End::Dropped);
+            }
+        }
+        if self.asks(Kind::Drop, "it is dropped") {
+            return self.recorder.end(End::Dropped);
+        }
+        if self.asks(Kind::DropOutside, "it is for workloads and the node only")
+            && !self.comes_from(Kind::Workloads)
+            && !self.subject.is_from_node()
+        {
+            self.recorder.step("filter IPVS-OUTSIDE", "-j DROP", "it comes from elsewhere and is dropped");
+            return self.recorder.end(End::Dropped);
+        }
+        if self.asks(Kind::Reject, "it is refused") {
+            return self.recorder.end(End::Refused);
+        }
+        if !self.asks(Kind::Servers, "it goes on to IPVS") {
+            let closed = Element::of_address(self.socket.address);
+            if self.mirror.elements.contains(&closed) {
+                self.note(closed, "no port of this address: refused");
+                return self.recorder.end(End::Refused);
+            }
+        }
+        self.serve();
+    }
+
+    fn serve(&mut self) {
+        let at = format!("virtual server {}", self.socket);
+        let Some(server) = self.mirror.servers.get(&self.socket) else {
+            let is_known = self.known.is_some_and(|known| known.servers.contains_key(&self.socket));
+            if is_known || self.is_in(Kind::Servers) {
+                self.recorder.odd(at, "", "there is no such virtual server");
+            } else if self.mirror.foreign.contains(&self.socket) {
+                self.recorder.odd(at.clone(), "", "it is somebody else's");
+                return self.recorder.end(End::Unknown(format!("{at} is somebody else's")));
+            } else {
+                self.recorder.step(at, "", "there is none, and none is wanted");
+            }
+            return self.recorder.end(End::Untouched);
+        };
+        let is_marked = self.masquerade();
+        let scheduler = format!("scheduler {}", server.service.scheduler);
+        self.expect_destinations(server);
+        if !takes_connections(server) {
+            self.recorder.odd(at, scheduler, "it has no destination that takes connections: refused");
+            return self.recorder.end(End::Refused);
+        }
+        self.recorder.step(at.clone(), scheduler, "it chooses a destination");
+        let sum: u64 = server.destinations.values().map(|held| u64::from(held.weight)).sum();
+        for (destination, held) in server.destinations.iter().filter(|(_, held)| held.weight > 0) {
+            let to = SocketAddr::new(destination.address, destination.port.get());
+            self.recorder.step(at.clone(), to.to_string(), format!("weight {} of {sum}", held.weight));
+            let is_itself = self.is_itself(destination);
+            let sees = self.subject.seen(is_marked || is_itself);
+            self.recorder.end(End::Reaches { address: destination.address, port: destination.port, sees });
+            if sees == Seen::Node && is_itself {
+                self.recorder.step(
+                    "nat POSTROUTING",
+                    "-j MASQUERADE",
+                    "an endpoint that reaches itself is masqueraded",
+                );
+            }
+        }
+    }
+
+    /// Records unexpected steps if a virtual server has missing or different destinations.
+    fn expect_destinations(&mut self, server: &Server) {
+        let known = self.known.and_then(|known| known.servers.get(&self.socket));
+        let Some(known) = known.filter(|known| known.destinations != server.destinations) else { return };
+        let all = known.destinations.keys().chain(server.destinations.keys());
+        for destination in all.collect::<BTreeSet<_>>() {
+            let what = match (known.destinations.get(destination), server.destinations.get(destination)) {
+                (Some(wanted), Some(held)) if wanted == held => continue,
+                (Some(wanted), Some(_)) => format!("it is changed: its weight was {}", wanted.weight),
+                (Some(_), None) => "this destination is missing".to_owned(),
+                (None, _) => "this destination is somebody else's".to_owned(),
+            };
+            let Destination { address, port } = *destination;
+            let to = SocketAddr::new(address, port.get());
+            self.recorder.odd(format!("virtual server {}", self.socket), to.to_string(), what);
+        }
+    }
+
+    /// Returns true if the rules mark the packet for masquerading, evaluated in order.
+    fn masquerade(&mut self) -> bool {
+        let source = self.subject.packet.source;
+        if source.is_loopback() {
+            return false;
+        }
+        let is_virtual = self.mirror.elements.contains(&Element::of_address(source));
+        let mut is_marked = is_virtual && self.is_in(Kind::Servers);
+        if self.asks(Kind::ClusterIp, "masqueraded by source") {
+            is_marked |= self.comes_from(Kind::MasqueradeSources);
+        } else if self.asks(Kind::LoadBalancerLocal, "only the node is masqueraded") {
+            is_marked |= self.is_node_only();
+        } else if self.asks(Kind::LoadBalancer, "masqueraded") {
+            is_marked = true;
+        } else if self.asks(Kind::ExternalIpLocal, "only the node is masqueraded") {
+            is_marked |= self.is_node_only();
+        } else {
+            is_marked |= self.asks(Kind::ExternalIp, "masqueraded");
+            let (local, always) = match self.socket.protocol {
+                Protocol::Tcp => (Kind::NodePortLocalTcp, Kind::NodePortTcp),
+                Protocol::Udp => (Kind::NodePortLocalUdp, Kind::NodePortUdp),
+                Protocol::Sctp => (Kind::NodePortLocalSctp, Kind::NodePortSctp),
+            };
+            if self.asks(local, "a node port: only the node is masqueraded") {
+                is_marked |= self.is_node_only();
+            } else {
+                is_marked |= self.asks(always, "a node port: masqueraded");
+            }
+        }
+        if is_marked {
+            self.recorder.step("nat POSTROUTING", "-j MASQUERADE", "the endpoint sees the node");
+        }
+        is_marked
+    }
+
+    fn is_node_only(&self) -> bool {
+        !self.comes_from(Kind::Workloads) && self.subject.is_from_node()
+    }
+
+    fn is_itself(&self, destination: &Destination) -> bool {
+        let Destination { address, port } = *destination;
+        let socket = Socket { address, port, ..self.socket };
+        address == self.subject.packet.source && self.mirror.elements.contains(&Element::of_loop(socket))
+    }
+
+    fn server(&self) -> Option<&Server> {
+        self.mirror.servers.get(&self.socket)
+    }
+
+    /// Returns the element of a set that represents the destination.
+    fn element(&self, kind: Kind) -> Element {
+        let Socket { port, .. } = self.socket;
+        match kind {
+            Kind::NodePortTcp | Kind::NodePortLocalTcp | Kind::NodePortUdp | Kind::NodePortLocalUdp => {
+                Element::of_port(kind, self.socket.family(), port)
+            }
+            Kind::Servers
+            | Kind::Addresses
+            | Kind::ClusterIp
+            | Kind::LoopBack
+            | Kind::ExternalIp
+            | Kind::ExternalIpLocal
+            | Kind::LoadBalancer
+            | Kind::LoadBalancerLocal
+            | Kind::Firewall
+            | Kind::SourceCidr
+            | Kind::NodePortSctp
+            | Kind::NodePortLocalSctp
+            | Kind::HealthCheck
+            | Kind::Reject
+            | Kind::Drop
+            | Kind::DropOutside
+            | Kind::Workloads
+            | Kind::MasqueradeSources
+            | Kind::Sysctls => Element::of_socket(kind, self.socket),
+        }
+    }
+
+    fn is_in(&self, kind: Kind) -> bool {
+        self.mirror.elements.contains(&self.element(kind))
+    }
+
+    /// Returns true if a set contains the destination, and records a step in that case.
+    fn asks(&mut self, kind: Kind, result: &str) -> bool {
+        let (is_in, element) = (self.is_in(kind), self.element(kind));
+        match self.known.map(|known| known.elements.contains(&element)) {
+            Some(true) if !is_in => self.odd(element, "this entry is missing"),
+            Some(false) if is_in => self.odd(element, "this entry is somebody else's"),
+            _ if is_in => self.note(element, result),
+            _ => {}
+        }
+        is_in
+    }
+
+    /// Returns the element that allows the source.
+    fn allowance(&self) -> Option<Element> {
+        let source = self.subject.packet.source;
+        let elements = self.mirror.elements_of(&self.socket);
+        elements.into_iter().find(|element| {
+            matches!(element.value, Value::SocketNet(_, net) if net.contains(&source))
+                && element.set.kind == Kind::SourceCidr
+        })
+    }
+
+    fn comes_from(&self, kind: Kind) -> bool {
+        let source = self.subject.packet.source;
+        let set = Set { kind, family: IpFamily::of(source) };
+        let of_set = self.mirror.elements.iter().filter(|element| element.set == set);
+        of_set.into_iter().any(|element| matches!(element.value, Value::Net(net) if net.contains(&source)))
+    }
+
+    fn note(&mut self, element: Element, result: &str) {
+        let at = format!("ipset {}", element.set.name(self.naming));
+        self.recorder.step(at, text(&element.value), result);
+    }
+
+    fn odd(&mut self, element: Element, result: &str) {
+        let at = format!("ipset {}", element.set.name(self.naming));
+        self.recorder.odd(at, text(&element.value), result);
+    }
+}
+
+fn takes_connections(server: &Server) -> bool {
+    server.destinations.values().any(|held| held.weight > 0)
+}
+
+/// Formats a value as `ipset` lists it.
+fn text(value: &Value) -> String {
+    let socket = |socket: &Socket| {
+        let protocol = socket.protocol.as_str().to_lowercase();
+        format!("{},{protocol}:{}", socket.address, socket.port)
+    };
+    let host = |address: &IpAddr| address.to_string();
+    match value {
+        Value::Address(address) => host(address),
+        Value::Net(net) => net.to_string(),
+        Value::Socket(at) => socket(at),
+        Value::SocketAddress(at, from) => format!("{},{}", socket(at), host(from)),
+        Value::SocketNet(at, net) => format!("{},{net}", socket(at)),
+        Value::Port(port) => port.to_string(),
+    }
+}

@@ -1,0 +1,349 @@
+//! The four proxy modes, and their interface to the agent: desired state, scope of a pass, outcome.
+//!
+//! A backend keeps a mirror of the kernel (its last observation or write) and plans differences against the
+//! mirror, so that the cost of a pass depends on its scope only. Every backend recognises its own kernel
+//! objects without stored state, never touches the objects of others, and survives being killed between any
+//! two kernel calls.
+
+pub mod addresses;
+pub mod claims;
+pub mod iptables;
+pub mod ipvs;
+pub mod memory;
+pub mod nftables;
+mod trace;
+pub mod userspace;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+pub use base::Refusals;
+use kernel::conntrack::nudge::wire::Nudge;
+use model::{
+    kinds::{
+        node::{Naming, ProxyMode, ProxyOptions},
+        resource::ServiceKey,
+        service::Protocol,
+    },
+    primitives::quantity::Revision,
+    program::{Program, Target, oracle::Networks},
+    wire::{
+        plan::LineChange,
+        report::FailureReason,
+        trace::{Packet, Traced},
+        traffic_counts::TargetFailures,
+    },
+};
+use serde::{Deserialize, Serialize};
+
+/// Desired kernel state of this node.
+#[derive(Debug, Clone, Default)]
+pub struct Desired {
+    /// Packet program of every Service that this node supports.
+    pub programs: BTreeMap<ServiceKey, DesiredProgram>,
+    /// Networks used by the rules.
+    pub networks: Networks,
+}
+
+/// Packet program of one Service.
+#[derive(Debug, Clone)]
+pub struct DesiredProgram {
+    /// Revision of the compiled Service from which the program was built.
+    pub revision: Revision,
+    /// The program.
+    pub program: Arc<Program>,
+}
+
+impl Desired {
+    /// Returns the program that the kernel has for each Service after a pass, or `None` if it has none.
+    /// Services whose kernel state is unknown are left out. `known` are the Services that the kernel had
+    /// before; a pass over everything removes them if they are no longer desired.
+    #[must_use]
+    pub fn programmed<'a>(
+        &self,
+        scope: &Scope,
+        outcomes: &BTreeMap<ServiceKey, Outcome>,
+        known: impl Iterator<Item = &'a ServiceKey>,
+    ) -> Vec<(ServiceKey, Option<Arc<Program>>)> {
+        let services: BTreeSet<ServiceKey> = match scope {
+            Scope::Services(services) => services.clone(),
+            Scope::Everything => known.cloned().chain(self.programs.keys().cloned()).collect(),
+        };
+        let programmed = |service: ServiceKey| {
+            let program = self.programs.get(&service).map(|desired| &desired.program);
+            let program = match outcomes.get(&service) {
+                Some(Outcome::Verified) => program.cloned(),
+                // The kernel holds nothing of this Service.
+                Some(Outcome::Failed { reason: FailureReason::Unsupported, .. }) => None,
+                // The kernel state of this Service is unknown; the pass is retried.
+                Some(Outcome::Failed { .. }) => return None,
+                None if program.is_some() => return None,
+                None => None,
+            };
+            Some((service, program))
+        };
+        services.into_iter().filter_map(programmed).collect()
+    }
+}
+
+/// Scope of a pass. Everything outside is left unchanged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Scope {
+    /// All Services, and all our objects in the kernel. Used for start, drift and recovery.
+    Everything,
+    /// These Services (including ones that are no longer desired), and the networks if they changed.
+    Services(BTreeSet<ServiceKey>),
+}
+
+/// Result of a pass.
+#[derive(Debug, Default)]
+pub struct Pass {
+    /// Outcome of every desired Service in scope.
+    pub outcomes: BTreeMap<ServiceKey, Outcome>,
+    /// Number of kernel objects changed.
+    pub writes: u64,
+    /// Failure of the whole pass. The kernel state is then unknown, so the next pass must observe again.
+    pub failed: Option<KernelError>,
+}
+
+/// Outcome for one Service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// The kernel holds the program. It was read back after a change, or observed if no change was needed.
+    Verified,
+    /// The kernel does not hold the program as desired. Other Services are not affected.
+    Failed {
+        /// Machine-readable reason.
+        reason: FailureReason,
+        /// Cause as text for operators.
+        message: String,
+    },
+}
+
+/// Counters of a backend's kernel writes since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelCounters {
+    /// Committed transactions.
+    pub transactions: u64,
+    /// Netlink messages (or lines of tool input) in these transactions.
+    pub messages: u64,
+    /// Bytes of these messages.
+    pub bytes: u64,
+    /// Deleted conntrack entries.
+    pub conntrack_deletions: u64,
+}
+
+/// Failed kernel call.
+#[derive(Debug, thiserror::Error)]
+#[error("{action} failed")]
+pub struct KernelError {
+    /// The failed action, such as `committing 12 nf_tables messages`.
+    pub action: String,
+    /// The error returned by the kernel.
+    #[source]
+    pub source: std::io::Error,
+}
+
+/// Backend that programs the kernel in one proxy mode. All calls block; the loop makes them on its own
+/// thread.
+pub trait Dataplane: Send {
+    /// Returns the proxy mode.
+    fn mode(&self) -> ProxyMode;
+
+    /// Acquires resources other than the kernel, such as a relay process. Does not touch the kernel. Callers
+    /// that only clean up skip this call.
+    ///
+    /// # Errors
+    /// Returns an error if a resource is unavailable.
+    fn begin(&mut self) -> Result<(), KernelError>;
+
+    /// Reads all our kernel objects into the mirror. Writes nothing.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel cannot be read.
+    fn observe(&mut self) -> Result<(), KernelError>;
+
+    /// Returns true if another program may have changed the kernel since the last `observe` or `apply`.
+    /// Cheap: one round trip.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel cannot be queried.
+    fn is_disturbed(&mut self) -> Result<bool, KernelError>;
+
+    /// Applies the desired state within the scope: plans against the mirror, commits, reads back. Removes
+    /// nothing outside the scope, and does not write to the kernel if nothing differs.
+    fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass;
+
+    /// Runs periodic work, about once a second, such as removing drained servers. Most backends have none.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel rejects a change.
+    fn upkeep(&mut self) -> Result<(), KernelError>;
+
+    /// Returns and clears the clients whose TCP connections the kernel has terminated because of this
+    /// backend's changes. These connections are no longer in connection tracking, so their clients must be
+    /// notified separately.
+    fn take_cut(&mut self) -> Vec<Nudge>;
+
+    /// Hands the node over to another backend that has programmed everything. From now on this backend
+    /// matches no new connection, but established ones may finish where the kernel allows it. Returns true
+    /// once nothing is left; until then it is called again about once a second, and neither `observe` nor
+    /// `apply` is called.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel rejects a change.
+    fn retire(&mut self) -> Result<bool, KernelError>;
+
+    /// Leaves the kernel objects to another backend of the same mode and releases other resources. Writes
+    /// nothing.
+    fn abandon(&mut self);
+
+    /// Returns true if connection tracking shows the real targets, so that stale flows can be found there.
+    /// False if a relay terminates the connections.
+    fn is_tracked(&self) -> bool;
+
+    /// Returns the traffic per target since it was programmed, as far as the backend counts it. Not called on
+    /// the path of a change. Targets without traffic may be left out.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel cannot be read.
+    fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError>;
+
+    /// Returns true if the backend can detect that targets refuse connections.
+    fn sees_refusals(&self) -> bool;
+
+    /// Returns the targets that have refused connections since the last one that they accepted.
+    ///
+    /// # Errors
+    /// Returns an error if the source of this data cannot be queried.
+    fn refusals(&mut self) -> Result<Vec<Refusals>, KernelError>;
+
+    /// Returns true if the backend counts connections only, and packets, bytes and open connections must be
+    /// read from connection tracking. False if the backend counts everything itself, or a relay terminates
+    /// the connections.
+    fn is_counted_by_flows(&self) -> bool;
+
+    /// Returns the difference in the kernel's listings if `desired` were applied within the scope. Uses the
+    /// same planner as `apply`, against the mirror. Writes nothing and leaves the mirror unchanged. `None` if
+    /// the backend does not support previews.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel cannot be read.
+    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError>;
+
+    /// Traces the first packets of connections through the kernel state, which is read anew once for all
+    /// packets. `None` if the backend does not support traces.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel cannot be read.
+    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError>;
+
+    /// Removes all our objects from the kernel, including those of other processes. Returns the number of
+    /// removed objects.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel rejects a change.
+    fn cleanup(&mut self) -> Result<u64, KernelError>;
+
+    /// Returns the counters since the backend was opened.
+    fn counters(&self) -> KernelCounters;
+
+    /// Returns the allocated bytes of the relay process, from its last report; `None` if there is no such
+    /// process.
+    fn relay_heap_bytes(&self) -> Option<u64>;
+}
+
+/// Traffic of one target of one Service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// The Service.
+    pub service: ServiceKey,
+    /// The transport protocol.
+    pub protocol: Protocol,
+    /// The target.
+    pub target: Target,
+    /// Connections forwarded to the target.
+    pub connections: u64,
+    /// Packets in both directions, if counted.
+    pub packets: Option<u64>,
+    /// Bytes in both directions, if counted.
+    pub bytes: Option<u64>,
+    /// Established connections, if known.
+    pub active: Option<u64>,
+    /// Tracked connections that are not established, if known.
+    pub inactive: Option<u64>,
+    /// Failed connections to the target, if the backend can detect them.
+    pub failed: Option<TargetFailures>,
+}
+
+/// Options of a backend. A different value requires a different backend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackendOptions {
+    /// Packet mark that requests masquerading; exactly one bit.
+    pub masquerade_mark: u32,
+    /// Packet mark that requests a drop, in backends that need one; exactly one bit.
+    pub drop_mark: u32,
+    /// Naming scheme of chains and sets in iptables and ipvs mode.
+    pub naming: Naming,
+    /// True if, in ipvs mode, interfaces answer ARP only for their own addresses.
+    pub strict_arp: bool,
+}
+
+impl Default for BackendOptions {
+    fn default() -> Self {
+        Self::of(&ProxyOptions::default())
+    }
+}
+
+impl BackendOptions {
+    /// Returns the options of a Node.
+    #[must_use]
+    pub fn of(options: &ProxyOptions) -> Self {
+        Self {
+            masquerade_mark: options.masquerade_mark(),
+            drop_mark: options.drop_mark(),
+            naming: options.naming,
+            strict_arp: options.strict_arp,
+        }
+    }
+}
+
+/// Error when opening a backend.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The kernel denied access or failed.
+    #[error("the kernel denied access")]
+    Kernel(#[from] KernelError),
+}
+
+/// Factory of backends, in the network namespace of the calling thread.
+pub type Opener = Box<dyn FnMut(ProxyMode, &BackendOptions) -> Result<Box<dyn Dataplane>, OpenError> + Send>;
+
+/// Opens the backend of a mode in the network namespace of the calling thread. The relay of userspace mode
+/// runs in this process and ends with it; the agent uses a separate process instead
+/// ([`userspace::process::Relays::opener`]).
+///
+/// # Errors
+/// Returns an error if there is no such backend, or the kernel denies access.
+pub fn open(mode: ProxyMode, options: &BackendOptions) -> Result<Box<dyn Dataplane>, OpenError> {
+    match mode {
+        ProxyMode::Nftables => {
+            let options = nftables::NftablesOptions {
+                mark_bit: options.masquerade_mark,
+                ..nftables::NftablesOptions::default()
+            };
+            Ok(Box::new(nftables::NftablesBackend::open(options)?))
+        }
+        ProxyMode::Iptables => {
+            let options = iptables::IptablesOptions::of(options);
+            Ok(Box::new(iptables::IptablesBackend::open(&options)?))
+        }
+        ProxyMode::Userspace => {
+            let limits = userspace::Limits::default();
+            Ok(Box::new(userspace::UserspaceBackend::open(options.masquerade_mark, limits)?))
+        }
+        ProxyMode::Ipvs => Ok(Box::new(ipvs::IpvsBackend::open(options)?)),
+    }
+}

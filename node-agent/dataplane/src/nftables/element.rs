@@ -1,0 +1,530 @@
+//! Elements of our sets and maps: typed in this program, bytes in the kernel.
+//!
+//! A key is a concatenation of fields, each padded to four bytes. Addresses and ports are in network byte
+//! order. The slot is in host byte order, because that is the form of the random number in its register. In
+//! the key of a port range, first and last port take the place of the port.
+//!
+//! With session affinity a target has an id, which the kernel stores per source. The id is derived from the
+//! target, so that it keeps its meaning when other targets change.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use kernel::nftables::parse::{RawElement, RawValue};
+use model::{
+    kinds::service::Protocol,
+    primitives::{
+        net::IpFamily,
+        quantity::{Port, PortRange},
+    },
+    program::{Destination, Frontend, Target},
+};
+
+use super::{
+    number,
+    schema::{Chain, NetworkSet, Pick, Place, Pool, SetId, SetRole, Source, TARGETS_MAX},
+};
+
+/// An element of one of our sets or maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Element {
+    /// Chain of a dispatch number.
+    Chain(Numbers, Dispatch),
+    /// Chain that handles the connections of a frontend.
+    Dispatch(Frontend, Dispatch),
+    /// Chain that handles those of one class of sources.
+    DispatchFrom(Frontend, Source, Dispatch),
+    /// Target of a frontend's slot.
+    Slot(Frontend, Slot, Target),
+    /// Target id of a slot, with session affinity.
+    AffinitySlot(Frontend, Slot, TargetId),
+    /// Target of a pool with session affinity, by id.
+    AffinityTarget(Frontend, Pool, TargetId, Target),
+    /// Allowed sources.
+    Allowed(Frontend, Span),
+    /// A port range.
+    Range(Frontend),
+    /// A virtual address, which exists only in rules.
+    VirtualAddress(IpAddr),
+    /// Hairpin endpoint: may connect to itself.
+    Hairpin(IpAddr),
+    /// Begin or end of a network.
+    Network(NetworkSet, Edge),
+}
+
+/// Chain that handles the connections of a frontend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dispatch {
+    /// Chain that picks a slot.
+    Forward(Pick),
+    /// Chain that rejects.
+    Refuse,
+    /// Chain that drops.
+    Discard,
+    /// Chain that dispatches by source. Never used for a single class of sources.
+    BySource(Place),
+    /// Chain that checks the allowed sources. Never used for a single class of sources.
+    Checked(Place),
+}
+
+impl Dispatch {
+    /// Returns the chain.
+    #[must_use]
+    pub const fn chain(self) -> Chain {
+        match self {
+            Self::Forward(pick) => Chain::Pick(pick),
+            Self::Refuse => Chain::Refuse,
+            Self::Discard => Chain::Discard,
+            Self::BySource(place) => Chain::BySource(place),
+            Self::Checked(place) => Chain::Checked(place),
+        }
+    }
+
+    const fn of(chain: Chain) -> Option<Self> {
+        match chain {
+            Chain::Pick(pick) => Some(Self::Forward(pick)),
+            Chain::Refuse => Some(Self::Refuse),
+            Chain::Discard => Some(Self::Discard),
+            Chain::BySource(place) => Some(Self::BySource(place)),
+            Chain::Checked(place) => Some(Self::Checked(place)),
+            Chain::Services | Chain::Prerouting | Chain::Output | Chain::Postrouting => None,
+        }
+    }
+}
+
+/// Namespace of dispatch numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Numbers {
+    /// Family of the frontends.
+    pub family: IpFamily,
+    /// Lookup type of the frontends.
+    pub place: Place,
+    /// True after the dispatch by source.
+    pub is_by_source: bool,
+}
+
+impl Numbers {
+    /// Returns the namespace of a frontend.
+    #[must_use]
+    pub fn of(frontend: &Frontend, is_by_source: bool) -> Self {
+        Self { family: frontend.destination.family(), place: place(frontend), is_by_source }
+    }
+
+    /// Returns the map from numbers to chains.
+    #[must_use]
+    pub const fn set(self) -> SetId {
+        let role =
+            if self.is_by_source { SetRole::ChainsFrom(self.place) } else { SetRole::Chains(self.place) };
+        SetId::new(role, self.family)
+    }
+}
+
+/// A slot of a frontend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot {
+    /// List of targets.
+    pub pool: Pool,
+    /// Index in the list, below [`TARGETS_MAX`].
+    pub index: u32,
+}
+
+impl Slot {
+    /// Returns the slot number used in the kernel.
+    pub(super) const fn number(self) -> u32 {
+        self.pool.offset() + self.index
+    }
+
+    fn of(number: u32) -> Option<Self> {
+        let pool = Pool::ALL.into_iter().rfind(|pool| pool.offset() <= number)?;
+        let index = number - pool.offset();
+        (index < TARGETS_MAX).then_some(Self { pool, index })
+    }
+}
+
+/// Identifier that the kernel stores for a target. Unique among the targets of a frontend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TargetId(pub u32);
+
+impl TargetId {
+    /// Computes the preferred id of a target: FNV-1a of its bytes.
+    #[must_use]
+    pub fn of(target: &Target) -> Self {
+        let fold = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        Self(target_value(target).iter().fold(0x811c_9dc5, fold))
+    }
+
+    /// Returns the next candidate id after a collision.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+}
+
+/// Range of addresses, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    /// The first address.
+    pub first: IpAddr,
+    /// The last address, of the same family.
+    pub last: IpAddr,
+}
+
+/// Boundary of an address interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Edge {
+    /// First address of the interval, or first address after it.
+    pub address: IpAddr,
+    /// True if the interval ends here.
+    pub is_end: bool,
+}
+
+/// Encoded key, and its high end if fields are intervals.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// Key, or its low end.
+    pub low: Vec<u8>,
+    /// High end.
+    pub high: Option<Vec<u8>>,
+}
+
+/// Returns the lookup type of a frontend.
+#[must_use]
+pub fn place(frontend: &Frontend) -> Place {
+    match frontend.destination {
+        Destination::AnyLocal(_) => Place::NodePort,
+        Destination::Address(_) if frontend.ports.single().is_none() => Place::Range,
+        Destination::Address(_) => Place::Address,
+    }
+}
+
+impl Element {
+    /// Returns the set or map of the element.
+    #[must_use]
+    pub fn set(&self) -> SetId {
+        let of = |frontend: &Frontend, role: fn(Place) -> SetRole| {
+            SetId::new(role(place(frontend)), frontend.destination.family())
+        };
+        match self {
+            Self::Chain(numbers, _) => numbers.set(),
+            Self::Dispatch(frontend, _) => of(frontend, SetRole::Dispatch),
+            Self::DispatchFrom(frontend, source, _) => {
+                SetId::new(SetRole::DispatchFrom(place(frontend), *source), frontend.destination.family())
+            }
+            Self::Slot(frontend, ..) => of(frontend, SetRole::Endpoints),
+            Self::AffinitySlot(frontend, ..) => of(frontend, SetRole::AffinitySlots),
+            Self::AffinityTarget(frontend, pool, ..) => {
+                SetId::new(SetRole::AffinityTargets(place(frontend), *pool), frontend.destination.family())
+            }
+            Self::Allowed(frontend, _) => of(frontend, SetRole::AllowedSources),
+            Self::Range(frontend) => SetId::new(SetRole::Ranges, frontend.destination.family()),
+            Self::VirtualAddress(address) => SetId::new(SetRole::VirtualAddresses, IpFamily::of(*address)),
+            Self::Hairpin(address) => SetId::new(SetRole::Hairpins, IpFamily::of(*address)),
+            Self::Network(networks, edge) => {
+                SetId::new(SetRole::Networks(*networks), IpFamily::of(edge.address))
+            }
+        }
+    }
+
+    /// Returns the encoded key.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        let exact = |low| Key { low, high: None };
+        match self {
+            Self::Chain(_, dispatch) => exact(number_value(*dispatch)),
+            Self::Dispatch(frontend, _) | Self::DispatchFrom(frontend, ..) => exact(frontend_key(frontend)),
+            Self::Slot(frontend, slot, _) | Self::AffinitySlot(frontend, slot, _) => {
+                exact([&frontend_key(frontend)[..], &slot.number().to_ne_bytes()].concat())
+            }
+            Self::AffinityTarget(frontend, _, id, _) => {
+                exact([&frontend_key(frontend)[..], &id.0.to_ne_bytes()].concat())
+            }
+            Self::Allowed(frontend, span) => {
+                let end = |address| [frontend_key(frontend), address_bytes(address)].concat();
+                Key { low: end(span.first), high: Some(end(span.last)) }
+            }
+            Self::Range(frontend) => {
+                let end = |port: Port| frontend_key(&Frontend { ports: port.into(), ..*frontend });
+                Key { low: end(frontend.ports.first()), high: Some(end(frontend.ports.last())) }
+            }
+            Self::VirtualAddress(address) => exact(address_bytes(*address)),
+            Self::Hairpin(address) => exact([address_bytes(*address), address_bytes(*address)].concat()),
+            Self::Network(_, edge) => exact(address_bytes(edge.address)),
+        }
+    }
+
+    /// Returns the encoded value, if it has one that is not a chain.
+    #[must_use]
+    pub fn value(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Slot(_, _, target) | Self::AffinityTarget(_, _, _, target) => Some(target_value(target)),
+            Self::AffinitySlot(_, _, id) => Some(id.0.to_ne_bytes().to_vec()),
+            Self::Range(frontend) => Some(ports_bytes(frontend.ports).to_vec()),
+            Self::Dispatch(_, dispatch) | Self::DispatchFrom(_, _, dispatch) => Some(number_value(*dispatch)),
+            Self::Chain(..)
+            | Self::Allowed(..)
+            | Self::VirtualAddress(_)
+            | Self::Hairpin(_)
+            | Self::Network(..) => None,
+        }
+    }
+
+    /// Returns the chain in the value, if it has one.
+    #[must_use]
+    pub const fn chain(&self) -> Option<Dispatch> {
+        match self {
+            Self::Chain(_, dispatch) => Some(*dispatch),
+            Self::Dispatch(..)
+            | Self::DispatchFrom(..)
+            | Self::Slot(..)
+            | Self::AffinitySlot(..)
+            | Self::AffinityTarget(..)
+            | Self::Allowed(..)
+            | Self::Range(_)
+            | Self::VirtualAddress(_)
+            | Self::Hairpin(_)
+            | Self::Network(..) => None,
+        }
+    }
+
+    /// Parses an element of the set from kernel encoding; `None` for one that we would not have written.
+    #[must_use]
+    pub fn parse(set: SetId, raw: &RawElement<'_>) -> Option<Self> {
+        let family = set.family;
+        let mut key = Fields(raw.key);
+        let element = match set.role {
+            SetRole::Chains(place) => {
+                Self::Chain(Numbers { family, place, is_by_source: false }, parse_chain(raw)?)
+            }
+            SetRole::ChainsFrom(place) => {
+                Self::Chain(Numbers { family, place, is_by_source: true }, parse_chain(raw)?)
+            }
+            SetRole::Dispatch(place) => {
+                Self::Dispatch(key.frontend(place, family)?, parse_number(place, raw)?)
+            }
+            SetRole::DispatchFrom(place, source) => {
+                Self::DispatchFrom(key.frontend(place, family)?, source, parse_number(place, raw)?)
+            }
+            SetRole::Endpoints(place) => {
+                let frontend = key.frontend(place, family)?;
+                let slot = Slot::of(u32::from_ne_bytes(key.take()?))?;
+                Self::Slot(frontend, slot, parse_target(family, raw)?)
+            }
+            SetRole::AffinitySlots(place) => {
+                let frontend = key.frontend(place, family)?;
+                let slot = Slot::of(u32::from_ne_bytes(key.take()?))?;
+                let RawValue::Bytes(value) = raw.value else { return None };
+                Self::AffinitySlot(frontend, slot, TargetId(u32::from_ne_bytes(Fields(value).take()?)))
+            }
+            SetRole::AffinityTargets(place, pool) => {
+                let frontend = key.frontend(place, family)?;
+                let id = TargetId(u32::from_ne_bytes(key.take()?));
+                Self::AffinityTarget(frontend, pool, id, parse_target(family, raw)?)
+            }
+            SetRole::AllowedSources(place) => {
+                let frontend = key.frontend(place, family)?;
+                let mut end = Fields(raw.key_end?);
+                end.frontend(place, family)?;
+                Self::Allowed(frontend, Span { first: key.address(family)?, last: end.address(family)? })
+            }
+            SetRole::Ranges => {
+                let frontend = key.frontend(Place::Address, family)?;
+                let ports = PortRange::new(frontend.ports.first(), Fields(raw.key_end?).last_port(family)?);
+                Self::Range(Frontend { ports, ..frontend })
+            }
+            SetRole::VirtualAddresses => Self::VirtualAddress(key.address(family)?),
+            SetRole::Hairpins => {
+                let (source, destination) = (key.address(family)?, key.address(family)?);
+                (source == destination).then_some(Self::Hairpin(source))?
+            }
+            SetRole::Networks(networks) => {
+                Self::Network(networks, Edge { address: key.address(family)?, is_end: raw.is_end })
+            }
+            SetRole::Affinity(_) => return None,
+        };
+        element.is_shown_as(raw).then_some(element)
+    }
+
+    /// Returns true if the kernel encoding is exactly this element.
+    fn is_shown_as(&self, raw: &RawElement<'_>) -> bool {
+        let Key { low, high } = self.key();
+        // Some kernels report a high end even for keys without one.
+        let same_end = raw.key_end.is_none_or(|end| *end == *high.as_ref().unwrap_or(&low));
+        let same_value = match (&raw.value, self.value()) {
+            (RawValue::Bytes(shown), Some(value)) => *shown == value,
+            (RawValue::None, None) => self.chain().is_none(),
+            (RawValue::Goto(_), None) => self.chain().is_some(),
+            (RawValue::None | RawValue::Goto(_) | RawValue::Bytes(_) | RawValue::Other, _) => false,
+        };
+        raw.key == low && same_end && same_value
+    }
+}
+
+fn parse_chain(raw: &RawElement<'_>) -> Option<Dispatch> {
+    let RawValue::Goto(name) = raw.value else { return None };
+    Dispatch::of(Chain::parse(name)?)
+}
+
+fn parse_number(place: Place, raw: &RawElement<'_>) -> Option<Dispatch> {
+    let RawValue::Bytes(value) = raw.value else { return None };
+    number::numbered(place, u32::from_ne_bytes(Fields(value).take()?))
+}
+
+/// Encodes a dispatch number in host byte order, like a mark.
+fn number_value(dispatch: Dispatch) -> Vec<u8> {
+    number::number(dispatch).to_ne_bytes().to_vec()
+}
+
+fn parse_target(family: IpFamily, raw: &RawElement<'_>) -> Option<Target> {
+    let RawValue::Bytes(bytes) = raw.value else { return None };
+    Fields(bytes).target(family)
+}
+
+/// Encodes an address and a port; port 0 keeps the client's port.
+fn target_value(target: &Target) -> Vec<u8> {
+    let mut value = address_bytes(target.address);
+    value.extend(port_bytes(target.port.map_or(0, Port::get)));
+    value
+}
+
+fn frontend_key(frontend: &Frontend) -> Vec<u8> {
+    let mut key = match frontend.destination {
+        Destination::Address(address) => address_bytes(address),
+        Destination::AnyLocal(_) => Vec::new(),
+    };
+    key.extend([frontend.protocol.number(), 0, 0, 0]);
+    key.extend(match frontend.ports.single() {
+        Some(port) => port_bytes(port.get()),
+        None => ports_bytes(frontend.ports),
+    });
+    key
+}
+
+fn address_bytes(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+const fn port_bytes(number: u16) -> [u8; 4] {
+    let [high, low] = number.to_be_bytes();
+    [high, low, 0, 0]
+}
+
+/// Encodes a port range in one word, which takes the place of the port in keys.
+const fn ports_bytes(ports: PortRange) -> [u8; 4] {
+    let ([a, b], [c, d]) = (ports.first().get().to_be_bytes(), ports.last().get().to_be_bytes());
+    [a, b, c, d]
+}
+
+/// Parses the frontend at the beginning of a key, ignoring the rest; `None` if there is none.
+#[must_use]
+pub fn frontend_of(place: Place, family: IpFamily, key: &[u8]) -> Option<Frontend> {
+    Fields(key).frontend(place, family)
+}
+
+/// Unread fields of a key or value.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*field)
+    }
+
+    fn address(&mut self, family: IpFamily) -> Option<IpAddr> {
+        match family {
+            IpFamily::V4 => self.take().map(|bytes: [u8; 4]| Ipv4Addr::from(bytes).into()),
+            IpFamily::V6 => self.take().map(|bytes: [u8; 16]| Ipv6Addr::from(bytes).into()),
+        }
+    }
+
+    fn target(&mut self, family: IpFamily) -> Option<Target> {
+        let address = self.address(family)?;
+        let [high, low, ..]: [u8; 4] = self.take()?;
+        Some(Target { address, port: Port::new(u16::from_be_bytes([high, low])) })
+    }
+
+    fn frontend(&mut self, place: Place, family: IpFamily) -> Option<Frontend> {
+        let destination = match place {
+            Place::Address | Place::Range => Destination::Address(self.address(family)?),
+            Place::NodePort => Destination::AnyLocal(family),
+        };
+        let [number, ..]: [u8; 4] = self.take()?;
+        let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+        let protocol = protocols.into_iter().find(|protocol| protocol.number() == number)?;
+        let [a, b, c, d] = self.take()?;
+        let first = Port::new(u16::from_be_bytes([a, b]))?;
+        let ports = match place {
+            Place::Range => PortRange::new(first, Port::new(u16::from_be_bytes([c, d]))?),
+            Place::Address | Place::NodePort => first.into(),
+        };
+        // A range of one port is stored as a single port.
+        let is_found_so = place != Place::Range || ports.single().is_none();
+        is_found_so.then_some(Frontend { destination, protocol, ports })
+    }
+
+    fn last_port(&mut self, family: IpFamily) -> Option<Port> {
+        self.frontend(Place::Address, family).map(|frontend| frontend.ports.last())
+    }
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Chain(_, dispatch) => {
+                write!(f, "{:#010x} : goto {}", number::number(*dispatch), dispatch.chain())
+            }
+            Self::Dispatch(frontend, dispatch) | Self::DispatchFrom(frontend, _, dispatch) => {
+                write_frontend(f, frontend)?;
+                write!(f, " : {:#010x} ({})", number::number(*dispatch), dispatch.chain())
+            }
+            Self::Slot(frontend, slot, target) => {
+                write_frontend(f, frontend)?;
+                write!(f, " . {} : ", slot.number())?;
+                write_target(f, target)
+            }
+            Self::AffinitySlot(frontend, slot, TargetId(id)) => {
+                write_frontend(f, frontend)?;
+                write!(f, " . {} : {id:#010x}", slot.number())
+            }
+            Self::AffinityTarget(frontend, _, TargetId(id), target) => {
+                write_frontend(f, frontend)?;
+                write!(f, " . {id:#010x} : ")?;
+                write_target(f, target)
+            }
+            Self::Allowed(frontend, Span { first, last }) => {
+                write_frontend(f, frontend)?;
+                write!(f, " . {first}-{last}")
+            }
+            Self::Range(frontend) => write_frontend(f, frontend),
+            Self::VirtualAddress(address) => address.fmt(f),
+            Self::Hairpin(address) => write!(f, "{address} . {address}"),
+            Self::Network(_, Edge { address, is_end }) => {
+                write!(f, "{} {address}", if *is_end { "until" } else { "from" })
+            }
+        }
+    }
+}
+
+fn write_target(f: &mut fmt::Formatter<'_>, target: &Target) -> fmt::Result {
+    write!(f, "{} . {}", target.address, target.port.map_or(0, Port::get))
+}
+
+fn write_frontend(f: &mut fmt::Formatter<'_>, frontend: &Frontend) -> fmt::Result {
+    if let Destination::Address(address) = frontend.destination {
+        write!(f, "{address} . ")?;
+    }
+    let protocol = match frontend.protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Sctp => "sctp",
+    };
+    write!(f, "{protocol} . {}", frontend.ports)
+}
+
+#[cfg(test)]
+mod tests;

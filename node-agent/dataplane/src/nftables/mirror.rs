@@ -1,0 +1,239 @@
+//! Mirror of the kernel state as last read or written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use litemap::LiteMap;
+use model::program::{Frontend, Target};
+
+use super::{
+    element::{Dispatch, Edge, Element, Key, Numbers, Slot, Span, TargetId},
+    schema::{Chain, NetworkSet, Pool, SetId, Source},
+};
+use crate::addresses::AddressSet;
+
+/// Our table as held by the kernel.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mirror {
+    /// Fixed part.
+    pub structure: Structure,
+    /// Chains that have a number, by map.
+    pub chains: BTreeSet<(Numbers, Dispatch)>,
+    /// Elements of the maps, by frontend.
+    pub frontends: BTreeMap<Frontend, Box<Held>>,
+    /// Virtual addresses.
+    pub virtual_addresses: AddressSet,
+    /// Hairpin endpoints, which may connect to themselves.
+    pub hairpins: AddressSet,
+    /// Network boundaries.
+    pub networks: BTreeSet<(NetworkSet, Edge)>,
+    /// Keys of elements that we would not have written.
+    pub strays: BTreeSet<(SetId, Key)>,
+}
+
+/// Fixed part of our table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Structure {
+    /// True if the table exists.
+    pub table: bool,
+    /// True if the table holds foreign chains or sets, or ours with another definition. The table must then
+    /// be rebuilt.
+    pub foreign: bool,
+    /// Chains, each with true if its rules are as wanted.
+    pub chains: BTreeMap<Chain, bool>,
+    /// The sets and maps.
+    pub sets: BTreeSet<SetId>,
+}
+
+/// Elements of one frontend in the sets and maps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Chain that handles its connections.
+    pub dispatch: Option<Dispatch>,
+    /// Chains per class of sources.
+    pub by_source: LiteMap<Source, Dispatch>,
+    /// The targets by slot.
+    pub pools: LiteMap<Pool, Vec<Option<Target>>>,
+    /// Target ids by slot, with session affinity.
+    pub affinity_pools: LiteMap<Pool, Vec<Option<TargetId>>>,
+    /// Targets of the affinity pools, by id. A target has the same id in all pools.
+    pub affinity_targets: BTreeMap<(Pool, TargetId), Target>,
+    /// Allowed sources.
+    pub allowed: BTreeSet<Span>,
+    /// True if the port range is in the range map; never for a single port.
+    pub is_range: bool,
+}
+
+impl Held {
+    /// Returns the slots of a pool.
+    #[must_use]
+    pub fn slots(&self, pool: Pool) -> Vec<Option<Target>> {
+        let target =
+            |id: &Option<TargetId>| id.and_then(|id| self.affinity_targets.get(&(pool, id))).copied();
+        match self.affinity_pools.get(&pool) {
+            Some(ids) => ids.iter().map(target).collect(),
+            None => self.pools.get(&pool).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// Iterates over the chains that need a number for this frontend.
+    pub fn chains(&self, frontend: &Frontend) -> impl Iterator<Item = (Numbers, Dispatch)> {
+        let numbers = |is_by_source| Numbers::of(frontend, is_by_source);
+        let (all, by_source) = (numbers(false), numbers(true));
+        let dispatch = self.dispatch.iter().map(move |dispatch| (all, *dispatch));
+        dispatch.chain(self.by_source.values().map(move |dispatch| (by_source, *dispatch)))
+    }
+
+    /// Returns all elements of the frontend.
+    #[must_use]
+    pub fn elements(&self, frontend: &Frontend) -> BTreeSet<Element> {
+        let Self { dispatch, by_source, pools, affinity_pools, affinity_targets, allowed, is_range } = self;
+        let frontend = *frontend;
+        let dispatch = dispatch.iter().map(|dispatch| Element::Dispatch(frontend, *dispatch));
+        let by_source =
+            by_source.iter().map(|(source, dispatch)| Element::DispatchFrom(frontend, *source, *dispatch));
+        let slots = slots_of(pools).map(|(slot, target)| Element::Slot(frontend, slot, target));
+        let ids = slots_of(affinity_pools).map(|(slot, id)| Element::AffinitySlot(frontend, slot, id));
+        let targets = affinity_targets
+            .iter()
+            .map(|((pool, id), target)| Element::AffinityTarget(frontend, *pool, *id, *target));
+        let allowed = allowed.iter().map(|span| Element::Allowed(frontend, *span));
+        let range = is_range.then_some(Element::Range(frontend));
+        dispatch.chain(by_source).chain(slots).chain(ids).chain(targets).chain(allowed).chain(range).collect()
+    }
+
+    fn insert(&mut self, element: &Element) {
+        match *element {
+            Element::Dispatch(_, dispatch) => self.dispatch = Some(dispatch),
+            Element::DispatchFrom(_, source, dispatch) => {
+                self.by_source.insert(source, dispatch);
+            }
+            Element::Slot(_, slot, target) => put(&mut self.pools, slot, Some(target)),
+            Element::AffinitySlot(_, slot, id) => put(&mut self.affinity_pools, slot, Some(id)),
+            Element::AffinityTarget(_, pool, id, target) => {
+                self.affinity_targets.insert((pool, id), target);
+            }
+            Element::Allowed(_, span) => {
+                self.allowed.insert(span);
+            }
+            Element::Range(_) => self.is_range = true,
+            Element::Chain(..) | Element::VirtualAddress(_) | Element::Hairpin(_) | Element::Network(..) => {}
+        }
+    }
+
+    fn remove(&mut self, element: &Element) {
+        match *element {
+            Element::Dispatch(..) => self.dispatch = None,
+            Element::DispatchFrom(_, source, _) => {
+                self.by_source.remove(&source);
+            }
+            Element::Slot(_, slot, _) => put(&mut self.pools, slot, None),
+            Element::AffinitySlot(_, slot, _) => put(&mut self.affinity_pools, slot, None),
+            Element::AffinityTarget(_, pool, id, _) => {
+                self.affinity_targets.remove(&(pool, id));
+            }
+            Element::Allowed(_, span) => {
+                self.allowed.remove(&span);
+            }
+            Element::Range(_) => self.is_range = false,
+            Element::Chain(..) | Element::VirtualAddress(_) | Element::Hairpin(_) | Element::Network(..) => {}
+        }
+    }
+}
+
+/// Iterates over the used slots.
+fn slots_of<T: Copy>(pools: &LiteMap<Pool, Vec<Option<T>>>) -> impl Iterator<Item = (Slot, T)> {
+    pools.iter().flat_map(|(&pool, slots)| {
+        let slots = (0..).zip(slots).filter_map(|(index, cell)| Some((index, (*cell)?)));
+        slots.map(move |(index, cell)| (Slot { pool, index }, cell))
+    })
+}
+
+/// Sets or clears a slot.
+fn put<T: Copy>(pools: &mut LiteMap<Pool, Vec<Option<T>>>, slot: Slot, cell: Option<T>) {
+    let Ok(index) = usize::try_from(slot.index) else { return };
+    if pools.is_empty() {
+        // Most frontends have a single pool.
+        *pools = LiteMap::with_capacity(1);
+    }
+    let slots = pools.entry(slot.pool).or_default();
+    if slots.len() <= index {
+        // Lists live long and rarely grow, so no spare capacity is kept.
+        slots.reserve_exact(index + 1 - slots.len());
+        slots.resize(index + 1, None);
+    }
+    slots[index] = cell;
+    slots.truncate(slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1));
+    if slots.is_empty() {
+        pools.remove(&slot.pool);
+    }
+}
+
+impl Mirror {
+    /// Adds an element.
+    pub fn insert(&mut self, element: &Element) {
+        match *element {
+            Element::Chain(numbers, dispatch) => {
+                self.chains.insert((numbers, dispatch));
+            }
+            Element::Dispatch(frontend, _)
+            | Element::DispatchFrom(frontend, ..)
+            | Element::Slot(frontend, ..)
+            | Element::AffinitySlot(frontend, ..)
+            | Element::AffinityTarget(frontend, ..)
+            | Element::Allowed(frontend, _)
+            | Element::Range(frontend) => self.frontends.entry(frontend).or_default().insert(element),
+            Element::VirtualAddress(address) => {
+                self.virtual_addresses.insert(address, ());
+            }
+            Element::Hairpin(address) => {
+                self.hairpins.insert(address, ());
+            }
+            Element::Network(set, edge) => {
+                self.networks.insert((set, edge));
+            }
+        }
+    }
+
+    /// Removes an element.
+    pub fn remove(&mut self, element: &Element) {
+        match *element {
+            Element::Chain(numbers, dispatch) => {
+                self.chains.remove(&(numbers, dispatch));
+            }
+            Element::Dispatch(frontend, _)
+            | Element::DispatchFrom(frontend, ..)
+            | Element::Slot(frontend, ..)
+            | Element::AffinitySlot(frontend, ..)
+            | Element::AffinityTarget(frontend, ..)
+            | Element::Allowed(frontend, _)
+            | Element::Range(frontend) => {
+                if let Some(held) = self.frontends.get_mut(&frontend) {
+                    held.remove(element);
+                    if **held == Held::default() {
+                        self.frontends.remove(&frontend);
+                    }
+                }
+            }
+            Element::VirtualAddress(address) => {
+                self.virtual_addresses.remove(address);
+            }
+            Element::Hairpin(address) => {
+                self.hairpins.remove(address);
+            }
+            Element::Network(set, edge) => {
+                self.networks.remove(&(set, edge));
+            }
+        }
+    }
+
+    /// Returns the number of kernel objects, the table included, without entries added by packets.
+    #[must_use]
+    pub fn objects(&self) -> u64 {
+        let Self { structure, chains, frontends, virtual_addresses, hairpins, networks, strays } = self;
+        let of_frontends: usize =
+            frontends.iter().map(|(frontend, held)| held.elements(frontend).len()).sum();
+        let fixed = usize::from(structure.table) + structure.chains.len() + structure.sets.len();
+        let others = chains.len() + virtual_addresses.len() + hairpins.len() + networks.len() + strays.len();
+        u64::try_from(fixed + of_frontends + others).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,414 @@
+//! Rules of our chains.
+//!
+//! Rules for frontends load the same words into the registers: the target (to be filled in), the key of the
+//! frontend, and after it the source or a slot. So one layout serves every lookup.
+//!
+//! ```text
+//! | address port | id | address protocol port | source          |   an IPv6 address has four words
+//! |    target    |    |  key of the frontend  | or slot, or id  |
+//! ```
+
+use kernel::nftables::{
+    expr::{DynamicSet, Expr, Meta, Register, VerdictExpr},
+    nfproto,
+};
+use model::{kinds::service::Protocol, primitives::net::IpFamily, program::Masquerade};
+
+use super::schema::{Action, Chain, Choice, NetworkSet, Pick, Place, SetId, SetRole, Source};
+
+impl Chain {
+    /// Returns the rules of the chain.
+    #[must_use]
+    pub fn rules(self, mark_bit: u32) -> Vec<Vec<Expr>> {
+        match self {
+            Self::Prerouting | Self::Output => {
+                vec![vec![Expr::Verdict(VerdictExpr::Jump(Self::Services.to_string()))]]
+            }
+            Self::Services => services_rules(),
+            Self::BySource(place) => by_source_rules(place),
+            Self::Checked(place) => checked_rules(place),
+            Self::Pick(pick) => pick_rules(pick, mark_bit),
+            Self::Refuse => refuse_rules(),
+            Self::Discard => vec![drop_rule()],
+            Self::Postrouting => postrouting_rules(mark_bit),
+        }
+    }
+}
+
+/// Register layout for one lookup type and family.
+#[derive(Clone, Copy)]
+struct Layout {
+    place: Place,
+    family: IpFamily,
+}
+
+impl Layout {
+    const fn word(index: u32) -> Register {
+        Register::word(index)
+    }
+
+    /// First register of the target: address and port.
+    const TARGET: Register = Register::word(0);
+
+    const fn target_port(self) -> Register {
+        Register::word(address_words(self.family))
+    }
+
+    const fn target_id(self) -> Register {
+        Self::word(address_words(self.family) + 1)
+    }
+
+    const fn key_word(self) -> u32 {
+        address_words(self.family) + 2
+    }
+
+    const fn key(self) -> Register {
+        Self::word(self.key_word())
+    }
+
+    /// Returns the index of the first word after the key.
+    const fn behind_word(self) -> u32 {
+        self.key_word()
+            + match self.place {
+                Place::Address | Place::Range => address_words(self.family) + 2,
+                Place::NodePort => 2,
+            }
+    }
+
+    const fn behind(self) -> Register {
+        Self::word(self.behind_word())
+    }
+
+    /// Returns the name of a set of the family.
+    fn set(self, role: SetRole) -> String {
+        set_name(role, self.family)
+    }
+
+    /// Matches packets of the family, and loads the key of the frontend.
+    fn load_key(self) -> Vec<Expr> {
+        let mut exprs = family_is(self.family).to_vec();
+        let mut word = self.key_word();
+        if self.place != Place::NodePort {
+            exprs.push(Expr::LoadDestination(self.family, Self::word(word)));
+            word += address_words(self.family);
+        }
+        exprs.push(Expr::LoadMeta(Meta::L4Proto, Self::word(word)));
+        exprs.push(Expr::LoadDestinationPort(Self::word(word + 1)));
+        if self.place == Place::Range {
+            let map = self.set(SetRole::Ranges);
+            exprs.push(Expr::Map { map, from: self.key(), to: Self::TARGET });
+            exprs.extend(Self::answer_to(&[Self::word(word + 1)]));
+        }
+        exprs
+    }
+
+    /// Moves the result of a map lookup from the target's register, which is free until the target is known,
+    /// to the given registers.
+    ///
+    /// The value passes through the packet mark, which is restored afterwards. The map could load the value
+    /// into these registers directly, but then the `nft` command (1.0.6) aborts when it lists our rules.
+    fn answer_to(to: &[Register]) -> Vec<Expr> {
+        let (answer, mark) = (Self::TARGET, Self::word(1));
+        let mut exprs = vec![Expr::LoadMeta(Meta::Mark, mark), Expr::StoreMark(answer)];
+        exprs.extend(to.iter().map(|register| Expr::LoadMeta(Meta::Mark, *register)));
+        exprs.push(Expr::StoreMark(mark));
+        exprs
+    }
+
+    fn load_source(self) -> Expr {
+        Expr::LoadSource(self.family, self.behind())
+    }
+
+    /// Goes to the chain whose number the map contains for the frontend.
+    fn dispatch(self, role: SetRole) -> Vec<Expr> {
+        let mut exprs = vec![Expr::Map { map: self.set(role), from: self.key(), to: Self::TARGET }];
+        exprs.extend(Self::answer_to(&[Self::TARGET]));
+        let chains = chains_of(role, self.place);
+        exprs.push(Expr::VerdictMap { map: self.set(chains), from: Self::TARGET });
+        exprs
+    }
+}
+
+fn set_name(role: SetRole, family: IpFamily) -> String {
+    SetId::new(role, family).to_string()
+}
+
+/// Returns the map that resolves the numbers in another map to chains.
+const fn chains_of(role: SetRole, place: Place) -> SetRole {
+    if matches!(role, SetRole::DispatchFrom(..)) {
+        SetRole::ChainsFrom(place)
+    } else {
+        SetRole::Chains(place)
+    }
+}
+
+/// Returns a match on the family.
+fn family_is(family: IpFamily) -> [Expr; 2] {
+    [Expr::LoadMeta(Meta::NfProto, Register(1)), Expr::equal(1, &[nfproto(family)])]
+}
+
+const fn address_words(family: IpFamily) -> u32 {
+    match family {
+        IpFamily::V4 => 1,
+        IpFamily::V6 => 4,
+    }
+}
+
+fn drop_rule() -> Vec<Expr> {
+    vec![Expr::Verdict(VerdictExpr::Drop)]
+}
+
+fn services_rules() -> Vec<Vec<Expr>> {
+    let mut rules = Vec::new();
+    for place in [Place::Address, Place::Range] {
+        for family in IpFamily::ALL {
+            let layout = Layout { place, family };
+            let mut dispatch = layout.load_key();
+            dispatch.extend(layout.dispatch(SetRole::Dispatch(place)));
+            rules.push(dispatch);
+        }
+    }
+    for family in IpFamily::ALL {
+        let layout = Layout { place: Place::NodePort, family };
+        let addresses = layout.set(SetRole::Networks(NetworkSet::NodePortAddresses));
+        let mut node_ports = family_is(family).to_vec();
+        node_ports.extend([Expr::LoadDestinationIsLocal(Register(1)), Expr::equal(1, &LOCAL)]);
+        node_ports.extend(not_loopback(family));
+        node_ports.push(Expr::LoadDestination(family, Register(1)));
+        node_ports.push(Expr::InSet { set: addresses, from: Register(1) });
+        node_ports.extend(layout.load_key().into_iter().skip(family_is(family).len()));
+        node_ports.extend(layout.dispatch(SetRole::Dispatch(Place::NodePort)));
+        rules.push(node_ports);
+    }
+    for family in IpFamily::ALL {
+        let mut refuse = family_is(family).to_vec();
+        refuse.push(Expr::LoadDestination(family, Register(1)));
+        let set = set_name(SetRole::VirtualAddresses, family);
+        refuse.push(Expr::InSet { set, from: Register(1) });
+        refuse.push(Expr::Verdict(VerdictExpr::Goto(Chain::Refuse.to_string())));
+        rules.push(refuse);
+    }
+    rules
+}
+
+/// `RTN_LOCAL`, as returned by the fib expression.
+const LOCAL: [u8; 4] = 2u32.to_ne_bytes();
+
+/// Node ports are not served on loopback addresses: replies could not be routed back (no `route_localnet`).
+fn not_loopback(family: IpFamily) -> [Expr; 2] {
+    match family {
+        IpFamily::V4 => [Expr::LoadDestinationFirstByte(Register(1)), Expr::unequal(1, &[127])],
+        IpFamily::V6 => {
+            let loopback = std::net::Ipv6Addr::LOCALHOST.octets();
+            [Expr::LoadDestination(family, Register(1)), Expr::unequal(1, &loopback)]
+        }
+    }
+}
+
+fn source_is(source: Source, family: IpFamily) -> Vec<Expr> {
+    match source {
+        Source::Workloads => {
+            let set = set_name(SetRole::Networks(NetworkSet::Workloads), family);
+            vec![Expr::LoadSource(family, Register(1)), Expr::InSet { set, from: Register(1) }]
+        }
+        Source::Node => vec![Expr::LoadSourceIsLocal(Register(1)), Expr::equal(1, &LOCAL)],
+        Source::Elsewhere => Vec::new(),
+    }
+}
+
+/// Returns the by-source rules. A source that matches one class is never treated as another, even between two
+/// changes.
+fn by_source_rules(place: Place) -> Vec<Vec<Expr>> {
+    let mut rules = Vec::new();
+    for source in Source::ALL {
+        for family in IpFamily::ALL {
+            let layout = Layout { place, family };
+            let mut dispatch = source_is(source, family);
+            dispatch.splice(0..0, family_is(family));
+            dispatch.extend(layout.load_key().into_iter().skip(family_is(family).len()));
+            dispatch.extend(layout.dispatch(SetRole::DispatchFrom(place, source)));
+            let mut miss = family_is(family).to_vec();
+            miss.extend(source_is(source, family));
+            miss.extend(drop_rule());
+            rules.extend([dispatch, miss]);
+        }
+    }
+    rules
+}
+
+fn checked_rules(place: Place) -> Vec<Vec<Expr>> {
+    let go_on = || Expr::Verdict(VerdictExpr::Goto(Chain::BySource(place).to_string()));
+    let mut rules = Vec::new();
+    for family in IpFamily::ALL {
+        let layout = Layout { place, family };
+        let mut allowed = layout.load_key();
+        allowed.push(layout.load_source());
+        allowed.push(Expr::InSet { set: layout.set(SetRole::AllowedSources(place)), from: layout.key() });
+        allowed.push(go_on());
+        rules.push(allowed);
+    }
+    rules.push(vec![Expr::LoadSourceIsLocal(Register(1)), Expr::equal(1, &LOCAL), go_on()]);
+    rules.push(drop_rule());
+    rules
+}
+
+/// Returns the reject rules. Other packets to a virtual address, such as echo requests, are not affected.
+fn refuse_rules() -> Vec<Vec<Expr>> {
+    let is = |protocol: Protocol| {
+        [Expr::LoadMeta(Meta::L4Proto, Register(1)), Expr::equal(1, &[protocol.number()])]
+    };
+    let refuse = |protocol, answer| is(protocol).into_iter().chain([answer]).collect();
+    vec![
+        refuse(Protocol::Tcp, Expr::RejectTcpReset),
+        refuse(Protocol::Udp, Expr::RejectPortUnreachable),
+        refuse(Protocol::Sctp, Expr::RejectPortUnreachable),
+    ]
+}
+
+fn set_mark(mark_bit: u32) -> [Expr; 3] {
+    [
+        Expr::LoadMeta(Meta::Mark, Register(1)),
+        Expr::Bitwise { register: Register(1), mask: !mark_bit, xor: mark_bit },
+        Expr::StoreMark(Register(1)),
+    ]
+}
+
+fn pick_rules(pick: Pick, mark_bit: u32) -> Vec<Vec<Expr>> {
+    let mut rules = mark_rules(pick.masquerade, mark_bit);
+    let layouts = IpFamily::ALL.map(|family| Layout { place: pick.place, family });
+    if let Some(seconds) = pick.affinity_seconds {
+        let by_family: Vec<_> = layouts.iter().map(|layout| affinity_rules(pick, *layout, seconds)).collect();
+        rules.extend(by_family.into_iter().flatten());
+    }
+    for layout in layouts {
+        let mut rule = load_target(pick, layout);
+        rule.push(carry_out(pick.action, layout));
+        rules.push(rule);
+    }
+    // A packet may find its slot removed if it looked up the chain just before a change. If it is dropped,
+    // the client's retransmission finds the new slots. If it were accepted, the connection would be tracked
+    // without translation.
+    rules.push(drop_rule());
+    rules
+}
+
+fn mark_rules(masquerade: Masquerade, mark_bit: u32) -> Vec<Vec<Expr>> {
+    match masquerade {
+        Masquerade::Never => Vec::new(),
+        Masquerade::Always => vec![set_mark(mark_bit).to_vec()],
+        Masquerade::OffCluster => {
+            let rule = |family| {
+                let set = set_name(SetRole::Networks(NetworkSet::MasqueradeSources), family);
+                let mut rule = family_is(family).to_vec();
+                rule.extend([Expr::LoadSource(family, Register(1)), Expr::InSet { set, from: Register(1) }]);
+                rule.extend(set_mark(mark_bit));
+                rule
+            };
+            IpFamily::ALL.map(rule).to_vec()
+        }
+    }
+}
+
+/// Loads the target of the picked slot; the key of the frontend stays after it.
+fn load_target(pick: Pick, layout: Layout) -> Vec<Expr> {
+    let mut rule = load_slot(pick, layout);
+    let lookup = |role: SetRole| Expr::Map { map: layout.set(role), from: layout.key(), to: Layout::TARGET };
+    if pick.affinity_seconds.is_some() {
+        rule.push(lookup(SetRole::AffinitySlots(pick.place)));
+        rule.extend(Layout::answer_to(&[layout.behind(), layout.target_id()]));
+        rule.push(lookup(SetRole::AffinityTargets(pick.place, pick.pool)));
+    } else {
+        rule.push(lookup(SetRole::Endpoints(pick.place)));
+    }
+    rule
+}
+
+/// Loads the key of the frontend and, after it, the picked slot.
+fn load_slot(pick: Pick, layout: Layout) -> Vec<Expr> {
+    let mut rule = layout.load_key();
+    let (modulus, offset, to) = (pick.slots, pick.pool.offset(), layout.behind());
+    // Until the target is known, its registers are free for the hash input.
+    let words = address_words(layout.family);
+    let source = Expr::LoadSource(layout.family, Layout::TARGET);
+    let hash = |words| Expr::Hash { from: Layout::TARGET, words, modulus, offset, to };
+    match pick.choice {
+        Choice::Random => rule.push(Expr::Random { modulus, offset, to }),
+        Choice::SourceAddress => rule.extend([source, hash(words)]),
+        Choice::SourceAddressAndPort => {
+            rule.extend([source, Expr::LoadSourcePort(Layout::word(words)), hash(words + 1)]);
+        }
+    }
+    rule
+}
+
+const fn carry_out(action: Action, layout: Layout) -> Expr {
+    let (family, address) = (layout.family, Layout::TARGET);
+    match action {
+        Action::Translate => Expr::DestinationNat { family, address, port: Some(layout.target_port()) },
+        Action::TranslateAddress => Expr::DestinationNat { family, address, port: None },
+        Action::Redirect => Expr::Redirect { port: layout.target_port() },
+    }
+}
+
+/// Returns the affinity rules. A source with an entry is sent to its stored target if that is still current,
+/// and the timeout is refreshed. Otherwise the entry is deleted, and the source is assigned to a target and
+/// stored. If the map is full, the source is assigned without being stored, because the update ends the rule
+/// before the translation.
+fn affinity_rules(pick: Pick, layout: Layout, seconds: u32) -> [Vec<Expr>; 3] {
+    let map = layout.set(SetRole::Affinity(pick.place));
+    let dynamic = |operation, data| Expr::Dynamic { operation, map: map.clone(), key: layout.key(), data };
+    let go = || {
+        let remember = dynamic(DynamicSet::Update { seconds }, layout.target_id());
+        [layout.load_source(), remember, carry_out(pick.action, layout)]
+    };
+    let mut stay = layout.load_key();
+    stay.extend([
+        layout.load_source(),
+        Expr::Map { map: map.clone(), from: layout.key(), to: Layout::TARGET },
+    ]);
+    stay.extend(Layout::answer_to(&[layout.behind(), layout.target_id()]));
+    let targets = layout.set(SetRole::AffinityTargets(pick.place, pick.pool));
+    stay.push(Expr::Map { map: targets, from: layout.key(), to: Layout::TARGET });
+    stay.extend(go());
+    let mut forget = layout.load_key();
+    // The value is irrelevant, but the kernel requires one.
+    forget.extend([layout.load_source(), Expr::LoadMeta(Meta::Mark, Layout::TARGET)]);
+    forget.push(dynamic(DynamicSet::Delete, Layout::TARGET));
+    let mut place = load_target(pick, layout);
+    place.extend(go());
+    [stay, forget, place]
+}
+
+fn postrouting_rules(mark_bit: u32) -> Vec<Vec<Expr>> {
+    let translated = || {
+        [Expr::LoadConntrackStatus(Register(1)), Expr::bits(1, DESTINATION_NAT), Expr::unequal(1, &[0; 4])]
+    };
+    let mut marked = translated().to_vec();
+    marked.extend([
+        Expr::LoadMeta(Meta::Mark, Register(1)),
+        Expr::bits(1, mark_bit),
+        Expr::unequal(1, &[0; 4]),
+    ]);
+    marked.extend([
+        Expr::LoadMeta(Meta::Mark, Register(1)),
+        Expr::bits(1, !mark_bit),
+        Expr::StoreMark(Register(1)),
+        Expr::Masquerade,
+    ]);
+    let mut rules = vec![marked];
+    for family in IpFamily::ALL {
+        let mut hairpin = translated().to_vec();
+        hairpin.extend(family_is(family));
+        hairpin.extend([
+            Expr::LoadSource(family, Register(1)),
+            Expr::LoadDestination(family, Register::word(address_words(family))),
+            Expr::InSet { set: set_name(SetRole::Hairpins, family), from: Register(1) },
+            Expr::Masquerade,
+        ]);
+        rules.push(hairpin);
+    }
+    rules
+}
+
+/// `IPS_DST_NAT` in the conntrack status.
+const DESTINATION_NAT: u32 = 0x20;

@@ -1,0 +1,523 @@
+//! Fixed layout of our table: chains, sets and maps. The rules of the chains are in [`super::rules`].
+//!
+//! ```text
+//! prerouting ─┐            ┌─▶ cluster-N, external-N, nodeport-N, … ─▶ dnat to a slot of the frontend
+//! output ─────┴▶ services ─┼─▶ checked ─▶ by-source ──┬─▶ (the same)
+//!                          │   (allowed   (workloads, ├─▶ refuse
+//!                          │    sources)   node, else)└─▶ discard
+//!                          ├─▶ refuse
+//!                          └─▶ discard
+//! postrouting: masquerades marked packets, and hairpin connections
+//! ```
+//! A Service consists of map elements only. The chains that pick a slot are shared by all frontends with the
+//! same number of slots and the same options. A frontend's element contains the number of its chain, and a
+//! small map resolves numbers to chains. The indirection exists because adding an element whose value is a
+//! chain makes the kernel scan all elements of all such maps, so the large maps hold numbers.
+
+use std::fmt;
+
+use kernel::nftables::{Hook, uapi};
+use model::{primitives::net::IpFamily, program::Masquerade};
+
+use super::number;
+
+/// Default name of our table, by which a fresh process recognises our objects.
+pub const TABLE: &str = "tidegate";
+/// Default packet mark bit that requests masquerading (kube-proxy's default, bit 14).
+pub const MARK_BIT_DEFAULT: u32 = 0x4000;
+/// Maximum number of slots of a frontend, unless it has more targets: the smallest share is 1/1024.
+pub const SLOTS_MAX: u32 = 1024;
+/// Maximum number of targets of a frontend. Bounds the number of chains, and the memory that a foreign slot
+/// number could make the agent allocate.
+pub const TARGETS_MAX: u32 = 16_384;
+/// Maximum number of slots of a frontend with session affinity. A frontend with more targets has
+/// [`TARGETS_MAX`] slots, so that every chain has a number.
+pub const AFFINITY_SLOTS_MAX: u32 = 512;
+/// Maximum affinity timeout in seconds.
+pub const AFFINITY_SECONDS_MAX: u32 = 86_400;
+/// Maximum number of affinity entries per family and lookup type; further clients are reassigned at every
+/// connection. A full map takes about 30 MB.
+pub const AFFINITY_CLIENTS_MAX: u32 = 131_072;
+
+/// Lookup type of a frontend, which determines the fields of its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// By address, protocol and port.
+    Address,
+    /// By address, protocol and the port range that contains the port.
+    Range,
+    /// By protocol and port, on any address of the node.
+    NodePort,
+}
+
+/// Class of sources with its own verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// An address in the workload networks.
+    Workloads,
+    /// Another address of this node.
+    Node,
+    /// Any other source.
+    Elsewhere,
+}
+
+/// A chain of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Chain {
+    /// Rejects connections to a frontend without target, and to undefined ports of virtual addresses.
+    Refuse,
+    /// Drops connections of sources without a target, if other sources have targets.
+    Discard,
+    /// Picks a slot.
+    Pick(Pick),
+    /// Dispatches a frontend by class of sources.
+    BySource(Place),
+    /// Lets only allowed sources continue to [`Chain::BySource`].
+    Checked(Place),
+    /// Looks up the frontend.
+    Services,
+    /// Base chain for forwarded and inbound packets.
+    Prerouting,
+    /// Base chain for locally generated packets.
+    Output,
+    /// Base chain for source NAT.
+    Postrouting,
+}
+
+/// A chain that picks one of the slots of a frontend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pick {
+    /// Lookup type of the frontend.
+    pub place: Place,
+    /// Masqueraded sources.
+    pub masquerade: Masquerade,
+    /// Pool of the slots.
+    pub pool: Pool,
+    /// Number of slots, 1–[`TARGETS_MAX`].
+    pub slots: u32,
+    /// Pick method.
+    pub choice: Choice,
+    /// Treatment of the connection.
+    pub action: Action,
+    /// Affinity timeout in seconds, 1–[`AFFINITY_SECONDS_MAX`].
+    pub affinity_seconds: Option<u32>,
+}
+
+/// List of targets of a frontend; different classes of sources may have different ones.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pool {
+    /// Targets of workloads, and of all classes with the same targets.
+    #[default]
+    Workloads,
+    /// Targets of the node, if different.
+    Node,
+    /// Targets of other sources, if different.
+    Elsewhere,
+}
+
+/// Pick method of a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Choice {
+    /// At random.
+    Random,
+    /// By source address, identical on every node and at any time.
+    SourceAddress,
+    /// By source address and port.
+    SourceAddressAndPort,
+}
+
+/// Treatment of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    /// DNAT to the target's address and port.
+    Translate,
+    /// DNAT to the target's address; the port is kept.
+    TranslateAddress,
+    /// Redirect to the target's port on this node.
+    Redirect,
+}
+
+/// One of our sets or maps: its role, and its address family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SetId {
+    /// Purpose of the set.
+    pub role: SetRole,
+    /// Address family.
+    pub family: IpFamily,
+}
+
+/// Purpose of a set or map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SetRole {
+    /// Number → chain, for dispatch by frontend.
+    Chains(Place),
+    /// The same for dispatch by frontend and source. None of these chains dispatches by source again, which
+    /// would be a loop.
+    ChainsFrom(Place),
+    /// Frontend → number of the chain that handles its connections.
+    Dispatch(Place),
+    /// Frontend → number of the chain for one class of sources.
+    DispatchFrom(Place, Source),
+    /// Frontend and slot → target.
+    Endpoints(Place),
+    /// Frontend and source → target id. Filled by packets in the kernel.
+    Affinity(Place),
+    /// Frontend and slot → target id, with session affinity.
+    AffinitySlots(Place),
+    /// Frontend and target id → target, with session affinity; for one pool.
+    AffinityTargets(Place, Pool),
+    /// Frontends with their allowed sources.
+    AllowedSources(Place),
+    /// Address, protocol and port → port range.
+    Ranges,
+    /// Virtual addresses, which exist only in rules.
+    VirtualAddresses,
+    /// Hairpin endpoints, which may connect to themselves.
+    Hairpins,
+    /// Networks.
+    Networks(NetworkSet),
+}
+
+/// Networks used by the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NetworkSet {
+    /// Networks of workloads.
+    Workloads,
+    /// Masqueraded sources, for frontends that masquerade depending on the source.
+    MasqueradeSources,
+    /// Addresses on which node ports are served.
+    NodePortAddresses,
+}
+
+impl Place {
+    /// All lookup types, in lookup order.
+    pub const ALL: [Self; 3] = [Self::Address, Self::Range, Self::NodePort];
+
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Address => "",
+            Self::Range => "range-",
+            Self::NodePort => "nodeport-",
+        }
+    }
+}
+
+impl Source {
+    /// All classes, in match order.
+    pub const ALL: [Self; 3] = [Self::Workloads, Self::Node, Self::Elsewhere];
+
+    const fn stem(self) -> &'static str {
+        match self {
+            Self::Workloads => "workloads",
+            Self::Node => "node",
+            Self::Elsewhere => "elsewhere",
+        }
+    }
+}
+
+impl Pool {
+    /// All pools, by number.
+    pub const ALL: [Self; 3] = [Self::Workloads, Self::Node, Self::Elsewhere];
+
+    /// Returns the number of the pool.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Workloads => 0,
+            Self::Node => 1,
+            Self::Elsewhere => 2,
+        }
+    }
+
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Workloads => "",
+            Self::Node => "-node",
+            Self::Elsewhere => "-elsewhere",
+        }
+    }
+
+    /// Returns the number of the first slot. The distance between pools exceeds [`TARGETS_MAX`].
+    #[must_use]
+    pub const fn offset(self) -> u32 {
+        self.number() << 16
+    }
+}
+
+impl NetworkSet {
+    /// All network sets, in listing order.
+    pub const ALL: [Self; 3] = [Self::Workloads, Self::MasqueradeSources, Self::NodePortAddresses];
+}
+
+impl SetRole {
+    /// Iterates over all roles, in listing order.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let of_places = [
+            Self::Chains,
+            Self::ChainsFrom,
+            Self::Dispatch,
+            Self::Endpoints,
+            Self::Affinity,
+            Self::AffinitySlots,
+            Self::AllowedSources,
+        ];
+        let of_places = of_places.into_iter().flat_map(|role| Place::ALL.map(role));
+        let of_sources = Place::ALL
+            .into_iter()
+            .flat_map(|place| Source::ALL.map(|source| Self::DispatchFrom(place, source)));
+        let of_pools =
+            Place::ALL.into_iter().flat_map(|place| Pool::ALL.map(|pool| Self::AffinityTargets(place, pool)));
+        let others = [Self::Ranges, Self::VirtualAddresses, Self::Hairpins];
+        of_places.chain(of_pools).chain(of_sources).chain(others).chain(NetworkSet::ALL.map(Self::Networks))
+    }
+}
+
+impl fmt::Display for SetRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Chains(place) => write!(f, "{}chains", place.prefix()),
+            Self::ChainsFrom(place) => write!(f, "{}chains-from", place.prefix()),
+            Self::Dispatch(place) => f.write_str(dispatch_stem(*place)),
+            Self::DispatchFrom(place, source) => {
+                write!(f, "{}-from-{}", dispatch_stem(*place), source.stem())
+            }
+            Self::Endpoints(place) => write!(f, "{}endpoints", place.prefix()),
+            Self::Affinity(place) => write!(f, "{}affinity", place.prefix()),
+            Self::AffinitySlots(place) => write!(f, "{}affinity-slots", place.prefix()),
+            Self::AffinityTargets(place, pool) => {
+                write!(f, "{}affinity-targets{}", place.prefix(), pool.suffix())
+            }
+            Self::AllowedSources(place) => write!(f, "{}allowed-sources", place.prefix()),
+            Self::Ranges => f.write_str("ranges"),
+            Self::VirtualAddresses => f.write_str("virtual-addresses"),
+            Self::Hairpins => f.write_str("hairpins"),
+            Self::Networks(NetworkSet::Workloads) => f.write_str("workloads"),
+            Self::Networks(NetworkSet::MasqueradeSources) => f.write_str("masquerade-sources"),
+            Self::Networks(NetworkSet::NodePortAddresses) => f.write_str("nodeport-addresses"),
+        }
+    }
+}
+
+const fn dispatch_stem(place: Place) -> &'static str {
+    match place {
+        Place::Address => "services",
+        Place::Range => "range-services",
+        Place::NodePort => "nodeports",
+    }
+}
+
+impl SetId {
+    /// Creates a set id.
+    #[must_use]
+    pub const fn new(role: SetRole, family: IpFamily) -> Self {
+        Self { role, family }
+    }
+
+    /// Iterates over all sets, in order of creation.
+    pub fn all() -> impl Iterator<Item = Self> {
+        SetRole::all().flat_map(|role| IpFamily::ALL.map(|family| Self { role, family }))
+    }
+
+    /// Returns the set of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::all().find(|set| set.to_string() == name)
+    }
+
+    /// Returns true if the kernel fills the set from packets; the agent does not manage its elements.
+    #[must_use]
+    pub const fn is_dynamic(self) -> bool {
+        matches!(self.role, SetRole::Affinity(_))
+    }
+}
+
+impl fmt::Display for SetId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.role.fmt(f)?;
+        f.write_str(match self.family {
+            IpFamily::V4 => "4",
+            IpFamily::V6 => "6",
+        })
+    }
+}
+
+impl fmt::Display for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refuse => f.write_str("refuse"),
+            Self::Discard => f.write_str("discard"),
+            Self::Pick(pick) => pick.fmt(f),
+            Self::BySource(place) => write!(f, "{}by-source", place.prefix()),
+            Self::Checked(place) => write!(f, "{}checked", place.prefix()),
+            Self::Services => f.write_str("services"),
+            Self::Prerouting => f.write_str("prerouting"),
+            Self::Output => f.write_str("output"),
+            Self::Postrouting => f.write_str("postrouting"),
+        }
+    }
+}
+
+/// Name prefixes of pick chains, before the number of slots.
+const PICK_STEMS: [(Place, Masquerade, &str); 9] = [
+    (Place::Address, Masquerade::OffCluster, "cluster"),
+    (Place::Address, Masquerade::Always, "external"),
+    (Place::Address, Masquerade::Never, "direct"),
+    (Place::Range, Masquerade::OffCluster, "range-cluster"),
+    (Place::Range, Masquerade::Always, "range-external"),
+    (Place::Range, Masquerade::Never, "range-direct"),
+    (Place::NodePort, Masquerade::OffCluster, "nodeport-cluster"),
+    (Place::NodePort, Masquerade::Always, "nodeport"),
+    (Place::NodePort, Masquerade::Never, "nodeport-direct"),
+];
+
+impl fmt::Display for Pick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, masquerade, pool, slots, choice, action, affinity_seconds } = self;
+        let stem = PICK_STEMS.iter().find(|(p, m, _)| p == place && m == masquerade);
+        write!(f, "{}-{slots}", stem.map_or("", |(.., stem)| stem))?;
+        f.write_str(pool.suffix())?;
+        f.write_str(match choice {
+            Choice::Random => "",
+            Choice::SourceAddress => "-hash",
+            Choice::SourceAddressAndPort => "-porthash",
+        })?;
+        f.write_str(match action {
+            Action::Translate => "",
+            Action::TranslateAddress => "-sameport",
+            Action::Redirect => "-relay",
+        })?;
+        affinity_seconds.map_or(Ok(()), |seconds| write!(f, "-affinity-{seconds}"))
+    }
+}
+
+impl Pick {
+    /// Returns the chain of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let (stem, rest) = name.split_at(digit_behind_dash(name)?);
+        let (place, masquerade, _) = PICK_STEMS.iter().find(|(.., it)| *it == stem)?;
+        let mut words = rest.split('-').skip(1).peekable();
+        let slots = words.next()?.parse().ok().filter(|slots| (1..=TARGETS_MAX).contains(slots))?;
+        let mut pick = Self {
+            place: *place,
+            masquerade: *masquerade,
+            pool: Pool::Workloads,
+            slots,
+            choice: Choice::Random,
+            action: Action::Translate,
+            affinity_seconds: None,
+        };
+        while let Some(word) = words.next() {
+            match word {
+                "node" => pick.pool = Pool::Node,
+                "elsewhere" => pick.pool = Pool::Elsewhere,
+                "hash" => pick.choice = Choice::SourceAddress,
+                "porthash" => pick.choice = Choice::SourceAddressAndPort,
+                "sameport" => pick.action = Action::TranslateAddress,
+                "relay" => pick.action = Action::Redirect,
+                "affinity" => {
+                    let seconds = words.next()?.parse().ok();
+                    pick.affinity_seconds =
+                        Some(seconds.filter(|seconds| (1..=AFFINITY_SECONDS_MAX).contains(seconds))?);
+                }
+                _ => return None,
+            }
+        }
+        (pick.to_string() == name && number::has_number(pick)).then_some(pick)
+    }
+}
+
+/// Returns the position of the first dash that is followed by a digit.
+fn digit_behind_dash(name: &str) -> Option<usize> {
+    name.as_bytes().windows(2).position(|pair| pair[0] == b'-' && pair[1].is_ascii_digit())
+}
+
+impl Chain {
+    /// Fixed chains, each after the chains that it refers to.
+    pub const FIXED: [Self; 12] = [
+        Self::Refuse,
+        Self::Discard,
+        Self::BySource(Place::Address),
+        Self::BySource(Place::Range),
+        Self::BySource(Place::NodePort),
+        Self::Checked(Place::Address),
+        Self::Checked(Place::Range),
+        Self::Checked(Place::NodePort),
+        Self::Services,
+        Self::Prerouting,
+        Self::Output,
+        Self::Postrouting,
+    ];
+
+    /// Returns the chain of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let fixed = Self::FIXED.into_iter().find(|chain| chain.to_string() == name);
+        fixed.or_else(|| Pick::parse(name).map(Self::Pick))
+    }
+
+    /// Returns the hook of a base chain. In the output hook the priority has no symbolic name.
+    #[must_use]
+    pub const fn hook(self) -> Option<Hook> {
+        match self {
+            Self::Prerouting => Some(Hook { number: uapi::NF_INET_PRE_ROUTING, priority: -100 }),
+            Self::Output => Some(Hook { number: uapi::NF_INET_LOCAL_OUT, priority: -100 }),
+            Self::Postrouting => Some(Hook { number: uapi::NF_INET_POST_ROUTING, priority: 100 }),
+            Self::Refuse
+            | Self::Discard
+            | Self::Pick(_)
+            | Self::BySource(_)
+            | Self::Checked(_)
+            | Self::Services => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_and_foreign_names_are_not_taken_for_ours() {
+        let plain = Pick {
+            place: Place::Address,
+            masquerade: Masquerade::OffCluster,
+            pool: Pool::Workloads,
+            slots: 1,
+            choice: Choice::Random,
+            action: Action::Translate,
+            affinity_seconds: None,
+        };
+        let mut picks = vec![plain, Pick { slots: TARGETS_MAX, ..plain }];
+        picks.extend(PICK_STEMS.map(|(place, masquerade, _)| Pick { place, masquerade, slots: 23, ..plain }));
+        picks.extend(Pool::ALL.map(|pool| Pick { pool, ..plain }));
+        for choice in [Choice::SourceAddress, Choice::SourceAddressAndPort] {
+            for action in [Action::TranslateAddress, Action::Redirect] {
+                let affinity_seconds = Some(AFFINITY_SECONDS_MAX);
+                picks.push(Pick { choice, action, affinity_seconds, pool: Pool::Node, ..plain });
+            }
+        }
+        for chain in Chain::FIXED.into_iter().chain(picks.into_iter().map(Chain::Pick)) {
+            assert_eq!(Chain::parse(&chain.to_string()), Some(chain), "{chain}");
+        }
+        for name in [
+            "cluster-0",
+            "cluster-01",
+            "cluster-+1",
+            "cluster-16385",
+            "cluster",
+            "other-1",
+            "cluster-1-affinity-0",
+            "cluster-1-affinity",
+            "cluster-1-hash-node",
+            "cluster-513-affinity-1",
+            "Services",
+            "",
+        ] {
+            assert_eq!(Chain::parse(name), None, "{name}");
+        }
+        for set in SetId::all() {
+            assert_eq!(SetId::parse(&set.to_string()), Some(set));
+        }
+    }
+}

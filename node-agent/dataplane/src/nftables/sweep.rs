@@ -1,0 +1,157 @@
+//! Removal of unused chains.
+//!
+//! A chain is created for the first frontend with its parameters (number of slots, masquerading, …) and stays
+//! when that frontend is removed or changes. Another frontend with the same parameters is likely, and a
+//! transaction that creates a chain takes the kernel longer to validate. But if weights change all the time,
+//! parameters occur that are never used again. So when the number of chains has grown to twice the number in
+//! use at the last sweep, plus a reserve, unused chains are removed. So many chains are created between two
+//! sweeps that the amortised cost of a sweep, which scans all frontends, does not exceed the cost of a chain.
+
+use std::{collections::BTreeSet, io};
+
+use kernel::nftables::transaction::Refused;
+
+use super::{
+    NftablesBackend,
+    element::{Dispatch, Element, Numbers},
+    mirror::Mirror,
+    render::Command,
+    schema::{Chain, Pick},
+};
+
+/// Number of unused chains that are tolerated in addition to as many as are in use.
+const SPARE: usize = 64;
+/// Maximum number of chains removed in one transaction.
+const SWEPT_AT_ONCE: usize = 256;
+
+/// Schedule of the sweeps.
+#[derive(Debug, Default)]
+pub(super) struct Sweeping {
+    /// Number of chains in use at the last sweep.
+    needed: usize,
+}
+
+/// Unused numbers and chains.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Unneeded {
+    numbers: Vec<(Numbers, Dispatch)>,
+    picks: Vec<Pick>,
+}
+
+fn picks(mirror: &Mirror) -> impl Iterator<Item = Pick> {
+    mirror.structure.chains.keys().filter_map(|chain| match chain {
+        Chain::Pick(pick) => Some(*pick),
+        Chain::Refuse
+        | Chain::Discard
+        | Chain::BySource(_)
+        | Chain::Checked(_)
+        | Chain::Services
+        | Chain::Prerouting
+        | Chain::Output
+        | Chain::Postrouting => None,
+    })
+}
+
+const fn pick(dispatch: Dispatch) -> Option<Pick> {
+    match dispatch {
+        Dispatch::Forward(pick) => Some(pick),
+        Dispatch::Refuse | Dispatch::Discard | Dispatch::BySource(_) | Dispatch::Checked(_) => None,
+    }
+}
+
+/// Returns the unused numbers and chains, and the number of chains in use.
+fn unneeded(mirror: &Mirror) -> (Unneeded, usize) {
+    let needed: BTreeSet<(Numbers, Dispatch)> =
+        mirror.frontends.iter().flat_map(|(frontend, held)| held.chains(frontend)).collect();
+    let needed_picks: BTreeSet<Pick> = needed.iter().filter_map(|(_, dispatch)| pick(*dispatch)).collect();
+    // Fixed chains keep their numbers.
+    let is_idle = |(numbers, dispatch): &&(Numbers, Dispatch)| {
+        pick(*dispatch).is_some() && !needed.contains(&(*numbers, *dispatch))
+    };
+    let numbers = mirror.chains.iter().filter(is_idle).copied().collect();
+    let idle = picks(mirror).filter(|pick| !needed_picks.contains(pick)).collect();
+    (Unneeded { numbers, picks: idle }, needed_picks.len())
+}
+
+impl NftablesBackend {
+    /// Removes unused chains if there may be many.
+    pub(super) fn sweep(&mut self) -> io::Result<()> {
+        let Some(mirror) = &self.mirror else { return Ok(()) };
+        if mirror.structure.foreign || mirror.structure.chains.len() < 2 * self.sweeping.needed + SPARE {
+            return Ok(());
+        }
+        let (Unneeded { numbers, picks }, needed) = unneeded(mirror);
+        // References are removed first, so that every transaction leaves a consistent table.
+        for numbers in numbers.chunks(SWEPT_AT_ONCE) {
+            let delete = |&(set, dispatch): &(Numbers, Dispatch)| {
+                Command::DeleteElements(set.set(), vec![Element::Chain(set, dispatch)])
+            };
+            self.remove(&numbers.iter().map(delete).collect::<Vec<_>>())?;
+            if let Some(mirror) = &mut self.mirror {
+                for chain in numbers {
+                    mirror.chains.remove(chain);
+                }
+            }
+        }
+        for picks in picks.chunks(SWEPT_AT_ONCE) {
+            let chains = || picks.iter().map(|pick| Chain::Pick(*pick));
+            self.remove(&chains().map(Command::DeleteChain).collect::<Vec<_>>())?;
+            if let Some(mirror) = &mut self.mirror {
+                for chain in chains() {
+                    mirror.structure.chains.remove(&chain);
+                }
+            }
+        }
+        tracing::debug!(chains = picks.len(), needed, "removed unused chains");
+        self.sweeping.needed = needed;
+        Ok(())
+    }
+
+    /// Runs one transaction. If the kernel rejects it, the mirror is wrong and is dropped.
+    fn remove(&mut self, commands: &[Command]) -> io::Result<()> {
+        let outcome = self.send(commands)?.map_err(Refused::to_error);
+        if outcome.is_err() {
+            self.mirror = None;
+        }
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{
+        kinds::service::Protocol,
+        primitives::quantity::Port,
+        program::{Destination, Frontend},
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_a_frontend_of_another_family_needs_stays_and_so_do_chains_that_are_always_there() {
+        let frontend = |address: &str| Frontend {
+            destination: Destination::Address(address.parse().unwrap()),
+            protocol: Protocol::Tcp,
+            ports: Port::new(80).unwrap().into(),
+        };
+        let [v4, v6] = [frontend("10.96.0.1"), frontend("2001:db8::1")];
+        let pick = |slots| Pick::parse(&format!("cluster-{slots}")).unwrap();
+        let [v4_numbers, v6_numbers] = [v4, v6].map(|frontend| Numbers::of(&frontend, false));
+        let mut mirror = Mirror::default();
+        for chain in Chain::FIXED.into_iter().chain([1, 2, 3].map(|slots| Chain::Pick(pick(slots)))) {
+            mirror.structure.chains.insert(chain, true);
+        }
+        for (numbers, dispatch) in [
+            (v4_numbers, Dispatch::Refuse),
+            (v4_numbers, Dispatch::Forward(pick(1))),
+            (v4_numbers, Dispatch::Forward(pick(2))),
+            (v6_numbers, Dispatch::Forward(pick(2))),
+        ] {
+            mirror.insert(&Element::Chain(numbers, dispatch));
+        }
+        mirror.insert(&Element::Dispatch(v6, Dispatch::Forward(pick(2))));
+        let (found, needed) = unneeded(&mirror);
+        let numbers = [1, 2].map(|slots| (v4_numbers, Dispatch::Forward(pick(slots)))).to_vec();
+        assert_eq!((found, needed), (Unneeded { numbers, picks: vec![pick(1), pick(3)] }, 1));
+    }
+}

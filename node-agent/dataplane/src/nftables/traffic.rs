@@ -1,0 +1,181 @@
+//! Connections per target, from the packet counters of elements.
+//!
+//! The kernel counts per slot. When a target moves to another slot its counter restarts, so the readings are
+//! summed up here; only connections between the last reading and the move are missed. Unused targets are not
+//! stored, because most nodes send no connections to most targets of a large cluster.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+};
+
+use model::{
+    kinds::resource::ServiceKey,
+    program::{Frontend, Target},
+};
+
+use super::{
+    NftablesBackend,
+    element::Element,
+    parse, render,
+    schema::{SetId, SetRole},
+};
+use crate::Traffic;
+
+/// Sums of all readings.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Last reading of each used element.
+    seen: BTreeMap<Element, u64>,
+    /// Total of each used target.
+    totals: BTreeMap<(Frontend, Target), u64>,
+}
+
+/// A reading of all elements.
+#[derive(Debug, Default)]
+struct Reading {
+    /// Used elements.
+    counts: BTreeMap<Element, u64>,
+    /// Existing targets with a total.
+    present: BTreeSet<(Frontend, Target)>,
+}
+
+impl Tally {
+    /// Adds an element to a reading.
+    fn note(&self, reading: &mut Reading, element: Element, count: u64) {
+        let Some(target) = target(&element) else { return };
+        if count > 0 {
+            reading.counts.insert(element, count);
+        }
+        if count > 0 || self.totals.contains_key(&target) {
+            reading.present.insert(target);
+        }
+    }
+
+    /// Merges a complete reading.
+    fn update(&mut self, reading: Reading) {
+        for (element, &count) in &reading.counts {
+            let Some(target) = target(element) else { continue };
+            // A lower counter belongs to a re-created element.
+            let before = self.seen.get(element).copied().filter(|before| *before <= count);
+            *self.totals.entry(target).or_default() += count - before.unwrap_or_default();
+        }
+        self.seen = reading.counts;
+        self.totals.retain(|target, _| reading.present.contains(target));
+    }
+}
+
+fn target(element: &Element) -> Option<(Frontend, Target)> {
+    match element {
+        Element::Slot(frontend, _, target) | Element::AffinityTarget(frontend, _, _, target) => {
+            // A listener on this node is not a target of a Service.
+            (!target.address.is_unspecified()).then_some((*frontend, *target))
+        }
+        Element::Chain(..)
+        | Element::Dispatch(..)
+        | Element::DispatchFrom(..)
+        | Element::AffinitySlot(..)
+        | Element::Allowed(..)
+        | Element::Range(_)
+        | Element::VirtualAddress(_)
+        | Element::Hairpin(_)
+        | Element::Network(..) => None,
+    }
+}
+
+impl NftablesBackend {
+    /// Reads all counters; unused targets have no row.
+    pub(super) fn read_traffic(&mut self) -> io::Result<Vec<Traffic>> {
+        let table = self.options.table;
+        let mut reading = Reading::default();
+        let counted = |set: &SetId| match set.role {
+            SetRole::Endpoints(_) | SetRole::AffinityTargets(..) => true,
+            SetRole::Chains(_)
+            | SetRole::ChainsFrom(_)
+            | SetRole::Dispatch(_)
+            | SetRole::DispatchFrom(..)
+            | SetRole::Affinity(_)
+            | SetRole::AffinitySlots(_)
+            | SetRole::AllowedSources(_)
+            | SetRole::Ranges
+            | SetRole::VirtualAddresses
+            | SetRole::Hairpins
+            | SetRole::Networks(_) => false,
+        };
+        for set in SetId::all().filter(counted) {
+            let of_set = self.netlink.dump(
+                &render::dump_elements(table, set),
+                Reading::default,
+                |of_set, answer| {
+                    parse::for_each_counted(set, answer, |element, packets| {
+                        self.tally.note(of_set, element, packets);
+                    })
+                },
+            )?;
+            reading.counts.extend(of_set.counts);
+            reading.present.extend(of_set.present);
+        }
+        self.tally.update(reading);
+        let mut sums = BTreeMap::new();
+        for ((frontend, target), count) in &self.tally.totals {
+            if let Some(service) = self.claims.owner(frontend) {
+                *sums.entry((ServiceKey::clone(service), frontend.protocol, *target)).or_insert(0) += count;
+            }
+        }
+        let traffic = |((service, protocol, target), connections)| Traffic {
+            service,
+            protocol,
+            target,
+            connections,
+            packets: None,
+            bytes: None,
+            active: None,
+            inactive: None,
+            failed: None,
+        };
+        Ok(sums.into_iter().map(traffic).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{kinds::service::Protocol, primitives::quantity::Port, program::Destination};
+
+    use super::*;
+    use crate::nftables::{element::Slot, schema::Pool};
+
+    #[test]
+    fn counts_go_on_when_a_target_changes_its_slot_and_end_with_the_target() {
+        let port = Port::new(80).unwrap();
+        let frontend = Frontend {
+            destination: Destination::Address("10.96.0.1".parse().unwrap()),
+            protocol: Protocol::Tcp,
+            ports: port.into(),
+        };
+        let target = |text: &str| Target { address: text.parse().unwrap(), port: Some(port) };
+        let (a, b) = (target("10.1.1.2"), target("10.1.2.2"));
+        let slot = |index, target, count| {
+            (Element::Slot(frontend, Slot { pool: Pool::Workloads, index }, target), count)
+        };
+        let mut tally = Tally::default();
+        for (readings, totals) in [
+            (vec![slot(0, a, 5), slot(1, b, 7)], vec![5, 7]),
+            (vec![slot(0, a, 6), slot(1, b, 7)], vec![6, 7]),
+            // The first target is removed, the second one moves to its slot.
+            (vec![slot(0, b, 2)], vec![9]),
+            // The element was re-created between two readings.
+            (vec![slot(0, b, 1)], vec![10]),
+            // Unused targets are not stored.
+            (vec![slot(0, b, 1), slot(1, a, 0)], vec![10]),
+            (vec![slot(0, a, 0), slot(1, b, 0)], vec![10]),
+            (vec![slot(0, a, 2), slot(1, b, 3)], vec![2, 13]),
+        ] {
+            let mut reading = Reading::default();
+            for (element, count) in readings {
+                tally.note(&mut reading, element, count);
+            }
+            tally.update(reading);
+            assert_eq!(tally.totals.values().copied().collect::<Vec<_>>(), totals);
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! userspace backend: a relay accepts connections and forwards the bytes to the targets.
+//!
+//! ```text
+//!               ┌─ kernel: capture rules ─┐        ┌─ relay ────────────────────────────────┐
+//! client ──▶ frontend ──redirect──▶ listener ──▶ balance ──▶ connect, next target if it fails ──▶ target
+//! ```
+//! The capture rules are the nftables backend with a table of its own and a lowered program ([`desired`]). This
+//! is the only mode that tries another target if one does not respond, and the only one whose connections end
+//! with the process. Therefore the agent runs it in a separate process ([`process`]), which is transparent to
+//! this module. Targets see the node as the source of every connection; the PROXY protocol conveys the client
+//! address.
+//!
+//! A listener serves only captured connections. All waits are bounded: connections, flows, queues, attempts
+//! and tables have limits, and backpressure from one side stops reading from the other.
+
+pub mod balance;
+mod commit;
+pub mod desired;
+mod failures;
+mod listen;
+mod listing;
+mod origin;
+mod preview;
+pub mod process;
+mod relay;
+mod room;
+mod tcp;
+mod trace;
+mod tracking;
+mod udp;
+pub mod wire;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+use kernel::{
+    conntrack::nudge::wire::Nudge,
+    netlink::socket::{Netlink, Protocol as NetlinkProtocol},
+};
+use model::{
+    kinds::{node::ProxyMode, resource::ServiceKey, service::Protocol},
+    program::Target,
+    wire::{
+        plan::LineChange,
+        trace::{Packet, Traced},
+    },
+};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::{runtime::Runtime, sync::Semaphore};
+
+pub use self::relay::{Limits, RelayCounters};
+use self::{
+    desired::RelayId,
+    origin::Listeners,
+    relay::{Account, Relay, RelayTally, Shared},
+};
+use super::{
+    Dataplane, Desired, DesiredProgram, KernelCounters, KernelError, Pass, Refusals, Scope, Traffic,
+    nftables::{NftablesBackend, NftablesOptions},
+};
+
+/// Table of the capture rules, by which a fresh process recognises them.
+pub const TABLE: &str = "tidegate-userspace";
+/// Maximum number of threads for traffic; fewer on machines with fewer processors.
+const THREADS_MAX: usize = 8;
+
+/// userspace backend of one network namespace.
+pub struct UserspaceBackend {
+    /// Taken only when the backend is dropped.
+    runtime: Option<Runtime>,
+    capture: NftablesBackend,
+    shared: Arc<Shared>,
+    /// Desired capture rules.
+    lowered: Desired,
+    services: BTreeMap<ServiceKey, BTreeMap<RelayId, Arc<Relay>>>,
+    accounts: Accounts,
+    /// Listeners with draining targets, or closed ones that still have connections.
+    lingering: Vec<Arc<Relay>>,
+    /// Frontends whose flows the kernel may still send elsewhere.
+    misled: Listeners,
+    is_retired: bool,
+    conntrack_deletions: u64,
+    /// Counters at the last check.
+    counted: RelayCounters,
+}
+
+type Accounts = BTreeMap<(ServiceKey, Protocol, Target), Arc<Account>>;
+
+impl UserspaceBackend {
+    /// Opens the backend in the network namespace of the calling thread, in which its own threads will run.
+    /// Raises the limit of open files as far as permitted. Programs nothing. `mark_bit` is the packet mark of
+    /// the capture rules.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel denies a socket (`CAP_NET_ADMIN` is required) or a thread.
+    pub fn open(mark_bit: u32, limits: Limits) -> Result<Self, KernelError> {
+        let failed = |action: &str| {
+            let action = action.to_owned();
+            move |source| KernelError { action, source }
+        };
+        raise_file_limit();
+        let netlink =
+            Netlink::open(NetlinkProtocol::Netfilter).map_err(failed("opening a conntrack socket"))?;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("relay")
+            .enable_all()
+            .build()
+            .map_err(failed("starting the relay's threads"))?;
+        let shared = Shared {
+            limits,
+            connections: Arc::new(Semaphore::new(limits.connections_max)),
+            flows: Arc::new(Semaphore::new(limits.flows_max)),
+            netlink: Mutex::new(netlink),
+            tally: RelayTally::default(),
+        };
+        Ok(Self {
+            runtime: Some(runtime),
+            capture: NftablesBackend::open(NftablesOptions { mark_bit, table: TABLE })?,
+            shared: Arc::new(shared),
+            lowered: Desired::default(),
+            services: BTreeMap::new(),
+            accounts: Accounts::new(),
+            lingering: Vec::new(),
+            misled: Listeners::new(),
+            is_retired: false,
+            conntrack_deletions: 0,
+            counted: RelayCounters::default(),
+        })
+    }
+
+    /// Returns the counters of rejected and failed traffic since the backend was opened.
+    #[must_use]
+    pub fn relay_counters(&self) -> RelayCounters {
+        self.shared.tally.read()
+    }
+
+    /// Leaves the rules to another relay that has taken them over: accepts no new connection, does not touch
+    /// the kernel.
+    pub fn resign(&mut self) {
+        for relay in self.services.values().flat_map(BTreeMap::values) {
+            relay.closing.cancel();
+        }
+        self.is_retired = true;
+    }
+
+    /// Removes the rules, once, and accepts no new connection. Returns the number of removed kernel objects.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel rejects the removal; the backend then continues to serve.
+    pub fn withdraw(&mut self) -> Result<u64, KernelError> {
+        if self.is_retired {
+            return Ok(0);
+        }
+        let objects = self.capture.cleanup()?;
+        self.close_listeners();
+        self.is_retired = true;
+        Ok(objects)
+    }
+
+    /// Returns true if there are no connections and no flows.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        let Shared { limits, connections, flows, .. } = &*self.shared;
+        connections.available_permits() == limits.connections_max
+            && flows.available_permits() == limits.flows_max
+    }
+
+    fn in_scope(&self, desired: &Desired, scope: &Scope) -> BTreeSet<ServiceKey> {
+        match scope {
+            Scope::Everything => desired.programs.keys().chain(self.services.keys()).cloned().collect(),
+            Scope::Services(services) => services.clone(),
+        }
+    }
+
+    /// Logs a warning if limits were reached.
+    fn warn_of_limits(&mut self) {
+        let counters = self.relay_counters();
+        let RelayCounters { connections_refused, flows_refused, .. } = counters;
+        let before = std::mem::replace(&mut self.counted, counters);
+        if connections_refused > before.connections_refused || flows_refused > before.flows_refused {
+            let Limits { connections_max, flows_max, .. } = self.shared.limits;
+            tracing::warn!(
+                connections_refused,
+                connections_max,
+                flows_refused,
+                flows_max,
+                "the relay is full: connections or flows were rejected"
+            );
+        }
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().expect("only dropping takes the runtime")
+    }
+}
+
+impl Dataplane for UserspaceBackend {
+    fn mode(&self) -> ProxyMode {
+        ProxyMode::Userspace
+    }
+
+    fn begin(&mut self) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    fn observe(&mut self) -> Result<(), KernelError> {
+        self.capture.observe()
+    }
+
+    fn is_disturbed(&mut self) -> Result<bool, KernelError> {
+        self.capture.is_disturbed()
+    }
+
+    /// Creates listeners before the rules that redirect to them, and closes them after.
+    fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass {
+        let services = self.in_scope(desired, scope);
+        if *scope == Scope::Everything {
+            self.lowered.programs.clear();
+        }
+        self.lowered.networks = preview::captured(&desired.networks);
+        let mut failures = BTreeMap::new();
+        for service in &services {
+            self.lowered.programs.remove(service);
+            let Some(DesiredProgram { revision, program }) = desired.programs.get(service) else { continue };
+            match self.prepare(service, program) {
+                Ok(program) => {
+                    let lowered = DesiredProgram { revision: *revision, program: Arc::new(program) };
+                    self.lowered.programs.insert(service.clone(), lowered);
+                }
+                Err(failure) => {
+                    failures.insert(service.clone(), failure);
+                }
+            }
+        }
+        let mut pass = self.capture.apply(&self.lowered, scope);
+        if pass.failed.is_none() {
+            for service in &services {
+                let program = desired.programs.get(service).filter(|_| !failures.contains_key(service));
+                self.conclude(service, program.map(|desired| desired.program.as_ref()));
+            }
+            self.forget_misled();
+        }
+        pass.outcomes.extend(failures);
+        pass
+    }
+
+    fn upkeep(&mut self) -> Result<(), KernelError> {
+        let now = Instant::now();
+        self.lingering.retain(|relay| relay.keep_up(now));
+        self.warn_of_limits();
+        self.capture.upkeep()
+    }
+
+    fn take_cut(&mut self) -> Vec<Nudge> {
+        Vec::new()
+    }
+
+    fn retire(&mut self) -> Result<bool, KernelError> {
+        self.withdraw()?;
+        self.upkeep()?;
+        Ok(self.is_drained())
+    }
+
+    fn abandon(&mut self) {}
+
+    fn is_tracked(&self) -> bool {
+        false
+    }
+
+    fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
+        let mut traffic = Vec::with_capacity(self.accounts.len());
+        // An account with no other reference cannot change any more: it is read a last time and then dropped.
+        // The reference count must be checked before reading, or an increment in between would be lost.
+        self.accounts.retain(|(service, protocol, target), account| {
+            let is_used = Arc::get_mut(account).is_none();
+            traffic.push(account.traffic(service.clone(), *protocol, *target));
+            is_used
+        });
+        Ok(traffic)
+    }
+
+    fn sees_refusals(&self) -> bool {
+        true
+    }
+
+    fn refusals(&mut self) -> Result<Vec<Refusals>, KernelError> {
+        let refusals = self.accounts.iter().map(|((service, _, target), account)| Refusals {
+            service: service.clone(),
+            target: *target,
+            in_a_row: account.failures.refused_in_a_row(),
+        });
+        Ok(refusals.filter(|refusals| refusals.in_a_row > 0).collect())
+    }
+
+    fn is_counted_by_flows(&self) -> bool {
+        false
+    }
+
+    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
+        self.previewed(desired, scope)
+    }
+
+    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
+        let go_on = |(captured, packet)| trace::go_on(captured, packet, &self.services);
+        let captured = self.capture.trace(packets)?;
+        Ok(captured.map(|captured| captured.into_iter().zip(packets).map(go_on).collect()))
+    }
+
+    fn cleanup(&mut self) -> Result<u64, KernelError> {
+        let objects = self.capture.cleanup()?;
+        self.close_listeners();
+        let services = std::mem::take(&mut self.services);
+        for relay in services.into_values().flat_map(BTreeMap::into_values) {
+            let is_lingering = relay.dissolve(Instant::now());
+            self.linger(&relay, is_lingering);
+        }
+        self.lowered = Desired::default();
+        Ok(objects)
+    }
+
+    fn counters(&self) -> KernelCounters {
+        let capture = self.capture.counters();
+        KernelCounters {
+            conntrack_deletions: capture.conntrack_deletions + self.conntrack_deletions,
+            ..capture
+        }
+    }
+
+    fn relay_heap_bytes(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl Drop for UserspaceBackend {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // The agent drops its backend where it cannot wait for tasks, and the tasks have nothing to
+            // finish.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Raises the limit of open files. Every connection takes two descriptors, and the usual soft limit is 1024.
+/// If the limit is reached, accepting pauses.
+fn raise_file_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) }
+    });
+    if let Err(error) = raised {
+        tracing::warn!(%error, "the limit of open files was not raised");
+    }
+}

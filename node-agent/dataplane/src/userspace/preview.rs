@@ -1,0 +1,175 @@
+//! Preview of a pass: the capture rules by the backend that writes them, the listeners by their
+//! configuration.
+//!
+//! A listener that does not exist yet has no port, because the kernel will assign a free one. Its port is
+//! shown as `?` in the lines of the rules.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use model::{
+    kinds::resource::ServiceKey,
+    primitives::quantity::Port,
+    program::{Program, oracle::Networks},
+    wire::plan::{LineChange, LineFate},
+};
+
+use super::{
+    UserspaceBackend,
+    desired::{self, Policy, RelayId},
+    listing::{self, Told},
+};
+use crate::{Dataplane as _, Desired, DesiredProgram, KernelError, Scope};
+
+/// Placeholder for an unknown port.
+const UNKNOWN_PORT: &str = "?";
+
+/// Ports that stand for those of future listeners, distinct from each other and from those of existing
+/// listeners.
+struct StandIns {
+    used: BTreeSet<u16>,
+    given: BTreeSet<u16>,
+}
+
+impl UserspaceBackend {
+    /// Returns the lines of the rules and listeners that a pass would remove and add; `None` if the rules
+    /// cannot be previewed.
+    pub(super) fn previewed(
+        &mut self,
+        desired: &Desired,
+        scope: &Scope,
+    ) -> Result<Option<Vec<LineChange>>, KernelError> {
+        let services = self.in_scope(desired, scope);
+        let mut lowered = self.lowered.clone();
+        if *scope == Scope::Everything {
+            lowered.programs.clear();
+        }
+        lowered.networks = captured(&desired.networks);
+        let mut stand_ins = self.stand_ins();
+        let (mut gone, mut come) = (BTreeSet::new(), BTreeSet::new());
+        for service in &services {
+            let place = place(service);
+            gone.extend(self.lines_of(service).into_iter().map(|line| (place.clone(), line)));
+            lowered.programs.remove(service);
+            let Some(DesiredProgram { revision, program }) = desired.programs.get(service) else { continue };
+            if desired::check(program).is_err() {
+                continue;
+            }
+            come.extend(wanted_lines(program).into_iter().map(|line| (place.clone(), line)));
+            let program = Arc::new(self.lowered_with(&mut stand_ins, service, program));
+            lowered.programs.insert(service.clone(), DesiredProgram { revision: *revision, program });
+        }
+        let Some(mut changes) = self.capture.preview(&lowered, scope)? else { return Ok(None) };
+        for change in changes.iter_mut().filter(|change| change.change == LineFate::Added) {
+            stand_ins.hide(&mut change.line);
+        }
+        let change = |change, (place, line): &(String, String)| LineChange {
+            change,
+            place: place.clone(),
+            line: line.clone(),
+        };
+        changes.extend(gone.difference(&come).map(|line| change(LineFate::Removed, line)));
+        changes.extend(come.difference(&gone).map(|line| change(LineFate::Added, line)));
+        Ok(Some(changes))
+    }
+
+    /// Returns the configuration lines of all listeners, each with its place in a preview.
+    #[must_use]
+    pub fn listing(&self) -> BTreeSet<(String, String)> {
+        let lines = |service| self.lines_of(service).into_iter().map(move |line| (place(service), line));
+        self.services.keys().flat_map(lines).collect()
+    }
+
+    fn lines_of(&self, service: &ServiceKey) -> Vec<String> {
+        let relays = self.services.get(service).into_iter().flatten();
+        relays.flat_map(|(id, relay)| listing::of(*id, &relay.told())).collect()
+    }
+
+    /// Returns the program of the rules, with a stand-in port for each new listener.
+    fn lowered_with(&self, stand_ins: &mut StandIns, service: &ServiceKey, program: &Program) -> Program {
+        let known = self.services.get(service);
+        let mut port = |id: &RelayId| match known.and_then(|relays| relays.get(id)) {
+            Some(relay) => Some(relay.port),
+            None => stand_ins.give(),
+        };
+        let ids = desired::relays(program).into_keys();
+        let ports: BTreeMap<_, _> = ids.map(|id| (id, port(&id))).collect();
+        desired::lower(program, |id| ports.get(&id).copied().flatten())
+    }
+
+    fn stand_ins(&self) -> StandIns {
+        let relays = self.services.values().flat_map(BTreeMap::values);
+        StandIns { used: relays.map(|relay| relay.port.get()).collect(), given: BTreeSet::new() }
+    }
+}
+
+/// Returns the place of the lines of a Service's listeners. If several Services claim the same frontend, each
+/// has a listener, and the rules redirect to one of them.
+fn place(service: &ServiceKey) -> String {
+    format!("relay {service}")
+}
+
+/// Returns the networks of the capture rules, without masqueraded sources: the relay itself connects to the
+/// targets.
+pub(super) fn captured(networks: &Networks) -> Networks {
+    Networks { masquerade_sources: BTreeSet::new(), ..networks.clone() }
+}
+
+/// Returns the configuration lines of the listeners of a program.
+fn wanted_lines(program: &Program) -> Vec<String> {
+    let relays = desired::relays(program).into_iter();
+    let told = |(id, targets): (RelayId, model::program::Targets)| {
+        let route = program.frontends.get(&id.frontend)?;
+        let with_weight = targets.iter().filter(|(_, weight)| weight.0 > 0);
+        let told = Told {
+            policy: Policy::of(route).unwrap_or(Policy::RoundRobin),
+            targets: with_weight.map(|(target, weight)| (*target, *weight)).collect(),
+            affinity_seconds: route.affinity_seconds,
+            proxy_protocol: route.proxy_protocol,
+        };
+        Some(listing::of(id, &told))
+    };
+    relays.filter_map(told).flatten().collect()
+}
+
+impl StandIns {
+    /// Returns a stand-in port for a future listener; `None` if all numbers are in use.
+    fn give(&mut self) -> Option<Port> {
+        let lowest = self.given.first().copied().unwrap_or(u16::MAX);
+        let free = (1..=lowest).rev().find(|port| !self.used.contains(port) && !self.given.contains(port))?;
+        self.given.insert(free);
+        Port::new(free)
+    }
+
+    /// Replaces a stand-in port at the end of a line by the placeholder.
+    fn hide(&self, line: &mut String) {
+        let Some((head, last)) = line.rsplit_once(" . ") else { return };
+        if last.parse().is_ok_and(|port| self.given.contains(&port)) {
+            *line = format!("{head} . {UNKNOWN_PORT}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_for_a_port_is_no_port_of_a_listener_and_is_shown_to_nobody() {
+        let mut stand_ins = StandIns { used: [65_535, 65_533].into(), given: BTreeSet::new() };
+        let given = [stand_ins.give(), stand_ins.give(), stand_ins.give()];
+        assert_eq!(given, [Port::new(65_534), Port::new(65_532), Port::new(65_531)]);
+        for (line, shown) in [
+            ("10.96.0.1 . 6 . 80 . 0 : 0.0.0.0 . 65532", "10.96.0.1 . 6 . 80 . 0 : 0.0.0.0 . ?"),
+            ("10.96.0.1 . 6 . 80 . 0 : 0.0.0.0 . 65533", "10.96.0.1 . 6 . 80 . 0 : 0.0.0.0 . 65533"),
+            ("10.96.0.1 . 6 . 65532 : 0x001b0003", "10.96.0.1 . 6 . 65532 : 0x001b0003"),
+            ("10.96.0.1", "10.96.0.1"),
+        ] {
+            let mut text = line.to_owned();
+            stand_ins.hide(&mut text);
+            assert_eq!(text, shown);
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! State of one listener: its targets, their connections, and deadlines. Shared by the backend, which changes
+//! it, and the tasks that forward traffic.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use kernel::netlink::socket::Netlink;
+use model::{
+    kinds::{
+        resource::ServiceKey,
+        service::{Protocol, ProxyProtocol},
+    },
+    primitives::{
+        net::IpFamily,
+        quantity::{Port, Weight},
+    },
+    program::{Destination, Frontend, Removal, Target, Targets},
+};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::{balance::Balancer, desired::Policy, failures::Failures, listing::Told};
+use crate::Traffic;
+
+/// Capacity limits and timeouts of a relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Maximum number of TCP connections; each takes two descriptors and kernel buffers.
+    pub connections_max: usize,
+    /// Maximum number of UDP flows; each takes a descriptor.
+    pub flows_max: usize,
+    /// Idle timeout of a UDP flow, in both directions.
+    pub flow_idle: Duration,
+}
+
+impl Default for Limits {
+    /// 16,384 connections and 8,192 flows. The idle timeout of flows equals the kernel's default for
+    /// unreplied flows (`nf_conntrack_udp_timeout`), because a later response could not be translated back.
+    fn default() -> Self {
+        Self { connections_max: 16_384, flows_max: 8_192, flow_idle: Duration::from_secs(30) }
+    }
+}
+
+/// State shared by all listeners of one backend.
+pub(super) struct Shared {
+    pub(super) limits: Limits,
+    pub(super) connections: Arc<Semaphore>,
+    pub(super) flows: Arc<Semaphore>,
+    /// Queries connection tracking for the original destination of captured datagrams.
+    pub(super) netlink: Mutex<Netlink>,
+    pub(super) tally: RelayTally,
+}
+
+/// Counters of failures and rejections.
+#[derive(Debug, Default)]
+pub(super) struct RelayTally {
+    pub(super) connections_refused: AtomicU64,
+    pub(super) flows_refused: AtomicU64,
+    pub(super) strays: AtomicU64,
+    pub(super) retries: AtomicU64,
+    pub(super) unplaced: AtomicU64,
+    pub(super) datagrams_dropped: AtomicU64,
+}
+
+/// Snapshot of the counters since the backend was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RelayCounters {
+    /// Connections rejected at the limit.
+    pub connections_refused: u64,
+    /// UDP flows dropped at the limit.
+    pub flows_refused: u64,
+    /// Connections and flows that reached a listener without being captured.
+    pub strays: u64,
+    /// Attempts at another target after one did not respond.
+    pub retries: u64,
+    /// Connections and flows without any responding target.
+    pub unplaced: u64,
+    /// Datagrams dropped because a queue was full.
+    pub datagrams_dropped: u64,
+}
+
+impl RelayTally {
+    pub(super) fn read(&self) -> RelayCounters {
+        let Self { connections_refused, flows_refused, strays, retries, unplaced, datagrams_dropped } = self;
+        RelayCounters {
+            connections_refused: connections_refused.load(Ordering::Relaxed),
+            flows_refused: flows_refused.load(Ordering::Relaxed),
+            strays: strays.load(Ordering::Relaxed),
+            retries: retries.load(Ordering::Relaxed),
+            unplaced: unplaced.load(Ordering::Relaxed),
+            datagrams_dropped: datagrams_dropped.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Increments a counter.
+pub(super) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Traffic of one target of one Service, over all listeners.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    pub(super) connections: AtomicU64,
+    /// Datagrams; the packets of a TCP connection cannot be counted.
+    pub(super) packets: AtomicU64,
+    pub(super) bytes: AtomicU64,
+    pub(super) active: AtomicU64,
+    pub(super) failures: Failures,
+}
+
+impl Account {
+    pub(super) fn traffic(&self, service: ServiceKey, protocol: Protocol, target: Target) -> Traffic {
+        let Self { connections, packets, bytes, active, failures } = self;
+        let packets = match protocol {
+            Protocol::Tcp | Protocol::Sctp => None,
+            Protocol::Udp => Some(packets.load(Ordering::Relaxed)),
+        };
+        Traffic {
+            service,
+            protocol,
+            target,
+            connections: connections.load(Ordering::Relaxed),
+            packets,
+            bytes: Some(bytes.load(Ordering::Relaxed)),
+            active: Some(active.load(Ordering::Relaxed)),
+            inactive: None,
+            failed: Some(failures.read()),
+        }
+    }
+}
+
+/// One target of one listener.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) target: Target,
+    pub(super) account: Arc<Account>,
+    /// Terminates the established connections.
+    pub(super) cut: CancellationToken,
+    active: AtomicU64,
+}
+
+impl Seat {
+    fn new(target: Target, account: Arc<Account>) -> Self {
+        Self { target, account, cut: CancellationToken::new(), active: AtomicU64::new(0) }
+    }
+}
+
+/// A connection or flow assigned to a seat, from the selection to its end.
+pub(super) struct Placed {
+    pub(super) seat: Arc<Seat>,
+    pub(super) address: SocketAddr,
+    pub(super) proxy_protocol: Option<ProxyProtocol>,
+}
+
+impl Placed {
+    fn new(seat: Arc<Seat>, original: SocketAddr, proxy_protocol: Option<ProxyProtocol>) -> Self {
+        seat.active.fetch_add(1, Ordering::Relaxed);
+        seat.account.active.fetch_add(1, Ordering::Relaxed);
+        let port = seat.target.port.map_or_else(|| original.port(), Port::get);
+        let address = SocketAddr::new(seat.target.address, port);
+        Self { seat, address, proxy_protocol }
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        self.seat.active.fetch_sub(1, Ordering::Relaxed);
+        self.seat.account.active.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// State of one listener.
+pub(super) struct Relay {
+    pub(super) frontend: Frontend,
+    /// Port of the listener.
+    pub(super) port: Port,
+    pub(super) shared: Arc<Shared>,
+    /// Cancelled when no new connections are wanted.
+    pub(super) closing: CancellationToken,
+    state: Mutex<State>,
+}
+
+struct State {
+    balancer: Balancer,
+    seats: BTreeMap<Target, Arc<Seat>>,
+    /// Removed targets that may still have connections, with the deadline.
+    leaving: BTreeMap<Target, (Arc<Seat>, Option<Instant>)>,
+    /// Targets that drain on request of the user.
+    draining: BTreeSet<Target>,
+    proxy_protocol: Option<ProxyProtocol>,
+    removal: Removal,
+}
+
+/// Wanted configuration of a listener.
+pub(super) struct Orders<'a> {
+    pub(super) targets: &'a Targets,
+    /// Targets that receive no new connections, but may keep established ones.
+    pub(super) tolerated: BTreeSet<Target>,
+    pub(super) policy: Policy,
+    pub(super) affinity_seconds: Option<u32>,
+    pub(super) proxy_protocol: Option<ProxyProtocol>,
+    pub(super) removal: Removal,
+    /// Targets whose connections may finish regardless of the removal policy, with the deadline.
+    pub(super) leaving: BTreeMap<Target, Option<Instant>>,
+}
+
+impl Relay {
+    pub(super) fn new(frontend: Frontend, port: Port, shared: Arc<Shared>) -> Self {
+        let state = State {
+            balancer: Balancer::new(Policy::RoundRobin),
+            seats: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            draining: BTreeSet::new(),
+            proxy_protocol: None,
+            removal: Removal::Keep,
+        };
+        Self { frontend, port, shared, closing: CancellationToken::new(), state: Mutex::new(state) }
+    }
+
+    /// Returns the current configuration.
+    pub(super) fn told(&self) -> Told {
+        let State { balancer, proxy_protocol, .. } = &*self.lock();
+        balancer.told(*proxy_protocol)
+    }
+
+    /// Returns true if the capture rules redirect connections to this address to this listener.
+    pub(super) fn answers(&self, original: SocketAddr) -> bool {
+        let is_destination = match self.frontend.destination {
+            Destination::Address(address) => address == original.ip(),
+            Destination::AnyLocal(family) => {
+                IpFamily::of(original.ip()) == family && !original.ip().is_loopback()
+            }
+        };
+        let port = Port::new(original.port());
+        is_destination && port.is_some_and(|port| self.frontend.ports.contains(port))
+    }
+
+    /// Applies the wanted configuration, and terminates or releases the connections of removed targets.
+    /// `account` returns the account of a target. Returns true if [`Relay::keep_up`] has work to do.
+    pub(super) fn follow(
+        &self,
+        orders: &Orders<'_>,
+        now: Instant,
+        mut account: impl FnMut(&Target) -> Arc<Account>,
+    ) -> bool {
+        let mut state = self.lock();
+        let State { balancer, seats, leaving, draining, proxy_protocol, removal } = &mut *state;
+        balancer.update(orders.policy, orders.targets, orders.affinity_seconds);
+        (*proxy_protocol, *removal) = (orders.proxy_protocol, orders.removal);
+        for target in orders.targets.keys() {
+            // A seat whose connections were terminated cannot be reused.
+            let returned =
+                leaving.remove(target).map(|(seat, _)| seat).filter(|seat| !seat.cut.is_cancelled());
+            seats
+                .entry(*target)
+                .or_insert_with(|| returned.unwrap_or_else(|| Arc::new(Seat::new(*target, account(target)))));
+        }
+        let gone = seats.extract_if(.., |target, _| !orders.targets.contains_key(target));
+        for (target, seat) in gone {
+            let is_tolerated = orders.tolerated.contains(&target) || self.drains(orders, &target);
+            let removal = if is_tolerated { Removal::Keep } else { self.effective(orders.removal) };
+            leave(leaving, seat, removal, now);
+        }
+        // A target that drained and is now removed follows the removal policy; a draining one gets the latest
+        // deadline.
+        for target in draining.extract_if(.., |target| !self.drains(orders, target)) {
+            if let Some((seat, _)) = leaving.remove(&target) {
+                leave(leaving, seat, self.effective(orders.removal), now);
+            }
+        }
+        for (target, until) in orders.leaving.iter().filter(|(target, _)| self.drains(orders, target)) {
+            draining.insert(*target);
+            if let Some((_, deadline)) = leaving.get_mut(target) {
+                *deadline = *until;
+            }
+        }
+        leaving.retain(|_, (seat, _)| Arc::strong_count(seat) > 1);
+        !leaving.is_empty()
+    }
+
+    /// Ends all connections according to the removal policy, because the frontend was removed. New
+    /// connections are not assigned any more. Returns true if [`Relay::keep_up`] has work to do.
+    pub(super) fn dissolve(&self, now: Instant) -> bool {
+        let mut state = self.lock();
+        let State { balancer, seats, leaving, removal, .. } = &mut *state;
+        balancer.update(Policy::RoundRobin, &BTreeMap::new(), None);
+        for (_, seat) in std::mem::take(seats) {
+            leave(leaving, seat, self.effective(*removal), now);
+        }
+        self.closing.cancel();
+        !leaving.is_empty()
+    }
+
+    /// Terminates connections past their deadline. Returns true if any are left to watch.
+    pub(super) fn keep_up(&self, now: Instant) -> bool {
+        let leaving = &mut self.lock().leaving;
+        for (seat, deadline) in leaving.values() {
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                seat.cut.cancel();
+            }
+        }
+        leaving.retain(|_, (seat, _)| Arc::strong_count(seat) > 1);
+        !leaving.is_empty()
+    }
+
+    /// Selects a target for a client that connected to `original`.
+    pub(super) fn place(
+        &self,
+        client: SocketAddr,
+        original: SocketAddr,
+        excluded: &BTreeSet<Target>,
+    ) -> Option<Placed> {
+        let mut state = self.lock();
+        let State { balancer, seats, proxy_protocol, .. } = &mut *state;
+        let active =
+            |target: &Target| seats.get(target).map_or(0, |seat| seat.active.load(Ordering::Relaxed));
+        let target = balancer.pick(client, excluded, Instant::now(), active)?;
+        let seat = Arc::clone(seats.get(&target)?);
+        Some(Placed::new(seat, original, *proxy_protocol))
+    }
+
+    /// Returns true if connections to a target may finish on request of the user.
+    fn drains(&self, orders: &Orders<'_>, target: &Target) -> bool {
+        match self.frontend.protocol {
+            Protocol::Tcp => orders.leaving.contains_key(target),
+            Protocol::Udp | Protocol::Sctp => false,
+        }
+    }
+
+    /// Returns the targets available to new connections.
+    pub(super) fn targets(&self) -> BTreeMap<Target, Weight> {
+        self.lock().balancer.targets()
+    }
+
+    /// Datagrams belong to no connection that could finish, so flows move at once.
+    const fn effective(&self, removal: Removal) -> Removal {
+        match self.frontend.protocol {
+            Protocol::Tcp => removal,
+            Protocol::Udp | Protocol::Sctp => Removal::Reset,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("the lock is not poisoned")
+    }
+}
+
+fn leave(
+    leaving: &mut BTreeMap<Target, (Arc<Seat>, Option<Instant>)>,
+    seat: Arc<Seat>,
+    removal: Removal,
+    now: Instant,
+) {
+    let deadline = match removal {
+        Removal::Keep => None,
+        Removal::Drain(seconds) => Some(now + Duration::from_secs(u64::from(seconds))),
+        Removal::Reset => {
+            seat.cut.cancel();
+            return;
+        }
+    };
+    leaving.insert(seat.target, (seat, deadline));
+}

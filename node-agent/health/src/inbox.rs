@@ -1,0 +1,72 @@
+//! Inbox of the health check thread. Pending changes are merged, so it never holds more than the state.
+
+use std::sync::{Mutex, PoisonError};
+
+use base::Refusals;
+use tokio::sync::Notify;
+
+use super::plan::Changes;
+
+/// Content of the inbox.
+#[derive(Debug, Default)]
+pub(super) struct Mail {
+    /// State changes.
+    pub(super) changes: Changes,
+    /// Refused client connections, if they were read.
+    pub(super) refusals: Option<Vec<Refusals>>,
+}
+
+/// Pending content.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    waiting: Mutex<Waiting>,
+    wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    changes: Changes,
+    /// Latest reading; it replaces an unread older one.
+    refusals: Option<Vec<Refusals>>,
+    is_closed: bool,
+}
+
+impl Inbox {
+    pub(super) fn put(&self, changes: Changes) {
+        if changes.is_empty() {
+            return;
+        }
+        self.change(|waiting| waiting.changes.then(changes));
+    }
+
+    pub(super) fn put_refusals(&self, refusals: Vec<Refusals>) {
+        self.change(|waiting| waiting.refusals = Some(refusals));
+    }
+
+    pub(super) fn close(&self) {
+        self.change(|waiting| waiting.is_closed = true);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Waiting)) {
+        change(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        self.wake.notify_one();
+    }
+
+    /// Waits for the next content; `None` after the inbox is closed. Cancel-safe.
+    pub(super) async fn next(&self) -> Option<Mail> {
+        loop {
+            {
+                let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                if waiting.is_closed {
+                    return None;
+                }
+                if !waiting.changes.is_empty() || waiting.refusals.is_some() {
+                    let Waiting { changes, refusals, is_closed: _ } = &mut *waiting;
+                    return Some(Mail { changes: std::mem::take(changes), refusals: refusals.take() });
+                }
+            }
+            // A notification that arrived in the meantime is not lost.
+            self.wake.notified().await;
+        }
+    }
+}

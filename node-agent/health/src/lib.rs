@@ -1,0 +1,98 @@
+//! Health checks: probes endpoints and reports the results to control, which decides.
+//!
+//! ```text
+//!  loop ──changes──▶ inbox ─▶ plan (assignment) ─▶ engine (schedule) ─▶ probe (one request) ─▶ machine (rise, fall)
+//!                                                                                              │
+//!  report, metrics ◀──────────────────────── shown ◀───────────────────────────────────────────┘
+//! ```
+//! Runs on a dedicated thread in the network namespace of the agent. Invariants: probes connect only to the
+//! endpoint's own address (`pinned`), follow no redirect, read a bounded response and run no command; faults
+//! of this machine do not count against an endpoint. No endpoint is taken out of service here: an agent that
+//! is disconnected from control continues checking, and its kernel state stays as last received.
+
+mod engine;
+mod inbox;
+pub mod machine;
+pub mod pinned;
+pub mod plan;
+mod probe;
+mod refusals;
+mod shown;
+mod slots;
+mod thread;
+pub mod verdict;
+
+use std::{
+    io,
+    sync::{Arc, atomic::AtomicI64},
+};
+
+use base::Refusals;
+use model::primitives::name::Name;
+use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
+use tokio::sync::watch;
+
+use self::{inbox::Inbox, plan::Changes};
+pub use self::{
+    shown::{Checked, Counts},
+    slots::{CHECKS_IN_FLIGHT_MAX, CHECKS_IN_FLIGHT_PER_SERVICE_MAX},
+};
+
+/// Sender to the health check thread, which ends when this is dropped. The default is unconnected.
+#[derive(Debug, Default)]
+pub struct Checking(Option<Arc<Inbox>>);
+
+/// The running thread and its results.
+#[derive(Debug)]
+pub struct Running {
+    /// Sender of state changes.
+    pub checking: Checking,
+    /// Current results.
+    pub shown: watch::Receiver<Checked>,
+}
+
+/// Metrics of health checks. Clones share the same metrics.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    /// Health checks of endpoints, by result.
+    pub checks: Family<[(&'static str, &'static str); 1], Counter>,
+    /// Health checks that are due and wait for a free slot.
+    pub waiting: Gauge<i64, AtomicI64>,
+}
+
+/// Starts health checks for a node, in the network namespace of the calling thread.
+///
+/// # Errors
+/// Returns an I/O error if the thread cannot be created.
+pub fn start(node: Name, metrics: Metrics) -> io::Result<Running> {
+    let (publish, shown) = watch::channel(Checked::default());
+    let inbox = Arc::new(Inbox::default());
+    thread::spawn(node, Arc::clone(&inbox), publish, metrics)?;
+    Ok(Running { checking: Checking(Some(inbox)), shown })
+}
+
+impl Checking {
+    /// Sends state changes; never blocks.
+    pub fn follow(&self, changes: Changes) {
+        if let Some(inbox) = &self.0 {
+            inbox.put(changes);
+        }
+    }
+}
+
+impl Checking {
+    /// Sends the current refused client connections; never blocks.
+    pub fn refuse(&self, refusals: Vec<Refusals>) {
+        if let Some(inbox) = &self.0 {
+            inbox.put_refusals(refusals);
+        }
+    }
+}
+
+impl Drop for Checking {
+    fn drop(&mut self) {
+        if let Some(inbox) = &self.0 {
+            inbox.close();
+        }
+    }
+}

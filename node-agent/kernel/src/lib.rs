@@ -1,0 +1,19 @@
+//! Interfaces of the Linux kernel that the node agent uses: netlink, packet sockets and socket options.
+//!
+//! ```text
+//!  netlink (socket, message format) ◀── nftables   messages, expressions and transactions of nf_tables
+//!                                   ◀── conntrack  flows, deletions, challenges to clients
+//!                                   ◀── links      interfaces and addresses
+//!  socket_option, packet: system calls without a safe wrapper in the libraries used
+//! ```
+//! Invariants: this crate decides nothing. Codecs are pure and total: a malformed message is an error, never a
+//! panic. All unsafe code of the agent is in `socket_option` and `packet`, behind functions that are sound
+//! for every argument.
+
+pub mod connection_error;
+pub mod conntrack;
+pub mod links;
+pub mod netlink;
+pub mod nftables;
+pub mod packet;
+pub mod socket_option;

@@ -1,0 +1,515 @@
+//! nf_tables expressions used by our rules, and their netlink encoding.
+//!
+//! An expression is sent with every attribute that the kernel reports when it is read back, even if the
+//! default would suffice. So a rule in the kernel is compared with the wanted rule attribute by attribute,
+//! without decoding it.
+
+use std::fmt;
+
+use model::primitives::net::IpFamily;
+
+use super::{nfproto, uapi};
+use crate::netlink::wire::{AttributeIter, Attributes, Malformed};
+
+/// Register, numbered as reported by the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Register(pub u32);
+
+impl Register {
+    /// Returns the register that starts with the 32-bit word `index`, counted from the first word of register
+    /// 1. The kernel reports a word that starts a 128-bit register under the number of that register.
+    #[must_use]
+    pub const fn word(index: u32) -> Self {
+        if index.is_multiple_of(4) { Self(index / 4 + 1) } else { Self(8 + index) }
+    }
+}
+
+/// An expression of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expr {
+    /// Loads packet metadata.
+    LoadMeta(Meta, Register),
+    /// Sets the packet mark to the register.
+    StoreMark(Register),
+    /// Continues the rule only if the comparison holds.
+    Compare {
+        /// True for equality, false for inequality.
+        equal: bool,
+        /// Register to compare.
+        from: Register,
+        /// Value to compare with.
+        value: Vec<u8>,
+    },
+    /// Loads the source address.
+    LoadSource(IpFamily, Register),
+    /// Loads the destination address.
+    LoadDestination(IpFamily, Register),
+    /// Loads the first byte of an IPv4 destination address.
+    LoadDestinationFirstByte(Register),
+    /// Loads the destination port of TCP, UDP or SCTP.
+    LoadDestinationPort(Register),
+    /// Loads the source port of TCP, UDP or SCTP.
+    LoadSourcePort(Register),
+    /// Loads the type of an ICMP or ICMPv6 message.
+    LoadIcmpType(Register),
+    /// Loads the routing type of the source address.
+    LoadSourceIsLocal(Register),
+    /// Loads the routing type of the destination address.
+    LoadDestinationIsLocal(Register),
+    /// Loads the status bits of the connection.
+    LoadConntrackStatus(Register),
+    /// Loads a random number in host byte order.
+    Random {
+        /// Number of possible values.
+        modulus: u32,
+        /// Lowest value.
+        offset: u32,
+        /// Destination register.
+        to: Register,
+    },
+    /// Loads a hash of the input words, in host byte order.
+    Hash {
+        /// First input register.
+        from: Register,
+        /// Number of input words.
+        words: u32,
+        /// Number of possible values.
+        modulus: u32,
+        /// Lowest value.
+        offset: u32,
+        /// Destination register.
+        to: Register,
+    },
+    /// Sets a register to `(register & mask) ^ xor`.
+    Bitwise {
+        /// Source and destination register.
+        register: Register,
+        /// In host byte order.
+        mask: u32,
+        /// In host byte order.
+        xor: u32,
+    },
+    /// Continues the rule only if the set contains the key in the registers from `from` on.
+    InSet {
+        /// Name of the set.
+        set: String,
+        /// First register of the key.
+        from: Register,
+    },
+    /// Executes the verdict in the map.
+    VerdictMap {
+        /// Name of the map.
+        map: String,
+        /// First register of the key.
+        from: Register,
+    },
+    /// Loads the value in the map; ends the rule if the key is missing.
+    Map {
+        /// Name of the map.
+        map: String,
+        /// First register of the key.
+        from: Register,
+        /// Destination register.
+        to: Register,
+    },
+    /// Changes a map from the packet path; ends the rule if the map is full.
+    Dynamic {
+        /// Operation.
+        operation: DynamicSet,
+        /// Name of the map.
+        map: String,
+        /// First register of the key.
+        key: Register,
+        /// First register of the value.
+        data: Register,
+    },
+    /// DNAT: replaces the destination address, and the port if one is given.
+    DestinationNat {
+        /// Family of the address.
+        family: IpFamily,
+        /// First register of the address.
+        address: Register,
+        /// Register of the port.
+        port: Option<Register>,
+    },
+    /// Redirects to this node, at the port.
+    Redirect {
+        /// Register of the port.
+        port: Register,
+    },
+    /// Redirects to this node, at an address of the inbound interface.
+    RedirectHere,
+    /// Masquerades: replaces the source address by that of the outbound interface, and the source port by a
+    /// random free one, so that two connections rarely race for the same port.
+    Masquerade,
+    /// Rejects with a TCP reset.
+    RejectTcpReset,
+    /// Rejects with ICMP port unreachable.
+    RejectPortUnreachable,
+    /// Continues in another chain, or ends.
+    Verdict(VerdictExpr),
+}
+
+/// Operation of a packet on a map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DynamicSet {
+    /// Adds the key with the value, or refreshes the timeout of an existing key.
+    Update {
+        /// Timeout in seconds.
+        seconds: u32,
+    },
+    /// Removes the key.
+    Delete,
+}
+
+/// Kind of packet metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meta {
+    /// Packet mark.
+    Mark,
+    /// Network protocol.
+    NfProto,
+    /// Transport protocol.
+    L4Proto,
+}
+
+/// Verdict of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VerdictExpr {
+    /// Jumps to a chain and returns.
+    Jump(String),
+    /// Goes to a chain without return.
+    Goto(String),
+    /// Drops the packet.
+    Drop,
+}
+
+impl Expr {
+    /// Creates a comparison for equality.
+    #[must_use]
+    pub fn equal(register: u32, value: &[u8]) -> Self {
+        Self::Compare { equal: true, from: Register(register), value: value.to_vec() }
+    }
+
+    /// Creates a comparison for inequality.
+    #[must_use]
+    pub fn unequal(register: u32, value: &[u8]) -> Self {
+        Self::Compare { equal: false, from: Register(register), value: value.to_vec() }
+    }
+
+    /// Creates a bitwise AND with a mask.
+    #[must_use]
+    pub const fn bits(register: u32, mask: u32) -> Self {
+        Self::Bitwise { register: Register(register), mask, xor: 0 }
+    }
+
+    /// Encodes the expression as one element of a rule's expression list.
+    #[must_use]
+    pub fn encode(&self) -> Attributes {
+        let shape = self.shape();
+        Attributes::default().text(uapi::NFTA_EXPR_NAME, shape.name).nested(uapi::NFTA_EXPR_DATA, &shape.data)
+    }
+
+    /// Returns true if an expression in the kernel (name and attributes) is equivalent.
+    ///
+    /// # Errors
+    /// Returns an error if the attribute list is malformed.
+    pub fn matches(&self, name: &str, data: AttributeIter<'_>) -> Result<bool, Malformed> {
+        let shape = self.shape();
+        if shape.name != name {
+            return Ok(false);
+        }
+        let mut shown = flatten(data, Some(shape.attribute_max))?;
+        let mut wanted = flatten(AttributeIter::new(shape.data.as_bytes()), None)?;
+        shown.sort_unstable();
+        wanted.sort_unstable();
+        Ok(shown == wanted)
+    }
+
+    fn shape(&self) -> Shape {
+        let empty = Attributes::default;
+        match self {
+            Self::LoadMeta(meta, to) => Shape::new("meta", 3, empty().be32(1, to.0).be32(2, meta.key())),
+            Self::StoreMark(from) => Shape::new("meta", 3, empty().be32(2, Meta::Mark.key()).be32(3, from.0)),
+            Self::Compare { equal, from, value } => {
+                let attributes = empty().be32(1, from.0).be32(2, u32::from(!equal));
+                Shape::new("cmp", 3, attributes.nested(3, &empty().bytes(uapi::NFTA_DATA_VALUE, value)))
+            }
+            Self::LoadSource(IpFamily::V4, to) => payload(Header::Network, 12, 4, *to),
+            Self::LoadSource(IpFamily::V6, to) => payload(Header::Network, 8, 16, *to),
+            Self::LoadDestination(IpFamily::V4, to) => payload(Header::Network, 16, 4, *to),
+            Self::LoadDestination(IpFamily::V6, to) => payload(Header::Network, 24, 16, *to),
+            Self::LoadDestinationFirstByte(to) => payload(Header::Network, 16, 1, *to),
+            Self::LoadDestinationPort(to) => payload(Header::Transport, 2, 2, *to),
+            Self::LoadSourcePort(to) => payload(Header::Transport, 0, 2, *to),
+            Self::LoadIcmpType(to) => payload(Header::Transport, 0, 1, *to),
+            // NFT_FIB_RESULT_ADDRTYPE by NFTA_FIB_F_SADDR.
+            Self::LoadSourceIsLocal(to) => Shape::new("fib", 3, empty().be32(1, to.0).be32(2, 3).be32(3, 1)),
+            // NFT_FIB_RESULT_ADDRTYPE by NFTA_FIB_F_DADDR.
+            Self::LoadDestinationIsLocal(to) => {
+                Shape::new("fib", 3, empty().be32(1, to.0).be32(2, 3).be32(3, 2))
+            }
+            // NFT_CT_STATUS.
+            Self::LoadConntrackStatus(to) => Shape::new("ct", 4, empty().be32(1, to.0).be32(2, 2)),
+            Self::Random { modulus, offset, to } => {
+                let attributes = empty().be32(1, to.0).be32(2, *modulus).be32(3, 1).be32(4, *offset);
+                Shape::new("numgen", 4, attributes)
+            }
+            Self::Hash { from, words, modulus, offset, to } => {
+                let attributes = empty().be32(1, from.0).be32(2, to.0).be32(3, words * 4);
+                let attributes = attributes.be32(4, *modulus).be32(5, HASH_SEED);
+                // The kernel does not report an offset of zero, so it is not sent.
+                let attributes = if *offset == 0 { attributes } else { attributes.be32(6, *offset) };
+                // NFT_HASH_JENKINS.
+                Shape::new("hash", 7, attributes.be32(7, 0))
+            }
+            Self::Bitwise { register, mask, xor } => {
+                let data = |number: u32| empty().bytes(uapi::NFTA_DATA_VALUE, &number.to_ne_bytes());
+                let attributes = empty().be32(1, register.0).be32(2, register.0).be32(3, 4).be32(6, 0);
+                Shape::new("bitwise", 7, attributes.nested(4, &data(*mask)).nested(5, &data(*xor)))
+            }
+            Self::InSet { set, from } => lookup(set, *from, None),
+            Self::VerdictMap { map, from } => lookup(map, *from, Some(Register(0))),
+            Self::Map { map, from, to } => lookup(map, *from, Some(*to)),
+            Self::Dynamic { operation, map, key, data } => dynamic(*operation, map, *key, *data),
+            Self::DestinationNat { family, address, port } => {
+                // NFT_NAT_DNAT.
+                let attributes = empty().be32(1, 1).be32(2, nfproto(*family).into());
+                let attributes = attributes.be32(3, address.0).be32(4, address.0);
+                // Flags MAP_IPS and PROTO_SPECIFIED.
+                Shape::new(
+                    "nat",
+                    7,
+                    match port {
+                        Some(port) => attributes.be32(5, port.0).be32(6, port.0).be32(7, 3),
+                        None => attributes.be32(7, 1),
+                    },
+                )
+            }
+            Self::Redirect { port } => {
+                // Flag PROTO_SPECIFIED.
+                Shape::new("redir", 3, empty().be32(1, port.0).be32(2, port.0).be32(3, 2))
+            }
+            Self::RedirectHere => Shape::new("redir", 3, empty()),
+            // NF_NAT_RANGE_PROTO_RANDOM_FULLY.
+            Self::Masquerade => Shape::new("masq", 3, empty().be32(1, 0x10)),
+            Self::RejectTcpReset => Shape::new("reject", 2, empty().be32(1, 1)),
+            // NFT_REJECT_ICMPX_UNREACH with NFT_REJECT_ICMPX_PORT_UNREACH.
+            Self::RejectPortUnreachable => Shape::new("reject", 2, empty().be32(1, 2).bytes(2, &[1])),
+            Self::Verdict(verdict) => {
+                let verdict = empty().nested(uapi::NFTA_DATA_VERDICT, &verdict.encode());
+                Shape::new("immediate", 2, empty().be32(1, 0).nested(2, &verdict))
+            }
+        }
+    }
+}
+
+impl VerdictExpr {
+    /// Encodes the verdict.
+    #[must_use]
+    pub fn encode(&self) -> Attributes {
+        let (code, chain) = match self {
+            Self::Jump(chain) => (uapi::NFT_JUMP, Some(chain)),
+            Self::Goto(chain) => (uapi::NFT_GOTO, Some(chain)),
+            Self::Drop => (uapi::NF_DROP, None),
+        };
+        let attributes = Attributes::default().bytes(uapi::NFTA_VERDICT_CODE, &code.to_be_bytes());
+        match chain {
+            Some(chain) => attributes.text(uapi::NFTA_VERDICT_CHAIN, chain),
+            None => attributes,
+        }
+    }
+}
+
+impl Meta {
+    const fn key(self) -> u32 {
+        match self {
+            Self::Mark => 3,
+            Self::NfProto => 15,
+            Self::L4Proto => 16,
+        }
+    }
+}
+
+/// Encoded form of an expression.
+struct Shape {
+    name: &'static str,
+    /// Highest known attribute of this expression. Attributes beyond it, reported by newer kernels, are not
+    /// compared.
+    attribute_max: u16,
+    data: Attributes,
+}
+
+impl Shape {
+    const fn new(name: &'static str, attribute_max: u16, data: Attributes) -> Self {
+        Self { name, attribute_max, data }
+    }
+}
+
+enum Header {
+    Network,
+    Transport,
+}
+
+fn payload(header: Header, offset: u32, length: u32, to: Register) -> Shape {
+    let base = match header {
+        Header::Network => 1,
+        Header::Transport => 2,
+    };
+    Shape::new(
+        "payload",
+        8,
+        Attributes::default().be32(1, to.0).be32(2, base).be32(3, offset).be32(4, length),
+    )
+}
+
+/// The value is arbitrary, but must be the same on all nodes and in all versions.
+pub const HASH_SEED: u32 = 0x7469_6465;
+
+fn dynamic(operation: DynamicSet, map: &str, key: Register, data: Register) -> Shape {
+    // NFT_DYNSET_OP_UPDATE, NFT_DYNSET_OP_DELETE.
+    let (number, seconds) = match operation {
+        DynamicSet::Update { seconds } => (1, seconds),
+        DynamicSet::Delete => (2, 0),
+    };
+    let attributes = Attributes::default().text(1, map).be32(3, number);
+    let attributes = attributes.be32(4, key.0).be32(5, data.0);
+    Shape::new("dynset", 9, attributes.be64(6, u64::from(seconds) * 1000).be32(9, 0))
+}
+
+fn lookup(set: &str, from: Register, to: Option<Register>) -> Shape {
+    let mut attributes = Attributes::default().text(1, set).be32(2, from.0);
+    if let Some(to) = to {
+        attributes = attributes.be32(3, to.0);
+    }
+    Shape::new("lookup", 5, attributes.be32(5, 0))
+}
+
+/// Converts attributes into comparable pairs. Ignores padding that the kernel reports after nesting flags.
+fn flatten(attributes: AttributeIter<'_>, kind_max: Option<u16>) -> Result<Vec<(u16, Vec<u8>)>, Malformed> {
+    let mut flat = Vec::new();
+    for attribute in attributes {
+        let attribute = attribute?;
+        if kind_max.is_none_or(|max| attribute.kind <= max) {
+            flat.push((attribute.kind, canonical(attribute.value)));
+        }
+    }
+    Ok(flat)
+}
+
+/// Strips the nesting flags inside a payload, so that both encodings of a nested list compare equal.
+fn canonical(value: &[u8]) -> Vec<u8> {
+    let nested: Result<Vec<_>, _> = AttributeIter::new(value).collect();
+    match nested {
+        Ok(inner) if !inner.is_empty() && inner.iter().all(|attribute| attribute.kind != 0) => {
+            let rebuilt = inner.iter().map(|attribute| (attribute.kind, canonical(attribute.value)));
+            rebuilt.flat_map(|(kind, bytes)| [kind.to_ne_bytes().to_vec(), bytes].concat()).collect()
+        }
+        Ok(_) | Err(_) => value.to_vec(),
+    }
+}
+
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LoadMeta(meta, to) => write!(f, "r{} = meta {meta:?}", to.0),
+            Self::StoreMark(from) => write!(f, "meta mark = r{}", from.0),
+            Self::Compare { equal, from, value } => {
+                write!(f, "r{} {} {value:?}", from.0, if *equal { "==" } else { "!=" })
+            }
+            Self::LoadSource(_, to) => write!(f, "r{} = saddr", to.0),
+            Self::LoadDestination(_, to) => write!(f, "r{} = daddr", to.0),
+            Self::LoadDestinationFirstByte(to) => write!(f, "r{} = daddr[0]", to.0),
+            Self::LoadDestinationPort(to) => write!(f, "r{} = dport", to.0),
+            Self::LoadSourcePort(to) => write!(f, "r{} = sport", to.0),
+            Self::LoadIcmpType(to) => write!(f, "r{} = icmp type", to.0),
+            Self::LoadSourceIsLocal(to) => write!(f, "r{} = fib saddr type", to.0),
+            Self::LoadDestinationIsLocal(to) => write!(f, "r{} = fib daddr type", to.0),
+            Self::LoadConntrackStatus(to) => write!(f, "r{} = ct status", to.0),
+            Self::Random { modulus, offset, to } => {
+                write!(f, "r{} = random mod {modulus} offset {offset}", to.0)
+            }
+            Self::Hash { from, words, modulus, offset, to } => {
+                write!(f, "r{} = hash r{} {words} words mod {modulus} offset {offset}", to.0, from.0)
+            }
+            Self::Bitwise { register, mask, xor } => {
+                write!(f, "r{0} = r{0} & {mask:#x} ^ {xor:#x}", register.0)
+            }
+            Self::InSet { set, from } => write!(f, "r{} in @{set}", from.0),
+            Self::VerdictMap { map, from } => write!(f, "verdict r{} @{map}", from.0),
+            Self::Map { map, from, to } => write!(f, "r{} = @{map}[r{}]", to.0, from.0),
+            Self::Dynamic { operation: DynamicSet::Update { seconds }, map, key, data } => {
+                write!(f, "update @{map}[r{}] = r{} for {seconds} s", key.0, data.0)
+            }
+            Self::Dynamic { operation: DynamicSet::Delete, map, key, .. } => {
+                write!(f, "delete @{map}[r{}]", key.0)
+            }
+            Self::DestinationNat { address, port: Some(port), .. } => {
+                write!(f, "dnat r{} port r{}", address.0, port.0)
+            }
+            Self::DestinationNat { address, port: None, .. } => write!(f, "dnat r{}", address.0),
+            Self::Redirect { port } => write!(f, "redirect port r{}", port.0),
+            Self::RedirectHere => f.write_str("redirect"),
+            Self::Masquerade => f.write_str("masquerade fully-random"),
+            Self::RejectTcpReset => f.write_str("reject tcp-reset"),
+            Self::RejectPortUnreachable => f.write_str("reject port-unreachable"),
+            Self::Verdict(VerdictExpr::Jump(chain)) => write!(f, "jump {chain}"),
+            Self::Verdict(VerdictExpr::Goto(chain)) => write!(f, "goto {chain}"),
+            Self::Verdict(VerdictExpr::Drop) => f.write_str("drop"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expression_matches_itself_and_no_other() {
+        let set = || "services4".to_owned();
+        let all = [
+            Expr::LoadMeta(Meta::Mark, Register(1)),
+            Expr::StoreMark(Register(1)),
+            Expr::equal(1, &[6]),
+            Expr::unequal(1, &[6]),
+            Expr::LoadSource(IpFamily::V4, Register(1)),
+            Expr::LoadDestination(IpFamily::V4, Register(1)),
+            Expr::Random { modulus: 2, offset: 0, to: Register(9) },
+            Expr::Random { modulus: 3, offset: 0, to: Register(9) },
+            Expr::Random { modulus: 3, offset: 65_536, to: Register(9) },
+            Expr::Hash { from: Register(1), words: 1, modulus: 3, offset: 0, to: Register(2) },
+            Expr::Hash { from: Register(1), words: 2, modulus: 3, offset: 0, to: Register(2) },
+            Expr::Dynamic {
+                operation: DynamicSet::Update { seconds: 5 },
+                map: set(),
+                key: Register(1),
+                data: Register(2),
+            },
+            Expr::Dynamic { operation: DynamicSet::Delete, map: set(), key: Register(1), data: Register(2) },
+            Expr::Redirect { port: Register(1) },
+            Expr::RedirectHere,
+            Expr::LoadIcmpType(Register(1)),
+            Expr::bits(1, 0x4000),
+            Expr::InSet { set: set(), from: Register(1) },
+            Expr::InSet { set: "ping-answered4".to_owned(), from: Register(1) },
+            Expr::VerdictMap { map: set(), from: Register(1) },
+            Expr::DestinationNat { family: IpFamily::V4, address: Register(1), port: Some(Register(9)) },
+            Expr::DestinationNat { family: IpFamily::V4, address: Register(1), port: None },
+            Expr::Verdict(VerdictExpr::Drop),
+            Expr::Verdict(VerdictExpr::Goto("refuse".into())),
+        ];
+        for (i, wanted) in all.iter().enumerate() {
+            for (j, shown) in all.iter().enumerate() {
+                let shape = shown.shape();
+                let same = wanted.matches(shape.name, AttributeIter::new(shape.data.as_bytes())).unwrap();
+                assert_eq!(same, i == j, "{wanted} against {shown}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_that_start_a_register_are_named_by_it() {
+        let numbers: Vec<_> = (0..9).map(|word| Register::word(word).0).collect();
+        assert_eq!(numbers, [1, 9, 10, 11, 2, 13, 14, 15, 3]);
+    }
+}

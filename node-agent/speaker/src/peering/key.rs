@@ -1,0 +1,26 @@
+//! TCP MD5 signature keys (RFC 2385) in the kernel, for an address or a network.
+//!
+//! A listening socket has the keys of all peers that may connect; a connection has the key of its peer. The
+//! kernel silently drops segments with a wrong, missing or unexpected signature and only counts them.
+
+use std::{io, os::fd::BorrowedFd};
+
+use ipnet::IpNet;
+use kernel::socket_option::{MD5_KEY_BYTES_MAX, TcpMd5};
+use model::{kinds::bgp_peer::PASSWORD_BYTES_MAX, primitives::secret::Secret};
+use nix::errno::Errno;
+
+/// Sets or removes the key of a network. Removing a missing key is no error.
+///
+/// # Errors
+/// Returns an I/O error if the kernel rejects the key, for example without support for MD5 signatures.
+pub(super) fn set(socket: BorrowedFd<'_>, network: &IpNet, password: Option<&Secret>) -> io::Result<()> {
+    let key = password.map_or(&[][..], |password| password.reveal().as_bytes());
+    match (TcpMd5 { network, key }).set(socket) {
+        Err(error) if key.is_empty() && error.raw_os_error() == Some(Errno::ENOENT as i32) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// Passwords fit into the kernel's structure.
+const _: () = assert!(PASSWORD_BYTES_MAX <= MD5_KEY_BYTES_MAX);

@@ -1,0 +1,410 @@
+//! Task of one neighbor, which serializes all events of its session.
+//!
+//! ```text
+//!   inbox ─────────────┐                         ┌──▶ connections: connect, send, close
+//!   connections ───────┼──▶ session (crate bgp) ─┼──▶ routes: begin, refresh, end
+//!   deadlines, links ──┘                         └──▶ status
+//! ```
+//! The task waits only in [`next`](Neighbour::next), for all of these together.
+
+mod session;
+mod traffic;
+
+use std::{
+    collections::BTreeMap,
+    future::{Future, poll_fn},
+    io,
+    net::{SocketAddr, SocketAddrV6},
+    os::fd::AsFd as _,
+    pin::Pin,
+    sync::Arc,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+use ::bgp::{
+    export::Route,
+    session::{ConnectionId, Direction, Input, Session, State, Stop},
+};
+use bfd_runner::{PeerKey, PeerState, SessionConfig};
+use futures::FutureExt as _;
+use ipnet::IpNet;
+use kernel::links::Links;
+use tokio::{
+    net::TcpStream,
+    sync::watch,
+    time::{Instant as TokioInstant, sleep_until},
+};
+use tracing::warn;
+
+use super::{
+    Leave,
+    connection::{Connection, Ready},
+    face::Face,
+    hub::Reports,
+    linger::Lingering,
+    post::Post,
+    routes::{Routes, Wanted},
+    scout::Scout,
+    settings::{Place, Settings},
+    shown::{NeighbourKey, Shown},
+    socket,
+};
+
+/// Size of the read buffer.
+const READ_BUFFER_BYTES: usize = 16 << 10;
+/// Maximum time to send the withdrawal of all routes.
+const WITHDRAW_TIME_MAX: Duration = Duration::from_secs(3);
+/// Time after which a dynamic neighbor without a connection is removed.
+const FORGET_TIME: Duration = Duration::from_secs(60);
+
+/// Messages from the hub to a neighbor task.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    pub(super) settings: Option<Settings>,
+    pub(super) routes: BTreeMap<IpNet, Option<Arc<Route>>>,
+    pub(super) is_end_held: Option<bool>,
+    /// Incoming connection of the neighbor; a newer one replaces it.
+    pub(super) visitor: Option<TcpStream>,
+    /// State of the path according to BFD.
+    pub(super) path: Option<PeerState>,
+    /// Reason for which BFD cannot monitor the path.
+    pub(super) path_fault: Option<Option<String>>,
+    /// Reason for which the neighbor cannot connect to this node.
+    pub(super) door_fault: Option<Option<String>>,
+    /// Number of segments with invalid or missing signatures since the last message.
+    pub(super) bad_signatures: u64,
+    pub(super) end: Option<End>,
+}
+
+/// Reason for which the task ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    /// The speaker leaves.
+    Leave(Leave),
+    /// The peer was removed from the configuration.
+    Removed,
+    /// Another dynamic neighbor needs the slot.
+    Forgotten,
+}
+
+/// Initial state of a task.
+pub(super) struct Start {
+    pub(super) key: NeighbourKey,
+    pub(super) settings: Settings,
+    pub(super) wanted: Wanted,
+    pub(super) is_end_held: bool,
+    pub(super) inbox: Arc<Post<Inbox>>,
+    pub(super) hub: Arc<Post<Reports>>,
+    pub(super) board: watch::Sender<Shown>,
+    pub(super) links: watch::Receiver<Links>,
+    pub(super) lingering: Lingering,
+}
+
+/// An event.
+enum Happening {
+    Inbox,
+    Due,
+    Links,
+    Dialed(io::Result<TcpStream>),
+    Found(SocketAddrV6),
+    Ready(ConnectionId, Ready),
+}
+
+type Dialing = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
+
+struct Neighbour {
+    key: NeighbourKey,
+    settings: Settings,
+    session: Session,
+    routes: Routes,
+    connections: BTreeMap<ConnectionId, Connection>,
+    dialing: Option<Dialing>,
+    connections_made: u64,
+    /// Discovery of an unnumbered neighbor.
+    scout: Option<Scout>,
+    /// Discovered address of an unnumbered neighbor.
+    found: Option<SocketAddr>,
+    path: Option<PeerState>,
+    /// Path that BFD was asked to monitor.
+    watched: Option<(PeerKey, SessionConfig)>,
+    face: Face,
+    links: watch::Receiver<Links>,
+    hub: Arc<Post<Reports>>,
+    lingering: Lingering,
+    /// All routes are being withdrawn until this time, followed by this stop.
+    leaving: Option<(Instant, Stop)>,
+    /// Time at which a dynamic neighbor without a connection is removed.
+    forget_at: Option<Instant>,
+    has_ended: bool,
+}
+
+/// Runs until the task is told to end.
+pub(super) async fn run(start: Start) {
+    let Start { key, settings, wanted, is_end_held, inbox, hub, board, links, lingering } = start;
+    let mut neighbour = Neighbour {
+        session: Session::new(settings.session.clone()),
+        routes: Routes::new(wanted, is_end_held),
+        connections: BTreeMap::new(),
+        dialing: None,
+        connections_made: 0,
+        scout: None,
+        found: None,
+        path: None,
+        watched: None,
+        face: Face::new(key.clone(), &settings, board),
+        forget_at: key.address.map(|_| Instant::now() + FORGET_TIME),
+        key,
+        settings,
+        links,
+        hub,
+        lingering,
+        leaving: None,
+        has_ended: false,
+    };
+    neighbour.begin();
+    let mut buffer = vec![0; READ_BUFFER_BYTES];
+    loop {
+        let is_more = neighbour.turn();
+        if neighbour.has_ended {
+            break;
+        }
+        // Yields so that other neighbors get their turn, regardless of the work for this one.
+        tokio::task::yield_now().await;
+        let happening =
+            if is_more { neighbour.next(&inbox).now_or_never() } else { Some(neighbour.next(&inbox).await) };
+        let Some(happening) = happening else { continue };
+        match happening {
+            Happening::Inbox => neighbour.open_mail(inbox.take()),
+            Happening::Due => neighbour.due(&mut buffer),
+            Happening::Links => neighbour.follow_links(),
+            Happening::Dialed(outcome) => neighbour.dialed(outcome),
+            Happening::Found(router) => neighbour.find(router),
+            Happening::Ready(connection, Ready::Read) => neighbour.read(connection, &mut buffer),
+            // Writing is part of every turn.
+            Happening::Ready(_, Ready::Write) => {}
+        }
+    }
+    neighbour.end();
+}
+
+impl Neighbour {
+    fn begin(&mut self) {
+        self.watch();
+        self.scout = match &self.settings.place {
+            Place::Interface(interface) => Some(Scout::new(interface.clone(), self.links.clone())),
+            Place::Address(_) => None,
+        };
+        // Without an address no session can be attempted.
+        if self.remote().is_some() {
+            self.tell(Input::Start);
+        } else {
+            self.face.wait("no router advertisement was received on the interface");
+        }
+    }
+
+    /// Waits for the next event.
+    async fn next(&mut self, inbox: &Post<Inbox>) -> Happening {
+        let due = self.poll_timeout().map(TokioInstant::from_std);
+        let (dialing, connections, scout) = (&mut self.dialing, &self.connections, &mut self.scout);
+        let found = async {
+            match scout {
+                Some(scout) => scout.found().await,
+                None => std::future::pending().await,
+            }
+        };
+        let dialed = poll_fn(|context| {
+            dialing.as_mut().map_or(Poll::Pending, |dialing| dialing.as_mut().poll(context))
+        });
+        let ready = poll_fn(|context| {
+            for connection in connections.values() {
+                if let Poll::Ready(ready) = connection.poll_ready(context) {
+                    return Poll::Ready((connection.id, ready));
+                }
+            }
+            Poll::Pending
+        });
+        tokio::select! {
+            () = inbox.ring() => Happening::Inbox,
+            () = async { sleep_until(due.unwrap_or_else(TokioInstant::now)).await }, if due.is_some() => Happening::Due,
+            outcome = dialed => Happening::Dialed(outcome),
+            router = found => Happening::Found(router),
+            (connection, ready) = ready => Happening::Ready(connection, ready),
+            Ok(()) = self.links.changed() => Happening::Links,
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let leaving = self.leaving.as_ref().map(|(until, _)| *until);
+        [self.session.poll_timeout(), leaving, self.forget_at].into_iter().flatten().min()
+    }
+
+    fn open_mail(&mut self, mail: Inbox) {
+        let Inbox {
+            settings,
+            routes,
+            is_end_held,
+            visitor,
+            path,
+            path_fault,
+            door_fault,
+            bad_signatures,
+            end,
+        } = mail;
+        if let Some(is_held) = is_end_held {
+            self.routes.hold_end_of_rib(is_held);
+        }
+        if let Some(settings) = settings {
+            self.configure(settings);
+        }
+        if !routes.is_empty() && self.leaving.is_none() {
+            self.routes.change(routes);
+        }
+        if let Some(stream) = visitor {
+            self.welcome(stream);
+        }
+        if let Some(path) = path {
+            self.follow_path(path);
+        }
+        if let Some(fault) = path_fault.flatten() {
+            self.face.bfd = Some(fault);
+        }
+        if let Some(fault) = door_fault {
+            self.face.door_fault = fault;
+        }
+        if self.session.state() != State::Established {
+            self.face.counters.md5_failures += bad_signatures;
+        }
+        if let Some(end) = end {
+            self.leave(end);
+        }
+    }
+
+    /// Applies new settings, in place if possible.
+    fn configure(&mut self, settings: Settings) {
+        let password = &settings.way.password;
+        let rekey = password.clone().filter(|_| *password != self.settings.way.password);
+        let is_established = self.session.state() == State::Established;
+        let reset = self.settings.needs_new_connection(&settings);
+        // With a new password a pending attempt with the old one would only delay the session.
+        let reset = reset.or_else(|| (rekey.is_some() && !is_established).then_some("the password"));
+        self.settings = settings;
+        let config = Box::new(self.settings.session.clone());
+        if let Some(what) = reset {
+            if is_established {
+                warn!(neighbour = %self.key, what, "resetting a BGP session: a change requires a new \
+                                                    connection");
+            }
+            self.tell(Input::Stop(Stop::ConfigurationChange));
+            self.found = None;
+            self.unwatch();
+            self.tell(Input::Configure(config));
+            self.begin();
+            return;
+        }
+        if let Some(what) = self.session.config().needs_reset(&config)
+            && is_established
+        {
+            warn!(neighbour = %self.key, what, "resetting a BGP session: a change requires a new \
+                                                negotiation");
+        }
+        if let Some(password) = rekey {
+            for connection in self.connections.values() {
+                if let Err(error) = socket::rekey(connection.as_fd(), connection.remote.ip(), &password) {
+                    warn!(neighbour = %self.key, %error, "cannot replace the password of a BGP connection");
+                }
+            }
+        }
+        self.tell(Input::Configure(config));
+        self.watch();
+    }
+
+    /// Accepts an incoming connection. On an unnumbered link without a known neighbor, its sender becomes the
+    /// neighbor.
+    fn welcome(&mut self, stream: TcpStream) {
+        if matches!(self.settings.place, Place::Interface(_))
+            && self.found.is_none()
+            && let Ok(SocketAddr::V6(visitor)) = stream.peer_addr()
+        {
+            self.find(visitor);
+        }
+        self.connected(stream, Direction::Incoming);
+    }
+
+    /// Records the discovered neighbor of an unnumbered link.
+    fn find(&mut self, found: SocketAddrV6) {
+        let found = SocketAddr::V6(SocketAddrV6::new(*found.ip(), self.settings.port, 0, found.scope_id()));
+        if self.found == Some(found) {
+            return;
+        }
+        let is_first = self.found.is_none();
+        self.found = Some(found);
+        if !is_first {
+            warn!(neighbour = %self.key, address = %found, "the router at the other end of the link has \
+                                                            changed");
+            self.tell(Input::Stop(Stop::ConfigurationChange));
+        }
+        self.face.address = Some(found.ip());
+        self.face.go_on();
+        self.tell(Input::Start);
+    }
+
+    fn follow_links(&mut self) {
+        let next_hops = self.next_hops();
+        self.routes.retarget(next_hops);
+    }
+
+    /// Handles deadlines. Received bytes are processed first.
+    fn due(&mut self, buffer: &mut [u8]) {
+        for connection in self.connections.keys().copied().collect::<Vec<_>>() {
+            self.read(connection, buffer);
+        }
+        let now = Instant::now();
+        if self.session.poll_timeout().is_some_and(|at| at <= now) {
+            self.tell(Input::Timeout);
+        }
+        if self.forget_at.is_some_and(|at| at <= now) {
+            self.leave(End::Forgotten);
+        }
+    }
+
+    /// Ends a turn: writes as much as the kernel accepts and publishes the status. Returns true if more can
+    /// be written.
+    fn turn(&mut self) -> bool {
+        let is_more = self.pour();
+        if self.leaving.as_ref().is_some_and(|(until, _)| {
+            !self.routes.has_news() || self.session.state() != State::Established || *until <= Instant::now()
+        }) && let Some((_, stop)) = self.leaving.take()
+        {
+            self.tell(Input::Stop(stop));
+            self.has_ended = true;
+        }
+        self.face.show(&self.session, &self.settings, &self.routes);
+        is_more
+    }
+
+    fn leave(&mut self, end: End) {
+        match end {
+            End::Leave(Leave::Shutdown(text)) => {
+                self.routes.withdraw_all();
+                self.leaving = Some((Instant::now() + WITHDRAW_TIME_MAX, Stop::Shutdown(text)));
+            }
+            End::Leave(Leave::Restart) => {
+                self.tell(Input::Stop(Stop::Silent));
+                self.has_ended = true;
+            }
+            End::Removed | End::Forgotten => {
+                self.tell(Input::Stop(Stop::Deconfigured));
+                self.has_ended = true;
+            }
+        }
+    }
+
+    fn end(self) {
+        self.face.remove();
+        self.hub.put(|reports| {
+            reports.paths.insert(self.key.clone(), None);
+            reports.ended.insert(self.key);
+        });
+    }
+}

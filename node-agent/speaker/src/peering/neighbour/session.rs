@@ -1,0 +1,138 @@
+//! Session and BFD path of a neighbor, and the handling of their outputs.
+
+use std::{collections::VecDeque, time::Instant};
+
+use ::bgp::{
+    rib::Terms,
+    session::{Event, Input, Output},
+};
+use base::entropy;
+use bfd_runner::{PeerKey, PeerState};
+use tracing::warn;
+
+use super::{FORGET_TIME, Neighbour};
+use crate::peering::{
+    next_hop::{self, NextHops},
+    path,
+    routes::Relation,
+};
+
+impl Neighbour {
+    /// Applies an input to the session. All changes of the session go through this function.
+    pub(super) fn tell(&mut self, input: Input) {
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            for output in self.session.handle(input, Instant::now(), entropy()) {
+                inputs.extend(self.carry_out(output));
+            }
+        }
+        self.schedule_forgetting();
+    }
+
+    /// Carries out an output of the session. Returns its immediate result as the next input.
+    fn carry_out(&mut self, output: Output) -> Option<Input> {
+        match output {
+            Output::Connect => return self.dial().err().map(|why| Input::ConnectFailed { why }),
+            Output::CancelConnect => self.dialing = None,
+            Output::Send { connection, message } => self.send(connection, &message),
+            Output::Close { connection } => self.close(connection),
+            Output::Event(event) => self.notice(event),
+        }
+        None
+    }
+
+    fn notice(&mut self, event: Event) {
+        match event {
+            Event::Established { connection, negotiated } => {
+                let relation = Relation {
+                    local_asn: self.settings.session.local_asn,
+                    is_external: negotiated.is_external,
+                    role: self.settings.session.role,
+                };
+                let terms = Terms {
+                    families: negotiated.families.clone(),
+                    context: self.session.context(connection),
+                    enhanced_refresh: negotiated.enhanced_refresh,
+                };
+                let next_hops = self.next_hops();
+                self.routes.begin(terms, relation, next_hops);
+                self.face.established(&negotiated);
+            }
+            Event::Down(down) => {
+                self.routes.end();
+                self.face.down(&down);
+            }
+            Event::RefreshRequested(family) => self.routes.refresh(family),
+            Event::State { from: _, to, why: _ } => self.face.entered(to),
+            Event::Update(learned) => {
+                self.face.counters.prefixes_received = learned.prefixes.number().into();
+            }
+            Event::PrefixLimit { count, limit, is_exceeded } => {
+                if !is_exceeded {
+                    warn!(neighbour = %self.key, %count, limit, "the number of prefixes from a BGP \
+                                                                 neighbor approaches its limit");
+                }
+            }
+            Event::PeerEndOfRib(_) => {}
+        }
+    }
+
+    pub(super) fn next_hops(&self) -> NextHops {
+        let established = self.session.established_over().and_then(|id| self.connections.get(&id));
+        let Some((connection, negotiated)) = established.zip(self.session.negotiated()) else {
+            return NextHops::new();
+        };
+        next_hop::next_hops(
+            connection.local,
+            connection.remote,
+            &negotiated.families,
+            negotiated.extended_next_hop,
+            &self.links.borrow(),
+        )
+    }
+
+    /// Requests BFD monitoring of the path once both addresses are known.
+    pub(super) fn watch(&mut self) {
+        let connection = self.connections.values().next_back();
+        let ends = connection.map(|connection| (connection.local.ip(), connection.remote.ip()));
+        let known = self.watched.as_ref().map(|(key, _)| (key.local, key.peer));
+        let named = self.settings.way.source.zip(self.remote().map(|remote| remote.ip()));
+        let wanted = ends.or(known).or(named).and_then(|(local, peer)| {
+            let is_on_link = next_hop::is_on_link(local, peer, &self.links.borrow());
+            Some((PeerKey { local, peer }, self.settings.watch(is_on_link)?))
+        });
+        if wanted == self.watched {
+            return;
+        }
+        self.unwatch();
+        self.watched.clone_from(&wanted);
+        self.hub.put(|reports| {
+            reports.paths.insert(self.key.clone(), wanted);
+        });
+    }
+
+    pub(super) fn unwatch(&mut self) {
+        (self.path, self.face.bfd) = (None, None);
+        if self.watched.take().is_some() {
+            self.hub.put(|reports| {
+                reports.paths.insert(self.key.clone(), None);
+            });
+        }
+    }
+
+    pub(super) fn follow_path(&mut self, now: PeerState) {
+        let has_failed = path::has_failed(self.path.as_ref(), &now);
+        self.face.bfd = Some(path::words(&now));
+        self.path = Some(now);
+        if has_failed {
+            self.tell(Input::BfdDown);
+        }
+    }
+
+    fn schedule_forgetting(&mut self) {
+        if self.key.address.is_some() {
+            let is_alone = self.connections.is_empty();
+            self.forget_at = is_alone.then(|| self.forget_at.unwrap_or_else(|| Instant::now() + FORGET_TIME));
+        }
+    }
+}

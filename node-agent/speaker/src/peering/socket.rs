@@ -1,0 +1,139 @@
+//! BGP sockets for connecting and listening, and their options.
+
+use std::{
+    ffi::OsString,
+    io,
+    net::{IpAddr, SocketAddr},
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use kernel::socket_option;
+use model::{
+    kinds::advertisement::InterfaceName,
+    primitives::{net::IpFamily, secret::Secret},
+};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, listen, setsockopt,
+    socket, sockopt,
+};
+use tokio::net::{TcpListener, TcpSocket};
+
+use super::key;
+
+/// Initial hop limit for GTSM (RFC 5082 §3).
+const HOP_LIMIT_MAX: u8 = 255;
+/// DSCP CS6 (network control), which routers drop last.
+const CLASS_SELECTOR_6: i32 = 0xc0;
+/// `TCP_NOTSENT_LOWAT`: the kernel accepts no more bytes beyond this unsent amount, so that routes changing
+/// meanwhile are sent only once.
+const NOT_SENT_BYTES_MAX: i32 = 128 << 10;
+/// Length of the accept queue.
+const BACKLOG: i32 = 128;
+
+/// Transport settings of the packets exchanged with a neighbor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Way {
+    /// Local address, unless chosen by the kernel.
+    pub(super) source: Option<IpAddr>,
+    /// Required interface.
+    pub(super) device: Option<InterfaceName>,
+    /// Hop limit of sent packets.
+    pub(super) hop_limit: u8,
+    /// Minimum hop limit of received packets (RFC 5082).
+    pub(super) hop_limit_min: Option<u8>,
+    /// MD5 password for both directions.
+    pub(super) password: Option<Secret>,
+    /// Maximum time without acknowledgment.
+    pub(super) silence_max: Option<Duration>,
+}
+
+/// Creates a socket that can connect to a neighbor.
+pub(super) fn connector(remote: SocketAddr, way: &Way) -> io::Result<TcpSocket> {
+    let socket = open(remote.ip())?;
+    if let Some(device) = &way.device {
+        setsockopt(&socket, sockopt::BindToDevice, &OsString::from(device.as_str()))?;
+    }
+    if let Some(source) = way.source {
+        let scope = if let SocketAddr::V6(v6) = remote { v6.scope_id() } else { 0 };
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(scoped(source, 0, scope)))?;
+    }
+    travel(socket.as_fd(), remote.is_ipv4(), way)?;
+    if let Some(password) = &way.password {
+        key::set(socket.as_fd(), &IpNet::from(remote.ip()), Some(password))?;
+    }
+    Ok(TcpSocket::from_std_stream(socket.into()))
+}
+
+/// Replaces the key of an open connection.
+pub(super) fn rekey(connection: BorrowedFd<'_>, remote: IpAddr, password: &Secret) -> io::Result<()> {
+    key::set(connection, &IpNet::from(remote), Some(password))
+}
+
+/// Creates a listening socket. `prepare` sets the MD5 keys before the first connection can arrive.
+pub(super) fn listener(
+    local: SocketAddr,
+    prepare: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+) -> io::Result<TcpListener> {
+    let socket = open(local.ip())?;
+    setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+    // SYN-ACKs are sent before the peer is known; peers without GTSM do not mind a hop limit of 255.
+    mark(socket.as_fd(), local.is_ipv4(), HOP_LIMIT_MAX)?;
+    if local.is_ipv6() {
+        setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
+    }
+    prepare(socket.as_fd())?;
+    bind(socket.as_raw_fd(), &SockaddrStorage::from(local))?;
+    listen(&socket, Backlog::new(BACKLOG)?)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Sets the minimum hop limit of received packets; 0 allows any.
+pub(super) fn set_hop_limit_min(socket: BorrowedFd<'_>, is_ipv4: bool, hop_limit_min: u8) -> io::Result<()> {
+    let family = if is_ipv4 { IpFamily::V4 } else { IpFamily::V6 };
+    socket_option::set_hop_limit_min(socket, family, hop_limit_min)
+}
+
+/// Returns a socket address, with the scope if the address is link-local.
+pub(super) fn scoped(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
+    let mut socket_address = SocketAddr::new(address, port);
+    if let SocketAddr::V6(v6) = &mut socket_address
+        && v6.ip().is_unicast_link_local()
+    {
+        v6.set_scope_id(scope);
+    }
+    socket_address
+}
+
+/// Applies transport settings to a connection. An accepted connection has inherited its key from the
+/// listening socket.
+pub(super) fn travel(socket: BorrowedFd<'_>, is_ipv4: bool, way: &Way) -> io::Result<()> {
+    let hop_limit = if way.hop_limit_min.is_some() { HOP_LIMIT_MAX } else { way.hop_limit };
+    mark(socket, is_ipv4, hop_limit)?;
+    set_hop_limit_min(socket, is_ipv4, way.hop_limit_min.unwrap_or_default())?;
+    setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
+    socket_option::set_not_sent_max(socket, NOT_SENT_BYTES_MAX)?;
+    if let Some(silence_max) = way.silence_max {
+        let millis = u32::try_from(silence_max.as_millis()).unwrap_or(u32::MAX);
+        setsockopt(&socket, sockopt::TcpUserTimeout, &millis)?;
+    }
+    Ok(())
+}
+
+fn mark(socket: BorrowedFd<'_>, is_ipv4: bool, hop_limit: u8) -> io::Result<()> {
+    if is_ipv4 {
+        setsockopt(&socket, sockopt::Ipv4Ttl, &hop_limit.into())?;
+        setsockopt(&socket, sockopt::Ipv4Tos, &CLASS_SELECTOR_6)?;
+    } else {
+        setsockopt(&socket, sockopt::Ipv6Ttl, &hop_limit.into())?;
+        setsockopt(&socket, sockopt::Ipv6TClass, &CLASS_SELECTOR_6)?;
+    }
+    Ok(())
+}
+
+fn open(address: IpAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    Ok(socket(family, SockType::Stream, flags, SockProtocol::Tcp)?)
+}

@@ -1,0 +1,87 @@
+//! Gate for load balancer addresses: open if some endpoint would serve traffic that arrives at this node.
+//! Pure.
+
+use base::Gate;
+use model::{
+    cluster::compiled::{CompiledEndpoint, CompiledService},
+    kinds::service::TrafficPolicy,
+    primitives::{name::Name, net::IpFamily},
+};
+
+/// State of one Service on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Open if the dataplane has programmed the Service.
+    pub programmed: Gate,
+    /// Open if some endpoint serves.
+    pub endpoints: Endpoints,
+}
+
+/// Endpoint gates by address family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoints {
+    /// For IPv4 addresses.
+    pub v4: Gate,
+    /// For IPv6 addresses.
+    pub v6: Gate,
+}
+
+impl Endpoints {
+    /// Computes the gates of a Service on this node.
+    #[must_use]
+    pub fn of(service: &CompiledService, node: &Name) -> Self {
+        Self { v4: gate(service, node, IpFamily::V4), v6: gate(service, node, IpFamily::V6) }
+    }
+
+    /// Returns the gate of one family.
+    #[must_use]
+    pub const fn get(&self, family: IpFamily) -> &Gate {
+        match family {
+            IpFamily::V4 => &self.v4,
+            IpFamily::V6 => &self.v6,
+        }
+    }
+
+    /// Returns the gates during an update to `next` that the kernel has not applied yet: a closing gate
+    /// closes at once, an opening gate waits for the kernel.
+    #[must_use]
+    pub fn narrowed(&self, next: &Self) -> Self {
+        let narrower = |before: &Gate, next: &Gate| match next {
+            Gate::Open => before.clone(),
+            Gate::Closed(_) => next.clone(),
+        };
+        Self { v4: narrower(&self.v4, &next.v4), v6: narrower(&self.v6, &next.v6) }
+    }
+}
+
+/// Computes the gate of one family. One served port is enough, because an address is announced as a whole.
+fn gate(service: &CompiledService, node: &Name, family: IpFamily) -> Gate {
+    let endpoints = || {
+        let all = service.ports.iter().flat_map(|port| &port.endpoints);
+        all.filter(move |endpoint| endpoint.weight.0 > 0 && IpFamily::of(endpoint.address) == family)
+    };
+    let is_here = |endpoint: &&CompiledEndpoint| endpoint.node.as_ref() == Some(node);
+    let is_ready = |endpoint: &CompiledEndpoint| endpoint.ready;
+    let is_leaving = |endpoint: &CompiledEndpoint| endpoint.serving && endpoint.terminating;
+    let word = family.as_str();
+    if endpoints().next().is_none() {
+        return Gate::Closed(format!("it has no endpoints of {word}"));
+    }
+    let is_any_ready = endpoints().any(is_ready);
+    let is_answered = match service.external_traffic_policy {
+        // Without ready endpoints, terminating endpoints keep serving (KEP-1669).
+        TrafficPolicy::Cluster => is_any_ready || endpoints().any(is_leaving),
+        // Other nodes take over as soon as they can, while established connections finish here.
+        TrafficPolicy::Local if is_any_ready => endpoints().filter(is_here).any(is_ready),
+        TrafficPolicy::Local => endpoints().filter(is_here).any(is_leaving),
+    };
+    if is_answered {
+        return Gate::Open;
+    }
+    Gate::Closed(match service.external_traffic_policy {
+        TrafficPolicy::Cluster => format!("none of its endpoints of {word} is ready"),
+        TrafficPolicy::Local => {
+            format!("externalTrafficPolicy is Local, and no endpoint of {word} on this node is ready")
+        }
+    })
+}

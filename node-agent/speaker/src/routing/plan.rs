@@ -1,0 +1,272 @@
+//! Prefixes that this node advertises to each peer, and the reasons for withholding others. A change is
+//! evaluated only for the affected prefixes. Pure.
+//!
+//! ```text
+//!  Services in the kernel, endpoints ──▶ obstacle of each address ─┐
+//!  Advertisements, aggregation length ─▶ prefixes of each address ─┴─▶ members of each prefix ──▶ decision ──▶ changes
+//! ```
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use ::bgp::export::Route;
+use base::Gate;
+use imbl::OrdMap;
+use ipnet::IpNet;
+use model::{
+    bgp::settings::{BgpAdvertisement, BgpState},
+    kinds::resource::ServiceKey,
+    primitives::{name::Name, net::IpFamily},
+    wire::feed::AddressState,
+};
+
+use super::{
+    decision::{self, Decision, Member, Members},
+    endpoints::{Endpoints, Standing},
+};
+
+/// Decisions for all prefixes; clones share the data.
+pub type Decisions = OrdMap<IpNet, Arc<Decision>>;
+/// Route a peer is to receive for a prefix; `None` withdraws it.
+pub type Change = (Name, IpNet, Option<Route>);
+
+/// All addresses and prefixes.
+#[derive(Debug, Default)]
+pub struct Plan {
+    bgp: Option<Arc<BgpState>>,
+    addresses: BTreeMap<IpAddr, Entry>,
+    by_service: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
+    standings: BTreeMap<ServiceKey, Standing>,
+    prefixes: BTreeMap<IpNet, Members>,
+    touched: BTreeSet<IpNet>,
+    decisions: Decisions,
+    looked_at: u64,
+}
+
+/// State of one address.
+#[derive(Debug)]
+struct Entry {
+    state: Arc<AddressState>,
+    /// Services that are programmed, but not with this address yet.
+    awaited: BTreeSet<ServiceKey>,
+    /// Reason for which this node does not serve the address.
+    obstacle: Option<String>,
+    /// Prefix of which the address is a member, by Advertisement.
+    prefixes: BTreeMap<Name, IpNet>,
+}
+
+impl Plan {
+    /// Returns the decisions as of the last [`Self::take_changes`].
+    #[must_use]
+    pub const fn decisions(&self) -> &Decisions {
+        &self.decisions
+    }
+
+    /// Returns the number of prefix evaluations, for tests of the cost of a change.
+    #[must_use]
+    pub const fn looked_at(&self) -> u64 {
+        self.looked_at
+    }
+
+    /// Sets the BGP configuration of this node, which affects all prefixes.
+    pub fn set_bgp(&mut self, bgp: Option<Arc<BgpState>>) {
+        self.bgp = bgp;
+        for address in self.addresses.keys().copied().collect::<Vec<_>>() {
+            self.place(address);
+        }
+        // The attributes may change even if the members do not.
+        self.touched.extend(self.prefixes.keys());
+    }
+
+    /// Sets the state of an address. If its Services are among those of the next pass, added Services count
+    /// only after that pass.
+    pub fn set_address(&mut self, state: Arc<AddressState>, changing: &BTreeMap<ServiceKey, Endpoints>) {
+        let address = state.address;
+        let before = self.addresses.get(&address);
+        let had = |service: &&ServiceKey| before.is_some_and(|entry| entry.state.services.contains(*service));
+        let added = state.services.iter().filter(|service| !had(service));
+        let mut awaited: BTreeSet<_> =
+            added.filter(|service| changing.contains_key(*service)).cloned().collect();
+        let still = before.into_iter().flat_map(|entry| &entry.awaited);
+        awaited.extend(still.filter(|service| state.services.contains(*service)).cloned());
+        self.unlink(address);
+        for service in &state.services {
+            self.by_service.entry(service.clone()).or_default().insert(address);
+        }
+        match self.addresses.get_mut(&address) {
+            Some(entry) => (entry.state, entry.awaited) = (state, awaited),
+            None => {
+                let entry = Entry { state, awaited, obstacle: None, prefixes: BTreeMap::new() };
+                self.addresses.insert(address, entry);
+            }
+        }
+        self.place(address);
+    }
+
+    /// Removes an address.
+    pub fn remove_address(&mut self, address: IpAddr) {
+        self.unlink(address);
+        if let Some(entry) = self.addresses.remove(&address) {
+            self.leave(address, &entry.prefixes);
+        }
+    }
+
+    /// Applies the results of a pass for Services; `None`: the kernel will no longer have the Service.
+    pub fn set_standings(&mut self, standings: impl IntoIterator<Item = (ServiceKey, Option<Standing>)>) {
+        for (service, standing) in standings {
+            match standing {
+                Some(standing) => self.standings.insert(service.clone(), standing),
+                None => self.standings.remove(&service),
+            };
+            for address in self.by_service.get(&service).cloned().unwrap_or_default() {
+                if let Some(entry) = self.addresses.get_mut(&address) {
+                    entry.awaited.remove(&service);
+                }
+                self.place(address);
+            }
+        }
+    }
+
+    /// Applies the endpoints a Service will have after the next pass; lost endpoints count at once.
+    pub fn narrow(&mut self, service: &ServiceKey, next: &Endpoints) {
+        let Some(standing) = self.standings.get_mut(service) else { return };
+        let narrowed = standing.endpoints.narrowed(next);
+        if narrowed != standing.endpoints {
+            standing.endpoints = narrowed;
+            for address in self.by_service.get(service).cloned().unwrap_or_default() {
+                self.place(address);
+            }
+        }
+    }
+
+    /// Re-evaluates the affected prefixes and returns the route changes for peers.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for prefix in std::mem::take(&mut self.touched) {
+            self.looked_at += 1;
+            let before = self.decisions.get(&prefix).cloned();
+            let next = self.decide(&prefix);
+            let route = |decision: Option<&Decision>, peer: &Name| {
+                decision.and_then(|decision| decision.route(peer)).cloned()
+            };
+            // Includes removed peers: they may return before their removal is noticed.
+            let decisions = [before.as_deref(), next.as_ref()];
+            let peers: BTreeSet<_> = decisions.into_iter().flatten().flat_map(|it| it.peers.keys()).collect();
+            for peer in peers {
+                let wanted = route(next.as_ref(), peer);
+                if route(before.as_deref(), peer) != wanted {
+                    changes.push((peer.clone(), prefix, wanted));
+                }
+            }
+            match next {
+                Some(next) if before.as_deref() == Some(&next) => {}
+                Some(next) => {
+                    self.decisions.insert(prefix, Arc::new(next));
+                }
+                None => {
+                    self.decisions.remove(&prefix);
+                }
+            }
+        }
+        changes
+    }
+
+    fn decide(&self, prefix: &IpNet) -> Option<Decision> {
+        let (bgp, members) = (self.bgp.as_deref()?, self.prefixes.get(prefix)?);
+        let obstacle = |address: &IpAddr| self.addresses.get(address)?.obstacle.as_deref();
+        Some(decision::decide(prefix, members, bgp, obstacle))
+    }
+
+    /// Updates the obstacle and the prefixes of an address after a change.
+    fn place(&mut self, address: IpAddr) {
+        let Some(entry) = self.addresses.get(&address) else { return };
+        let obstacle = self.obstacle(entry);
+        let prefixes = prefixes(&entry.state, self.bgp.as_deref());
+        if obstacle == entry.obstacle && prefixes == entry.prefixes {
+            return;
+        }
+        let before = entry.prefixes.clone();
+        self.leave(address, &before);
+        let member = if obstacle.is_none() { Member::Open } else { Member::Closed };
+        for (advertisement, prefix) in &prefixes {
+            let members = self.prefixes.entry(*prefix).or_default();
+            members.entry(advertisement.clone()).or_default().insert(address, member);
+            self.touched.insert(*prefix);
+        }
+        if let Some(entry) = self.addresses.get_mut(&address) {
+            (entry.obstacle, entry.prefixes) = (obstacle, prefixes);
+        }
+    }
+
+    fn leave(&mut self, address: IpAddr, prefixes: &BTreeMap<Name, IpNet>) {
+        for (advertisement, prefix) in prefixes {
+            self.touched.insert(*prefix);
+            let Some(members) = self.prefixes.get_mut(prefix) else { continue };
+            if let Some(group) = members.get_mut(advertisement) {
+                group.remove(address);
+                if group.is_empty() {
+                    members.remove(advertisement);
+                }
+            }
+            if members.is_empty() {
+                self.prefixes.remove(prefix);
+            }
+        }
+    }
+
+    fn unlink(&mut self, address: IpAddr) {
+        let Some(entry) = self.addresses.get(&address) else { return };
+        for service in &entry.state.services {
+            if let Some(addresses) = self.by_service.get_mut(service) {
+                addresses.remove(&address);
+                if addresses.is_empty() {
+                    self.by_service.remove(service);
+                }
+            }
+        }
+    }
+
+    /// Returns the reason for which this node does not serve an address: all its Services must be in the
+    /// kernel, and at least one must have a serving endpoint.
+    fn obstacle(&self, entry: &Entry) -> Option<String> {
+        let family = IpFamily::of(entry.state.address);
+        let mut unanswered = None;
+        let mut is_answered = false;
+        for service in &entry.state.services {
+            let standing = self.standings.get(service).filter(|_| !entry.awaited.contains(service));
+            let Some(Standing { programmed, endpoints }) = standing else {
+                return Some(format!("Service {service} has not been programmed here yet"));
+            };
+            if let Gate::Closed(why) = programmed {
+                return Some(format!("Service {service} is not programmed here: {why}"));
+            }
+            match endpoints.get(family) {
+                Gate::Open => is_answered = true,
+                Gate::Closed(why) => {
+                    unanswered.get_or_insert_with(|| format!("Service {service}: {why}"));
+                }
+            }
+        }
+        if is_answered { None } else { Some(unanswered.unwrap_or_else(|| "no Service has it".to_owned())) }
+    }
+}
+
+/// Returns the prefixes the Advertisements of this node map an address to.
+fn prefixes(state: &AddressState, bgp: Option<&BgpState>) -> BTreeMap<Name, IpNet> {
+    let Some(bgp) = bgp else { return BTreeMap::new() };
+    let named = state.announcement.advertisements.iter();
+    let carried_out = named.filter_map(|name| Some((name, bgp.advertisements.get(name)?)));
+    carried_out.map(|(name, carried_out)| (name.clone(), aggregate(state.address, carried_out))).collect()
+}
+
+fn aggregate(address: IpAddr, advertisement: &BgpAdvertisement) -> IpNet {
+    let length = match address {
+        IpAddr::V4(_) => advertisement.aggregation_length,
+        IpAddr::V6(_) => advertisement.aggregation_length_v6,
+    };
+    // An invalid length aggregates nothing.
+    IpNet::new(address, length).unwrap_or_else(|_| IpNet::from(address)).trunc()
+}

@@ -1,0 +1,267 @@
+//! Route status: the decisions joined with the Adj-RIB-Out of the neighbors. The cost is proportional to the
+//! changes of either.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use base::{events::Events, limit_message};
+use imbl::{OrdMap, ordmap::DiffItem};
+use ipnet::IpNet;
+use model::{
+    bgp::report::{BgpReport, BgpRoute, BgpSession, BgpSessionState, BgpTold, SESSIONS_MAX},
+    kinds::event::{Event, EventReason},
+    primitives::name::Name,
+};
+use tokio::sync::watch;
+
+use super::{
+    Decided,
+    decision::{Choice, Decision},
+    words,
+};
+use crate::peering::{Shown, ShownNeighbour};
+
+/// Status of routes and recent events; cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Routes {
+    /// Status of each prefix.
+    pub routes: OrdMap<IpNet, BgpRoute>,
+    /// Session events, oldest first.
+    pub events: Arc<Vec<Event>>,
+}
+
+/// Read access to the current status of routes and sessions.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// Current status of routes.
+    pub routes: watch::Receiver<Routes>,
+    decided: watch::Receiver<Decided>,
+    shown: watch::Receiver<Shown>,
+}
+
+/// Starts the task that keeps the status up to date until the sender of decisions is dropped.
+pub fn start(decided: watch::Receiver<Decided>, shown: watch::Receiver<Shown>) -> View {
+    let (publish, routes) = watch::channel(Routes::default());
+    let view = View { routes, decided: decided.clone(), shown: shown.clone() };
+    tokio::spawn(keep(decided, shown, publish));
+    view
+}
+
+async fn keep(
+    mut decided: watch::Receiver<Decided>,
+    mut shown: watch::Receiver<Shown>,
+    publish: watch::Sender<Routes>,
+) {
+    let mut board = Board::default();
+    loop {
+        let (next_decided, next_shown) =
+            (decided.borrow_and_update().clone(), shown.borrow_and_update().clone());
+        if board.follow(next_decided, next_shown) {
+            publish.send_replace(Routes { routes: board.routes.clone(), events: board.events.all() });
+        }
+        let changed = tokio::select! {
+            changed = decided.changed() => changed,
+            changed = shown.changed() => changed,
+        };
+        if changed.is_err() {
+            return;
+        }
+    }
+}
+
+impl View {
+    /// Waits until routes or sessions have changed since the last call. Session counters are ignored.
+    pub async fn changed(&mut self) {
+        let of_routes = self.routes.changed();
+        let of_sessions = self.shown.changed();
+        let changed = tokio::select! { changed = of_routes => changed, changed = of_sessions => changed };
+        if changed.is_err() {
+            // The senders are gone, so there are no further changes.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Returns the current sessions with their counters, or `None` without peers.
+    #[must_use]
+    pub fn report(&mut self) -> Option<BgpReport> {
+        let bgp = self.decided.borrow().bgp.clone()?;
+        let shown = self.shown.borrow_and_update().clone();
+        let sessions = shown.neighbours.values().map(|neighbour| neighbour.session.clone());
+        Some(BgpReport {
+            asn: bgp.asn,
+            router_id: bgp.router_id,
+            sessions: sessions.take(SESSIONS_MAX).collect(),
+            strangers: shown.strangers,
+        })
+    }
+
+    /// Returns faults that do not prevent announcement.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.shown.borrow().faults.clone()
+    }
+}
+
+/// Last published status and its inputs.
+#[derive(Default)]
+pub struct Board {
+    decided: Decided,
+    shown: Shown,
+    routes: OrdMap<IpNet, BgpRoute>,
+    events: Events,
+}
+
+impl Board {
+    /// Updates the status from new inputs. Returns true if it has changed.
+    pub fn follow(&mut self, decided: Decided, shown: Shown) -> bool {
+        let mut touched = BTreeSet::new();
+        for difference in self.decided.decisions.diff(&decided.decisions) {
+            touched.insert(*key_of(&difference));
+        }
+        let mut keys: BTreeSet<_> = self.shown.neighbours.keys().cloned().collect();
+        keys.extend(shown.neighbours.keys().cloned());
+        let mut has_events = false;
+        for key in keys {
+            let (before, after) = (self.shown.neighbours.get(&key), shown.neighbours.get(&key));
+            has_events |= record(&mut self.events, before, after);
+            if is_established(before) != is_established(after) || before.is_some() != after.is_some() {
+                // The status of prefixes that are not advertised to the session depends on the session.
+                let meant = decided.decisions.iter().filter(|(_, it)| it.peers.contains_key(&key.peer));
+                touched.extend(meant.map(|(prefix, _)| *prefix));
+            }
+            let told = |neighbour: Option<&ShownNeighbour>| {
+                neighbour.map(|neighbour| neighbour.told.clone()).unwrap_or_default()
+            };
+            let (before, after) = (told(before), told(after));
+            if !before.ptr_eq(&after) {
+                touched.extend(before.diff(&after).map(|difference| *key_of(&difference)));
+            }
+        }
+        (self.decided, self.shown) = (decided, shown);
+        for prefix in &touched {
+            match self.route(prefix) {
+                Some(route) => self.routes.insert(*prefix, route),
+                None => self.routes.remove(prefix),
+            };
+        }
+        has_events || !touched.is_empty()
+    }
+
+    /// Returns recent session events, oldest first.
+    pub fn events(&mut self) -> Arc<Vec<Event>> {
+        self.events.all()
+    }
+
+    /// Returns the status of each prefix.
+    #[must_use]
+    pub const fn routes(&self) -> &OrdMap<IpNet, BgpRoute> {
+        &self.routes
+    }
+
+    /// Returns the status of a prefix, or `None` if no neighbor has it and none is to receive it.
+    fn route(&self, prefix: &IpNet) -> Option<BgpRoute> {
+        let decision = self.decided.decisions.get(prefix).map(|decision| &**decision);
+        let mut peers = BTreeMap::new();
+        let mut met = BTreeSet::new();
+        for (key, neighbour) in &self.shown.neighbours {
+            met.insert(&key.peer);
+            if let Some(told) = told(prefix, neighbour, choice(decision, &key.peer)) {
+                peers.insert(key.to_string(), told);
+            }
+        }
+        let unmet = decision.into_iter().flat_map(|it| &it.peers).filter(|(peer, _)| !met.contains(peer));
+        for (peer, choice) in unmet {
+            let text = match choice {
+                Choice::Announce { .. } => "it has no session yet".to_owned(),
+                Choice::Withhold(why) => why.clone(),
+            };
+            peers.insert(peer.to_string(), BgpTold { since: None, text: limit_message(text) });
+        }
+        if decision.is_none() && peers.is_empty() {
+            return None;
+        }
+        let withheld = match decision {
+            Some(decision) => decision.withheld.clone(),
+            None => Some("no Advertisement of this node selects it any longer".to_owned()),
+        };
+        let addresses = decision.map(|decision| decision.addresses.clone()).unwrap_or_default();
+        Some(BgpRoute { addresses, peers, withheld: withheld.map(limit_message) })
+    }
+}
+
+fn key_of<'a, K, V>(difference: &DiffItem<'a, 'a, K, V>) -> &'a K {
+    match difference {
+        DiffItem::Add(key, _) | DiffItem::Remove(key, _) | DiffItem::Update { new: (key, _), .. } => key,
+    }
+}
+
+fn choice<'a>(decision: Option<&'a Decision>, peer: &Name) -> Option<&'a Choice> {
+    decision.and_then(|decision| decision.peers.get(peer))
+}
+
+/// Returns the status of a prefix at a neighbor, or `None` if the neighbor does not have it and is not to
+/// receive it.
+fn told(prefix: &IpNet, neighbour: &ShownNeighbour, choice: Option<&Choice>) -> Option<BgpTold> {
+    let note = match choice {
+        Some(Choice::Announce { note, .. }) => note.as_deref(),
+        Some(Choice::Withhold(_)) | None => None,
+    };
+    let (since, text) = match (neighbour.told.get(prefix), choice) {
+        (Some(told), _) => (Some(told.since), words::attributes(&told.attributes)),
+        (None, Some(Choice::Announce { .. })) => (None, words::untold(&neighbour.session)),
+        (None, Some(Choice::Withhold(why))) => (None, why.clone()),
+        (None, None) => return None,
+    };
+    let text = note.map_or_else(|| text.clone(), |note| format!("{text}; {note}"));
+    Some(BgpTold { since, text: limit_message(text) })
+}
+
+fn is_established(neighbour: Option<&ShownNeighbour>) -> bool {
+    neighbour.is_some_and(|neighbour| neighbour.session.state == BgpSessionState::Established)
+}
+
+/// Records an event if a session is established or lost, or an attempt fails with a new error. Returns true
+/// if an event was recorded.
+fn record(events: &mut Events, before: Option<&ShownNeighbour>, after: Option<&ShownNeighbour>) -> bool {
+    let session = |neighbour: &ShownNeighbour| words::session(&neighbour.session);
+    let (reason, message) = match (before, after, is_established(before), is_established(after)) {
+        (_, Some(after), false, true) => {
+            (EventReason::BgpSessionUp, format!("the session with {} is established", session(after)))
+        }
+        // The session was lost and re-established between two observations.
+        (Some(before), Some(after), true, true)
+            if before.session.established != after.session.established =>
+        {
+            (EventReason::BgpSessionUp, format!("the session with {} is established again", session(after)))
+        }
+        (_, Some(after), true, false) => {
+            let why = &after.session.reason;
+            (EventReason::BgpSessionDown, format!("the session with {} is lost: {why}", session(after)))
+        }
+        (Some(before), None, true, _) => {
+            (EventReason::BgpSessionDown, format!("the session with {} is ended", session(before)))
+        }
+        (Some(before), Some(after), false, false) => {
+            let Some(why) = new_error(&before.session, &after.session) else { return false };
+            let message = format!("the session with {} cannot be established: {why}", session(after));
+            (EventReason::BgpSessionDown, message)
+        }
+        _ => return false,
+    };
+    events.record(reason, message);
+    true
+}
+
+/// Returns the message of a NOTIFICATION that was sent or received since `before` and differs from the
+/// previous one.
+fn new_error<'a>(before: &BgpSession, after: &'a BgpSession) -> Option<&'a str> {
+    let pairs = [(&before.last_sent, &after.last_sent), (&before.last_received, &after.last_received)];
+    let differs = pairs.into_iter().filter_map(|(before, after)| {
+        let after = after.as_ref()?;
+        let is_same = before.as_ref().is_some_and(|before| before.message == after.message);
+        (!is_same).then_some(after.message.as_str())
+    });
+    differs.into_iter().next()
+}

@@ -1,0 +1,76 @@
+//! Production implementation of [`Routers`]: the BGP speaker.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ipnet::IpNet;
+use model::{bgp::settings::BgpState, primitives::name::Name};
+use tokio::{runtime::Handle, sync::watch, time::timeout};
+
+use super::{Routers, plan::Change};
+use crate::peering::{NeighbourKey, Shown, Speaker};
+
+/// Time during which the agent does not wait again for a neighbor that missed the deadline of a withdrawal,
+/// so that a stuck neighbor does not delay every change until its session ends.
+const LATE_TIME: Duration = Duration::from_secs(10);
+
+/// Passes routes to the BGP speaker.
+pub struct Speakers {
+    speaker: Arc<Speaker>,
+    shown: watch::Receiver<Shown>,
+    runtime: Handle,
+    /// Neighbors that are not waited for, with the end of that period.
+    late: BTreeMap<NeighbourKey, Instant>,
+}
+
+impl Speakers {
+    /// Wraps a speaker. Must be called inside a runtime, and used outside of one.
+    #[must_use]
+    pub fn new(speaker: Arc<Speaker>) -> Self {
+        let shown = speaker.shown();
+        Self { speaker, shown, runtime: Handle::current(), late: BTreeMap::new() }
+    }
+}
+
+impl Routers for Speakers {
+    fn configure(&mut self, bgp: Option<&BgpState>) {
+        self.speaker.configure(bgp);
+    }
+
+    fn change(&mut self, changes: Vec<Change>) {
+        self.speaker.change(changes);
+    }
+
+    fn hold_end_of_rib(&mut self, is_held: bool) {
+        self.speaker.hold_end_of_rib(is_held);
+    }
+
+    fn wait_withdrawn(&mut self, withdrawn: &BTreeMap<Name, BTreeSet<IpNet>>, time_max: Duration) -> bool {
+        let Self { speaker: _, shown, runtime, late } = self;
+        let now = Instant::now();
+        late.retain(|_, until| *until > now);
+        let is_done = |shown: &Shown| ignorant(shown, withdrawn).all(|key| late.contains_key(key));
+        let waited = runtime.block_on(async { timeout(time_max, shown.wait_for(is_done)).await.map(drop) });
+        if waited.is_err() {
+            let until = Instant::now() + LATE_TIME;
+            late.extend(ignorant(&shown.borrow(), withdrawn).map(|key| (key.clone(), until)));
+        }
+        waited.is_ok()
+    }
+}
+
+/// Returns the neighbors that still have withdrawn routes.
+fn ignorant<'a>(
+    shown: &'a Shown,
+    withdrawn: &'a BTreeMap<Name, BTreeSet<IpNet>>,
+) -> impl Iterator<Item = &'a NeighbourKey> {
+    let knows = move |(key, neighbour): &(&NeighbourKey, &crate::peering::ShownNeighbour)| {
+        let gone = withdrawn.get(&key.peer).into_iter().flatten();
+        let mut known = gone.filter(|prefix| neighbour.told.contains_key(*prefix));
+        known.next().is_some()
+    };
+    shown.neighbours.iter().filter(knows).map(|(key, _)| key)
+}

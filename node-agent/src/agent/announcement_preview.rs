@@ -1,0 +1,111 @@
+//! Preview of announcement changes under another state: roles of this node on its links, and routes it
+//! advertises. Pure: uses the regular decision code for both states.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use ::bgp::export::Route;
+use base::Gate;
+use ipnet::IpNet;
+use model::{
+    bgp::settings::BgpState,
+    kinds::resource::ServiceKey,
+    primitives::name::Name,
+    wire::plan::{LineChange, LineFate},
+};
+use speaker::routing::{
+    endpoints::{Endpoints, Standing},
+    plan::{Decisions, Plan},
+    words,
+};
+
+use crate::state::State;
+
+/// A state with the gates of its Services.
+pub struct Side<'a> {
+    /// State.
+    pub state: &'a State,
+    /// Node that has the state.
+    pub node: &'a Name,
+    /// Returns whether the kernel has, or would have, a Service.
+    pub gate: &'a dyn Fn(&ServiceKey) -> Gate,
+}
+
+/// Returns the announcement lines that are removed and added.
+#[must_use]
+pub fn changes(before: &Side<'_>, after: &Side<'_>) -> Vec<LineChange> {
+    let mut lines = differing(&roles(before), &roles(after));
+    lines.extend(differing(&routes(before), &routes(after)));
+    lines.sort();
+    lines
+}
+
+/// Pairs of place and line.
+type Lines = BTreeSet<(String, String)>;
+
+fn differing(before: &Lines, after: &Lines) -> Vec<LineChange> {
+    let change = |change| {
+        move |(place, line): &(String, String)| LineChange {
+            change,
+            place: place.clone(),
+            line: line.clone(),
+        }
+    };
+    let gone = before.difference(after).map(change(LineFate::Removed));
+    gone.chain(after.difference(before).map(change(LineFate::Added))).collect()
+}
+
+/// Returns the role of this node for each address on its links.
+fn roles(side: &Side<'_>) -> Lines {
+    let mut lines = Lines::new();
+    for (address, state) in side.state.addresses() {
+        let candidates = state.announcement.candidates.iter().enumerate();
+        for (rank, candidate) in candidates.filter(|(_, candidate)| candidate.node == *side.node) {
+            let word = if rank == 0 { "owner".to_owned() } else { format!("standby {rank}") };
+            let line = format!("{address} {word}");
+            lines.extend(
+                candidate.interfaces.iter().map(|interface| (format!("link {interface}"), line.clone())),
+            );
+        }
+    }
+    lines
+}
+
+/// Returns the routes advertised to each peer.
+fn routes(side: &Side<'_>) -> Lines {
+    let Some(bgp) = side.state.node().bgp.as_deref() else { return Lines::new() };
+    let mut lines = Lines::new();
+    for (prefix, decision) in &decisions(side, bgp) {
+        for peer in decision.peers.keys() {
+            if let Some(route) = decision.route(peer) {
+                lines.insert((format!("bgp peer {peer}"), route_line(prefix, route)));
+            }
+        }
+    }
+    lines
+}
+
+fn decisions(side: &Side<'_>, bgp: &BgpState) -> Decisions {
+    let mut plan = Plan::default();
+    plan.set_bgp(Some(Arc::new(bgp.clone())));
+    let services: BTreeSet<&ServiceKey> =
+        side.state.addresses().values().flat_map(|state| &state.services).collect();
+    let standing = |service: &ServiceKey| {
+        let compiled = side.state.services().get(service)?;
+        let endpoints = Endpoints::of(compiled, side.node);
+        Some(Standing { programmed: (side.gate)(service), endpoints })
+    };
+    plan.set_standings(services.into_iter().map(|service| (service.clone(), standing(service))));
+    for state in side.state.addresses().values() {
+        plan.set_address(Arc::clone(state), &BTreeMap::new());
+    }
+    let _told_nobody = plan.take_changes();
+    plan.decisions().clone()
+}
+
+fn route_line(prefix: &IpNet, route: &Route) -> String {
+    let attributes = words::route(route);
+    if attributes.is_empty() { prefix.to_string() } else { format!("{prefix} ({attributes})") }
+}

@@ -1,0 +1,141 @@
+//! Derives the desired kernel state from the received state, one Service at a time and only for changed
+//! Services. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use base::limit_message;
+use dataplane::{Desired, DesiredProgram};
+use model::{
+    cluster::compiled::{CompiledService, UnsupportedField},
+    kinds::resource::ServiceKey,
+    primitives::name::Name,
+    program::{self as program, Place},
+    wire::report::{Failure, FailureReason},
+};
+
+use crate::{
+    networks::networks,
+    state::{State, Touched, defaults::ProxyDefaults},
+};
+
+/// Desired kernel state of a node, updated incrementally with the received state.
+#[derive(Debug, Clone)]
+pub struct Derived {
+    place: Place,
+    defaults: ProxyDefaults,
+    desired: Desired,
+    unsupported: BTreeMap<ServiceKey, Failure>,
+    unsupported_version: u64,
+}
+
+/// Effect of a state change on the kernel: the scope of the next pass.
+#[derive(Debug)]
+pub struct Followed {
+    /// Services to apply.
+    pub services: BTreeSet<ServiceKey>,
+    /// True if the networks used by the rules changed.
+    pub networks: bool,
+}
+
+impl Derived {
+    /// Creates an empty desired state for a node; `defaults` fill in settings that the node leaves out.
+    #[must_use]
+    pub fn new(node: Name, defaults: ProxyDefaults) -> Self {
+        Self {
+            place: Place { node, zone: None },
+            defaults,
+            desired: Desired::default(),
+            unsupported: BTreeMap::new(),
+            unsupported_version: 0,
+        }
+    }
+
+    /// Returns the name of the node.
+    #[must_use]
+    pub const fn node(&self) -> &Name {
+        &self.place.node
+    }
+
+    /// Returns the desired kernel state.
+    #[must_use]
+    pub const fn desired(&self) -> &Desired {
+        &self.desired
+    }
+
+    /// Returns the Services that use features this agent does not support. The kernel must hold nothing for
+    /// them.
+    #[must_use]
+    pub const fn unsupported(&self) -> &BTreeMap<ServiceKey, Failure> {
+        &self.unsupported
+    }
+
+    /// Returns a version that increases whenever [`Self::unsupported`] changes, so that callers need not
+    /// compare the map.
+    #[must_use]
+    pub const fn unsupported_version(&self) -> u64 {
+        self.unsupported_version
+    }
+
+    /// Applies a change of the state and returns the scope of the kernel pass that it needs.
+    pub fn update(&mut self, state: &State, touched: Touched) -> Followed {
+        let Touched { mut services, addresses: _, network, node, bgp: _ } = touched;
+        if node && self.place.zone != state.node().zone {
+            // The zone decides which endpoints are near, so a new zone may change every program.
+            self.place.zone.clone_from(&state.node().zone);
+            services.extend(state.services().keys().cloned());
+        }
+        for key in &services {
+            match state.services().get(key) {
+                Some(service) => self.set(key, service),
+                None => self.remove(key),
+            }
+        }
+        let mut followed = Followed { services, networks: false };
+        if network || node {
+            let networks = networks(state.network(), &self.defaults.fill(state.node()));
+            followed.networks = networks != self.desired.networks;
+            self.desired.networks = networks;
+        }
+        followed
+    }
+
+    fn set(&mut self, key: &ServiceKey, service: &CompiledService) {
+        match program::program(service, &self.place) {
+            Ok(program) => {
+                self.clear_unsupported(key);
+                let program = DesiredProgram { revision: service.revision, program: Arc::new(program) };
+                self.desired.programs.insert(key.clone(), program);
+            }
+            Err(fields) => {
+                self.desired.programs.remove(key);
+                let failure = Failure {
+                    revision: service.revision,
+                    reason: FailureReason::Unsupported,
+                    message: unsupported_message(&fields),
+                };
+                self.unsupported.insert(key.clone(), failure);
+                self.unsupported_version += 1;
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &ServiceKey) {
+        self.desired.programs.remove(key);
+        self.clear_unsupported(key);
+    }
+
+    fn clear_unsupported(&mut self, key: &ServiceKey) {
+        if self.unsupported.remove(key).is_some() {
+            self.unsupported_version += 1;
+        }
+    }
+}
+
+fn unsupported_message(fields: &[UnsupportedField]) -> String {
+    let texts: Vec<_> =
+        fields.iter().map(|UnsupportedField { field, message }| format!("{field}: {message}")).collect();
+    limit_message(texts.join("; "))
+}
