@@ -28,7 +28,7 @@ use model::{
         name::Name,
         quantity::{Epoch, Revision, Timestamp},
     },
-    wire::report::Announced,
+    wire::report::AddressReport,
 };
 use serde_json::{Value, json};
 use support::{key, object, of_kind, service};

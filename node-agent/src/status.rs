@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use model::{
     kinds::{event::Event, node::ProxyMode, resource::ServiceKey},
     primitives::quantity::Position,
-    wire::{hold::Held, report::Failure},
+    wire::{hold::HeldState, report::Failure},
 };
 
 use crate::{
@@ -25,7 +25,7 @@ pub struct Status {
     /// Position up to which everything, except `failures`, has been programmed and read back.
     pub verified: Option<Position>,
     /// The state that is held back or rejected, if any.
-    pub held: Option<Held>,
+    pub held: Option<HeldState>,
     /// Number of Services.
     pub services: usize,
     /// The first failures, at most `model::report::FAILURES_MAX`.

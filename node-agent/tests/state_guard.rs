@@ -12,7 +12,7 @@ use model::{
     primitives::quantity::{Epoch, Weight},
     wire::{
         ask::{Question, Reply},
-        hold::{Held, HeldReason, Loss},
+        hold::{HeldReason, HeldState, Loss},
     },
 };
 use node_agent::{
@@ -58,7 +58,7 @@ impl Node {
         self.tally.kernel_writes.get() - before
     }
 
-    fn held(&mut self) -> Option<Held> {
+    fn held(&mut self) -> Option<HeldState> {
         self.agent.status().held
     }
 

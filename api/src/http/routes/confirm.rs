@@ -12,7 +12,7 @@ use model::{
     primitives::{name::Name, quantity::Epoch},
     wire::{
         ask::{Question, Reply},
-        hold::Held,
+        hold::HeldState,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -55,7 +55,7 @@ pub(crate) struct Confirmed {
     /// Name of the Node.
     node: Name,
     /// State that the node rejected before, and applies now.
-    confirmed: Held,
+    confirmed: HeldState,
 }
 
 /// Adds the route.
