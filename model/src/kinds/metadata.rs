@@ -59,6 +59,7 @@ pub struct Metadata {
     /// Labels that selectors match, at most 100. Keys have at most 63 characters after an optional DNS
     /// prefix, values at most 63.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
     pub labels: Labels,
     /// Free-form text for tools and users, not used for selection. At most 262,144 bytes in total.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

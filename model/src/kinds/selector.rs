@@ -22,6 +22,7 @@ pub struct LabelSelector(Vec<Requirement>);
 pub struct Selector {
     /// Required labels with their exact values, at most 100.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
     pub match_labels: Labels,
     /// Additional requirements, at most 32. All must hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -60,7 +60,7 @@ pub struct ServiceSpec {
     pub ip_families: Vec<IpFamily>,
     /// Number of IP families: `SingleStack` (one), `PreferDualStack` (two if both are configured) or
     /// `RequireDualStack` (two; the write is rejected if only one is configured). Default: `SingleStack`, or
-    /// `PreferDualStack` if the request contains two families.
+    /// `RequireDualStack` if the request contains two families.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_family_policy: Option<IpFamilyPolicy>,
     /// Ports at which clients connect, at most 100. Required unless the Service is headless or has type
@@ -71,6 +71,7 @@ pub struct ServiceSpec {
     /// Labels of the Workloads that are endpoints of the Service; a Workload must have all of them. If empty,
     /// endpoints come from EndpointSets only. Endpoints of EndpointSets are always included.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
     pub selector: Labels,
     /// Affinity of a client to an endpoint: `None` (each connection is balanced independently) or `ClientIP`
     /// (connections from one client address go to the same endpoint). Default: `None`.

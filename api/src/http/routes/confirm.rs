@@ -48,7 +48,7 @@ struct ConfirmQuery {
     epoch: u64,
 }
 
-/// Confirmed state.
+/// Result of a confirmation: the state that the node applies now.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Confirmed {
