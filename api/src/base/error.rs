@@ -181,7 +181,7 @@ pub(crate) struct ProblemBody {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub(crate) errors: Vec<Violation>,
-    /// Suggested remedy.
+    /// Suggested remedy. Absent if none is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
     /// Current state of the object that conflicts with the request. Absent for other problems.

@@ -170,7 +170,6 @@ pub struct AddressReport {
 /// Role of a node for an address: `Owner` (announces the address), `Standby` (announces it if all candidates
 /// of a higher rank fail) or `Held` (first candidate, but does not announce; `reason` explains it).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-#[schema(as = Role)]
 pub enum AnnouncementRole {
     /// The node announces the address.
     Owner,

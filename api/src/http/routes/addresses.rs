@@ -75,9 +75,10 @@ struct AddressQuery {
     node: Option<Name>,
 }
 
-/// Target of a move.
+/// Request to move the announcement of an address.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = AddressMoveRequest)]
 struct AddressMove {
     /// Name of the Node that takes over the announcement. The node must be able to announce the address.
     #[schema(value_type = String)]

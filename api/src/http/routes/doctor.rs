@@ -60,7 +60,7 @@ pub(super) fn add(router: Routes) -> Routes {
              `NodeCannotSay`.",
         )
         .named("node", "Name of the Node.")
-        .body::<FixRequest>(&OBJECT_TYPES, "Fixes to apply.")
+        .body::<FixRequest>(&OBJECT_TYPES, "Fixes to apply on the node.")
         .answer::<FixReport>(200, "Returned with the result of each fix.", &OBJECT_TYPES, &[])
         .problems(&problems)
         .problems(&[Code::Invalid]);

@@ -34,7 +34,7 @@ use crate::{
     write::caller,
 };
 
-/// A role.
+/// Role: a named set of permissions.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Role)]

@@ -86,7 +86,7 @@ pub(super) fn add(router: Routes) -> Routes {
             200,
             "Returned with the session cookie.",
             &OBJECT_TYPES,
-            &[("Set-Cookie", "Session cookie.")],
+            &[("Set-Cookie", "Session cookie of the status page.")],
         )
         .problems(&[Code::NotAcceptable, Code::Invalid, Code::Unauthenticated]);
     let end_doc = Doc::new("deleteSession", "Security", "Log out of the status page")

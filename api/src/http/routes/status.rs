@@ -53,7 +53,7 @@ struct ClusterStatus {
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = NodeTotals)]
 struct NodeTotals {
-    /// Number of Nodes.
+    /// Total number of Nodes.
     total: usize,
     /// Number of Nodes whose agent reports.
     connected: usize,
@@ -65,7 +65,7 @@ struct NodeTotals {
 #[derive(Default, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ServiceTotals {
-    /// Number of Services.
+    /// Total number of Services.
     total: usize,
     /// Number of ready Services.
     ready: usize,
