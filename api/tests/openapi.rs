@@ -57,6 +57,86 @@ fn every_reference_leads_to_a_schema() {
     }
 }
 
+/// Words that no description and no summary begins with, as in comments (`lab/tests/tidy/prose.rs`).
+const BANNED_OPENERS: [&str; 17] = [
+    "What", "Who", "Whoever", "Whom", "Whose", "How", "Where", "Whether", "Why", "When", "It", "Its", "That",
+    "Those", "They", "Nothing", "Nobody",
+];
+/// Fewest words of a description.
+const DESCRIPTION_WORDS_MIN: usize = 4;
+/// Most words of a summary.
+const SUMMARY_WORDS_MAX: usize = 8;
+
+#[test]
+fn everything_has_a_description_of_its_own() {
+    let document: Value = serde_json::from_str(&api::document()).unwrap();
+    let mut faults = Vec::new();
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        check_description(name, schema, &mut faults);
+        check_properties(name, schema, &mut faults);
+    }
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            check_operation(&format!("{method} {path}"), operation, &mut faults);
+        }
+    }
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+fn check_operation(at: &str, operation: &Value, faults: &mut Vec<String>) {
+    let summary = operation["summary"].as_str().unwrap_or_default();
+    let words = summary.split_whitespace().count();
+    if words == 0 || words > SUMMARY_WORDS_MAX || opens_badly(summary) {
+        faults.push(format!("{at}: summary: {summary:?}"));
+    }
+    check_description(at, operation, faults);
+    for parameter in operation["parameters"].as_array().into_iter().flatten() {
+        check_description(&format!("{at} parameter {}", parameter["name"]), parameter, faults);
+    }
+    if let Some(body) = operation.get("requestBody") {
+        check_description(&format!("{at} body"), body, faults);
+    }
+    for (status, response) in operation["responses"].as_object().unwrap() {
+        let at = format!("{at} response {status}");
+        check_description(&at, response, faults);
+        for (name, header) in response["headers"].as_object().into_iter().flatten() {
+            check_description(&format!("{at} header {name}"), header, faults);
+        }
+    }
+}
+
+/// Checks the properties of a schema at any depth, those of its variants and items included.
+fn check_properties(at: &str, schema: &Value, faults: &mut Vec<String>) {
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let at = format!("{at}.{name}");
+        check_description(&at, property, faults);
+        check_properties(&at, property, faults);
+    }
+    for list in ["oneOf", "anyOf", "allOf"] {
+        for part in schema[list].as_array().into_iter().flatten() {
+            check_properties(at, part, faults);
+        }
+    }
+    for part in ["items", "additionalProperties"] {
+        if let Some(part) = schema.get(part) {
+            check_properties(at, part, faults);
+        }
+    }
+}
+
+fn check_description(at: &str, value: &Value, faults: &mut Vec<String>) {
+    let text = value["description"].as_str().unwrap_or_default().trim();
+    let has_words = text.split_whitespace().count() >= DESCRIPTION_WORDS_MIN;
+    if !has_words || !text.ends_with('.') || opens_badly(text) {
+        faults.push(format!("{at}: {text:?}"));
+    }
+}
+
+fn opens_badly(text: &str) -> bool {
+    let first = text.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
+    BANNED_OPENERS.contains(&first)
+}
+
 fn collect(value: &Value, references: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {

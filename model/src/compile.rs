@@ -1,4 +1,5 @@
-//! From the cluster to what nodes need to know: one Service at a time, and which Services a change concerns.
+//! Compilation: derives the messages for nodes from a snapshot, one Service at a time, and finds the Services
+//! that a change affects.
 
 mod health;
 
@@ -31,14 +32,14 @@ use crate::{
     wire::feed::{AddressState, NetworkState, NodeState},
 };
 
-/// Compiles one Service; `None` when it does not exist or is only a DNS name. The revision is left at zero: the caller
-/// knows which commit made the form.
+/// Compiles one Service. Returns `None` if the Service does not exist or has type ExternalName. The revision
+/// is zero; the caller sets the revision of the commit.
 #[must_use]
 pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService> {
     let object = snapshot.service(key)?;
     let spec = object.as_service().filter(|spec| !spec.is_external_name())?;
     let sources = Sources::of(snapshot, key, spec);
-    // A disabled Service keeps its addresses and ports, but no node hears of them.
+    // A disabled Service keeps its addresses and ports, but nodes do not receive them.
     let is_exposed = !spec.disabled;
     let mut ports: Vec<_> =
         spec.ports.iter().map(|port| compile_port(spec, port, &sources, is_exposed)).collect();
@@ -72,8 +73,8 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
     })
 }
 
-/// What nodes need to know of a load balancer address; `None` when no Service has it. The revision is left at zero: the
-/// caller knows which commit made the form.
+/// Compiles a load balancer address. Returns `None` if no Service has the address. The revision is zero; the
+/// caller sets the revision of the commit.
 #[must_use]
 pub fn compile_address(snapshot: &Snapshot, address: IpAddr) -> Option<AddressState> {
     let record = snapshot.address(address)?.as_address().filter(|record| !record.services.is_empty())?;
@@ -85,8 +86,8 @@ pub fn compile_address(snapshot: &Snapshot, address: IpAddr) -> Option<AddressSt
     })
 }
 
-/// The Services whose compiled form may differ because of a change. `before` and `after` are the states around the
-/// whole commit that the change belongs to.
+/// Returns the Services whose compiled form a change may alter. `before` and `after` are the snapshots before
+/// and after the commit that contains the change.
 #[must_use]
 pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSet<ServiceKey> {
     let object = &change.object;
@@ -107,7 +108,7 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
         | Kind::BgpPeer
         | Kind::Advertisement
         | Kind::Address => BTreeSet::new(),
-        // A record has the name of its Service.
+        // An EndpointHealth has the name of its Service.
         Kind::Service | Kind::EndpointHealth => {
             BTreeSet::from([ServiceKey { namespace: namespace.clone(), name: object.metadata.name.clone() }])
         }
@@ -118,13 +119,13 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
     }
 }
 
-/// The Services with endpoints on a Node that is lost or back, or taken out of service or given back.
+/// Returns the Services with endpoints on a Node whose loss or maintenance has changed.
 fn affected_by_node(before: &Snapshot, after: &Snapshot, node: &Name) -> BTreeSet<ServiceKey> {
     let is_maintained_as_before = before.maintenance_of(node) == after.maintenance_of(node);
     if before.is_lost(node) == after.is_lost(node) && is_maintained_as_before {
         return BTreeSet::new();
     }
-    // What a lost Node changes is its Workloads; EndpointSets say themselves what becomes of their endpoints.
+    // The loss of a Node affects its Workloads only; endpoints in EndpointSets have conditions of their own.
     let sets = (!is_maintained_as_before).then(|| after.endpoint_sets_on(node));
     let by_hand = sets.into_iter().flatten().filter_map(|set| served_by(set));
     let workloads = after.workloads_on(node);
@@ -135,7 +136,7 @@ fn affected_by_node(before: &Snapshot, after: &Snapshot, node: &Name) -> BTreeSe
         .collect()
 }
 
-/// The facts about the whole cluster that every node's rules depend on.
+/// Compiles the cluster-wide data that the rules of every node depend on.
 #[must_use]
 pub fn network(snapshot: &Snapshot) -> NetworkState {
     let nodes = snapshot.list(Kind::Node, None, None).map(|node| &node.metadata.name);
@@ -146,7 +147,8 @@ pub fn network(snapshot: &Snapshot) -> NetworkState {
     }
 }
 
-/// The settings of one node; the defaults for a node that does not exist. `asn` is that of Nodes that state none.
+/// Compiles the settings of one node, or the defaults if the node does not exist. `asn` applies to Nodes
+/// without an AS number of their own.
 #[must_use]
 pub fn node_state(snapshot: &Snapshot, node: &Name, asn: u32) -> NodeState {
     let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
@@ -167,7 +169,7 @@ fn served_by(object: &Object) -> Option<ServiceKey> {
     Some(ServiceKey { namespace, name: spec.service.clone() })
 }
 
-/// Where the endpoints of one Service come from.
+/// Sources of the endpoints of one Service.
 struct Sources<'a> {
     snapshot: &'a Snapshot,
     sets: Vec<&'a EndpointSetSpec>,
@@ -183,7 +185,7 @@ impl<'a> Sources<'a> {
         let workloads = workloads.filter_map(|object| {
             if let Spec::Workload(workload) = &object.spec { Some(workload) } else { None }
         });
-        // A Workload may say that it is ready long after its machine went away.
+        // A Workload may still be marked ready after its machine has failed.
         let is_there =
             |workload: &&WorkloadSpec| !workload.node.as_ref().is_some_and(|node| snapshot.is_lost(node));
         let workloads = workloads.filter(is_there);
@@ -191,7 +193,8 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// What Service and Node say of an endpoint's being taken out of service, beside what it says itself.
+/// Returns the effective maintenance of an endpoint: the strongest of its own, that of its Node and that of
+/// the Service.
 fn with_context<'a>(
     own: Option<&'a Maintenance>,
     node: Option<&Name>,
@@ -202,7 +205,7 @@ fn with_context<'a>(
     Maintenance::stronger([own, of_node, spec.maintenance.as_ref()])
 }
 
-/// An endpoint that is taken out of service.
+/// Applies maintenance to an endpoint.
 fn take_out(mut endpoint: CompiledEndpoint, maintenance: Option<&Maintenance>) -> CompiledEndpoint {
     let Some(maintenance) = maintenance else { return endpoint };
     match maintenance.mode {
@@ -234,10 +237,10 @@ fn compile_port(
     let mut endpoints: BTreeMap<_, CompiledEndpoint> = BTreeMap::new();
     for mut endpoint in by_hand.chain(selected) {
         if port.end_port.is_some() {
-            // Clients reach the port that they name; where an endpoint listens otherwise says nothing.
+            // In a range, the port is preserved; the port in the endpoint source does not apply.
             endpoint.port = port.port;
         }
-        // One address may come from several sources; a source that says it works wins.
+        // Several sources may contain the same address and port. A ready entry takes precedence.
         let known = endpoints.entry((endpoint.address, endpoint.port)).or_insert_with(|| endpoint.clone());
         if endpoint.ready && !known.ready {
             *known = endpoint;
@@ -253,7 +256,7 @@ fn compile_port(
     }
 }
 
-/// Where the endpoints of a set listen for one Service port, if they do.
+/// Returns the port at which the endpoints of a set serve a Service port, or `None` if they do not serve it.
 pub(crate) fn port_of_set(set: &EndpointSetSpec, port: &ServicePort) -> Option<Port> {
     if set.ports.is_empty() {
         return match &port.target_port {
@@ -267,7 +270,7 @@ pub(crate) fn port_of_set(set: &EndpointSetSpec, port: &ServicePort) -> Option<P
     same.map(|found| found.port)
 }
 
-/// Where a Workload listens for one Service port, if it does.
+/// Returns the port at which a Workload serves a Service port, or `None` if the Workload does not serve it.
 pub(crate) fn port_of_workload(workload: &WorkloadSpec, port: &ServicePort) -> Option<Port> {
     match &port.target_port {
         None => Some(port.port),

@@ -1,9 +1,8 @@
-//! The nouns and the pure verbs of Tidegate.
+//! Domain code of Tidegate: objects of the API and the pure functions that derive everything else from them.
 //!
-//! Kinds, admission, allocation, compilation, the packet program and the roll-up of status. There is no runtime here, no
-//! I/O, no clock and no randomness: time and entropy are arguments, so that every answer can be had again from its
-//! inputs. What may be absent on the other side of a wire is an `Option` here; what must be valid is a type that cannot
-//! be otherwise.
+//! The crate has no runtime, no I/O, no clock and no randomness. Time and entropy are arguments, so every
+//! result can be reproduced from its inputs. Values that a message may omit are `Option`; all other types are
+//! valid by construction.
 
 pub mod admission;
 pub mod bgp;

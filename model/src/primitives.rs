@@ -1,4 +1,4 @@
-//! Values that are valid by construction: names, addresses, bounded numbers, durations, secrets.
+//! Values that are valid by construction: names, addresses, bounded numbers, durations and secrets.
 
 pub mod age;
 pub mod community;

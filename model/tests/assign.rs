@@ -31,7 +31,7 @@ use model::{
         name::Name,
         quantity::{Epoch, Position, Revision, Timestamp},
     },
-    wire::report::{Announced, Report, Role},
+    wire::report::{AddressReport, AnnouncementRole, Report},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -184,8 +184,8 @@ impl World {
         addresses.iter().filter(|address| self.settle(last(address))).count()
     }
 
-    fn say(&mut self, node: &str, last: usize, role: Role, epoch: u64) {
-        let announced = Announced {
+    fn say(&mut self, node: &str, last: usize, role: AnnouncementRole, epoch: u64) {
+        let announced = AddressReport {
             role,
             epoch,
             since: Timestamp::from_unix_seconds(1_771_000_000),
@@ -327,8 +327,8 @@ fn a_takeover_is_recorded_and_the_former_owner_steals_nothing_when_it_returns() 
     world.settle(101);
     let before = world.order(101);
     let epoch = world.announcement(101).epoch;
-    world.say(&before[0], 101, Role::Owner, epoch);
-    world.say(&before[1], 101, Role::Owner, epoch);
+    world.say(&before[0], 101, AnnouncementRole::Owner, epoch);
+    world.say(&before[1], 101, AnnouncementRole::Owner, epoch);
     assert!(world.settle(101));
     assert_eq!(world.order(101)[..2], [before[1].clone(), before[0].clone()]);
     world.lost.insert(name(&before[0]));
@@ -363,8 +363,8 @@ fn a_first_owner_is_chosen_among_all_that_get_ready_in_time() {
 #[test]
 fn after_a_backup_was_restored_the_order_is_newer_than_what_agents_follow() {
     let mut world = World::new(&["a"], 1);
-    world.say("a", 101, Role::Owner, 40);
-    world.say("x", 101, Role::Standby, u64::MAX);
+    world.say("a", 101, AnnouncementRole::Owner, 40);
+    world.say("x", 101, AnnouncementRole::Standby, u64::MAX);
     world.settle(101);
     assert_eq!(world.announcement(101).epoch, 41);
 }
@@ -374,11 +374,11 @@ fn an_address_moves_to_a_candidate_on_request_and_stays_there() {
     let mut world = World::new(&["a", "b", "c"], 1);
     world.settle(101);
     let before = world.order(101);
-    world.say(&before[0], 101, Role::Owner, 1);
+    world.say(&before[0], 101, AnnouncementRole::Owner, 1);
     let moved = world.with_scene(|scene| move_to(scene, &world.book, ip(101), &name(&before[2])).unwrap());
     world.set(101, moved);
     assert_eq!(world.order(101), [before[2].clone(), before[0].clone(), before[1].clone()]);
-    world.say(&before[0], 101, Role::Owner, 2);
+    world.say(&before[0], 101, AnnouncementRole::Owner, 2);
     assert!(!world.settle(101), "the former owner has not stopped yet; that is no takeover");
     world.reports.insert(name("a"), report(1, json!({ "verified": "1-4" })));
     let refused = world.with_scene(|scene| move_to(scene, &world.book, ip(101), &name("a")).unwrap_err());
@@ -397,13 +397,13 @@ fn conditions_say_what_keeps_an_address_from_being_announced() {
         world.announced(1),
         format!("False NotYetAnnounced {owner} is to announce 192.0.2.101: it has not said so yet")
     );
-    world.say(&owner, 101, Role::Owner, 1);
+    world.say(&owner, 101, AnnouncementRole::Owner, 1);
     assert_eq!(world.announced(1), format!("True Announced {owner} announces 192.0.2.101 on eth0"));
     world.silent.insert(name(&owner));
     assert!(world.announced(1).starts_with("Unknown OwnerSilent"), "{}", world.announced(1));
     world.objects.retain(|key, _| key.kind != Kind::Advertisement);
     world.settle(101);
-    world.say(&owner, 101, Role::Standby, 2);
+    world.say(&owner, 101, AnnouncementRole::Standby, 2);
     assert!(world.announced(1).starts_with("False NoAdvertisement"), "{}", world.announced(1));
     let mut world = World::new(&["a"], 1);
     world.reports.insert(name("a"), report(1, json!({ "facts": { "subnets": { "eth0": ["10.0.0.0/8"] } } })));

@@ -28,7 +28,7 @@ use model::{
         name::Name,
         quantity::{Epoch, Revision, Timestamp},
     },
-    wire::report::Announced,
+    wire::report::AddressReport,
 };
 use serde_json::{Value, json};
 use support::{key, object, of_kind, service};
@@ -260,7 +260,7 @@ fn an_address_that_is_to_be_announced_in_both_ways_needs_both() {
         "{}",
         world.announced()
     );
-    let part: Announced = serde_json::from_value(json!({
+    let part: AddressReport = serde_json::from_value(json!({
         "role": "Owner", "epoch": 1, "since": at(0), "reason": "first in rank", "interfaces": ["eth0"],
     }))
     .unwrap();

@@ -24,7 +24,7 @@ use model::{
     views::explain::{self, About, Explanation, GraphForm, Path, StepState, graph},
     wire::{
         report::Report,
-        trace::{End, Packet, Seen, TraceStep, Traced, words},
+        trace::{End, Packet, PacketTrace, TraceStep, VisibleSource, words},
     },
 };
 use serde_json::{Value, json};
@@ -218,7 +218,7 @@ fn f166_a_service_is_followed_on_every_node_and_the_kernels_difference_is_found(
     let nodes: Vec<_> = explanation.paths.iter().map(|path| path.node.as_str()).collect();
     assert_eq!(nodes, ["a", "b"]);
     let ends = explanation.paths[0].ends.clone();
-    let traced = |ends: &std::collections::BTreeSet<End>, steps: Vec<TraceStep>| Traced {
+    let traced = |ends: &std::collections::BTreeSet<End>, steps: Vec<TraceStep>| PacketTrace {
         steps,
         fate: words(ends),
         ends: ends.clone(),
@@ -238,7 +238,7 @@ fn f166_a_service_is_followed_on_every_node_and_the_kernels_difference_is_found(
     let difference = explanation.paths[1].kernel.as_ref().unwrap().difference.clone().unwrap();
     assert_eq!(difference.place, "map endpoints", "the first that is odd");
     assert_eq!(difference.kernel, "is dropped without an answer");
-    assert!(matches!(ends.last().unwrap(), End::Reaches { sees: Seen::Client, .. }));
+    assert!(matches!(ends.last().unwrap(), End::Reaches { sees: VisibleSource::Client, .. }));
     assert_eq!(difference.desired, words(&std::collections::BTreeSet::from([ends.last().unwrap().clone()])));
     assert_eq!(broken(&explanation).unwrap().0, About::Kernel);
     assert_eq!(explanation.broken.unwrap().node, Some(name("b")));

@@ -21,8 +21,8 @@ use model::{
         quantity::{Position, Timestamp},
     },
     wire::{
-        hold::Held,
-        report::{Announced, CheckReport, Counters, Failure, PeerReport, PeerState, TargetTraffic},
+        hold::HeldState,
+        report::{AddressReport, CheckReport, Counters, Failure, PeerReport, PeerState, TargetTraffic},
     },
 };
 use prometheus_client::{
@@ -91,7 +91,7 @@ struct StateAnswer {
     applied: Option<Position>,
     verified: Option<Position>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    held: Option<Held>,
+    held: Option<HeldState>,
     services: usize,
     failures_total: u64,
     failures: BTreeMap<ServiceKey, Failure>,
@@ -116,7 +116,7 @@ struct Health {
     /// The state held back, if any. This does not make the agent unhealthy: the node serves its last good
     /// state, and a restart would not help.
     #[serde(skip_serializing_if = "Option::is_none")]
-    held: Option<Held>,
+    held: Option<HeldState>,
 }
 
 /// Serves until `stop` is cancelled.
@@ -233,7 +233,7 @@ async fn traffic(State(shown): State<Shown>) -> Json<TrafficByService> {
     Json((*traffic).clone())
 }
 
-async fn announcements(State(shown): State<Shown>) -> Json<BTreeMap<IpAddr, Announced>> {
+async fn announcements(State(shown): State<Shown>) -> Json<BTreeMap<IpAddr, AddressReport>> {
     let addresses = shown.announced.borrow().addresses.clone();
     Json(addresses.into_iter().collect())
 }

@@ -7,7 +7,7 @@ use model::{
     kinds::{event::Event, node::ProxyMode, resource::ServiceKey},
     primitives::quantity::Position,
     wire::{
-        hold::Held,
+        hold::HeldState,
         report::{Failure, TargetTraffic},
     },
 };
@@ -28,7 +28,7 @@ pub struct Status {
     /// Position up to which everything, except `failures`, has been programmed and read back.
     pub verified: Option<Position>,
     /// The state that is held back or rejected, if any.
-    pub held: Option<Held>,
+    pub held: Option<HeldState>,
     /// Number of Services.
     pub services: usize,
     /// The first failures, at most `model::report::FAILURES_MAX`.

@@ -25,7 +25,7 @@ use model::{
     primitives::{quantity::Revision, secret::Secret},
     wire::{
         feed::{AddressState, StartMode},
-        report::Role,
+        report::AnnouncementRole,
     },
 };
 use node_agent::{
@@ -209,7 +209,7 @@ fn f117_announced_after_it_is_programmed_and_withdrawn_before_it_is_not() {
     assert_eq!(stage.take_log(), [(vip(2), false, true)]);
     stage.settle(0);
     let shown = stage.running.shown.borrow().addresses[&vip(2)].clone();
-    assert!(shown.role == Role::Held && shown.reason.contains("default/s2"), "{shown:?}");
+    assert!(shown.role == AnnouncementRole::Held && shown.reason.contains("default/s2"), "{shown:?}");
     stage.end();
 }
 

@@ -41,7 +41,7 @@ use bench::{
     node::{self, patience},
 };
 use draw::Drawn;
-use model::{primitives::net::IpFamily, wire::trace::Traced};
+use model::{primitives::net::IpFamily, wire::trace::PacketTrace};
 use node_agent::dataplane::{Outcome, Scope};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
@@ -182,7 +182,7 @@ fn judge_state(bench: &mut Bench, drawn: &Drawn) -> Result<usize, String> {
     let traced = follow::all(bench, &drawn.asks)?;
     let expected: Vec<_> = drawn.asks.iter().map(|ask| judge::expected(&bench.lowered(*ask), *ask)).collect();
     let is_sound =
-        |((ask, expected), _): &((&bench::Ask, &Expected), &Traced)| draw::is_sound(**ask, expected);
+        |((ask, expected), _): &((&bench::Ask, &Expected), &PacketTrace)| draw::is_sound(**ask, expected);
     let asks: Vec<_> = drawn.asks.iter().zip(&expected).zip(&traced).filter(is_sound).collect();
     let timed: Vec<_> = asks.iter().map(|((ask, expected), _)| (**ask, patience(expected))).collect();
     for (((ask, expected), traced), heard) in asks.iter().zip(bench.hosts.ask(&timed)) {

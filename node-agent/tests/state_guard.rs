@@ -12,7 +12,7 @@ use model::{
     primitives::quantity::{Epoch, Weight},
     wire::{
         ask::{Question, Reply},
-        hold::{Held, HeldReason, Loss},
+        hold::{HeldReason, HeldState, Loss},
     },
 };
 use node_agent::{
@@ -58,7 +58,7 @@ impl Node {
         self.tally.kernel_writes.get() - before
     }
 
-    fn held(&mut self) -> Option<Held> {
+    fn held(&mut self) -> Option<HeldState> {
         self.agent.status().held
     }
 
@@ -98,7 +98,11 @@ fn an_empty_database_takes_nothing_away_until_it_is_confirmed_by_its_epoch() {
     assert_eq!((held.vips, held.endpoints), (Loss { lost: 4, total: 4 }, Loss { lost: 8, total: 8 }));
     let status = node.agent.status();
     assert!(status.is_healthy(), "what it holds is served: {:?}", status.problems);
-    assert!(status.warnings.iter().any(|warning| warning.contains("holds back")), "{:?}", status.warnings);
+    assert!(
+        status.warnings.iter().any(|warning| warning.contains("rejects the state")),
+        "{:?}",
+        status.warnings
+    );
     assert_eq!(status.received, Some(position("7-10")));
     assert_eq!(*node.feed.in_force.borrow(), Some(position("7-10")));
 

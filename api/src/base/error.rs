@@ -164,9 +164,9 @@ pub(crate) struct ProblemBody {
     #[serde(rename = "type")]
     #[schema(example = "urn:tidegate:problem:Invalid")]
     pub(crate) problem_type: String,
-    /// Returns a short title, the same for every occurrence.
+    /// Short title of the code, the same for every occurrence.
     pub(crate) title: String,
-    /// Returns the HTTP status.
+    /// HTTP status code of the response.
     #[schema(minimum = 400, maximum = 599)]
     pub(crate) status: u16,
     /// Stable machine-readable code of the problem.
@@ -181,7 +181,7 @@ pub(crate) struct ProblemBody {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub(crate) errors: Vec<Violation>,
-    /// Suggested remedy.
+    /// Suggested remedy. Absent if none is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
     /// Current state of the object that conflicts with the request. Absent for other problems.

@@ -1,5 +1,7 @@
 //! OpenAPI document. Routes and their documentation are registered together, so that neither exists alone.
 
+mod descriptions;
+
 use std::collections::BTreeMap;
 
 use axum::{
@@ -251,11 +253,12 @@ impl Doc {
         let operation = self.operation.response("414", too_long());
         let operation = groups.fold(operation, |operation, codes| {
             let status = codes[0].status();
-            let lines: Vec<_> = codes.iter().map(|code| format!("`{code:?}`: {}.", code.title())).collect();
+            let lines: Vec<_> =
+                codes.iter().map(|code| format!("Problem with code `{code:?}`: {}.", code.title())).collect();
             let response = ResponseBuilder::new().description(lines.join(" "));
             let response = response.content("application/problem+json", Content::new(Some(schema.clone())));
             let retry: &[_] = if status.as_u16() == 429 || status.as_u16() == 503 {
-                &[("Retry-After", "Namespace of the objects.")]
+                &[("Retry-After", "Time in seconds after which the client may repeat the request.")]
             } else {
                 &[]
             };
@@ -265,10 +268,10 @@ impl Doc {
     }
 }
 
-/// Response of the HTTP layer to a request without id.
+/// Response of the HTTP layer to a request with a target that is too long.
 fn too_long() -> Response {
-    let description = "Returned if path and query of the request are longer than the server accepts. The \
-                       response has no body.";
+    let description = "Returned if path and query of the request are longer than the server accepts. The response \
+                       has no body.";
     ResponseBuilder::new().description(description).build()
 }
 
@@ -405,6 +408,7 @@ fn schemes() -> Components {
 pub fn document() -> String {
     let (_, document) = crate::http::routes::router().split();
     let mut json = serde_json::to_value(&document).expect("the document serialises");
+    descriptions::complete(&mut json);
     json["jsonSchemaDialect"] = json!("https://spec.openapis.org/oas/3.1/dialect/base");
     let mut text = serde_json::to_string_pretty(&json).expect("JSON serialises");
     text.push('\n');

@@ -24,7 +24,7 @@ use utoipa::ToSchema;
 
 use crate::write::audit::AuditEntry;
 
-/// Metadata of a list.
+/// Metadata of a list of objects.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ListMetadata {
@@ -33,10 +33,10 @@ pub(crate) struct ListMetadata {
     resource_version: String,
     /// Position of the state, for use as `resume` of `/v1/watch`.
     position: Position,
-    /// Token of the next page. Absent on the last page.
+    /// Token of the next page, for the parameter `continue`. Absent on the last page.
     #[serde(rename = "continue")]
     continue_token: Option<String>,
-    /// Number of objects after this page, if known.
+    /// Number of objects after this page. Absent if it is not known.
     remaining_item_count: Option<u64>,
 }
 
@@ -46,28 +46,28 @@ macro_rules! envelopes {
         #[derive(Serialize, ToSchema)]
         #[serde(rename_all = "camelCase")]
         pub(crate) struct $object {
-            /// API version, `tidegate/v1`. Optional on input.
+            /// API version of the object, `tidegate/v1`. Optional on input.
             #[schema(required = false, pattern = "^tidegate/v1$", example = "tidegate/v1")]
             api_version: String,
-            /// Kind of the object. Optional on input on paths of one kind.
+            /// Kind of the object, such as `Service`. Optional on input on paths of one kind.
             #[schema(required = false, pattern = $kind)]
             kind: String,
             /// Name, labels and other metadata of the object.
             metadata: Metadata,
-            /// Desired state of the object.
+            /// Desired state of the object, set by clients.
             spec: $spec,
-            /// Observed state of the object; read-only.
+            /// Observed state of the object: conditions and values reported by nodes. Read-only; ignored on input.
             #[schema(read_only)]
             status: Option<$status>,
         }
 
-        /// One page of a list.
+        /// One page of a list of objects.
         #[derive(Serialize, ToSchema)]
         #[serde(rename_all = "camelCase")]
         pub(crate) struct $list {
-            /// API version, `tidegate/v1`.
+            /// API version of the list, `tidegate/v1`.
             api_version: String,
-            /// Kind of the list.
+            /// Kind of the list, such as `ServiceList`.
             kind: String,
             /// Metadata of the list.
             metadata: ListMetadata,
@@ -78,31 +78,24 @@ macro_rules! envelopes {
 }
 
 envelopes! {
-    Service, "^Service$", ServiceList, ServiceSpec, ServiceStatus, "Stable virtual addresses in front of \
-                                                                    endpoints.";
-    EndpointSet, "^EndpointSet$", EndpointSetList, EndpointSetSpec, EndpointSetStatus, "Endpoints of one \
-                                                                                        Service, given \
-                                                                                        explicitly.";
-    Workload, "^Workload$", WorkloadList, WorkloadSpec, WorkloadStatus, "An addressable instance, such \
-                                                                         as a container, VM or process.";
-    Node, "^Node$", NodeList, NodeSpec, NodeStatus, "Machines with an agent.";
-    AddressPool, "^AddressPool$", AddressPoolList, AddressPoolSpec, AddressPoolStatus, "Addresses that \
-                                                                                        load balancer \
-                                                                                        Services are \
-                                                                                        allocated from.";
-    BfdProfile, "^BfdProfile$", BfdProfileList, BfdProfileSpec, BfdProfileStatus, "Parameters of BFD \
-                                                                                   sessions with routers.";
-    BgpPeer, "^BgpPeer$", BgpPeerList, BgpPeerSpec, BgpPeerStatus, "A router that nodes have BGP sessions with.";
-    Advertisement, "^Advertisement$", AdvertisementList, AdvertisementSpec, AdvertisementStatus, "\
-                                                                                                  Assignment \
-                                                                                                  of \
-                                                                                                  address \
-                                                                                                  pools \
-                                                                                                  to \
-                                                                                                  announcing \
-                                                                                                  nodes.";
-    Address, "^Address$", AddressList, AddressSpec, AddressStatus, "Record of a load balancer address, \
-                                                                    maintained by the server.";
+    Service, "^Service$", ServiceList, ServiceSpec, ServiceStatus,
+        "Service: stable virtual addresses in front of endpoints.";
+    EndpointSet, "^EndpointSet$", EndpointSetList, EndpointSetSpec, EndpointSetStatus,
+        "EndpointSet: endpoints of one Service, given by users or adapters.";
+    Workload, "^Workload$", WorkloadList, WorkloadSpec, WorkloadStatus,
+        "Workload: an addressable instance, such as a container, VM or process.";
+    Node, "^Node$", NodeList, NodeSpec, NodeStatus,
+        "Node: a machine with an agent.";
+    AddressPool, "^AddressPool$", AddressPoolList, AddressPoolSpec, AddressPoolStatus,
+        "AddressPool: addresses that are assigned to Services of type LoadBalancer.";
+    BfdProfile, "^BfdProfile$", BfdProfileList, BfdProfileSpec, BfdProfileStatus,
+        "BfdProfile: parameters of BFD sessions with routers.";
+    BgpPeer, "^BgpPeer$", BgpPeerList, BgpPeerSpec, BgpPeerStatus,
+        "BgpPeer: a router that nodes have BGP sessions with.";
+    Advertisement, "^Advertisement$", AdvertisementList, AdvertisementSpec, AdvertisementStatus,
+        "Advertisement: assignment of address pools to announcing nodes and protocols.";
+    Address, "^Address$", AddressList, AddressSpec, AddressStatus,
+        "Address: record of a load balancer address, maintained by the server.";
 }
 
 /// Record of the endpoints that health checks have taken out of service, maintained by the server. Named
@@ -110,25 +103,25 @@ envelopes! {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EndpointHealth {
-    /// API version, `tidegate/v1`.
+    /// API version of the object, `tidegate/v1`. Optional on input.
     #[schema(required = false, pattern = "^tidegate/v1$", example = "tidegate/v1")]
     api_version: String,
-    /// Kind of the object.
+    /// Kind of the object, `EndpointHealth`.
     #[schema(required = false, pattern = "^EndpointHealth$")]
     kind: String,
     /// Name, labels and other metadata of the object.
     metadata: Metadata,
-    /// Decisions about the endpoints.
+    /// Decisions of the server about unhealthy endpoints.
     spec: EndpointHealthSpec,
 }
 
-/// One page of a list.
+/// One page of a list of objects.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EndpointHealthList {
-    /// API version, `tidegate/v1`.
+    /// API version of the list, `tidegate/v1`.
     api_version: String,
-    /// Kind of the list.
+    /// Kind of the list, `EndpointHealthList`.
     kind: String,
     /// Metadata of the list.
     metadata: ListMetadata,
@@ -140,7 +133,7 @@ pub(crate) struct EndpointHealthList {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EndpointsList {
-    /// API version, `tidegate/v1`.
+    /// API version of the list, `tidegate/v1`.
     api_version: String,
     /// Kind of the list, `EndpointsList`.
     kind: String,
@@ -153,7 +146,7 @@ pub(crate) struct EndpointsList {
 /// Metadata of a list of live data.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct MomentMetadata {
-    /// Token of the next page. Absent on the last page.
+    /// Token of the next page, for the parameter `continue`. Absent on the last page.
     #[serde(rename = "continue")]
     continue_token: Option<String>,
 }
@@ -164,9 +157,9 @@ macro_rules! moments {
         #[derive(Serialize, ToSchema)]
         #[serde(rename_all = "camelCase")]
         pub(crate) struct $list {
-            /// API version, `tidegate/v1`.
+            /// API version of the list, `tidegate/v1`.
             api_version: String,
-            /// Kind of the list.
+            /// Kind of the list, such as `ServiceList`.
             kind: String,
             /// Metadata of the list.
             metadata: MomentMetadata,
@@ -178,68 +171,68 @@ macro_rules! moments {
 
 moments! {
     BgpSessionList, BgpSessionItem, "Sessions, ordered by node, peer and address.";
-    BgpRouteList, BgpRouteItem, "Routes, ordered by node and prefix.";
-    BgpEventList, BgpEvent, "Events, newest first.";
-    AuditList, AuditEntry, "Requests, newest first.";
+    BgpRouteList, BgpRouteItem, "Routes of nodes, ordered by node and prefix.";
+    BgpEventList, BgpEvent, "Events, from newest to oldest.";
+    AuditList, AuditEntry, "Audit entries, from newest to oldest.";
 }
 
-/// An object of any kind.
+/// Object of any kind of this API.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(crate) enum Object {
-    /// A Service.
+    /// Object of kind Service.
     Service(Box<Service>),
-    /// An EndpointSet.
+    /// Object of kind EndpointSet.
     EndpointSet(Box<EndpointSet>),
-    /// A Workload.
+    /// Object of kind Workload.
     Workload(Box<Workload>),
-    /// A Node.
+    /// Object of kind Node.
     Node(Box<Node>),
-    /// An AddressPool.
+    /// Object of kind AddressPool.
     AddressPool(Box<AddressPool>),
-    /// A BfdProfile.
+    /// Object of kind BfdProfile.
     BfdProfile(Box<BfdProfile>),
-    /// A BgpPeer.
+    /// Object of kind BgpPeer.
     BgpPeer(Box<BgpPeer>),
-    /// An Advertisement.
+    /// Object of kind Advertisement.
     Advertisement(Box<Advertisement>),
-    /// An Address; rejected on input.
+    /// Object of kind Address. Rejected on input.
     Address(Box<Address>),
-    /// An EndpointHealth; rejected on input.
+    /// Object of kind EndpointHealth. Rejected on input.
     EndpointHealth(Box<EndpointHealth>),
 }
 
 /// List of objects of any kinds, in the format of `kubectl get -o json`.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ObjectList {
-    /// Always `List`.
+    /// Kind of the list, always `List`.
     #[schema(pattern = "^List$")]
     kind: String,
-    /// Objects.
+    /// Objects of the list, of any kinds.
     items: Vec<Object>,
 }
 
-/// One object, an array of objects, or a list. In YAML also several documents.
+/// One object, an array of objects, or a `List`. YAML bodies may also contain several documents.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(crate) enum ApplyBody {
-    /// One object.
+    /// One object of any kind.
     One(Box<Object>),
-    /// Several objects.
+    /// Array of objects of any kinds.
     Many(Vec<Object>),
-    /// A list.
+    /// List in the format of `kubectl get -o json`.
     List(ObjectList),
 }
 
 /// JSON merge patch (RFC 7396): fields to change; `null` removes a field.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct MergePatch {
-    /// Labels and annotations to change.
+    /// Labels and annotations to change; `null` removes an entry.
     #[schema(value_type = Option<std::collections::BTreeMap<String, serde_json::Value>>)]
     metadata: Option<serde_json::Value>,
-    /// Fields of the desired state to change.
+    /// Fields of the desired state to change; `null` removes a field.
     #[schema(value_type = Option<std::collections::BTreeMap<String, serde_json::Value>>)]
     spec: Option<serde_json::Value>,
 }
@@ -258,19 +251,19 @@ pub(crate) struct ApplyAnswer {
     results: Vec<ApplyResult>,
 }
 
-/// Result of one object.
+/// Result of a write for one object.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ApplyResult {
-    /// Performed action.
+    /// Performed action: `created`, `updated`, `unchanged`, `deleted` or `pruned`.
     action: Action,
-    /// Object after the write; for a deletion its last state.
+    /// Object after the write. The last state if the object was deleted.
     object: Object,
 }
 
-/// Identifier of an object.
+/// Kind, namespace and name of an object.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ObjectName {
-    /// Kind of the object.
+    /// Kind of the object, `EndpointHealth`.
     kind: Kind,
     /// Namespace of the object. Absent for cluster-scoped kinds.
     namespace: Option<String>,
@@ -278,16 +271,16 @@ pub(crate) struct ObjectName {
     name: String,
 }
 
-/// Changed object of a write.
+/// Object that a write changed.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct HistoryChange {
-    /// Type of the change.
+    /// Type of the change of the object.
     kind: ChangeKind,
-    /// Changed object.
+    /// Kind, namespace and name of the object.
     object: ObjectName,
 }
 
-/// An accepted write.
+/// Accepted write with its author and its changed objects.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HistoryItem {
@@ -299,16 +292,16 @@ pub(crate) struct HistoryItem {
     /// Author and reason of the write.
     #[serde(flatten)]
     origin: Origin,
-    /// Changed objects; the first 100.
+    /// Changed objects, at most the first 100.
     changes: Vec<HistoryChange>,
     /// Total number of changed objects.
     changes_total: u64,
 }
 
-/// Metadata of a history list.
+/// Metadata of a list of writes.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct HistoryMetadata {
-    /// Token of the next page. Absent on the last page.
+    /// Token of the next page, for the parameter `continue`. Absent on the last page.
     #[serde(rename = "continue")]
     continue_token: Option<String>,
     /// Oldest revision that a rollback can target. Writes up to this revision may be missing.
@@ -319,35 +312,35 @@ pub(crate) struct HistoryMetadata {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HistoryList {
-    /// API version, `tidegate/v1`.
+    /// API version of the list, `tidegate/v1`.
     api_version: String,
-    /// Kind of the list.
+    /// Kind of the list, such as `ServiceList`.
     kind: String,
     /// Metadata of the list.
     metadata: HistoryMetadata,
-    /// Writes, newest first.
+    /// Writes, from newest to oldest.
     items: Vec<HistoryItem>,
 }
 
-/// An object changed by a write.
+/// Object that a write changed, with its states before and after.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HistoryObject {
-    /// Type of the change.
+    /// Type of the change of the object.
     kind: ChangeKind,
-    /// Changed object.
+    /// Kind, namespace and name of the object.
     object: ObjectName,
     /// Object before the write. Absent if the write created it.
     before: Option<Box<Object>>,
     /// Object after the write. Absent if the write deleted it.
     after: Option<Box<Object>>,
-    /// Changed fields.
+    /// Changed fields of the object. Secrets are never included.
     fields: Vec<FieldChange>,
     /// Number of changed fields not listed in `fields`.
     fields_omitted: u64,
 }
 
-/// A write with all changed objects.
+/// Accepted write with all changed objects.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HistoryEntry {
@@ -358,7 +351,7 @@ pub(crate) struct HistoryEntry {
     objects: Vec<HistoryObject>,
 }
 
-/// Progress of a node with a write.
+/// Progress of one node with a write.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NodeConvergence {
@@ -391,14 +384,17 @@ pub(crate) struct ConvergenceAnswer {
     verified: u64,
     /// Number of nodes that have to verify the write.
     total: u64,
-    /// Time within which 50 % of the nodes that verified the write did so, in milliseconds.
+    /// Time from the commit after which 50 % of the verifying nodes had verified the write, in milliseconds. Absent if
+    /// none has.
     #[serde(rename = "p50Ms")]
     p50_ms: Option<u64>,
-    /// Time within which 99 % of these nodes did so, in milliseconds.
+    /// Time from the commit after which 99 % of the verifying nodes had verified the write, in milliseconds. Absent if
+    /// none has.
     #[serde(rename = "p99Ms")]
     p99_ms: Option<u64>,
-    /// Time within which all of these nodes did so, in milliseconds.
+    /// Time from the commit after which all of the verifying nodes had verified the write, in milliseconds. Absent if
+    /// none has.
     max_ms: Option<u64>,
-    /// Nodes; pending ones first, then the slowest.
+    /// Progress of each node: pending nodes first, then the slowest.
     nodes: Vec<NodeConvergence>,
 }

@@ -13,7 +13,8 @@ pub(crate) use self::lack::explain;
 use crate::{
     cluster::{config::ClusterConfig, snapshot::Snapshot},
     kinds::{
-        address::AddressSpec, address_pool::AddressPoolSpec, load_balancer::Wanted, service::TrafficPolicy,
+        address::AddressSpec, address_pool::AddressPoolSpec, load_balancer::LoadBalancerRequest,
+        service::TrafficPolicy,
     },
     primitives::{name::Name, net::IpFamily},
 };
@@ -29,7 +30,7 @@ const SHARING_TRIED_MAX: usize = 64;
 pub(crate) fn place(
     snapshot: &Snapshot,
     config: Option<&ClusterConfig>,
-    wanted: &Wanted<'_>,
+    wanted: &LoadBalancerRequest<'_>,
     address: IpAddr,
     is_kept: bool,
 ) -> Result<Option<Name>, Denial> {
@@ -79,7 +80,7 @@ pub(crate) fn place(
 /// same request, which may hand it over.
 pub(crate) fn room(
     snapshot: &Snapshot,
-    wanted: &Wanted<'_>,
+    wanted: &LoadBalancerRequest<'_>,
     address: IpAddr,
     is_freed: bool,
 ) -> Result<(), Denial> {
@@ -102,7 +103,7 @@ pub(crate) fn room(
 
 /// Whether a Service may share an address that others have. All holders agree with each other, so one of them stands for
 /// all; only ports are compared with each.
-fn share(snapshot: &Snapshot, wanted: &Wanted<'_>, record: &AddressSpec) -> Result<(), Denial> {
+fn share(snapshot: &Snapshot, wanted: &LoadBalancerRequest<'_>, record: &AddressSpec) -> Result<(), Denial> {
     let Some(holder) = record.services.iter().find(|holder| **holder != wanted.key) else { return Ok(()) };
     let key = wanted.sharing_key.as_ref().filter(|key| record.sharing_key.as_ref() == Some(key));
     if key.is_none() {
@@ -136,7 +137,7 @@ fn share(snapshot: &Snapshot, wanted: &Wanted<'_>, record: &AddressSpec) -> Resu
 }
 
 /// Whether a pool gives addresses to a Service, as far as its namespaces and selectors say.
-pub(crate) fn is_for(pool: &AddressPoolSpec, wanted: &Wanted<'_>) -> bool {
+pub(crate) fn is_for(pool: &AddressPoolSpec, wanted: &LoadBalancerRequest<'_>) -> bool {
     let AddressPoolSpec { namespaces, service_selectors, .. } = pool;
     (namespaces.is_empty() || namespaces.contains(&wanted.key.namespace))
         && crate::kinds::selector::Selector::any_matches(service_selectors, &wanted.metadata.labels)
@@ -145,7 +146,7 @@ pub(crate) fn is_for(pool: &AddressPoolSpec, wanted: &Wanted<'_>) -> bool {
 /// The pools that a Service may get an address of without naming the address, in the order in which they are tried.
 fn pools<'a>(
     snapshot: &'a Snapshot,
-    wanted: &'a Wanted<'_>,
+    wanted: &'a LoadBalancerRequest<'_>,
 ) -> impl Iterator<Item = (&'a Name, &'a AddressPoolSpec)> {
     let named = wanted.pool.as_ref().and_then(|name| Some((name, snapshot.pool(name)?)));
     let unnamed = snapshot.pools_in_order().filter(|_| wanted.pool.is_none());
@@ -155,7 +156,7 @@ fn pools<'a>(
 /// The address of a family that a Service gets when it names none, with its pool.
 pub(crate) fn choose(
     snapshot: &Snapshot,
-    wanted: &Wanted<'_>,
+    wanted: &LoadBalancerRequest<'_>,
     family: IpFamily,
 ) -> Option<(IpAddr, Option<Name>)> {
     let mut enabled = pools(snapshot, wanted).filter(|(_, pool)| !pool.disabled);

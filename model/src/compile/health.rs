@@ -1,4 +1,4 @@
-//! What health checks make of the endpoints of a port.
+//! Effect of health check results on the endpoints of a compiled port.
 
 use crate::{
     cluster::compiled::{CompiledEndpoint, CompiledPort},
@@ -9,12 +9,13 @@ use crate::{
     primitives::quantity::Weight,
 };
 
-/// What whole weights are multiplied by while some share grows, so that a tenth of a weight of 1 can be told: shares are
-/// tenths.
+/// Factor for all weights of a port while an endpoint is in slow start. Shares are tenths, so with the factor
+/// a tenth of weight 1 is still an integer.
 const TENTHS: u16 = 10;
 
-/// Takes out what is out of service, and scales the weights of what comes back; leaves the port alone where so many are out
-/// that something else is the likelier fault.
+/// Marks unhealthy endpoints as not ready and scales the weights of endpoints in slow start. Leaves the port
+/// unchanged if the share of healthy endpoints is below the panic threshold, because then a common cause is
+/// more likely.
 pub(super) fn apply(check: &HealthCheck, record: &EndpointHealthSpec, port: &mut CompiledPort) {
     if is_panic(check, record, port) {
         return;
@@ -37,7 +38,7 @@ pub(super) fn apply(check: &HealthCheck, record: &EndpointHealthSpec, port: &mut
     }
 }
 
-/// Whether fewer than the threshold's share of the endpoints that would take connections are in service.
+/// True if the healthy share of the endpoints that accept new connections is below the panic threshold.
 pub(crate) fn is_panic(check: &HealthCheck, record: &EndpointHealthSpec, port: &CompiledPort) -> bool {
     let would_take =
         |endpoint: &&CompiledEndpoint| endpoint.ready && !endpoint.terminating && endpoint.weight.0 > 0;
@@ -58,7 +59,7 @@ fn verdict_on<'a>(
     record.endpoints.get(&CheckKey { address: endpoint.address, port })
 }
 
-/// A weight above 0 never becomes 0: that would be a drain.
+/// Returns a scaled weight. A weight above 0 never becomes 0, because weight 0 means a drain.
 fn scaled(weight: Weight, factor: u16, share: u8) -> Weight {
     if weight.0 == 0 {
         return weight;

@@ -1,7 +1,8 @@
-//! The Address: the record of one load balancer address, kept by the server: who holds it, and who answers for it.
+//! Address: the server's record of one load balancer address, with its Services and its announcement.
 //!
-//! The record is what makes an address unique: its name is the address, and the store has one object of a name. Admission
-//! makes and frees records together with the Services that ask for them; `Operation::Announce` sets who answers.
+//! The name of the record is the address, which makes an address unique in the store. Admission creates and
+//! releases records together with the Services that request them. `Operation::Announce` sets the
+//! announcement.
 
 use std::{
     collections::BTreeSet,
@@ -19,82 +20,88 @@ use crate::{
     primitives::{name::Name, quantity::Timestamp},
 };
 
-/// Candidates ranked for one address; more would watch each other without being of use.
+/// Maximum number of candidates of an address. Further candidates would only monitor each other.
 pub const CANDIDATES_MAX: usize = 8;
 
-/// What is recorded of an address.
+/// Record of a load balancer address. Maintained by the server; clients cannot write it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AddressSpec {
-    /// The address.
+    /// Load balancer address, such as `192.0.2.10`.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// The pool that it is of; none for an address by hand in a range of `--allow-external-ip`.
+    /// Name of the AddressPool of the address. Absent for a requested address in a range of
+    /// `tidegate-api --allow-external-ip`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Name>,
-    /// The Services that have it; several share it on different ports, none while it is in quarantine.
+    /// Services with this address, as `namespace/name`. Several Services share it on different ports; none
+    /// while the address is in quarantine.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub services: BTreeSet<ServiceKey>,
-    /// The key that all of them name.
+    /// Sharing key of all Services with this address. Absent if the address is not shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing_key: Option<Name>,
-    /// Held back after it was freed.
+    /// Reservation for the former Service after a release. Absent if the address is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<Quarantine>,
-    /// Who answers for it.
+    /// Nodes that answer for the address, and their options.
     #[serde(default)]
     pub announcement: Announcement,
 }
 
-/// Why nobody else gets a freed address yet.
+/// Reservation of a released address for its former Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Quarantine {
-    /// Until when.
+    /// End of the reservation; afterwards the address is free for all Services.
     pub until: Timestamp,
-    /// The Service that had it, and gets it back before that time.
+    /// Service that had the address, as `namespace/name`. It receives the address again if it requests one
+    /// before `until`.
     #[schema(value_type = String)]
     pub former: ServiceKey,
 }
 
-/// Who answers for an address: the first live candidate.
+/// Nodes that answer for an address. The owner is the first candidate that is alive.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Announcement {
-    /// Rises with every change of the candidates; of two orders, the higher epoch counts.
+    /// Version of the announcement, increased by every change of the candidates. Nodes ignore a lower epoch.
     pub epoch: u64,
-    /// Ranked; the first is the owner while it lives.
+    /// Candidates in the order of their rank, at most 8. The first is the owner while it is alive.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<Candidate>,
-    /// Whether the owner lets the address be pinged.
+    /// True if the owner answers ICMP echo requests for the address.
     #[serde(default)]
     pub answer_ping: bool,
-    /// What an owner does that is cut off.
+    /// Behavior of an owner that reaches neither the control servers nor another candidate: `Keep` (continue
+    /// to announce) or `Withdraw` (stop). Default: `Keep`.
     #[serde(default)]
     pub when_isolated: WhenIsolated,
-    /// The Advertisements of type BGP by which the address is announced: by every node that carries them out.
+    /// Names of the Advertisements of type BGP that cover the address. Every node that executes one of them
+    /// announces it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub advertisements: BTreeSet<Name>,
 }
 
-/// A node that may answer for an address.
+/// Node that can answer for an address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Candidate {
-    /// The node.
+    /// Name of the Node.
     pub node: Name,
-    /// Its own address in the network that the address is in; where the other candidates watch it.
+    /// Address of the node in the network of the load balancer address. The other candidates monitor the node
+    /// at this address.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// Its interfaces in that network, on which it announces.
+    /// Interfaces of the node in that network, on which the node announces the address.
     #[schema(value_type = Vec<String>)]
     pub interfaces: BTreeSet<InterfaceName>,
 }
 
 impl AddressSpec {
-    /// The record of an address that nobody has.
+    /// Creates the record of an address without Services.
     #[must_use]
     pub fn new(address: IpAddr, pool: Option<Name>) -> Self {
         Self {
@@ -108,8 +115,8 @@ impl AddressSpec {
     }
 }
 
-/// The name of an address's record: the address itself; of IPv6 all eight groups in full, joined by dashes, because a
-/// name has no colons.
+/// Returns the name of the record of an address: the address itself for IPv4; for IPv6 all eight groups in
+/// full, joined by dashes, because names cannot contain colons.
 #[must_use]
 pub fn name_of(address: IpAddr) -> Name {
     let text = match address {
@@ -119,7 +126,7 @@ pub fn name_of(address: IpAddr) -> Name {
     Name::parse(&text).expect("digits, dots and dashes between digits are a name")
 }
 
-/// The address whose record has this name; also understands the address as people write it.
+/// Returns the address whose record has a name. Accepts common notations of the address as well.
 #[must_use]
 pub fn address_of(name: &str) -> Option<IpAddr> {
     if let Ok(address) = name.parse() {

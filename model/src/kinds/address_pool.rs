@@ -1,4 +1,4 @@
-//! The AddressPool: load balancer addresses that may be given out, and to whom.
+//! AddressPool: load balancer addresses and the Services that may use them.
 
 use std::{collections::BTreeSet, fmt, net::IpAddr, str::FromStr};
 
@@ -14,50 +14,57 @@ use crate::{
     },
 };
 
-/// Ranges of one pool, and reserved ranges of one.
+/// Maximum number of ranges, and of reserved ranges, of a pool.
 pub const POOL_RANGES_MAX: usize = 256;
-/// Namespaces and selectors of one pool.
+/// Maximum number of namespaces, and of selectors, of a pool.
 pub const POOL_SELECTORS_MAX: usize = 64;
-/// How long a freed address is held back for the Service that had it, when the pool does not say.
+/// Default time of the quarantine in seconds.
 pub const QUARANTINE_SECONDS_DEFAULT: u32 = 60;
-/// The longest quarantine: a week.
+/// Maximum time of the quarantine in seconds: one week.
 pub const QUARANTINE_SECONDS_MAX: u32 = 604_800;
 
-/// What an AddressPool should be.
+/// Desired state of an AddressPool: addresses for Services of type LoadBalancer, and the Services that may
+/// use them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AddressPoolSpec {
-    /// The addresses: networks (`192.0.2.0/28`) and ranges (`192.0.2.10-192.0.2.20`), IPv4 and IPv6. Every address of
-    /// them may be given out, but for the reserved ones. No two pools overlap.
+    /// Networks such as `192.0.2.0/28`, ranges such as `192.0.2.10-192.0.2.20`, and single addresses, IPv4
+    /// and IPv6, 1 to 256 entries. All addresses of a network can be assigned, including the first and the
+    /// last, except reserved ones. Pools must not overlap.
     #[schema(value_type = Vec<String>, min_items = 1, max_items = 256, example = json!(["192.0.2.0/28", "2001:db8::10-2001:db8::20"]))]
     pub addresses: Vec<AddressRange>,
-    /// Addresses of the pool that are never given out.
+    /// Networks and ranges of the pool that are never assigned, at most 256 entries. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 256)]
     pub reserved: Vec<AddressRange>,
-    /// Whether a Service that names neither pool nor address may get one of these.
+    /// True if Services that request neither a pool nor an address may receive an address of the pool.
+    /// Default: true.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub auto_assign: bool,
-    /// Leave out IPv4 addresses that end in `.0` or `.255`, which some old devices drop.
+    /// True if IPv4 addresses that end in `.0` or `.255` are not assigned, because some old devices drop
+    /// them. Default: false.
     #[serde(default, rename = "avoidBuggyIPs")]
     pub avoid_buggy_ips: bool,
-    /// Pools with a lower number are tried first; pools without one last, in the order of their names.
+    /// Rank among the pools that accept a Service, at least 1. Pools with a lower number are used first;
+    /// pools without a number are used last, in the order of their names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub priority: Option<u32>,
-    /// Only Services of these namespaces get an address; of all when left out.
+    /// Namespaces whose Services may use the pool, at most 64. Default: all namespaces.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(max_items = 64)]
     pub namespaces: BTreeSet<Namespace>,
-    /// Only Services whose labels match one of these get an address; all when left out.
+    /// Selectors of Services, at most 64. A Service may use the pool if its labels match at least one.
+    /// Default: all Services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub service_selectors: Vec<Selector>,
-    /// Keep what is given out, and give nothing more.
+    /// True if no further addresses are assigned. Assigned addresses remain. Default: false.
     #[serde(default)]
     pub disabled: bool,
-    /// How long a freed address is held back for the Service that had it, in seconds; 60 when left out.
+    /// Time in seconds for which a released address is reserved for its former Service, from 0 to 604,800.
+    /// Default: 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 604_800)]
     pub quarantine_seconds: Option<u32>,
@@ -68,31 +75,31 @@ const fn yes() -> bool {
 }
 
 impl AddressPoolSpec {
-    /// How long a freed address is held back, in seconds.
+    /// Returns the time of the quarantine in seconds.
     #[must_use]
     pub fn quarantine(&self) -> u32 {
         self.quarantine_seconds.unwrap_or(QUARANTINE_SECONDS_DEFAULT)
     }
 
-    /// Whether an address lies in the pool, reserved or not.
+    /// True if the pool contains an address, reserved or not.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|range| range.contains(address))
     }
 }
 
-/// Addresses from the first to the last of one family, both included: a network, or two ends.
+/// Range of addresses of one IP family, including both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum AddressRange {
-    /// Every address of a network, its first and last included.
+    /// All addresses of a network, including the first and the last.
     Net(IpNet),
-    /// From an address to another that is not smaller.
+    /// Range from an address to one that is not smaller.
     Between(IpAddr, IpAddr),
 }
 
 impl AddressRange {
-    /// The first address.
+    /// Returns the first address.
     #[must_use]
     pub fn first(&self) -> IpAddr {
         match self {
@@ -101,7 +108,7 @@ impl AddressRange {
         }
     }
 
-    /// The last address.
+    /// Returns the last address.
     #[must_use]
     pub fn last(&self) -> IpAddr {
         match self {
@@ -110,32 +117,32 @@ impl AddressRange {
         }
     }
 
-    /// The family of both ends.
+    /// Returns the IP family of both ends.
     #[must_use]
     pub fn family(&self) -> IpFamily {
         IpFamily::of(self.first())
     }
 
-    /// Both ends as numbers of the family.
+    /// Returns both ends as numbers.
     #[must_use]
     pub fn numbers(&self) -> (u128, u128) {
         (to_number(self.first()), to_number(self.last()))
     }
 
-    /// Whether an address is one of these.
+    /// True if the range contains an address.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let (first, last) = self.numbers();
         IpFamily::of(address) == self.family() && (first..=last).contains(&to_number(address))
     }
 
-    /// Whether a range and a network have an address in common.
+    /// True if the range and a network share an address.
     #[must_use]
     pub fn overlaps_net(&self, net: &IpNet) -> bool {
         self.overlaps(&Self::Net(*net))
     }
 
-    /// Whether two ranges have an address in common.
+    /// True if two ranges share an address.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         let ((a, b), (c, d)) = (self.numbers(), other.numbers());
@@ -155,7 +162,7 @@ impl fmt::Display for AddressRange {
 impl FromStr for AddressRange {
     type Err = String;
 
-    /// Reads `192.0.2.0/28`, `192.0.2.10-192.0.2.20` (spaces around the dash are allowed) or one address.
+    /// Parses a network, a range (with optional spaces around the dash) or a single address.
     fn from_str(text: &str) -> Result<Self, String> {
         let form = || {
             format!(
@@ -166,20 +173,17 @@ impl FromStr for AddressRange {
         if let Some((first, last)) = text.split_once('-') {
             let (first, last) = (address(first)?, address(last)?);
             if IpFamily::of(first) != IpFamily::of(last) {
-                return Err(format!("must have both ends in one IP family; `{text}` has not"));
+                return Err(format!("must have both ends in one IP family, not `{text}`"));
             }
             if to_number(first) > to_number(last) {
-                return Err(format!("must not end before it begins; write {last}-{first}"));
+                return Err(format!("must start with the lower address; write {last}-{first}"));
             }
             return Ok(Self::Between(first, last));
         }
         if text.contains('/') {
             let net: IpNet = text.trim().parse().map_err(|_| form())?;
             if net.trunc() != net {
-                return Err(format!(
-                    "must be a network; {net} has bits set behind its prefix; write {}",
-                    net.trunc()
-                ));
+                return Err(format!("must be a network: {net} has host bits set; write {}", net.trunc()));
             }
             return Ok(Self::Net(net));
         }
@@ -221,7 +225,7 @@ mod tests {
             "192.0.2.1-192.0.2.3"
         );
         for (bad, said) in [
-            ("192.0.2.9-192.0.2.1", "must not end before it begins; write 192.0.2.1-192.0.2.9"),
+            ("192.0.2.9-192.0.2.1", "must start with the lower address; write 192.0.2.1-192.0.2.9"),
             ("192.0.2.9-2001:db8::1", "one IP family"),
             ("192.0.2.1/28", "write 192.0.2.0/28"),
             ("", "must be a network"),

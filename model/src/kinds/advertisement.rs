@@ -1,4 +1,4 @@
-//! The Advertisement: which nodes announce which pools' addresses, and how.
+//! Advertisement: the nodes that announce the addresses of pools, and the protocol and attributes.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -10,73 +10,90 @@ use crate::{
     primitives::{community::Community, name::Name, net::IpFamily},
 };
 
-/// Selectors, pools and interfaces of one Advertisement.
+/// Maximum number of entries in each list of selectors, pools, interfaces, peers and communities.
 pub const ADVERTISEMENT_ENTRIES_MAX: usize = 64;
-/// Bytes of an interface's name (`IFNAMSIZ` without the final zero).
+/// Maximum length of an interface name in bytes: `IFNAMSIZ` without the final zero.
 pub const INTERFACE_LENGTH_MAX: usize = 15;
-/// The weight of a preference, 1–100.
+/// Maximum weight of a node preference.
 pub const PREFERENCE_WEIGHT_MAX: u8 = 100;
 
-/// How often an AS may be repeated in a path.
+/// Maximum number of additional repetitions of the AS number in a path.
 pub const PREPEND_MAX: u8 = 16;
 
-/// What an Advertisement should be.
+/// Desired state of an Advertisement: selection of addresses and announcing nodes, protocol and route
+/// attributes.
+///
+/// An address is announced if at least one Advertisement covers its pool and its Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AdvertisementSpec {
-    /// How the addresses are announced.
+    /// Protocol: `L2` (ARP and NDP; one node answers) or `BGP` (all nodes that serve the address announce
+    /// it). Default: `L2`.
     #[serde(rename = "type", default)]
     pub advertisement_type: AdvertisementType,
-    /// The pools whose addresses are announced; all when left out.
+    /// Names of the AddressPools whose addresses are announced, at most 64. Default: all pools, and addresses
+    /// without pool.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(max_items = 64)]
     pub address_pools: BTreeSet<Name>,
-    /// Only the addresses of Services whose labels match one of these; of all when left out.
+    /// Selectors of Services, at most 64. Addresses of a Service are announced if its labels match at least
+    /// one. Default: all Services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub service_selectors: Vec<Selector>,
-    /// Only Nodes whose labels match one of these announce; all when left out.
+    /// Selectors of Nodes, at most 64. A Node may announce if its labels match at least one. Default: all
+    /// Nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub node_selectors: Vec<Selector>,
-    /// Nodes that are preferred as owners: the sum of the weights that match decides, before balance.
+    /// Preferred Nodes for type `L2`, at most 64. The Node with the highest sum of matching weights becomes
+    /// owner, before the addresses are balanced. Default: no preference.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub preferred_node_selectors: Vec<PreferredNodes>,
-    /// Only on these interfaces; on every one whose network holds the address when left out.
+    /// Names of the interfaces that announce for type `L2`, at most 64, such as `["eth0"]`. Default: all
+    /// interfaces with a network that contains the address.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(max_items = 64)]
     pub interfaces: BTreeSet<InterfaceName>,
-    /// Whether the announced addresses answer to ICMP echo requests.
+    /// True if the owner answers ICMP echo requests for the addresses. Type `L2` only. Default: true.
     #[serde(default = "yes")]
     #[schema(default = true)]
     pub answer_ping: bool,
-    /// What an owner does that reaches neither control nor any other candidate.
+    /// Behavior of an owner that reaches neither the control servers nor another candidate: `Keep` (continue
+    /// to announce) or `Withdraw` (stop). Type `L2` only. Default: `Keep`.
     #[serde(default)]
     pub when_isolated: WhenIsolated,
-    /// BGP: the `BgpPeer`s that are told; all of the node when left out.
+    /// Names of the BgpPeers that receive the routes, at most 64. Type `BGP` only. Default: all BgpPeers of
+    /// the node.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(max_items = 64)]
     pub peers: BTreeSet<Name>,
-    /// BGP: the length of the announced IPv4 prefixes, 1–32; 32 when left out.
+    /// Length of the announced IPv4 prefixes, from 1 to 32. Below 32, addresses are aggregated. Type `BGP`
+    /// only. Default: 32.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 32, default = 32)]
     pub aggregation_length: Option<u8>,
-    /// BGP: the length of the announced IPv6 prefixes, 1–128; 128 when left out.
+    /// Length of the announced IPv6 prefixes, from 1 to 128. Below 128, addresses are aggregated. Type `BGP`
+    /// only. Default: 128.
     #[serde(default, rename = "aggregationLengthV6", skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 128, default = 128)]
     pub aggregation_length_v6: Option<u8>,
-    /// BGP: `LOCAL_PREF` towards peers of the own AS.
+    /// Value of `LOCAL_PREF` for internal peers (RFC 4271), from 0 to 4,294,967,295. Type `BGP` only.
+    /// Default: 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_pref: Option<u32>,
-    /// BGP: `MULTI_EXIT_DISC`.
+    /// Value of `MULTI_EXIT_DISC` (RFC 4271), from 0 to 4,294,967,295. Type `BGP` only. Default: attribute
+    /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub med: Option<u32>,
-    /// BGP: how often our AS is in the path beyond what is due, 0–16, towards peers of other AS.
+    /// Number of additional repetitions of the local AS number in the path for external peers, from 0 to 16.
+    /// Type `BGP` only. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 16)]
     pub prepend: Option<u8>,
-    /// BGP: communities of any kind, such as `65000:100`, `no-export`, `large:65000:1:2` and `rt:65000:100`.
+    /// Standard, extended and large communities, at most 64, such as `65000:100`, `no-export`,
+    /// `large:65000:1:2` and `rt:65000:100`. Type `BGP` only. Default: none.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 64)]
     pub communities: BTreeSet<Community>,
@@ -87,19 +104,19 @@ const fn yes() -> bool {
 }
 
 impl AdvertisementSpec {
-    /// The length of the announced IPv4 prefixes.
+    /// Returns the length of the announced IPv4 prefixes.
     #[must_use]
     pub fn length_v4(&self) -> u8 {
         self.aggregation_length.unwrap_or(32)
     }
 
-    /// The length of the announced IPv6 prefixes.
+    /// Returns the length of the announced IPv6 prefixes.
     #[must_use]
     pub fn length_v6(&self) -> u8 {
         self.aggregation_length_v6.unwrap_or(128)
     }
 
-    /// The length of the announced prefixes of a family.
+    /// Returns the length of the announced prefixes of a family.
     #[must_use]
     pub fn length(&self, family: IpFamily) -> u8 {
         match family {
@@ -108,63 +125,63 @@ impl AdvertisementSpec {
         }
     }
 
-    /// Whether prefixes hold more than one address.
+    /// True if an announced prefix of the family contains more than one address.
     #[must_use]
     pub fn aggregates(&self, family: IpFamily) -> bool {
         self.length(family) < family.bits()
     }
 
-    /// Whether addresses of a pool, or of none, are announced, as far as pools decide.
+    /// True if the Advertisement covers a pool, or addresses without pool for `None`.
     #[must_use]
     pub fn covers_pool(&self, pool: Option<&Name>) -> bool {
         self.address_pools.is_empty() || pool.is_some_and(|pool| self.address_pools.contains(pool))
     }
 }
 
-/// How addresses are announced.
+/// Protocol of an announcement: `L2` (ARP, RFC 826, and NDP, RFC 4861) or `BGP` (RFC 4271).
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 pub enum AdvertisementType {
-    /// By ARP (RFC 826) and NDP (RFC 4861) on the local network: one node answers.
+    /// ARP (RFC 826) and NDP (RFC 4861) on the local network; one node answers.
     #[default]
     L2,
-    /// By BGP (RFC 4271) to routers: every node that serves the address announces it.
+    /// BGP (RFC 4271); all nodes that serve the address announce it.
     #[serde(rename = "BGP")]
     Bgp,
 }
 
-/// Nodes that are preferred, and how much.
+/// Preference for Nodes as owners of addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PreferredNodes {
-    /// 1–100.
+    /// Weight of the preference, from 1 to 100. Weights of all matching preferences are added.
     #[schema(minimum = 1, maximum = 100)]
     pub weight: u8,
-    /// Which Nodes.
+    /// Selector of the preferred Nodes by their labels.
     pub preference: Selector,
 }
 
-/// What an owner does that reaches neither control nor any other candidate.
+/// Behavior of an owner that reaches neither the control servers nor another candidate: `Keep` or `Withdraw`.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 pub enum WhenIsolated {
-    /// It goes on announcing: the clients on its side of the partition are served.
+    /// The owner continues to announce, so clients on its side of the partition are served.
     #[default]
     Keep,
-    /// It stops announcing, so that there is one owner only even while the network is partitioned.
+    /// The owner stops, so there is at most one owner even in a partitioned network.
     Withdraw,
 }
 
-/// The name of a network interface, as the kernel takes it.
+/// Name of a network interface, from 1 to 15 characters without `/`, `:` and spaces, such as `eth0`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String, min_length = 1, max_length = 15, example = "eth0")]
 pub struct InterfaceName(String);
 
 impl InterfaceName {
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,39 +1,45 @@
-//! The `BfdProfile`: how paths to peers are watched by BFD (RFC 5880).
+//! BfdProfile: parameters of BFD sessions with routers (RFC 5880).
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Shortest interval, in milliseconds: what software keeps to on a busy machine.
+/// Minimum interval in milliseconds that a busy machine sustains in software.
 pub const BFD_INTERVAL_MS_MIN: u32 = 10;
-/// Longest interval, in milliseconds.
+/// Maximum interval in milliseconds.
 pub const BFD_INTERVAL_MS_MAX: u32 = 60_000;
-/// The intervals when none are given, in milliseconds.
+/// Default interval in milliseconds.
 pub const BFD_INTERVAL_MS_DEFAULT: u32 = 300;
-/// The multiplier when none is given.
+/// Default detection multiplier.
 pub const BFD_MULTIPLIER_DEFAULT: u8 = 3;
-/// The lowest hop limit of packets over several hops when none is given.
+/// Default minimum TTL of packets of multihop sessions.
 pub const BFD_MINIMUM_TTL_DEFAULT: u8 = 254;
 
-/// What a `BfdProfile` should be.
+/// Desired state of a BfdProfile: timers and options of the BFD sessions (RFC 5880) of the BgpPeers that
+/// refer to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BfdProfileSpec {
-    /// Shortest time between two packets that we can receive, in milliseconds.
+    /// Required Min RX Interval in milliseconds: minimum time between received packets, from 10 to 60,000.
+    /// Default: 300.
     #[serde(default = "interval")]
     #[schema(minimum = 10, maximum = 60_000, default = 300)]
     pub receive_interval: u32,
-    /// Shortest time between two packets that we send, in milliseconds.
+    /// Desired Min TX Interval in milliseconds: minimum time between sent packets, from 10 to 60,000. The
+    /// larger of this value and the receive interval of the router applies. Default: 300.
     #[serde(default = "interval")]
     #[schema(minimum = 10, maximum = 60_000, default = 300)]
     pub transmit_interval: u32,
-    /// How many missing packets mean that the path has failed.
+    /// Number of consecutive missing packets after which the path is considered down, from 1 to 255. Default:
+    /// 3.
     #[serde(default = "multiplier")]
     #[schema(minimum = 1, maximum = 255, default = 3)]
     pub detect_multiplier: u8,
-    /// Send nothing before the peer was heard.
+    /// True if the agent sends no packets before it receives one from the router (passive role). Default:
+    /// false.
     #[serde(default)]
     pub passive_mode: bool,
-    /// The lowest hop limit with which packets of peers over several hops (RFC 5883) are accepted.
+    /// Minimum TTL of received packets in multihop sessions (RFC 5883), from 1 to 254. Packets with a lower
+    /// TTL are dropped. Default: 254.
     #[serde(default = "minimum_ttl")]
     #[schema(minimum = 1, maximum = 254, default = 254)]
     pub minimum_ttl: u8,

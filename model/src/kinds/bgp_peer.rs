@@ -1,4 +1,4 @@
-//! The `BgpPeer`: a router, and which nodes have a session with it.
+//! BgpPeer: a router and the nodes that have BGP sessions with it.
 
 use std::{
     collections::BTreeSet,
@@ -18,130 +18,149 @@ use crate::{
     primitives::{name::Name, net::IpFamily, secret::Secret},
 };
 
-/// Node selectors of one peer.
+/// Maximum number of node selectors of a peer.
 pub const PEER_SELECTORS_MAX: usize = 64;
-/// The hold time when none is given, in seconds (RFC 4271 §10).
+/// Default hold time in seconds (RFC 4271 §10).
 pub const HOLD_TIME_DEFAULT: u16 = 90;
-/// The shortest hold time but for none at all, in seconds (RFC 4271 §4.2).
+/// Minimum hold time in seconds other than 0 (RFC 4271 §4.2).
 pub const HOLD_TIME_MIN: u16 = 3;
-/// The wait after a failed connection when none is given, in seconds.
+/// Default time between a failed connection and the next attempt, in seconds.
 pub const CONNECT_TIME_DEFAULT: u16 = 5;
-/// The longest key of TCP MD5 signatures, in bytes (`TCP_MD5SIG_MAXKEYLEN`).
+/// Maximum length of the key of TCP MD5 signatures in bytes (`TCP_MD5SIG_MAXKEYLEN`).
 pub const PASSWORD_BYTES_MAX: usize = 80;
-/// Longest restart time, in seconds: 12 bits (RFC 4724 §3).
+/// Maximum restart time in seconds: 12 bits (RFC 4724 §3).
 pub const RESTART_TIME_MAX: u16 = 4095;
-/// The port of BGP.
+/// TCP port of BGP (RFC 4271).
 pub const BGP_PORT: u16 = 179;
-/// Prefixes that a peer may announce when nothing is said.
+/// Default limit of prefixes received from a peer.
 pub const MAX_PREFIXES_DEFAULT: u32 = 1_000_000;
-/// Neighbours of one `peerNetwork` when nothing is said.
+/// Default limit of dynamic neighbors of a `peerNetwork` on a node.
 pub const DYNAMIC_NEIGHBOURS_DEFAULT: u16 = 16;
-/// See [`BgpPeerSpec::dynamic_limit`].
+/// Maximum of [`BgpPeerSpec::dynamic_limit`].
 pub const DYNAMIC_NEIGHBOURS_MAX: u16 = 256;
 
-/// What a `BgpPeer` should be. Exactly one of `peerAddress`, `interface` and `peerNetwork` is given, but that a link-local
-/// `peerAddress` comes with the `interface` that it is on.
+/// Desired state of a BgpPeer: a router, the nodes that have sessions with it, and the options of the
+/// sessions.
+///
+/// Exactly one of `peerAddress`, `interface` and `peerNetwork` is required; a link-local `peerAddress` also
+/// needs `interface`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BgpPeerSpec {
-    /// The peer's address.
+    /// IP address of the router, such as `10.0.0.1`. A link-local address also needs `interface`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "10.0.0.1")]
     pub peer_address: Option<IpAddr>,
-    /// The interface at whose other end the peer is found by its router advertisements (unnumbered); with a link-local
-    /// `peerAddress`, the link that it is on.
+    /// Name of the interface on which the router is discovered by its router advertisements (unnumbered
+    /// session), such as `eth0`. With a link-local `peerAddress`, the interface of that address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub interface: Option<InterfaceName>,
-    /// Accept sessions from anybody in this network who has the right AS (dynamic neighbours).
+    /// Network from which sessions with the required AS number are accepted (dynamic neighbors), such as
+    /// `10.0.0.0/24`. A prefix length of 0 is rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub peer_network: Option<IpNet>,
-    /// At most this many neighbours of `peerNetwork` on one node, 1–256.
+    /// Maximum number of neighbors from `peerNetwork` on one node, from 1 to 256. Further connections are
+    /// rejected. Only allowed with `peerNetwork`. Default: 16.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 256)]
     pub dynamic_limit: Option<u16>,
-    /// The peer's AS: a number, `internal` (ours) or `external` (any but ours).
+    /// AS number of the router, from 1 to 4,294,967,295 without reserved numbers, or `internal` (local AS
+    /// number) or `external` (any other AS number).
     #[serde(rename = "peerASN")]
     pub peer_asn: PeerAsn,
-    /// Our AS towards this peer; that of the Node, or of `tidegate-api --asn`, when left out.
+    /// Local AS number towards this router, from 1 to 4,294,967,295 without reserved numbers. Default:
+    /// `bgp.asn` of the Node, or `tidegate-api --asn`.
     #[serde(default, rename = "localASN", skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub local_asn: Option<u32>,
-    /// The peer's port.
+    /// TCP port of the router, from 1 to 65,535. Not allowed with `peerNetwork`. Default: 179.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, default = 179)]
     pub peer_port: Option<u16>,
-    /// Our address towards the peer; the kernel's choice when left out.
+    /// Local address of the session, of the IP family of the router. Default: selected by the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub source_address: Option<IpAddr>,
-    /// Longest silence before the session counts as lost, in seconds: 0 (never) or 3–65535; 90 when left out.
+    /// Hold time in seconds: 0 (no keepalives and no expiry) or from 3 to 65,535 (RFC 4271). A session
+    /// without messages from the router for this time is closed. The smaller value of both sides applies.
+    /// Default: 90.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 65535, default = 90)]
     pub hold_time: Option<u16>,
-    /// Time between keepalives, in seconds; a third of the hold time when left out.
+    /// Time between keepalive messages in seconds, at least 1 and less than `holdTime`. Default: a third of
+    /// the hold time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub keepalive_time: Option<u16>,
-    /// Wait after a failed connection, in seconds; 5 when left out.
+    /// Time in seconds between a failed connection and the next attempt, from 1 to 65,535. Not allowed with
+    /// `peerNetwork`. Default: 5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, default = 5)]
     pub connect_time: Option<u16>,
-    /// The key of TCP MD5 signatures (RFC 2385), 1–80 bytes. It is written and never shown; `status.hasPassword` says
-    /// whether there is one. A write that leaves it out keeps the one that is there; the empty text takes it away.
+    /// Key of TCP MD5 signatures (RFC 2385), at most 80 bytes. Write-only: responses do not contain it, and
+    /// `status.hasPassword` shows its presence. A write without this field keeps the key; an empty string
+    /// removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, write_only, max_length = 80)]
     pub password: Option<Secret>,
-    /// The external peer is several hops away.
+    /// True if an external router may be more than one hop away. Not allowed for internal peers, for peers on
+    /// a link and with `ttlSecurity`. Default: false.
     #[serde(default)]
     pub ebgp_multi_hop: bool,
-    /// GTSM (RFC 5082): accept the peer's packets only when they came over at most this many hops, 1–254.
+    /// Maximum number of hops to the router for GTSM (RFC 5082), from 1 to 254. Packets with a lower TTL are
+    /// dropped. Default: no check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 254)]
     pub ttl_security: Option<u8>,
-    /// Watch the path by BFD with the intervals of this `BfdProfile`.
+    /// Name of the BfdProfile that monitors the path to the router by BFD (RFC 5880). Default: no BFD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bfd_profile: Option<Name>,
-    /// Ask the peer to keep our routes while the agent restarts (RFC 4724).
+    /// Graceful restart (RFC 4724): the router keeps the routes while the agent restarts. Default: no
+    /// graceful restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graceful_restart: Option<GracefulRestart>,
-    /// Wait for the peer's connection and make none.
+    /// True if the agent accepts connections of the router and opens none. Default: false.
     #[serde(default)]
     pub passive: bool,
-    /// Whose routes are exchanged; both when left out.
+    /// Address families of the session: `IPv4` and `IPv6` unicast. Default: both.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub families: BTreeSet<BgpFamily>,
-    /// What we are to the peer (RFC 9234): our role must fit the peer's.
+    /// Local role in the session (RFC 9234). The session is only established if the role of the router
+    /// corresponds. Not allowed for internal peers. Default: no role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<BgpRole>,
-    /// The session ends when the peer announces more prefixes than this; 1,000,000 when left out. None of them is used.
+    /// Maximum number of prefixes received from the router, at least 1. The session is closed if the router
+    /// announces more. Received prefixes are not used. Default: 1,000,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub max_prefixes: Option<u32>,
-    /// Only Nodes whose labels match one of these have a session with the peer; all when left out.
+    /// Selectors of Nodes, at most 64. A Node has a session with the router if its labels match at least one.
+    /// Default: all Nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub node_selectors: Vec<Selector>,
-    /// Have no session with it for the time being.
+    /// True if no node has a session with the router. Default: false.
     #[serde(default)]
     pub disabled: bool,
 }
 
 impl BgpPeerSpec {
-    /// What may be shown: everything but the password.
+    /// Returns the spec without the password, for responses.
     #[must_use]
     pub fn without_password(&self) -> Self {
         Self { password: None, ..self.clone() }
     }
 
-    /// Whether we make no connections to the peer: as asked, and where it is not known before it connects.
+    /// True if the agent opens no connections to the router: the session is passive, or its neighbors are
+    /// dynamic.
     #[must_use]
     pub const fn waits_for_connections(&self) -> bool {
         self.passive || self.peer_network.is_some()
     }
 
-    /// Whose routes are exchanged.
+    /// Returns the address families of the session.
     #[must_use]
     pub fn effective_families(&self) -> BTreeSet<BgpFamily> {
         if self.families.is_empty() {
@@ -152,7 +171,7 @@ impl BgpPeerSpec {
     }
 }
 
-/// Why a number can be nobody's AS; `None` for one that can.
+/// Returns the reason why an AS number is not allowed for a peer, or `None` if it is.
 #[must_use]
 pub const fn forbidden_asn(asn: u32) -> Option<&'static str> {
     match asn {
@@ -163,25 +182,27 @@ pub const fn forbidden_asn(asn: u32) -> Option<&'static str> {
     }
 }
 
-/// The BGP of one Node.
+/// BGP settings of one Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeBgp {
-    /// The Node's AS; that of `tidegate-api --asn` when left out.
+    /// AS number of the Node, from 1 to 4,294,967,295 without reserved numbers. Default:
+    /// `tidegate-api --asn`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub asn: Option<u32>,
-    /// Its BGP Identifier; derived from its first IPv4 address, else from its name, when left out. Not 0.0.0.0.
+    /// BGP Identifier of the Node (RFC 6286), in the form of an IPv4 address other than 0.0.0.0. Default:
+    /// first IPv4 address of the Node, or a value derived from its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub router_id: Option<Ipv4Addr>,
 }
 
-/// Keeping routes while the agent restarts (RFC 4724).
+/// Graceful restart (RFC 4724): the router keeps the routes while the agent restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GracefulRestart {
-    /// How long the peer is asked to keep them, in seconds, 1–4095; 120 when left out.
+    /// Time in seconds for which the router is asked to keep the routes, from 1 to 4095. Default: 120.
     #[serde(default = "restart_time")]
     #[schema(minimum = 1, maximum = 4095, default = 120)]
     pub restart_time: u16,
@@ -191,7 +212,7 @@ const fn restart_time() -> u16 {
     120
 }
 
-/// A kind of routes.
+/// Address family of routes: `IPv4` or `IPv6` unicast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub enum BgpFamily {
     /// IPv4 unicast.
@@ -201,7 +222,7 @@ pub enum BgpFamily {
 }
 
 impl BgpFamily {
-    /// The version of IP.
+    /// Returns the IP family of the routes.
     #[must_use]
     pub const fn ip(self) -> IpFamily {
         match self {
@@ -211,30 +232,30 @@ impl BgpFamily {
     }
 }
 
-/// What we are to a peer (RFC 9234).
+/// Local role in a session (RFC 9234): `Provider`, `RouteServer`, `RouteServerClient`, `Customer` or `Peer`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub enum BgpRole {
-    /// We sell transit to it.
+    /// Transit provider of the router.
     Provider,
-    /// We are a route server.
+    /// Route server.
     RouteServer,
-    /// We are a client of a route server.
+    /// Client of a route server.
     RouteServerClient,
-    /// We buy transit from it.
+    /// Transit customer of the router.
     Customer,
-    /// Both exchange own routes only.
+    /// Peer; both sides exchange only their own routes and those of their customers.
     Peer,
 }
 
-/// The AS of a peer.
+/// AS number of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(into = "AsnForm")]
 pub enum PeerAsn {
-    /// This one.
+    /// This number.
     Number(u32),
-    /// Ours.
+    /// Local AS number.
     Internal,
-    /// Any but ours.
+    /// Any number except the local AS number.
     External,
 }
 
@@ -285,7 +306,7 @@ impl From<PeerAsn> for AsnForm {
 }
 
 impl PeerAsn {
-    /// Whether a peer of this AS is the one meant, where `local` is ours.
+    /// True if an AS number is acceptable for the peer. `local` is the local AS number.
     #[must_use]
     pub const fn accepts(self, asn: u32, local: u32) -> bool {
         match self {

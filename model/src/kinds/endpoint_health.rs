@@ -1,8 +1,8 @@
-//! The EndpointHealth: the record of what health checks have taken out of one Service, kept by the server.
+//! EndpointHealth: the server's record of the unhealthy endpoints of one Service.
 //!
-//! It has the name of its Service and lists only what is not fully in service, so that a cluster in which everything works
-//! has none. What nodes see lives in memory ([`crate::health::HealthBook`]); what was decided is here, because it must hold
-//! while nobody says anything.
+//! The record has the name of its Service and contains only endpoints that are not fully in service, so a
+//! healthy cluster has none. Results of nodes are in memory ([`crate::observed::health::HealthBook`]);
+//! decisions are stored here, because they must hold without further reports.
 
 use std::net::SocketAddr;
 use std::{
@@ -22,43 +22,44 @@ use crate::{
     },
 };
 
-/// What is recorded of the health of a Service's endpoints.
+/// Health of the endpoints of one Service, as decided by the server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndpointHealthSpec {
-    /// The endpoints that are not fully in service, by address and port of the check, such as `10.1.13.2:8080`.
+    /// Endpoints that are not fully in service, by address and port of the check, such as `10.1.13.2:8080`.
     #[schema(value_type = BTreeMap<String, EndpointVerdict>)]
     pub endpoints: BTreeMap<CheckKey, EndpointVerdict>,
 }
 
-/// What was decided about an endpoint.
+/// Decision about the health of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndpointVerdict {
-    /// How much of its weight counts, in percent, 0–99: 0 while it is out of service, more while its share grows again.
+    /// Effective share of the weight in percent, from 0 to 99: 0 if the endpoint is unhealthy, more while its
+    /// weight increases in slow start.
     #[schema(maximum = 99)]
     pub share: u8,
-    /// Since when it is out of service, or back.
+    /// Time of the decision (RFC 3339, UTC): since then the endpoint is unhealthy, or healthy again.
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
-    /// The result that led there, in words.
+    /// Result that led to the decision, at most 512 bytes, such as `connection refused`.
     #[schema(max_length = 512)]
     pub message: String,
-    /// The Nodes that say so.
+    /// Names of the Nodes that reported the result.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub checkers: BTreeSet<Name>,
 }
 
 impl EndpointVerdict {
-    /// Whether the endpoint takes no new connections.
+    /// True if the endpoint receives no new connections.
     #[must_use]
     pub const fn is_out(&self) -> bool {
         self.share == 0
     }
 }
 
-/// The key of a Service's record.
+/// Returns the key of the record of a Service.
 #[must_use]
 pub fn record_key(service: &ServiceKey) -> ObjectKey {
     ObjectKey {
@@ -68,13 +69,13 @@ pub fn record_key(service: &ServiceKey) -> ObjectKey {
     }
 }
 
-/// What is checked: an address and a port of a Service.
+/// Target of a check: address and port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CheckKey {
-    /// The endpoint's address.
+    /// Address of the endpoint.
     pub address: IpAddr,
-    /// The port of the check.
+    /// Port of the check.
     pub port: Port,
 }
 

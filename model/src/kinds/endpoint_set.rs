@@ -1,4 +1,4 @@
-//! The EndpointSet: endpoints given by hand or by an adapter, for a Service that has no selector or besides it.
+//! EndpointSet: endpoints given by users or adapters, for Services with or without selector.
 
 use std::net::IpAddr;
 
@@ -13,78 +13,85 @@ use crate::{
     },
 };
 
-/// Endpoints in one set. Several sets may serve one Service.
+/// Maximum number of endpoints of a set. A Service may have several sets.
 pub const ENDPOINTS_MAX: usize = 1000;
 
-/// Endpoints of one Service.
+/// Desired state of an EndpointSet: endpoints of one Service and their ports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndpointSetSpec {
-    /// The Service of the same namespace that these endpoints serve. It need not exist yet.
+    /// Name of the Service in the same namespace that the endpoints belong to, at most 63 characters. The
+    /// Service may be created later.
     pub service: Name,
-    /// Where the endpoints listen. A port belongs to the Service port of the same name and protocol; when empty, each
-    /// Service port is served at its numeric `targetPort`.
+    /// Ports of the endpoints, at most 100. Each serves the Service port of the same name and protocol. If
+    /// empty, each Service port is served at its numeric `targetPort`, or at the same port if it has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 100)]
     pub ports: Vec<EndpointPort>,
-    /// The endpoints.
+    /// Endpoints with distinct addresses, at most 1000. Larger Services have several sets.
     #[serde(default)]
     #[schema(max_items = 1000)]
     pub endpoints: Vec<Endpoint>,
 }
 
-/// Where the endpoints of a set listen.
+/// Port of the endpoints of a set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndpointPort {
-    /// The name of the Service port; left out for a Service whose only port has no name.
+    /// Name of the Service port, such as `http`. Required if the set has more than one port; absent for a
+    /// Service with one unnamed port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Label>,
-    /// The transport protocol.
+    /// Transport protocol of the port: `TCP`, `UDP` or `SCTP`. Default: `TCP`.
     #[serde(default)]
     pub protocol: Protocol,
-    /// The port at the endpoint.
+    /// Port at which the endpoints accept connections, from 1 to 65,535.
     pub port: Port,
 }
 
-/// One endpoint.
+/// Endpoint of a Service: an address with location, weight and conditions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Endpoint {
-    /// Unicast address; never loopback, link-local, multicast, or inside the Service ranges.
+    /// Unicast address of the endpoint, such as `10.1.13.2`. Loopback, link-local and multicast addresses and
+    /// addresses in the ranges of cluster IPs are rejected.
     #[schema(value_type = String, example = "10.1.13.2")]
     pub address: IpAddr,
-    /// The Node it runs on, if it runs on one.
+    /// Name of the Node of the endpoint. Required for policy `Local`. Default: no node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
-    /// Its failure zone.
+    /// Failure zone of the endpoint, such as `zone-a`. Used by `trafficDistribution`. Default: no zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<Label>,
-    /// Its share of new connections.
+    /// Share of new connections relative to the other endpoints of the Service, from 0 to 65,535. With 0 the
+    /// endpoint receives none. Default: 1.
     #[serde(default)]
     pub weight: Weight,
-    /// What is known about it.
+    /// Readiness of the endpoint, as in an EndpointSlice of Kubernetes. Default: ready and serving.
     #[serde(default)]
     pub conditions: EndpointConditions,
-    /// Take no new connections; established ones go on. Short for `maintenance` with mode Drain and nothing else.
+    /// True if the endpoint receives no new connections while established ones continue. Same as
+    /// `maintenance` with mode `Drain` and no other fields. Default: false.
     #[serde(default)]
     pub drain: bool,
-    /// Takes it out of service.
+    /// Drain or maintenance of the endpoint. Takes precedence over `drain`. Absent while the endpoint is in
+    /// service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Maintenance>,
 }
 
-/// What is known about an endpoint (the EndpointSlice conditions). A condition left out counts as good.
+/// Readiness of an endpoint, with the conditions of an EndpointSlice of Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EndpointConditions {
-    /// Takes new connections.
+    /// True if the endpoint accepts new connections. Default: true.
     #[serde(default = "yes")]
     pub ready: bool,
-    /// Answers, also while it terminates.
+    /// True if the endpoint responds, also while it terminates. Endpoints that are serving and terminating
+    /// are used if no ready endpoint exists (KEP-1669). Default: true.
     #[serde(default = "yes")]
     pub serving: bool,
-    /// Is on its way out.
+    /// True if the endpoint is shutting down. Default: false.
     #[serde(default)]
     pub terminating: bool,
 }
@@ -96,7 +103,7 @@ impl Default for EndpointConditions {
 }
 
 impl Endpoint {
-    /// What it itself says of being taken out of service.
+    /// Returns the maintenance set on the endpoint itself, or the one that `drain` stands for.
     #[must_use]
     pub fn own_maintenance(&self) -> Option<&Maintenance> {
         const DRAIN: &Maintenance = &Maintenance::DRAIN;

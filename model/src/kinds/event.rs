@@ -1,49 +1,50 @@
-//! Events: notable occurrences on a node that an agent reports to operators.
+//! Events: notable occurrences on a node, reported by its agent for operators.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::primitives::quantity::Timestamp;
 
-/// Something that happened on a node and that an operator may want to know.
+/// Notable occurrence on a node, reported by its agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Event {
-    /// When it happened, or happened last.
+    /// Time of the last occurrence (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     pub time: Timestamp,
-    /// The machine word.
+    /// Reason of the event, as a stable identifier.
     pub reason: EventReason,
-    /// What happened, in words.
+    /// Description of the event for users, at most 1024 bytes. The text may change between releases.
     #[schema(max_length = 1024)]
     pub message: String,
-    /// How often it happened in a row.
+    /// Number of consecutive occurrences of the same event, at least 1.
     pub count: u64,
 }
 
-/// The machine word of an event.
+/// Reason of an event: `DriftRepaired`, `PassFailed`, `ModeChanged`, `ModeChangeFailed`, `LeftoversRemoved`,
+/// `PortUnavailable`, `ConntrackFailed`, `StateHeld`, `StateReleased`, `BgpSessionUp` or `BgpSessionDown`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum EventReason {
-    /// Somebody else had changed what the agent programmed; it was repaired.
+    /// Another program changed kernel objects of the agent; the agent repaired them.
     DriftRepaired,
-    /// The kernel could not be read or programmed as a whole.
+    /// The kernel could not be read or programmed at all.
     PassFailed,
-    /// Another proxy mode, or another way of programming the same, has taken over.
+    /// The agent changed to another proxy mode or variant of a mode.
     ModeChanged,
-    /// Another proxy mode was asked for and could not take over.
+    /// The agent could not change to the requested proxy mode.
     ModeChangeFailed,
-    /// What another proxy mode had left was removed.
+    /// Objects of another proxy mode were removed.
     LeftoversRemoved,
-    /// A port of the node that the agent serves itself could not be had.
+    /// A port that the agent serves on the node could not be opened.
     PortUnavailable,
-    /// Stale entries of connection tracking could not be removed.
+    /// Stale conntrack entries could not be removed.
     ConntrackFailed,
-    /// Control offers a state that would take away too much; it is held back.
+    /// The state guard rejected a state from control that would remove too much.
     StateHeld,
-    /// A state that was held back has been taken, or is not offered any longer.
+    /// A rejected state was applied, or control no longer sends it.
     StateReleased,
     /// A BGP session is established.
     BgpSessionUp,
-    /// A BGP session is not established any longer, or could not be for another reason than before.
+    /// A BGP session is no longer established, or failed for another reason than before.
     BgpSessionDown,
 }

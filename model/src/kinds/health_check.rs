@@ -1,4 +1,4 @@
-//! The health check of a Service: what is spoken to its endpoints, how often, and what the answers lead to.
+//! Health check of a Service: protocol, timing and expected responses.
 
 use std::collections::BTreeSet;
 
@@ -7,71 +7,77 @@ use utoipa::ToSchema;
 
 use crate::primitives::{name::Name, quantity::Port};
 
-/// Longest text that an answer is searched for, in bytes.
+/// Maximum length of an expected text in bytes.
 pub const EXPECT_BYTES_MAX: usize = 4096;
-/// Longest datagram of a UDP check, in bytes.
+/// Maximum length of the datagram of a UDP check in bytes.
 pub const SEND_BYTES_MAX: usize = 1024;
-/// Longest certificate authority of a check, in bytes of PEM.
+/// Maximum size of the CA certificates of a check in bytes of PEM.
 pub const CA_BYTES_MAX: usize = 64 << 10;
 
-/// How the agents find out whether an endpoint works.
+/// Active health check of the endpoints of a Service.
 ///
-/// An endpoint is checked by its own Node or, where it has none with an agent, by a few Nodes that all agree upon. A check
-/// connects to the endpoint's own address and no other, follows no redirect, and reads a bounded answer.
+/// The node of an endpoint checks it. Endpoints without a node with an agent are checked by a few nodes,
+/// selected in the same way by all. A check connects to the address of the endpoint only, follows no
+/// redirects and reads a response of limited size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HealthCheck {
-    /// What is spoken to the endpoint.
+    /// Protocol of the check: `Tcp`, `Http`, `Https`, `Grpc` or `Udp`.
     #[serde(rename = "type")]
     pub check_type: HealthCheckType,
-    /// The port to check; the target port when left out.
+    /// Port to check, from 1 to 65,535. Required if a port of the Service has another protocol than the
+    /// check. Default: target port of each Service port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<Port>,
-    /// Time between checks, in milliseconds, 100–3,600,000; each one comes up to a tenth of it earlier, so that checks spread.
+    /// Time between two checks in milliseconds, from 100 to 3,600,000. Each check starts up to 10 % earlier,
+    /// at random, so that checks spread. Default: 5000.
     #[serde(default = "HealthCheck::interval_ms_default")]
     #[schema(minimum = 100, maximum = 3_600_000, default = 5000)]
     pub interval_ms: u32,
-    /// Time an answer may take, in milliseconds, 10–60,000 and not more than the interval.
+    /// Timeout of a check in milliseconds, from 10 to 60,000, at most `intervalMs`. Default: 2000.
     #[serde(default = "HealthCheck::timeout_ms_default")]
     #[schema(minimum = 10, maximum = 60_000, default = 2000)]
     pub timeout_ms: u32,
-    /// Good answers in a row before an endpoint counts as healthy, 1–100.
+    /// Number of consecutive successes before an endpoint becomes healthy, from 1 to 100. Default: 2.
     #[serde(default = "HealthCheck::rise_default")]
     #[schema(minimum = 1, maximum = 100, default = 2)]
     pub rise: u8,
-    /// Bad answers in a row before an endpoint counts as unhealthy, 1–100.
+    /// Number of consecutive failures before an endpoint becomes unhealthy, from 1 to 100. Default: 3.
     #[serde(default = "HealthCheck::fall_default")]
     #[schema(minimum = 1, maximum = 100, default = 3)]
     pub fall: u8,
-    /// Time after an endpoint appeared in which bad answers do not count, in milliseconds, 0–3,600,000; the first good
-    /// answer ends it.
+    /// Time in milliseconds after the appearance of an endpoint in which failures are ignored, from 0 to
+    /// 3,600,000. Ends at the first success. Default: 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schema(minimum = 0, maximum = 3_600_000, default = 0)]
     pub start_delay_ms: u32,
-    /// While fewer than this share of a port's endpoints are healthy, in percent, 0–100, all of them are used: something
-    /// else than the endpoints is then the likelier fault. 0: never.
+    /// Minimum share of healthy endpoints of a port in percent, from 0 to 100. Below it, all endpoints
+    /// receive connections, because a common cause is more likely than the failure of so many endpoints.
+    /// Default: 0 (never).
     #[serde(default, skip_serializing_if = "is_none_percent")]
     #[schema(minimum = 0, maximum = 100, default = 0)]
     pub panic_threshold: u8,
-    /// Time in which the share of an endpoint that became healthy again grows to its whole, in seconds, 0–3600.
+    /// Time in seconds in which the weight of a recovered endpoint increases to its full value, from 0 to
+    /// 3600. Default: 0 (full weight at once).
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schema(minimum = 0, maximum = 3600, default = 0)]
     pub slow_start_seconds: u32,
-    /// Count what clients' connections meet as well: an endpoint that refuses `fall` connections in a row within one interval
-    /// is unhealthy at once, until the checks find it healthy again. Seen by the relay of userspace mode on the nodes that check
-    /// the endpoint; Nodes in other modes warn that they see none of it.
+    /// True if failed client connections count as well. An endpoint that refuses `fall` consecutive
+    /// connections within one interval becomes unhealthy at once, until checks succeed again. Only the relay
+    /// of userspace mode observes client connections; nodes in other modes report a warning. Default: false.
     #[serde(default, skip_serializing_if = "is_false")]
     pub passive: bool,
-    /// The request of HTTP and HTTPS checks.
+    /// Request of the check. Only allowed with types `Http` and `Https`. Default: `GET /` with any status
+    /// from 200 to 399.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpCheck>,
-    /// The TLS of HTTPS checks, and of gRPC checks over TLS.
+    /// TLS settings of the check. Only allowed with type `Https`, and with type `Grpc` if `grpc.tls` is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsCheck>,
-    /// The request of gRPC checks.
+    /// Request of the check. Only allowed with type `Grpc`. Default: health of the whole server, without TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc: Option<GrpcCheck>,
-    /// The datagrams of UDP checks; UDP checks need it.
+    /// Datagrams of the check. Required with type `Udp` and not allowed otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub udp: Option<UdpCheck>,
 }
@@ -91,7 +97,7 @@ impl HealthCheck {
     }
 }
 
-// The signatures are those that serde calls.
+// Serde determines the signatures.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 const fn is_zero(number: &u32) -> bool {
     *number == 0
@@ -107,39 +113,44 @@ const fn is_none_percent(number: &u8) -> bool {
     *number == 0
 }
 
-/// What a health check speaks.
+/// Protocol of a health check: `Tcp` (the connection is accepted), `Http` (the response has an expected
+/// status), `Https` (the same over TLS), `Grpc` (`grpc.health.v1.Health/Check` returns SERVING) or `Udp` (a
+/// datagram is answered).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum HealthCheckType {
-    /// A connection is accepted.
+    /// The connection is accepted.
     Tcp,
-    /// A request is answered with an expected status.
+    /// The response has an expected status.
     Http,
-    /// The same over TLS.
+    /// Same as `Http`, over TLS.
     Https,
-    /// The gRPC health protocol (`grpc.health.v1.Health/Check`) answers SERVING.
+    /// The gRPC health protocol (`grpc.health.v1.Health/Check`) returns SERVING.
     Grpc,
     /// A datagram is answered.
     Udp,
 }
 
-/// The request of an HTTP check.
+/// Request and expected response of an HTTP check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HttpCheck {
-    /// The method.
+    /// HTTP method: `GET`, `HEAD` or `OPTIONS`. Default: `GET`.
     #[serde(default)]
     pub method: HttpMethod,
-    /// Absolute path, with query if wanted.
+    /// Absolute path with optional query, at most 2048 bytes of printable ASCII without spaces, such as
+    /// `/healthz`. Default: `/`.
     #[serde(default = "HttpCheck::path_default")]
     #[schema(default = "/", max_length = 2048)]
     pub path: String,
-    /// The `Host` header; the endpoint's address when left out.
+    /// Value of the `Host` header, such as `www.example.com`. Default: address of the endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Name>,
-    /// Status codes that count as good; 200–399 when left out. Redirects are answers, they are never followed.
+    /// Status codes that count as success, each from 100 to 599. Redirects are not followed; their status
+    /// counts. Default: 200 to 399.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub expect_status: BTreeSet<u16>,
-    /// What the first 64 KiB of the body must hold.
+    /// Text that the first 64 KiB of the response body must contain, from 1 to 4096 bytes. Not allowed with
+    /// method `HEAD`. Default: any body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 4096)]
     pub expect_body: Option<String>,
@@ -163,57 +174,58 @@ impl Default for HttpCheck {
     }
 }
 
-/// The method of an HTTP check; none that may change anything.
+/// HTTP method of a check: `GET`, `HEAD` or `OPTIONS`. Methods that may change data are not available.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum HttpMethod {
-    /// The resource.
+    /// GET request.
     #[default]
     Get,
-    /// Its headers only.
+    /// HEAD request.
     Head,
-    /// What may be done with it.
+    /// OPTIONS request.
     Options,
 }
 
-/// The TLS of a check.
+/// TLS settings of a health check.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TlsCheck {
-    /// The name that is asked for (SNI) and that the certificate must have; `http.host` when left out, and else the
-    /// endpoint's address.
+    /// Server name for SNI and for the verification of the certificate. Default: `http.host`, or the address
+    /// of the endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_name: Option<Name>,
-    /// The certificates that are trusted, in PEM, instead of those of the agent's machine.
+    /// Trusted CA certificates in PEM, at most 65,536 bytes. Not allowed with `insecureSkipVerify`. Default:
+    /// CA certificates of the machine of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 65536)]
     pub ca: Option<String>,
-    /// Take any certificate.
+    /// True if any certificate is accepted. Default: false.
     #[serde(default)]
     pub insecure_skip_verify: bool,
 }
 
-/// The request of a gRPC check.
+/// Request of a gRPC health check.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GrpcCheck {
-    /// The service that is asked about; the server as a whole when left out.
+    /// Name of the gRPC service to check, from 1 to 255 bytes. Default: the whole server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 255)]
     pub service: Option<String>,
-    /// Speak TLS.
+    /// True if the check uses TLS. Default: false.
     #[serde(default)]
     pub tls: bool,
 }
 
-/// The datagrams of a UDP check. An ICMP error is a bad answer, and so is silence.
+/// Datagram of a UDP check and the expected response. An ICMP error and a timeout count as failures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct UdpCheck {
-    /// What is sent.
+    /// Payload of the datagram, from 1 to 1024 bytes.
     #[schema(min_length = 1, max_length = 1024)]
     pub send: String,
-    /// What the answer must hold; any answer is good when left out.
+    /// Text that the response must contain, from 1 to 4096 bytes. Default: any response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 4096)]
     pub expect: Option<String>,

@@ -1,5 +1,5 @@
-//! What a Service asks of the load balancer: the fields of `spec.loadBalancer`, and where a field is absent the
-//! annotation by which MetalLB's users ask for the same.
+//! Load balancer request of a Service: the fields of `spec.loadBalancer`, and for absent fields the
+//! corresponding MetalLB annotations.
 
 use std::net::IpAddr;
 
@@ -19,35 +19,35 @@ use crate::{
     },
 };
 
-/// Prefixes of the annotations, the present one first.
+/// Prefixes of the annotations, the current one first.
 const PREFIXES: [&str; 2] = ["metallb.io", "metallb.universe.tf"];
 const ADDRESSES: &str = "loadBalancerIPs";
 const POOL: &str = "address-pool";
 const SHARING_KEY: &str = "allow-shared-ip";
 
-/// What a Service of type LoadBalancer asks for.
+/// Load balancer request of a Service of type LoadBalancer.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct LoadBalancerRequest<'a> {
     pub(crate) key: ServiceKey,
     pub(crate) spec: &'a ServiceSpec,
     pub(crate) metadata: &'a Metadata,
-    /// The pool to take addresses from.
+    /// Pool to allocate from.
     pub(crate) pool: Option<Name>,
-    /// These addresses, at most one per family.
+    /// Requested addresses, at most one per family.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Services with the same key may share an address.
+    /// Key for sharing; Services with the same key may share an address.
     pub(crate) sharing_key: Option<Name>,
     addresses_at: Option<String>,
 }
 
-impl<'a> Wanted<'a> {
-    /// What an object asks for; `None` unless it is a Service of type LoadBalancer. Annotations that say nothing usable
-    /// are passed over: no write with one is accepted.
+impl<'a> LoadBalancerRequest<'a> {
+    /// Returns the request of an object, or `None` unless the object is a Service of type LoadBalancer.
+    /// Malformed annotations are ignored here; admission rejects writes that contain them.
     pub(crate) fn of(object: &'a Object) -> Option<Self> {
         let spec = object.as_service().filter(|spec| spec.service_type == ServiceType::LoadBalancer)?;
         let metadata = &object.metadata;
         let key = ServiceKey { namespace: metadata.namespace.clone()?, name: metadata.name.clone() };
-        let said = Said::of(metadata, &mut Vec::new());
+        let said = Annotations::of(metadata, &mut Vec::new());
         let fields = spec.load_balancer.clone().unwrap_or_default();
         let by_annotation = fields.addresses.is_empty();
         let (addresses_at, addresses) = said.addresses.filter(|_| by_annotation).unzip();
@@ -62,8 +62,8 @@ impl<'a> Wanted<'a> {
         })
     }
 
-    /// The families in which it should have an address: those of the addresses that it names, and those of the Service,
-    /// unless it is to have one only.
+    /// Returns the IP families in which the Service needs an address: those of the requested addresses and,
+    /// unless the policy is SingleStack, those of the Service.
     pub(crate) fn families(&self) -> Vec<IpFamily> {
         let named: Vec<_> = self.addresses.iter().map(|address| IpFamily::of(*address)).collect();
         let is_single = self.spec.ip_family_policy.is_none_or(|policy| policy == IpFamilyPolicy::SingleStack);
@@ -81,18 +81,19 @@ impl<'a> Wanted<'a> {
         families
     }
 
-    /// The address of a family that it names.
+    /// Returns the requested address of a family.
     pub(crate) fn named(&self, family: IpFamily) -> Option<IpAddr> {
         self.addresses.iter().copied().find(|address| IpFamily::of(*address) == family)
     }
 
-    /// Whether it wants an address that it has: one that it names, or any of a family in which it names none.
+    /// True if the request covers an assigned address: the address is requested, or its family is needed
+    /// without a requested address.
     pub(crate) fn wants(&self, address: IpAddr) -> bool {
         let family = IpFamily::of(address);
         self.families().contains(&family) && self.named(family).is_none_or(|named| named == address)
     }
 
-    /// The families in which it still lacks the address, by those it has.
+    /// Returns the families without a suitable address among the assigned ones.
     pub(crate) fn lacking(&self, has: impl Iterator<Item = IpAddr>) -> Vec<IpFamily> {
         let mut families = self.families();
         for address in has.filter(|address| self.wants(*address)) {
@@ -101,12 +102,12 @@ impl<'a> Wanted<'a> {
         families
     }
 
-    /// Whether it takes all the addresses it lacks, or none.
+    /// True if the missing addresses are assigned together or not at all.
     pub(crate) fn takes_all_or_none(&self) -> bool {
         self.spec.ip_family_policy == Some(IpFamilyPolicy::RequireDualStack)
     }
 
-    /// The JSON pointer to a named address.
+    /// Returns the JSON pointer to a requested address.
     pub(crate) fn pointer_to(&self, address: IpAddr) -> String {
         let index = self.addresses.iter().position(|one| *one == address).unwrap_or_default();
         let by_field = || format!("/spec/loadBalancer/addresses/{index}");
@@ -114,17 +115,17 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// What the annotations of a Service say, each with the pointer to it.
+/// Values of the annotations of a Service, each with its JSON pointer.
 #[derive(Debug, Default)]
-struct Said {
+struct Annotations {
     pool: Option<(String, Name)>,
     addresses: Option<(String, Vec<IpAddr>)>,
     sharing_key: Option<(String, Name)>,
 }
 
-impl Said {
+impl Annotations {
     fn of(metadata: &Metadata, found: &mut Vec<Violation>) -> Self {
-        // Nearly every Service has none of these.
+        // Most Services have no annotations.
         if metadata.annotations.is_empty() {
             return Self::default();
         }
@@ -136,7 +137,7 @@ impl Said {
     }
 }
 
-/// Reads one annotation under either prefix. An empty one says nothing, as MetalLB has it.
+/// Reads an annotation under either prefix. An empty value counts as absent, as in MetalLB.
 fn read<T>(
     metadata: &Metadata,
     name: &str,
@@ -151,7 +152,7 @@ fn read<T>(
     let present: Vec<_> = present.collect();
     let (at, text) = present.first()?;
     if let Some((at, _)) = present.iter().find(|(_, other)| other != text) {
-        let message = format!("must say the same as `{}/{name}`, or be left out", PREFIXES[0]);
+        let message = format!("must equal `{}/{name}`, or be left out", PREFIXES[0]);
         found.push(Violation::new(at.clone(), Conflict, message));
     }
     match parse(text) {
@@ -163,20 +164,21 @@ fn read<T>(
     }
 }
 
-fn parse_name(text: &str, what: &str) -> Result<Name, String> {
-    Name::parse(text).map_err(|error| format!("must be the name of {what}, which {error}"))
+fn parse_name(text: &str, object: &str) -> Result<Name, String> {
+    Name::parse(text).map_err(|error| format!("must be the name of {object}: the name {error}"))
 }
 
 fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, String> {
     let parse = |part: &str| {
         let part = part.trim();
-        part.parse::<IpAddr>().map_err(|_| format!("must be addresses with commas between, not `{part}`"))
+        part.parse::<IpAddr>()
+            .map_err(|_| format!("must be IP addresses separated by commas; `{part}` is not an address"))
     };
     let addresses = text.split(',').map(parse).collect::<Result<Vec<_>, _>>()?;
     if let Some((address, why)) =
         addresses.iter().find_map(|one| crate::primitives::net::forbidden(*one).map(|why| (one, why)))
     {
-        return Err(format!("must hold ordinary unicast addresses; {address} is {why}"));
+        return Err(format!("must contain ordinary unicast addresses only; {address} is {why}"));
     }
     let of = |family| addresses.iter().filter(|one| IpFamily::of(**one) == family).count();
     if IpFamily::ALL.into_iter().any(|family| of(family) > 1) {
@@ -185,16 +187,16 @@ fn parse_addresses(text: &str) -> Result<Vec<IpAddr>, String> {
     Ok(addresses)
 }
 
-/// Checks the annotations of a Service of type LoadBalancer in themselves and against its fields.
+/// Checks the annotations of a Service of type LoadBalancer, alone and against its fields.
 pub(crate) fn check_annotations(spec: &ServiceSpec, metadata: &Metadata, found: &mut Vec<Violation>) {
     if spec.service_type != ServiceType::LoadBalancer {
         return;
     }
-    let said = Said::of(metadata, found);
+    let said = Annotations::of(metadata, found);
     let Some(fields) = &spec.load_balancer else { return };
     let mut differs = |at: &String, field: &str, value: String| {
-        let message = format!("must agree with spec.loadBalancer.{field}, which is {value}");
-        let hint = "leave the annotation out; the field says the same";
+        let message = format!("must equal spec.loadBalancer.{field}, which is {value}");
+        let hint = "remove the annotation: the field replaces it";
         found.push(Violation::new(at.clone(), Conflict, message).hint(hint));
     };
     if let (Some((at, said)), Some(pool)) = (&said.pool, &fields.pool)

@@ -1,9 +1,9 @@
-//! Endpoints on their way out by intent: drains, which let established connections finish, and maintenance, which does
-//! as if the endpoint were not there.
+//! Planned removal of endpoints from service: drains, in which established connections finish, and
+//! maintenance, in which the endpoint is treated as absent.
 //!
-//! It can be asked for at the endpoint, its Workload, its Node and its Service; [`Maintenance::stronger`] says what
-//! counts. The deadline is part of the intent and carried out by each agent by its own clock, so that it holds while control
-//! is away.
+//! Maintenance can be set on an endpoint, its Workload, its Node and its Service; [`Maintenance::stronger`]
+//! selects the effective one. Each agent enforces the deadline by its own clock, so it applies without
+//! connection to control.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,45 +13,49 @@ use crate::primitives::{
     violation::{Violation, ViolationCode},
 };
 
-/// Longest reason, in bytes: a sentence and a link to a ticket.
+/// Maximum length of a reason in bytes: a sentence and a link to a ticket.
 pub const REASON_BYTES_MAX: usize = 512;
-/// Longest name of who asked, in bytes.
+/// Maximum length of the name of the requester in bytes.
 pub const BY_BYTES_MAX: usize = 128;
 
-/// Takes endpoints out of service by intent.
+/// Planned removal of endpoints from service. If it is set on several levels (endpoint, Workload, Node,
+/// Service), mode `Maintenance` takes precedence over `Drain`, and an earlier deadline over a later one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Maintenance {
-    /// What happens to connections.
+    /// Treatment of connections: `Drain` (no new connections; established TCP connections finish) or
+    /// `Maintenance` (the endpoint is treated as absent).
     pub mode: MaintenanceMode,
-    /// Why, for people.
+    /// Reason for users, one line of 1 to 512 bytes. Default: no reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 512)]
     pub reason: Option<String>,
-    /// Who asked for it, for people.
+    /// Name of the requester for users, one line of 1 to 128 bytes. Default: no name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 128)]
     pub by: Option<String>,
-    /// With mode Drain: when the connections that are left are cut; when left out, they go on until they end by
-    /// themselves. Each node goes by its own clock.
+    /// Time at which remaining connections are closed (RFC 3339, UTC). Each node uses its own clock. Only
+    /// allowed with mode `Drain`. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub deadline: Option<Timestamp>,
 }
 
-/// What happens to connections.
+/// Treatment of connections: `Drain` (no new connections; established TCP connections finish, at most until
+/// the deadline; UDP and SCTP flows move at once) or `Maintenance` (the endpoint is treated as absent, and
+/// established connections follow the removal policy of the Service).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub enum MaintenanceMode {
-    /// No new connections; established ones of TCP finish, until the deadline if there is one. Flows of UDP and SCTP
-    /// move at once, as always.
+    /// No new connections. Established TCP connections finish, at most until the deadline; UDP and SCTP flows
+    /// move at once.
     Drain,
-    /// As if the endpoint were not there: no new connections, and what is established follows the removal policy of the
-    /// Service.
+    /// The endpoint is treated as absent: no new connections, and established ones follow the removal policy
+    /// of the Service.
     Maintenance,
 }
 
 impl MaintenanceMode {
-    /// The word of the field.
+    /// Returns the value of the field `mode`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -62,11 +66,12 @@ impl MaintenanceMode {
 }
 
 impl Maintenance {
-    /// A drain without an end: what `drain: true` of an endpoint means.
+    /// Drain without deadline: the meaning of `drain: true` of an endpoint.
     pub(crate) const DRAIN: Self =
         Self { mode: MaintenanceMode::Drain, reason: None, by: None, deadline: None };
 
-    /// What counts of several: maintenance before a drain, the drain that ends sooner before others, and else the first.
+    /// Returns the effective one of several: maintenance before drain, then the earliest deadline, then the
+    /// first.
     #[must_use]
     pub fn stronger<'a>(all: impl IntoIterator<Item = Option<&'a Self>>) -> Option<&'a Self> {
         let rank = |one: &Self| {
@@ -76,14 +81,15 @@ impl Maintenance {
         all.into_iter().flatten().min_by_key(|one| rank(one))
     }
 
-    /// Reports what is wrong with it.
+    /// Adds the violations of the fields.
     pub(crate) fn validate(&self, at: &str, found: &mut Vec<Violation>) {
         let Self { mode, reason, by, deadline } = self;
         check_text(&format!("{at}/reason"), reason.as_deref(), REASON_BYTES_MAX, found);
         check_text(&format!("{at}/by"), by.as_deref(), BY_BYTES_MAX, found);
         if deadline.is_some() && *mode == MaintenanceMode::Maintenance {
-            let message = "must be left out with mode Maintenance, which waits for no connection";
-            let hint = "use mode Drain; or spec.removalPolicy of the Service, which says what happens to connections";
+            let message = "must be left out with mode Maintenance, which does not wait for connections";
+            let hint =
+                "use mode Drain, or set spec.removalPolicy of the Service, which applies to its connections";
             found.push(Violation::new(format!("{at}/deadline"), ViolationCode::Conflict, message).hint(hint));
         }
     }

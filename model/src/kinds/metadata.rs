@@ -1,4 +1,4 @@
-//! What every object carries besides its intent: who it is, and when it changed.
+//! Metadata of all objects: identity, version, labels and annotations.
 
 use std::collections::BTreeMap;
 
@@ -11,56 +11,63 @@ use crate::primitives::{
     violation::{Violation, ViolationCode},
 };
 
-/// Labels per object; enough for every known convention, small enough to index.
+/// Maximum number of labels of an object.
 pub const LABELS_MAX: usize = 100;
-/// Bytes of all annotations of an object together; the figure Kubernetes users know.
+/// Maximum size of all annotations of an object in bytes, keys included: the limit of Kubernetes.
 pub const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
-/// Bytes of a label or annotation key: DNS prefix, slash, name (the Kubernetes rule).
+/// Maximum length of a label or annotation key in bytes: DNS prefix, slash and name, as in Kubernetes.
 const KEY_LENGTH_MAX: usize = 253 + 1 + LABEL_LENGTH_MAX;
 
-/// Labels by key; keys and values follow the Kubernetes rules.
+/// Labels by key. Keys and values follow the rules of Kubernetes.
 pub type Labels = BTreeMap<String, String>;
 
-/// Identity and bookkeeping of an object. All but `name`, `namespace`, `labels` and `annotations` is set by the server;
-/// `uid` and `resourceVersion` may be sent back and are then checked, the rest of what the server set is read-only.
+/// Identity, version, labels and annotations of an object. The server sets all fields except `name`,
+/// `namespace`, `labels` and `annotations`. A write may contain `uid` and `resourceVersion`; they are then
+/// compared with the stored object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Metadata {
-    /// Unique among the objects of its kind and namespace; never changes.
+    /// Name of the object, unique within its kind and namespace, at most 253 characters, such as `web`.
+    /// Immutable.
     pub name: Name,
-    /// Present on namespaced kinds; `default` when left out on input.
+    /// Namespace of the object, such as `default`. Absent for cluster-scoped kinds. Default on input:
+    /// `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Namespace>,
-    /// Differs between an object and its re-creation under the same name.
+    /// UUID of the object. Recreation under the same name gives another UUID. If a write contains a different
+    /// UUID, the write is rejected with 409.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = "uuid")]
     pub uid: Option<uuid::Uuid>,
-    /// The revision of the last change to this object. When sent and not current, the write is refused with 409.
+    /// Revision of the last change of the object, as a decimal string. If a write contains a version that is
+    /// not current, the write is rejected with 409.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[0-9]+$")]
     pub resource_version: Option<String>,
-    /// Rises by one with every change of `spec`.
+    /// Number of changes of `spec`, starting at 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
-    /// When the object was created.
+    /// Time of the creation (RFC 3339, UTC).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_timestamp: Option<Timestamp>,
-    /// The path at which this API serves the object.
+    /// Path of the object in this API, such as `/v1/namespaces/default/services/web`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub self_link: Option<String>,
-    /// The apply set that owns the object, if it came by `POST /v1/apply?applySet=`.
+    /// Apply set that owns the object. Absent unless the object was created by `POST /v1/apply?applySet=`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_set: Option<Name>,
-    /// What selectors match.
+    /// Labels that selectors match, at most 100. Keys have at most 63 characters after an optional DNS
+    /// prefix, values at most 63.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
     pub labels: Labels,
-    /// Free text for tools and people.
+    /// Free-form text for tools and users, not used for selection. At most 262,144 bytes in total.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
 impl Metadata {
-    /// Metadata with a name and nothing else.
+    /// Creates metadata with a name and a namespace only.
     #[must_use]
     pub fn named(name: Name, namespace: Option<Namespace>) -> Self {
         Self {
@@ -77,7 +84,7 @@ impl Metadata {
         }
     }
 
-    /// The revision of the last change; zero before the first.
+    /// Returns the revision of the last change, or zero before the first.
     #[must_use]
     pub fn revision(&self) -> Revision {
         Revision(self.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0))
@@ -106,7 +113,7 @@ impl Metadata {
     }
 }
 
-/// Checks a map of labels (or a selector in map form) found at `at`.
+/// Checks labels, or a selector in map form, at a JSON pointer.
 pub fn check_labels(at: &str, labels: &Labels, violations: &mut Vec<Violation>) {
     if labels.len() > LABELS_MAX {
         let message = format!("must have at most {LABELS_MAX} entries, has {}", labels.len());
@@ -119,7 +126,7 @@ pub fn check_labels(at: &str, labels: &Labels, violations: &mut Vec<Violation>) 
     }
 }
 
-/// Joins a JSON pointer and one more reference token, escaped as RFC 6901 §3 demands.
+/// Appends a reference token to a JSON pointer, escaped according to RFC 6901 §3.
 #[must_use]
 pub fn pointer(at: &str, token: &str) -> String {
     format!("{at}/{}", token.replace('~', "~0").replace('/', "~1"))
@@ -143,7 +150,8 @@ pub fn check_key(key: &str) -> Result<(), String> {
     check_value(name).map_err(|error| format!("key {error}"))
 }
 
-/// Checks a label value: empty, or at most 63 of letters, digits, `-`, `_`, `.`, with a letter or digit at both ends.
+/// Checks a label value: empty, or at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at
+/// both ends.
 pub fn check_value(value: &str) -> Result<(), String> {
     if value.len() > LABEL_LENGTH_MAX {
         return Err(format!("`{value}` must be at most {LABEL_LENGTH_MAX} characters"));
@@ -155,7 +163,7 @@ pub fn check_value(value: &str) -> Result<(), String> {
         Ok(())
     } else {
         Err(format!(
-            "`{value}` must be letters, digits, `-`, `_` or `.`, with a letter or digit at both ends"
+            "`{value}` must consist of letters, digits, `-`, `_` or `.`, with a letter or digit at both ends"
         ))
     }
 }

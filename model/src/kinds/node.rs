@@ -1,4 +1,4 @@
-//! The Node: a machine with an agent.
+//! Node: a machine with an agent.
 
 use std::net::IpAddr;
 
@@ -12,67 +12,76 @@ use crate::{
     primitives::{name::Label, quantity::Timestamp},
 };
 
-/// Addresses of one Node.
+/// Maximum number of addresses of a Node.
 pub const NODE_ADDRESSES_MAX: usize = 64;
-/// Workload networks of one Node.
+/// Maximum number of workload networks of a Node.
 pub const NODE_WORKLOAD_CIDRS_MAX: usize = 64;
-/// Entries of `clusterCIDRs` and of `nodePortAddresses`.
+/// Maximum number of entries in `clusterCIDRs` and in `nodePortAddresses`.
 pub const NODE_NETWORKS_MAX: usize = 64;
 
-/// The highest bit of a packet mark.
+/// Highest bit of a packet mark.
 pub const MARK_BIT_MAX: u8 = 31;
-/// The bit that kube-proxy marks packets with for masquerading.
+/// Default bit of the packet mark for masquerading, as in kube-proxy.
 pub const MASQUERADE_BIT_DEFAULT: u8 = 14;
-/// The bit that kube-proxy marked packets with for dropping.
+/// Default bit of the packet mark for dropping, as in former kube-proxy versions.
 pub const DROP_BIT_DEFAULT: u8 = 15;
 
-/// What a Node should be.
+/// Desired state of a Node: addresses, workload networks, proxy mode, BGP settings and maintenance.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeSpec {
-    /// The Node's own addresses, primary first.
+    /// Addresses of the Node, primary first, at most 64, such as `["172.17.8.101"]`. Loopback, link-local and
+    /// multicast addresses are rejected.
     #[serde(default)]
     #[schema(value_type = Vec<String>, max_items = 64, example = json!(["172.17.8.101"]))]
     pub addresses: Vec<IpAddr>,
-    /// Its failure zone.
+    /// Failure zone of the Node, such as `zone-a`. Used by `trafficDistribution` of Services. Default: no
+    /// zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<Label>,
-    /// The networks of the Workloads on this Node. Traffic from any Node's workload networks to a virtual address
-    /// keeps its source address; all other traffic to it is masqueraded, if any Node states workload networks.
+    /// Networks of the workloads on this Node, at most 64, such as `10.1.13.0/24`. Traffic from the workload
+    /// networks of all Nodes to a virtual address keeps its source address. Other sources are masqueraded if
+    /// at least one Node has workload networks of the IP family. Default: none.
     #[serde(default, rename = "workloadCIDRs", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 64)]
     pub workload_cidrs: Vec<IpNet>,
-    /// How the agent programs the kernel; the agent's own `--mode` when left out.
+    /// Proxy mode of the agent: `nftables`, `iptables`, `ipvs` or `userspace`. The agent changes its mode
+    /// without a restart. Default: flag `--mode` of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ProxyMode>,
-    /// Options of the proxy.
+    /// Options of the proxy on this Node. Absent if all have their defaults.
     #[serde(default, skip_serializing_if = "ProxyOptions::is_default")]
     pub proxy: ProxyOptions,
-    /// Its BGP.
+    /// BGP settings of the Node: its AS number and BGP Identifier. Default: cluster-wide AS number, derived
+    /// identifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bgp: Option<NodeBgp>,
-    /// Give this Node no announcements; those that it has go to other Nodes.
+    /// True if the Node is not used to announce addresses. Its present announcements move to other Nodes.
+    /// Default: false.
     #[serde(default)]
     pub unschedulable: bool,
-    /// Takes all endpoints on this Node out of service, and gives it no announcements, as `unschedulable` does.
+    /// Drain or maintenance of all endpoints on this Node. While it is set, the Node does not announce
+    /// addresses, as with `unschedulable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Maintenance>,
-    /// Since when the Node counts as gone, because its agent is silent: its Workloads are no endpoints. The server sets
-    /// this and takes it back when the agent reports again.
+    /// Time since which the Node is considered lost, because its agent sends no reports (RFC 3339, UTC).
+    /// Workloads on a lost Node are not used as endpoints. Set and removed by the server. Absent if the Node
+    /// is not lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime, read_only)]
     pub lost_since: Option<Timestamp>,
 }
 
 impl NodeSpec {
-    /// Whether the Node is given announcements.
+    /// True if the Node may announce addresses.
     #[must_use]
     pub const fn takes_announcements(&self) -> bool {
         !self.unschedulable && self.maintenance.is_none()
     }
 }
 
-/// How the agent programs the kernel.
+/// Proxy mode of an agent: `nftables` (nf_tables through netlink), `iptables` (iptables-restore),
+/// `ipvs` (IP Virtual Server) or `userspace` (relay process).
 #[derive(
     Debug,
     Clone,
@@ -90,22 +99,22 @@ impl NodeSpec {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyMode {
-    /// nf_tables by netlink.
+    /// nf_tables through netlink.
     #[default]
     Nftables,
     /// iptables-restore.
     Iptables,
-    /// IP virtual server.
+    /// IP Virtual Server of the kernel.
     Ipvs,
-    /// A relay in the agent.
+    /// Relay process in user space.
     Userspace,
 }
 
 impl ProxyMode {
-    /// Every mode, in the order in which they are shown.
+    /// All modes, in display order.
     pub const ALL: &'static [Self] = Self::VARIANTS;
 
-    /// The word of the flag and the field.
+    /// Returns the name of the mode in flags and fields.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -121,44 +130,49 @@ impl ProxyMode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProxyOptions {
-    /// Masquerade all traffic to virtual addresses, whatever its source.
+    /// True if all traffic to virtual addresses is masqueraded, regardless of its source. Default: false.
     #[serde(default)]
     pub masquerade_all: bool,
-    /// Networks whose sources count as workloads on this Node, instead of the workload networks of all Nodes.
+    /// Networks whose sources count as workloads on this Node, at most 64, such as `10.1.0.0/16`. Default:
+    /// `workloadCIDRs` of all Nodes.
     #[serde(default, rename = "clusterCIDRs", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 64)]
     pub cluster_cidrs: Vec<IpNet>,
-    /// Node ports answer only at the Node's addresses in these networks; at all of them when left out.
+    /// Networks that limit the addresses of the Node at which node ports are served, at most 64, such as
+    /// `192.0.2.0/24`. Default: all addresses of the Node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 64)]
     pub node_port_addresses: Vec<IpNet>,
-    /// The bit of the packet mark, 0–31, that asks for masquerading; 14 (0x4000) when left out.
+    /// Bit of the packet mark that requests masquerading, from 0 to 31. Must differ from `dropBit`. Default:
+    /// 14 (mark 0x4000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 31)]
     pub masquerade_bit: Option<u8>,
-    /// The bit of the packet mark, 0–31, that asks for dropping where a backend needs one; 15 (0x8000) when left out.
+    /// Bit of the packet mark that requests a drop in modes that need a mark, from 0 to 31. Must differ from
+    /// `masqueradeBit`. Default: 15 (mark 0x8000).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 31)]
     pub drop_bit: Option<u8>,
-    /// How chains and sets are named in iptables and ipvs mode.
+    /// Naming of chains and sets in iptables and ipvs mode: `tidegate` (own prefix, coexists with kube-proxy)
+    /// or `kube` (names of kube-proxy, replaces it). Default: `tidegate`.
     #[serde(default)]
     pub naming: Naming,
-    /// In ipvs mode, answer ARP only for addresses of the interface asked (`arp_ignore` 1, `arp_announce` 2), so that
-    /// virtual addresses on the node are not claimed by it.
+    /// True if the kernel answers ARP requests in ipvs mode only for addresses of the receiving interface
+    /// (`arp_ignore` 1, `arp_announce` 2), so that the node does not claim virtual addresses. Default: true.
     #[serde(default = "ProxyOptions::strict_arp_default", rename = "strictARP")]
     pub strict_arp: bool,
 }
 
-/// How chains and sets are named.
+/// Naming of chains and sets: `tidegate` (own prefix) or `kube` (names of kube-proxy).
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Naming {
-    /// By a prefix of our own, so that they can stand beside kube-proxy's.
+    /// Own prefix; coexists with the objects of kube-proxy.
     #[default]
     Tidegate,
-    /// As kube-proxy names them, in its place.
+    /// Names of kube-proxy, which is replaced.
     Kube,
 }
 
@@ -181,13 +195,13 @@ impl ProxyOptions {
         true
     }
 
-    /// The mark that asks for masquerading: exactly one bit.
+    /// Returns the mark that requests masquerading; it has exactly one bit.
     #[must_use]
     pub fn masquerade_mark(&self) -> u32 {
         1 << self.masquerade_bit.unwrap_or(MASQUERADE_BIT_DEFAULT).min(MARK_BIT_MAX)
     }
 
-    /// The mark that asks for dropping: exactly one bit.
+    /// Returns the mark that requests a drop; it has exactly one bit.
     #[must_use]
     pub fn drop_mark(&self) -> u32 {
         1 << self.drop_bit.unwrap_or(DROP_BIT_DEFAULT).min(MARK_BIT_MAX)

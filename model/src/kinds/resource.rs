@@ -1,4 +1,4 @@
-//! Kinds, keys and objects: the closed list that the compiler walks when a kind is added.
+//! Kinds, keys and objects of the API.
 
 use std::fmt;
 
@@ -15,36 +15,37 @@ use crate::{
     primitives::name::{Name, Namespace},
 };
 
-/// The version of every object of this API.
+/// API version of all objects.
 pub const API_VERSION: &str = "tidegate/v1";
 
-/// A kind of object.
+/// Kind of an object: `Node`, `AddressPool`, `BfdProfile`, `BgpPeer`, `Advertisement`, `Workload`, `Service`,
+/// `EndpointSet`, `Address` or `EndpointHealth`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub enum Kind {
-    /// A machine with an agent.
+    /// Machine with an agent.
     Node,
-    /// Load balancer addresses that may be given out.
+    /// Addresses for Services of type LoadBalancer.
     AddressPool,
-    /// How paths to routers are watched.
+    /// Parameters of BFD sessions with routers.
     BfdProfile,
-    /// A router that nodes have BGP sessions with.
+    /// Router that nodes have BGP sessions with.
     BgpPeer,
-    /// Which nodes announce which pools' addresses.
+    /// Assignment of address pools to announcing nodes.
     Advertisement,
-    /// Anything with an address.
+    /// Addressable instance, matched by selectors of Services.
     Workload,
-    /// A stable address in front of endpoints.
+    /// Stable address in front of endpoints.
     Service,
-    /// Endpoints given by hand.
+    /// Endpoints given by users or adapters.
     EndpointSet,
-    /// The record of a load balancer address, kept by the server.
+    /// Record of a load balancer address, maintained by the server.
     Address,
-    /// The record of what health checks have taken out of a Service, kept by the server.
+    /// Record of the unhealthy endpoints of a Service, maintained by the server.
     EndpointHealth,
 }
 
 impl Kind {
-    /// Every kind, in the order in which an `apply` takes effect and a listing shows them.
+    /// All kinds, in the order of application and of listings.
     pub const ALL: [Self; 10] = [
         Self::Node,
         Self::AddressPool,
@@ -58,7 +59,7 @@ impl Kind {
         Self::EndpointHealth,
     ];
 
-    /// The word in `kind:`.
+    /// Returns the value of the field `kind`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -75,7 +76,7 @@ impl Kind {
         }
     }
 
-    /// The word in paths.
+    /// Returns the plural in paths.
     #[must_use]
     pub const fn plural(self) -> &'static str {
         match self {
@@ -92,7 +93,7 @@ impl Kind {
         }
     }
 
-    /// Whether objects of the kind live in a namespace.
+    /// True if objects of the kind have a namespace.
     #[must_use]
     pub const fn is_namespaced(self) -> bool {
         match self {
@@ -106,7 +107,7 @@ impl Kind {
         }
     }
 
-    /// Whether objects of the kind are records that only the server itself writes.
+    /// True if only the server writes objects of the kind.
     #[must_use]
     pub const fn is_kept_by_server(self) -> bool {
         match self {
@@ -122,13 +123,13 @@ impl Kind {
         }
     }
 
-    /// The kind with this word in `kind:`.
+    /// Returns the kind with this value of the field `kind`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// The kind with this word in paths.
+    /// Returns the kind with this plural in paths.
     #[must_use]
     pub fn parse_plural(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.plural() == text)
@@ -141,19 +142,19 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What identifies an object. Orders by kind, namespace, name: the order of listings.
+/// Identifier of an object. Ordered by kind, namespace and name, as in listings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// The kind.
+    /// Kind of the object.
     pub kind: Kind,
-    /// Present exactly on namespaced kinds.
+    /// Namespace of the object; `None` for cluster-scoped kinds.
     pub namespace: Option<Namespace>,
-    /// The name.
+    /// Name of the object.
     pub name: Name,
 }
 
 impl ObjectKey {
-    /// The path at which the API serves the object.
+    /// Returns the path of the object in the API.
     #[must_use]
     pub fn path(&self) -> String {
         match &self.namespace {
@@ -162,14 +163,15 @@ impl ObjectKey {
         }
     }
 
-    /// `plural/namespace/name`, or `plural//name` for kinds without namespace: the key of the stores.
+    /// Returns the key of the object in a store: `plural/namespace/name`, or `plural//name` for
+    /// cluster-scoped kinds.
     #[must_use]
     pub fn to_store_key(&self) -> String {
         let namespace = self.namespace.as_ref().map_or("", Namespace::as_str);
         format!("{}/{namespace}/{}", self.kind.plural(), self.name)
     }
 
-    /// Reads what [`Self::to_store_key`] wrote.
+    /// Parses the result of [`Self::to_store_key`].
     #[must_use]
     pub fn parse_store_key(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '/');
@@ -190,25 +192,25 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// A Service's namespace and name.
+/// Namespace and name of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ServiceKey {
-    /// The namespace.
+    /// Namespace of the Service.
     pub namespace: Namespace,
-    /// The name.
+    /// Name of the Service.
     pub name: Name,
 }
 
 impl ServiceKey {
-    /// The Service of an object's key, if it is one.
+    /// Returns the Service of an object key, or `None` if the object is not a Service.
     #[must_use]
     pub fn of_object_key(key: &ObjectKey) -> Option<Self> {
         let namespace = key.namespace.clone().filter(|_| key.kind == Kind::Service)?;
         Some(Self { namespace, name: key.name.clone() })
     }
 
-    /// The key of the Service object.
+    /// Returns the key of the Service object.
     #[must_use]
     pub fn object_key(&self) -> ObjectKey {
         ObjectKey { kind: Kind::Service, namespace: Some(self.namespace.clone()), name: self.name.clone() }
@@ -238,33 +240,33 @@ impl From<ServiceKey> for String {
     }
 }
 
-/// The intent of an object of any kind.
+/// Desired state of an object of any kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Spec {
-    /// Of a Node.
+    /// Spec of a Node.
     Node(NodeSpec),
-    /// Of an AddressPool.
+    /// Spec of an AddressPool.
     AddressPool(AddressPoolSpec),
-    /// Of a BfdProfile.
+    /// Spec of a BfdProfile.
     BfdProfile(BfdProfileSpec),
-    /// Of a BgpPeer.
+    /// Spec of a BgpPeer.
     BgpPeer(Box<BgpPeerSpec>),
-    /// Of an Advertisement.
+    /// Spec of an Advertisement.
     Advertisement(AdvertisementSpec),
-    /// Of an Address.
+    /// Spec of an Address.
     Address(AddressSpec),
-    /// Of an EndpointHealth.
+    /// Spec of an EndpointHealth.
     EndpointHealth(EndpointHealthSpec),
-    /// Of a Workload.
+    /// Spec of a Workload.
     Workload(WorkloadSpec),
-    /// Of a Service.
+    /// Spec of a Service.
     Service(Box<ServiceSpec>),
-    /// Of an EndpointSet.
+    /// Spec of an EndpointSet.
     EndpointSet(EndpointSetSpec),
 }
 
 impl Spec {
-    /// The kind.
+    /// Returns the kind of the object.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -281,10 +283,9 @@ impl Spec {
         }
     }
 
-    /// The published form: everything but secrets, which are written and never shown.
+    /// Returns the JSON form for responses, without secrets.
     ///
-    /// # Panics
-    /// Never: every published spec has string keys only.
+    /// # Panics Never panics: specs have string keys only.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         let json = match self {
@@ -303,17 +304,17 @@ impl Spec {
     }
 }
 
-/// An object: identity and intent. Status is observed elsewhere and joined when it is shown.
+/// Object: metadata and desired state. The observed state is added when the object is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
-    /// Identity and bookkeeping.
+    /// Identity, version, labels and annotations.
     pub metadata: Metadata,
-    /// Intent.
+    /// Desired state.
     pub spec: Spec,
 }
 
 impl Object {
-    /// What identifies the object.
+    /// Returns the identifier of the object.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
         ObjectKey {
@@ -323,7 +324,7 @@ impl Object {
         }
     }
 
-    /// The published form without status.
+    /// Returns the JSON form for responses, without status.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({
@@ -334,7 +335,7 @@ impl Object {
         })
     }
 
-    /// The spec of a Service object.
+    /// Returns the spec if the object is a Service.
     #[must_use]
     pub const fn as_service(&self) -> Option<&ServiceSpec> {
         match &self.spec {
@@ -351,7 +352,7 @@ impl Object {
         }
     }
 
-    /// The spec of an Address object.
+    /// Returns the spec if the object is an Address.
     #[must_use]
     pub const fn as_address(&self) -> Option<&AddressSpec> {
         match &self.spec {
@@ -368,25 +369,25 @@ impl Object {
         }
     }
 
-    /// The spec of an EndpointHealth object.
+    /// Returns the spec if the object is an EndpointHealth.
     #[must_use]
     pub const fn as_endpoint_health(&self) -> Option<&EndpointHealthSpec> {
         if let Spec::EndpointHealth(spec) = &self.spec { Some(spec) } else { None }
     }
 
-    /// The spec of a BgpPeer object.
+    /// Returns the spec if the object is a BgpPeer.
     #[must_use]
     pub fn as_bgp_peer(&self) -> Option<&BgpPeerSpec> {
         if let Spec::BgpPeer(spec) = &self.spec { Some(spec) } else { None }
     }
 
-    /// The spec of a BfdProfile object.
+    /// Returns the spec if the object is a BfdProfile.
     #[must_use]
     pub const fn as_bfd_profile(&self) -> Option<&BfdProfileSpec> {
         if let Spec::BfdProfile(spec) = &self.spec { Some(spec) } else { None }
     }
 
-    /// The spec of an Advertisement object.
+    /// Returns the spec if the object is an Advertisement.
     #[must_use]
     pub const fn as_advertisement(&self) -> Option<&AdvertisementSpec> {
         match &self.spec {

@@ -1,4 +1,4 @@
-//! OpenAPI schemas of types whose wire form is a text with a form of its own.
+//! OpenAPI schemas of types with a string form of their own.
 
 use utoipa::{
     PartialSchema, ToSchema,
@@ -14,7 +14,7 @@ impl PartialSchema for PeerAsn {
     fn schema() -> RefOr<Schema> {
         let number = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(u32::MAX));
         let word = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["internal", "external"]));
-        let description = "A number; `internal`: ours; `external`: any but ours.";
+        let description = "AS number of a router: a number from 1 to 4,294,967,295, `internal` (the local AS number) or `external` (any other AS number).";
         let either = OneOfBuilder::new().description(Some(description)).item(number).item(word).build();
         RefOr::T(Schema::OneOf(either))
     }
@@ -35,19 +35,19 @@ macro_rules! text_schema {
 
 text_schema!(
     Position,
-    "Where in which life of the store: epoch, dash, revision. Used as resume token.",
+    "Position in the history of the store: epoch, dash, revision. Used as resume token of watches. Positions of different epochs are not comparable by revision.",
     Some("^[0-9]{1,19}-[0-9]{1,19}$"),
     "1771000000-42"
 );
 text_schema!(
     ServiceKey,
-    "A Service: namespace, slash, name.",
+    "Namespace and name of a Service, separated by a slash.",
     Some("^[a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9.-]*$"),
     "default/web"
 );
 text_schema!(
     ClusterIp,
-    "A virtual address, or the word `None` of a headless Service.",
+    "Virtual IP address of a Service, or `None` for a headless Service.",
     None::<String>,
     "10.96.0.10"
 );

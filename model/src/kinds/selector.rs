@@ -1,4 +1,5 @@
-//! Label selectors in the query form that Kubernetes users know: `app=web,tier!=db,zone in (a,b),!legacy`.
+//! Label selectors in the query form of Kubernetes, such as `app=web,tier!=db,zone in (a,b),!legacy`, and in
+//! object form.
 
 use std::{fmt, str::FromStr};
 
@@ -7,62 +8,65 @@ use utoipa::ToSchema;
 
 use crate::kinds::metadata::{Labels, check_key, check_value};
 
-/// Requirements in one selector; more is a mistake or an attack.
+/// Maximum number of requirements in a selector.
 const REQUIREMENTS_MAX: usize = 32;
 
-/// A conjunction of requirements on labels; the empty selector matches everything.
+/// Conjunction of requirements on labels. The empty selector matches all objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelSelector(Vec<Requirement>);
 
-/// A selector in the form of objects, as Kubernetes users write it: every entry must hold, the empty one matches all.
+/// Label selector in the form of Kubernetes objects. All entries must hold; the empty selector matches all
+/// objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Selector {
-    /// Labels that must have exactly these values.
+    /// Required labels with their exact values, at most 100.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
     pub match_labels: Labels,
-    /// Further requirements.
+    /// Additional requirements, at most 32. All must hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 32)]
     pub match_expressions: Vec<Expression>,
 }
 
-/// A requirement on one label.
+/// Requirement on one label.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Expression {
-    /// The label.
+    /// Label key, such as `app.kubernetes.io/name`.
     pub key: String,
-    /// What must hold of its value.
+    /// Relation between the label and `values`: `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: Operator,
-    /// The values of `In` and `NotIn`; none with the others.
+    /// Values for `In` and `NotIn`, from 1 to 64. Not allowed with the other operators.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub values: Vec<String>,
 }
 
-/// What must hold of a label.
+/// Relation between a label and values: `In` (present with one of the values), `NotIn` (absent or with
+/// another value), `Exists` (present) or `DoesNotExist` (absent).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum Operator {
-    /// It is there, with one of the values.
+    /// The label is present with one of the values.
     In,
-    /// It is not there, or has none of the values.
+    /// The label is absent or has another value.
     NotIn,
-    /// It is there.
+    /// The label is present.
     Exists,
-    /// It is not there.
+    /// The label is absent.
     DoesNotExist,
 }
 
 impl Selector {
-    /// Whether labels satisfy every entry.
+    /// True if labels satisfy all entries.
     #[must_use]
     pub fn matches(&self, labels: &Labels) -> bool {
         self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self.match_expressions.iter().all(|expression| expression.matches(labels))
     }
 
-    /// Whether one of several selectors matches, or there are none.
+    /// True if at least one selector matches, or there are no selectors.
     #[must_use]
     pub fn any_matches(selectors: &[Self], labels: &Labels) -> bool {
         selectors.is_empty() || selectors.iter().any(|selector| selector.matches(labels))
@@ -81,7 +85,7 @@ impl Expression {
     }
 }
 
-/// One requirement of a selector.
+/// Requirement of a selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Requirement {
     Exists(String),
@@ -90,7 +94,7 @@ enum Requirement {
     NotIn(String, Vec<String>),
 }
 
-/// Why a text is not a selector; says what to write instead.
+/// Error of a malformed selector, with a hint on the syntax.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{part}` is not a label requirement: {reason}; write `key=value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, `key` or `!key`"
@@ -101,13 +105,13 @@ pub struct SelectorError {
 }
 
 impl LabelSelector {
-    /// Whether labels satisfy every requirement.
+    /// True if labels satisfy all requirements.
     #[must_use]
     pub fn matches(&self, labels: &Labels) -> bool {
         self.0.iter().all(|requirement| requirement.matches(labels))
     }
 
-    /// Whether everything matches.
+    /// True if the selector matches all objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -137,7 +141,7 @@ impl FromStr for LabelSelector {
                 if text.trim().is_empty() {
                     continue;
                 }
-                return Err(error("it is empty".to_owned()));
+                return Err(error("the requirement is empty".to_owned()));
             }
             if requirements.len() == REQUIREMENTS_MAX {
                 return Err(error(format!("a selector has at most {REQUIREMENTS_MAX} requirements")));

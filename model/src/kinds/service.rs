@@ -1,4 +1,5 @@
-//! The Service: a stable address in front of endpoints. Field names are those of Kubernetes where it has them.
+//! Service: a stable address in front of endpoints. Fields that Kubernetes also has keep their Kubernetes
+//! names.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -15,149 +16,183 @@ use crate::{
     },
 };
 
-/// Ports of one Service; each becomes kernel entries for every address of the Service.
+/// Maximum number of ports of a Service. Each port becomes kernel entries for every address of the Service.
 pub const PORTS_MAX: usize = 100;
-/// Addresses in `externalIPs` and entries in `loadBalancerSourceRanges`.
+/// Maximum number of entries in `externalIPs` and in `loadBalancerSourceRanges`.
 pub const ADDRESSES_MAX: usize = 256;
-/// Default and bound of the ClientIP affinity timeout, in seconds (the Kubernetes figures: 3 hours, 1 day).
+/// Default timeout of ClientIP affinity in seconds: 3 hours, as in Kubernetes.
 pub const AFFINITY_TIMEOUT_SECONDS_DEFAULT: u32 = 10_800;
-/// Longest ClientIP affinity timeout, in seconds.
+/// Maximum timeout of ClientIP affinity in seconds: 1 day, as in Kubernetes.
 pub const AFFINITY_TIMEOUT_SECONDS_MAX: u32 = 86_400;
-/// Default and bound of `drainSeconds`: five minutes, one day.
+/// Default drain time in seconds.
 pub const DRAIN_SECONDS_DEFAULT: u32 = 300;
-/// Longest drain, in seconds.
+/// Maximum drain time in seconds: 1 day.
 pub const DRAIN_SECONDS_MAX: u32 = 86_400;
 
-/// Longest name of a scheduler, in bytes: `IP_VS_SCHEDNAME_MAXLEN` of the kernel without its final zero.
+/// Maximum length of a scheduler name in bytes: `IP_VS_SCHEDNAME_MAXLEN` of the kernel without the final
+/// zero.
 pub const SCHEDULER_LENGTH_MAX: usize = 15;
 
-/// What a Service should be.
+/// Desired state of a Service: its addresses, ports, endpoint selection and traffic policies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServiceSpec {
-    /// How the Service is exposed.
+    /// Exposure of the Service: `ClusterIP` (virtual addresses inside the cluster), `NodePort` (also a port
+    /// on every node), `LoadBalancer` (also announced addresses) or `ExternalName` (a DNS alias). Default:
+    /// `ClusterIP`.
     #[serde(default, rename = "type")]
     pub service_type: ServiceType,
-    /// The first of `clusterIPs`; `None` (the word) makes the Service headless. Allocated when left out.
+    /// Primary virtual address: the first of `clusterIPs`. `None` makes the Service headless, without virtual
+    /// address. Allocated from `tidegate-api --service-cidr` if absent. Cannot change after creation, except
+    /// to or from type ExternalName.
     #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
     pub cluster_ip: Option<ClusterIp>,
-    /// The virtual addresses, at most one per family, in the order of `ipFamilies`.
+    /// Virtual addresses, at most one per IP family, in the order of `ipFamilies`. Missing ones are
+    /// allocated. `["None"]` makes the Service headless. If `clusterIP` is also set, it must equal the first
+    /// entry.
     #[serde(default, rename = "clusterIPs", skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 2)]
     pub cluster_ips: Vec<ClusterIp>,
-    /// The families of the Service, primary first. Chosen by policy and configured ranges when left out.
+    /// IP families of the Service, primary first, such as `["IPv4", "IPv6"]`. Derived from `clusterIPs`,
+    /// `ipFamilyPolicy` and the configured ranges if absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 2)]
     pub ip_families: Vec<IpFamily>,
-    /// How many families: one, two if configured, or two or fail.
+    /// Number of IP families: `SingleStack` (one), `PreferDualStack` (two if both are configured) or
+    /// `RequireDualStack` (two; the write is rejected if only one is configured). Default: `SingleStack`, or
+    /// `RequireDualStack` if the request contains two families.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_family_policy: Option<IpFamilyPolicy>,
-    /// What clients connect to. May be empty only for headless and ExternalName Services.
+    /// Ports at which clients connect, at most 100. Required unless the Service is headless or has type
+    /// ExternalName.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 100)]
     pub ports: Vec<ServicePort>,
-    /// Labels of the Workloads that are the endpoints. Without it, endpoints come from EndpointSets.
+    /// Labels of the Workloads that are endpoints of the Service; a Workload must have all of them. If empty,
+    /// endpoints come from EndpointSets only. Endpoints of EndpointSets are always included.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    #[schema(value_type = std::collections::BTreeMap<String, String>)]
     pub selector: Labels,
-    /// Whether one client stays on one endpoint.
+    /// Affinity of a client to an endpoint: `None` (each connection is balanced independently) or `ClientIP`
+    /// (connections from one client address go to the same endpoint). Default: `None`.
     #[serde(default)]
     pub session_affinity: SessionAffinity,
-    /// Settings of the affinity.
+    /// Settings of the session affinity. Only allowed with `sessionAffinity: ClientIP`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_affinity_config: Option<SessionAffinityConfig>,
-    /// Further addresses, routed to the nodes by someone else, at which the Service answers. Only addresses inside the
-    /// control server's `--allow-external-ip` ranges are accepted.
+    /// Additional addresses at which nodes accept traffic for the Service, at most 256. The network must
+    /// route them to the nodes; Tidegate does not announce them. Only addresses in the ranges of
+    /// `tidegate-api --allow-external-ip` are accepted.
     #[serde(default, rename = "externalIPs", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 256)]
     pub external_ips: Vec<IpAddr>,
-    /// Sources outside the nodes that may use the load balancer addresses, external IPs and node ports; empty means all.
+    /// Client networks that may connect to load balancer addresses, external IPs and node ports, at most 256,
+    /// such as `192.0.2.0/24`. Connections from other sources are dropped without a response; the node itself
+    /// may always connect. Only allowed on a Service that is reachable at such an address. Default: all
+    /// networks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 256)]
     pub load_balancer_source_ranges: Vec<IpNet>,
-    /// Whether traffic from outside may leave the node it arrived at.
+    /// Endpoints for traffic that enters at a node port, an external IP or a load balancer address: `Cluster`
+    /// (all endpoints) or `Local` (for clients outside the cluster only endpoints on the receiving node,
+    /// which see the client address; a node without endpoints drops the connection). Default: `Cluster`.
     #[serde(default)]
     pub external_traffic_policy: TrafficPolicy,
-    /// Whether traffic from inside may leave the node it started on.
+    /// Endpoints for traffic to the cluster IPs: `Cluster` (all endpoints) or `Local` (endpoints on the
+    /// client's node only; connections are dropped if there are none). Default: `Cluster`.
     #[serde(default)]
     pub internal_traffic_policy: TrafficPolicy,
-    /// Port at which nodes tell outside balancers whether they have endpoints; only with type LoadBalancer and
-    /// `externalTrafficPolicy: Local`, and then allocated from the node ports when left out.
+    /// TCP port at which every node responds over HTTP with the number of its ready endpoints of the Service,
+    /// for health checks of external load balancers. Only allowed with type LoadBalancer and
+    /// `externalTrafficPolicy: Local`; then allocated from `tidegate-api --node-port-range` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check_node_port: Option<Port>,
-    /// Serve endpoints that are not ready as if they were.
+    /// True if endpoints receive connections before they are ready. Default: false.
     #[serde(default)]
     pub publish_not_ready_addresses: bool,
-    /// Preference for near endpoints.
+    /// Preference for nearby endpoints: `PreferSameZone` (same zone), `PreferSameNode` (same node, then same
+    /// zone) or `PreferClose` (earlier name of `PreferSameZone`). Without a nearby endpoint, all endpoints
+    /// are used. Default: no preference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_distribution: Option<TrafficDistribution>,
-    /// The DNS name an ExternalName Service stands for.
+    /// DNS name for which the Service is an alias, such as `db.example.com`. Required with type ExternalName
+    /// and not allowed otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_name: Option<Name>,
-    /// Where the load balancer address comes from.
+    /// Source and sharing of the load balancer addresses. Only allowed with type LoadBalancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<LoadBalancer>,
-    /// Whether a LoadBalancer Service gets node ports; it does when left out. `false` leaves the node ports to others where
-    /// traffic comes by load balancer addresses only; ports that are named are opened all the same.
+    /// True if node ports are allocated for a Service of type LoadBalancer. If false, only ports with an
+    /// explicit `nodePort` are opened. Only allowed with type LoadBalancer. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocate_load_balancer_node_ports: Option<bool>,
-    /// How an endpoint is chosen for a new connection: at random in proportion to the weights when left out. A node
-    /// whose proxy mode has no such scheduler reports the Service as unsupported.
+    /// IPVS scheduler that selects an endpoint for a new connection, such as `rr`, `wrr` or `sh`. Nodes whose
+    /// proxy mode does not support the scheduler report the Service as unsupported. Default: random in
+    /// proportion to the weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<Scheduler>,
-    /// Variants of the scheduler; need `scheduler`.
+    /// Variants of the scheduler: `fallback` and `port` (schedulers `sh` and `mh`), `onePacket` (all ports
+    /// UDP). Only allowed with `scheduler`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub scheduler_flags: BTreeSet<SchedulerFlag>,
-    /// How packets reach the endpoint.
+    /// Delivery of packets to the endpoint: `masquerade` (destination NAT), `direct` (direct routing) or
+    /// `tunnel` (IP tunnel). No proxy mode supports `direct` and `tunnel` yet; a Service with one of them is
+    /// not programmed. Default: `masquerade`.
     #[serde(default)]
     pub forwarding_method: ForwardingMethod,
-    /// Tell the endpoint the client's address by a PROXY protocol header. Only nodes in userspace mode can; the others
-    /// report the Service as unsupported.
+    /// Version of the PROXY protocol header with which the endpoint receives the client address: `v1` (TCP
+    /// only) or `v2` (TCP and UDP). Supported in userspace mode only; nodes in other modes report the Service
+    /// as unsupported. Default: no header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// How the agents find out whether an endpoint works.
+    /// Active health check of the endpoints. Unhealthy endpoints receive no connections. Default: no check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthCheck>,
-    /// What happens to established connections of an endpoint that is removed.
+    /// Treatment of established connections of a removed endpoint: `keep` (they continue), `drain` (they
+    /// continue for `drainSeconds`) or `reset` (they end at once). UDP flows move to another endpoint at once
+    /// in all cases. Default: `keep`.
     #[serde(default)]
     pub removal_policy: RemovalPolicy,
-    /// With `removalPolicy: drain`, how long they may go on, in seconds, 1–86,400; 300 when left out.
+    /// Time in seconds for which established connections continue with `removalPolicy: drain`, from 1 to
+    /// 86,400. Not allowed with other policies. Default: 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 86400)]
     pub drain_seconds: Option<u32>,
-    /// Takes all endpoints of the Service out of service; connections are refused.
+    /// Drain or maintenance of all endpoints of the Service. New connections are refused while it is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Maintenance>,
-    /// Take the Service out of the dataplane but keep its addresses and ports.
+    /// True if nodes do not program the Service. Its addresses and ports stay allocated. Default: false.
     #[serde(default)]
     pub disabled: bool,
 }
 
-/// How a Service is exposed.
+/// Exposure of a Service: `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`. Each type includes the
+/// previous one, except `ExternalName`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ServiceType {
-    /// A virtual address inside the cluster.
+    /// Virtual addresses inside the cluster.
     #[default]
     ClusterIP,
-    /// ClusterIP, and a port on every node.
+    /// Additionally a port on every node.
     NodePort,
-    /// NodePort, and an address from a pool, announced to the network.
+    /// Additionally an address from a pool, announced to the network.
     LoadBalancer,
-    /// Only a DNS name for another name; no address, no traffic.
+    /// DNS alias without address and traffic.
     ExternalName,
 }
 
-/// A virtual address, or the word `None` of a headless Service.
+/// Virtual address, or `None` for a headless Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ClusterIp {
     /// Headless: no virtual address.
     None,
-    /// A virtual address.
+    /// Virtual address.
     Address(IpAddr),
 }
 
 impl ClusterIp {
-    /// The address, unless headless.
+    /// Returns the address, or `None` if the Service is headless.
     #[must_use]
     pub const fn address(self) -> Option<IpAddr> {
         match self {
@@ -173,9 +208,7 @@ impl TryFrom<String> for ClusterIp {
         if text == "None" {
             return Ok(Self::None);
         }
-        text.parse()
-            .map(Self::Address)
-            .map_err(|_| format!("must be an IP address or the word `None`, not `{text}`"))
+        text.parse().map(Self::Address).map_err(|_| format!("must be an IP address or `None`, not `{text}`"))
     }
 }
 
@@ -188,43 +221,48 @@ impl From<ClusterIp> for String {
     }
 }
 
-/// How many IP families a Service has.
+/// Number of IP families of a Service: `SingleStack` (one), `PreferDualStack` (two if both are configured) or
+/// `RequireDualStack` (two, or the write is rejected).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum IpFamilyPolicy {
-    /// Exactly one.
+    /// One family.
     SingleStack,
-    /// Two where both are configured, else one.
+    /// Two families if both are configured, otherwise one.
     PreferDualStack,
-    /// Two, or the write is refused.
+    /// Two families; the write is rejected if only one is configured.
     RequireDualStack,
 }
 
-/// One port of a Service.
+/// Port, or range of ports, of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServicePort {
-    /// Needed, and unique, when there is more than one port.
+    /// Name of the port, unique within the Service, at most 63 characters, such as `http`. Required if the
+    /// Service has more than one port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Label>,
-    /// The transport protocol.
+    /// Transport protocol of the port: `TCP`, `UDP` or `SCTP`. Default: `TCP`.
     #[serde(default)]
     pub protocol: Protocol,
-    /// What clients connect to.
+    /// Port at which clients connect, from 1 to 65,535. The first port of the range if `endPort` is set.
+    /// Protocol and port are unique within the Service.
     pub port: Port,
-    /// The last of a range of ports that begins with `port`; 1 to 65535 are all ports. Clients reach the same port at
-    /// the endpoint, so `targetPort` and `nodePort` are left out.
+    /// Last port of a range that starts at `port`; `port: 1` with `endPort: 65535` covers all ports. The
+    /// destination port is preserved, so `targetPort` and `nodePort` are not allowed. Default: a single port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_port: Option<Port>,
-    /// Where endpoints listen: a number, or the name of a Workload's port. Equal to `port` when left out.
+    /// Port of the endpoints: a number, or the name of a port of the Workloads. Applies to EndpointSets
+    /// without ports of their own only if it is a number. Default: `port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_port: Option<TargetPort>,
-    /// The port on every node; allocated when left out on NodePort and LoadBalancer Services, unless the port is a
-    /// range.
+    /// Port on every node, within `tidegate-api --node-port-range` (30000 to 32767 by default). Allocated if
+    /// absent on a single port of a NodePort or LoadBalancer Service; not allowed on other types and on
+    /// ranges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<Port>,
 }
 
-/// A transport protocol.
+/// Transport protocol: `TCP`, `UDP` or `SCTP`.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -240,7 +278,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// `TCP`, `UDP` or `SCTP`.
+    /// Returns `TCP`, `UDP` or `SCTP`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -250,7 +288,7 @@ impl Protocol {
         }
     }
 
-    /// The protocol number of the IP header (IANA).
+    /// Returns the protocol number of the IP header (IANA).
     #[must_use]
     pub const fn number(self) -> u8 {
         match self {
@@ -261,145 +299,153 @@ impl Protocol {
     }
 }
 
-/// Where an endpoint listens.
+/// Port of the endpoints: a number from 1 to 65,535, or the name of a port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "must be a port number between 1 and 65535 or the name of a port")]
 pub enum TargetPort {
-    /// The same port everywhere.
+    /// Same port at all endpoints.
     Number(Port),
-    /// A port that each Workload or EndpointSet gives this name.
+    /// Port that each Workload or EndpointSet defines under this name.
     Name(Label),
 }
 
-/// Whether one client stays on one endpoint.
+/// Affinity of a client to an endpoint: `None`, or `ClientIP` (by client address).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum SessionAffinity {
-    /// Each connection is placed anew.
+    /// Each connection is balanced independently.
     #[default]
     None,
-    /// By the client's address.
+    /// Connections from one client address go to the same endpoint.
     ClientIP,
 }
 
-/// Settings of session affinity.
+/// Settings of the session affinity of a Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SessionAffinityConfig {
-    /// Settings of ClientIP affinity.
+    /// Settings of `ClientIP` affinity: its timeout.
     #[serde(default, rename = "clientIP", skip_serializing_if = "Option::is_none")]
     pub client_ip: Option<ClientIpConfig>,
 }
 
-/// Settings of ClientIP affinity.
+/// Settings of `ClientIP` affinity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClientIpConfig {
-    /// How long after its last connection a client stays, in seconds, 1–86,400.
+    /// Time in seconds after its last connection for which a client stays with its endpoint, from 1 to
+    /// 86,400. Default: 10,800 (3 hours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 86400)]
     pub timeout_seconds: Option<u32>,
 }
 
-/// Whether traffic may be served by another node.
+/// Scope of the endpoints for traffic: `Cluster` (all endpoints) or `Local` (endpoints on the same node
+/// only).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum TrafficPolicy {
-    /// Any endpoint of the cluster.
+    /// All endpoints of the cluster.
     #[default]
     Cluster,
-    /// Only endpoints of the same node.
+    /// Endpoints on the same node only.
     Local,
 }
 
-/// Preference for near endpoints (Kubernetes KEP-4444, KEP-3015).
+/// Preference for nearby endpoints (Kubernetes KEP-4444, KEP-3015): `PreferSameZone`, `PreferSameNode`, or
+/// `PreferClose`, which is the earlier name of `PreferSameZone`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum TrafficDistribution {
-    /// The older name of PreferSameZone.
+    /// Earlier name of `PreferSameZone`.
     PreferClose,
-    /// Endpoints of the client's zone while there are any.
+    /// Endpoints in the zone of the client's node if there are any, otherwise all.
     PreferSameZone,
-    /// Endpoints of the client's node, then of its zone, while there are any.
+    /// Endpoints on the client's node if there are any, otherwise those in its zone, otherwise all.
     PreferSameNode,
 }
 
-/// Where the load balancer address comes from.
+/// Source and sharing of the load balancer addresses of a Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LoadBalancer {
-    /// The AddressPool to take it from. When left out, pools whose selectors match the Service are tried first, by
-    /// priority, then pools for all Services.
+    /// Name of the AddressPool to allocate from. Default: pools whose selectors match the Service, in the
+    /// order of `priority`, then pools without selectors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Name>,
-    /// These addresses, at most one per family: free addresses of a pool that takes the Service, or of a range of the
-    /// control server's `--allow-external-ip` that no pool covers. They stay as written; `status.loadBalancer.ingress`
-    /// shows what the Service has.
+    /// Requested addresses, at most one per IP family, such as `["192.0.2.10"]`. Each must be free in a pool
+    /// that accepts the Service, or lie in a range of `tidegate-api --allow-external-ip` outside all pools.
+    /// The assigned addresses are in `status.loadBalancer.ingress`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 2)]
     pub addresses: Vec<IpAddr>,
-    /// Services with the same key, of any namespace, may share an address: on different ports, with the same
-    /// `externalTrafficPolicy`, and when that is Local with the same selector in the same namespace. Without a key an
-    /// address belongs to one Service.
+    /// Key for sharing an address. Services with the same key, also in different namespaces, may share an
+    /// address if their ports differ and their `externalTrafficPolicy` is equal; with `Local`, selector and
+    /// namespace must be equal too. Default: addresses are not shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing_key: Option<Name>,
 }
 
-/// How an endpoint is chosen; the names are those of IPVS. Any module of the kernel may be named in ipvs mode.
+/// Name of an IPVS scheduler, at most 15 characters, such as `wrr`. In ipvs mode, any scheduler module of the
+/// kernel can be used.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 #[schema(value_type = String, min_length = 1, max_length = 15, pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", example = "wrr")]
 pub struct Scheduler(pub Label);
 
-/// A variant of a scheduler (IPVS: `IP_VS_SVC_F_SCHED1`, `IP_VS_SVC_F_SCHED2`, `IP_VS_SVC_F_ONEPACKET`).
+/// Variant of a scheduler: `fallback` (`sh`, `mh`: select another endpoint if the first is unavailable),
+/// `port` (`sh`, `mh`: include the source port in the hash) or `onePacket` (UDP: schedule each packet
+/// independently). These are the IPVS flags `IP_VS_SVC_F_SCHED1`, `IP_VS_SVC_F_SCHED2` and
+/// `IP_VS_SVC_F_ONEPACKET`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SchedulerFlag {
-    /// `sh` and `mh`: when the chosen endpoint takes none, another one.
+    /// Schedulers `sh` and `mh`: another endpoint is selected if the first is unavailable.
     Fallback,
-    /// `sh` and `mh`: the source port counts too.
+    /// Schedulers `sh` and `mh`: the source port is part of the hash.
     Port,
-    /// UDP: every packet is scheduled by itself.
+    /// UDP: each packet is scheduled independently.
     OnePacket,
 }
 
-/// How packets reach the endpoint.
+/// Delivery of packets to the endpoint: `masquerade` (destination NAT), `direct` (direct routing) or `tunnel`
+/// (IP tunnel).
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
 #[serde(rename_all = "camelCase")]
 pub enum ForwardingMethod {
-    /// The destination is translated, and the reply translated back.
+    /// Destination NAT; replies are translated back.
     #[default]
     Masquerade,
-    /// Direct routing: only the link-layer destination changes. No proxy mode of this version does it.
+    /// Direct routing: only the link-layer destination changes. Not supported by any proxy mode yet.
     Direct,
-    /// In an IP tunnel. No proxy mode of this version does it.
+    /// IP tunnel. Not supported by any proxy mode yet.
     Tunnel,
 }
 
-/// A version of the PROXY protocol.
+/// Version of the PROXY protocol header: `v1` (text) or `v2` (binary).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ProxyProtocol {
-    /// The text header; TCP only.
+    /// Text header; TCP only.
     V1,
-    /// The binary header.
+    /// Binary header; TCP and UDP.
     V2,
 }
 
-/// What happens to established connections of an endpoint that is removed.
+/// Treatment of established connections of a removed endpoint: `keep`, `drain` or `reset`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RemovalPolicy {
-    /// They go on until they end by themselves. UDP flows move at once in every policy.
+    /// Connections continue until they end. UDP flows move at once under every policy.
     #[default]
     Keep,
-    /// They go on until the drain deadline.
+    /// Connections continue until the drain deadline.
     Drain,
-    /// They are reset.
+    /// Connections are reset.
     Reset,
 }
 
 impl ServicePort {
-    /// What clients connect to.
+    /// Returns the ports at which clients connect.
     #[must_use]
     pub fn range(&self) -> PortRange {
         PortRange::new(self.port, self.end_port.unwrap_or(self.port))
@@ -407,13 +453,13 @@ impl ServicePort {
 }
 
 impl ServiceSpec {
-    /// Whether the Service has no virtual address by choice.
+    /// True if the Service is headless: it has no virtual address by request.
     #[must_use]
     pub fn is_headless(&self) -> bool {
         self.cluster_ip == Some(ClusterIp::None) || self.cluster_ips.first() == Some(&ClusterIp::None)
     }
 
-    /// Whether every node opens a port for the Service.
+    /// True if the type of the Service includes node ports.
     #[must_use]
     pub const fn has_node_ports(&self) -> bool {
         match self.service_type {
@@ -422,32 +468,33 @@ impl ServiceSpec {
         }
     }
 
-    /// Whether a port is opened on every node: a single port of a Service that has node ports, named or to be given.
+    /// True if every node opens a port for this Service port: a single port of a Service with node ports,
+    /// given or to be allocated.
     #[must_use]
     pub fn has_node_port(&self, port: &ServicePort) -> bool {
         let is_given = self.allocate_load_balancer_node_ports != Some(false);
         self.has_node_ports() && port.end_port.is_none() && (is_given || port.node_port.is_some())
     }
 
-    /// Whether anything but its cluster IPs leads to the Service.
+    /// True if the Service is reachable at more than its cluster IPs.
     #[must_use]
     pub fn is_reachable_from_outside(&self) -> bool {
         self.has_node_ports() || !self.external_ips.is_empty()
     }
 
-    /// Whether every node tells outside balancers whether it has endpoints of the Service.
+    /// True if every node serves a health check node port for the Service.
     #[must_use]
     pub fn has_health_check_node_port(&self) -> bool {
         self.service_type == ServiceType::LoadBalancer && self.external_traffic_policy == TrafficPolicy::Local
     }
 
-    /// Whether the Service is only a DNS alias.
+    /// True if the Service is only a DNS alias.
     #[must_use]
     pub const fn is_external_name(&self) -> bool {
         matches!(self.service_type, ServiceType::ExternalName)
     }
 
-    /// How long one client stays on one endpoint after its last connection, in seconds; `None` without affinity.
+    /// Returns the timeout of the session affinity in seconds, or `None` without affinity.
     #[must_use]
     pub fn affinity_seconds(&self) -> Option<u32> {
         let config = self.session_affinity_config.as_ref();
@@ -458,7 +505,7 @@ impl ServiceSpec {
         }
     }
 
-    /// The allocated virtual addresses.
+    /// Returns the allocated virtual addresses.
     pub fn cluster_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.cluster_ips.iter().filter_map(|cluster_ip| cluster_ip.address())
     }

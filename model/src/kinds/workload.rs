@@ -1,4 +1,4 @@
-//! The Workload: anything with an address, labels and a ready state; what a Service's selector picks.
+//! Workload: an addressable instance with labels and readiness, matched by the selectors of Services.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -13,75 +13,82 @@ use crate::{
     },
 };
 
-/// Addresses of one Workload: one per family.
+/// Maximum number of addresses of a Workload: one per IP family.
 pub const WORKLOAD_ADDRESSES_MAX: usize = 2;
-/// Named ports of one Workload.
+/// Maximum number of named ports of a Workload.
 pub const WORKLOAD_PORTS_MAX: usize = 100;
 
-/// What runs where.
+/// Desired state of a Workload: an addressable instance, such as a container, VM or process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WorkloadSpec {
-    /// At most one address per family; without any, the Workload is no endpoint yet.
+    /// Addresses of the Workload, at most one per IP family, such as `["10.1.13.3"]`. Loopback, link-local
+    /// and multicast addresses are rejected. Without addresses, the Workload is not an endpoint.
     #[serde(default)]
     #[schema(value_type = Vec<String>, max_items = 2, example = json!(["10.1.13.3"]))]
     pub addresses: Vec<IpAddr>,
-    /// The Node it runs on.
+    /// Name of the Node that the Workload runs on. Required for policy `Local` and for the detection of lost
+    /// nodes. Default: no node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
-    /// Its failure zone.
+    /// Failure zone of the Workload, such as `zone-a`. Used by `trafficDistribution`. Default: no zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<Label>,
-    /// Where it listens, by name.
+    /// Ports of the Workload by name, at most 100. A Service refers to them by `targetPort`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ports: BTreeMap<Label, WorkloadPort>,
-    /// Where it is in its life.
+    /// Lifecycle phase: `Pending`, `Running`, `Terminating`, `Succeeded` or `Failed`. Only `Running` and
+    /// `Terminating` Workloads are endpoints. Default: `Running`.
     #[serde(default)]
     pub phase: WorkloadPhase,
-    /// Takes new connections.
+    /// True if the Workload accepts new connections. Default: true.
     #[serde(default = "yes")]
     pub ready: bool,
-    /// Its share of new connections.
+    /// Share of new connections relative to the other endpoints of a Service, from 0 to 65,535. With 0 the
+    /// endpoint receives none. Default: 1.
     #[serde(default)]
     pub weight: Weight,
-    /// Time without a renewal after which the Workload counts as gone, in seconds; never when left out.
+    /// Time in seconds without renewal after which the Workload counts as gone, from 1 to 86,400. Not
+    /// implemented yet: the Workload stays until it is deleted, and condition `Accepted` reports this.
+    /// Default: no lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 86400)]
     pub lease_seconds: Option<u32>,
-    /// Takes it out of service.
+    /// Drain or maintenance of the Workload. Absent while the Workload is in service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Maintenance>,
 }
 
-/// Where a Workload listens.
+/// Named port of a Workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WorkloadPort {
-    /// The transport protocol.
+    /// Transport protocol of the port: `TCP`, `UDP` or `SCTP`. Default: `TCP`.
     #[serde(default)]
     pub protocol: Protocol,
-    /// The port number.
+    /// Port number, from 1 to 65,535.
     pub port: Port,
 }
 
-/// Where a Workload is in its life.
+/// Lifecycle phase of a Workload: `Pending` (not started), `Running`, `Terminating` (established connections
+/// continue, no new ones), `Succeeded` or `Failed`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum WorkloadPhase {
-    /// Known, not started.
+    /// Not started yet.
     Pending,
-    /// Started.
+    /// Running.
     #[default]
     Running,
-    /// On its way out; established connections go on.
+    /// Shutting down; established connections continue.
     Terminating,
     /// Ended with success.
     Succeeded,
-    /// Ended without.
+    /// Ended with an error.
     Failed,
 }
 
 impl WorkloadPhase {
-    /// Whether the Workload can be an endpoint at all.
+    /// True if a Workload in this phase can be an endpoint.
     #[must_use]
     pub const fn is_alive(self) -> bool {
         match self {

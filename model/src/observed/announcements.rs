@@ -10,7 +10,7 @@ use std::{
 use crate::{
     kinds::address::Announcement,
     primitives::name::Name,
-    wire::report::{Announced, Role},
+    wire::report::{AddressReport, AnnouncementRole},
 };
 
 /// Parts remembered, one for each node that has one in an address: some 300 bytes each, so 60 MB. Of more, nothing is
@@ -21,7 +21,7 @@ pub const PARTS_KEPT_MAX: usize = 200_000;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct News {
     /// Parts that differ from before.
-    pub parts: BTreeMap<IpAddr, Announced>,
+    pub parts: BTreeMap<IpAddr, AddressReport>,
     /// Addresses in which the node has no part any longer.
     pub gone: BTreeSet<IpAddr>,
     /// Whether what `parts` does not name is gone as well.
@@ -50,7 +50,7 @@ struct Page {
 
 #[derive(Debug)]
 struct Part {
-    announced: Announced,
+    announced: AddressReport,
     /// When the node began to say that it owns the address.
     owner_since: Option<u64>,
 }
@@ -77,7 +77,7 @@ impl AnnouncementBook {
         changed
     }
 
-    fn put(&mut self, node: &Name, address: IpAddr, announced: Announced) -> bool {
+    fn put(&mut self, node: &Name, address: IpAddr, announced: AddressReport) -> bool {
         let is_known = self.nodes.get(node).is_some_and(|addresses| addresses.contains(&address));
         if !is_known {
             if self.parts >= PARTS_KEPT_MAX {
@@ -94,7 +94,8 @@ impl AnnouncementBook {
             (part.announced.role, part.announced.epoch) != (announced.role, announced.epoch)
         });
         let owned_before = before.and_then(|part| part.owner_since);
-        let owner_since = (announced.role == Role::Owner).then(|| owned_before.unwrap_or(self.turn));
+        let owner_since =
+            (announced.role == AnnouncementRole::Owner).then(|| owned_before.unwrap_or(self.turn));
         parts.insert(node.clone(), Part { announced, owner_since });
         is_news
     }
@@ -132,7 +133,7 @@ impl AnnouncementBook {
     }
 
     /// What each node says of its part in an address.
-    pub fn said(&self, address: IpAddr) -> impl Iterator<Item = (&Name, &Announced)> {
+    pub fn said(&self, address: IpAddr) -> impl Iterator<Item = (&Name, &AddressReport)> {
         let page = self.pages.get(&address);
         page.into_iter().flat_map(|page| page.parts.iter().map(|(node, part)| (node, &part.announced)))
     }
@@ -163,8 +164,8 @@ mod tests {
         Name::parse(text).unwrap()
     }
 
-    fn part(role: Role, epoch: u64) -> Announced {
-        Announced {
+    fn part(role: AnnouncementRole, epoch: u64) -> AddressReport {
+        AddressReport {
             role,
             epoch,
             since: Timestamp::from_unix_seconds(0),
@@ -177,7 +178,7 @@ mod tests {
         }
     }
 
-    fn say(book: &mut AnnouncementBook, node: &str, role: Role, epoch: u64) -> bool {
+    fn say(book: &mut AnnouncementBook, node: &str, role: AnnouncementRole, epoch: u64) -> bool {
         let parts = BTreeMap::from([(ADDRESS.parse().unwrap(), part(role, epoch))]);
         !book.take(&name(node), News { parts, ..News::default() }).is_empty()
     }
@@ -198,30 +199,30 @@ mod tests {
     #[test]
     fn who_began_to_own_last_has_taken_over_and_two_owners_do_not_alternate() {
         let mut book = AnnouncementBook::default();
-        say(&mut book, "a", Role::Owner, 1);
+        say(&mut book, "a", AnnouncementRole::Owner, 1);
         assert_eq!(takeover(&book, &order(1, &["a", "b"])), None, "the first owns");
-        say(&mut book, "b", Role::Owner, 1);
+        say(&mut book, "b", AnnouncementRole::Owner, 1);
         assert_eq!(takeover(&book, &order(1, &["a", "b"])).as_deref(), Some("b"));
         book.note_order(ADDRESS.parse().unwrap());
-        say(&mut book, "a", Role::Owner, 2);
-        say(&mut book, "b", Role::Owner, 2);
+        say(&mut book, "a", AnnouncementRole::Owner, 2);
+        say(&mut book, "b", AnnouncementRole::Owner, 2);
         assert_eq!(takeover(&book, &order(2, &["b", "a"])), None, "a goes on where it does not hear b");
     }
 
     #[test]
     fn words_about_an_older_order_take_nothing_over() {
         let mut book = AnnouncementBook::default();
-        say(&mut book, "a", Role::Owner, 1);
+        say(&mut book, "a", AnnouncementRole::Owner, 1);
         book.note_order(ADDRESS.parse().unwrap());
         assert_eq!(takeover(&book, &order(2, &["c", "a"])), None, "an older epoch");
-        say(&mut book, "a", Role::Owner, 2);
+        say(&mut book, "a", AnnouncementRole::Owner, 2);
         assert_eq!(
             takeover(&book, &order(2, &["c", "a"])),
             None,
             "it owned before the order, until c takes it"
         );
-        say(&mut book, "a", Role::Standby, 2);
-        say(&mut book, "a", Role::Owner, 2);
+        say(&mut book, "a", AnnouncementRole::Standby, 2);
+        say(&mut book, "a", AnnouncementRole::Owner, 2);
         assert_eq!(takeover(&book, &order(2, &["c", "a"])).as_deref(), Some("a"), "c went away meanwhile");
         assert_eq!(takeover(&book, &order(2, &["c", "d"])), None, "no candidate");
     }
@@ -230,14 +231,15 @@ mod tests {
     fn a_complete_report_replaces_and_deleted_nodes_are_forgotten() {
         let mut book = AnnouncementBook::default();
         assert!(
-            say(&mut book, "a", Role::Owner, 1) && !say(&mut book, "a", Role::Owner, 1),
+            say(&mut book, "a", AnnouncementRole::Owner, 1)
+                && !say(&mut book, "a", AnnouncementRole::Owner, 1),
             "only news is news"
         );
         let complete = News { is_complete: true, ..News::default() };
         assert_eq!(book.take(&name("a"), complete.clone()).len(), 1);
         assert_eq!((book.said(ADDRESS.parse().unwrap()).count(), book.parts), (0, 0));
         assert!(book.take(&name("a"), complete).is_empty());
-        say(&mut book, "a", Role::Owner, 1);
+        say(&mut book, "a", AnnouncementRole::Owner, 1);
         book.forget(|_| false, |_| true);
         assert_eq!((book.said(ADDRESS.parse().unwrap()).count(), book.parts, book.nodes.len()), (0, 0, 0));
     }

@@ -22,8 +22,8 @@ use crate::{
         quantity::{Position, Timestamp},
     },
     wire::{
-        hold::Held,
-        report::{Announced, Counters, Facts, FailureReason},
+        hold::HeldState,
+        report::{AddressReport, Counters, Facts, FailureReason},
     },
 };
 
@@ -231,7 +231,7 @@ pub struct NodeStatus {
     pub verified: Option<Position>,
     /// The state that the node holds back, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<Held>,
+    pub held: Option<HeldState>,
     /// Services that failed here.
     pub failures: u64,
     /// What the agent found on its machine.
@@ -363,7 +363,7 @@ pub struct AddressStatus {
     pub since: Option<Timestamp>,
     /// What each candidate says of its part, and every other node that has one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub nodes: BTreeMap<Name, Announced>,
+    pub nodes: BTreeMap<Name, AddressReport>,
     /// Why nodes are no candidates; at most ten.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_candidates: BTreeMap<Name, String>,

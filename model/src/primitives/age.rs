@@ -1,4 +1,4 @@
-//! Durations the way people read them: the two largest units, fewer as they grow.
+//! Display of durations with at most two units and less detail for longer times, as in `kubectl`.
 
 use crate::primitives::quantity::Timestamp;
 
@@ -7,8 +7,8 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// The time from `then` to `now`, such as `45s`, `5m30s`, `3h20m`, `2d5h`, `45d`, `2y30d`. A `then` in the future, as
-/// clocks that disagree make it, is `0s`.
+/// Formats the time from `then` to `now`, such as `45s`, `5m30s`, `3h20m`, `2d5h`, `45d`, `2y30d`. Returns
+/// `0s` if `then` is in the future because of clock skew.
 #[must_use]
 pub fn age(then: Timestamp, now: Timestamp) -> String {
     let seconds = now.unix_seconds().saturating_sub(then.unix_seconds()).max(0);

@@ -1,26 +1,27 @@
-//! BGP communities of all three kinds in their usual text forms.
+//! BGP communities of all three types (RFC 1997, RFC 4360, RFC 8092) and their text forms.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// A community.
+/// BGP community.
 ///
-/// Text forms: `65000:100` and the well-known names (`no-export`, `no-advertise`, `no-export-subconfed`, `no-peer`,
-/// `blackhole`, `graceful-shutdown`, `accept-own`, `llgr-stale`, `no-llgr`); `large:65000:1:2`, which MetalLB's users know; `rt:65000:100`,
-/// `soo:65000:100` with an AS number or an IPv4 address first; any other extended one as `ext:` and 16 hexadecimal digits.
+/// Text forms: `65000:100` and the well-known names (`no-export`, `no-advertise`, `no-export-subconfed`,
+/// `no-peer`, `blackhole`, `graceful-shutdown`, `accept-own`, `llgr-stale`, `no-llgr`); `large:65000:1:2`, as
+/// in MetalLB; `rt:65000:100` and `soo:65000:100` with an AS number or an IPv4 address as first part; other
+/// extended communities as `ext:` and 16 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Community {
-    /// RFC 1997.
+    /// Community of RFC 1997.
     Standard(u32),
-    /// RFC 4360.
+    /// Extended community of RFC 4360.
     Extended([u8; 8]),
-    /// RFC 8092.
+    /// Large community of RFC 8092.
     Large([u32; 3]),
 }
 
-/// Names and values of the IANA registry of well-known communities.
+/// Names and values in the IANA registry of well-known communities.
 const NAMES: [(&str, u32); 9] = [
     ("graceful-shutdown", 0xffff_0000),
     ("accept-own", 0xffff_0001),
@@ -62,7 +63,7 @@ fn extended(bytes: &[u8; 8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "{word}:{}:{}", u16::from_be_bytes([a, b]), u32::from_be_bytes([c, d, e, last]))
         }
         (1, "rt" | "soo") => write!(f, "{word}:{a}.{b}.{c}.{d}:{}", u16::from_be_bytes([e, last])),
-        // An AS number below 65536 in four octets would read as one of two.
+        // In text, an AS number below 65536 means the two-octet form.
         (2, "rt" | "soo") if u32::from_be_bytes([a, b, c, d]) > u32::from(u16::MAX) => {
             write!(f, "{word}:{}:{}", u32::from_be_bytes([a, b, c, d]), u16::from_be_bytes([e, last]))
         }
@@ -112,7 +113,7 @@ fn short(text: &str) -> Option<u16> {
     number(text).and_then(|number| u16::try_from(number).ok())
 }
 
-/// The forms of RFC 4360 §3.1 and §3.2 and of RFC 5668: who has given the value, and the value.
+/// Encodes an extended community of RFC 4360 §3.1 and §3.2 or RFC 5668 from its administrator and value.
 fn administered(subtype: u8, who: &str, value: &str) -> Option<[u8; 8]> {
     if let Ok(address) = who.parse::<std::net::Ipv4Addr>() {
         let ([a, b, c, d], [e, f]) = (address.octets(), short(value)?.to_be_bytes());

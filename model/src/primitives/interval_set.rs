@@ -1,25 +1,25 @@
-//! A persistent set of numbers kept as merged intervals: what is taken, and in O(log n) the next that is free.
+//! Persistent set of numbers, stored as merged intervals, with a search for the next free number in O(log n).
 //!
-//! Because adjacent intervals are merged, the number after the interval that holds a taken number is always free, however
-//! full the range is.
+//! Adjacent intervals are merged, so the number after an interval is always free, even in an almost full
+//! range.
 
 use imbl::OrdMap;
 
-/// Numbers that are taken.
+/// Set of used numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IntervalSet {
-    /// First number of each interval → last number, both taken.
+    /// Last number by first number of each interval; both are used.
     intervals: OrdMap<u128, u128>,
 }
 
 impl IntervalSet {
-    /// The numbers from the first to the last, both taken.
+    /// Creates a set of the numbers from `first` to `last`, including both.
     #[must_use]
     pub fn of_range(first: u128, last: u128) -> Self {
         Self { intervals: OrdMap::unit(first, last) }
     }
 
-    /// Takes a number; answers whether it was free.
+    /// Adds a number. Returns true if the number was free.
     pub fn insert(&mut self, number: u128) -> bool {
         let before = self.holding_or_before(number);
         if before.is_some_and(|(_, last)| number <= last) {
@@ -42,7 +42,7 @@ impl IntervalSet {
         true
     }
 
-    /// Frees a number; answers whether it was taken.
+    /// Removes a number. Returns true if the number was used.
     pub fn remove(&mut self, number: u128) -> bool {
         let Some((first, last)) = self.holding_or_before(number).filter(|(_, last)| number <= *last) else {
             return false;
@@ -57,19 +57,19 @@ impl IntervalSet {
         true
     }
 
-    /// Whether a number is taken.
+    /// True if the set contains a number.
     #[must_use]
     pub fn contains(&self, number: u128) -> bool {
         self.holding_or_before(number).is_some_and(|(_, last)| number <= last)
     }
 
-    /// Whether nothing is taken.
+    /// True if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.intervals.is_empty()
     }
 
-    /// The first free number at or after `start` and not after `end`.
+    /// Returns the first free number from `start` to `end`, including both.
     #[must_use]
     pub fn first_free(&self, start: u128, end: u128) -> Option<u128> {
         let candidate = match self.holding_or_before(start) {

@@ -1,53 +1,53 @@
-//! Names of objects and namespaces: parsed once at the edge, valid ever after.
+//! Names of objects and namespaces, validated when they are parsed.
 //!
-//! The rules are the DNS ones (RFC 1123 §2.1, RFC 1035 §2.3.4), so that every name can appear in a DNS answer, in a
-//! URL path and in a kernel comment without escaping.
+//! The rules are those of DNS (RFC 1123 §2.1, RFC 1035 §2.3.4), so that a name needs no escaping in a DNS
+//! response, a URL path and a kernel comment.
 
 use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 
-/// Longest DNS label (RFC 1035 §2.3.4), in bytes.
+/// Maximum length of a DNS label in bytes (RFC 1035 §2.3.4).
 pub const LABEL_LENGTH_MAX: usize = 63;
-/// Longest DNS name in text form without the final dot, in bytes.
+/// Maximum length of a DNS name in text form in bytes, without the final dot.
 pub const SUBDOMAIN_LENGTH_MAX: usize = 253;
 
-/// Why a text is not a name.
+/// Reason why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing at all.
+    /// The text is empty.
     #[error("must not be empty")]
     Empty,
-    /// More bytes than DNS allows.
+    /// The text exceeds the limit of DNS.
     #[error("must be at most {max} characters, has {len}")]
     TooLong {
-        /// The longest allowed length, in bytes.
+        /// Maximum length in bytes.
         max: usize,
-        /// The length found, in bytes.
+        /// Length of the text in bytes.
         len: usize,
     },
-    /// A character or position that DNS does not allow.
+    /// The text contains a character that is not allowed at its position.
     #[error(
         "must consist of lower-case letters, digits and `-`, and start and end with a letter or digit; `{0}` does not"
     )]
     Characters(String),
 }
 
-/// The name of an object: a DNS subdomain of at most 253 characters, each label at most 63.
+/// Name of an object: a DNS subdomain of at most 253 characters with labels of at most 63, such as `web`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, ToSchema)]
 #[serde(try_from = "String")]
 #[schema(value_type = String, min_length = 1, max_length = 253, pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$", example = "web")]
-// Clones share the text: an agent keeps each name in several tables.
+// Clones share the text, because an agent keeps each name in several tables.
 pub struct Name(Arc<str>);
 
-/// The name of a namespace or of a port: one DNS label of at most 63 characters.
+/// DNS label of at most 63 characters, such as `default`. Used for namespaces, ports and zones.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, ToSchema)]
 #[serde(try_from = "String")]
 #[schema(value_type = String, min_length = 1, max_length = 63, pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", example = "default")]
 pub struct Label(Arc<str>);
 
-/// A namespace is a name, not an object that must be made first.
+/// Name of a namespace. Namespaces are not objects and need not be created.
 pub type Namespace = Label;
 
 impl Name {
@@ -61,13 +61,13 @@ impl Name {
         Ok(Self(text.into()))
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether the name is a single DNS label of at most 63 characters, as Services need for DNS.
+    /// True if the name is a single DNS label of at most 63 characters, as required for Services.
     #[must_use]
     pub fn is_label(&self) -> bool {
         self.0.len() <= LABEL_LENGTH_MAX && !self.0.contains('.')
@@ -82,7 +82,7 @@ impl Label {
         Ok(Self(text.into()))
     }
 
-    /// The label as text.
+    /// Returns the label as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

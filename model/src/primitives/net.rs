@@ -1,4 +1,5 @@
-//! Kinds of addresses, told apart once and never mixed: what may be an endpoint, a virtual address, a node.
+//! IP families, address arithmetic, and the addresses that are never allowed for endpoints, virtual addresses
+//! and nodes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,7 +7,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// An IP version.
+/// IP family: `IPv4` or `IPv6`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub enum IpFamily {
     /// IP version 4.
@@ -18,10 +19,10 @@ pub enum IpFamily {
 }
 
 impl IpFamily {
-    /// Both families, in the order in which they are shown.
+    /// Both families, in display order.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
-    /// The family of an address.
+    /// Returns the family of an address.
     #[must_use]
     pub const fn of(address: IpAddr) -> Self {
         match address {
@@ -30,7 +31,7 @@ impl IpFamily {
         }
     }
 
-    /// The family of a network.
+    /// Returns the family of a network.
     #[must_use]
     pub const fn of_net(net: &IpNet) -> Self {
         match net {
@@ -39,7 +40,7 @@ impl IpFamily {
         }
     }
 
-    /// How long its addresses are, in bits.
+    /// Returns the length of an address in bits.
     #[must_use]
     pub const fn bits(self) -> u8 {
         match self {
@@ -48,7 +49,7 @@ impl IpFamily {
         }
     }
 
-    /// `IPv4` or `IPv6`.
+    /// Returns `IPv4` or `IPv6`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -58,17 +59,19 @@ impl IpFamily {
     }
 }
 
-/// Why an address can never be the target or the front of a Service, whatever the configuration says.
+/// Returns the reason why an address can never be an endpoint or an address of a Service, or `None` for an
+/// ordinary unicast address.
 ///
-/// Answers `None` for an ordinary unicast address. The list cannot be switched off: endpoints on these addresses
-/// would reach daemons of the node itself or of the link (CVE-2021-25737, CVE-2020-8558), or what a cloud tells a machine
-/// about itself. An IPv6 address in which a translator or a tunnel finds an IPv4 address is judged by that one.
+/// The list cannot be configured: endpoints at these addresses would reach services of the node itself or of
+/// the link (CVE-2021-25737, CVE-2020-8558), or the metadata service of a cloud. An IPv6 address that embeds
+/// an IPv4 address for translation or tunneling is treated as that IPv4 address.
 #[must_use]
 pub fn forbidden(address: IpAddr) -> Option<&'static str> {
     forbidden_within(address, address)
 }
 
-/// As [`forbidden`], for a range of addresses of one family: why some address of it can never be used.
+/// Returns the reason why an address in a range of one family is forbidden, as [`forbidden`] does for one
+/// address.
 #[must_use]
 pub fn forbidden_within(first: IpAddr, last: IpAddr) -> Option<&'static str> {
     match (first, last) {
@@ -78,7 +81,7 @@ pub fn forbidden_within(first: IpAddr, last: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// Ranges of IPv4 that are forbidden: network, length of its prefix, and what it is.
+/// Forbidden IPv4 ranges: network, prefix length and reason.
 const FORBIDDEN_V4: [(Ipv4Addr, u8, &str); 6] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8, "unspecified (0.0.0.0/8)"),
     (Ipv4Addr::new(127, 0, 0, 0), 8, "loopback (127.0.0.0/8)"),
@@ -88,7 +91,7 @@ const FORBIDDEN_V4: [(Ipv4Addr, u8, &str); 6] = [
     (Ipv4Addr::new(100, 100, 100, 200), 32, "the metadata service of a cloud (100.100.100.200)"),
 ];
 
-/// Ranges of IPv6 that are forbidden.
+/// Forbidden IPv6 ranges: network, prefix length and reason.
 const FORBIDDEN_V6: [(Ipv6Addr, u8, &str); 8] = [
     (Ipv6Addr::UNSPECIFIED, 128, "unspecified (::)"),
     (Ipv6Addr::LOCALHOST, 128, "loopback (::1)"),
@@ -112,8 +115,9 @@ const FORBIDDEN_V6: [(Ipv6Addr, u8, &str); 8] = [
     ),
 ];
 
-/// Networks of IPv6 whose addresses hold one of IPv4, the number of bits before that one, and what is said of those that
-/// hold a forbidden one: NAT64 (RFC 6052, RFC 8215), stateless translation (RFC 2765) and 6to4 (RFC 3056).
+/// IPv6 networks whose addresses embed an IPv4 address: network, number of bits before the IPv4 address, and
+/// reason if that address is forbidden. NAT64 (RFC 6052, RFC 8215), stateless translation (RFC 2765) and 6to4
+/// (RFC 3056).
 const HOLDS_V4: [(Ipv6Addr, u8, &str); 4] = [
     (
         Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0),
@@ -161,18 +165,18 @@ fn forbidden_v6(first: Ipv6Addr, last: Ipv6Addr) -> Option<&'static str> {
     plain.or_else(holding).map(|(_, _, why)| *why)
 }
 
-/// The highest number of this many bits, at most 127.
+/// Returns the highest number with the given number of bits, at most 127.
 fn host_part(bits: u8) -> u128 {
     (1 << bits) - 1
 }
 
-/// Whether two networks share an address.
+/// True if two networks share an address.
 #[must_use]
 pub fn overlaps(a: &IpNet, b: &IpNet) -> bool {
     a.contains(&b.network()) || b.contains(&a.network())
 }
 
-/// An address as a number of its family, for interval arithmetic.
+/// Returns an address as a number, for interval arithmetic.
 #[must_use]
 pub fn to_number(address: IpAddr) -> u128 {
     match address {
@@ -181,7 +185,7 @@ pub fn to_number(address: IpAddr) -> u128 {
     }
 }
 
-/// The address with this number; `None` when an IPv4 number does not fit 32 bits.
+/// Returns the address of a family with a number, or `None` if an IPv4 number exceeds 32 bits.
 #[must_use]
 pub fn from_number(family: IpFamily, number: u128) -> Option<IpAddr> {
     match family {

@@ -1,18 +1,18 @@
-//! Bounded numbers with units in their names: ports, weights, revisions, time.
+//! Bounded numbers and times: ports, weights, revisions, positions and timestamps.
 
 use std::{fmt, num::NonZeroU16, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A transport port, 1–65535. Port 0 is reserved (RFC 6335 §6) and never accepted.
+/// Transport port, from 1 to 65,535. Port 0 is reserved (RFC 6335 §6) and rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "u64", into = "u16")]
 #[schema(value_type = u16, minimum = 1, maximum = 65535, example = 80)]
 pub struct Port(NonZeroU16);
 
 impl Port {
-    /// Makes a port of a number, unless it is 0.
+    /// Creates a port, or returns `None` for 0.
     #[must_use]
     pub const fn new(number: u16) -> Option<Self> {
         match NonZeroU16::new(number) {
@@ -21,7 +21,7 @@ impl Port {
         }
     }
 
-    /// The port number.
+    /// Returns the port number.
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0.get()
@@ -48,7 +48,7 @@ impl fmt::Display for Port {
     }
 }
 
-/// Ports from the first to the last, both included; one port is a range of itself.
+/// Range of ports, including both ends. A single port is a range of length 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "(Port, Port)", into = "(Port, Port)")]
 pub struct PortRange {
@@ -57,43 +57,43 @@ pub struct PortRange {
 }
 
 impl PortRange {
-    /// The ports between two, in whichever order they are given.
+    /// Creates the range between two ports, given in any order.
     #[must_use]
     pub fn new(a: Port, b: Port) -> Self {
         Self { first: a.min(b), last: a.max(b) }
     }
 
-    /// The lowest port.
+    /// Returns the lowest port.
     #[must_use]
     pub const fn first(self) -> Port {
         self.first
     }
 
-    /// The highest port.
+    /// Returns the highest port.
     #[must_use]
     pub const fn last(self) -> Port {
         self.last
     }
 
-    /// The port, when it is only one.
+    /// Returns the port if the range contains only one.
     #[must_use]
     pub fn single(self) -> Option<Port> {
         (self.first == self.last).then_some(self.first)
     }
 
-    /// Whether a port is one of them.
+    /// True if the range contains a port.
     #[must_use]
     pub fn contains(self, port: Port) -> bool {
         self.first <= port && port <= self.last
     }
 
-    /// Whether two ranges share a port.
+    /// True if two ranges share a port.
     #[must_use]
     pub fn overlaps(self, other: Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 
-    /// How many ports, 1–65,535.
+    /// Returns the number of ports, from 1 to 65,535.
     #[must_use]
     pub const fn count(self) -> u16 {
         self.last.get() - self.first.get() + 1
@@ -127,7 +127,8 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// The share of new connections an endpoint gets relative to its siblings, 0–65535; 0 means none.
+/// Share of new connections of an endpoint relative to the other endpoints, from 0 to 65,535. With 0 the
+/// endpoint receives none. Default: 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[schema(value_type = u16, minimum = 0, maximum = 65535, default = 1)]
 pub struct Weight(pub u16);
@@ -138,7 +139,7 @@ impl Default for Weight {
     }
 }
 
-/// A point in the one history of the store; rises by one with every accepted write.
+/// Revision of the store, increased by one by every committed write.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -146,7 +147,7 @@ impl Default for Weight {
 pub struct Revision(pub u64);
 
 impl Revision {
-    /// The revision after this one.
+    /// Returns the next revision.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
@@ -159,8 +160,9 @@ impl fmt::Display for Revision {
     }
 }
 
-/// The life of the store a revision belongs to. A fresh store takes its creation time in Unix seconds, restoring a
-/// backup raises it, so that of two stores the younger history always has the higher epoch.
+/// Epoch: identity of a store. A new store uses its creation time in Unix seconds, and restoring a backup
+/// increases the epoch, so the newer of two histories always has the higher epoch. Revisions of different
+/// epochs are not comparable.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
 )]
@@ -173,13 +175,14 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// Where in which history: written `epoch-revision`, used as resume token. Orders epochs first.
+/// Position in the history of a store: epoch and revision, written `epoch-revision`, such as `1771000000-42`.
+/// Used as resume token. Ordered by epoch first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Position {
-    /// The life of the store.
+    /// Epoch of the store.
     pub epoch: Epoch,
-    /// The revision in that life.
+    /// Revision within the epoch.
     pub revision: Revision,
 }
 
@@ -195,8 +198,8 @@ impl FromStr for Position {
         let parse =
             |part: &str| part.parse::<u64>().ok().filter(|_| part.bytes().all(|c| c.is_ascii_digit()));
         let parts = text.split_once('-').and_then(|(e, r)| Some((parse(e)?, parse(r)?)));
-        let (epoch, revision) =
-            parts.ok_or_else(|| "must be a token that this API has given out".to_owned())?;
+        let (epoch, revision) = parts
+            .ok_or_else(|| "must be a position that this API returned, such as 1771000000-42".to_owned())?;
         Ok(Self { epoch: Epoch(epoch), revision: Revision(revision) })
     }
 }
@@ -214,25 +217,25 @@ impl From<Position> for String {
     }
 }
 
-/// An instant, RFC 3339 in UTC with second precision on the wire.
+/// Point in time, RFC 3339 in UTC with a precision of one second, such as `2026-11-21T09:00:00Z`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String, format = DateTime, example = "2026-11-21T09:00:00Z")]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The earliest instant the wire form can carry: year 0.
+    /// Earliest time of the text form: start of year 0.
     const UNIX_SECONDS_MIN: i64 = -62_167_219_200;
-    /// The latest instant the wire form can carry: end of year 9998.
+    /// Latest time of the text form: end of year 9998.
     const UNIX_SECONDS_MAX: i64 = 253_370_764_799;
 
-    /// Makes an instant of Unix seconds, clamped to the years 0–9998.
+    /// Creates a time from Unix seconds, limited to the years 0 to 9998.
     #[must_use]
     pub fn from_unix_seconds(seconds: i64) -> Self {
         Self(seconds.clamp(Self::UNIX_SECONDS_MIN, Self::UNIX_SECONDS_MAX))
     }
 
-    /// Seconds since 1970-01-01T00:00:00Z.
+    /// Returns the seconds since 1970-01-01T00:00:00Z.
     #[must_use]
     pub fn unix_seconds(self) -> i64 {
         self.0
@@ -241,7 +244,7 @@ impl Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The constructor clamps to a range that jiff holds, so the default is never shown.
+        // The constructor limits the value to the range of jiff, so the default is never used.
         jiff::Timestamp::from_second(self.0).unwrap_or_default().fmt(f)
     }
 }

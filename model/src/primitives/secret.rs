@@ -1,4 +1,4 @@
-//! A secret text: it travels, but no log, no debug output and no error shows it.
+//! Secret text that logs, debug output and errors never contain.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use serde::{
     de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
-/// A secret text.
+/// Secret text.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps a text secret.
+    /// Creates a secret from a text.
     #[must_use]
     pub const fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The text. Not for logs, errors and answers.
+    /// Returns the text. Must not be used for logs, errors and responses.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -33,25 +33,25 @@ impl fmt::Debug for Secret {
 }
 
 impl<'de> Deserialize<'de> for Secret {
-    /// Reads a text. What is none is refused without being repeated: it may be a secret that lacks its quotes.
+    /// Parses a string. Errors do not contain the value, which may be a secret without quotes.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Text)
+        deserializer.deserialize_any(SecretVisitor)
     }
 }
 
-struct Text;
+struct SecretVisitor;
 
-impl Text {
+impl SecretVisitor {
     fn refuse<T, E: Error>() -> Result<T, E> {
-        Err(E::custom("must be a text; put it in quotes"))
+        Err(E::custom("must be a string: put it in quotes"))
     }
 }
 
-impl<'de> Visitor<'de> for Text {
+impl<'de> Visitor<'de> for SecretVisitor {
     type Value = Secret;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text")
+        f.write_str("a string")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Secret, E> {
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!((secret.reveal(), format!("{secret:?}").as_str()), ("hush", "Secret(…)"));
         for bad in ["4711", "-4711", "4711.5", "true", "null", r#"["4711"]"#, r#"{"a":"4711"}"#] {
             let error = serde_json::from_str::<Secret>(bad).unwrap_err().to_string();
-            assert!(error.contains("must be a text") && !error.contains("4711"), "{bad}: {error}");
+            assert!(error.contains("must be a string") && !error.contains("4711"), "{bad}: {error}");
         }
     }
 }

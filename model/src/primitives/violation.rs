@@ -1,69 +1,71 @@
-//! What is wrong with an input: data, collected, all at once; never an early return.
+//! Violations: all invalid fields of an input, collected as data instead of returned at the first error.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One thing that must change before an input is accepted.
+/// Violation of a rule by a field of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Violation {
-    /// JSON pointer (RFC 6901) to the field, from the object's root, such as `/spec/ports/0/port`.
+    /// JSON pointer (RFC 6901) from the root of the object to the field, such as `/spec/ports/0/port`.
     pub pointer: String,
-    /// Stable machine word, such as `PortTaken`.
+    /// Stable identifier of the rule, such as `PortTaken`.
     pub code: ViolationCode,
-    /// What must hold, in words; may change between releases.
+    /// Description of the rule for users. The text may change between releases.
     pub message: String,
-    /// What to do about it, when there is something better to say than the message.
+    /// Remedy, if the message does not contain it. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
-/// The stable machine word of a violation.
+/// Stable identifier of the rule of a violation: `Invalid`, `UnknownField`, `Required`, `Duplicate`,
+/// `TooLong`, `Conflict`, `Immutable`, `AddressTaken`, `PortTaken`, `AddressNotAllowed`, `PortOutOfRange`,
+/// `Exhausted`, `Overlap`, `NotFound`, `InUse`, `OwnedByOther` or `Forbidden`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ViolationCode {
-    /// The value has the wrong JSON type, or its text has the wrong form.
+    /// The value has the wrong JSON type or format.
     Invalid,
-    /// The field is not known at this place.
+    /// The field is not known at this position.
     UnknownField,
-    /// A field that is needed is absent.
+    /// A required field is absent.
     Required,
     /// Two entries that must differ are equal.
     Duplicate,
-    /// More or longer than the limit.
+    /// The value exceeds a length or number limit.
     TooLong,
-    /// The value contradicts another field of the same object.
+    /// The value conflicts with another field of the same object.
     Conflict,
     /// The field cannot be changed after creation.
     Immutable,
-    /// Another object holds the address.
+    /// Another object uses the address.
     AddressTaken,
-    /// Another object holds the port.
+    /// Another object uses the port.
     PortTaken,
-    /// The address is not allowed at this place.
+    /// The address is not allowed in this field.
     AddressNotAllowed,
     /// The port is outside the configured range.
     PortOutOfRange,
-    /// Nothing is left to give out.
+    /// No value is left to allocate.
     Exhausted,
-    /// The value would overlap a range used for something else.
+    /// The value overlaps a range with another purpose.
     Overlap,
-    /// What is named does not exist.
+    /// The referenced object does not exist.
     NotFound,
-    /// Others depend on what would go.
+    /// Other objects depend on the removed value.
     InUse,
     /// A different apply set owns the object.
     OwnedByOther,
-    /// Who asks may not do that to the object.
+    /// The caller has no permission for this change of the object.
     Forbidden,
 }
 
 impl Violation {
-    /// Makes a violation without a hint.
+    /// Creates a violation without a hint.
     pub fn new(pointer: impl Into<String>, code: ViolationCode, message: impl Into<String>) -> Self {
         Self { pointer: pointer.into(), code, message: message.into(), hint: None }
     }
 
-    /// Adds what to do about it.
+    /// Adds a remedy.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

@@ -28,7 +28,7 @@ use crate::{
         name::{Label, Name},
         quantity::{Port, Weight},
     },
-    wire::trace::{End, Packet, TraceStep, Traced, words},
+    wire::trace::{End, Packet, PacketTrace, TraceStep, words},
 };
 
 pub use self::{
@@ -305,8 +305,8 @@ impl Step {
 
 impl Path {
     /// Takes in what the node says of its kernel, or why it says nothing, and finds the first difference.
-    pub fn compare(&mut self, said: Result<Traced, String>) {
-        let Traced { steps, fate, ends } = match said {
+    pub fn compare(&mut self, said: Result<PacketTrace, String>) {
+        let PacketTrace { steps, fate, ends } = match said {
             Ok(traced) => traced,
             Err(why) => {
                 let step =

@@ -1,7 +1,8 @@
-//! Questions of control to one node, and the answers: what only the node can know, asked when somebody wants to know it.
+//! Queries of control to one node and their replies, for information that only the node has.
 //!
-//! A question is a frame of the feed, an answer a request of the agent (`PUT /v1/nodes/{node}/answers/{id}`). Nothing
-//! rests on an answer: who asked waits a while, and else says that the node did not answer.
+//! A query is a frame of the feed, and a reply is a request of the agent
+//! (`PUT /v1/nodes/{node}/answers/{id}`). Control does not depend on a reply: the caller waits for a limited
+//! time and reports a timeout.
 
 use std::collections::BTreeSet;
 
@@ -11,77 +12,77 @@ use utoipa::ToSchema;
 use crate::{
     primitives::quantity::{Epoch, Timestamp},
     wire::{
-        doctor::{Finding, FixDone, SafeFix},
-        hold::Held,
+        doctor::{Finding, FixResult, SafeFix},
+        hold::HeldState,
         plan::{Comparison, Preview, Proposal},
-        trace::{Packet, Traced},
+        trace::{Packet, PacketTrace},
     },
 };
 
-/// Findings in one answer.
+/// Maximum number of findings in a reply.
 pub const FINDINGS_MAX: usize = 256;
-/// Bytes of an answer as JSON: the most lines that a plan lists, of a usual length.
+/// Maximum size of a reply in bytes of JSON: the maximum number of lines of a plan with ordinary lengths.
 pub const REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Which question; unique in the life of a control server.
+/// Id of a query, unique within a run of a control server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct AskId(pub u64);
 
-/// A question.
+/// Query of control to an agent, distinguished by `ask`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "ask", rename_all = "camelCase")]
 pub enum Question {
-    /// What a change would do.
+    /// Effect of a proposed state on the node.
     Plan(Box<Proposal>),
-    /// How the listings would differ between two states that may come.
+    /// Difference of the listings between two proposed states.
     Compare(Box<Comparison>),
-    /// What the kernel would do with a packet.
+    /// Effect of the kernel on a packet.
     Trace(Packet),
-    /// What is odd on the machine.
+    /// Findings about the machine.
     Doctor,
-    /// Take the state that is held back, if it is of this life of the store.
+    /// Confirmation of a rejected state of an epoch of the store.
     Confirm {
-        /// Which life.
+        /// Epoch of the rejected state.
         epoch: Epoch,
     },
-    /// To put right what is odd on the machine; an agent does so only where its operator has allowed it.
+    /// Fixes to apply on the machine. An agent applies them only if its operator has permitted this.
     Fix {
-        /// What to do, of the closed list.
+        /// Fixes to apply, from a fixed list.
         #[schema(max_items = 8)]
         fixes: BTreeSet<SafeFix>,
     },
 }
 
-/// An answer.
+/// Reply of an agent to a query, distinguished by `answer`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "answer", rename_all = "camelCase")]
 pub enum Reply {
-    /// To [`Question::Plan`], and to [`Question::Compare`]: what leads from the one state to the other.
+    /// Reply to [`Question::Plan`] and [`Question::Compare`]: the difference between the states.
     Plan(Preview),
-    /// To [`Question::Trace`].
-    Trace(Traced),
-    /// To [`Question::Doctor`].
+    /// Reply to [`Question::Trace`].
+    Trace(PacketTrace),
+    /// Reply to [`Question::Doctor`].
     Doctor {
-        /// What was looked at.
+        /// Findings about the machine, at most 256.
         #[schema(max_items = 256)]
         findings: Vec<Finding>,
-        /// What the node's clock showed after the look.
+        /// Time of the node after the examination (RFC 3339, UTC). Absent if the agent does not report it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<String>, format = DateTime)]
         clock: Option<Timestamp>,
     },
-    /// To [`Question::Fix`].
+    /// Reply to [`Question::Fix`].
     Fix {
-        /// What came of each fix.
+        /// Results of the fixes, at most 8.
         #[schema(max_items = 8)]
-        fixes: Vec<FixDone>,
+        fixes: Vec<FixResult>,
     },
-    /// To [`Question::Confirm`]: this was held, and is taken now.
-    Confirmed(Held),
-    /// The node cannot say.
+    /// Reply to [`Question::Confirm`]: the state that was rejected before and is applied now.
+    Confirmed(HeldState),
+    /// The query failed on the node.
     Failed {
-        /// Why, in words.
+        /// Reason for users, at most 1024 bytes.
         #[schema(max_length = 1024)]
         message: String,
     },

@@ -1,5 +1,5 @@
-//! What is odd on the machines of nodes: findings of agents, the few things that agents may put right, and the one finding that
-//! takes two clocks.
+//! Diagnosis of the machines of nodes: findings of agents, the fixes that agents may apply, and the
+//! comparison of clocks.
 
 use std::collections::BTreeSet;
 
@@ -8,61 +8,61 @@ use utoipa::ToSchema;
 
 use crate::primitives::{name::Name, quantity::Timestamp};
 
-/// Seconds that the clock of a node may be away from control's before it is told: those of NTP are within a tenth of one, and
-/// both clocks are read in whole seconds.
+/// Accepted difference between the clocks of a node and of control, in seconds. Clocks with NTP differ by
+/// less than 0.1 seconds, and both clocks are read in whole seconds.
 pub const CLOCK_SKEW_SECS_MAX: u64 = 5;
-/// The check that compares the clocks.
+/// Identifier of the check that compares clocks.
 pub const CLOCK: &str = "clock";
 
-/// What the agent of a node found on its machine.
+/// Findings of an agent about its machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Diagnosis {
-    /// The node.
+    /// Name of the Node.
     pub node: Name,
-    /// What was looked at.
+    /// Results of the checks, at most 257.
     #[schema(max_items = 257)]
     pub findings: Vec<Finding>,
 }
 
-/// Something that was looked at on a machine.
+/// Result of one check of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Finding {
-    /// What was looked at, as a stable word such as `forward-drop`.
+    /// Stable identifier of the check, such as `forward-drop`, at most 64 bytes.
     #[schema(max_length = 64)]
     pub check: String,
-    /// How it is.
+    /// Severity of the result: `Fine`, `Warning` or `Broken`.
     pub state: FindingState,
-    /// What was found, in words.
+    /// Description of the result for users, at most 1024 bytes.
     #[schema(max_length = 1024)]
     pub message: String,
-    /// Why it matters.
+    /// Consequences of the problem, at most 1024 bytes. Absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 1024)]
     pub why: Option<String>,
-    /// What to do about it, when it is not well; a command where one does it.
+    /// Remedy, as a command if possible, at most 1024 bytes. Absent if the result is `Fine`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 1024)]
     pub fix: Option<String>,
-    /// Which fix of the agent does it, where one does.
+    /// Fix of the agent that applies the remedy. Absent if the agent has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(inline)]
     pub safe_fix: Option<SafeFix>,
 }
 
-/// How something is that was looked at.
+/// Severity of a result: `Fine` (as expected), `Warning` (possibly harmful) or `Broken` (harmful).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum FindingState {
-    /// As it should be.
+    /// As expected.
     Fine,
-    /// It may do harm.
+    /// Possibly harmful.
     Warning,
-    /// It does harm.
+    /// Harmful.
     Broken,
 }
 
-/// What an agent may change of its machine when it is asked to: a closed list, of what takes nothing from anybody. Rules and
-/// settings of others are never among it.
+/// Fix that an agent may apply to its machine on request: `IpForward`, `ConntrackMax` or `LoadModules`. Fixes
+/// never change rules and settings of other programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub enum SafeFix {
     /// Sets `net.ipv4.ip_forward` to 1.
@@ -74,10 +74,10 @@ pub enum SafeFix {
 }
 
 impl SafeFix {
-    /// All of them.
+    /// All fixes.
     pub const ALL: [Self; 3] = [Self::IpForward, Self::ConntrackMax, Self::LoadModules];
 
-    /// Its word.
+    /// Returns the identifier of the fix.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -88,51 +88,55 @@ impl SafeFix {
     }
 }
 
-/// Which fixes a node is asked for.
+/// Request to apply fixes on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct FixesAsked {
-    /// The fixes.
+#[schema(as = FixesAsked)]
+pub struct FixRequest {
+    /// Fixes to apply, from 1 to 8 entries.
     #[schema(min_items = 1, max_items = 8)]
     pub fixes: BTreeSet<SafeFix>,
 }
 
-/// What a node did of the fixes that it was asked for.
+/// Results of the fixes on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct FixesDone {
-    /// The node.
+#[schema(as = FixesDone)]
+pub struct FixReport {
+    /// Name of the Node.
     pub node: Name,
-    /// What came of each fix.
+    /// Results, one for each requested fix, at most 8.
     #[schema(max_items = 8)]
-    pub fixes: Vec<FixDone>,
+    pub fixes: Vec<FixResult>,
 }
 
-/// What came of one fix.
+/// Result of one fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct FixDone {
-    /// Which.
+#[schema(as = FixDone)]
+pub struct FixResult {
+    /// Identifier of the fix: `IpForward`, `ConntrackMax` or `LoadModules`.
     pub fix: SafeFix,
-    /// What came of it.
+    /// Outcome of the fix: `Done`, `NotNeeded` or `Failed`.
     pub outcome: FixOutcome,
-    /// What was changed, or why nothing was, in words.
+    /// Description of the change, or the reason why nothing was changed, at most 1024 bytes.
     #[schema(max_length = 1024)]
     pub message: String,
 }
 
-/// What came of a fix.
+/// Outcome of a fix: `Done` (applied), `NotNeeded` (already in effect) or `Failed` (the machine rejected it).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub enum FixOutcome {
-    /// It was made.
+    /// The fix was applied.
     Done,
-    /// There was nothing to do.
+    /// The fix was already in effect.
     NotNeeded,
-    /// The machine refused it.
+    /// The machine rejected the change.
     Failed,
 }
 
-/// Compares the clock of a node with that of control, which showed `asked` before and `answered` after the node's was read.
+/// Compares the clock of a node with the clock of control, read as `asked` before and as `answered` after the
+/// clock of the node.
 #[must_use]
 pub fn judge_clock(asked: Timestamp, node: Timestamp, answered: Timestamp) -> Finding {
     let [asked, node, answered] = [asked, node, answered].map(Timestamp::unix_seconds);
@@ -142,21 +146,20 @@ pub fn judge_clock(asked: Timestamp, node: Timestamp, answered: Timestamp) -> Fi
         check: CLOCK.to_owned(),
         state,
         message,
-        why: Some(
-            "deadlines of drains end by the clock of the node, and times in reports are of that clock"
-                .to_owned(),
-        ),
+        why: Some("deadlines of drains and times in reports use the clock of the node".to_owned()),
         fix: fix.map(str::to_owned),
         safe_fix: None,
     };
     if behind.max(ahead) <= CLOCK_SKEW_SECS_MAX {
-        let message = format!("within {CLOCK_SKEW_SECS_MAX} s of the control server's");
+        let message = format!(
+            "the clocks of the node and of the control server differ by at most {CLOCK_SKEW_SECS_MAX} s"
+        );
         return finding(FindingState::Fine, message, None);
     }
     let message = if behind > ahead {
-        format!("at least {behind} s behind the control server's")
+        format!("the clock of the node is at least {behind} s behind that of the control server")
     } else {
-        format!("at least {ahead} s ahead of the control server's")
+        format!("the clock of the node is at least {ahead} s ahead of that of the control server")
     };
     finding(
         FindingState::Warning,
@@ -182,11 +185,17 @@ mod tests {
         }
         assert_eq!(
             judged(94),
-            (FindingState::Warning, "at least 6 s behind the control server's".to_owned())
+            (
+                FindingState::Warning,
+                "the clock of the node is at least 6 s behind that of the control server".to_owned()
+            )
         );
         assert_eq!(
             judged(126),
-            (FindingState::Warning, "at least 6 s ahead of the control server's".to_owned())
+            (
+                FindingState::Warning,
+                "the clock of the node is at least 6 s ahead of that of the control server".to_owned()
+            )
         );
         assert_eq!(judged(i64::MIN).0, FindingState::Warning);
     }

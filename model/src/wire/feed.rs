@@ -1,11 +1,11 @@
-//! What control tells an agent: one JSON object per line (NDJSON) on `GET /v1/nodes/{node}/state`.
+//! Feed from control to an agent: NDJSON frames of `GET /v1/nodes/{node}/state`.
 //!
 //! ```text
 //! start(full)  ─▶ network, node, service* ─▶ synced ─▶ { (service | removed | network | node)* ─▶ synced | heartbeat }*
-//! start(delta) ─▶ the same, from the position that the agent named
+//! start(delta) ─▶ the same, from the position that the agent requested
 //! ```
-//! Nothing between two `synced` frames may take effect before the second: only there is the state consistent. The file
-//! in which an agent keeps its last good state is a recording of such a stream.
+//! The state is consistent only at `synced` frames, so frames take effect at the next `synced`. The journal
+//! of an agent contains frames of the same format.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -29,124 +29,128 @@ use crate::{
     wire::ask::{AskId, Question},
 };
 
-/// One line of the feed.
+/// Frame of the feed: one line of NDJSON, distinguished by `type`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Frame {
-    /// The first line.
+    /// First frame of a feed.
     Start {
-        /// Whether the complete state follows, or only what changed since the agent's position.
+        /// Content of the feed: `full` (complete state) or `delta` (changes since the requested position).
         mode: StartMode,
-        /// What the following `synced` will reach at least.
+        /// Minimum position of the following `synced` frame.
         position: Position,
     },
-    /// Facts about the whole cluster.
+    /// Cluster-wide data.
     Network(NetworkState),
-    /// The settings of this node.
+    /// Settings of this node.
     Node(NodeState),
-    /// A Service that is new or changed.
+    /// Service that was created or changed.
     Service {
-        /// Its whole compiled form.
+        /// Compiled form of the Service.
         #[schema(value_type = CompiledService)]
         service: Arc<CompiledService>,
     },
-    /// A Service that is gone, or that no node has to program.
+    /// Service that was deleted or no longer concerns nodes.
     Removed {
-        /// Which one.
+        /// Removed Service, as `namespace/name`.
         service: ServiceKey,
-        /// The revision that removed it.
+        /// Revision of the removal.
         revision: Revision,
     },
-    /// A load balancer address that is new or changed.
+    /// Load balancer address that was assigned or changed.
     Address {
-        /// Who has it, and who answers for it.
+        /// Services and announcement of the address.
         #[schema(value_type = AddressState)]
         address: Arc<AddressState>,
     },
-    /// A load balancer address that no Service has any longer.
+    /// Load balancer address that no Service uses any longer.
     AddressRemoved {
-        /// Which one.
+        /// Removed address, such as `192.0.2.10`.
         #[schema(value_type = String)]
         address: IpAddr,
-        /// The revision that removed it.
+        /// Revision of the removal.
         revision: Revision,
     },
-    /// A question, to be answered at `PUT /v1/nodes/{node}/answers/{id}`. It is no part of the state.
+    /// Query to the agent, answered by `PUT /v1/nodes/{node}/answers/{id}`. Queries are not part of the
+    /// state.
     Ask {
-        /// Which question.
+        /// Id of the query, repeated in the answer.
         id: AskId,
-        /// What is asked.
+        /// Content of the query.
         question: Question,
     },
-    /// Everything up to this position has been sent.
+    /// End of a batch: all changes up to the position were sent.
     Synced {
-        /// The position, to be named as `resume` after a cut.
+        /// Position of the node after this batch. Used as `resume` when the agent reconnects.
         position: Position,
     },
-    /// Nothing happened; sent so that both sides know that the other is there.
+    /// Sign of life on a feed without changes.
     Heartbeat {
-        /// The position reached.
+        /// Current position of the feed.
         position: Position,
     },
 }
 
-/// What follows the first line.
+/// Content of a feed: `full` (complete state; objects that are absent until the next `synced` do not exist)
+/// or `delta` (changes since the requested position).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum StartMode {
-    /// The complete state: what is not sent before the next `synced` does not exist.
+    /// Complete state. Objects that are not sent before the next `synced` do not exist.
     Full,
-    /// What changed since the position that the agent named.
+    /// Changes since the requested position.
     Delta,
 }
 
-/// Facts about the whole cluster that every node's rules depend on.
+/// Cluster-wide data that the rules of every node depend on.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkState {
-    /// The workload networks of all Nodes.
+    /// Workload networks of all Nodes, such as `10.1.0.0/16`.
     #[serde(default, rename = "workloadCIDRs")]
     #[schema(value_type = Vec<String>)]
     pub workload_cidrs: BTreeSet<IpNet>,
-    /// The key with which nodes authenticate to each other when they watch who lives (BFD, RFC 5880 §6.7); base64.
+    /// Key that authenticates BFD between nodes (RFC 5880 §6.7), in base64. Absent if nodes do not monitor
+    /// each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub peer_key: Option<Secret>,
-    /// The Nodes that check endpoints which have none of their own: those with an agent that lives.
+    /// Names of the Nodes with a live agent. They check endpoints that have no such Node of their own.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub checkers: BTreeSet<Name>,
 }
 
-/// A load balancer address as nodes need to know it.
+/// Load balancer address in the form for nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressState {
-    /// The address.
+    /// Load balancer address, such as `192.0.2.10`.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// The revision whose change made this form.
+    /// Revision of the change that produced this form.
     pub revision: Revision,
-    /// The Services that have it; it is announced only where all of them are programmed.
+    /// Services with this address, as `namespace/name`. A node announces the address only if all of them are
+    /// programmed.
     #[schema(value_type = Vec<String>)]
     pub services: BTreeSet<ServiceKey>,
-    /// Who answers for it.
+    /// Nodes that answer for the address, and their options.
     pub announcement: Announcement,
 }
 
-/// The settings of one node.
+/// Settings of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeState {
-    /// How to program the kernel; the agent's own choice when left out.
+    /// Proxy mode: `nftables`, `iptables`, `ipvs` or `userspace`. Absent if the agent uses its own setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ProxyMode>,
-    /// The failure zone of the node.
+    /// Failure zone of the node. Absent if the node has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<Label>,
     /// Options of the proxy.
     #[serde(default)]
     pub proxy: ProxyOptions,
-    /// Its BGP; nothing where it has no peers.
+    /// BGP settings of the node. Absent if the node has no BGP peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bgp: Option<Box<BgpState>>,
 }

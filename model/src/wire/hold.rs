@@ -1,58 +1,62 @@
-//! The guard of a node against a control server that knows less than it did: an empty database, a foreign one, an old backup.
+//! State guard of a node: protects against a control server with an empty, foreign or outdated store.
 //!
-//! Within one life of a store (an epoch) what is removed was removed on purpose, and was guarded when it was written. A full
-//! state of another life is compared with what the node holds: when too much of that would be lost, the node goes on
-//! with what it has and says so, until the loss is no longer that large or somebody confirms the new life.
+//! Within one epoch of the store, removals are intentional and were checked when they were written. A full
+//! state of another epoch is compared with the state in force. If too large a share would be lost, the node
+//! keeps its state and reports this, until the loss is smaller or the new epoch is confirmed.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::primitives::quantity::{Position, Timestamp};
 
-/// Virtual addresses, or endpoints, that may always be lost: in a small cluster every loss is a large share.
+/// Number of virtual addresses, or endpoints, whose loss is always accepted: in a small cluster every loss is
+/// a large share.
 pub const LOST_FREE: u64 = 2;
-/// The share that may be lost when nothing else is said, in percent.
+/// Default limit of the accepted loss in percent.
 pub const LOST_PERCENT_DEFAULT: u8 = 50;
 
-/// How much of something would be lost.
+/// Number of objects that would be lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Loss {
-    /// How many there would be no longer.
+    /// Number of objects that would be removed.
     pub lost: u64,
-    /// How many the node holds.
+    /// Number of objects that the node has now.
     pub total: u64,
 }
 
-/// A state that a node does not take.
+/// State from control that a node rejects, with the expected loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Held {
-    /// The position of the state that control offers.
+#[schema(as = Held)]
+pub struct HeldState {
+    /// Position of the rejected state.
     pub offered: Position,
-    /// The position of the state that the node goes on with.
+    /// Position of the state in force on the node.
     pub in_force: Position,
-    /// Why it does not take the offered one.
+    /// Reason of the rejection: `MuchLost` or `ControlBehind`.
     pub reason: HeldReason,
-    /// Since when.
+    /// Time of the first rejection (RFC 3339, UTC).
     pub since: Timestamp,
-    /// The virtual addresses that would not be served or announced any longer.
+    /// Virtual addresses that would no longer be served or announced.
     pub vips: Loss,
-    /// The endpoints that would not be given connections any longer, each of each Service.
+    /// Endpoints that would no longer receive connections, counted for each Service.
     pub endpoints: Loss,
 }
 
-/// Why a node does not take a state.
+/// Reason why a node rejects a state: `MuchLost` (another epoch of the store, in which too much is missing;
+/// can be confirmed) or `ControlBehind` (older than the state in force; never applied).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum HeldReason {
-    /// It is of another life of the store, and much that the node holds is not in it. It can be confirmed.
+    /// The state belongs to another epoch of the store and lacks too much of the state in force. Can be
+    /// confirmed.
     MuchLost,
-    /// It is older than the one that the node holds. It is never taken.
+    /// The state is older than the state in force. Never applied.
     ControlBehind,
 }
 
 impl Loss {
-    /// Whether it is more than may be lost unasked; a limit of 100 allows everything.
+    /// True if the loss exceeds the limit. A limit of 100 accepts any loss.
     #[must_use]
     pub fn exceeds(self, limit_percent: u8) -> bool {
         let Self { lost, total } = self;
@@ -62,34 +66,34 @@ impl Loss {
     }
 }
 
-impl Held {
-    /// What is held, in words.
+impl HeldState {
+    /// Describes the rejected state for users.
     #[must_use]
     pub fn message(&self) -> String {
         let Self { offered, in_force, reason, since, vips, endpoints } = self;
         match reason {
             HeldReason::MuchLost => format!(
-                "since {since} the node holds back the state {offered} of another life of the store, which would take away \
-                 {} of {} virtual addresses and {} of {} endpoints; it goes on with {in_force}",
+                "since {since} the node rejects the state {offered}: it belongs to another epoch of the store and would remove {} of \
+                 {} virtual addresses and {} of {} endpoints; the state {in_force} remains in force",
                 vips.lost, vips.total, endpoints.lost, endpoints.total
             ),
             HeldReason::ControlBehind => format!(
-                "since {since} the node refuses the state {offered}, which is older than {in_force}, with which it goes on"
+                "since {since} the node rejects the state {offered}: it is older than {in_force}, which remains in force"
             ),
         }
     }
 
-    /// What to do about it. `node` is the name of the node.
+    /// Returns the remedy. `node` is the name of the node.
     #[must_use]
     pub fn hint(&self, node: &str) -> String {
         match self.reason {
             HeldReason::MuchLost => format!(
-                "put the right database in place, or apply what is missing; if the loss is meant: tidegate confirm {node} \
-                 --epoch {}",
+                "restore the correct database, or apply the missing objects; if the loss is intended: tidegate confirm \
+                 {node} --epoch {}",
                 self.offered.epoch
             ),
             HeldReason::ControlBehind => {
-                "start the server on the newest database; on an older one, start it once with --new-epoch"
+                "start the server with the newest database; to continue with an older one, start it once with --new-epoch"
                     .to_owned()
             }
         }
@@ -103,7 +107,7 @@ mod tests {
     #[test]
     fn a_loss_is_held_by_share_and_never_for_a_few() {
         let table = [
-            // lost, total, limit in percent, held
+            // lost, total, limit in percent, is rejected
             (0, 0, 0, false),
             (2, 2, 50, false),
             (2, 2, 0, false),
@@ -124,7 +128,7 @@ mod tests {
 
     #[test]
     fn words_name_the_loss_and_the_epoch_that_would_be_confirmed() {
-        let held = Held {
+        let held = HeldState {
             offered: "9-1".parse().unwrap(),
             in_force: "7-42".parse().unwrap(),
             reason: HeldReason::MuchLost,
@@ -138,7 +142,7 @@ mod tests {
             "{message}"
         );
         assert!(held.hint("n1").ends_with("tidegate confirm n1 --epoch 9"), "{}", held.hint("n1"));
-        let behind = Held { reason: HeldReason::ControlBehind, ..held };
+        let behind = HeldState { reason: HeldReason::ControlBehind, ..held };
         assert!(behind.message().contains("older than 7-42") && !behind.hint("n1").contains("confirm"));
     }
 }

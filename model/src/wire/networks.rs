@@ -1,7 +1,7 @@
-//! Which networks the rules of a node tell apart: interval arithmetic, pure.
+//! Networks that the rules of a node distinguish, computed by interval arithmetic.
 //!
-//! The kernel is told disjoint networks, so that one lookup decides; for masquerading the sources *outside* the workload
-//! networks.
+//! The kernel receives disjoint networks, so a single lookup decides. For masquerading it receives the
+//! sources *outside* the workload networks.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::{
 };
 use ipnet::{IpNet, Ipv4Net, Ipv4Subnets, Ipv6Net, Ipv6Subnets};
 
-/// The networks that the rules of a node tell apart.
+/// Returns the networks that the rules of a node distinguish.
 #[must_use]
 pub fn networks(network: &NetworkState, node: &NodeState) -> Networks {
     let own: BTreeSet<_> = node.proxy.cluster_cidrs.iter().copied().collect();
@@ -30,10 +30,11 @@ pub fn networks(network: &NetworkState, node: &NodeState) -> Networks {
     }
 }
 
-/// The sources whose connections to virtual addresses are masqueraded on a node.
+/// Returns the sources whose connections to virtual addresses are masqueraded on a node.
 ///
-/// With `masqueradeAll` these are all sources. Otherwise they are those outside every workload network of their family;
-/// where no workload network of a family is known, none is masqueraded, because nobody said who is a stranger.
+/// With `masqueradeAll` these are all sources. Otherwise they are the sources outside all workload networks
+/// of their family. If a family has no workload networks, no source of the family is masqueraded, because
+/// external sources cannot be recognized.
 fn masquerade_sources(workloads: &BTreeSet<IpNet>, masquerade_all: bool) -> BTreeSet<IpNet> {
     if masquerade_all {
         return IpFamily::ALL.into_iter().map(whole).collect();
@@ -41,12 +42,13 @@ fn masquerade_sources(workloads: &BTreeSet<IpNet>, masquerade_all: bool) -> BTre
     IpFamily::ALL.into_iter().flat_map(|family| complement(family, workloads)).collect()
 }
 
-/// The same addresses as disjoint networks.
+/// Returns disjoint networks with the same addresses.
 fn aggregate(networks: &BTreeSet<IpNet>) -> BTreeSet<IpNet> {
     IpNet::aggregate(&networks.iter().copied().collect()).into_iter().collect()
 }
 
-/// The addresses of a family in none of the networks, as disjoint networks; nothing when no network is of the family.
+/// Returns the addresses of a family outside all networks, as disjoint networks, or an empty list if no
+/// network has the family.
 fn complement(family: IpFamily, networks: &BTreeSet<IpNet>) -> Vec<IpNet> {
     let mut taken: Vec<(u128, u128)> = networks
         .iter()
@@ -71,7 +73,7 @@ fn complement(family: IpFamily, networks: &BTreeSet<IpNet>) -> Vec<IpNet> {
     gaps.into_iter().flat_map(|(from, to)| subnets(family, from, to)).collect()
 }
 
-/// The fewest networks that cover a range exactly.
+/// Returns the minimal list of networks that covers a range exactly.
 fn subnets(family: IpFamily, from: u128, to: u128) -> Vec<IpNet> {
     match family {
         IpFamily::V4 => {
@@ -82,7 +84,7 @@ fn subnets(family: IpFamily, from: u128, to: u128) -> Vec<IpNet> {
     }
 }
 
-/// All addresses of a family.
+/// Returns the network of all addresses of a family.
 fn whole(family: IpFamily) -> IpNet {
     match family {
         IpFamily::V4 => IpNet::V4(Ipv4Net::default()),
@@ -153,7 +155,7 @@ mod tests {
         assert_eq!(networks(&network(&[]), &NodeState::default()), Networks::default());
     }
 
-    /// Networks that often touch, nest and overlap, and both ends of the address range.
+    /// Generates networks that often touch, nest and overlap, including both ends of the address range.
     fn any_net() -> impl Strategy<Value = IpNet> {
         let v4 = (prop_oneof![any::<u32>(), 0..4_u32, u32::MAX - 3..=u32::MAX], 0..=32_u8)
             .prop_map(|(bits, prefix)| IpNet::V4(Ipv4Net::new(bits.into(), prefix).unwrap().trunc()));

@@ -1,7 +1,8 @@
-//! What a change would do on a node: the difference of the kernel's listings, and of what is announced.
+//! Preview of a change: the differences of the objects, of the announcements and of the kernel listings of
+//! each node.
 //!
-//! Control asks each node (`ask`), because only the node knows its kernel; what comes back is computed by the very
-//! functions that would carry it out.
+//! Control queries each node (`ask`), because only the node has access to its kernel. The node computes the
+//! preview with the same functions that apply the change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,182 +23,185 @@ use crate::{
     wire::feed::{AddressState, NetworkState, NodeState},
 };
 
-/// Lines of one node that a plan lists; further ones are counted.
+/// Maximum number of lines of one node in a plan; further lines are counted.
 pub const PLAN_LINES_MAX: usize = 10_000;
-/// Failures, and resets of sessions, of one node that a plan lists.
+/// Maximum number of failures, and of session resets, of one node in a plan.
 pub const PREVIEW_WORDS_MAX: usize = 1024;
 
-/// A state that may come: what differs from the one that the node has.
+/// Proposed state of a node, as the difference to its present state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Proposal {
-    /// Services that are new or changed.
+    /// Services that would be created or changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<CompiledService>)]
     pub services: Vec<Arc<CompiledService>>,
-    /// Services that would be gone.
+    /// Services that would be removed, as `namespace/name`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub removed: BTreeSet<ServiceKey>,
-    /// Load balancer addresses that are new or changed.
+    /// Load balancer addresses that would be assigned or changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<AddressState>)]
     pub addresses: Vec<Arc<AddressState>>,
-    /// Load balancer addresses that would be gone.
+    /// Load balancer addresses that would be removed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub addresses_removed: BTreeSet<IpAddr>,
-    /// The network, where it would differ.
+    /// Cluster-wide data. Absent if unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkState>,
-    /// The settings of the node, where they would differ.
+    /// Settings of the node. Absent if unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeState>,
 }
 
-/// Two states that may come, each as what differs from the one that the node has.
+/// Two proposed states of a node, each as the difference to its present state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Comparison {
-    /// The one.
+    /// State at the start of the comparison.
     pub from: Proposal,
-    /// The other.
+    /// State at the end of the comparison.
     pub to: Proposal,
 }
 
-/// What a proposal would do on one node.
+/// Effect of a proposed state on one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Preview {
-    /// The lines of the kernel's listings that go and come.
+    /// Lines added to and removed from the listings of the kernel, at most 10,000.
     #[serde(default)]
     #[schema(max_items = 10000)]
     pub kernel: Vec<LineChange>,
-    /// What is announced, and to whom, that goes and comes.
+    /// Lines added to and removed from the announcements by ARP, NDP and BGP, at most 10,000.
     #[serde(default)]
     #[schema(max_items = 10000)]
     pub announcements: Vec<LineChange>,
-    /// Lines that are not listed, for want of room.
+    /// Number of lines beyond the limit, which are not listed.
     #[serde(default)]
     pub omitted: u64,
-    /// BGP sessions that would begin anew, each with the reason.
+    /// BGP sessions that would be reset, each with the reason, at most 1024.
     #[serde(default)]
     #[schema(max_items = 1024)]
     pub session_resets: Vec<String>,
-    /// Established connections that would be cut or moved, where the node can tell.
+    /// Number of established connections that would be closed or moved. `null` if the node cannot determine
+    /// it.
     #[serde(default)]
     pub connections_at_risk: Option<u64>,
-    /// What could not be carried out, in words.
+    /// Changes that would fail, with the reason, at most 1024.
     #[serde(default)]
     #[schema(max_items = 1024)]
     pub failures: Vec<String>,
 }
 
-/// A line of a listing that would go or come.
+/// Line that would be added to or removed from a listing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LineChange {
-    /// Whether it comes or goes.
+    /// Type of the change: `added` or `removed`.
     pub change: LineFate,
-    /// Where it is listed: a table and map, a chain, a set, an interface; such as `map inet tidegate services4`.
+    /// Location of the line, at most 256 bytes: a table and map, a chain, a set or an interface, such as
+    /// `map inet tidegate services4`.
     #[schema(max_length = 256)]
     pub place: String,
-    /// The line, as the tool of the kernel's part prints it.
+    /// Line in the format of the tool of that kernel subsystem, at most 65,536 bytes.
     #[schema(max_length = 65536)]
     pub line: String,
 }
 
-/// What would happen to a line.
+/// Type of the change of a line: `removed` or `added`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum LineFate {
-    /// It would go.
+    /// The line would be removed.
     Removed,
-    /// It would come.
+    /// The line would be added.
     Added,
 }
 
-/// What a write would do: to the objects, to who announces which address, and on every node.
+/// Plan: effect of a write on the objects, the announcements and every node.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// Its id, by which it can be applied.
+    /// Id of the plan, by which it can be applied, at most 64 bytes.
     #[schema(max_length = 64)]
     pub id: String,
-    /// The state that it was made on.
+    /// Position of the state that the plan is based on.
     pub position: Position,
-    /// When it is forgotten.
+    /// Time at which the server discards the plan (RFC 3339, UTC).
     pub expires: Timestamp,
-    /// The objects that would be created, updated, deleted or pruned. Objects that are so already are left out.
+    /// Objects that would be created, updated, deleted or pruned. Unchanged objects are absent.
     pub objects: Vec<ObjectPlan>,
-    /// The load balancer addresses that would come, go, or be answered for by other nodes.
+    /// Load balancer addresses that would be assigned, released or announced by other nodes.
     pub addresses: Vec<AddressPlan>,
-    /// What a guard would hold until it is confirmed, in words. To apply the plan is to confirm it.
+    /// Limits of guards that the write exceeds, as messages for users. Applying the plan confirms them.
+    /// Absent if no limit is exceeded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub guards: Vec<String>,
-    /// What would happen on each node, or why that is not known.
+    /// Preview of each node by name, or the reason why no preview is available.
     pub nodes: BTreeMap<Name, NodePlan>,
 }
 
-/// What would become of one object.
+/// Effect of a plan on one object.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectPlan {
-    /// The object, as kind and name.
+    /// Kind and name of the object, such as `Service default/web`.
     pub object: String,
-    /// What would happen to it.
+    /// Type of the change: `created`, `updated`, `unchanged`, `deleted` or `pruned`.
     pub action: Action,
-    /// The fields that would differ. Secrets are never among them.
+    /// Changed fields. Secrets are never included.
     pub fields: Vec<FieldChange>,
-    /// Fields that would differ and are not listed, for want of room.
+    /// Number of changed fields beyond the limit, which are not listed.
     pub omitted: usize,
 }
 
-/// What would become of one load balancer address.
+/// Effect of a plan on one load balancer address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressPlan {
-    /// The address.
+    /// Load balancer address, such as `192.0.2.10`.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// As it is; left out when nobody has it.
+    /// Present use of the address. Absent if no Service uses it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<AddressUse>,
-    /// As it would be; left out when nobody would have it.
+    /// Use of the address after the write. Absent if no Service would use it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<AddressUse>,
 }
 
-/// Who has a load balancer address, and who answers for it.
+/// Services and announcing nodes of a load balancer address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressUse {
-    /// The Services that have it.
+    /// Services with the address, as `namespace/name`.
     #[schema(value_type = Vec<String>)]
     pub services: BTreeSet<ServiceKey>,
-    /// The nodes that answer for it by ARP or NDP: the owner, then those that stand by.
+    /// Names of the nodes that announce the address by ARP or NDP: the owner, then the standbys.
     #[schema(value_type = Vec<String>)]
     pub nodes: Vec<Name>,
-    /// The Advertisements by which routers are told of it.
+    /// Names of the Advertisements that announce the address by BGP.
     #[schema(value_type = Vec<String>)]
     pub advertisements: BTreeSet<Name>,
 }
 
-/// What would happen on one node: `preview` or `error`.
+/// Effect of a plan on one node. Contains either `preview` or `error`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePlan {
-    /// What its agent says.
+    /// Preview computed by the agent. Absent if it is not available.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preview: Option<Preview>,
-    /// Why that is not known.
+    /// Reason why no preview is available. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl Proposal {
-    /// Whether a node has nothing to do.
+    /// True if the proposal changes nothing on a node.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { services, removed, addresses, addresses_removed, network, node } = self;
@@ -210,8 +214,8 @@ impl Proposal {
     }
 }
 
-/// What leads from where some changes lead to where others lead that begin at the same listing. A listing may have a line
-/// more than once.
+/// Returns the changes from the result of one list of changes to the result of another. Both lists start from
+/// the same listing, which may contain a line several times.
 #[must_use]
 pub fn lines_between(from: &[LineChange], to: &[LineChange]) -> Vec<LineChange> {
     let mut counts: BTreeMap<(&str, &str), isize> = BTreeMap::new();
@@ -232,7 +236,7 @@ pub fn lines_between(from: &[LineChange], to: &[LineChange]) -> Vec<LineChange> 
 }
 
 impl AddressUse {
-    /// Of an address as nodes know it.
+    /// Returns the use of an address from its form for nodes.
     #[must_use]
     pub fn of(state: &AddressState) -> Self {
         let AddressState { address: _, revision: _, services, announcement } = state;

@@ -1,7 +1,7 @@
-//! What an agent tells control: `PUT /v1/nodes/{node}/report`, always whole, so that a lost report is repaired by the next.
+//! Report of an agent to control: `PUT /v1/nodes/{node}/report`.
 //!
-//! Progress is said by three watermarks over all Services and a list of the exceptions, so that a report's size follows
-//! what is wrong, not the cluster.
+//! Progress is three watermarks over all Services and a list of exceptions, so the size of a report depends
+//! on the number of failures and not on the size of the cluster. A later report replaces a lost one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,341 +20,356 @@ use crate::{
         quantity::{Port, Position, Revision, Timestamp},
     },
     wire::{
-        hold::Held,
+        hold::HeldState,
         traffic_counts::{Rates, TargetFailures},
     },
 };
 
-/// Exceptions in one report; an agent that has more says so in `failuresTotal`.
+/// Maximum number of failures in a report. `failuresTotal` contains the total.
 pub const FAILURES_MAX: usize = 1000;
-/// Events that an agent keeps; an older one makes room.
+/// Maximum number of events that an agent keeps; older ones are discarded.
 pub const EVENTS_MAX: usize = 32;
-/// Longest message of an event, in bytes.
+/// Maximum length of an event message in bytes.
 pub const EVENT_MESSAGE_BYTES_MAX: usize = 1024;
-/// Targets with their traffic in one report; what is left over comes with the next.
+/// Maximum number of targets with traffic in a report; the rest follows in the next report.
 pub const TRAFFIC_TARGETS_MAX: usize = 2000;
-/// Addresses in one report; what is left over comes with the next.
+/// Maximum number of addresses in a report; the rest follows in the next report.
 pub const ANNOUNCEMENTS_MAX: usize = 5000;
-/// Nodes that one node watches.
+/// Maximum number of nodes that a node monitors.
 pub const PEERS_MAX: usize = 256;
 
-/// What one agent has done.
+/// Report of an agent: progress, failures, facts about the machine and counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Report {
-    /// Differs with every start of the agent.
+    /// Random id of the run of the agent, at most 64 bytes. Different after each start.
     #[schema(max_length = 64)]
     pub boot_id: String,
-    /// The agent's version.
+    /// Version of the agent, at most 64 bytes.
     #[schema(max_length = 64)]
     pub agent_version: String,
-    /// How it programs the kernel.
+    /// Proxy mode in use: `nftables`, `iptables`, `ipvs` or `userspace`.
     pub mode: ProxyMode,
-    /// Everything up to here has arrived.
+    /// Position up to which the agent has received the state.
     pub received: Position,
-    /// Everything up to here, but for `failures`, has been programmed.
+    /// Position up to which the agent has programmed all Services except those in `failures`.
     pub applied: Position,
-    /// Everything up to here, but for `failures`, has been read back from the kernel and found right.
+    /// Position up to which the agent has read back and verified all Services in the kernel, except those in
+    /// `failures`.
     pub verified: Position,
-    /// The state that the node holds back, if it does.
+    /// State that the state guard of the node rejects. Absent if the guard rejects none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<Held>,
-    /// Services that are not as they should be.
+    pub held: Option<HeldState>,
+    /// Failures by Service (`namespace/name`), at most 1000.
     #[serde(default)]
     pub failures: BTreeMap<ServiceKey, Failure>,
-    /// How many there are, also beyond the listed ones.
+    /// Total number of failures, including those not listed.
     #[serde(default)]
     pub failures_total: u64,
-    /// What the agent found on its machine.
+    /// Facts about the machine.
     #[serde(default)]
     pub facts: Facts,
-    /// What the agent has counted since its start.
+    /// Counters since the start of the agent.
     #[serde(default)]
     pub counters: Counters,
-    /// What is odd on the node without making the agent unhealthy, such as a proxy mode that it cannot change to.
+    /// Problems of the node that do not make the agent unhealthy, such as an unavailable proxy mode, at most
+    /// 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 32)]
     pub warnings: Vec<String>,
-    /// What happened on the node of late, oldest first.
+    /// Recent events on the node, oldest first, at most 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 32)]
     pub events: Vec<Event>,
-    /// The traffic of Services for which it differs from what was reported before, each whole; an empty list: of this
-    /// Service nothing is counted any longer. What a report does not name is as it was.
+    /// Traffic of Services (`namespace/name`) that has changed since the previous report, with all targets of
+    /// each Service. An empty list means that the Service is no longer counted. Absent Services are
+    /// unchanged. At most 2000 targets in total.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub traffic: BTreeMap<ServiceKey, Vec<TargetTraffic>>,
-    /// The addresses for which this node's part differs from what was reported before. What a report does not name is as
-    /// it was.
+    /// State of load balancer addresses on this node that has changed since the previous report. Absent
+    /// addresses are unchanged. At most 5000 entries.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(value_type = BTreeMap<String, Announced>)]
-    pub announcements: BTreeMap<IpAddr, Announced>,
-    /// The addresses in which this node has no part any longer.
+    #[schema(value_type = BTreeMap<String, AddressReport>)]
+    pub announcements: BTreeMap<IpAddr, AddressReport>,
+    /// Load balancer addresses that no longer concern this node.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub announcements_gone: BTreeSet<IpAddr>,
-    /// Whether `announcements` is complete, so that what it does not name has no part of this node: in the first report
-    /// after a start of the agent or of the feed.
+    /// True if `announcements` is complete, so that absent addresses do not concern this node. Set in the
+    /// first report after a start of the agent or of its feed.
     #[serde(default)]
     pub announcements_complete: bool,
-    /// The nodes that this one watches.
+    /// Nodes that this node monitors by BFD, at most 256.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 256)]
     pub peers: Vec<PeerReport>,
-    /// The sessions with routers; nothing where the node has no peers.
+    /// BGP sessions of the node. Absent if the node has no BGP peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bgp: Option<BgpReport>,
-    /// The prefixes of which something differs from what was reported before. What a report does not name is as it was.
+    /// BGP routes by prefix that have changed since the previous report. Absent prefixes are unchanged.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(value_type = BTreeMap<String, BgpRoute>)]
     pub bgp_routes: BTreeMap<IpNet, BgpRoute>,
-    /// The prefixes that this node has nothing to say about any longer.
+    /// Prefixes that no longer concern this node.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub bgp_routes_gone: BTreeSet<IpNet>,
-    /// Whether `bgpRoutes` is complete, in the first report after a start of the agent or of the feed.
+    /// True if `bgpRoutes` is complete. Set in the first report after a start of the agent or of its feed.
     #[serde(default)]
     pub bgp_routes_complete: bool,
-    /// What the node holds of the endpoints that it checks, for Services of which something differs from what was reported
-    /// before, each whole; an empty list: it checks none of this Service any longer. What a report does not name is as it was.
+    /// Health check results of Services (`namespace/name`) that have changed since the previous report, with
+    /// all endpoints that this node checks. An empty list means that the node no longer checks the Service.
+    /// Absent Services are unchanged.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub health: BTreeMap<ServiceKey, Vec<CheckReport>>,
-    /// Whether `health` is complete, in the first report after a start of the agent or of the feed.
+    /// True if `health` is complete. Set in the first report after a start of the agent or of its feed.
     #[serde(default)]
     pub health_complete: bool,
-    /// How far the node was when it last counted traffic, if control has been told all that was counted then.
+    /// Applied position at the last reading of the traffic counters. Absent until control has received all
+    /// counters of that reading.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_at: Option<Position>,
 }
 
-/// A node's part in one address.
+/// State of one load balancer address on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Announced {
-    /// What the node does.
-    pub role: Role,
-    /// The epoch of the order that it follows.
+#[schema(as = Announced)]
+pub struct AddressReport {
+    /// Role of the node: `Owner`, `Standby` or `Held`.
+    pub role: AnnouncementRole,
+    /// Epoch of the announcement that the node follows.
     pub epoch: u64,
-    /// Since when it does so.
+    /// Time of the last change of the role (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
-    /// Why, in words; never empty.
+    /// Reason of the role for users, not empty, at most 1024 bytes.
     #[schema(max_length = 1024)]
     pub reason: String,
-    /// The interfaces on which it announces.
+    /// Interfaces on which the node announces the address, at most 64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub interfaces: Vec<String>,
-    /// When it last sent gratuitous ARP or an unsolicited neighbour advertisement.
+    /// Time of the last gratuitous ARP or unsolicited neighbor advertisement (RFC 3339, UTC). Absent if none
+    /// was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub last_gratuitous: Option<Timestamp>,
-    /// Questions answered since the agent's start.
+    /// Number of ARP and neighbor solicitation requests answered since the start of the agent.
     #[serde(default)]
     pub replies: u64,
-    /// Gratuitous ARP and unsolicited neighbour advertisements sent since the agent's start.
+    /// Number of gratuitous ARP packets and unsolicited neighbor advertisements sent since the start of the
+    /// agent.
     #[serde(default)]
     pub gratuitous: u64,
-    /// Somebody else was heard to announce it.
+    /// Announcement of the address by another machine. Absent if none was observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict: Option<AddressConflict>,
 }
 
-/// What a node does about an address.
+/// Role of a node for an address: `Owner` (announces the address), `Standby` (announces it if all candidates
+/// of a higher rank fail) or `Held` (first candidate, but does not announce; `reason` explains it).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-pub enum Role {
-    /// It announces the address.
+pub enum AnnouncementRole {
+    /// The node announces the address.
     Owner,
-    /// It would announce it, if those before it did not live.
+    /// The node announces the address if all candidates of a higher rank fail.
     Standby,
-    /// It is the first in rank and does not announce; the reason says why.
+    /// The node is the first candidate but does not announce; the reason explains it.
     Held,
 }
 
-/// Somebody else announces an address of ours.
+/// Announcement of an address of this node by another machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AddressConflict {
-    /// The link-layer address that was heard.
+    /// Link-layer address of the other machine, at most 64 bytes.
     #[schema(max_length = 64, example = "02:00:00:00:00:01")]
     pub mac: String,
-    /// Where it was heard.
+    /// Interface on which the announcement was received, at most 64 bytes.
     #[schema(max_length = 64)]
     pub interface: String,
-    /// When it was last heard.
+    /// Time of the last announcement (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
 }
 
-/// How a node sees another one that it watches.
+/// BFD state of another node as seen by this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PeerReport {
-    /// The node that is watched.
+    /// Name of the monitored node.
     pub node: Name,
-    /// Where it is watched.
+    /// Address at which the node is monitored.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// How it is seen.
+    /// State of the node: `Up`, `Down` or `AdminDown`.
     pub state: PeerState,
-    /// Since when.
+    /// Time of the last change of the state (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
 }
 
-/// How a node that is watched is seen.
+/// BFD state of a monitored node: `Up` (responds), `Down` (does not respond) or `AdminDown` (has announced
+/// its shutdown).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum PeerState {
-    /// It answers.
+    /// The node responds.
     Up,
-    /// It does not answer.
+    /// The node does not respond.
     Down,
-    /// It has said that it stops.
+    /// The node has announced its shutdown.
     AdminDown,
 }
 
-/// What went to one target of a Service since it was programmed; `null` where the proxy mode does not count it.
+/// Traffic of one target of a Service since it was programmed. A counter is `null` if the proxy mode does not
+/// maintain it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TargetTraffic {
-    /// The transport protocol.
+    /// Transport protocol: `TCP`, `UDP` or `SCTP`.
     pub protocol: Protocol,
-    /// The endpoint's address.
+    /// Address of the endpoint.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// The endpoint's port; `null` where the client's port is kept.
+    /// Port of the endpoint. `null` if the destination port is preserved.
     #[serde(default)]
     pub port: Option<Port>,
-    /// Connections given to it.
+    /// Number of connections to the endpoint, including UDP flows.
     pub connections: u64,
-    /// Packets in both directions.
+    /// Number of packets in both directions. `null` if not counted.
     #[serde(default)]
     pub packets: Option<u64>,
-    /// Bytes in both directions.
+    /// Number of bytes in both directions. `null` if not counted.
     #[serde(default)]
     pub bytes: Option<u64>,
-    /// Established connections.
+    /// Number of currently established connections. `null` if not counted.
     #[serde(default)]
     pub active: Option<u64>,
-    /// Connections that are known but not established.
+    /// Number of tracked connections that are not established. `null` if not counted.
     #[serde(default)]
     pub inactive: Option<u64>,
-    /// What went through in a second, on average between the last two readings.
+    /// Rates per second, averaged between the last two readings. Absent before the second reading.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_second: Option<Rates>,
-    /// Connections that the target did not take or broke off.
+    /// Failed connections by cause. Absent if the proxy mode does not count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<TargetFailures>,
 }
 
-/// Why a Service is not as it should be on a node.
+/// Failure of a Service on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Failure {
-    /// The revision of the compiled Service that failed.
+    /// Revision of the compiled Service that failed.
     pub revision: Revision,
-    /// The machine word.
+    /// Reason of the failure, as a stable identifier.
     pub reason: FailureReason,
-    /// The cause in words.
+    /// Cause for users, at most 1024 bytes.
     #[schema(max_length = 1024)]
     pub message: String,
 }
 
-/// The machine word of a failure.
+/// Reason of a failure: `Unsupported` (a setting that this agent does not support), `KernelRefused` (rejected
+/// by the kernel), `VerificationFailed` (the read-back differs) or `PortUnavailable` (a port that the agent
+/// serves is used by another program).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum FailureReason {
-    /// A setting that this agent does not carry out.
+    /// The agent does not support a setting of the Service.
     Unsupported,
-    /// The kernel refused it.
+    /// The kernel rejected the change.
     KernelRefused,
-    /// It was programmed, but reading back showed something else.
+    /// The read-back differs from the programmed state.
     VerificationFailed,
-    /// A port of the node that the agent serves itself is taken by another program.
+    /// Another program uses a port that the agent serves on the node.
     PortUnavailable,
 }
 
-/// What an agent found on its machine.
+/// Facts about the machine of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Facts {
-    /// Its addresses, without loopback and link-local ones.
+    /// Addresses of the machine without loopback and link-local ones, at most 1024.
     #[serde(default)]
     #[schema(value_type = Vec<String>, max_items = 1024)]
     pub addresses: Vec<IpAddr>,
-    /// The networks on its interfaces, by interface.
+    /// Networks of the machine by interface name.
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, Vec<String>>)]
     pub subnets: BTreeMap<String, Vec<IpNet>>,
-    /// The kernel's release.
+    /// Release of the kernel, such as `6.8.0`, at most 256 bytes.
     #[serde(default)]
     #[schema(max_length = 256)]
     pub kernel: String,
-    /// Which proxy modes work here.
+    /// Proxy modes that work on the machine.
     #[serde(default)]
     pub capabilities: Vec<ProxyMode>,
 }
 
-/// What an agent has counted since its start.
+/// Counters of an agent since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Counters {
-    /// Services and removals received by the feed.
+    /// Number of Services and removals received from the feed.
     #[serde(default)]
     pub objects_received: u64,
-    /// Bytes received by the feed, after decompression.
+    /// Number of bytes received from the feed, after decompression.
     #[serde(default)]
     pub feed_bytes: u64,
-    /// Passes of the loop that had something to look at.
+    /// Number of passes over at least one Service.
     #[serde(default)]
     pub passes: u64,
-    /// Transactions committed to the kernel.
+    /// Number of transactions committed to the kernel.
     #[serde(default)]
     pub kernel_transactions: u64,
-    /// Netlink messages in them.
+    /// Number of netlink messages in these transactions.
     #[serde(default)]
     pub kernel_messages: u64,
-    /// Bytes of these messages.
+    /// Number of bytes in these messages.
     #[serde(default)]
     pub kernel_bytes: u64,
-    /// Times that the kernel was found different from what this agent had left, and was repaired.
+    /// Number of repairs of kernel objects that another program had changed.
     #[serde(default)]
     pub drift_repairs: u64,
-    /// Conntrack entries deleted because their endpoint was gone.
+    /// Number of conntrack entries deleted because their endpoint was removed.
     #[serde(default)]
     pub conntrack_deletions: u64,
 }
 
-/// Endpoints with their health in one report; what is left over comes with the next.
+/// Maximum number of endpoints with health results in a report; the rest follows in the next report.
 pub const CHECKS_REPORTED_MAX: usize = 5000;
 
-/// Longest result of a check in words, in bytes.
+/// Maximum length of a check result in bytes.
 pub const CHECK_MESSAGE_BYTES_MAX: usize = 512;
 
-/// What a node says of an endpoint that it checks.
+/// Health of an endpoint according to one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CheckReport {
-    /// The endpoint's address.
+    /// Address of the endpoint.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// The port of the check.
+    /// Port of the check.
     pub port: Port,
-    /// What the node holds of it.
+    /// State of the endpoint: `Pending`, `Healthy` or `Unhealthy`.
     pub state: CheckState,
-    /// Since when.
+    /// Time of the last change of the state (RFC 3339, UTC).
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
-    /// The result that led there, in words, such as `answered 500 Internal Server Error`; never empty.
+    /// Result that led to the state, not empty, at most 512 bytes, such as
+    /// `answered 500 Internal Server Error`.
     #[schema(max_length = 512)]
     pub message: String,
 }
 
-/// What a node holds of an endpoint.
+/// Health of an endpoint according to one node: `Pending` (too few results), `Healthy` (`rise` consecutive
+/// successes) or `Unhealthy` (`fall` consecutive failures).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum CheckState {
-    /// Not decided yet: too few answers.
+    /// Undecided: too few results.
     Pending,
-    /// `rise` good answers in a row.
+    /// `rise` consecutive successes.
     Healthy,
-    /// `fall` bad answers in a row.
+    /// `fall` consecutive failures.
     Unhealthy,
 }

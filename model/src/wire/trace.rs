@@ -1,4 +1,5 @@
-//! What becomes of one packet, step by step, from what should be and from what the kernel holds.
+//! Trace of one packet: the result that the desired state implies, and the result according to the kernel of
+//! a node.
 
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
@@ -7,99 +8,103 @@ use utoipa::ToSchema;
 
 use crate::{kinds::service::Protocol, primitives::quantity::Port, program::oracle::Fate};
 
-/// Steps of one trace.
+/// Maximum number of steps in a trace.
 pub const STEPS_MAX: usize = 256;
-/// Ends of one trace; of a packet with more, nothing is compared.
+/// Maximum number of outcomes in a trace. Packets with more are not compared.
 pub const ENDS_MAX: usize = 4096;
-/// Ends that are written out in one sentence.
+/// Maximum number of endpoints listed in a description.
 const ENDS_WRITTEN_MAX: usize = 6;
 
-/// The first packet of a connection.
+/// First packet of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Packet {
-    /// Where it comes from.
+    /// Source address of the packet.
     #[schema(value_type = String)]
     pub source: IpAddr,
-    /// Where it goes.
+    /// Destination address of the packet.
     #[schema(value_type = String)]
     pub destination: IpAddr,
-    /// The transport protocol.
+    /// Transport protocol: `TCP`, `UDP` or `SCTP`.
     pub protocol: Protocol,
-    /// The destination port.
+    /// Destination port, from 1 to 65,535.
     pub port: Port,
 }
 
-/// What a node's kernel would do with a packet, as read back from it.
+/// Result of a packet according to the kernel objects of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Traced {
-    /// The steps, in order.
+#[schema(as = Traced)]
+pub struct PacketTrace {
+    /// Steps of the evaluation in order, at most 256.
     #[schema(max_items = 256)]
     pub steps: Vec<TraceStep>,
-    /// What becomes of it in the end: the ends in words, as [`words`] makes them.
+    /// Description of the possible outcomes for users, at most 1024 bytes.
     #[schema(max_length = 1024)]
     pub fate: String,
-    /// The ends that it can have, which is what is compared with those of the desired state.
+    /// Possible outcomes, at most 4096. They are compared with those of the desired state.
     #[schema(max_items = 4096)]
     pub ends: BTreeSet<End>,
 }
 
-/// One step.
+/// Step of a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TraceStep {
-    /// Where: a hook and chain, a virtual server, a listener.
+    /// Location of the step: a hook and chain, a virtual server or a listener, at most 256 bytes.
     #[schema(max_length = 256)]
     pub place: String,
-    /// The rule, element or entry that decides, as the tool of the kernel's part prints it.
+    /// Rule, element or entry that decides, in the format of the tool of that kernel subsystem, at most 4096
+    /// bytes.
     #[schema(max_length = 4096)]
     pub rule: String,
-    /// What it leads to.
+    /// Effect of the step, at most 1024 bytes.
     #[schema(max_length = 1024)]
     pub result: String,
-    /// Whether this is not as it would have been programmed: something is missing, or somebody else's.
+    /// True if the step differs from the programmed state: an object is missing or was created by another
+    /// program.
     pub odd: bool,
 }
 
-/// An end that a packet can have; which of several is left to chance.
+/// Possible outcome of a packet. If several are possible, the kernel selects one at random.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum End {
-    /// It reaches an endpoint.
+    /// The packet reaches an endpoint.
     Reaches {
-        /// The endpoint's address.
+        /// Address of the endpoint.
         #[schema(value_type = String)]
         address: IpAddr,
-        /// The endpoint's port.
+        /// Port of the endpoint.
         port: Port,
-        /// Whom the endpoint sees.
-        sees: Seen,
+        /// Source that the endpoint sees: `client` or `node`.
+        sees: VisibleSource,
     },
-    /// It is handed to a listener of the node.
+    /// A listener at this port of the node receives the packet.
     Relayed(Port),
-    /// It is refused.
+    /// The packet is rejected with a response.
     Refused,
-    /// It is dropped without an answer.
+    /// The packet is dropped without a response.
     Dropped,
-    /// No rule of a Service concerns it.
+    /// No rule of a Service applies to the packet.
     Untouched,
-    /// It cannot be followed to its end, for the reason given.
+    /// The outcome cannot be determined, for the given reason.
     Unknown(String),
 }
 
-/// Whom an endpoint sees as the client.
+/// Source that an endpoint sees: `client` (the client itself) or `node` (the node, after masquerading).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Seen {
+#[schema(as = Seen)]
+pub enum VisibleSource {
     /// The client itself.
     Client,
-    /// The node.
+    /// The node, after masquerading.
     Node,
 }
 
 impl End {
-    /// Why it cannot be followed.
+    /// Returns the reason why the outcome cannot be determined.
     #[must_use]
     pub const fn unknown(&self) -> Option<&String> {
         match self {
@@ -117,7 +122,8 @@ impl fmt::Display for Packet {
     }
 }
 
-/// The ends that a fate means. What the node itself sends comes from the node, translated or not.
+/// Returns the outcomes of a fate. Packets of the node itself have the node as source, with and without
+/// masquerading.
 #[must_use]
 pub fn ends(fate: &Fate, is_from_node: bool) -> BTreeSet<End> {
     match fate {
@@ -128,7 +134,7 @@ pub fn ends(fate: &Fate, is_from_node: bool) -> BTreeSet<End> {
         Fate::Forward { targets, is_masqueraded, hairpins } => {
             let reaches = |(address, port): &(IpAddr, Port)| {
                 let is_node = *is_masqueraded || is_from_node || hairpins.contains(address);
-                let sees = if is_node { Seen::Node } else { Seen::Client };
+                let sees = if is_node { VisibleSource::Node } else { VisibleSource::Client };
                 End::Reaches { address: *address, port: *port, sees }
             };
             targets.keys().map(reaches).collect()
@@ -136,11 +142,11 @@ pub fn ends(fate: &Fate, is_from_node: bool) -> BTreeSet<End> {
     }
 }
 
-/// The ends in one sentence, which does not tell apart more than so many endpoints.
+/// Describes outcomes in one sentence. Endpoints beyond a limit are counted instead of listed.
 #[must_use]
 pub fn words(ends: &BTreeSet<End>) -> String {
     let mut parts = Vec::new();
-    for seen in [Seen::Client, Seen::Node] {
+    for seen in [VisibleSource::Client, VisibleSource::Node] {
         let reached = ends.iter().filter_map(|end| match end {
             End::Reaches { address, port, sees } if *sees == seen => {
                 Some(std::net::SocketAddr::new(*address, port.get()).to_string())
@@ -157,8 +163,8 @@ pub fn words(ends: &BTreeSet<End>) -> String {
             continue;
         }
         let who = match seen {
-            Seen::Client => "the client",
-            Seen::Node => "the node",
+            VisibleSource::Client => "the client",
+            VisibleSource::Node => "the node",
         };
         let more = reached.len().saturating_sub(ENDS_WRITTEN_MAX);
         let more = if more > 0 { format!(" or {more} more") } else { String::new() };
@@ -168,14 +174,16 @@ pub fn words(ends: &BTreeSet<End>) -> String {
     for end in ends {
         match end {
             End::Reaches { .. } => {}
-            End::Relayed(port) => parts.push(format!("is handed to the listener at port {port}")),
+            End::Relayed(port) => parts.push(format!("is received by the listener at port {port}")),
             End::Refused => parts.push("is refused".to_owned()),
             End::Dropped => parts.push("is dropped without an answer".to_owned()),
-            End::Untouched => parts.push("is left to the node: no rule of a Service concerns it".to_owned()),
+            End::Untouched => {
+                parts.push("is left to the node: no rule of a Service applies to it".to_owned())
+            }
             End::Unknown(why) => parts.push(format!("cannot be followed: {why}")),
         }
     }
-    if parts.is_empty() { "has no end".to_owned() } else { parts.join("; or ") }
+    if parts.is_empty() { "has no outcome".to_owned() } else { parts.join("; or ") }
 }
 
 #[cfg(test)]

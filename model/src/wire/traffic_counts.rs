@@ -1,31 +1,31 @@
-//! What is counted of an endpoint, and how figures of several become one.
+//! Traffic counters of endpoints and their aggregation.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use utoipa::ToSchema;
 
-/// What was counted; `null` where nobody counts it.
+/// Traffic counters. A counter is `null` if no node maintains it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
-    /// Connections given to it; datagram flows count as connections.
+    /// Number of connections to the endpoint, including UDP flows.
     pub connections: u64,
-    /// Packets in both directions.
+    /// Number of packets in both directions. `null` if not counted.
     pub packets: Option<u64>,
-    /// Bytes in both directions.
+    /// Number of bytes in both directions. `null` if not counted.
     pub bytes: Option<u64>,
-    /// Established connections.
+    /// Number of currently established connections. `null` if not counted.
     pub active: Option<u64>,
-    /// Connections that are known but not established.
+    /// Number of tracked connections that are not established. `null` if not counted.
     pub inactive: Option<u64>,
-    /// What went through in a second, on average between the last two readings of a node, which are 10 s apart or a little
-    /// more; of nodes that report.
+    /// Rates per second, averaged between the last two readings of each node, at least 10 seconds apart.
+    /// `null` if no node reports them.
     pub per_second: Option<Rates>,
-    /// Connections that it did not take or broke off, as the relay of userspace mode sees it.
+    /// Failed connections as observed by the relay of userspace mode. `null` if not counted.
     pub failed: Option<TargetFailures>,
 }
 
 impl Counts {
-    /// Adds what somebody else counted.
+    /// Adds other counters.
     pub(crate) fn add(&mut self, other: &Self) {
         let Self { connections, packets, bytes, active, inactive, per_second, failed } = other;
         self.connections = self.connections.saturating_add(*connections);
@@ -37,7 +37,8 @@ impl Counts {
         self.failed = sum(self.failed, *failed, TargetFailures::plus);
     }
 
-    /// What was counted since an earlier count; a lower count has begun anew. What is of the moment is no difference.
+    /// Returns the difference to an earlier reading. A lower value means that the counter was reset. Gauges
+    /// and rates are absent from the difference.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         let grown_if = |new: Option<u64>, old: Option<u64>| new.map(|new| grown(new, old.unwrap_or(0)));
         Self {
@@ -51,18 +52,18 @@ impl Counts {
         }
     }
 
-    /// What is of the moment only.
+    /// Returns the gauges and rates only.
     pub(crate) const fn momentary(&self) -> Self {
         Self { connections: 0, packets: None, bytes: None, failed: None, ..*self }
     }
 
-    /// Whether a connection was given to it, or failed.
+    /// True if the endpoint received a connection or a connection failed.
     #[must_use]
     pub fn has_any(&self) -> bool {
         self.connections > 0 || self.failed.is_some_and(|failed| failed != TargetFailures::default())
     }
 
-    /// The sum of some.
+    /// Returns the sum of counters.
     #[must_use]
     pub fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
         all.fold(Self::default(), |mut sum, one| {
@@ -72,22 +73,22 @@ impl Counts {
     }
 }
 
-/// What went through in a second.
+/// Rates of traffic per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Rates {
-    /// Connections given to it.
+    /// New connections per second.
     pub connections: Rate,
-    /// Packets in both directions, where they are counted.
+    /// Packets per second in both directions. `null` if not counted.
     #[serde(default)]
     pub packets: Option<Rate>,
-    /// Bytes in both directions, where they are counted.
+    /// Bytes per second in both directions. `null` if not counted.
     #[serde(default)]
     pub bytes: Option<Rate>,
 }
 
 impl Rates {
-    /// What was counted between two counts of one thing, `millis` milliseconds apart.
+    /// Returns the rates between two readings of the same counters, `millis` milliseconds apart.
     #[must_use]
     pub fn between(earlier: &Counts, later: &Counts, millis: u64) -> Self {
         let Counts { connections, packets, bytes, .. } = later.since(earlier);
@@ -105,13 +106,13 @@ impl Rates {
     }
 }
 
-/// A number in a second, to a thousandth.
+/// Rate per second with a precision of 0.001, not negative.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
 #[schema(value_type = f64)]
 pub struct Rate(u64);
 
 impl Rate {
-    /// So many in so many milliseconds; none in no time.
+    /// Returns the rate of a count in a number of milliseconds, or zero for an empty interval.
     #[must_use]
     pub fn of(count: u64, millis: u64) -> Self {
         let thousandths = (u128::from(count) * 1_000_000).checked_div(u128::from(millis)).unwrap_or(0);
@@ -122,7 +123,7 @@ impl Rate {
         self.0
     }
 
-    /// The number.
+    /// Returns the rate per second.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a figure for people; exact up to 2^53 thousandths")]
     pub const fn per_second(self) -> f64 {
@@ -155,17 +156,17 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
-/// Connections that a target did not take or broke off.
+/// Numbers of connections that failed at a target, by cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TargetFailures {
-    /// Nobody listened.
+    /// Connections that the target refused.
     pub refused: u64,
-    /// There was no way there.
+    /// Connections without a route to the target.
     pub unreachable: u64,
-    /// No answer came in time.
+    /// Connections without a response within the timeout.
     pub silent: u64,
-    /// The target broke off what was established.
+    /// Established connections that the target reset.
     pub reset: u64,
 }
 
@@ -189,7 +190,7 @@ impl TargetFailures {
     }
 }
 
-/// A lower count has begun anew.
+/// Returns the increase of a counter. A lower value means that the counter was reset.
 fn grown(new: u64, old: u64) -> u64 {
     new.checked_sub(old).unwrap_or(new)
 }
@@ -209,13 +210,13 @@ mod tests {
         Counts { connections, bytes, ..Counts::default() }
     }
 
-    /// Two counts and the time between them → rates, as they are published.
+    /// Two counts and the time between them give published rates.
     #[test]
     fn a_rate_is_what_was_counted_between_two_readings() {
         for (earlier, later, millis, published) in [
             ((10, Some(0)), (13, Some(2_500)), 10_000, r#"{"connections":0.3,"packets":null,"bytes":250.0}"#),
             ((10, None), (10, None), 10_000, r#"{"connections":0.0,"packets":null,"bytes":null}"#),
-            // The kernel's count has begun anew.
+            // The counter of the kernel was reset.
             ((1000, None), (5, None), 1_000, r#"{"connections":5.0,"packets":null,"bytes":null}"#),
             ((0, None), (5, None), 0, r#"{"connections":0.0,"packets":null,"bytes":null}"#),
         ] {

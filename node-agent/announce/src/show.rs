@@ -7,7 +7,7 @@ use base::{clock::wall_clock, limit_message};
 use imbl::OrdMap;
 use model::{
     primitives::{name::Name, quantity::Timestamp},
-    wire::report::{AddressConflict, Announced, PeerReport, PeerState},
+    wire::report::{AddressConflict, AddressReport, PeerReport, PeerState},
 };
 use tokio::sync::watch;
 
@@ -22,7 +22,7 @@ use crate::ownership::{
 /// Status and its watch channel.
 pub(super) struct Show {
     node: Name,
-    addresses: OrdMap<IpAddr, Announced>,
+    addresses: OrdMap<IpAddr, AddressReport>,
     peers: BTreeMap<Pair, PeerReport>,
     warning: Option<String>,
     shown: watch::Sender<Announcements>,
@@ -52,7 +52,7 @@ impl Show {
         let announcing = presence.filter(|presence| presence.is_announced);
         let interfaces =
             announcing.map(|presence| presence.interfaces.iter().map(ToString::to_string).collect());
-        let announced = Announced {
+        let announced = AddressReport {
             role,
             epoch: entry.ownership.order().epoch,
             since,
@@ -78,7 +78,7 @@ impl Show {
             }
             let last_gratuitous = sent.last_gratuitous.map(|at| wall_clock_of(at, now));
             let (replies, gratuitous) = (sent.replies, sent.gratuitous);
-            let announced = Announced { last_gratuitous, replies, gratuitous, ..before.clone() };
+            let announced = AddressReport { last_gratuitous, replies, gratuitous, ..before.clone() };
             self.addresses.insert(*address, announced);
             self.is_stale = true;
         }

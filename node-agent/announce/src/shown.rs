@@ -3,13 +3,13 @@
 use std::{net::IpAddr, sync::Arc};
 
 use imbl::OrdMap;
-use model::wire::report::{Announced, PeerReport, Role};
+use model::wire::report::{AddressReport, AnnouncementRole, PeerReport};
 
 /// Roles of this node for the addresses, and liveness of the other nodes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Announcements {
     /// Role for each address for which this node has one.
-    pub addresses: OrdMap<IpAddr, Announced>,
+    pub addresses: OrdMap<IpAddr, AddressReport>,
     /// Monitored nodes.
     pub peers: Arc<Vec<PeerReport>>,
     /// Problem that does not prevent announcement.
@@ -36,9 +36,9 @@ impl Announcements {
         let mut counts = Counts::default();
         for announced in self.addresses.values() {
             match announced.role {
-                Role::Owner => counts.owner += 1,
-                Role::Standby => counts.standby += 1,
-                Role::Held => counts.held += 1,
+                AnnouncementRole::Owner => counts.owner += 1,
+                AnnouncementRole::Standby => counts.standby += 1,
+                AnnouncementRole::Held => counts.held += 1,
             }
             counts.conflicts += u64::from(announced.conflict.is_some());
         }

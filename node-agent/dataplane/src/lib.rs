@@ -32,7 +32,7 @@ use model::{
     wire::{
         plan::LineChange,
         report::FailureReason,
-        trace::{Packet, Traced},
+        trace::{Packet, PacketTrace},
         traffic_counts::TargetFailures,
     },
 };
@@ -238,7 +238,7 @@ pub trait Dataplane: Send {
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be read.
-    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError>;
+    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<PacketTrace>>, KernelError>;
 
     /// Removes all our objects from the kernel, including those of other processes. Returns the number of
     /// removed objects.

@@ -17,7 +17,7 @@ use model::{
     wire::{
         plan::LineChange,
         report::FailureReason,
-        trace::{Packet, Traced},
+        trace::{Packet, PacketTrace},
     },
 };
 
@@ -256,7 +256,7 @@ impl Dataplane for MemoryDataplane {
         Ok(None)
     }
 
-    fn trace(&mut self, _packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
+    fn trace(&mut self, _packets: &[Packet]) -> Result<Option<Vec<PacketTrace>>, KernelError> {
         Ok(None)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, io, net::IpAddr, rc::Rc};
 
-use model::wire::trace::{ENDS_MAX, End, Packet, STEPS_MAX, Seen, TraceStep, Traced, words};
+use model::wire::trace::{ENDS_MAX, End, Packet, PacketTrace, STEPS_MAX, TraceStep, VisibleSource, words};
 use nix::ifaddrs::getifaddrs;
 
 /// Maximum size of the place of a step, in bytes (`model::trace::TraceStep`).
@@ -50,8 +50,8 @@ impl<'a> Subject<'a> {
     }
 
     /// Returns the source that an endpoint sees.
-    pub(super) fn seen(&self, is_masqueraded: bool) -> Seen {
-        if is_masqueraded || self.is_from_node() { Seen::Node } else { Seen::Client }
+    pub(super) fn seen(&self, is_masqueraded: bool) -> VisibleSource {
+        if is_masqueraded || self.is_from_node() { VisibleSource::Node } else { VisibleSource::Client }
     }
 }
 
@@ -96,15 +96,15 @@ impl Recorder {
     }
 
     /// Continues an earlier trace.
-    pub(super) fn of(traced: Traced) -> Self {
-        let Traced { steps, fate: _, ends } = traced;
+    pub(super) fn of(traced: PacketTrace) -> Self {
+        let PacketTrace { steps, fate: _, ends } = traced;
         Self { steps, ends }
     }
 
     /// Returns the finished trace.
-    pub(super) fn finish(self) -> Traced {
+    pub(super) fn finish(self) -> PacketTrace {
         let Self { steps, ends } = self;
-        Traced { steps, fate: cut(words(&ends), RESULT_BYTES_MAX), ends }
+        PacketTrace { steps, fate: cut(words(&ends), RESULT_BYTES_MAX), ends }
     }
 
     fn note(&mut self, place: String, rule: String, result: String, odd: bool) {

@@ -6,7 +6,7 @@ use std::{fs, io, path::Path};
 use base::limit_message;
 use model::{
     kinds::node::ProxyMode,
-    wire::doctor::{FixDone, FixOutcome, SafeFix},
+    wire::doctor::{FixOutcome, FixResult, SafeFix},
 };
 
 use crate::preflight;
@@ -25,14 +25,14 @@ type Outcome = Result<(FixOutcome, String), String>;
 
 /// Applies a fix for a mode. `sysctls` is [`SYSCTLS`] except in tests.
 #[must_use]
-pub fn make(fix: SafeFix, mode: ProxyMode, sysctls: &Path) -> FixDone {
+pub fn make(fix: SafeFix, mode: ProxyMode, sysctls: &Path) -> FixResult {
     let outcome = match fix {
         SafeFix::IpForward => ip_forward(sysctls),
         SafeFix::ConntrackMax => conntrack_max(sysctls),
         SafeFix::LoadModules => load_modules(mode),
     };
     let (outcome, message) = outcome.unwrap_or_else(|why| (FixOutcome::Failed, why));
-    FixDone { fix, outcome, message: limit_message(message) }
+    FixResult { fix, outcome, message: limit_message(message) }
 }
 
 const IP_FORWARD: &str = "net/ipv4/ip_forward";

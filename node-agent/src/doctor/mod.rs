@@ -29,8 +29,8 @@ use model::{
     primitives::name::Name,
     wire::{
         ask::FINDINGS_MAX,
-        doctor::{Finding, FindingState, FixDone, SafeFix},
-        hold::Held,
+        doctor::{Finding, FindingState, FixResult, SafeFix},
+        hold::HeldState,
     },
 };
 
@@ -60,7 +60,7 @@ pub fn examine(subject: &Subject) -> Vec<Finding> {
 
 /// Applies fixes.
 #[must_use]
-pub fn make(fixes: &BTreeSet<SafeFix>, mode: ProxyMode) -> Vec<FixDone> {
+pub fn make(fixes: &BTreeSet<SafeFix>, mode: ProxyMode) -> Vec<FixResult> {
     fixes.iter().map(|fix| fixes::make(*fix, mode, Path::new(fixes::SYSCTLS))).collect()
 }
 
@@ -72,7 +72,7 @@ pub fn helpful(findings: &[Finding]) -> BTreeSet<SafeFix> {
 
 /// Returns the finding for a state held by the state guard.
 #[must_use]
-pub fn held(held: &Held, node: &Name) -> Finding {
+pub fn held(held: &HeldState, node: &Name) -> Finding {
     limited(Finding {
         check: "state-guard".to_owned(),
         state: FindingState::Broken,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use model::wire::doctor::{Finding, FindingState, FixDone};
+use model::wire::doctor::{Finding, FindingState, FixResult};
 
 /// Formats the findings, worst first; without `all`, only problems.
 #[must_use]
@@ -34,8 +34,9 @@ pub fn table(findings: &[Finding], all: bool) -> String {
 
 /// Formats the results of fixes, one line each.
 #[must_use]
-pub fn done(fixes: &[FixDone]) -> String {
-    let line =
-        |FixDone { fix, outcome, message }: &FixDone| format!("{} {outcome:?}: {message}\n", fix.as_str());
+pub fn done(fixes: &[FixResult]) -> String {
+    let line = |FixResult { fix, outcome, message }: &FixResult| {
+        format!("{} {outcome:?}: {message}\n", fix.as_str())
+    };
     fixes.iter().map(line).collect()
 }

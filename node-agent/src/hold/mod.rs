@@ -22,7 +22,7 @@ use model::{
     primitives::quantity::{Epoch, Position, Timestamp},
     wire::{
         feed::StartMode,
-        hold::{Held, HeldReason, LOST_PERCENT_DEFAULT},
+        hold::{HeldReason, HeldState, LOST_PERCENT_DEFAULT},
     },
 };
 use tokio::sync::watch;
@@ -52,7 +52,7 @@ pub struct Guard {
 #[derive(Debug)]
 struct HeldBack {
     state: State,
-    held: Held,
+    held: HeldState,
 }
 
 /// Decision about a batch.
@@ -63,7 +63,7 @@ pub enum Verdict {
     /// The state is held.
     Hold {
         /// Losses of the held state.
-        held: Held,
+        held: HeldState,
         /// True if no state of this epoch was held before.
         is_new: bool,
     },
@@ -138,7 +138,7 @@ impl Guard {
         let before = self.held_back.as_ref().map(|held_back| held_back.held);
         let before = before.filter(|before| before.offered.epoch == offered.epoch);
         let Losses { vips, endpoints } = losses;
-        let held = Held {
+        let held = HeldState {
             offered,
             in_force: position,
             reason: HeldReason::MuchLost,
@@ -155,7 +155,7 @@ impl Guard {
     ///
     /// # Errors
     /// Returns a message if no state is held, or one of another epoch.
-    pub fn confirm(&mut self, epoch: Epoch) -> Result<(Held, Batch), String> {
+    pub fn confirm(&mut self, epoch: Epoch) -> Result<(HeldState, Batch), String> {
         match self.held_back.take() {
             None => Err("no state is held pending confirmation".to_owned()),
             Some(held_back) if held_back.held.offered.epoch == epoch => {
@@ -183,7 +183,7 @@ impl Guard {
     }
 
     /// Returns the held or rejected state. `in_force` is the position of the state in force.
-    pub fn held(&mut self, in_force: Option<Position>, wall: Timestamp) -> Option<Held> {
+    pub fn held(&mut self, in_force: Option<Position>, wall: Timestamp) -> Option<HeldState> {
         if let Some(held_back) = &self.held_back {
             return Some(held_back.held);
         }
@@ -193,11 +193,11 @@ impl Guard {
         let since = before.filter(|before| before.0 == offered).map_or(wall, |before| before.1);
         self.behind = Some((offered, since));
         let (vips, endpoints) = Default::default();
-        Some(Held { offered, in_force, reason: HeldReason::ControlBehind, since, vips, endpoints })
+        Some(HeldState { offered, in_force, reason: HeldReason::ControlBehind, since, vips, endpoints })
     }
 
     /// Returns the held state if it is due to be logged again.
-    pub fn shout(&mut self, now: Instant) -> Option<Held> {
+    pub fn shout(&mut self, now: Instant) -> Option<HeldState> {
         let held = self.held_back.as_ref()?.held;
         let is_due = self.shout_at.is_none_or(|at| now >= at);
         is_due.then(|| {

@@ -92,14 +92,14 @@ mod tests {
 
     use model::{
         primitives::quantity::Timestamp,
-        wire::report::{ANNOUNCEMENTS_MAX, Announced, Role},
+        wire::report::{ANNOUNCEMENTS_MAX, AddressReport, AnnouncementRole},
     };
 
     use super::*;
 
-    fn announced(epoch: u64) -> Announced {
-        Announced {
-            role: Role::Owner,
+    fn announced(epoch: u64) -> AddressReport {
+        AddressReport {
+            role: AnnouncementRole::Owner,
             epoch,
             since: Timestamp::from_unix_seconds(0),
             reason: "first".to_owned(),
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    fn all(count: u32) -> OrdMap<IpAddr, Announced> {
+    fn all(count: u32) -> OrdMap<IpAddr, AddressReport> {
         (0..count).map(|number| (IpAddr::V4(number.into()), announced(1))).collect()
     }
 

@@ -91,8 +91,8 @@ pub fn bears_out(ends: &BTreeSet<End>, ask: Ask, heard: &Heard) -> bool {
         let expected = match end {
             End::Reaches { address, port, sees } => {
                 let seen = match sees {
-                    trace::Seen::Client => Seen::Client,
-                    trace::Seen::Node => Seen::Node,
+                    trace::VisibleSource::Client => Seen::Client,
+                    trace::VisibleSource::Node => Seen::Node,
                 };
                 Expected::Answer([((*address, *port), seen)].into())
             }

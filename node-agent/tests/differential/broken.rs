@@ -6,7 +6,7 @@ use model::{
     kinds::service::Protocol,
     primitives::net::IpFamily,
     views::explain::{About, Explanation, Path},
-    wire::trace::{End, TraceStep, Traced, words},
+    wire::trace::{End, PacketTrace, TraceStep, words},
 };
 use node_agent::dataplane::Scope;
 
@@ -39,7 +39,7 @@ fn simple(lane: Lane) -> (Bench, Ask) {
 
 /// Damages the kernel state and returns the trace, which differs from the desired state, and its first odd
 /// step.
-fn broken(bench: &mut Bench, ask: Ask, command: &str) -> (Traced, TraceStep) {
+fn broken(bench: &mut Bench, ask: Ask, command: &str) -> (PacketTrace, TraceStep) {
     let output =
         bench.hosts.at(Spot::Node).run(|| Command::new("sh").args(["-c", command]).output()).unwrap();
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
@@ -53,7 +53,7 @@ fn broken(bench: &mut Bench, ask: Ask, command: &str) -> (Traced, TraceStep) {
 }
 
 /// Returns the place of the difference according to an explanation with this trace.
-fn first_broken(bench: &Bench, ask: Ask, traced: &Traced) -> String {
+fn first_broken(bench: &Bench, ask: Ask, traced: &PacketTrace) -> String {
     let desired = follow::desired(bench, ask);
     let node = bench.place.node.clone();
     let mut path = Path {
@@ -80,7 +80,7 @@ fn first_broken(bench: &Bench, ask: Ask, traced: &Traced) -> String {
 }
 
 /// Makes connections and asserts that each ends as traced.
-fn hears(bench: &Bench, ask: Ask, traced: &Traced) {
+fn hears(bench: &Bench, ask: Ask, traced: &PacketTrace) {
     let is_silent = |end: &End| matches!(end, End::Dropped | End::Untouched);
     let patience = if traced.ends.iter().any(is_silent) { SILENCE } else { PATIENCE };
     for heard in bench.hosts.ask(&[(ask, patience); CONNECTIONS]) {

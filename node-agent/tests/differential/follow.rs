@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use model::{
     kinds::service::Protocol,
     primitives::net::IpFamily,
-    wire::trace::{End, Packet, Seen, Traced, ends, words},
+    wire::trace::{End, Packet, PacketTrace, VisibleSource, ends, words},
 };
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 
 /// Traces connections through the kernel state. Returns an error for the first one whose ends differ from the
 /// desired state, or that has an odd step.
-pub fn all(bench: &mut Bench, asks: &[Ask]) -> Result<Vec<Traced>, String> {
+pub fn all(bench: &mut Bench, asks: &[Ask]) -> Result<Vec<PacketTrace>, String> {
     let traced = traces(bench, asks);
     for (ask, traced) in asks.iter().zip(&traced) {
         let desired = desired(bench, *ask);
@@ -31,7 +31,7 @@ pub fn all(bench: &mut Bench, asks: &[Ask]) -> Result<Vec<Traced>, String> {
 }
 
 /// True if the result matches the trace.
-pub fn compare(ask: Ask, traced: &Traced, heard: &Heard) -> Result<(), String> {
+pub fn compare(ask: Ask, traced: &PacketTrace, heard: &Heard) -> Result<(), String> {
     if judge::bears_out(&traced.ends, ask, heard) {
         return Ok(());
     }
@@ -44,7 +44,7 @@ pub fn desired(bench: &Bench, ask: Ask) -> BTreeSet<End> {
 }
 
 /// Traces connections.
-pub fn traces(bench: &mut Bench, asks: &[Ask]) -> Vec<Traced> {
+pub fn traces(bench: &mut Bench, asks: &[Ask]) -> Vec<PacketTrace> {
     let packets: Vec<_> = asks.iter().copied().map(packet).collect();
     let (node, backend) = (bench.hosts.at(Spot::Node), &mut bench.backend);
     node.run(|| backend.trace(&packets)).unwrap().expect("every mode can be traced")
@@ -60,7 +60,7 @@ pub fn packet(ask: Ask) -> Packet {
     }
 }
 
-fn said(traced: &Traced) -> String {
+fn said(traced: &PacketTrace) -> String {
     let steps = traced.steps.iter().map(|step| {
         let odd = if step.odd { " (odd)" } else { "" };
         format!("\n    {}  {}  => {}{odd}", step.place, step.rule, step.result)
@@ -77,13 +77,17 @@ fn a_trace_that_says_something_else_than_what_is_heard_fails_with_both() {
         |source: &str| Heard::Answer { name: "a".to_owned(), source: source.parse().unwrap(), port: 8080 };
     let elsewhere = Heard::Answer { name: "b".to_owned(), source, port: 8080 };
     for (end, right, wrong) in [
-        (reaches(Seen::Client), answer("10.1.3.2"), [answer("10.1.3.1"), elsewhere.clone(), Heard::Refused]),
-        (reaches(Seen::Node), answer("10.1.1.1"), [answer("10.1.3.2"), elsewhere, Heard::Silence]),
+        (
+            reaches(VisibleSource::Client),
+            answer("10.1.3.2"),
+            [answer("10.1.3.1"), elsewhere.clone(), Heard::Refused],
+        ),
+        (reaches(VisibleSource::Node), answer("10.1.1.1"), [answer("10.1.3.2"), elsewhere, Heard::Silence]),
         (End::Refused, Heard::Refused, [Heard::Silence, Heard::Prohibited, answer("10.1.3.2")]),
         (End::Dropped, Heard::Silence, [Heard::Refused, Heard::Prohibited, answer("10.1.3.2")]),
     ] {
         let ends = [end].into();
-        let traced = Traced { fate: words(&ends), ends, ..Traced::default() };
+        let traced = PacketTrace { fate: words(&ends), ends, ..PacketTrace::default() };
         assert_eq!(compare(ask, &traced, &right), Ok(()));
         for heard in wrong {
             let error = compare(ask, &traced, &heard).unwrap_err();

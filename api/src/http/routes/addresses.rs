@@ -75,9 +75,10 @@ struct AddressQuery {
     node: Option<Name>,
 }
 
-/// Target of a move.
+/// Request to move the announcement of an address.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = AddressMoveRequest)]
 struct AddressMove {
     /// Name of the Node that takes over the announcement. The node must be able to announce the address.
     #[schema(value_type = String)]
@@ -89,10 +90,18 @@ pub(super) fn add(router: Routes) -> Routes {
     let kind = Kind::Address;
     let path = format!("/v1/{}", kind.plural());
     let list_doc = Doc::new("listAddresss", kind.as_str(), "List Address records")
+        .describe(
+            "Returns the records of assigned and reserved load balancer addresses with their status, \
+             ordered by name. Filters are combined.",
+        )
         .query::<AddressQuery>()
         .answer::<schema::AddressList>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::PageExpired]);
     let read_doc = Doc::new("readAddress", kind.as_str(), "Read one Address record")
+        .describe(
+            "Returns the record of one load balancer address with its Services, its announcement and \
+             its status.",
+        )
         .named("name", NAME)
         .answer::<schema::Address>(200, "Returned with the record.", &OBJECT_TYPES, &[resource::ETAG])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
@@ -103,7 +112,7 @@ pub(super) fn add(router: Routes) -> Routes {
         )
         .named("name", NAME)
         .query::<MutationQuery>()
-        .body::<AddressMove>(&OBJECT_TYPES, "Target node.")
+        .body::<AddressMove>(&OBJECT_TYPES, "Node that takes over the announcement.")
         .answer::<schema::Address>(
             200,
             "Returned if the address moves, or the node already announces it.",

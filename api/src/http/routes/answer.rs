@@ -54,6 +54,10 @@ struct AnswerPath {
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("answer", "Agent", "Reply to a query")
+        .describe(
+            "Sends the reply of an agent to a query that it received on its feed. A query accepts one \
+             reply; a reply after its timeout is rejected with `NotAsked`.",
+        )
         .named("node", "Name of the Node.")
         .asked("id", "Id of the query.")
         .body::<Reply>(&OBJECT_TYPES, "Reply to the query.")

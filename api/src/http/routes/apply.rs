@@ -80,7 +80,7 @@ pub(super) fn add(router: Routes) -> Routes {
                                     repetition with the same key at the same control server returns the \
                                     first response, for one day.",
         )
-        .body::<ApplyBody>(&OBJECT_TYPES, "Objects to write.")
+        .body::<ApplyBody>(&OBJECT_TYPES, "Objects to create or replace.")
         .answer::<ApplyAnswer>(
             200,
             "Returned if all objects were accepted.",

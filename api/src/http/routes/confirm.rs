@@ -12,7 +12,7 @@ use model::{
     primitives::{name::Name, quantity::Epoch},
     wire::{
         ask::{Question, Reply},
-        hold::Held,
+        hold::HeldState,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -48,14 +48,14 @@ struct ConfirmQuery {
     epoch: u64,
 }
 
-/// Confirmed state.
+/// Result of a confirmation: the state that the node applies now.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Confirmed {
     /// Name of the Node.
     node: Name,
     /// State that the node rejected before, and applies now.
-    confirmed: Held,
+    confirmed: HeldState,
 }
 
 /// Adds the route.

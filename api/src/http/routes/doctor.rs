@@ -13,7 +13,7 @@ use model::{
     },
     wire::{
         ask::{Question, Reply},
-        doctor::{Diagnosis, FixesAsked, FixesDone, judge_clock},
+        doctor::{Diagnosis, FixReport, FixRequest, judge_clock},
     },
 };
 use utoipa::openapi::HttpMethod;
@@ -60,8 +60,8 @@ pub(super) fn add(router: Routes) -> Routes {
              `NodeCannotSay`.",
         )
         .named("node", "Name of the Node.")
-        .body::<FixesAsked>(&OBJECT_TYPES, "Fixes to apply.")
-        .answer::<FixesDone>(200, "Returned with the result of each fix.", &OBJECT_TYPES, &[])
+        .body::<FixRequest>(&OBJECT_TYPES, "Fixes to apply on the node.")
+        .answer::<FixReport>(200, "Returned with the result of each fix.", &OBJECT_TYPES, &[])
         .problems(&problems)
         .problems(&[Code::Invalid]);
     router
@@ -109,7 +109,7 @@ async fn make(
     let (parts, body) = request.into_parts();
     let form = form(&parts.headers)?;
     let (_, value) = body::read_one(&parts.headers, body).await?;
-    let FixesAsked { fixes } = body::typed(&value)?;
+    let FixRequest { fixes } = body::typed(&value)?;
     if fixes.is_empty() {
         let message = "must name a fix; findings name the applicable ones as `safeFix`".to_owned();
         return Err(Problem::invalid(vec![Violation::new("/fixes", ViolationCode::Required, message)]));
@@ -118,7 +118,7 @@ async fn make(
     caller::note_object(format!("Node {node}"));
     let reply = app.asks.ask(&node, Question::Fix { fixes }, PATIENCE).await;
     match reply.map_err(|error| error.problem(&node))? {
-        Reply::Fix { fixes } => Ok(render(form, &FixesDone { node, fixes })),
+        Reply::Fix { fixes } => Ok(render(form, &FixReport { node, fixes })),
         Reply::Failed { message } => Err(cannot_say(&node, &message)),
         Reply::Plan(_) | Reply::Trace(_) | Reply::Doctor { .. } | Reply::Confirmed(_) => {
             Err(other_answer(&node))

@@ -36,6 +36,10 @@ struct ServicePath {
 pub(super) fn add(router: Routes) -> Routes {
     let list_doc = |id: &str, summary: &str| {
         Doc::new(id, "Service", summary)
+            .describe(
+                "Returns the compiled form of Services: addresses, ports and endpoints from Workloads and \
+             EndpointSets after health checks and maintenance, ordered by namespace and name.",
+            )
             .query::<PageQuery>()
             .answer::<EndpointsList>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
             .problems(&[Code::NotAcceptable, Code::PageExpired])
@@ -58,6 +62,10 @@ pub(super) fn add(router: Routes) -> Routes {
          headers: HeaderMap| async move { list(app, path.namespace, query, headers) },
     );
     let one_doc = Doc::new("readEndpoints", "Service", "Read computed endpoints of one Service")
+        .describe(
+            "Returns the compiled form of one Service: addresses, ports and endpoints from Workloads \
+             and EndpointSets after health checks and maintenance.",
+        )
         .in_namespace()
         .named("service", "Name of the Service.")
         .answer::<CompiledService>(

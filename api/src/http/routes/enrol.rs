@@ -118,13 +118,24 @@ pub(super) fn add(router: Routes) -> Routes {
             Code::Conflict,
         ]);
     let renew = Doc::new("renewCertificate", "Agent", "Renew the certificate of a node")
-        .body::<RenewRequest>(&OBJECT_TYPES, "Certificate signing request.")
+        .describe(
+            "Signs a new certificate for the node of the presented certificate. The previous \
+             certificate stays valid until it expires.",
+        )
+        .body::<RenewRequest>(&OBJECT_TYPES, "Certificate signing request of the agent.")
         .answer::<Enrolled>(200, "Returned with the certificate and the CA certificates.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::Invalid, Code::Unauthenticated, Code::Conflict]);
     let ca = Doc::new("authority", "Server", "Read the CA certificates")
+        .describe(
+            "Returns the certificates of the internal CA, which signs the certificates of agents. \
+             Needs no authentication. Fails with `Conflict` if the server does not use TLS.",
+        )
         .text(200, "Returned with the CA certificates as PEM.", "application/x-pem-file")
         .problems(&[Code::Conflict]);
     let list = Doc::new("listAgentCertificates", "Node", "List the certificates of nodes")
+        .describe(
+            "Returns the newest certificate of each node with its validity, ordered by the name of the node.",
+        )
         .answer::<AgentList>(200, "Returned with the newest certificate of each node.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let revoke = Doc::new("revokeAgentCertificate", "Node", "Revoke the certificates of a node")
@@ -133,7 +144,7 @@ pub(super) fn add(router: Routes) -> Routes {
                    The node needs a new join token to join again.",
         )
         .authored()
-        .named("node", "The name of the node.")
+        .named("node", "Name of the Node.")
         .empty(204, "Returned if the certificates were revoked.")
         .problems(&[Code::Conflict]);
     let routes = [

@@ -19,7 +19,7 @@ use model::{
     views::explain::{self, Explanation, GraphForm},
     wire::{
         ask::{Question, Reply},
-        trace::{Packet, Traced},
+        trace::{Packet, PacketTrace},
     },
 };
 use serde::Deserialize;
@@ -215,7 +215,7 @@ async fn ask_node(
     node: &Name,
     packets: &[(usize, Packet)],
     until: tokio::time::Instant,
-) -> Vec<(usize, Result<Traced, String>)> {
+) -> Vec<(usize, Result<PacketTrace, String>)> {
     let mut said = Vec::new();
     let mut silent: Option<String> = None;
     for (index, packet) in packets {

@@ -29,7 +29,7 @@ use crate::{
 /// Maximum number of listed endpoints; the total counts all.
 const HELD_LISTED_MAX: usize = 1000;
 
-/// Health guard.
+/// State of the health guard.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct HealthGuard {
@@ -53,7 +53,7 @@ struct HealthGuard {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct HeldEndpoint {
-    /// Service as `namespace/name`.
+    /// Service of the endpoint, as `namespace/name`.
     #[schema(value_type = String, example = "default/web")]
     service: ServiceKey,
     /// IP address of the endpoint.

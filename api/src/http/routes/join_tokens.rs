@@ -71,7 +71,7 @@ pub(crate) struct JoinToken {
     expires: Timestamp,
 }
 
-/// Valid join tokens.
+/// List of the valid join tokens.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JoinTokenList {
@@ -103,9 +103,14 @@ pub(super) fn add(router: Routes) -> Routes {
         )
         .problems(&[Code::NotAcceptable, Code::Invalid, Code::Conflict]);
     let list = Doc::new("listJoinTokens", "Server", "List valid join tokens")
+        .describe("Returns the join tokens that are neither used nor expired, without their texts.")
         .answer::<JoinTokenList>(200, "Returned with the valid join tokens.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let delete = Doc::new("deleteJoinToken", "Server", "Delete a join token")
+        .describe(
+            "Deletes a join token before its use. Machines that have joined with other tokens are not \
+             affected.",
+        )
         .authored()
         .named_text("id", "Id of the token.")
         .empty(204, "Returned if the token was deleted.")

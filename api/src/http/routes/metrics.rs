@@ -23,11 +23,12 @@ const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
-    let doc = Doc::new("metrics", "Server", "Read metrics in the OpenMetrics text format").text(
-        200,
-        "Returned with the metrics.",
-        CONTENT_TYPE,
-    );
+    let doc = Doc::new("metrics", "Server", "Read metrics in the OpenMetrics text format")
+        .describe(
+            "Returns the metrics of this server, of Services and of nodes, for a scrape by \
+             Prometheus.",
+        )
+        .text(200, "Returned with the metrics.", CONTENT_TYPE);
     router.routes(
         Route::at("/metrics")
             .on(HttpMethod::Get, Permission::On(Verb::Get, Subject::Metrics), doc, metrics)

@@ -71,7 +71,7 @@ pub(super) fn add(router: Routes) -> Routes {
              one hour, and at most the 64 newest plans; it can be applied by its id.",
         )
         .query::<PlanQuery>()
-        .body::<ApplyBody>(&OBJECT_TYPES, "Objects to plan.")
+        .body::<ApplyBody>(&OBJECT_TYPES, "Objects of the planned apply.")
         .answer::<Plan>(200, "Returned with the plan and its id.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::Conflict, Code::PruneLimit, Code::Invalid]);
     let apply = Doc::new("applyPlan", "Cluster", "Apply a plan")

@@ -54,9 +54,13 @@ const FACTS_MAX: usize = 1024;
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("report", "Agent", "Replace the report of an agent")
+        .describe(
+            "Replaces the report of the node on this server. Agents send a report to every control \
+             server about every 5 seconds and after each change.",
+        )
         .named("node", "Name of the Node.")
         .body::<Report>(&OBJECT_TYPES, "Complete report of the agent.")
-        .empty(204, "Returned if the reply was accepted.")
+        .empty(204, "Returned if the report was accepted.")
         .problems(&[Code::NodeNotFound, Code::Invalid]);
     router.routes(
         Route::at("/v1/nodes/{node}/report").on(HttpMethod::Put, Permission::OwnNode, doc, report).done(),

@@ -148,6 +148,7 @@ fn everywhere<L: utoipa::ToSchema>(kind: Kind) -> Route {
     let doc =
         Doc::new(format!("list{kind}sEverywhere"), kind.as_str(), format!("List {kind}s of all namespaces"));
     let doc = doc
+        .describe(listing(kind, "all namespaces"))
         .query::<ListQuery>()
         .answer::<L>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::PageExpired]);
@@ -166,8 +167,18 @@ fn doc(kind: Kind, id: String, summary: String) -> Doc {
     if kind.is_namespaced() { doc.in_namespace() } else { doc }
 }
 
+/// Describes a listing of a kind.
+fn listing(kind: Kind, scope: &str) -> String {
+    format!(
+        "Returns the {kind} objects of {scope} with their status, ordered by namespace and name. \
+             Long listings have several pages."
+    )
+}
+
 fn list_doc<L: utoipa::ToSchema>(kind: Kind, id: &str, summary: String) -> Doc {
+    let scope = if kind.is_namespaced() { "one namespace" } else { "the cluster" };
     doc(kind, id.to_owned(), summary)
+        .describe(listing(kind, scope))
         .query::<ListQuery>()
         .answer::<L>(200, "Returned with one page of the listing.", &OBJECT_TYPES, &[])
         .problems(&[Code::PageExpired])
@@ -175,6 +186,10 @@ fn list_doc<L: utoipa::ToSchema>(kind: Kind, id: &str, summary: String) -> Doc {
 
 fn create_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
     doc(kind, format!("create{kind}"), format!("Create a {kind}"))
+        .describe(format!(
+            "Creates the {kind} and returns it with all defaults and allocated values. Fails with \
+             `AlreadyExists` if an object of this name exists."
+        ))
         .mutation(kind)
         .header(
             "Idempotency-Key",
@@ -194,6 +209,7 @@ fn create_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
 
 fn read_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
     doc(kind, format!("read{kind}"), format!("Read a {kind} with its status"))
+        .describe(format!("Returns the desired and the observed state of one {kind}."))
         .named("name", "Name of the object.")
         .answer::<O>(200, "Returned with the object.", &OBJECT_TYPES, &[ETAG])
         .problems(&[Code::NotFound])
@@ -231,6 +247,10 @@ fn replace_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
 
 fn patch_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
     doc(kind, format!("patch{kind}"), format!("Patch a {kind} (JSON merge patch)"))
+        .describe(format!(
+            "Changes the listed fields of the {kind} and keeps all others. Lists are replaced as a \
+             whole."
+        ))
         .named("name", "Name of the object.")
         .mutation(kind)
         .header("If-Match", "`ETag` of the state to change. Default: any state.")
@@ -252,6 +272,7 @@ fn delete_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
     let is_named = matches!(kind, Kind::AddressPool | Kind::BfdProfile | Kind::BgpPeer);
     let refusals: &[Code] = if is_named { &[Code::Invalid] } else { &[] };
     doc(kind, format!("delete{kind}"), format!("Delete a {kind}"))
+        .describe(format!("Deletes the {kind} and returns its last state. Allocated values are released."))
         .named("name", "Name of the object.")
         .mutation(kind)
         .header("If-Match", "`ETag` of the state to delete. Default: any state.")

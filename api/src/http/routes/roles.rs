@@ -34,7 +34,7 @@ use crate::{
     write::caller,
 };
 
-/// A role.
+/// Role: a named set of permissions.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Role)]
@@ -48,7 +48,7 @@ struct Shown {
     rules: Vec<Rule>,
 }
 
-/// Roles.
+/// List of all roles.
 #[derive(Debug, Serialize, ToSchema)]
 struct RoleList {
     /// Roles, ordered by name, built-in ones first.
@@ -66,9 +66,11 @@ struct RolePath {
 pub(super) fn add(router: Routes) -> Routes {
     let asks = |verb| Permission::On(verb, Subject::Role);
     let all = Doc::new("listRoles", "Security", "List roles")
+        .describe("Returns the built-in roles and the roles created by users, with their permissions.")
         .answer::<RoleList>(200, "Returned with all roles.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let one = Doc::new("readRole", "Security", "Read a role")
+        .describe("Returns one role, built-in or created by a user, with its permissions.")
         .named("name", "Name of the role.")
         .answer::<Shown>(200, "Returned with the role.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
@@ -83,6 +85,7 @@ pub(super) fn add(router: Routes) -> Routes {
         .answer::<Shown>(200, "Returned if the role was created or replaced.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::Conflict, Code::Invalid]);
     let remove = Doc::new("deleteRole", "Security", "Delete a role without bound tokens")
+        .describe("Deletes a role. Fails with `Conflict` if the role is built-in or a token is bound to it.")
         .named("name", "Name of the role.")
         .authored()
         .answer::<Shown>(200, "Returned with the deleted role.", &OBJECT_TYPES, &[])

@@ -71,7 +71,7 @@ pub(super) fn add(router: Routes) -> Routes {
         )
         .query::<MutationQuery>()
         .authored()
-        .body::<RollbackBody>(&OBJECT_TYPES, "Target revision.")
+        .body::<RollbackBody>(&OBJECT_TYPES, "Revision to restore, and the scope of the rollback.")
         .answer::<ApplyAnswer>(
             200,
             "Returned if the objects were restored or are unchanged.",
@@ -91,7 +91,7 @@ pub(super) fn add(router: Routes) -> Routes {
             "The body is that of `POST /v1/rollback`, the response that of `POST /v1/plan`. The plan is \
              kept and can be applied by its id.",
         )
-        .body::<RollbackBody>(&OBJECT_TYPES, "Target revision.")
+        .body::<RollbackBody>(&OBJECT_TYPES, "Revision to restore, and the scope of the rollback.")
         .answer::<Plan>(200, "Returned with the plan and its id.", &OBJECT_TYPES, &[])
         .problems(&[
             Code::NotAcceptable,

@@ -68,6 +68,10 @@ struct PageSurroundings {
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
     let read_doc = Doc::new("readSession", "Security", "Read the login state of the caller")
+        .describe(
+            "Returns the identity and the end of the session of the status page, or the state without \
+             a session. Needs no authentication.",
+        )
         .answer::<Shown>(200, "Returned with the login state.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let begin_doc = Doc::new("createSession", "Security", "Log in to the status page")
@@ -82,10 +86,14 @@ pub(super) fn add(router: Routes) -> Routes {
             200,
             "Returned with the session cookie.",
             &OBJECT_TYPES,
-            &[("Set-Cookie", "Session cookie.")],
+            &[("Set-Cookie", "Session cookie of the status page.")],
         )
         .problems(&[Code::NotAcceptable, Code::Invalid, Code::Unauthenticated]);
     let end_doc = Doc::new("deleteSession", "Security", "Log out of the status page")
+        .describe(
+            "Ends the session of the cookie and deletes the cookie. Other sessions of the same token \
+             continue.",
+        )
         .empty(204, "Returned if the session has ended or there was none.");
     let page_doc = Doc::new("readPage", "Server", "Read the settings of the status page")
         .describe("Returns the links configured with `--page-link`.")

@@ -38,9 +38,9 @@ struct ClusterStatus {
     replica: Replica,
     /// True if every client that reaches this server has all permissions.
     insecure: bool,
-    /// Counts of Nodes.
+    /// Numbers of Nodes by state.
     nodes: NodeTotals,
-    /// Counts of Services.
+    /// Numbers of Services by state.
     services: ServiceTotals,
     /// Number of objects by kind.
     objects: BTreeMap<&'static str, usize>,
@@ -49,11 +49,11 @@ struct ClusterStatus {
     problems: Vec<ClusterProblem>,
 }
 
-/// Counts of Nodes.
+/// Numbers of Nodes by state.
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = NodeTotals)]
 struct NodeTotals {
-    /// Number of Nodes.
+    /// Total number of Nodes.
     total: usize,
     /// Number of Nodes whose agent reports.
     connected: usize,
@@ -61,11 +61,11 @@ struct NodeTotals {
     converged: usize,
 }
 
-/// Counts of Services.
+/// Numbers of Services by state.
 #[derive(Default, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ServiceTotals {
-    /// Number of Nodes.
+    /// Total number of Services.
     total: usize,
     /// Number of ready Services.
     ready: usize,
@@ -73,23 +73,23 @@ struct ServiceTotals {
     not_ready: usize,
 }
 
-/// A problem.
+/// Problem that affects an object now.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ClusterProblem {
     /// Kind and name of the affected object.
     #[schema(example = "Service default/web")]
     object: String,
-    /// Impact on users.
+    /// Impact of the problem on users.
     impact: Impact,
     /// Start time of the problem, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
-    /// Machine-readable reason.
+    /// Reason of the problem, as a stable identifier.
     reason: String,
-    /// Description for people.
+    /// Description of the problem for users. The text may change between releases.
     message: String,
-    /// Suggested remedy.
+    /// Suggested remedy. Absent if none is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
     /// Last write before the problem that touched the affected object.
@@ -100,6 +100,10 @@ struct ClusterProblem {
 /// Adds the route.
 pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("status", "Cluster", "Read the cluster status")
+        .describe(
+            "Returns the numbers of objects and nodes by state, the progress of the nodes and the \
+             present problems.",
+        )
         .answer::<ClusterStatus>(200, "Returned with counts and problems.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     router.routes(

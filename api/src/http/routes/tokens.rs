@@ -83,7 +83,7 @@ struct Shown {
     last_used: Option<Timestamp>,
 }
 
-/// A created token.
+/// Created token with its text.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct TokenMade {
@@ -94,7 +94,7 @@ struct TokenMade {
     token: Secret,
 }
 
-/// Tokens.
+/// List of all tokens.
 #[derive(Debug, Serialize, ToSchema)]
 struct TokenList {
     /// Tokens, ordered by name.
@@ -117,15 +117,23 @@ pub(super) fn add(router: Routes) -> Routes {
              of this response only; the server stores a digest.",
         )
         .authored()
-        .body::<TokenBody>(&OBJECT_TYPES, "Token.")
+        .body::<TokenBody>(&OBJECT_TYPES, "Name, role bindings and validity of the token.")
         .answer::<TokenMade>(201, "Returned if the token was created.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::AlreadyExists, Code::Invalid]);
     let all = Doc::new("listTokens", "Security", "List tokens without their texts")
+        .describe(
+            "Returns all tokens with their role bindings, their validity and their last use. The \
+             server stores only digests of the texts.",
+        )
         .answer::<TokenList>(200, "Returned with all tokens.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let one = Doc::new("readToken", "Security", "Read a token without its text")
+        .describe(
+            "Returns one token with its role bindings, its validity and its last use. The server \
+             stores only a digest of the text.",
+        )
         .named_text("id", "Id of the token.")
-        .answer::<Shown>(200, "Token.", &OBJECT_TYPES, &[])
+        .answer::<Shown>(200, "Returned with the token, without its text.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
     let revoke = Doc::new("revokeToken", "Security", "Revoke a token")
         .describe(

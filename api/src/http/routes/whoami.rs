@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct WhoAmI {
-    /// Authenticated identity.
+    /// Authenticated identity of the caller.
     identity: Proven,
     /// Role bindings of the token. The caller has the permissions of all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -33,7 +33,7 @@ struct WhoAmI {
     auth_required: bool,
 }
 
-/// Authenticated identity.
+/// Authenticated identity of a caller.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", tag = "type")]
 enum Proven {
@@ -83,9 +83,11 @@ struct MayI {
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
     let who = Doc::new("whoAmI", "Security", "Read the identity of the caller")
+        .describe("Returns the authenticated identity of the caller and its role bindings.")
         .answer::<WhoAmI>(200, "Returned with identity and role bindings.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let may = Doc::new("mayI", "Security", "Check a permission of the caller")
+        .describe("Checks whether the caller has a permission, without performing the action.")
         .query::<Wish>()
         .answer::<MayI>(200, "Returned with the result of the check.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);

@@ -20,7 +20,7 @@ use crate::{
     },
     kinds::{
         address::{AddressSpec, Quarantine, name_of},
-        load_balancer::Wanted,
+        load_balancer::LoadBalancerRequest,
         metadata::Metadata,
         resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
     },
@@ -177,7 +177,7 @@ impl<'a> Ledger<'a> {
     /// Gives a Service what it had, as far as it still wants it and may have it.
     fn keep(&mut self, working: &mut Snapshot, key: &ServiceKey, found: &mut Vec<Violation>) {
         let Some(object) = working.service(key).cloned() else { return };
-        let Some(wanted) = Wanted::of(&object) else { return };
+        let Some(wanted) = LoadBalancerRequest::of(&object) else { return };
         for address in self.had.get(key).cloned().unwrap_or_default() {
             if !wanted.wants(address)
                 || !wanted.lacking(working.addresses_of(key)).contains(&IpFamily::of(address))
@@ -204,8 +204,8 @@ impl<'a> Ledger<'a> {
     /// met; a new one is refused.
     fn claim(&mut self, working: &mut Snapshot, key: &ServiceKey, found: &mut Vec<Violation>) {
         let Some(object) = working.service(key).cloned() else { return };
-        let Some(wanted) = Wanted::of(&object) else { return };
-        let old = self.before.service(key).and_then(|old| Wanted::of(old));
+        let Some(wanted) = LoadBalancerRequest::of(&object) else { return };
+        let old = self.before.service(key).and_then(|old| LoadBalancerRequest::of(old));
         let stands = |address: IpAddr| old.as_ref().is_some_and(|old| old.addresses.contains(&address));
         let lacking = wanted.lacking(working.addresses_of(key));
         for address in lacking.iter().filter_map(|family| wanted.named(*family)) {
@@ -222,7 +222,7 @@ impl<'a> Ledger<'a> {
     /// Gives a Service what it still lacks, as far as it can be had.
     fn serve(&mut self, working: &mut Snapshot, key: &ServiceKey, may_take_freed: bool) {
         let Some(object) = working.service(key).cloned() else { return };
-        let Some(wanted) = Wanted::of(&object) else { return };
+        let Some(wanted) = LoadBalancerRequest::of(&object) else { return };
         let lacking = wanted.lacking(working.addresses_of(key));
         let picks: Vec<_> = lacking
             .iter()
@@ -261,7 +261,7 @@ impl<'a> Ledger<'a> {
     fn allowed(
         &self,
         working: &Snapshot,
-        wanted: &Wanted<'_>,
+        wanted: &LoadBalancerRequest<'_>,
         address: IpAddr,
         may_take_freed: bool,
     ) -> Result<Option<Name>, Denial> {
@@ -271,7 +271,13 @@ impl<'a> Ledger<'a> {
         Ok(pool)
     }
 
-    fn attach(&mut self, working: &mut Snapshot, wanted: &Wanted<'_>, address: IpAddr, pool: Option<Name>) {
+    fn attach(
+        &mut self,
+        working: &mut Snapshot,
+        wanted: &LoadBalancerRequest<'_>,
+        address: IpAddr,
+        pool: Option<Name>,
+    ) {
         let known = record_of(working, address);
         let mut record = known.unwrap_or_else(|| AddressSpec::new(address, pool.clone()));
         record.pool = pool;

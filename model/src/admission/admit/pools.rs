@@ -16,7 +16,7 @@ use crate::{
     kinds::{
         address_pool::AddressPoolSpec,
         advertisement::AdvertisementSpec,
-        load_balancer::Wanted,
+        load_balancer::LoadBalancerRequest,
         resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
     },
     primitives::{
@@ -208,7 +208,7 @@ fn review(
         let mut kept_in = None;
         for holder in holders(ledger.before, working, name, address) {
             let Some(object) = working.service(&holder) else { continue };
-            let Some(wanted) = Wanted::of(object) else { continue };
+            let Some(wanted) = LoadBalancerRequest::of(object) else { continue };
             match place(working, Some(ledger.config), &wanted, address, true) {
                 Ok(pool) => kept_in = Some(pool),
                 Err(denial) => losses.push(Loss { address, holder, denial }),
@@ -231,7 +231,7 @@ fn holders(before: &Snapshot, working: &Snapshot, pool: &Name, address: IpAddr) 
     let old = before.pool(pool);
     let mut holders = record(working);
     holders.extend(record(before).into_iter().filter(|key| {
-        let wanted = working.service(key).and_then(|object| Wanted::of(object));
+        let wanted = working.service(key).and_then(|object| LoadBalancerRequest::of(object));
         wanted.zip(old).is_some_and(|(wanted, old)| {
             let names_another = wanted.pool.as_ref().is_some_and(|named| named != pool);
             wanted.wants(address) && !names_another && old.is_usable(address) && is_for(old, &wanted)

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::{Denial, choose, is_for, place, pools, room};
 use crate::{
     cluster::snapshot::Snapshot,
-    kinds::{address_pool::AddressPoolSpec, load_balancer::Wanted, resource::Kind},
+    kinds::{address_pool::AddressPoolSpec, load_balancer::LoadBalancerRequest, resource::Kind},
     primitives::{name::Name, net::IpFamily},
 };
 
@@ -24,7 +24,11 @@ pub(crate) struct Lack {
 }
 
 /// Why a Service lacks an address of the first of these families that cannot be had.
-pub(crate) fn explain(snapshot: &Snapshot, wanted: &Wanted<'_>, lacking: &[IpFamily]) -> Option<Lack> {
+pub(crate) fn explain(
+    snapshot: &Snapshot,
+    wanted: &LoadBalancerRequest<'_>,
+    lacking: &[IpFamily],
+) -> Option<Lack> {
     let lacks = lacking.iter().filter_map(|family| explain_one(snapshot, wanted, *family));
     let waits = || {
         lacking.first().map(|family| Lack {
@@ -36,7 +40,7 @@ pub(crate) fn explain(snapshot: &Snapshot, wanted: &Wanted<'_>, lacking: &[IpFam
     lacks.into_iter().next().or_else(waits)
 }
 
-fn explain_one(snapshot: &Snapshot, wanted: &Wanted<'_>, family: IpFamily) -> Option<Lack> {
+fn explain_one(snapshot: &Snapshot, wanted: &LoadBalancerRequest<'_>, family: IpFamily) -> Option<Lack> {
     if let Some(address) = wanted.named(family) {
         let denied = place(snapshot, None, wanted, address, false)
             .and_then(|_| room(snapshot, wanted, address, false))
@@ -68,7 +72,7 @@ fn of_denial(address: IpAddr, denial: &Denial) -> Lack {
     Lack { reason, message: format!("{address} {denial}"), hint: denial.hint() }
 }
 
-fn of_pools(snapshot: &Snapshot, wanted: &Wanted<'_>, family: IpFamily) -> Lack {
+fn of_pools(snapshot: &Snapshot, wanted: &LoadBalancerRequest<'_>, family: IpFamily) -> Lack {
     if snapshot.count(Kind::AddressPool) == 0 {
         return Lack {
             reason: "NoPools",

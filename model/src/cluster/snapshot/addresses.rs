@@ -15,7 +15,7 @@ use crate::{
         address::{AddressSpec, name_of},
         address_pool::{AddressPoolSpec, AddressRange},
         advertisement::AdvertisementSpec,
-        load_balancer::Wanted,
+        load_balancer::LoadBalancerRequest,
         resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
         service::ServiceSpec,
     },
@@ -306,7 +306,7 @@ impl Snapshot {
 
     /// A Service that is there waits if it lacks an address; one that is gone does not.
     fn index_pending(&mut self, object: &Object, entry: Entry) {
-        let Some(wanted) = Wanted::of(object) else { return };
+        let Some(wanted) = LoadBalancerRequest::of(object) else { return };
         let lacks = || !wanted.lacking(self.addresses_of(&wanted.key)).is_empty();
         let waits = matches!(entry, Entry::Add) && lacks();
         let one = Pending { created: object.metadata.creation_timestamp, service: wanted.key.clone() };

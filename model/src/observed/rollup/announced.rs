@@ -20,7 +20,7 @@ use crate::{
         status::{AddressStatus, AdvertisementStatus, Condition, ConditionStatus, ConditionType},
     },
     primitives::name::Name,
-    wire::report::{Announced, Role},
+    wire::report::{AddressReport, AnnouncementRole},
 };
 
 /// The rung that all of this is about.
@@ -113,12 +113,13 @@ impl Announcing<'_> {
     }
 
     /// The node that says it owns the address; the first in rank when several do, and rather one that is heard of.
-    fn owner(&self, record: &AddressSpec) -> Option<(&Name, &Announced)> {
+    fn owner(&self, record: &AddressSpec) -> Option<(&Name, &AddressReport)> {
         let rank = |node: &Name| {
             let place = record.announcement.candidates.iter().position(|candidate| candidate.node == *node);
             (!self.is_reporting(node), place.unwrap_or(usize::MAX))
         };
-        let said = self.book.said(record.address).filter(|(_, announced)| announced.role == Role::Owner);
+        let said =
+            self.book.said(record.address).filter(|(_, announced)| announced.role == AnnouncementRole::Owner);
         said.min_by_key(|(node, _)| rank(node))
     }
 
@@ -173,7 +174,7 @@ impl Announcing<'_> {
     }
 
     fn conflict(&self, address: IpAddr) -> Option<Condition> {
-        let heard = |(node, said): (&Name, &Announced)| Some((node.clone(), said.conflict.clone()?));
+        let heard = |(node, said): (&Name, &AddressReport)| Some((node.clone(), said.conflict.clone()?));
         let (node, conflict) = self.book.said(address).find_map(heard)?;
         let message = format!(
             "{node} hears {} announce {address} too, on {}, last at {}",

@@ -7,7 +7,7 @@ use crate::{
     cluster::{allocate::explain, snapshot::Snapshot},
     kinds::{
         address_pool::AddressPoolSpec,
-        load_balancer::Wanted,
+        load_balancer::LoadBalancerRequest,
         resource::ServiceKey,
         service::{ServiceSpec, ServiceType},
     },
@@ -33,7 +33,7 @@ pub(super) fn address_assigned(
 
 fn of_load_balancer(snapshot: &Snapshot, key: &ServiceKey, has: &[IpAddr]) -> Condition {
     let at = ConditionType::AddressAssigned;
-    let Some(wanted) = snapshot.service(key).and_then(|object| Wanted::of(object)) else {
+    let Some(wanted) = snapshot.service(key).and_then(|object| LoadBalancerRequest::of(object)) else {
         return yes(at, "Allocated");
     };
     let lacking = wanted.lacking(has.iter().copied());

@@ -1,18 +1,19 @@
 //! Role and reason texts of address ownership for status output. Reasons are never empty.
 
-use model::wire::report::Role;
+use model::wire::report::AnnouncementRole;
 
 use super::machine::{Cause, Heard, Ownership, Party, Phase, Why};
 
 /// Returns the role of this node for an address and its reason, or `None` without a role.
 #[must_use]
-pub fn standing(ownership: &Ownership) -> Option<(Role, String)> {
+pub fn standing(ownership: &Ownership) -> Option<(AnnouncementRole, String)> {
     match ownership.phase() {
         Phase::Away => None,
-        Phase::Owner(cause) => Some((Role::Owner, owner(ownership, cause))),
-        Phase::Probing(_) => {
-            Some((Role::Held, "it asks whether somebody answers for the address, before it does".to_owned()))
-        }
+        Phase::Owner(cause) => Some((AnnouncementRole::Owner, owner(ownership, cause))),
+        Phase::Probing(_) => Some((
+            AnnouncementRole::Held,
+            "it asks whether somebody answers for the address, before it does".to_owned(),
+        )),
         Phase::Standby(why) => Some(standby(ownership, why)),
     }
 }
@@ -29,26 +30,29 @@ fn owner(ownership: &Ownership, cause: &Cause) -> String {
     }
 }
 
-fn standby(ownership: &Ownership, why: &Why) -> (Role, String) {
-    let first = if ownership.is_first_live() { Role::Held } else { Role::Standby };
+fn standby(ownership: &Ownership, why: &Why) -> (AnnouncementRole, String) {
+    let first = if ownership.is_first_live() { AnnouncementRole::Held } else { AnnouncementRole::Standby };
     match why {
-        Why::Unordered => (Role::Standby, "another node is to announce it".to_owned()),
+        Why::Unordered => (AnnouncementRole::Standby, "another node is to announce it".to_owned()),
         Why::Closed(why) => (first, why.clone()),
         Why::Isolated => (
             first,
             "neither control nor another candidate is reached, and the advertisement says to be silent then"
                 .to_owned(),
         ),
-        Why::Before(name) => (Role::Standby, format!("{name} is before this node and lives")),
+        Why::Before(name) => (AnnouncementRole::Standby, format!("{name} is before this node and lives")),
         Why::Unheard(name) => {
-            (Role::Standby, format!("{name} is before this node and has not been heard yet"))
+            (AnnouncementRole::Standby, format!("{name} is before this node and has not been heard yet"))
         }
-        Why::Restarting(name) => (Role::Standby, format!("{name} is before this node and restarts")),
+        Why::Restarting(name) => {
+            (AnnouncementRole::Standby, format!("{name} is before this node and restarts"))
+        }
         Why::Answered(Heard { party: Party::Candidate(name), mac, interface }) => {
-            (Role::Standby, format!("{name} ({mac} on {interface}) answers for it and keeps it"))
+            (AnnouncementRole::Standby, format!("{name} ({mac} on {interface}) answers for it and keeps it"))
         }
-        Why::Answered(Heard { party: Party::Stranger, mac, interface }) => {
-            (Role::Held, format!("{mac} on {interface}, which is not a candidate, answers for it"))
-        }
+        Why::Answered(Heard { party: Party::Stranger, mac, interface }) => (
+            AnnouncementRole::Held,
+            format!("{mac} on {interface}, which is not a candidate, answers for it"),
+        ),
     }
 }

@@ -51,7 +51,7 @@ use model::{
     primitives::net::IpFamily,
     wire::{
         plan::LineChange,
-        trace::{Packet, Traced},
+        trace::{Packet, PacketTrace},
     },
 };
 
@@ -367,7 +367,7 @@ impl Dataplane for IptablesBackend {
         changes.map(Some).map_err(|source| KernelError { action: action(), source })
     }
 
-    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
+    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<PacketTrace>>, KernelError> {
         let families: BTreeSet<_> = packets.iter().map(|packet| IpFamily::of(packet.destination)).collect();
         let chains = |family| Ok((family, parse::chains(&self.tools.save(family, false)?)));
         let read = families.into_iter().map(chains).collect::<io::Result<BTreeMap<_, _>>>();

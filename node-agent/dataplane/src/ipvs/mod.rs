@@ -54,7 +54,7 @@ use model::{
     primitives::net::IpFamily,
     wire::{
         plan::LineChange,
-        trace::{Packet, Traced},
+        trace::{Packet, PacketTrace},
     },
 };
 
@@ -287,7 +287,7 @@ impl Dataplane for IpvsBackend {
         self.previewed(desired, scope).map(Some)
     }
 
-    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
+    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<PacketTrace>>, KernelError> {
         let read = self.read().and_then(|mirror| Ok((mirror, Subject::all_here(packets)?)));
         let (mirror, subjects) = read.map_err(failed("reading our part of the kernel"))?;
         let held = trace::Held { mirror: &mirror, known: self.mirror.as_ref() };

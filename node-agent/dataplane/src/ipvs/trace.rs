@@ -11,7 +11,7 @@ use std::{
 use model::{
     kinds::{node::Naming, service::Protocol},
     primitives::net::IpFamily,
-    wire::trace::{End, Packet, Seen},
+    wire::trace::{End, Packet, VisibleSource},
 };
 
 use super::{
@@ -140,7 +140,7 @@ impl Walk<'_> {
             let is_itself = self.is_itself(destination);
             let sees = self.subject.seen(is_marked || is_itself);
             self.recorder.end(End::Reaches { address: destination.address, port: destination.port, sees });
-            if sees == Seen::Node && is_itself {
+            if sees == VisibleSource::Node && is_itself {
                 self.recorder.step(
                     "nat POSTROUTING",
                     "-j MASQUERADE",

@@ -59,7 +59,7 @@ use model::{
     wire::{
         plan::LineChange,
         report::FailureReason,
-        trace::{Packet, Traced},
+        trace::{Packet, PacketTrace},
     },
 };
 
@@ -393,7 +393,7 @@ impl Dataplane for NftablesBackend {
         Ok(Vec::new())
     }
 
-    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
+    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<PacketTrace>>, KernelError> {
         let read = self.read().and_then(|(mirror, _)| Ok((mirror, Subject::all_here(packets)?)));
         let failed = |source| KernelError { action: "reading our table".into(), source };
         let (mirror, subjects) = read.map_err(failed)?;

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use model::{
     primitives::net::IpFamily,
     program::{Destination, Frontend, Masquerade, Target},
-    wire::trace::{End, Seen},
+    wire::trace::{End, VisibleSource},
 };
 
 use super::{
@@ -266,7 +266,7 @@ impl<'a> Walk<'a> {
 
     fn reached(&self, action: Action, target: Target) -> End {
         let named = self.subject.packet.port;
-        let reaches = |port| End::Reaches { address: target.address, port, sees: Seen::Client };
+        let reaches = |port| End::Reaches { address: target.address, port, sees: VisibleSource::Client };
         match action {
             Action::Redirect => End::Relayed(target.port.unwrap_or(named)),
             Action::Translate => reaches(target.port.unwrap_or(named)),

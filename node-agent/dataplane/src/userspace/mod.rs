@@ -45,7 +45,7 @@ use model::{
     program::Target,
     wire::{
         plan::LineChange,
-        trace::{Packet, Traced},
+        trace::{Packet, PacketTrace},
     },
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -305,7 +305,7 @@ impl Dataplane for UserspaceBackend {
         self.previewed(desired, scope)
     }
 
-    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
+    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<PacketTrace>>, KernelError> {
         let go_on = |(captured, packet)| trace::go_on(captured, packet, &self.services);
         let captured = self.capture.trace(packets)?;
         Ok(captured.map(|captured| captured.into_iter().zip(packets).map(go_on).collect()))

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
 use model::{
     kinds::resource::ServiceKey,
-    wire::trace::{End, Packet, Seen, Traced},
+    wire::trace::{End, Packet, PacketTrace, VisibleSource},
 };
 
 use super::{desired::RelayId, relay::Relay};
@@ -12,10 +12,10 @@ use crate::trace::Recorder;
 
 /// Replaces each end at a listener by the listener's treatment of the connection.
 pub(super) fn go_on(
-    captured: Traced,
+    captured: PacketTrace,
     packet: &Packet,
     services: &BTreeMap<ServiceKey, BTreeMap<RelayId, Arc<Relay>>>,
-) -> Traced {
+) -> PacketTrace {
     let mut recorder = Recorder::of(captured);
     for end in recorder.take_ends() {
         match end {
@@ -64,6 +64,6 @@ fn place(recorder: &mut Recorder, relay: &Relay, packet: &Packet) {
             to.to_string(),
             format!("weight {} of {sum}; another one is tried if it does not answer", weight.0),
         );
-        recorder.end(End::Reaches { address: target.address, port, sees: Seen::Node });
+        recorder.end(End::Reaches { address: target.address, port, sees: VisibleSource::Node });
     }
 }

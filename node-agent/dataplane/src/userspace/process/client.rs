@@ -21,7 +21,7 @@ use model::{
     wire::{
         plan::LineChange,
         report::FailureReason,
-        trace::{Packet, Traced},
+        trace::{Packet, PacketTrace},
     },
 };
 use tracing::{info, warn};
@@ -412,7 +412,7 @@ impl Dataplane for RelayClient {
         })
     }
 
-    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
+    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<PacketTrace>>, KernelError> {
         let mut trace = |packet: &Packet| {
             self.ask(&Request::Trace(*packet), |reply| match reply {
                 Reply::Traced(traced) => Some(traced),

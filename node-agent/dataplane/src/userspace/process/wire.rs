@@ -22,7 +22,7 @@ use model::{
     program::{Program, oracle::Networks},
     wire::{
         plan::LineChange,
-        trace::{Packet, Traced},
+        trace::{Packet, PacketTrace},
     },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -165,7 +165,7 @@ pub enum Reply {
     /// Changes of a pass, if the backend supports previews.
     Preview(Option<Vec<LineChange>>),
     /// Trace of a packet, if the backend supports traces.
-    Traced(Option<Traced>),
+    Traced(Option<PacketTrace>),
     /// Targets that have refused connections.
     Refusals(Vec<Refusals>),
 }
