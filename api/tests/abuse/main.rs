@@ -9,9 +9,9 @@
 
 mod addresses;
 mod bodies;
-#[path = "../common/mod.rs"]
-mod common;
 mod connections;
 mod http2;
 mod requests;
 mod site;
+#[path = "../it/support/mod.rs"]
+mod support;
