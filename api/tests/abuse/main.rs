@@ -1,5 +1,7 @@
 //! Malicious clients over real sockets: each is rejected with a clear status or disconnected, others are
 //! served meanwhile, and memory stays bounded. Every test prints its counts.
+//!
+//! A program of its own, because it limits the peak memory of its process.
 
 #![allow(
     clippy::print_stdout,
