@@ -7,8 +7,9 @@ setup:
 build: setup
 	@cargo build --workspace --locked
 
-# A cluster in network namespaces. ONCE=1 ends by itself and exits by what it saw.
-lab: build
+# A cluster in network namespaces. With ONCE=1 it ends by itself; its exit status is 0 if the cluster works.
+lab: setup
+	@cargo build --locked -p lab -p api -p node-agent -p cli --bins
 	@lab/as-root.sh target/debug/tidegate-lab --once=$(ONCE)
 
 # Debian packages in target/debian. PROFILE=dev packs what `make build` has built, for trying out; VERSION=… names another version.
@@ -16,7 +17,7 @@ deb: setup
 	@cargo build --profile $(or $(PROFILE),release) --locked -p api -p node-agent -p cli -p sync --bins
 	@packaging/debian/build.sh target/$(if $(filter dev,$(PROFILE)),debug,$(or $(PROFILE),release)) target/debian
 
-# Everything; ends with one line that counts all tests.
+# All checks. The end shows the duration of each stage; the last line counts the checks and tests.
 test:
 	@lab/test.sh
 

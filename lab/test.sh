@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that has to hold, from a clean checkout. The last line counts: `N passed, N failed`.
+# Runs all checks, from a clean checkout. The end shows the duration of each stage; the last line counts: `N passed, N failed`.
 #
 # A step that cannot be run counts as a failure; nothing is skipped. Tests that make namespaces need root.
 set -uo pipefail
@@ -8,8 +8,14 @@ export PATH="$PATH:/usr/sbin:/sbin"
 
 passed=0
 failed=0
+# Stages with their durations, in the order of their ends.
+stages=()
 
-step() { # step NAME COMMAND…: one check that passes or fails as a whole
+ended() { # ended NAME BEGIN [END]: notes the duration of a stage, from values of SECONDS
+  stages+=("$(printf '%6d s  %s' $((${3:-$SECONDS} - $2)) "$1")")
+}
+
+check() { # check NAME COMMAND…: counts a command as one check
   local name=$1
   shift
   echo "== $name"
@@ -21,18 +27,29 @@ step() { # step NAME COMMAND…: one check that passes or fails as a whole
   fi
 }
 
-# Steps that run beside the tests, which mostly wait; nice, because tests watch clocks.
+step() { # step NAME COMMAND…: a check that is a stage of its own
+  local begin=$SECONDS
+  check "$@"
+  ended "$1" "$begin"
+}
+
+# Process ids of stages that run beside the tests, which mostly wait; nice, because tests watch clocks.
 declare -A beside=()
 
-begin() { # begin NAME COMMAND…: what it says is shown by `conclude NAME`
+begin() { # begin NAME COMMAND…: starts a stage; `conclude NAME` shows its output
   local name=$1
   shift
   mkdir -p target/steps
-  nice -n 10 "$@" >"target/steps/$name.log" 2>&1 </dev/null &
+  {
+    local begin=$SECONDS status=0
+    nice -n 10 "$@" || status=$?
+    echo "$begin $SECONDS" >"target/steps/$name.time"
+    exit "$status"
+  } >"target/steps/$name.log" 2>&1 </dev/null &
   beside[$name]=$!
 }
 
-await() { # await NAME: shows what it said, and its status
+await() { # await NAME: shows the output of a stage; its status is that of the stage
   local status=0
   wait "${beside[$1]}" || status=$?
   cat "target/steps/$1.log"
@@ -40,18 +57,24 @@ await() { # await NAME: shows what it said, and its status
 }
 
 conclude() { # conclude NAME
-  step "$1" await "$1"
+  local begin end
+  check "$1" await "$1"
+  read -r begin end <"target/steps/$1.time" && ended "$1, beside the tests" "$begin" "$end"
 }
 
 finish() {
+  [ ${#stages[@]} = 0 ] || printf '%s\n' "${stages[@]}"
+  printf '%6d s  in total\n' "$SECONDS"
   echo "$passed passed, $failed failed"
   [ "$failed" = 0 ]
   exit
 }
 
 run_tests() {
+  local begin=$SECONDS
   echo "== tests"
   lab/run-tests.sh | tee target/tests.log
+  ended tests "$begin"
   local ok bad ignored
   read -r ok bad ignored < <(awk '/^tests: /{print $2, $4, $6}' target/tests.log)
   if [ "${ignored:-0}" != 0 ]; then

@@ -1,4 +1,6 @@
 //! A short soak test: changes, faults and traffic at once, without leftovers. `make soak` runs the long one.
+//!
+//! A program of its own, because everything that this process leaves on the machine counts as left behind.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 #![allow(

@@ -1,5 +1,7 @@
 //! Source rules that the compiler does not check: allowed dependencies, purity, maximum file length, and a
 //! test for every row of the feature table.
+//!
+//! A program of its own, because it is part of many recipes and links in a moment.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 

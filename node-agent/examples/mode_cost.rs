@@ -11,7 +11,7 @@
     reason = "shares the support of the tests, and prints what it measured"
 )]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/it/support/mod.rs"]
 mod support;
 
 use clap::Parser;

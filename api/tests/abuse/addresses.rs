@@ -7,8 +7,8 @@ use model::cluster::config::ClusterConfig;
 use serde_json::{Value, json};
 
 use crate::{
-    common,
     site::{Site, refused, status},
+    support,
 };
 
 /// Loopback, link-local including the metadata service, multicast, unspecified and reserved addresses, in
@@ -130,7 +130,7 @@ async fn start() -> Site {
     let ranges = vec!["10.96.0.0/16".parse().unwrap(), "fd00:96::/112".parse().unwrap()];
     let external = vec!["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()];
     let cluster = ClusterConfig::new(ranges, 30000..=32767, external).unwrap();
-    Site::start_with(Settings { cluster, ..common::settings(30000..=32767) }).await
+    Site::start_with(Settings { cluster, ..support::settings(30000..=32767) }).await
 }
 
 async fn write(site: &Site, place: &Place, address: &str) -> (u16, String) {

@@ -1,5 +1,7 @@
 //! Malicious clients over real sockets: each is rejected with a clear status or disconnected, others are
 //! served meanwhile, and memory stays bounded. Every test prints its counts.
+//!
+//! A program of its own, because it limits the peak memory of its process.
 
 #![allow(
     clippy::print_stdout,
@@ -9,9 +11,9 @@
 
 mod addresses;
 mod bodies;
-#[path = "../common/mod.rs"]
-mod common;
 mod connections;
 mod http2;
 mod requests;
 mod site;
+#[path = "../it/support/mod.rs"]
+mod support;

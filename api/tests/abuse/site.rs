@@ -13,7 +13,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::common;
+use crate::support;
 
 /// Timeout of expected events: far beyond every limit of the server, even on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -24,7 +24,7 @@ const MEMORY_MAX_KIB: u64 = 512 * 1024;
 pub(crate) struct Site {
     pub(crate) address: SocketAddr,
     stop: CancellationToken,
-    _server: common::Server,
+    _server: support::Server,
 }
 
 impl Drop for Site {
@@ -35,13 +35,13 @@ impl Drop for Site {
 
 impl Site {
     pub(crate) async fn start() -> Self {
-        Self::start_with(common::settings(30000..=32767)).await
+        Self::start_with(support::settings(30000..=32767)).await
     }
 
     pub(crate) async fn start_with(settings: Settings) -> Self {
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
-        let server = common::start_with(settings).await;
+        let server = support::start_with(settings).await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();

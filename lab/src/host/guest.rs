@@ -21,10 +21,11 @@ pub fn command(program: &Path) -> Command {
     command
 }
 
-/// Runs `work` on the second kernel, by starting the test of this name of the same test binary there.
+/// Runs `work` on the second kernel, by starting the test of this full name (`module::name`) of the same test
+/// program there.
 ///
 /// # Panics
-/// Panics if the test fails there.
+/// Panics if the program has no such test, or if the test fails there.
 pub fn run(test: &str, work: impl FnOnce()) {
     // Each guest uses a full CPU, so running them one after another is fastest.
     static ONE: Mutex<()> = Mutex::new(());
@@ -33,6 +34,9 @@ pub fn run(test: &str, work: impl FnOnce()) {
     }
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let executable = std::env::current_exe().expect("a process on Linux can read its executable path");
+    let listed = Command::new(&executable).args([test, "--exact", "--list"]).output();
+    let listed = listed.expect("a test program can be started").stdout;
+    assert!(String::from_utf8_lossy(&listed).contains(&format!("{test}: test")), "no test is named {test}");
     let status = command(&executable).args([test, "--exact", "--nocapture"]).status();
     let status = status.expect("lab/guest.sh exists and can be started");
     assert!(status.success(), "{test} failed in the guest: {status}");

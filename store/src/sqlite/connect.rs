@@ -1,17 +1,35 @@
 //! Connection setup, and migration of a file to the schema of this version.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use model::primitives::quantity::Timestamp;
 use sqlx::{
-    Connection, SqliteConnection, SqlitePool,
-    migrate::{MigrateError, Migrator},
+    Connection, SqlSafeStr as _, SqliteConnection, SqlitePool,
+    migrate::{MigrateError, Migration, MigrationType, Migrator},
     sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous},
 };
 
 use crate::{error::OpenError, open::epoch_after, sqlite::file::StoreFile};
 
-static MIGRATOR: Migrator = sqlx::migrate!("../migrations/sqlite");
+/// Version, description and text of each file in `migrations/sqlite`. A store has the checksums of the texts: a
+/// released text never changes.
+const MIGRATIONS: [(i64, &str, &str); 4] = [
+    (1, "init", include_str!("../../../migrations/sqlite/0001_init.sql")),
+    (2, "history", include_str!("../../../migrations/sqlite/0002_history.sql")),
+    (3, "audit", include_str!("../../../migrations/sqlite/0003_audit.sql")),
+    (4, "vault", include_str!("../../../migrations/sqlite/0004_vault.sql")),
+];
+
+static MIGRATOR: LazyLock<Migrator> = LazyLock::new(|| {
+    let migration = |(version, description, sql): (i64, &'static str, &'static str)| {
+        Migration::new(version, description.into(), MigrationType::Simple, sql.into_sql_str(), false)
+    };
+    Migrator::with_migrations(MIGRATIONS.map(migration).into())
+});
 
 /// "TGAT" in the file header, which identifies a store.
 const APPLICATION_ID: i32 = 0x5447_4154;
@@ -178,6 +196,16 @@ mod tests {
                 sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut connection).await.unwrap();
             assert_eq!(mode, "wal");
         }
+    }
+
+    #[tokio::test]
+    async fn every_file_of_the_folder_is_embedded() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations/sqlite");
+        let parts = |migrator: &Migrator| -> Vec<_> {
+            let parts = |one: &Migration| (one.version, one.description.clone(), one.checksum.clone());
+            migrator.iter().map(parts).collect()
+        };
+        assert_eq!(parts(&MIGRATOR), parts(&Migrator::new(folder).await.unwrap()));
     }
 
     #[tokio::test]

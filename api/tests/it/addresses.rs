@@ -1,0 +1,402 @@
+//! Announcement of addresses, driven by agents over HTTP: candidates, takeovers, drains, leases, moves.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::{sync::Arc, time::Duration};
+
+use axum::body::Body;
+use base64::{Engine, prelude::BASE64_STANDARD};
+use http::Request;
+use http_body_util::BodyExt;
+use model::{
+    admission::decode::{Expect, decode},
+    cluster::change::{Change, ChangeKind, Commit},
+    kinds::{
+        address::{AddressSpec, name_of},
+        metadata::Metadata,
+        resource::{Object, ServiceKey, Spec},
+    },
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Position, Revision, Timestamp},
+    },
+};
+use serde_json::{Value, json};
+use store::Store;
+
+use crate::support::{self, Fixed, Lines, START, Server};
+
+/// Creates a store with Services `s0`, `s1`, …, each with a recorded address 192.0.2.100, .101, … of pool
+/// `p`, and an Advertisement.
+async fn filled(addresses: usize) -> Arc<dyn Store> {
+    let store = store::open("memory:", Timestamp::from_unix_seconds(START)).await.unwrap();
+    let object = |value: Value| decode(&value, &Expect::default()).unwrap();
+    let mut objects =
+        vec![object(json!({ "kind": "Advertisement", "metadata": { "name": "all" }, "spec": {} }))];
+    for at in 0..addresses {
+        let name = format!("s{at}");
+        let spec = json!({ "type": "LoadBalancer", "clusterIP": format!("10.96.0.{}", at + 1), "ports": [{ "port": 80 }] });
+        objects.push(object(json!({ "kind": "Service", "metadata": { "name": name }, "spec": spec })));
+        let address = format!("192.0.2.{}", 100 + at).parse().unwrap();
+        let mut record = AddressSpec::new(address, Some(Name::parse("p").unwrap()));
+        record.services.insert(ServiceKey::try_from(format!("default/{name}")).unwrap());
+        objects
+            .push(Object { metadata: Metadata::named(name_of(address), None), spec: Spec::Address(record) });
+    }
+    let at = Timestamp::from_unix_seconds(START);
+    let changes = objects.into_iter().enumerate().map(|(number, mut object)| {
+        object.metadata.resource_version = Some("1".to_owned());
+        object.metadata.uid = Some(format!("00000000-0000-7000-8000-{number:012}").parse().unwrap());
+        object.metadata.generation = Some(1);
+        object.metadata.creation_timestamp = Some(at);
+        Change { kind: ChangeKind::Added, object: Arc::new(object) }
+    });
+    let commit = Commit { revision: Revision(1), at, changes: changes.collect() };
+    let head = store.load().await.unwrap().position;
+    store.commit(head, &[commit]).await.unwrap();
+    store
+}
+
+/// Starts a server and advances its clock beyond the initial listening period.
+async fn start(store: &Arc<dyn Store>, nodes: &[&str]) -> Server {
+    let server =
+        support::start_on(support::settings(30000..=32767), Arc::clone(store), Fixed::at(START)).await;
+    for node in nodes {
+        let body = json!({ "kind": "Node", "metadata": { "name": node }, "spec": {} });
+        assert_eq!(server.call("POST", "/v1/nodes", Some(body)).await.0, 201);
+    }
+    server
+}
+
+/// Returns the report of a fully converged agent; `host` is the last octet of its address in 192.0.2.0/24.
+fn report(host: usize, more: Value) -> Value {
+    let everything = Position { epoch: Epoch(u64::try_from(START).unwrap()), revision: Revision(1_000_000) };
+    let mut report = json!({
+        "bootId": "b", "agentVersion": "0", "mode": "nftables",
+        "received": everything, "applied": everything, "verified": everything,
+        "facts": { "addresses": [format!("192.0.2.{host}")], "subnets": { "eth0": ["192.0.2.0/24"] } },
+    });
+    report.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    report
+}
+
+fn host(node: &str) -> usize {
+    usize::from(node.as_bytes()[0] - b'a') + 1
+}
+
+async fn send(server: &Server, node: &str, more: Value) {
+    let (status, body) =
+        server.call("PUT", &format!("/v1/nodes/{node}/report"), Some(report(host(node), more))).await;
+    assert_eq!(status, 204, "{body}");
+}
+
+/// Returns the report of an agent that owns 192.0.2.100 or is on standby.
+fn part(role: &str, epoch: u64) -> Value {
+    let announced = json!({ "role": role, "epoch": epoch, "since": "2026-11-21T09:00:00Z", "reason": "first in rank", "interfaces": ["eth0"] });
+    json!({ "announcements": { "192.0.2.100": announced } })
+}
+
+async fn get(server: &Server, path: &str) -> Value {
+    let (status, body) = server.call("GET", path, None).await;
+    assert_eq!(status, 200, "{path}: {body}");
+    body
+}
+
+fn order(record: &Value) -> Vec<String> {
+    let candidates = record["spec"]["announcement"]["candidates"].as_array().cloned().unwrap_or_default();
+    candidates.iter().map(|one| one["node"].as_str().unwrap().to_owned()).collect()
+}
+
+fn condition<'a>(object: &'a Value, wanted: &str) -> &'a Value {
+    let conditions = object["status"]["conditions"].as_array().unwrap();
+    conditions.iter().find(|one| one["type"] == wanted).unwrap()
+}
+
+/// Polls until the response matches; changes take effect within moments, but asynchronously.
+async fn until(server: &Server, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    let mut last = Value::Null;
+    for _ in 0..600 {
+        last = get(server, path).await;
+        if wanted(&last) {
+            return last;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{path} stays {last:#}");
+}
+
+async fn feed(server: &Server, node: &str) -> Lines {
+    let request = Request::get(format!("/v1/nodes/{node}/state")).body(Body::empty()).unwrap();
+    Lines::new(server.send(request).await.into_body())
+}
+
+const ADDRESS: &str = "/v1/addresses/192.0.2.100";
+
+/// F117: agents that may announce are recorded as candidates in order and receive the address.
+#[tokio::test]
+async fn f117_candidates_are_recorded_fed_to_agents_and_shown() {
+    let store = filled(1).await;
+    let server = start(&store, &["a", "b", "c"]).await;
+    let mut feed = feed(&server, "a").await;
+    let first = feed.until("\"synced\"").await.concat();
+    assert!(first.contains("\"type\":\"address\"") && first.contains("192.0.2.100"), "{first}");
+    for node in ["a", "b"] {
+        send(&server, node, json!({})).await;
+    }
+    let record = until(&server, ADDRESS, |record| order(record).len() == 2).await;
+    let line = feed.until("\"candidates\":[{").await.pop().unwrap();
+    let frame: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(frame["address"]["announcement"]["candidates"][0]["interfaces"], json!(["eth0"]), "{line}");
+    assert_eq!(record["status"]["notCandidates"], json!({ "c": "no agent has reported for it" }));
+    let owner = order(&record)[0].clone();
+    let epoch = record["spec"]["announcement"]["epoch"].as_u64().unwrap();
+    assert_eq!(condition(&record, "Announced")["reason"], "NotYetAnnounced");
+    send(&server, &owner, part("Owner", epoch)).await;
+    let record = get(&server, ADDRESS).await;
+    assert_eq!(
+        (record["status"]["owner"].as_str(), condition(&record, "Announced")["status"].as_str()),
+        (Some(&*owner), Some("True"))
+    );
+    let service = get(&server, "/v1/namespaces/default/services/s0").await;
+    assert_eq!(condition(&service, "Announced")["message"], format!("{owner} announces 192.0.2.100 on eth0"));
+}
+
+/// F117: takeovers among candidates are adopted; a drain moves the address; a returning node does not take it
+/// back.
+#[tokio::test]
+async fn f117_takeovers_are_adopted_also_by_a_server_that_was_away_and_drains_move() {
+    let store = filled(1).await;
+    let server = start(&store, &["a", "b", "c"]).await;
+    for node in ["a", "b", "c"] {
+        send(&server, node, json!({})).await;
+    }
+    let record = until(&server, ADDRESS, |record| order(record).len() == 3).await;
+    let (before, epoch) = (order(&record), record["spec"]["announcement"]["epoch"].as_u64().unwrap());
+    send(&server, &before[0], part("Owner", epoch)).await;
+    server.running.stop().await;
+
+    // While control is down, the second node takes over.
+    let server = start(&store, &[]).await;
+    send(&server, &before[1], part("Owner", epoch)).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(
+        order(&get(&server, ADDRESS).await),
+        before,
+        "nothing is decided before the others were heard"
+    );
+    send(&server, &before[2], part("Standby", epoch)).await;
+    send(&server, &before[0], part("Standby", epoch)).await;
+    let record = until(&server, ADDRESS, |record| order(record)[0] == before[1]).await;
+    assert_eq!(record["spec"]["announcement"]["epoch"].as_u64(), Some(epoch + 1));
+
+    let node = json!({ "metadata": { "name": before[1] }, "spec": { "unschedulable": true } });
+    server.call("PUT", &format!("/v1/nodes/{}", before[1]), Some(node)).await;
+    let record = until(&server, ADDRESS, |record| order(record).len() == 2).await;
+    assert!(record["status"]["notCandidates"][&before[1]].as_str().unwrap().contains("unschedulable"));
+    let owner = order(&record)[0].clone();
+    let node = json!({ "metadata": { "name": before[1] }, "spec": {} });
+    server.call("PUT", &format!("/v1/nodes/{}", before[1]), Some(node)).await;
+    let record = until(&server, ADDRESS, |record| order(record).len() == 3).await;
+    assert_eq!((&order(&record)[0], &order(&record)[2]), (&owner, &before[1]));
+}
+
+/// F117: addresses are spread, and only those of a drained node move to the others.
+#[tokio::test]
+async fn f117_addresses_are_spread_and_only_those_of_a_drained_node_move() {
+    let store = filled(12).await;
+    let server = start(&store, &["a", "b", "c"]).await;
+    for node in ["a", "b", "c"] {
+        send(&server, node, json!({})).await;
+    }
+    let complete = |list: &Value| list["items"].as_array().unwrap().iter().all(|one| order(one).len() == 3);
+    let before = until(&server, "/v1/addresses", complete).await;
+    for node in ["a", "b", "c"] {
+        let of_node = get(&server, &format!("/v1/addresses?node={node}")).await;
+        assert_eq!(of_node["items"].as_array().unwrap().len(), 4, "{node}");
+    }
+    assert_eq!(get(&server, "/v1/addresses?pool=other").await["items"], json!([]));
+    assert_eq!(
+        get(&server, "/v1/addresses?pool=p&service=default/s7").await["items"][0]["metadata"]["name"],
+        "192.0.2.107"
+    );
+    let node = json!({ "metadata": { "name": "a" }, "spec": { "unschedulable": true } });
+    server.call("PUT", "/v1/nodes/a", Some(node)).await;
+    let moved = |list: &Value| list["items"].as_array().unwrap().iter().all(|one| order(one).len() == 2);
+    let after = until(&server, "/v1/addresses", moved).await;
+    for (before, after) in before["items"].as_array().unwrap().iter().zip(after["items"].as_array().unwrap())
+    {
+        let (before, after) = (order(before), order(after));
+        assert!(before[0] == "a" || before[0] == after[0], "{before:?} {after:?}");
+    }
+    assert_eq!(get(&server, "/v1/addresses?node=b").await["items"].as_array().unwrap().len(), 6);
+}
+
+/// F117: an operator moves an address; a node that cannot announce it is rejected with the reason.
+#[tokio::test]
+async fn f117_an_address_is_moved_on_request_or_the_request_says_why_not() {
+    let store = filled(1).await;
+    let server = start(&store, &["a", "b", "c"]).await;
+    for node in ["a", "b"] {
+        send(&server, node, json!({})).await;
+    }
+    let before = order(&until(&server, ADDRESS, |record| order(record).len() == 2).await);
+    let to = |node: &str| Some(json!({ "node": node }));
+    let path = format!("{ADDRESS}/move");
+    let (status, tried) = server.call("POST", &format!("{path}?dryRun=true"), to(&before[1])).await;
+    assert_eq!((status, order(&tried)[0].as_str()), (200, before[1].as_str()), "{tried}");
+    assert_eq!(order(&get(&server, ADDRESS).await), before, "only tried");
+    let (status, moved) = server.call("POST", &path, to(&before[1])).await;
+    assert_eq!((status, order(&moved)), (200, vec![before[1].clone(), before[0].clone()]), "{moved}");
+    let (status, again) = server.call("POST", &path, to(&before[1])).await;
+    assert_eq!((status, &again["metadata"]["resourceVersion"]), (200, &moved["metadata"]["resourceVersion"]));
+    let (status, refused) = server.call("POST", &path, to("c")).await;
+    assert_eq!(status, 422);
+    assert!(
+        refused["errors"][0]["message"].as_str().unwrap().contains("no agent has reported for it"),
+        "{refused}"
+    );
+    assert_eq!(server.call("POST", "/v1/addresses/2001:db8::1/move", to("a")).await.0, 404);
+    assert_eq!(server.call("POST", "/v1/addresses/web/move", to("a")).await.0, 404);
+    assert_eq!(server.call("POST", &path, Some(json!({ "nodes": "a" }))).await.0, 422);
+}
+
+/// F168: a silent Node ceases to be a candidate after one lease, and its Workloads cease to be endpoints
+/// after the next; both return with its reports.
+#[tokio::test]
+async fn f168_a_silent_node_loses_its_addresses_and_its_workloads_and_gets_them_back() {
+    let store = filled(1).await;
+    let server = start(&store, &["a", "b", "c"]).await;
+    let workload = |node: &str| json!({ "metadata": { "name": format!("w-{node}"), "labels": { "app": "x" } }, "spec": { "addresses": [format!("10.1.0.{}", host(node))], "node": node } });
+    for node in ["a", "b"] {
+        let (status, body) =
+            server.call("POST", "/v1/namespaces/default/workloads", Some(workload(node))).await;
+        assert_eq!(status, 201, "{body}");
+    }
+    let service = json!({ "metadata": { "name": "web" }, "spec": { "selector": { "app": "x" }, "ports": [{ "port": 80 }] } });
+    server.call("POST", "/v1/namespaces/default/services", Some(service)).await;
+    for node in ["a", "b", "c"] {
+        send(&server, node, json!({})).await;
+    }
+    let silent = order(&until(&server, ADDRESS, |record| order(record).len() == 3).await)[0].clone();
+    let others: Vec<_> = ["a", "b", "c"].into_iter().filter(|node| *node != silent).collect();
+    let pass = async |secs: i64| {
+        for _ in 0..secs / 5 {
+            server.source.advance(5);
+            for node in &others {
+                send(&server, node, json!({})).await;
+            }
+        }
+    };
+    pass(20).await;
+    let record = until(&server, ADDRESS, |record| order(record).len() == 2).await;
+    assert!(record["status"]["notCandidates"][&silent].as_str().unwrap().contains("has not reported since"));
+    let node_path = format!("/v1/nodes/{silent}");
+    assert_eq!(
+        get(&server, &node_path).await["spec"]["lostSince"],
+        Value::Null,
+        "its Workloads are still endpoints"
+    );
+    pass(25).await;
+    let node = until(&server, &node_path, |node| node["spec"]["lostSince"].is_string()).await;
+    let endpoints = "/v1/namespaces/default/endpoints/web";
+    let count = |endpoints: &Value| endpoints["ports"][0]["endpoints"].as_array().unwrap().len();
+    let left = if silent == "c" { 2 } else { 1 };
+    assert_eq!(count(&get(&server, endpoints).await), left);
+    if silent != "c" {
+        let workload = get(&server, &format!("/v1/namespaces/default/workloads/w-{silent}")).await;
+        assert_eq!(condition(&workload, "Used")["reason"], "NodeLost");
+    }
+    // The field is set by the server: a body may repeat or omit it, but not change it.
+    let spec = |since: Value| Some(json!({ "metadata": { "name": silent }, "spec": { "lostSince": since } }));
+    assert_eq!(server.call("PUT", &node_path, spec(json!("2020-01-01T00:00:00Z"))).await.0, 422);
+    assert_eq!(server.call("PUT", &node_path, spec(node["spec"]["lostSince"].clone())).await.0, 200);
+    server.call("PUT", &node_path, Some(json!({ "metadata": { "name": silent }, "spec": {} }))).await;
+    assert!(get(&server, &node_path).await["spec"]["lostSince"].is_string(), "left out, it stays");
+
+    send(&server, &silent, json!({})).await;
+    until(&server, &node_path, |node| node["spec"]["lostSince"].is_null()).await;
+    assert_eq!(count(&get(&server, endpoints).await), 2);
+    let record = until(&server, ADDRESS, |record| order(record).len() == 3).await;
+    assert_eq!(order(&record)[2], silent, "it stands by");
+}
+
+/// F168: if many Nodes become silent at once, most are kept, and the status page reports it.
+#[tokio::test]
+async fn f168_when_all_nodes_fall_silent_only_a_part_is_taken_out() {
+    let store = filled(1).await;
+    let server = start(&store, &["a", "b", "c"]).await;
+    for node in ["a", "b", "c"] {
+        send(&server, node, json!({})).await;
+    }
+    until(&server, ADDRESS, |record| order(record).len() == 3).await;
+    server.source.advance(100);
+    let lost = |list: &Value| {
+        list["items"].as_array().unwrap().iter().filter(|node| node["spec"]["lostSince"].is_string()).count()
+    };
+    until(&server, "/v1/nodes", |list| lost(list) == 1).await;
+    let record = until(&server, ADDRESS, |record| order(record).len() == 2).await;
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    assert_eq!(order(&get(&server, ADDRESS).await), order(&record));
+    assert_eq!(lost(&get(&server, "/v1/nodes").await), 1);
+    let status = get(&server, "/v1/status").await;
+    let problems = status["problems"].as_array().unwrap();
+    assert!(problems.iter().any(|problem| problem["reason"] == "TooManySilent"), "{status:#}");
+}
+
+/// The peer key is sent to agents only, and outlives the server.
+#[tokio::test]
+async fn the_key_of_the_nodes_is_told_to_agents_only() {
+    let store = filled(1).await;
+    let server = start(&store, &["a"]).await;
+    send(&server, "a", json!({})).await;
+    let key = BASE64_STANDARD.encode([7; 32]);
+    let told = feed(&server, "a").await.until("\"synced\"").await.concat();
+    assert!(told.contains(&key), "{told}");
+    for path in [
+        "/v1/status",
+        "/v1/nodes",
+        "/v1/nodes/a",
+        ADDRESS,
+        "/v1/addresses",
+        "/metrics",
+        "/openapi.json",
+        "/readyz",
+        "/v1/nodes/z/state",
+    ] {
+        let response = server.send(Request::get(path).body(Body::empty()).unwrap()).await;
+        let text = response.into_body().collect().await.unwrap().to_bytes();
+        assert!(!String::from_utf8_lossy(&text).contains(&key), "{path}");
+    }
+    let mut watch =
+        Lines::new(server.send(Request::get("/v1/watch").body(Body::empty()).unwrap()).await.into_body());
+    assert!(!watch.until("BOOKMARK").await.concat().contains(&key));
+    server.running.stop().await;
+    let stored = store.vault().await.unwrap();
+    assert_eq!(stored["peer-key"].body, key.as_bytes());
+    // A server without a vault stored the key with the statuses: that key is migrated.
+    store.put_vault("peer-key", stored["peer-key"].version, None).await.unwrap();
+    store.put_status("peer-key", BASE64_STANDARD.encode([9; 32]).as_bytes()).await.unwrap();
+    let server = start(&store, &[]).await;
+    let told = feed(&server, "a").await.until("\"synced\"").await.concat();
+    assert!(told.contains(&BASE64_STANDARD.encode([9; 32])), "the stored key counts");
+    assert!(!store.statuses().await.unwrap().contains_key("peer-key"));
+}
+
+/// F128: a pool outside of all node networks and one without an Advertisement are reported as problems.
+#[tokio::test]
+async fn f128_a_pool_in_no_network_of_a_node_is_a_problem_on_the_status_page() {
+    let store = filled(0).await;
+    let server = start(&store, &["a"]).await;
+    send(&server, "a", json!({})).await;
+    for (name, range) in [("near", "192.0.2.128/25"), ("far", "198.51.100.0/24")] {
+        let pool = json!({ "metadata": { "name": name }, "spec": { "addresses": [range] } });
+        assert_eq!(server.call("POST", "/v1/addresspools", Some(pool)).await.0, 201);
+    }
+    let far = get(&server, "/v1/addresspools/far").await;
+    assert_eq!(condition(&far, "Announced")["reason"], "NoNodeInSubnet");
+    assert_eq!(condition(&get(&server, "/v1/addresspools/near").await, "Announced")["status"], "True");
+    let status = get(&server, "/v1/status").await;
+    let problems: Vec<_> =
+        status["problems"].as_array().unwrap().iter().map(|one| one["object"].as_str().unwrap()).collect();
+    assert_eq!(problems, ["AddressPool far"]);
+}

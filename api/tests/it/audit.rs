@@ -1,0 +1,110 @@
+//! Audit log through the server: it outlives the server, is paginated, and rejected requests do not evict
+//! accepted ones.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::sync::Arc;
+
+use model::primitives::quantity::Timestamp;
+use serde_json::{Value, json};
+use store::Store;
+
+use crate::support::{self, Fixed, START, Server, settings};
+
+const SERVICES: &str = "/v1/namespaces/default/services";
+
+fn service(name: &str) -> Value {
+    json!({ "metadata": { "name": name }, "spec": { "clusterIP": "None" } })
+}
+
+async fn open(directory: &tempfile::TempDir) -> Arc<dyn Store> {
+    let url = format!("sqlite:{}/state.db", directory.path().display());
+    store::open(&url, Timestamp::from_unix_seconds(START)).await.unwrap()
+}
+
+async fn audit(server: &Server, query: &str) -> (Vec<Value>, Option<String>) {
+    let (status, answer) = server.call("GET", &format!("/v1/audit{query}"), None).await;
+    assert_eq!(status, 200, "{answer:#}");
+    let token = answer["metadata"]["continue"].as_str().map(str::to_owned);
+    (answer["items"].as_array().unwrap().clone(), token)
+}
+
+fn said(entries: &[Value]) -> Vec<String> {
+    let line = |entry: &Value| {
+        format!("{} {} {}", entry["method"].as_str().unwrap(), entry["status"], entry["decision"])
+    };
+    entries.iter().map(|entry| line(entry).replace('"', "")).collect()
+}
+
+#[tokio::test]
+async fn the_audit_log_outlives_the_server_and_pages_through_all_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, source) = (open(&directory).await, Fixed::at(START));
+    let server = support::start_on(settings(30000..=32767), Arc::clone(&store), source.clone()).await;
+    assert_eq!(server.call("POST", SERVICES, Some(service("a"))).await.0, 201);
+    assert_eq!(server.call("POST", SERVICES, Some(service("a"))).await.0, 409);
+    assert_eq!(server.call("DELETE", &format!("{SERVICES}/a?dryRun=true"), None).await.0, 200);
+    assert_eq!(server.call("DELETE", &format!("{SERVICES}/a"), None).await.0, 200);
+    let expected = ["DELETE 200 accepted", "DELETE 200 accepted", "POST 409 refused", "POST 201 accepted"];
+    let (before, _) = audit(&server, "").await;
+    assert_eq!(said(&before), expected, "each once, at once");
+    assert_eq!(before[0]["revision"], 2);
+    assert_eq!((&before[3]["revision"], &before[3]["objects"]), (&json!(1), &json!(["Service default/a"])));
+    assert_eq!((&before[1]["dryRun"], &before[2]["code"]), (&json!(true), &json!("AlreadyExists")));
+    server.running.stop().await;
+
+    let server = support::start_on(settings(30000..=32767), store, source).await;
+    assert_eq!(server.call("POST", SERVICES, Some(service("b"))).await.0, 201);
+    let (mut all, mut token) = audit(&server, "?limit=2").await;
+    while let Some(next) = token {
+        let (page, more) = audit(&server, &format!("?limit=2&continue={next}")).await;
+        all.extend(page);
+        token = more;
+    }
+    assert_eq!(all[1..], before, "what was there is there as it was");
+    let numbers: Vec<_> = all.iter().map(|entry| entry["number"].as_u64().unwrap()).collect();
+    assert!(numbers.is_sorted_by(|a, b| a > b), "{numbers:?}");
+    server.running.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_written_is_in_the_store_with_its_commit_whatever_becomes_of_the_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory).await;
+    let server = support::start_on(settings(30000..=32767), Arc::clone(&store), Fixed::at(START)).await;
+    assert_eq!(server.call("POST", SERVICES, Some(service("a"))).await.0, 201);
+    // Read from the store, because the server may have queued entries.
+    let kept = store.audit(None, 10).await.unwrap();
+    assert_eq!(kept.iter().map(|record| record.is_passing).collect::<Vec<_>>(), [false]);
+    server.running.stop().await;
+}
+
+#[tokio::test]
+async fn a_flood_of_refusals_is_left_out_before_it_fills_anything() {
+    let server = support::start().await;
+    assert_eq!(server.call("POST", SERVICES, Some(service("a"))).await.0, 201);
+    for _ in 0..1500 {
+        assert_eq!(server.call("POST", SERVICES, Some(json!({}))).await.0, 422);
+    }
+    let (entries, _) = audit(&server, "?limit=5000").await;
+    // At most the queue limit, plus entries stored meanwhile.
+    assert!((1000..=1501).contains(&entries.len()), "{}", entries.len());
+    assert_eq!(said(&entries[entries.len() - 1..]), ["POST 201 accepted"]);
+    server.running.stop().await;
+}
+
+#[tokio::test]
+async fn consent_to_a_state_is_of_this_life_of_the_store_and_is_audited() {
+    let server = support::start().await;
+    let path = |epoch: i64| format!("/v1/nodes/n1/confirm?epoch={epoch}");
+    assert_eq!(server.call("POST", &path(START), None).await.1["code"], "NodeNotFound");
+    let node = json!({ "metadata": { "name": "n1" }, "spec": {} });
+    assert_eq!(server.call("POST", "/v1/nodes", Some(node)).await.0, 201);
+    let (status, problem) = server.call("POST", &path(START + 1), None).await;
+    assert_eq!((status, &problem["code"]), (409, &json!("Conflict")), "{problem:#}");
+    assert_eq!(server.call("POST", &path(START), None).await.1["code"], "NodeSilent", "no agent is there");
+    let (entries, _) = audit(&server, "?limit=2").await;
+    assert_eq!(said(&entries), ["POST 504 failed", "POST 409 refused"]);
+    assert_eq!(entries[0]["objects"], json!(["Node n1"]));
+    server.running.stop().await;
+}

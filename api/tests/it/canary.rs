@@ -1,0 +1,167 @@
+//! Confidentiality of secrets: unlikely texts are planted wherever a secret can be written, and searched for
+//! in all responses and logs.
+
+#![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
+
+use std::{
+    io,
+    sync::{Arc, Mutex},
+};
+
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+
+use crate::support::{
+    Lines,
+    secured::{self, Secured, Who},
+};
+
+const PASSWORD: &str = "canary-8f2c61d0";
+const LATER: &str = "canary-51e97ab3";
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// State of the search.
+struct Search {
+    secrets: Vec<String>,
+    answers: usize,
+    bytes: usize,
+}
+
+impl Search {
+    fn look(&mut self, place: &str, text: &str) {
+        self.answers += 1;
+        self.bytes += text.len();
+        for secret in &self.secrets {
+            assert!(!text.contains(secret.as_str()), "{place} shows a secret: {text}");
+        }
+    }
+
+    async fn ask(&mut self, secured: &Secured, method: &str, path: &str, body: Option<Value>) -> String {
+        let response = secured.send(&secured.admin, method, path, body.as_ref()).await;
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        self.look(&format!("{method} {path}"), &text);
+        text
+    }
+}
+
+fn peer(password: &str) -> Value {
+    json!({
+        "kind": "BgpPeer", "metadata": { "name": "tor" },
+        "spec": { "peerAddress": "192.0.2.254", "peerASN": 65001, "password": password },
+    })
+}
+
+/// Returns the GET operations of the document with planted names in their paths.
+fn reads(token: &str) -> Vec<String> {
+    let document: Value = serde_json::from_str(&api::document()).unwrap();
+    let paths = document["paths"].as_object().unwrap().iter();
+    let reads = paths.filter(|(path, item)| item["get"].is_object() && !path.ends_with("/watch"));
+    reads
+        .map(|(path, _)| {
+            let name = if path.starts_with("/v1/nodes/") { "n1" } else { "tor" };
+            let path = path.replace("{namespace}", "default").replace("{node}", "n1").replace("{name}", name);
+            let path = path.replace("{service}", "web").replace("{revision}", "2").replace("{id}", token);
+            match path.as_str() {
+                "/v1/explain" => "/v1/explain?destination=192.0.2.254".to_owned(),
+                "/v1/whoami/may" => "/v1/whoami/may?verb=get&kind=Token".to_owned(),
+                _ => path,
+            }
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn f010_no_answer_and_no_log_line_shows_a_secret() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    // All of it runs on one thread, so this captures the whole log.
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let secured = secured::start().await;
+    let Who::Token(first) = secured.admin.clone() else { panic!("the first token is a token") };
+    let mut search =
+        Search { secrets: vec![PASSWORD.to_owned(), LATER.to_owned(), first], answers: 0, bytes: 0 };
+    let node =
+        json!({ "kind": "Node", "metadata": { "name": "n1" }, "spec": { "addresses": ["192.0.2.1"] } });
+    search.ask(&secured, "POST", "/v1/nodes", Some(node)).await;
+    // The session cookie is set once and returned nowhere else.
+    let login = Some(json!({ "token": search.secrets[2].clone() }));
+    let response = secured.send(&Who::Nobody, "POST", "/v1/session", login.as_ref()).await;
+    let cookie = response.headers()["set-cookie"].to_str().unwrap().to_owned();
+    let value = cookie.split(['=', ';']).nth(1).unwrap().to_owned();
+    assert_eq!(value.len(), 64, "{cookie}");
+    search.secrets.push(value);
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    search.look("POST /v1/session", &String::from_utf8_lossy(&bytes));
+    for (method, path) in
+        [("GET", "/v1/session"), ("GET", "/v1/status"), ("POST", "/v1/apply"), ("DELETE", "/v1/session")]
+    {
+        let pair = cookie.split(';').next().unwrap();
+        let request = http::Request::builder().method(method).uri(path).header("cookie", pair);
+        let response = secured.server.send(request.body(axum::body::Body::empty()).unwrap()).await;
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        search.look(&format!("{method} {path} by cookie"), &String::from_utf8_lossy(&bytes));
+    }
+    // Written, dry-run, planned, patched, rejected and rolled back.
+    search.ask(&secured, "POST", "/v1/bgppeers?dryRun=true", Some(peer(PASSWORD))).await;
+    search.ask(&secured, "POST", "/v1/apply", Some(json!([peer(PASSWORD)]))).await;
+    search.ask(&secured, "POST", "/v1/plan?nodes=false", Some(json!([peer(LATER)]))).await;
+    let change = json!({ "spec": { "password": LATER } });
+    search.ask(&secured, "PATCH", "/v1/bgppeers/tor", Some(change)).await;
+    search.ask(&secured, "PUT", "/v1/bgppeers/tor", Some(peer(LATER))).await;
+    let mut wrong = peer(PASSWORD);
+    wrong["spec"]["peerASN"] = json!("no number");
+    for body in [wrong, json!({ "spec": { "password": [PASSWORD] } }), json!(PASSWORD)] {
+        search.ask(&secured, "POST", "/v1/bgppeers", Some(body)).await;
+    }
+    search.ask(&secured, "POST", "/v1/rollback?dryRun=true", Some(json!({ "revision": 2 }))).await;
+    // The text of a token is returned once.
+    let made = secured
+        .admin("POST", "/v1/tokens", Some(json!({ "name": "ci", "bindings": [{ "role": "viewer" }] })))
+        .await;
+    search.secrets.push(made["token"].as_str().unwrap().to_owned());
+    let id = made["id"].as_str().unwrap();
+    search.ask(&secured, "GET", &format!("/v1/tokens/{id}"), None).await;
+    for path in reads(id) {
+        search.ask(&secured, "GET", &path, None).await;
+    }
+    search.ask(&secured, "POST", "/v1/tokens", Some(made.clone())).await;
+    let response = secured.send(&secured.admin, "GET", "/v1/watch", None).await;
+    let mut lines = Lines::new(response.into_body());
+    let seen = lines.until("BOOKMARK").await;
+    assert!(seen.iter().any(|line| line.contains("\"tor\"")), "{seen:?}");
+    search.look("GET /v1/watch", &seen.concat());
+    search.ask(&secured, "DELETE", "/v1/bgppeers/tor", None).await;
+    search.look("GET /v1/watch", &lines.until("DELETED").await.concat());
+    for path in ["/v1/history", "/v1/history/2", "/v1/history/3", "/v1/audit"] {
+        let text = search.ask(&secured, "GET", path, None).await;
+        assert!(text.contains("tor") || path == "/v1/history/2", "{path}: {text}");
+    }
+    let logged = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    assert!(logged.contains("/v1/bgppeers"), "the log was not caught");
+    search.look("the log", &logged);
+    println!(
+        "abuse: canaries: 0 of {} secrets found in {} answers and the log, {} bytes",
+        search.secrets.len(),
+        search.answers - 1,
+        search.bytes
+    );
+}

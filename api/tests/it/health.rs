@@ -1,0 +1,252 @@
+//! Health checks end to end in the server: agent reports over HTTP, recorded decisions, feed and responses.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::{sync::Arc, time::Duration};
+
+use axum::body::Body;
+use http::Request;
+use model::primitives::quantity::{Epoch, Position, Revision, Timestamp};
+use serde_json::{Value, json};
+
+use crate::support::{self, Fixed, Lines, START, Server};
+
+const HEALTH: &str = "/v1/namespaces/default/services/web/health";
+const RECORD: &str = "/v1/namespaces/default/endpointhealths/web";
+const GUARD: &str = "/v1/guards/health";
+
+/// Starts a server with reporting Nodes `a`, `b`, `c`, and Service `web` with endpoints 10.1.0.1, .2, …
+/// without a Node.
+async fn start(endpoints: u8, check: Value) -> Server {
+    let server = support::start().await;
+    for node in ["a", "b", "c"] {
+        let body = json!({ "metadata": { "name": node }, "spec": {} });
+        assert_eq!(server.call("POST", "/v1/nodes", Some(body)).await.0, 201);
+        say(&server, node, &[]).await;
+    }
+    apply(&server, endpoints, check).await;
+    server
+}
+
+async fn apply(server: &Server, endpoints: u8, check: Value) {
+    let spec = json!({ "ports": [{ "port": 80 }], "healthCheck": check });
+    let endpoints: Vec<_> =
+        (1..=endpoints).map(|host| json!({ "address": format!("10.1.0.{host}") })).collect();
+    let objects = json!([
+        { "kind": "Service", "metadata": { "name": "web" }, "spec": spec },
+        { "kind": "EndpointSet", "metadata": { "name": "web" }, "spec": { "service": "web", "endpoints": endpoints } },
+    ]);
+    let (status, body) = server.call("POST", "/v1/apply", Some(objects)).await;
+    assert_eq!(status, 200, "{body}");
+}
+
+fn report(more: Value) -> Value {
+    let everything = Position { epoch: Epoch(u64::try_from(START).unwrap()), revision: Revision(1_000_000) };
+    let mut report = json!({
+        "bootId": "b", "agentVersion": "0", "mode": "nftables",
+        "received": everything, "applied": everything, "verified": everything,
+    });
+    report.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    report
+}
+
+/// Sends a node's report about endpoints of Service `web`, by host and state.
+async fn say(server: &Server, node: &str, states: &[(u8, &str)]) {
+    let one = |(host, state): &(u8, &str)| {
+        json!({
+            "address": format!("10.1.0.{host}"), "port": 80, "state": state, "since": "2026-11-21T09:00:00Z",
+            "message": format!("{node} says {state}"),
+        })
+    };
+    let states: Vec<_> = states.iter().map(one).collect();
+    let body = report(json!({ "health": { "default/web": states } }));
+    let (status, body) = server.call("PUT", &format!("/v1/nodes/{node}/report"), Some(body)).await;
+    assert_eq!(status, 204, "{body}");
+}
+
+async fn say_all(server: &Server, states: &[(u8, &str)]) {
+    for node in ["a", "b", "c"] {
+        say(server, node, states).await;
+    }
+}
+
+/// Polls until the response matches; changes take effect within moments, but asynchronously.
+async fn until(server: &Server, path: &str, wanted: impl Fn(u16, &Value) -> bool) -> Value {
+    let mut last = (0, Value::Null);
+    for _ in 0..600 {
+        last = server.call("GET", path, None).await;
+        if wanted(last.0, &last.1) {
+            return last.1;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{path} stays {last:#?}");
+}
+
+fn out(record: &Value) -> Vec<String> {
+    let endpoints = record["spec"]["endpoints"].as_object().cloned().unwrap_or_default();
+    endpoints.iter().filter(|(_, verdict)| verdict["share"] == 0).map(|(key, _)| key.clone()).collect()
+}
+
+async fn until_out(server: &Server, wanted: &[&str]) {
+    if wanted.is_empty() {
+        until(server, RECORD, |status, _| status == 404).await;
+    } else {
+        until(server, RECORD, |_, record| out(record) == wanted).await;
+    }
+}
+
+fn available(service: &Value) -> (String, String) {
+    let conditions = service["status"]["conditions"].as_array().unwrap();
+    let found = conditions.iter().find(|one| one["type"] == "EndpointsAvailable").unwrap();
+    (found["reason"].as_str().unwrap().to_owned(), found["message"].as_str().unwrap_or_default().to_owned())
+}
+
+/// F148: an endpoint that most nodes report as unhealthy is recorded, sent to agents as not ready, and
+/// returned with the result of each node.
+#[tokio::test]
+async fn f148_reports_take_an_endpoint_out_and_bring_it_back() {
+    let server = start(2, json!({ "type": "Tcp" })).await;
+    let request = Request::get("/v1/nodes/a/state").body(Body::empty()).unwrap();
+    let mut feed = Lines::new(server.send(request).await.into_body());
+    let first = feed.until("\"synced\"").await.concat();
+    assert!(first.contains(r#""checkers":["a","b","c"]"#), "{first}");
+    say(&server, "a", &[(1, "Unhealthy"), (2, "Healthy")]).await;
+    say(&server, "b", &[(1, "Unhealthy"), (2, "Healthy")]).await;
+    say(&server, "c", &[(1, "Pending"), (2, "Healthy")]).await;
+    until_out(&server, &["10.1.0.1:80"]).await;
+    let line = feed.until("\"ready\":false").await.pop().unwrap();
+    let frame: Value = serde_json::from_str(&line).unwrap();
+    let endpoints = &frame["service"]["ports"][0]["endpoints"];
+    assert_eq!((&endpoints[0]["ready"], &endpoints[0]["serving"]), (&json!(false), &json!(false)), "{line}");
+    assert_eq!(endpoints[1]["ready"], true, "{line}");
+    let (_, health) = server.call("GET", HEALTH, None).await;
+    let one = &health["endpoints"][0];
+    assert_eq!((&one["state"], &one["share"]), (&json!("Unhealthy"), &json!(0)), "{health:#}");
+    assert_eq!(one["checkers"]["c"]["state"], "Pending", "{health:#}");
+    let (_, service) = server.call("GET", "/v1/namespaces/default/services/web", None).await;
+    assert_eq!(service["status"]["endpoints"], json!({ "total": 2, "ready": 1, "unhealthy": 1 }));
+    let (reason, message) = available(&service);
+    assert_eq!(reason, "EndpointsReady");
+    assert!(message.starts_with("1 of 2 checked endpoints are out of service: 10.1.0.1:80 "), "{message}");
+    let (_, records) = server.call("GET", "/v1/endpointhealths", None).await;
+    assert_eq!(records["items"].as_array().unwrap().len(), 1);
+    assert_eq!(server.call("DELETE", RECORD, None).await.0, 405);
+    say_all(&server, &[(1, "Healthy"), (2, "Healthy")]).await;
+    until_out(&server, &[]).await;
+    let line = feed.until("\"ready\":true").await.pop().unwrap();
+    assert!(!line.contains("\"ready\":false"), "{line}");
+    let (_, metrics) = {
+        let request = Request::get("/metrics").body(Body::empty()).unwrap();
+        let body = http_body_util::BodyExt::collect(server.send(request).await.into_body()).await.unwrap();
+        ((), String::from_utf8(body.to_bytes().to_vec()).unwrap())
+    };
+    for line in [
+        "tidegate_health_checked_endpoints 2",
+        "tidegate_health_out_endpoints 0",
+        r#"tidegate_health_verdicts_total{verdict="out"} 1"#,
+        r#"tidegate_health_verdicts_total{verdict="back"} 1"#,
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} is not in\n{metrics}");
+    }
+}
+
+/// F148: silent agents neither remove nor restore endpoints, even after a restart of the server.
+#[tokio::test]
+async fn f148_what_was_decided_holds_while_nobody_says_anything() {
+    let source = Fixed::at(START);
+    let store = store::open("memory:", Timestamp::from_unix_seconds(START)).await.unwrap();
+    let server =
+        support::start_on(support::settings(30000..=32767), Arc::clone(&store), Arc::clone(&source)).await;
+    for node in ["a", "b", "c"] {
+        let body = json!({ "metadata": { "name": node }, "spec": {} });
+        server.call("POST", "/v1/nodes", Some(body)).await;
+    }
+    apply(&server, 2, json!({ "type": "Tcp" })).await;
+    say_all(&server, &[(1, "Unhealthy"), (2, "Healthy")]).await;
+    until_out(&server, &["10.1.0.1:80"]).await;
+    source.advance(20);
+    let health = until(&server, HEALTH, |_, health| health["endpoints"][0]["state"] == "Unknown").await;
+    assert_eq!(health["endpoints"][0]["share"], 0, "{health:#}");
+    assert_eq!(health["endpoints"][0]["message"], "a, b, c check it and say nothing");
+    server.running.stop().await;
+    let server = support::start_on(support::settings(30000..=32767), store, source).await;
+    say(&server, "a", &[(1, "Pending"), (2, "Pending")]).await;
+    until(&server, HEALTH, |_, health| health["endpoints"][0]["state"] == "Pending").await;
+    until_out(&server, &["10.1.0.1:80"]).await;
+    // The only node that reports.
+    say(&server, "a", &[(1, "Healthy"), (2, "Healthy")]).await;
+    until_out(&server, &[]).await;
+}
+
+/// F148: too many failures at once are held until confirmation; endpoints that recover are released.
+#[tokio::test]
+async fn f148_too_many_at_once_are_held_until_they_are_confirmed_or_recover() {
+    let server = start(6, json!({ "type": "Tcp" })).await;
+    let all = |state: &'static str| (1..=6).map(|host| (host, state)).collect::<Vec<_>>();
+    say_all(&server, &all("Healthy")).await;
+    say_all(&server, &all("Unhealthy")).await;
+    let guard = until(&server, GUARD, |_, guard| guard["heldTotal"] == 6).await;
+    assert_eq!((&guard["percent"], &guard["checked"]), (&json!(33), &json!(6)));
+    assert_eq!(guard["held"][0]["service"], "default/web");
+    until_out(&server, &[]).await;
+    let (_, service) = server.call("GET", "/v1/namespaces/default/services/web", None).await;
+    assert_eq!(available(&service).0, "HealthGuardHeld", "{service:#}");
+    assert_eq!(service["status"]["endpoints"], json!({ "total": 6, "ready": 6, "unhealthy": 6 }));
+    let (_, status) = server.call("GET", "/v1/status", None).await;
+    let problems = status["problems"].as_array().unwrap();
+    assert!(problems.iter().any(|one| one["reason"] == "HealthGuardHeld"), "{status:#}");
+    let mut some = all("Healthy");
+    some[0].1 = "Unhealthy";
+    say_all(&server, &some).await;
+    until_out(&server, &["10.1.0.1:80"]).await;
+    until(&server, GUARD, |_, guard| guard["heldTotal"] == 0).await;
+    say_all(&server, &all("Unhealthy")).await;
+    until(&server, GUARD, |_, guard| guard["heldTotal"] == 5).await;
+    until_out(&server, &["10.1.0.1:80"]).await;
+    let (status, let_go) = server.call("POST", &format!("{GUARD}/confirm"), None).await;
+    assert_eq!((status, &let_go["heldTotal"]), (200, &json!(5)));
+    until(&server, RECORD, |_, record| out(record).len() == 6).await;
+    let (_, service) = server.call("GET", "/v1/namespaces/default/services/web", None).await;
+    assert_eq!(available(&service).0, "NoHealthyEndpoints", "{service:#}");
+}
+
+/// F148: a slow-start share grows with time; the record ends when it is complete, or with the health check.
+#[tokio::test]
+async fn f148_a_share_grows_and_a_record_ends_with_its_check() {
+    let server = start(2, json!({ "type": "Tcp", "slowStartSeconds": 90 })).await;
+    say_all(&server, &[(1, "Unhealthy"), (2, "Healthy")]).await;
+    until_out(&server, &["10.1.0.1:80"]).await;
+    say_all(&server, &[(1, "Healthy"), (2, "Healthy")]).await;
+    let share = |record: &Value| record["spec"]["endpoints"]["10.1.0.1:80"]["share"].clone();
+    until(&server, RECORD, |_, record| share(record) == 10).await;
+    let (_, compiled) = server.call("GET", "/v1/namespaces/default/endpoints/web", None).await;
+    let weights = [0, 1].map(|at| compiled["ports"][0]["endpoints"][at]["weight"].as_u64().unwrap());
+    assert_eq!(weights, [1, 10]);
+    server.source.advance(10);
+    until(&server, RECORD, |_, record| share(record) == 20).await;
+    server.source.advance(80);
+    until(&server, RECORD, |status, _| status == 404).await;
+    say_all(&server, &[(1, "Unhealthy"), (2, "Healthy")]).await;
+    until_out(&server, &["10.1.0.1:80"]).await;
+    let patch = json!({ "spec": { "healthCheck": null } });
+    let (status, body) = server.call("PATCH", "/v1/namespaces/default/services/web", Some(patch)).await;
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(server.call("GET", RECORD, None).await.0, 404, "in the same commit");
+    let (_, health) = server.call("GET", HEALTH, None).await;
+    assert_eq!(health["endpoints"], json!([]));
+}
+
+#[tokio::test]
+async fn reports_of_health_have_limits() {
+    let server = start(1, json!({ "type": "Tcp" })).await;
+    let check = |message: String| json!({ "address": "10.1.0.1", "port": 80, "state": "Healthy", "since": "2026-11-21T09:00:00Z", "message": message });
+    let many: Vec<_> = (0..5001).map(|_| check("x".to_owned())).collect();
+    for (checks, pointer) in
+        [(json!([check("x".repeat(513))]), "/health/*/message"), (json!(many), "/health/*")]
+    {
+        let body = report(json!({ "health": { "default/web": checks } }));
+        let (status, problem) = server.call("PUT", "/v1/nodes/a/report", Some(body)).await;
+        assert_eq!((status, &problem["errors"][0]["pointer"]), (422, &json!(pointer)), "{problem:#}");
+    }
+}

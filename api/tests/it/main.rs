@@ -1,0 +1,35 @@
+//! Integration tests of the control API; `support` starts its servers. Malicious clients have a program
+//! of their own (`abuse`).
+
+mod addresses;
+mod audit;
+mod authorisation;
+mod authz;
+mod backup;
+mod bgp;
+mod bgp_shown;
+mod canary;
+mod containment;
+mod explain;
+mod feed;
+mod health;
+mod history;
+mod http;
+mod kubectl;
+mod kubernetes_view;
+mod limits;
+mod notify;
+mod openapi;
+mod overview;
+mod overview_large;
+mod pages;
+mod plans;
+mod process;
+mod race;
+mod replicas;
+mod series;
+mod session;
+mod store_failure;
+mod support;
+mod tls;
+mod waiting;

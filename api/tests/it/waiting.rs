@@ -1,0 +1,42 @@
+//! Time-driven changes of load balancer addresses: a quarantine ends without a write, and the pending Service
+//! gets the address.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support;
+
+/// Polls a Service until it has an address.
+async fn first_address(server: &support::Server, name: &str) -> String {
+    for _ in 0..600 {
+        let (_, answer) = server.call("GET", &format!("/v1/namespaces/default/services/{name}"), None).await;
+        if let Some(ip) = answer.pointer("/status/loadBalancer/ingress/0/ip").and_then(Value::as_str) {
+            return ip.to_owned();
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{name} gets no address");
+}
+
+/// With a pool of one freed address, the pending Service gets it when the quarantine ends, without a write in
+/// between.
+#[tokio::test]
+async fn f038_f122_a_waiting_service_is_served_when_a_quarantine_ends() {
+    let server = support::start().await;
+    let balancer = |name: &str| json!({ "metadata": { "name": name }, "spec": { "type": "LoadBalancer", "ports": [{ "port": 80 }] } });
+    let pool = json!({ "metadata": { "name": "lab" }, "spec": { "addresses": ["198.51.100.8"], "quarantineSeconds": 30 } });
+    server.call("POST", "/v1/addresspools", Some(pool)).await;
+    server.call("POST", "/v1/namespaces/default/services", Some(balancer("first"))).await;
+    assert_eq!(first_address(&server, "first").await, "198.51.100.8");
+    server.call("DELETE", "/v1/namespaces/default/services/first", None).await;
+    server.call("POST", "/v1/namespaces/default/services", Some(balancer("second"))).await;
+    let (_, waiting) = server.call("GET", "/v1/namespaces/default/services/second", None).await;
+    let assigned = waiting["status"]["conditions"][1].clone();
+    assert_eq!((&assigned["status"], &assigned["reason"]), (&json!("False"), &json!("WaitingForQuarantine")));
+    server.source.advance(30);
+    assert_eq!(first_address(&server, "second").await, "198.51.100.8");
+    server.running.stop().await;
+}

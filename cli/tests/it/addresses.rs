@@ -1,0 +1,87 @@
+//! Requests of the commands for pools and addresses, against a stub server.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
+use crate::stub::{JSON, Stub, run, write_answer};
+
+#[test]
+fn addresses_are_asked_for_by_the_names_of_their_records() {
+    let stub = Stub::fixed(
+        "200 OK",
+        JSON,
+        r#"{"kind":"Address","metadata":{"name":"2001-0db8-0000-0000-0000-0000-0000-0001"},"spec":{"address":"2001:db8::1",
+            "announcement":{"epoch":2,"candidates":[{"node":"node-2"}]}},"items":[]}"#,
+    );
+    let (code, out, err) = run(&stub.url, &["get", "addr", "2001:db8::1"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("ADDRESS") && out.contains("\n2001:db8::1 "), "{out}");
+    let (code, out, err) = run(&stub.url, &["move", "2001:DB8::1", "node-2", "--show-request"]);
+    assert_eq!((code, out.as_str()), (0, "address/2001:db8::1 moved to node-2\n"), "{err}");
+    assert!(err.contains(r#"--data-binary '{"node":"node-2"}'"#), "{err}");
+    let (_, out, _) = run(&stub.url, &["move", "192.0.2.1", "node-2", "--dry-run"]);
+    assert!(out.ends_with("moved to node-2 (dry run)\n"), "{out}");
+    let record = "/v1/addresses/2001-0db8-0000-0000-0000-0000-0000-0001";
+    assert_eq!(
+        stub.first_lines(),
+        [
+            format!("GET {record} HTTP/1.1"),
+            format!("POST {record}/move HTTP/1.1"),
+            "POST /v1/addresses/192.0.2.1/move?dryRun=true HTTP/1.1".to_owned(),
+        ]
+    );
+    assert!(stub.requests.lock().unwrap()[1].ends_with(r#"{"node":"node-2"}"#));
+    for bad in ["web", "192.0.2.256", "2001:db8::1/128", ""] {
+        assert_eq!(run(&stub.url, &["move", bad, "node-2"]).0, 2, "{bad}");
+        assert_eq!(run(&stub.url, &["get", "addr", bad]).0, 2, "{bad}");
+    }
+    assert!(run(&stub.url, &["delete", "addr", "192.0.2.1"]).2.contains("managed by the server"));
+    assert_eq!(stub.first_lines().len(), 3, "a mistake on the command line asks nobody");
+}
+
+#[test]
+fn a_pool_lists_its_own_addresses_and_evicts_only_when_told() {
+    let stub = Stub::new(|_, request, stream| {
+        let body = if request.starts_with("GET /v1/addresses?pool=lan ") {
+            r#"{"items":[{"spec":{"address":"192.0.2.10","pool":"lan","services":["default/b"]}},
+                {"spec":{"address":"192.0.2.9","pool":"lan","services":["default/a"]}}]}"#
+        } else {
+            r#"{"kind":"AddressPool","metadata":{"name":"lan"},"spec":{"addresses":["192.0.2.0/28"]}}"#
+        };
+        write_answer(stream, "200 OK", JSON, body);
+    });
+    let (code, out, err) = run(&stub.url, &["describe", "pool", "lan"]);
+    assert_eq!(code, 0, "{err}");
+    let (nine, ten) = (out.find("192.0.2.9 "), out.find("192.0.2.10 "));
+    assert!(out.contains("Addresses (2)") && nine.is_some() && nine < ten, "{out}");
+    assert_eq!(run(&stub.url, &["delete", "pool", "lan"]).0, 0);
+    assert_eq!(run(&stub.url, &["delete", "pool", "lan", "--evict"]).0, 0);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("pool.yaml").display().to_string();
+    std::fs::write(&file, "kind: AddressPool\nmetadata: {name: lan}\n").unwrap();
+    assert_eq!(run(&stub.url, &["apply", "-f", &file, "--evict"]).0, 0);
+    assert_eq!(
+        stub.first_lines()[2..],
+        [
+            "DELETE /v1/addresspools/lan HTTP/1.1",
+            "DELETE /v1/addresspools/lan?evict=true HTTP/1.1",
+            "POST /v1/apply?evict=true HTTP/1.1"
+        ]
+    );
+}
+
+#[test]
+fn an_import_is_applied_as_one_request_of_our_own_objects() {
+    let stub = Stub::fixed(
+        "200 OK",
+        JSON,
+        r#"{"results":[{"action":"created","object":{"kind":"AddressPool","metadata":{"name":"default"}}}]}"#,
+    );
+    let seed = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/import/seed.yaml");
+    let (code, out, err) = run(&stub.url, &["import", seed, "--apply", "--dry-run"]);
+    assert_eq!((code, out.as_str()), (0, "addresspool/default created (dry run)\n"), "{err}");
+    assert!(err.contains("3 mapped"), "the report is said beside it: {err}");
+    let request = stub.requests.lock().unwrap()[0].clone();
+    assert!(request.starts_with("POST /v1/apply?dryRun=true "), "{request}");
+    assert!(request.contains("kind: AddressPool") && request.contains("kind: Advertisement"), "{request}");
+    assert!(!request.contains("ConfigMap"), "{request}");
+}

@@ -1,0 +1,79 @@
+//! Requests of the commands for tokens and roles, against a stub server.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
+use crate::stub::{JSON, Stub, run, write_answer};
+
+#[test]
+fn a_token_goes_to_stdout_alone_and_its_limits_to_the_server() {
+    let stub = Stub::fixed("201 Created", JSON, r#"{"id":"abc","name":"shop","token":"tgt_abc_secret"}"#);
+    let words = [
+        "token",
+        "create",
+        "shop",
+        "--role",
+        "operator,viewer",
+        "-n",
+        "shop",
+        "--pool",
+        "web",
+        "--endpoint-range",
+        "10.1.0.0/16",
+        "--expires-in",
+        "90d",
+    ];
+    let (code, out, err) = run(&stub.url, &words);
+    assert_eq!((code, out.as_str()), (0, "tgt_abc_secret\n"), "{err}");
+    assert!(err.contains("cannot be displayed again") && !err.contains("tgt_abc"), "{err}");
+    let request = stub.requests.lock().unwrap()[0].clone();
+    let (_, body) = request.split_once("\r\n\r\n").unwrap();
+    let limits = r#""endpointRanges":["10.1.0.0/16"],"namespaces":["shop"],"pools":["web"]"#;
+    let bindings = format!(r#"[{{{limits},"role":"operator"}},{{{limits},"role":"viewer"}}]"#);
+    assert_eq!(body, format!(r#"{{"bindings":{bindings},"name":"shop","ttlSeconds":7776000}}"#));
+    for bad in [
+        &["token", "create", "shop"][..],
+        &["token", "create", "Shop_1", "--role", "viewer"],
+        &["token", "create", "shop", "--role", "viewer", "--expires-in", "0d"],
+        &["token", "create", "shop", "--role", "viewer", "--expires-in", "soon"],
+        &["token", "create", "shop", "--role", "viewer", "--endpoint-range", "10.1.0.0/33"],
+        &["can-i", "get"],
+        &["role", "apply", "x"],
+    ] {
+        assert_eq!(run(&stub.url, bad).0, 2, "{bad:?}");
+    }
+    assert_eq!(stub.first_lines().len(), 1, "a mistake on the command line asks nobody");
+}
+
+#[test]
+fn tokens_are_revoked_by_name_and_answers_are_shown() {
+    let stub = Stub::new(|_, request, stream| {
+        let answer = if request.starts_with("GET /v1/tokens ") {
+            r#"{"items":[{"id":"abc","name":"ci","bindings":[{"role":"operator","namespaces":["shop"]}],
+                "created":"2026-11-21T09:00:00Z","createdBy":"bootstrap"}]}"#
+        } else if request.starts_with("GET /v1/whoami ") {
+            r#"{"identity":{"type":"token","id":"abc","name":"ci"},"bindings":[{"role":"viewer"}],"authRequired":true}"#
+        } else if request.starts_with("GET /v1/whoami/may") {
+            r#"{"allowed":false,"who":"token ci"}"#
+        } else if request.starts_with("GET /v1/roles") {
+            r#"{"items":[{"name":"viewer","builtIn":true,"rules":[{"verbs":["get"],"kinds":["Service"]}]}]}"#
+        } else {
+            r#"{"id":"abc","name":"ci","token":"tgj_x"}"#
+        };
+        write_answer(stream, "200 OK", JSON, answer);
+    });
+    let (code, out, err) = run(&stub.url, &["token", "list"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("operator in shop"), "{out}");
+    assert_eq!(run(&stub.url, &["token", "revoke", "ci"]).1, "token ci revoked\n");
+    assert!(run(&stub.url, &["role", "list"]).1.contains("viewer (built in)"));
+    assert_eq!(run(&stub.url, &["whoami"]).1, "token ci (abc)\n  viewer\n");
+    let (code, out, _) = run(&stub.url, &["can-i", "update", "svc", "-n", "shop"]);
+    assert_eq!((code, out.as_str()), (1, "no\n"));
+    assert_eq!(run(&stub.url, &["node", "join-token", "n1", "--expires-in", "1h"]).1, "tgj_x\n");
+    assert_eq!(run(&stub.url, &["role", "delete", "x"]).0, 0);
+    let lines = stub.first_lines();
+    assert!(lines.contains(&"DELETE /v1/tokens/abc HTTP/1.1".to_owned()), "{lines:?}");
+    let may = "GET /v1/whoami/may?verb=update&kind=Service&namespace=shop HTTP/1.1".to_owned();
+    assert!(lines.contains(&may), "{lines:?}");
+    assert!(lines.contains(&"POST /v1/jointokens HTTP/1.1".to_owned()), "{lines:?}");
+}

@@ -1,0 +1,84 @@
+//! Health checks on real nodes: failure and recovery of endpoints, decisions during mass failure, and without
+//! checkers.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+#![allow(clippy::print_stdout, reason = "how long it takes is printed, never asserted")]
+
+mod answering;
+mod clients;
+mod failing;
+mod flapping;
+mod stage;
+
+use failing::break_and_come_back;
+use flapping::flap_and_stay;
+use lab::{fixtures::scene::BACKEND_PORT, host::guest, network::client::at};
+use serde_json::json;
+use stage::{Stage, endpoints, wait_for};
+
+/// F061, F148: nftables, iptables and userspace side by side.
+#[test]
+fn f061_f148_endpoints_that_break_leave_service_in_every_mode_and_come_back() {
+    break_and_come_back(&["nftables", "iptables", "userspace"]);
+}
+
+/// F148: the same in ipvs, on the kernel with IPVS.
+#[test]
+fn f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back() {
+    guest::run("health::f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back", || {
+        break_and_come_back(&["ipvs"])
+    });
+}
+
+/// F148: nftables, iptables and userspace side by side.
+#[test]
+fn f148_an_endpoint_that_flaps_stays_as_it_is_in_every_mode() {
+    flap_and_stay(&["nftables", "iptables", "userspace"]);
+}
+
+/// F148: the same in ipvs, on the kernel with IPVS.
+#[test]
+fn f148_an_endpoint_that_flaps_stays_as_it_is_in_ipvs_mode() {
+    guest::run("health::f148_an_endpoint_that_flaps_stays_as_it_is_in_ipvs_mode", || {
+        flap_and_stay(&["ipvs"])
+    });
+}
+
+/// F148: when the node that checks two endpoints is lost, their health is unknown and both keep the last
+/// decision. When it is back, its results count again.
+#[test]
+fn f148_what_was_decided_holds_when_the_checker_is_lost() {
+    let Stage { mut cluster, workloads, .. } = Stage::new(&["nftables", "nftables"], 2);
+    let of_node2 = &workloads[1];
+    cluster.topology.serve(&of_node2.name, BACKEND_PORT).unwrap();
+    let [living, dead] = [BACKEND_PORT, BACKEND_PORT + 1];
+    let check = json!({ "type": "Tcp", "intervalMs": 500, "timeoutMs": 500, "fall": 2, "rise": 2 });
+    let objects = [
+        stage::service("web", &check),
+        endpoints("living", "web", &workloads[1..2], living),
+        endpoints("dead", "web", &workloads[1..2], dead),
+    ];
+    cluster.apply_objects(&objects).unwrap();
+    let web = at(cluster.cluster_ip("default/web", 0).unwrap(), 80);
+    let [living, dead] = [living, dead].map(|port| at(of_node2.address, port));
+    wait_for(&cluster, "web", living, "Healthy", 100);
+    wait_for(&cluster, "web", dead, "Unhealthy", 0);
+    cluster.wait_verified("default/web").unwrap();
+    cluster.agents.get_mut("node2").unwrap().kill();
+    wait_for(&cluster, "web", living, "Unknown", 100);
+    wait_for(&cluster, "web", dead, "Unknown", 0);
+    let compiled = cluster.object("namespaces/default/endpoints/web").unwrap();
+    let ready = |port: u16| {
+        let all = compiled["ports"][0]["endpoints"].as_array().unwrap();
+        all.iter().find(|one| one["port"] == port).unwrap()["ready"].as_bool().unwrap()
+    };
+    assert_eq!([ready(living.port()), ready(dead.port())], [true, false], "{compiled:#}");
+    cluster.expect_backends("inside-1", web, &["web-2"]).unwrap();
+    cluster.start_agent_again("node2").unwrap();
+    wait_for(&cluster, "web", living, "Healthy", 100);
+    wait_for(&cluster, "web", dead, "Unhealthy", 0);
+}

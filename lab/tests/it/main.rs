@@ -1,0 +1,33 @@
+//! End-to-end tests: clusters of real programs in network namespaces, a browser, packages, faults.
+
+mod addresses;
+mod bgp;
+mod clock;
+mod compose;
+mod crash;
+mod disk;
+mod doctor;
+mod documents;
+mod drain;
+mod endpoints;
+mod explain;
+mod health;
+mod histories;
+mod images;
+mod ingress;
+mod modes;
+mod notify;
+mod packages;
+mod page;
+mod page_large;
+mod plan;
+mod plumbing;
+mod resilience;
+mod restore;
+mod rollback;
+mod scale;
+mod services;
+mod three_servers;
+mod traffic;
+mod units;
+mod writes;

@@ -1,0 +1,270 @@
+//! Why a packet, an address or a Service fares as it does: the first broken step is the one that was broken.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::sync::Arc;
+
+use model::{
+    bgp::book::BgpBook,
+    cluster::compiled::CompiledService,
+    compile::compile,
+    kinds::{resource::ServiceKey, service::Protocol},
+    observed::{
+        announcements::AnnouncementBook,
+        assign::Scene,
+        rollup::{Announcing, NodeView},
+    },
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Port, Timestamp},
+    },
+    program::Place,
+    views::explain::{self, About, Explanation, GraphForm, Path, StepState, graph},
+    wire::{
+        report::Report,
+        trace::{End, Packet, PacketTrace, TraceStep, VisibleSource, words},
+    },
+};
+use serde_json::{Value, json};
+
+use crate::support::{Cluster, key, of_kind, service};
+
+const CLIENT: &str = "198.51.100.7";
+
+/// Nodes `a` and `b` with workloads, and Service `web` at 10.96.0.10 with one endpoint on each.
+struct World {
+    cluster: Cluster,
+    reports: Vec<(Name, Report)>,
+}
+
+impl World {
+    fn new(spec: &Value) -> Self {
+        let mut cluster = Cluster::new();
+        for (at, node) in ["a", "b"].into_iter().enumerate() {
+            let workloads = format!("10.{}.0.0/16", at + 1);
+            let spec =
+                json!({ "addresses": [format!("192.0.2.{}", 200 + at)], "workloadCIDRs": [workloads] });
+            cluster.apply(&of_kind("Node", node, json!({}), spec)).unwrap();
+        }
+        let mut all = json!({ "clusterIP": "10.96.0.10", "ports": [{ "name": "http", "port": 80, "targetPort": 8080 }] });
+        all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        cluster.apply(&service("web", all)).unwrap();
+        let mut world = Self { cluster, reports: Vec::new() };
+        world.endpoints(&json!([
+            { "address": "10.1.0.2", "node": "a" },
+            { "address": "10.2.0.2", "node": "b" },
+        ]));
+        world.reports = ["a", "b"].map(|node| (name(node), report(json!({})))).into();
+        world
+    }
+
+    fn endpoints(&mut self, endpoints: &Value) {
+        let spec =
+            json!({ "service": "web", "ports": [{ "name": "http", "port": 8080 }], "endpoints": endpoints });
+        self.cluster.apply(&of_kind("EndpointSet", "web", json!({}), spec)).unwrap();
+    }
+
+    fn ask<T>(&self, look: impl FnOnce(&Announcing<'_>) -> T) -> T {
+        let views: Vec<_> = self
+            .reports
+            .iter()
+            .map(|(name, report)| NodeView {
+                name,
+                is_connected: true,
+                is_contested: false,
+                is_lost: false,
+                last_report: Some(Timestamp::from_unix_seconds(0)),
+                report: Some(report),
+            })
+            .collect();
+        let compiled = |key: &ServiceKey| compile(&self.cluster.snapshot, key).map(Arc::new);
+        let scene =
+            Scene { snapshot: &self.cluster.snapshot, epoch: Epoch(1), nodes: &views, compiled: &compiled };
+        look(&Announcing { scene, book: &AnnouncementBook::default(), bgp: &BgpBook::default() })
+    }
+
+    fn packet(&self, source: &str, destination: &str, port: u16) -> Explanation {
+        let packet = Packet {
+            source: source.parse().unwrap(),
+            destination: destination.parse().unwrap(),
+            protocol: Protocol::Tcp,
+            port: Port::new(port).unwrap(),
+        };
+        self.ask(|of| explain::packet(of, &packet, Some(&name("a"))))
+    }
+
+    fn address(&self, address: &str) -> Explanation {
+        self.ask(|of| explain::address(of, address.parse().unwrap(), None))
+    }
+
+    fn compiled(&self) -> CompiledService {
+        compile(&self.cluster.snapshot, &key("web")).unwrap()
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::parse(text).unwrap()
+}
+
+fn report(failures: Value) -> Report {
+    serde_json::from_value(json!({
+        "bootId": "a", "agentVersion": "0", "mode": "nftables", "failures": failures,
+        "received": "1-99", "applied": "1-99", "verified": "1-99",
+    }))
+    .unwrap()
+}
+
+/// Which step is the first that is broken, and what is said of it.
+fn broken(explanation: &Explanation) -> Option<(About, &str)> {
+    assert!(!explanation.summary.is_empty());
+    explanation.broken.as_ref().map(|broken| (broken.step.about, broken.step.outcome.as_str()))
+}
+
+fn only(explanation: &Explanation) -> &Path {
+    assert_eq!(explanation.paths.len(), 1, "{explanation:#?}");
+    &explanation.paths[0]
+}
+
+#[test]
+fn f166_a_packet_is_followed_from_its_destination_to_its_endpoints_and_back() {
+    let world = World::new(&json!({}));
+    let explanation = world.packet("10.1.0.9", "10.96.0.10", 80);
+    assert_eq!(broken(&explanation), None, "{explanation:#?}");
+    let path = only(&explanation);
+    assert_eq!(path.fate, "goes to 10.1.0.2:8080 or 10.2.0.2:8080, seen as the client");
+    let steps: Vec<_> = path.steps.iter().map(|step| step.about).collect();
+    use About::{Affinity, Candidates, Frontend, Policy, Programmed, ReturnPath, Translation};
+    assert_eq!(
+        steps,
+        [About::Node, Programmed, Frontend, Policy, Affinity, Candidates, Translation, ReturnPath]
+    );
+    assert!(path.candidates.iter().all(|one| one.used) && path.candidates.len() == 2);
+    // A client from outside the workload networks is masqueraded.
+    let path = world.packet(CLIENT, "10.96.0.10", 80);
+    assert!(only(&path).fate.ends_with("seen as the node"), "{path:#?}");
+}
+
+#[test]
+fn f166_what_keeps_a_packet_from_being_served_is_named() {
+    let lost = json!({ "default/web": { "revision": 99, "reason": "KernelRefused", "message": "no room" } });
+    let ready = |value| json!([{ "address": "10.1.0.2", "node": "a", "conditions": { "ready": value } }]);
+    let world = World::new(&json!({}));
+    let explanation = world.packet(CLIENT, "10.96.0.10", 81);
+    assert_eq!(broken(&explanation).unwrap().0, About::Frontend, "{explanation:#?}");
+    assert!(explanation.summary.contains("no port 81/TCP") && explanation.summary.contains("80/TCP"));
+    let mut world = World::new(&json!({}));
+    world.endpoints(&ready(false));
+    let explanation = world.packet(CLIENT, "10.96.0.10", 80);
+    assert_eq!(broken(&explanation).unwrap().0, About::Candidates, "{explanation:#?}");
+    assert_eq!(only(&explanation).candidates[0].why, "it is not ready");
+    let mut world = World::new(&json!({ "internalTrafficPolicy": "Local" }));
+    world.endpoints(&json!([{ "address": "10.2.0.2", "node": "b" }]));
+    let explanation = world.packet(CLIENT, "10.96.0.10", 80);
+    assert_eq!(broken(&explanation).unwrap().0, About::Candidates, "{explanation:#?}");
+    assert_eq!(only(&explanation).fate, "is dropped without an answer");
+    assert!(only(&explanation).candidates[0].why.contains("on b"), "{explanation:#?}");
+    let mut world = World::new(&json!({}));
+    world.reports[0].1 = report(lost);
+    let explanation = world.packet(CLIENT, "10.96.0.10", 80);
+    assert_eq!(broken(&explanation).unwrap().0, About::Programmed, "{explanation:#?}");
+    assert!(explanation.summary.contains("no room"), "{}", explanation.summary);
+    let nobody = world.ask(|of| {
+        let packet = only(&explanation).packet;
+        explain::packet(of, &packet, Some(&name("nobody")))
+    });
+    assert_eq!(broken(&nobody), Some((About::Node, "there is no Node nobody")));
+}
+
+#[test]
+fn f166_source_ranges_let_in_and_keep_out() {
+    let spec = json!({ "type": "NodePort", "loadBalancerSourceRanges": ["198.51.100.0/28"] });
+    let mut all = spec;
+    all["ports"] = json!([{ "name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080 }]);
+    let world = World::new(&all);
+    assert_eq!(broken(&world.packet(CLIENT, "192.0.2.200", 30080)), None);
+    let denied = world.packet("198.51.100.77", "192.0.2.200", 30080);
+    let (about, outcome) = broken(&denied).unwrap();
+    assert_eq!((about, outcome), (About::SourceRanges, "198.51.100.77 may not connect: it is dropped"));
+    assert!(only(&denied).candidates.is_empty(), "nothing is chosen for who may not connect");
+}
+
+#[test]
+fn f166_why_an_address_does_not_answer_is_never_empty() {
+    let mut world = World::new(&json!({}));
+    for (address, about) in [("203.0.113.99", About::Destination), ("::1", About::Destination)] {
+        assert_eq!(broken(&world.address(address)).unwrap().0, about, "{address}");
+    }
+    for address in ["10.96.0.10", "192.0.2.200", "10.1.0.77"] {
+        assert_eq!(broken(&world.address(address)), None, "{address}");
+    }
+    let pool = of_kind("AddressPool", "lan", json!({}), json!({ "addresses": ["192.0.2.0/28"] }));
+    world.cluster.apply(&pool).unwrap();
+    let explanation = world.address("192.0.2.3");
+    assert!(explanation.summary.contains("no Service has 192.0.2.3"), "{}", explanation.summary);
+    let mut balancer = json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] });
+    balancer["loadBalancer"] = json!({ "addresses": ["192.0.2.3"] });
+    world.cluster.apply(&service("lb", balancer)).unwrap();
+    let explanation = world.address("192.0.2.3");
+    assert_eq!(broken(&explanation).unwrap().0, About::Announced, "nothing announces it: {explanation:#?}");
+    assert!(explanation.steps.iter().all(|step| step.state == StepState::Fine || !step.outcome.is_empty()));
+}
+
+#[test]
+fn f166_a_service_is_followed_on_every_node_and_the_kernels_difference_is_found() {
+    let world = World::new(&json!({}));
+    let mut explanation = world.ask(|of| explain::service(of, &key("web"), None)).unwrap();
+    assert_eq!(broken(&explanation), None, "{explanation:#?}");
+    let nodes: Vec<_> = explanation.paths.iter().map(|path| path.node.as_str()).collect();
+    assert_eq!(nodes, ["a", "b"]);
+    let ends = explanation.paths[0].ends.clone();
+    let traced = |ends: &std::collections::BTreeSet<End>, steps: Vec<TraceStep>| PacketTrace {
+        steps,
+        fate: words(ends),
+        ends: ends.clone(),
+    };
+    explanation.paths[0].compare(Ok(traced(&ends, Vec::new())));
+    assert_eq!(explanation.paths[0].kernel.as_ref().unwrap().difference, None);
+    let step = |place: &str, odd| TraceStep {
+        place: place.to_owned(),
+        rule: "x".to_owned(),
+        result: "y".to_owned(),
+        odd,
+    };
+    let less: std::collections::BTreeSet<_> = ends.iter().take(1).cloned().chain([End::Dropped]).collect();
+    let steps = vec![step("map services", false), step("map endpoints", true), step("chain z", false)];
+    explanation.paths[1].compare(Ok(traced(&less, steps)));
+    let explanation = explanation.concluded();
+    let difference = explanation.paths[1].kernel.as_ref().unwrap().difference.clone().unwrap();
+    assert_eq!(difference.place, "map endpoints", "the first that is odd");
+    assert_eq!(difference.kernel, "is dropped without an answer");
+    assert!(matches!(ends.last().unwrap(), End::Reaches { sees: VisibleSource::Client, .. }));
+    assert_eq!(difference.desired, words(&std::collections::BTreeSet::from([ends.last().unwrap().clone()])));
+    assert_eq!(broken(&explanation).unwrap().0, About::Kernel);
+    assert_eq!(explanation.broken.unwrap().node, Some(name("b")));
+    assert_eq!(world.ask(|of| explain::service(of, &key("nothing"), None)), None);
+}
+
+#[test]
+fn f167_the_graph_of_a_service_has_every_frontend_verdict_and_endpoint() {
+    let world = World::new(&json!({ "internalTrafficPolicy": "Local" }));
+    let place = Place { node: name("a"), zone: None };
+    let dot = graph(&world.compiled(), &place, GraphForm::Dot).unwrap();
+    let expected = "\
+digraph \"default/web\" {
+  rankdir=LR
+  node [shape=box]
+  n0 [label=\"cluster IP 10.96.0.10 80/tcp\"]
+  n1 [label=\"one of 1 (source masqueraded if it is no workload): 10.1.0.2:8080\"]
+  n2 [label=\"endpoint 10.1.0.2:8080\"]
+  n3 [label=\"10.96.0.10: any other port\"]
+  n4 [label=\"refused\"]
+  n1 -> n2 [label=\"1 of 1\"]
+  n0 -> n1
+  n3 -> n4
+}
+";
+    assert_eq!(dot, expected);
+    let mermaid = graph(&world.compiled(), &place, GraphForm::Mermaid).unwrap();
+    assert!(mermaid.starts_with("flowchart LR\n  n0[\"cluster IP 10.96.0.10 80/tcp\"]\n"), "{mermaid}");
+    assert!(mermaid.contains("  n1 -->|\"1 of 1\"| n2\n") && mermaid.contains("  n3 --> n4\n"), "{mermaid}");
+}

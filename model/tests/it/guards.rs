@@ -1,0 +1,98 @@
+//! Guards: what would take away much at once is held, what only moves or is confirmed is not.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use model::{
+    admission::admit::{ApplySet, Guarded, Held, Operation, Refusal, Request},
+    cluster::config::Guards,
+    kinds::resource::ObjectKey,
+};
+use serde_json::{Value, json};
+
+use crate::support::{Cluster, object, of_kind, service};
+
+fn guarded() -> Cluster {
+    let mut cluster = Cluster::new();
+    cluster.config = cluster.config.with_guards(Guards { vips_percent: 50, endpoints_percent: 33 });
+    cluster
+}
+
+fn plain(name: &str) -> Value {
+    service(name, json!({ "ports": [{ "port": 80 }] }))
+}
+
+fn delete(names: &[&str]) -> Request {
+    let delete = |name: &&str| Operation::Delete {
+        key: ObjectKey::parse_store_key(&format!("services/default/{name}")).unwrap(),
+        if_revision: None,
+    };
+    Request { operations: names.iter().map(delete).collect(), ..Request::default() }
+}
+
+fn held(result: Result<impl std::fmt::Debug, Refusal>) -> Held {
+    match result {
+        Err(Refusal::GuardHeld(held)) => held,
+        other => panic!("must be held, was {other:?}"),
+    }
+}
+
+fn set(name: &str, service: &str, hosts: std::ops::Range<u8>) -> Value {
+    let endpoints: Vec<_> = hosts.map(|host| json!({ "address": format!("10.2.0.{host}") })).collect();
+    of_kind("EndpointSet", name, json!({}), json!({ "service": service, "endpoints": endpoints }))
+}
+
+#[test]
+fn more_than_half_of_the_virtual_addresses_at_once_are_held_and_named() {
+    let mut cluster = guarded();
+    let services: Vec<_> = ["a", "b", "c", "d", "e"].map(plain).into();
+    cluster.apply_many(&services, None).unwrap();
+    let found = held(cluster.write(&delete(&["a", "b", "c"])));
+    assert_eq!((found.guarded, found.removed, found.total, found.limit_percent), (Guarded::Vips, 3, 5, 50));
+    assert!(found.named[0].ends_with(" of Service default/a"), "{:?}", found.named);
+    cluster.write(&Request { confirmed: true, ..delete(&["a", "b", "c"]) }).unwrap();
+    assert_eq!(cluster.snapshot.vips(), 2);
+    cluster.write(&delete(&["d", "e"])).unwrap();
+}
+
+#[test]
+fn load_balancer_addresses_count_and_so_does_a_prune() {
+    let mut cluster = guarded();
+    let pool = of_kind("AddressPool", "lan", json!({}), json!({ "addresses": ["198.51.100.0/28"] }));
+    let balancer = |name: &str| service(name, json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] }));
+    let named = |prune: bool| {
+        Some(ApplySet { name: "web".parse().unwrap(), prune, prune_limit: Some(100), adopt: true })
+    };
+    cluster.apply(&pool).unwrap();
+    cluster.apply_many(&[balancer("a"), balancer("b"), balancer("c")], named(false)).unwrap();
+    assert_eq!(cluster.snapshot.vips(), 6);
+    let found = held(cluster.apply_many(&[balancer("a")], named(true)));
+    assert_eq!((found.removed, found.total), (4, 6));
+    cluster.apply_many(&[balancer("a"), balancer("b")], named(true)).unwrap();
+}
+
+#[test]
+fn a_third_of_the_endpoints_at_once_are_held_and_those_that_move_are_not() {
+    let mut cluster = guarded();
+    cluster.apply(&plain("web")).unwrap();
+    cluster.apply(&set("one", "web", 1..31)).unwrap();
+    assert_eq!(cluster.snapshot.endpoint_addresses(), 30);
+    let found = held(cluster.apply(&set("one", "web", 1..20)));
+    assert_eq!((found.guarded, found.removed, found.total), (Guarded::Endpoints, 11, 30));
+    cluster.apply(&set("one", "web", 1..22)).unwrap();
+    let key = ObjectKey::parse_store_key("endpointsets/default/one").unwrap();
+    let moved = vec![
+        Operation::Delete { key, if_revision: None },
+        Operation::Apply(object(&set("two", "web", 1..22))),
+    ];
+    cluster.write(&Request { operations: moved, ..Request::default() }).unwrap();
+    assert_eq!(cluster.snapshot.endpoint_addresses(), 21);
+}
+
+#[test]
+fn a_guard_at_a_hundred_percent_is_off() {
+    let mut cluster = guarded();
+    cluster.config = cluster.config.with_guards(Guards::OFF);
+    cluster.apply_many(&["a", "b", "c"].map(plain), None).unwrap();
+    cluster.write(&delete(&["a", "b", "c"])).unwrap();
+    assert_eq!(cluster.snapshot.vips(), 0);
+}

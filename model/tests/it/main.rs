@@ -1,0 +1,28 @@
+//! Integration tests of the model: one module for each part.
+
+mod admit;
+mod assign;
+mod bgp;
+mod bgp_book;
+mod bgp_fields;
+mod bgp_status;
+mod compile;
+mod explain;
+mod guards;
+mod health;
+mod lag;
+mod maintenance;
+mod oracle;
+mod overview;
+mod pool_properties;
+mod pools;
+mod program;
+mod properties;
+mod rollback;
+mod sources;
+mod status;
+mod support;
+mod total;
+mod traffic;
+mod validate;
+mod what_if;

@@ -1,0 +1,171 @@
+//! Endpoints that are drained or in maintenance: by whom it can be asked, what it does to programs, and what is left.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::collections::BTreeMap;
+
+use model::{
+    cluster::{
+        change::{Change, ChangeKind},
+        compiled::CompiledService,
+    },
+    compile::{affected, compile},
+    kinds::resource::{Kind, ObjectKey},
+    observed::{
+        rollup::{NodeView, count_endpoints},
+        traffic::TrafficBook,
+    },
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Position, Revision, Timestamp},
+    },
+    program::{Place, program},
+    views::drains::{DrainFilter, DrainList, drains},
+    wire::report::Report,
+};
+use serde_json::{Value, json};
+
+use crate::support::{Cluster, key, of_kind, service};
+
+const NOW: i64 = 1_771_000_000;
+
+/// Two Workloads and an endpoint by hand, on three Nodes.
+fn web() -> Cluster {
+    let mut cluster = Cluster::new();
+    for node in ["n1", "n2", "n3"] {
+        cluster.apply(&of_kind("Node", node, json!({}), json!({}))).unwrap();
+    }
+    let ports = json!([{ "port": 80 }]);
+    let spec = json!({ "clusterIP": "10.96.0.1", "selector": { "app": "x" }, "ports": ports });
+    cluster.apply(&service("web", spec)).unwrap();
+    for (name, node, address) in [("a", "n1", "10.1.0.1"), ("b", "n2", "10.1.0.2")] {
+        cluster.apply(&workload(name, node, address, Value::Null)).unwrap();
+    }
+    cluster.apply(&set(Value::Null)).unwrap();
+    cluster
+}
+
+fn workload(name: &str, node: &str, address: &str, maintenance: Value) -> Value {
+    let spec = with(json!({ "addresses": [address], "node": node }), maintenance);
+    of_kind("Workload", name, json!({ "app": "x" }), spec)
+}
+
+fn set(maintenance: Value) -> Value {
+    let endpoint = with(json!({ "address": "10.1.0.3", "node": "n3" }), maintenance);
+    of_kind("EndpointSet", "web-by-hand", json!({}), json!({ "service": "web", "endpoints": [endpoint] }))
+}
+
+fn with(mut spec: Value, maintenance: Value) -> Value {
+    if !maintenance.is_null() {
+        spec["maintenance"] = maintenance;
+    }
+    spec
+}
+
+fn compiled(cluster: &Cluster) -> CompiledService {
+    compile(&cluster.snapshot, &key("web")).unwrap()
+}
+
+/// What new connections go to, and what drains until when.
+fn told(cluster: &Cluster) -> (Vec<String>, Vec<String>) {
+    let place = Place { node: Name::parse("n1").unwrap(), zone: None };
+    let program = program(&compiled(cluster), &place).unwrap();
+    let route = program.frontends.values().next().unwrap();
+    let targets = route.all_targets().iter().map(|target| target.address.to_string()).collect();
+    let until = |until: &Option<Timestamp>| until.map_or("its end".to_owned(), |until| until.to_string());
+    let leaving = route.leaving.iter().map(|(target, at)| format!("{} {}", target.address, until(at)));
+    (targets, leaving.collect())
+}
+
+/// The endpoint, its Workload, its Node and its Service may ask; what is stronger counts, and taking it back restores all.
+#[test]
+fn endpoints_workloads_nodes_and_services_can_be_taken_out_of_service() {
+    let mut cluster = web();
+    let whole = told(&cluster);
+    assert_eq!(whole, (vec!["10.1.0.1".into(), "10.1.0.2".into(), "10.1.0.3".into()], vec![]));
+    let drain = json!({ "mode": "Drain", "reason": "disk", "by": "ops", "deadline": "2026-01-02T03:04:05Z" });
+    let expect = |cluster: &Cluster, targets: &[&str], leaving: &[&str]| {
+        let found = told(cluster);
+        assert_eq!(
+            (found.0.iter().map(String::as_str).collect::<Vec<_>>(), found.1),
+            (targets.to_vec(), leaving.iter().map(|text| (*text).to_owned()).collect(),)
+        );
+    };
+
+    cluster.apply(&workload("a", "n1", "10.1.0.1", drain.clone())).unwrap();
+    expect(&cluster, &["10.1.0.2", "10.1.0.3"], &["10.1.0.1 2026-01-02T03:04:05Z"]);
+    cluster.apply(&set(json!({ "mode": "Maintenance" }))).unwrap();
+    expect(&cluster, &["10.1.0.2"], &["10.1.0.1 2026-01-02T03:04:05Z"]);
+    let counts = count_endpoints(&compiled(&cluster));
+    assert_eq!((counts.total, counts.ready, counts.draining, counts.maintenance), (3, 1, 1, 1));
+
+    let before = cluster.snapshot.clone();
+    let node = |maintenance| of_kind("Node", "n3", json!({}), with(json!({}), maintenance));
+    cluster.apply(&set(Value::Null)).unwrap();
+    cluster.apply(&workload("a", "n1", "10.1.0.1", Value::Null)).unwrap();
+    assert_eq!(told(&cluster), whole);
+    cluster.apply(&node(json!({ "mode": "Drain" }))).unwrap();
+    expect(&cluster, &["10.1.0.1", "10.1.0.2"], &["10.1.0.3 its end"]);
+    let n3 = ObjectKey { kind: Kind::Node, namespace: None, name: Name::parse("n3").unwrap() };
+    let object = cluster.snapshot.get(&n3).unwrap().clone();
+    let change = Change { kind: ChangeKind::Modified, object };
+    assert!(affected(&before, &cluster.snapshot, &change).contains(&key("web")), "through the set");
+
+    let out = json!({ "mode": "Maintenance", "reason": "moving" });
+    let spec = json!({ "clusterIP": "10.96.0.1", "selector": { "app": "x" }, "ports": [{ "port": 80 }] });
+    cluster.apply(&service("web", with(spec, out))).unwrap();
+    expect(&cluster, &[], &[]);
+}
+
+/// Nobody has counted → unknown; before the change → unknown; one is open → its node; none is → over.
+#[test]
+fn a_drain_is_over_when_every_node_has_counted_since_and_found_none() {
+    let mut cluster = web();
+    cluster.apply(&workload("a", "n1", "10.1.0.1", json!({ "mode": "Drain" }))).unwrap();
+    let mut compiled = compiled(&cluster);
+    compiled.revision = Revision(9);
+    let names = ["n1", "n2"].map(|name| Name::parse(name).unwrap());
+    let mut book = TrafficBook::default();
+    let list = |book: &TrafficBook, counted_at: Option<&str>, filter: &DrainFilter| -> DrainList {
+        let report = report(counted_at);
+        let view = |name| NodeView {
+            name,
+            is_connected: true,
+            is_contested: false,
+            is_lost: false,
+            last_report: Some(Timestamp::from_unix_seconds(NOW)),
+            report: Some(&report),
+        };
+        drains([&compiled].into_iter(), filter, book, &names.each_ref().map(view), Epoch(1))
+    };
+    let all = DrainFilter::default();
+    for counted_at in [None, Some("1-8")] {
+        let found = list(&book, counted_at, &all);
+        assert_eq!((found.is_over, found.items[0].unknown.len()), (false, 2), "{counted_at:?}");
+    }
+    assert!(list(&book, Some("1-9"), &all).is_over);
+    let row = json!({ "protocol": "TCP", "address": "10.1.0.1", "port": 80, "connections": 5, "active": 2 });
+    let say = |book: &mut TrafficBook, rows: Value| {
+        let traffic = BTreeMap::from([(key("web"), serde_json::from_value(rows).unwrap())]);
+        book.take(&names[1], "boot", traffic, Timestamp::from_unix_seconds(NOW));
+    };
+    say(&mut book, json!([row]));
+    let found = list(&book, Some("1-9"), &all);
+    assert_eq!((found.connections, found.is_over, found.items.len()), (2, false, 1));
+    assert_eq!(found.items[0].nodes, BTreeMap::from([(names[1].clone(), 2)]));
+    let elsewhere = DrainFilter { address: Some("10.1.0.2".parse().unwrap()), ..all.clone() };
+    assert!(list(&book, Some("1-9"), &elsewhere).items.is_empty());
+    let on_n1 = DrainFilter { node: Some(names[0].clone()), ..all.clone() };
+    assert_eq!(list(&book, Some("1-9"), &on_n1).connections, 2);
+    say(&mut book, json!([]));
+    assert!(list(&book, Some("1-10"), &all).is_over);
+}
+
+fn report(counted_at: Option<&str>) -> Report {
+    let counted_at: Option<Position> = counted_at.map(|text| text.parse().unwrap());
+    serde_json::from_value(json!({
+        "bootId": "a", "agentVersion": "0", "mode": "nftables", "received": "1-9", "applied": "1-9",
+        "verified": "1-9", "trafficAt": counted_at,
+    }))
+    .unwrap()
+}

@@ -1,0 +1,297 @@
+//! What each node does with the packets of a Service, as text files to read: `UPDATE_GOLDEN=1 cargo test -p model`
+//! rewrites them.
+//!
+//! Each file shows one Service on three nodes; those on which it is the same are shown together. A line per frontend, and under it who goes where; `×3` is a weight.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::{fmt::Write, fs, path::PathBuf};
+
+use model::{
+    compile::compile,
+    primitives::{
+        name::{Label, Name},
+        quantity::Weight,
+    },
+    program::{Destination, Masquerade, Place, Program, Removal, Route, Target, Verdict, program},
+};
+use serde_json::{Value, json};
+
+use crate::support::{Cluster, key, of_kind, service};
+
+/// The nodes that the files show: two in zone a, one in zone b.
+const NODES: [(&str, Option<&str>); 3] = [("n1", Some("a")), ("n2", Some("a")), ("n3", Some("b"))];
+
+fn place((node, zone): (&str, Option<&str>)) -> Place {
+    Place { node: Name::parse(node).unwrap(), zone: zone.map(|zone| Label::parse(zone).unwrap()) }
+}
+
+/// A Service `web` with these settings and endpoints.
+fn cluster(spec: Value, endpoints: Value) -> Cluster {
+    let mut all = json!({ "clusterIP": "10.96.0.10", "ports": [{ "port": 80, "targetPort": 8080 }] });
+    all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    let mut cluster = Cluster::new();
+    cluster.apply(&service("web", all)).unwrap();
+    let set = json!({ "service": "web", "endpoints": endpoints });
+    cluster.apply(&of_kind("EndpointSet", "web", json!({}), set)).unwrap();
+    cluster
+}
+
+fn check(name: &str, cluster: &Cluster) {
+    let compiled = compile(&cluster.snapshot, &key("web")).unwrap();
+    let shown = NODES.map(|node| {
+        let name = format!("{} in zone {}", node.0, node.1.unwrap_or("?"));
+        (name, show(&program(&compiled, &place(node)).unwrap()))
+    });
+    let alike = shown.chunk_by(|(_, a), (_, b)| a == b);
+    let parts = alike.map(|nodes| {
+        let names: Vec<_> = nodes.iter().map(|(name, _)| name.as_str()).collect();
+        format!("== {}\n{}", names.join(", "), nodes[0].1)
+    });
+    let actual = parts.collect::<Vec<_>>().join("\n");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/program_{name}.txt"));
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, &actual).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert!(actual == expected, "{name} differs; it would be:\n{actual}\nUPDATE_GOLDEN=1 rewrites it");
+}
+
+fn show(program: &Program) -> String {
+    let mut text = String::new();
+    for (frontend, route) in &program.frontends {
+        let destination = match frontend.destination {
+            Destination::Address(address) => address.to_string(),
+            Destination::AnyLocal(family) => format!("any own {}", family.as_str()),
+        };
+        let (ports, protocol) = (frontend.ports, frontend.protocol.as_str());
+        writeln!(text, "{destination} {ports}/{protocol}, {:?}{}", route.role, show_settings(route)).unwrap();
+        match route.uniform() {
+            Some(verdict) => writeln!(text, "    everybody: {}", show_verdict(verdict)).unwrap(),
+            None => {
+                let [workloads, node, elsewhere] = route.verdicts().map(show_verdict);
+                writeln!(
+                    text,
+                    "    workloads: {workloads}\n    node:      {node}\n    elsewhere: {elsewhere}"
+                )
+                .unwrap();
+            }
+        }
+    }
+    for (title, addresses) in [("owned", &program.virtual_addresses), ("hairpins", &program.hairpins)] {
+        let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        writeln!(
+            text,
+            "{title}: {}",
+            if addresses.is_empty() { "-".to_owned() } else { addresses.join(" ") }
+        )
+        .unwrap();
+    }
+    if let Some(health) = program.health_check {
+        writeln!(text, "health check at {}: {} local endpoints", health.port, health.local_endpoints)
+            .unwrap();
+    }
+    text
+}
+
+fn show_settings(route: &Route) -> String {
+    let Route {
+        role: _,
+        port_name,
+        allowed_sources,
+        from_workloads: _,
+        from_node: _,
+        from_elsewhere: _,
+        affinity_seconds,
+        scheduler,
+        scheduler_flags,
+        proxy_protocol,
+        removal,
+        leaving,
+    } = route;
+    let mut text = String::new();
+    if let Some(name) = port_name {
+        write!(text, ", named {name}").unwrap();
+    }
+    if let Some(sources) = allowed_sources {
+        let sources: Vec<_> = sources.iter().map(ToString::to_string).collect();
+        write!(text, ", only from [{}]", sources.join(" ")).unwrap();
+    }
+    if let Some(seconds) = affinity_seconds {
+        write!(text, ", sticky for {seconds} s").unwrap();
+    }
+    if let Some(scheduler) = scheduler {
+        write!(text, ", by {} {scheduler_flags:?}", scheduler.0).unwrap();
+    }
+    if let Some(version) = proxy_protocol {
+        write!(text, ", PROXY {version:?}").unwrap();
+    }
+    if *removal != Removal::Keep {
+        write!(text, ", removal {removal:?}").unwrap();
+    }
+    for (Target { address, .. }, until) in &**leaving {
+        let until = until.map_or_else(|| "their end".to_owned(), |until| until.to_string());
+        write!(text, ", {address} drains until {until}").unwrap();
+    }
+    text
+}
+
+fn show_verdict(verdict: &Verdict) -> String {
+    let Verdict::Forward { masquerade, targets } = verdict else {
+        return format!("{verdict:?}").to_lowercase();
+    };
+    let target = |(Target { address, port }, Weight(weight)): (&Target, &Weight)| {
+        let port = port.map_or_else(|| "same".to_owned(), |port| port.to_string());
+        let weight = if *weight == 1 { String::new() } else { format!("×{weight}") };
+        format!("{address}:{port}{weight}")
+    };
+    let how = match masquerade {
+        Masquerade::Never => "as they are",
+        Masquerade::OffCluster => "masqueraded if off-cluster",
+        Masquerade::Always => "masqueraded",
+    };
+    let targets: Vec<_> = targets.iter().map(target).collect();
+    format!("to {}, {how}", targets.join(" "))
+}
+
+fn endpoint(address: &str, node: &str) -> Value {
+    json!({ "address": address, "node": node })
+}
+
+fn with(mut endpoint: Value, fields: Value) -> Value {
+    endpoint.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    endpoint
+}
+
+fn terminating(endpoint: Value, serving: bool) -> Value {
+    with(endpoint, json!({ "conditions": { "ready": false, "serving": serving, "terminating": true } }))
+}
+
+/// F048: outside sources meet endpoints of the node only, silence where another node has one; what starts in the cluster is
+/// served by any. The health check node port counts what is on the node.
+#[test]
+fn f048_external_policy_local() {
+    let spec = json!({
+        "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30999,
+        "loadBalancer": { "addresses": ["192.0.2.7"] }, "externalIPs": ["192.0.2.9"],
+        "ports": [{ "port": 80, "targetPort": 8080, "nodePort": 30080 }],
+    });
+    let endpoints = json!([
+        endpoint("10.1.1.1", "n1"),
+        endpoint("10.1.1.2", "n1"),
+        terminating(endpoint("10.1.2.1", "n2"), true),
+    ]);
+    check("external_local", &cluster(spec.clone(), endpoints));
+    check("external_local_without_endpoints", &cluster(spec, json!([])));
+}
+
+/// A workload with an address of each family is one endpoint; one without an address that the node port leads to is none, or a
+/// balancer would send connections to a node that drops them.
+#[test]
+fn f039_the_health_check_counts_endpoints_that_the_node_port_leads_to() {
+    let spec = json!({
+        "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30999,
+        "ports": [{ "port": 80, "targetPort": 8080, "nodePort": 30080 }],
+    });
+    let endpoints =
+        json!([endpoint("10.1.1.1", "n1"), endpoint("fd00:1::1", "n1"), endpoint("fd00:1::2", "n2"),]);
+    let count = |spec: &Value, node| {
+        let compiled = compile(&cluster(spec.clone(), endpoints.clone()).snapshot, &key("web")).unwrap();
+        program(&compiled, &place((node, None))).unwrap().health_check.unwrap().local_endpoints
+    };
+    assert_eq!(["n1", "n2", "n3"].map(|node| count(&spec, node)), [1, 0, 0]);
+    let mut both = spec;
+    both["ipFamilyPolicy"] = json!("RequireDualStack");
+    both["clusterIPs"] = json!(["10.96.0.10", "fd00:96::10"]);
+    assert_eq!(
+        ["n1", "n2", "n3"].map(|node| count(&both, node)),
+        [1, 0, 0],
+        "both families: the first counts"
+    );
+    both["clusterIPs"] = json!(["fd00:96::10", "10.96.0.10"]);
+    both["clusterIP"] = json!("fd00:96::10");
+    assert_eq!(["n1", "n2", "n3"].map(|node| count(&both, node)), [1, 1, 0]);
+}
+
+/// Inside sources meet endpoints of the node only, also one that terminates; else silence while another node has one.
+#[test]
+fn internal_policy_local_is_for_the_cluster_ip_alone() {
+    let spec = json!({
+        "type": "NodePort", "internalTrafficPolicy": "Local",
+        "ports": [{ "port": 80, "targetPort": 8080, "nodePort": 30080 }],
+    });
+    let endpoints = json!([endpoint("10.1.1.1", "n1"), terminating(endpoint("10.1.2.1", "n2"), true)]);
+    check("internal_local", &cluster(spec, endpoints));
+}
+
+/// Ready endpoints; without one, those that serve while they terminate; without those, refusal. By family.
+#[test]
+fn the_fallback_to_terminating_endpoints_is_taken_by_each_family_for_itself() {
+    let spec = json!({ "ipFamilyPolicy": "RequireDualStack", "clusterIPs": ["10.96.0.10", "fd00:96::10"] });
+    let endpoints = json!([
+        with(endpoint("10.1.1.1", "n1"), json!({ "weight": 3 })),
+        terminating(endpoint("10.1.1.2", "n1"), true),
+        with(endpoint("10.1.1.3", "n1"), json!({ "weight": 0 })),
+        with(endpoint("10.1.1.4", "n1"), json!({ "drain": true })),
+        terminating(endpoint("fd00:1::1", "n1"), true),
+        terminating(endpoint("fd00:1::2", "n2"), false),
+    ]);
+    check("fallback", &cluster(spec.clone(), endpoints));
+    let nothing = json!([with(endpoint("10.1.1.1", "n1"), json!({ "conditions": { "ready": false } }))]);
+    check("fallback_to_nothing", &cluster(spec, nothing));
+}
+
+/// `publishNotReadyAddresses` serves what is not ready as if it were, and counts it.
+#[test]
+fn published_endpoints_that_are_not_ready_are_served() {
+    let not_ready =
+        with(endpoint("10.1.1.1", "n1"), json!({ "conditions": { "ready": false, "serving": false } }));
+    let spec = json!({ "publishNotReadyAddresses": true });
+    check("publish_not_ready", &cluster(spec, json!([not_ready, endpoint("10.1.2.1", "n2")])));
+}
+
+/// KEP-3015: the node's endpoints, else the zone's, else all; by distance only among ready ones.
+#[test]
+fn traffic_distribution_prefers_the_near_and_leaves_nobody_without() {
+    let near = |address: &str, node: &str, zone: &str| with(endpoint(address, node), json!({ "zone": zone }));
+    let endpoints =
+        || json!([near("10.1.1.1", "n1", "a"), near("10.1.2.1", "n2", "a"), near("10.1.9.1", "n9", "c")]);
+    for (name, preference) in [("zone", "PreferSameZone"), ("node", "PreferSameNode")] {
+        let cluster = cluster(json!({ "trafficDistribution": preference }), endpoints());
+        check(&format!("distribution_{name}"), &cluster);
+    }
+    let far = json!([
+        terminating(near("10.1.1.1", "n1", "a"), true),
+        terminating(near("10.1.9.1", "n9", "c"), true)
+    ]);
+    check("distribution_fallback", &cluster(json!({ "trafficDistribution": "PreferSameNode" }), far));
+}
+
+/// A range keeps the client's port and has no node port; source ranges guard what leads in from outside, by family.
+#[test]
+fn port_ranges_and_source_ranges() {
+    let spec = json!({
+        "type": "LoadBalancer", "ipFamilyPolicy": "RequireDualStack", "clusterIPs": ["10.96.0.10", "fd00:96::10"],
+        "loadBalancer": { "addresses": ["192.0.2.7", "2001:db8:e::7"] },
+        "loadBalancerSourceRanges": ["198.51.100.0/24", "203.0.113.0/25"],
+        "ports": [
+            { "name": "all", "port": 1, "endPort": 65535, "protocol": "UDP" },
+            { "name": "web", "port": 80, "targetPort": 8080, "nodePort": 30080 },
+        ],
+    });
+    let both = || json!([endpoint("10.1.1.1", "n1"), endpoint("fd00:1::1", "n1")]);
+    check("ranges", &cluster(spec, both()));
+    let open = json!({ "type": "NodePort", "loadBalancerSourceRanges": ["198.51.100.0/24", "0.0.0.0/0"], "ports": [{ "port": 80, "nodePort": 30080 }] });
+    check("ranges_open", &cluster(open, both()));
+}
+
+/// What a route says beside its verdicts.
+#[test]
+fn settings_of_delivery_are_carried_to_every_frontend() {
+    let spec = json!({
+        "sessionAffinity": "ClientIP", "sessionAffinityConfig": { "clientIP": { "timeoutSeconds": 60 } },
+        "scheduler": "mh", "schedulerFlags": ["port"], "proxyProtocol": "v2", "removalPolicy": "drain",
+        "externalIPs": ["192.0.2.9"], "ports": [{ "name": "web", "port": 80 }],
+    });
+    check("delivery", &cluster(spec, json!([{ "address": "10.1.1.1" }])));
+}

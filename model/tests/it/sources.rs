@@ -1,0 +1,135 @@
+//! The status of EndpointSets and Workloads: whether they reach a Service, and why not.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use model::{
+    compile::compile,
+    kinds::resource::Spec,
+    observed::{
+        rollup::{NodeViews, Observed, endpoint_set_status, service_status, workload_status},
+        status::{Condition, ConditionStatus, ConditionType},
+    },
+    primitives::quantity::Epoch,
+};
+use serde_json::{Value, json};
+
+use crate::support::{Cluster, key, of_kind, service};
+
+fn conditions(cluster: &Cluster, store_key: &str) -> Vec<Condition> {
+    let object = cluster.get(store_key);
+    let namespace = object.metadata.namespace.as_ref().unwrap();
+    match &object.spec {
+        Spec::EndpointSet(spec) => endpoint_set_status(&cluster.snapshot, namespace, spec).conditions,
+        Spec::Workload(spec) => {
+            workload_status(&cluster.snapshot, namespace, &object.metadata, spec).conditions
+        }
+        Spec::Service(_)
+        | Spec::Node(_)
+        | Spec::AddressPool(_)
+        | Spec::BfdProfile(_)
+        | Spec::BgpPeer(_)
+        | Spec::Advertisement(_)
+        | Spec::Address(_)
+        | Spec::EndpointHealth(_) => panic!("has another status"),
+    }
+}
+
+fn used(cluster: &Cluster, store_key: &str) -> String {
+    let conditions = conditions(cluster, store_key);
+    let used = conditions.iter().find(|one| one.condition_type == ConditionType::Used).unwrap();
+    assert_eq!(used.status == ConditionStatus::True, matches!(&*used.reason, "ServiceFound" | "Selected"));
+    format!("{}: {}", used.reason, used.message)
+}
+
+fn set_of(spec: Value) -> Value {
+    of_kind("EndpointSet", "web-1", json!({}), spec)
+}
+
+#[test]
+fn an_endpoint_set_says_why_no_service_takes_its_endpoints() {
+    let mut cluster = Cluster::new();
+    let key = "endpointsets/default/web-1";
+    let endpoints = json!([{ "address": "10.1.0.1" }]);
+    cluster.apply(&set_of(json!({ "service": "web", "endpoints": endpoints }))).unwrap();
+    assert_eq!(used(&cluster, key), "NoService: there is no Service default/web");
+
+    cluster.apply(&service("web", json!({ "type": "ExternalName", "externalName": "example.com" }))).unwrap();
+    assert!(used(&cluster, key).starts_with("ExternalName: "));
+
+    let ports = json!([{ "name": "http", "port": 80, "targetPort": "web" }]);
+    cluster.apply(&service("web", json!({ "ports": ports, "ipFamilies": ["IPv4"] }))).unwrap();
+    assert_eq!(
+        used(&cluster, key),
+        "PortsUnmatched: the ports of Service default/web have named target ports, and the set states no ports"
+    );
+
+    let wrong = json!([{ "name": "http", "port": 8080 }, { "name": "dns", "protocol": "UDP", "port": 53 }]);
+    cluster.apply(&set_of(json!({ "service": "web", "ports": wrong, "endpoints": endpoints }))).unwrap();
+    assert_eq!(used(&cluster, key), "PortsUnmatched: Service default/web has no port `dns` with UDP");
+
+    let right = json!([{ "name": "http", "port": 8080 }]);
+    let mixed = json!([{ "address": "10.1.0.1" }, { "address": "fd00:1::1" }]);
+    cluster.apply(&set_of(json!({ "service": "web", "ports": right, "endpoints": mixed }))).unwrap();
+    assert!(used(&cluster, key).starts_with("FamilyUnmatched: 1 of 2 endpoints"));
+
+    cluster.apply(&set_of(json!({ "service": "web", "ports": right, "endpoints": endpoints }))).unwrap();
+    assert_eq!(used(&cluster, key), "ServiceFound: ");
+}
+
+#[test]
+fn a_workload_says_who_selects_it_and_that_its_lease_is_not_carried_out() {
+    let mut cluster = Cluster::new();
+    let key = "workloads/default/web-1";
+    let mut apply = |spec: Value| {
+        cluster.apply(&of_kind("Workload", "web-1", json!({ "app": "web" }), spec)).unwrap();
+        let accepted = conditions(&cluster, key).remove(0);
+        (accepted.reason, used(&cluster, key))
+    };
+    let (accepted, said) = apply(json!({ "addresses": ["10.1.0.1"], "leaseSeconds": 30 }));
+    assert_eq!(accepted, "Unsupported");
+    assert_eq!(said, "NotSelected: no Service of the namespace selects its labels");
+
+    let ports = json!([{ "port": 80, "targetPort": "http" }]);
+    cluster.apply(&service("web", json!({ "selector": { "app": "web" }, "ports": ports }))).unwrap();
+    let mut apply = |spec: Value| {
+        cluster.apply(&of_kind("Workload", "web-1", json!({ "app": "web" }), spec)).unwrap();
+        used(&cluster, key)
+    };
+    assert!(apply(json!({ "addresses": ["10.1.0.1"] })).starts_with("NoPort: "));
+    let named = json!({ "http": { "port": 8080 } });
+    assert!(apply(json!({ "ports": named })).starts_with("NoAddress: "));
+    let done = json!({ "addresses": ["10.1.0.1"], "ports": named, "phase": "Succeeded" });
+    assert!(apply(done).starts_with("NotRunning: "));
+    assert_eq!(apply(json!({ "addresses": ["10.1.0.1"], "ports": named })), "Selected: selected by web");
+}
+
+#[test]
+fn a_service_says_that_nobody_takes_its_connections_although_endpoints_are_ready() {
+    let mut cluster = Cluster::new();
+    let both = json!({ "ports": [{ "port": 80 }], "ipFamilyPolicy": "RequireDualStack" });
+    cluster.apply(&service("web", both)).unwrap();
+    let mut available = |endpoints: Value| {
+        cluster.apply(&set_of(json!({ "service": "web", "endpoints": endpoints }))).unwrap();
+        let compiled = compile(&cluster.snapshot, &key("web")).unwrap();
+        let spec = cluster.service("web");
+        let status = service_status(
+            &cluster.snapshot,
+            &key("web"),
+            spec,
+            Some(&compiled),
+            Epoch(1),
+            &NodeViews::new(Vec::new()),
+            Observed::default(),
+        );
+        let mut found = status.conditions.into_iter();
+        let found = found.find(|one| one.condition_type == ConditionType::EndpointsAvailable).unwrap();
+        (found.reason, found.message, status.endpoints.ready)
+    };
+    let (reason, message, ready) = available(json!([{ "address": "10.1.0.1", "weight": 0 }]));
+    assert_eq!((&*reason, &*message, ready), ("NoWeight", "none of 1 endpoints has a weight", 0));
+    let (reason, message, _) = available(json!([{ "address": "10.1.0.1" }]));
+    assert_eq!(reason, "EndpointsReady");
+    assert!(message.starts_with("connections to fd00:96::"), "{message}");
+    let (_, message, ready) = available(json!([{ "address": "10.1.0.1" }, { "address": "fd00:1::1" }]));
+    assert_eq!((&*message, ready), ("", 2));
+}

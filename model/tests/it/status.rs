@@ -1,0 +1,223 @@
+//! The roll-up of Services and Nodes: what a person reads about addresses, announcements, modes and failures.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use model::{
+    compile::compile,
+    kinds::{node::NodeSpec, resource::Spec},
+    observed::{
+        rollup::{NodeView, NodeViews, Observed, address_pool_status, node_status, service_status},
+        status::{Condition, ConditionStatus, ConditionType, NodeStatus, ServiceStatus},
+    },
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Position, Revision},
+    },
+    wire::report::Report,
+};
+use serde_json::{Value, json};
+
+use crate::support::{Cluster, key, of_kind, service};
+
+/// The status of Service `web`, as reports of these nodes make it.
+fn status(cluster: &Cluster, reports: &[(&str, Report)]) -> ServiceStatus {
+    let names: Vec<Name> = reports.iter().map(|(name, _)| Name::parse(name).unwrap()).collect();
+    let views = names.iter().zip(reports).map(|(name, (_, report))| view(name, report)).collect();
+    let compiled = compile(&cluster.snapshot, &key("web")).unwrap();
+    service_status(
+        &cluster.snapshot,
+        &key("web"),
+        cluster.service("web"),
+        Some(&compiled),
+        Epoch(1),
+        &NodeViews::new(views),
+        Observed::default(),
+    )
+}
+
+fn view<'a>(name: &'a Name, report: &'a Report) -> NodeView<'a> {
+    NodeView {
+        name,
+        is_connected: true,
+        is_contested: false,
+        is_lost: false,
+        last_report: None,
+        report: Some(report),
+    }
+}
+
+fn report(mode: &str, more: Value) -> Report {
+    let mut json = json!({
+        "bootId": "a", "agentVersion": "0", "mode": mode, "received": "1-9", "applied": "1-9", "verified": "1-9",
+    });
+    json.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    serde_json::from_value(json).unwrap()
+}
+
+fn condition(conditions: &[Condition], wanted: ConditionType) -> &Condition {
+    conditions.iter().find(|condition| condition.condition_type == wanted).unwrap()
+}
+
+fn line(condition: &Condition) -> String {
+    format!("{:?} {}", condition.status, condition.reason)
+}
+
+fn balancer(load_balancer: Value) -> Cluster {
+    let mut cluster = Cluster::new();
+    let spec = json!({ "type": "LoadBalancer", "loadBalancer": load_balancer, "ports": [{ "port": 80 }] });
+    cluster.apply(&service("web", spec)).unwrap();
+    let set = json!({ "service": "web", "endpoints": [{ "address": "10.2.0.1" }] });
+    cluster.apply(&of_kind("EndpointSet", "s", json!({}), set)).unwrap();
+    cluster
+}
+
+/// F050: addresses that are asked for are in the status, and leave it with the request; that nothing announces them is
+/// said.
+#[test]
+fn f050_requested_load_balancer_addresses_are_assigned_and_not_announced() {
+    let cluster = balancer(json!({ "addresses": ["192.0.2.7", "2001:db8:e::7"] }));
+    let status = |cluster: &Cluster| status(cluster, &[("n1", report("nftables", json!({})))]);
+    assert_eq!(status(&balancer(json!({}))).load_balancer.ingress, []);
+    let status = status(&cluster);
+    let ingress: Vec<_> = status.load_balancer.ingress.iter().map(|one| one.ip.to_string()).collect();
+    assert_eq!(ingress, ["192.0.2.7", "2001:db8:e::7"]);
+    assert_eq!(line(condition(&status.conditions, ConditionType::AddressAssigned)), "True AsRequested");
+    assert_eq!(line(condition(&status.conditions, ConditionType::Programmed)), "True VerifiedOnAllNodes");
+    let announced = condition(&status.conditions, ConditionType::Announced);
+    assert_eq!(line(announced), "False NoAnnouncer");
+    assert!(announced.message.contains("192.0.2.7, 2001:db8:e::7"), "{announced:?}");
+}
+
+/// Without an address the Service is pending, and says why and what to do.
+#[test]
+fn a_load_balancer_without_addresses_is_pending_with_a_reason() {
+    let cluster = balancer(json!({ "pool": "blue", "sharingKey": "k" }));
+    let status = status(&cluster, &[]);
+    assert_eq!(status.load_balancer.ingress, []);
+    let assigned = condition(&status.conditions, ConditionType::AddressAssigned);
+    assert_eq!(line(assigned), "False NoPools");
+    assert!(assigned.hint.as_ref().unwrap().contains("create an AddressPool"), "{assigned:?}");
+    assert_eq!(status.unsupported, []);
+}
+
+/// F038: every way to have no address has a word and names what stands in the way.
+#[test]
+fn f038_a_waiting_service_says_what_it_waits_for() {
+    let pool = |name: &str, spec: Value| of_kind("AddressPool", name, json!({}), spec);
+    let mut cluster = Cluster::new();
+    let mut reason = |writes: &[Value], asked: Value| {
+        for value in writes {
+            cluster.apply(value).unwrap();
+        }
+        let mut spec = json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] });
+        spec.as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());
+        cluster.apply(&service("web", spec)).unwrap();
+        let status = status(&cluster, &[]);
+        let assigned = condition(&status.conditions, ConditionType::AddressAssigned);
+        format!("{}: {}", line(assigned), assigned.message)
+    };
+    let one = |more: Value| {
+        let mut spec = json!({ "addresses": ["198.51.100.1"] });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        pool("blue", spec)
+    };
+    let named = |pool: &str| json!({ "loadBalancer": { "pool": pool } });
+    assert_eq!(reason(&[], json!({})), "False NoPools: there are no address pools");
+    let by_hand = [one(json!({ "autoAssign": false }))];
+    let unnamed = "False NoPoolMatches: no pool gives addresses to this Service unless it is named";
+    assert_eq!(reason(&by_hand, json!({})), unnamed);
+    assert_eq!(reason(&[], named("red")), "False PoolNotFound: there is no AddressPool red");
+    let other = [one(json!({ "namespaces": ["other"] }))];
+    assert_eq!(reason(&other, named("blue")), "False NoPoolMatches: pool blue is not for this Service");
+    let disabled = [one(json!({ "disabled": true }))];
+    assert_eq!(
+        reason(&disabled, json!({})),
+        "False PoolDisabled: pool blue gives nothing more: it is disabled"
+    );
+    let holder = json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] });
+    let full = [
+        one(json!({ "disabled": true })),
+        service("web", json!({ "ports": [{ "port": 80 }] })),
+        one(json!({})),
+        service("holder", holder),
+    ];
+    assert_eq!(reason(&full, json!({})), "False PoolFull: no IPv4 address is free in pool blue");
+    let freed = [service("holder", json!({ "ports": [{ "port": 80 }] }))];
+    let held_back =
+        "False WaitingForQuarantine: no IPv4 address is free in pool blue; some are held back after use";
+    assert_eq!(reason(&freed, json!({})), held_back);
+    let prefer = json!({ "ipFamilyPolicy": "PreferDualStack" });
+    let second = [pool("red", json!({ "addresses": ["198.51.100.9"] }))];
+    assert_eq!(reason(&second, prefer), "True Allocated: no IPv6 address is in pools blue, red");
+    let require = json!({ "ipFamilyPolicy": "RequireDualStack" });
+    assert_eq!(reason(&[], require), "False NoPoolOfFamily: no IPv6 address is in pools blue, red");
+}
+
+/// A pool says how its addresses are used, and that it is full.
+#[test]
+fn a_pool_counts_its_addresses_by_family_and_says_when_it_is_full() {
+    let mut cluster = Cluster::new();
+    let spec = json!({ "addresses": ["198.51.100.1-198.51.100.3", "2001:db8:1::/64"], "reserved": ["198.51.100.2"] });
+    cluster.apply(&of_kind("AddressPool", "blue", json!({}), spec)).unwrap();
+    let usage = |cluster: &Cluster| {
+        let Spec::AddressPool(spec) = &cluster.get("addresspools//blue").spec else { unreachable!() };
+        let status = address_pool_status(&cluster.snapshot, &Name::parse("blue").unwrap(), spec);
+        let v4 = status.v4;
+        assert_eq!((status.v6.total, status.v6.available), (u64::MAX, u64::MAX - status.v6.assigned));
+        (
+            (v4.total, v4.assigned, v4.quarantined, v4.available),
+            line(condition(&status.conditions, ConditionType::HasRoom)),
+        )
+    };
+    assert_eq!(usage(&cluster), ((2, 0, 0, 2), "True Free".to_owned()));
+    let balancer = json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] });
+    cluster.apply(&service("a", balancer.clone())).unwrap();
+    cluster.apply(&service("b", balancer)).unwrap();
+    cluster.delete("services/default/a").unwrap();
+    assert_eq!(usage(&cluster), ((2, 1, 1, 0), "False Full".to_owned()));
+    cluster.now += 60;
+    cluster.write(&Default::default()).unwrap();
+    assert_eq!(usage(&cluster), ((2, 1, 0, 1), "True Free".to_owned()));
+}
+
+/// A mode that lacks a setting fails that Service on its nodes only, and the remedy is named.
+#[test]
+fn a_setting_that_one_mode_lacks_is_told_from_a_failure() {
+    let cluster = balancer(json!({ "addresses": ["192.0.2.7"] }));
+    let failing = |reason: &str| {
+        let failure =
+            json!({ "revision": 9, "reason": reason, "message": "mode nftables has no scheduler `sh`" });
+        report("nftables", json!({ "failures": { "default/web": failure }, "failuresTotal": 1 }))
+    };
+    let fine = || report("ipvs", json!({}));
+    let lacking = status(&cluster, &[("n1", failing("Unsupported")), ("n2", fine())]);
+    let programmed = condition(&lacking.conditions, ConditionType::Programmed);
+    assert_eq!(line(programmed), "False UnsupportedOnNodes");
+    assert_eq!(programmed.message, "verified on 1 of 2 nodes; n1: mode nftables has no scheduler `sh`");
+    assert!(programmed.hint.as_ref().unwrap().contains("spec.mode"), "{programmed:?}");
+    let broken = status(&cluster, &[("n1", failing("Unsupported")), ("n2", failing("KernelRefused"))]);
+    assert_eq!(line(condition(&broken.conditions, ConditionType::Programmed)), "False FailedOnNodes");
+}
+
+/// F053: a Node shows the mode that carries the traffic beside the one asked for, and is not converged while they differ.
+#[test]
+fn f053_a_node_converges_when_the_mode_asked_for_carries_the_traffic() {
+    let name = Name::parse("n1").unwrap();
+    let head = Position { epoch: Epoch(1), revision: Revision(9) };
+    let of = |spec: Value, report: &Report| -> NodeStatus {
+        let spec: NodeSpec = serde_json::from_value(spec).unwrap();
+        node_status(&spec, &view(&name, report), head)
+    };
+    let event = json!({ "time": "2026-11-21T09:00:00Z", "reason": "ModeChangeFailed", "message": "no ip_vs", "count": 2 });
+    let running = report("iptables", json!({ "warnings": ["mode ipvs: no ip_vs"], "events": [event] }));
+    let waiting = of(json!({ "mode": "ipvs" }), &running);
+    let converged = condition(&waiting.conditions, ConditionType::Converged);
+    assert_eq!(line(converged), "False OtherMode");
+    assert_eq!(converged.message, "traffic goes by mode iptables, not by ipvs as asked");
+    assert_eq!((waiting.mode, &waiting.warnings), (Some(running.mode), &running.warnings));
+    assert_eq!(waiting.events, running.events);
+    for spec in [json!({}), json!({ "mode": "iptables" })] {
+        let status = of(spec, &running);
+        assert_eq!(condition(&status.conditions, ConditionType::Converged).status, ConditionStatus::True);
+    }
+}

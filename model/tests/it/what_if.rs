@@ -1,0 +1,113 @@
+//! What the failure of nodes would do to addresses: who announces them then.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use model::{
+    bgp::book::{BgpBook, News},
+    cluster::snapshot::Snapshot,
+    kinds::{
+        address::{AddressSpec, Candidate, name_of},
+        metadata::Metadata,
+        resource::{Object, Spec},
+    },
+    observed::{
+        announcements::AnnouncementBook,
+        assign::Scene,
+        rollup::{Announcing, NodeView, what_if::what_if},
+    },
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Revision, Timestamp},
+    },
+};
+use serde_json::json;
+
+use crate::support::{key, object, of_kind};
+
+fn name(text: &str) -> Name {
+    Name::parse(text).unwrap()
+}
+
+fn record(address: &str, candidates: &[&str]) -> Object {
+    let mut record = AddressSpec::new(address.parse().unwrap(), None);
+    record.services.insert(key("web"));
+    let candidate = |node: &&str| Candidate {
+        node: name(node),
+        address: "172.17.8.1".parse().unwrap(),
+        interfaces: BTreeSet::new(),
+    };
+    record.announcement.candidates = candidates.iter().map(candidate).collect();
+    Object { metadata: Metadata::named(name_of(record.address), None), spec: Spec::Address(record) }
+}
+
+/// 192.0.2.1 is answered for by a, then silent d, then b; 192.0.2.2 by b alone; 192.0.2.3 is announced by a and c to routers.
+/// The answer is a line for each address that moves, and one for each single point.
+fn ask(failed: &[&str]) -> Vec<String> {
+    let nodes = ["a", "b", "c", "d"];
+    let mut objects: Vec<_> =
+        nodes.iter().map(|node| object(&of_kind("Node", node, json!({}), json!({})))).collect();
+    objects.extend([
+        record("192.0.2.1", &["a", "d", "b"]),
+        record("192.0.2.2", &["b"]),
+        record("192.0.2.3", &[]),
+    ]);
+    let snapshot = Snapshot::from_objects(Revision(1), objects.into_iter().map(Arc::new));
+    let mut bgp = BgpBook::default();
+    for node in ["a", "c"] {
+        let route = json!({ "addresses": ["192.0.2.3"], "peers": { "tor": { "since": "2026-11-21T09:00:00Z", "text": "next hop self" } } });
+        let routes = [("192.0.2.3/32".parse().unwrap(), serde_json::from_value(route).unwrap())].into();
+        bgp.take(
+            &name(node),
+            News { routes, is_complete: true, ..News::default() },
+            Timestamp::from_unix_seconds(0),
+        );
+    }
+    let names = nodes.map(name);
+    let view = |name| NodeView {
+        name,
+        is_connected: *name != self::name("d"),
+        is_contested: false,
+        is_lost: false,
+        last_report: None,
+        report: None,
+    };
+    let views: Vec<_> = names.iter().map(view).collect();
+    let scene = Scene { snapshot: &snapshot, epoch: Epoch(1), nodes: &views, compiled: &|_| None };
+    let of = Announcing { scene, book: &AnnouncementBook::default(), bgp: &bgp };
+    let found = what_if(&of, std::iter::empty(), failed.iter().map(|node| name(node)).collect());
+    let node = |node: &Option<Name>| node.as_ref().map_or("-".to_owned(), ToString::to_string);
+    let moves = found.addresses.iter().map(|one| {
+        let lost = if one.is_lost { " lost" } else { "" };
+        format!(
+            "{} {} > {}, {}/{}{lost}",
+            one.address,
+            node(&one.owner),
+            node(&one.next_owner),
+            one.paths_left,
+            one.paths
+        )
+    });
+    let single =
+        found.single_points.iter().map(|point| format!("only {}: {:?}", point.node, point.addresses));
+    moves.chain(single).collect()
+}
+
+#[test]
+fn an_address_goes_to_the_next_candidate_that_reports_and_to_the_paths_that_are_left() {
+    assert_eq!(ask(&[]), ["only b: {192.0.2.2}"]);
+    assert_eq!(
+        ask(&["a"]),
+        [
+            "192.0.2.1 a > b, 0/0",
+            "192.0.2.3 - > -, 1/2",
+            "only b: {192.0.2.1, 192.0.2.2}",
+            "only c: {192.0.2.3}"
+        ]
+    );
+    assert_eq!(
+        ask(&["a", "b", "c"]),
+        ["192.0.2.1 a > -, 0/0 lost", "192.0.2.2 b > -, 0/0 lost", "192.0.2.3 - > -, 0/2 lost"]
+    );
+}

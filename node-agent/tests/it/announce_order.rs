@@ -1,0 +1,247 @@
+//! Announced addresses are always programmed: a recording link layer checks the kernel at every command.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv4Addr},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use model::{
+    cluster::compiled::CompiledService,
+    kinds::{
+        address::{Announcement, Candidate},
+        advertisement::{InterfaceName, WhenIsolated},
+        resource::ServiceKey,
+    },
+    primitives::{quantity::Revision, secret::Secret},
+    wire::{
+        feed::{AddressState, StartMode},
+        report::AnnouncementRole,
+    },
+};
+use node_agent::{
+    agent::Agent,
+    announce::{
+        self, Announcing, Running,
+        owners::Pair,
+        ports::{Neighbours, OnExit, Presence, Sent, Session, Watch, Wire},
+        thread::Parts,
+    },
+    dataplane::memory::MemoryKernel,
+    feed::machine::{Batch, ServiceChange},
+    tally::Tally,
+};
+
+use crate::support::{
+    agents::{Kernels, agent},
+    dir::StateDir,
+    states::{node_name, position, service, service_key},
+};
+
+/// Commands to the link layer: the address, true if announced, and true if the kernel held its Service at
+/// that time.
+type Log = Arc<Mutex<Vec<(IpAddr, bool, bool)>>>;
+
+struct Recorder {
+    kernel: MemoryKernel,
+    log: Log,
+}
+
+impl Wire for Recorder {
+    fn set(&mut self, changes: BTreeMap<IpAddr, Option<Presence>>) {
+        for (address, presence) in changes {
+            let IpAddr::V4(v4) = address else { panic!("only IPv4 here") };
+            let number = u16::from_be_bytes([v4.octets()[2], v4.octets()[3]]);
+            let is_held = self.kernel.contents().programs.contains_key(&service_key(number));
+            let is_announced = presence.is_some_and(|presence| presence.is_announced);
+            self.log.lock().unwrap().push((address, is_announced, is_held));
+        }
+    }
+    fn announce_again(&mut self, _: IpAddr) {}
+    fn probe(&mut self, _: IpAddr, _: &BTreeSet<InterfaceName>) {}
+    fn sent(&self) -> BTreeMap<IpAddr, Sent> {
+        BTreeMap::new()
+    }
+}
+
+struct Nobody;
+
+impl Watch for Nobody {
+    fn set_peers(&mut self, _: &BTreeSet<Pair>, _: Option<&Secret>) {}
+    fn sessions(&self) -> BTreeMap<Pair, Session> {
+        BTreeMap::new()
+    }
+    fn leave(&mut self, _: OnExit) {}
+}
+
+impl Neighbours for Nobody {
+    fn macs(&mut self) -> BTreeMap<IpAddr, String> {
+        BTreeMap::new()
+    }
+}
+
+struct Stage {
+    agent: Agent,
+    kernel: MemoryKernel,
+    log: Log,
+    running: Running,
+    announcing: Announcing,
+    revision: u64,
+    _dir: StateDir,
+}
+
+fn vip(number: u16) -> IpAddr {
+    let [high, low] = number.to_be_bytes();
+    IpAddr::V4(Ipv4Addr::new(192, 0, high, low))
+}
+
+fn with_address(number: u16, revision: u64) -> CompiledService {
+    CompiledService { load_balancer_ips: vec![vip(number)], ..service(number, 1, revision) }
+}
+
+fn address(number: u16, epoch: u64) -> AddressState {
+    let interfaces = BTreeSet::from([InterfaceName::try_from("eth0".to_owned()).unwrap()]);
+    let candidate = Candidate { node: node_name(), address: [192, 0, 2, 1].into(), interfaces };
+    AddressState {
+        address: vip(number),
+        revision: Revision(epoch),
+        services: BTreeSet::from([service_key(number)]),
+        announcement: Announcement {
+            epoch,
+            candidates: vec![candidate],
+            answer_ping: false,
+            when_isolated: WhenIsolated::Keep,
+            advertisements: BTreeSet::new(),
+        },
+    }
+}
+
+impl Stage {
+    fn new(test: &str) -> Self {
+        let (dir, kernel) = (StateDir::new(&format!("order-{test}")), MemoryKernel::default());
+        let mut agent = agent(&dir, &Kernels::only(&kernel), &Tally::default(), Instant::now());
+        let (announcing, messages) = announce::channel();
+        let log = Log::default();
+        let parts = Parts {
+            node: node_name(),
+            wire: Box::new(Recorder { kernel: kernel.clone(), log: Arc::clone(&log) }),
+            watch: Box::new(Nobody),
+            neighbours: Box::new(Nobody),
+            detection_time: Duration::from_millis(750),
+        };
+        let running = announce::spawn(parts, messages).unwrap();
+        agent.announce_by(announcing.clone());
+        Self { agent, kernel, log, running, announcing, revision: 0, _dir: dir }
+    }
+
+    /// Delivers changes and runs all due work.
+    fn bring(
+        &mut self,
+        services: BTreeMap<ServiceKey, ServiceChange>,
+        addresses: BTreeMap<IpAddr, Option<Arc<AddressState>>>,
+    ) {
+        self.revision += 1;
+        let batch = Batch {
+            mode: if self.revision == 1 { StartMode::Full } else { StartMode::Delta },
+            network: None,
+            node: None,
+            services,
+            addresses,
+            position: position(&format!("1-{}", self.revision)),
+        };
+        let now = Instant::now();
+        self.agent.receive(batch, now);
+        self.agent.turn(now, 0);
+    }
+
+    fn add(&mut self, numbers: impl Iterator<Item = u16> + Clone) {
+        let revision = self.revision + 1;
+        let set = |number| ServiceChange::Set(Arc::new(with_address(number, revision)));
+        let services = numbers.clone().map(|number| (service_key(number), set(number))).collect();
+        let addresses = numbers.map(|number| (vip(number), Some(Arc::new(address(number, 1)))));
+        self.bring(services, addresses.collect());
+    }
+
+    /// Waits until the thread has executed its commands.
+    fn settle(&self, owned: u64) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.running.shown.borrow().counts().owner != owned {
+            assert!(Instant::now() < deadline, "{:?}", self.running.shown.borrow().counts());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn take_log(&self) -> Vec<(IpAddr, bool, bool)> {
+        std::mem::take(&mut self.log.lock().unwrap())
+    }
+
+    fn end(self) {
+        drop(self.agent);
+        self.announcing.leave(OnExit::Handover);
+        self.running.thread.join().unwrap();
+    }
+}
+
+/// F117: addresses are announced after the kernel holds the Service and withdrawn while it still does: when
+/// the address goes, when only the Service goes, and when the agent ends.
+#[test]
+fn f117_announced_after_it_is_programmed_and_withdrawn_before_it_is_not() {
+    let mut stage = Stage::new("gone");
+    stage.add(1..=2);
+    stage.settle(2);
+    assert!(stage.take_log().iter().all(|(_, is_announced, is_held)| !is_announced || *is_held));
+
+    let removed = |number, revision| (service_key(number), ServiceChange::Removed(Revision(revision)));
+    stage.bring([removed(1, 2)].into(), [(vip(1), None)].into());
+    assert_eq!(stage.take_log(), [(vip(1), false, true)]);
+    assert!(!stage.kernel.contents().programs.contains_key(&service_key(1)));
+
+    // The address record arrives later: the removal of the Service suffices.
+    stage.bring([removed(2, 3)].into(), BTreeMap::new());
+    assert_eq!(stage.take_log(), [(vip(2), false, true)]);
+    stage.settle(0);
+    let shown = stage.running.shown.borrow().addresses[&vip(2)].clone();
+    assert!(shown.role == AnnouncementRole::Held && shown.reason.contains("default/s2"), "{shown:?}");
+    stage.end();
+}
+
+/// F117: a Service rejected by the kernel is not announced, with a reason; it is announced once the kernel
+/// accepts it.
+#[test]
+fn f117_what_the_kernel_refuses_is_not_announced() {
+    let mut stage = Stage::new("refused");
+    stage.kernel.refuse(&service_key(1), Some("no room"));
+    stage.add(1..=1);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !stage.running.shown.borrow().addresses.get(&vip(1)).is_some_and(|it| it.reason.contains("no room"))
+    {
+        assert!(Instant::now() < deadline, "{:?}", stage.running.shown.borrow());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(stage.take_log().iter().all(|(_, is_announced, _)| !is_announced));
+    stage.kernel.refuse(&service_key(1), None);
+    stage.agent.turn(Instant::now() + Duration::from_secs(120), 0);
+    stage.settle(1);
+    stage.end();
+}
+
+/// F117: among 1,000 addresses, a change of one causes one change on the link.
+#[test]
+fn f117_the_cost_of_a_change_follows_the_change() {
+    let mut stage = Stage::new("cost");
+    stage.add(1..=1000);
+    stage.settle(1000);
+    stage.take_log();
+    stage.add(7..=7);
+    stage.bring(BTreeMap::new(), [(vip(500), None)].into());
+    stage.settle(999);
+    assert_eq!(stage.take_log(), [(vip(500), false, true)]);
+    stage.end();
+}

@@ -1,0 +1,200 @@
+//! Session affinity.
+
+use std::{collections::BTreeMap, net::IpAddr, thread, time::Duration};
+
+use model::kinds::service::Protocol;
+
+use super::scenario::{Scenario, scenario};
+use crate::testbed::{
+    Ask, Bench, Build, Heard, Lane, Spot,
+    Spot::{A, B, C, Client, Node},
+    hosts::crowd,
+    node::{Claim::Reach, TCP},
+};
+
+pub const SCENARIOS: &[Scenario] = &[
+    scenario("With affinity a client stays on its endpoint at a cluster IP", "F104", |b| {
+        holds(b, Place::ClusterIp)
+    })
+    .stands_for("S23 N19 D17"),
+    scenario("With affinity a client stays on its endpoint at a node port", "F104", |b| {
+        holds(b, Place::NodePort)
+    })
+    .stands_for("S26"),
+    scenario("With affinity a client stays on its endpoint at a balancer", "F104", |b| {
+        holds(b, Place::Balancer)
+    })
+    .stands_for("L6"),
+    scenario("With affinity and policy Local a client stays on its endpoint", "F104", |b| {
+        holds(b, Place::Local)
+    })
+    .stands_for("L4"),
+    scenario("UDP clients stay on their endpoint too", "F104", udp).stands_for("N20 D18"),
+    scenario("Affinity at a cluster IP ends after its time", "F104", |b| times_out(b, Place::ClusterIp))
+        .stands_for("S24"),
+    scenario("Affinity at a node port ends after its time", "F104", |b| times_out(b, Place::NodePort))
+        .stands_for("S27"),
+    scenario("Affinity at a cluster IP can be switched on and off", "F104", |b| {
+        switches(b, Place::ClusterIp)
+    })
+    .stands_for("S25"),
+    scenario("Affinity at a node port can be switched on and off", "F104", |b| switches(b, Place::NodePort))
+        .stands_for("S28"),
+    scenario("Affinity at a balancer can be switched on and off", "F104", |b| switches(b, Place::Balancer))
+        .stands_for("L7"),
+    scenario("Affinity with policy Local can be switched on and off", "F104", |b| switches(b, Place::Local))
+        .stands_for("L5"),
+    scenario("When an endpoint goes its clients move and the others stay", "F104", endpoint_goes),
+    scenario("An endpoint that comes takes no client from another", "F104", endpoint_comes),
+    scenario("Affinity outlives the agent", "F104", outlives)
+        .not_in("userspace", "the table is the relay's memory"),
+];
+
+/// Kind of frontend.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    ClusterIp,
+    NodePort,
+    Balancer,
+    Local,
+}
+
+impl Place {
+    fn build(self, b: &Bench, spots: &[Spot]) -> Build {
+        let web = b.service("web", 1).load_balancer_ip(b.outer(1)).tcp(80, spots).node_port(30080);
+        if self == Self::Local { web.external_local() } else { web }
+    }
+
+    fn frontend(self, b: &Bench) -> (IpAddr, u16) {
+        match self {
+            Self::ClusterIp => (b.vip(1), 80),
+            Self::NodePort => (b.node_address(), 30080),
+            Self::Balancer | Self::Local => (b.outer(1), 80),
+        }
+    }
+}
+
+fn holds(b: &mut Bench, place: Place) {
+    b.set(&[&place.build(b, &[A, B, C]).affinity(60)]);
+    let at = place.frontend(b);
+    let first = ask_crowd(b, at);
+    assert!(spread(&first) > 1, "different clients may have different endpoints: {first:?}");
+    for _ in 0..4 {
+        assert_eq!(ask_crowd(b, at), first, "every client stays");
+    }
+}
+
+fn udp(b: &mut Bench) {
+    b.set(&[&b.service("web", 1).udp(80, &[A, B, C]).affinity(60)]);
+    let at = (b.vip(1), 80);
+    let first = ask_crowd_over(b, Protocol::Udp, at);
+    assert!(spread(&first) > 1, "different clients may have different endpoints: {first:?}");
+    for _ in 0..3 {
+        assert_eq!(ask_crowd_over(b, Protocol::Udp, at), first, "every client stays");
+    }
+}
+
+fn times_out(b: &mut Bench, place: Place) {
+    b.set(&[&place.build(b, &[A, B, C]).affinity(1)]);
+    let at = place.frontend(b);
+    let first = ask_crowd(b, at);
+    if b.lane == Lane::Ipvs {
+        // The kernel's timeout starts then, so only the configured value is checked.
+        b.differences
+            .insert("IPVS counts from when it forgets a client's last connection, minutes after its end");
+        let told = b.hosts.at(Node).exec(&["ipvsadm", "-Sn"]);
+        assert!(told.lines().any(|line| line.ends_with("-s rr -p 1")), "{told}");
+        return;
+    }
+    // Kernels count such timeouts in coarse steps.
+    let end = std::time::Instant::now() + Duration::from_secs(25);
+    thread::sleep(Duration::from_millis(2200));
+    while ask_crowd(b, at) == first {
+        assert!(std::time::Instant::now() < end, "after its time every client is still where it was");
+        thread::sleep(Duration::from_millis(4000));
+    }
+}
+
+fn switches(b: &mut Bench, place: Place) {
+    let without = place.build(b, &[A, B]);
+    let at = place.frontend(b);
+    for _ in 0..2 {
+        b.set(&[&without]);
+        b.expect(&[Client], TCP, at.0, at.1, Reach(&[A, B]));
+        b.set(&[&without.clone().affinity(60)]);
+        let first = ask_crowd(b, at);
+        assert_eq!(ask_crowd(b, at), first, "every client stays");
+        assert_eq!(ask_crowd(b, at), first, "every client stays");
+    }
+    b.set(&[&without]);
+    b.expect(&[Client], TCP, at.0, at.1, Reach(&[A, B]));
+}
+
+fn endpoint_goes(b: &mut Bench) {
+    let at = (b.vip(1), 80);
+    b.set(&[&b.service("web", 1).tcp(80, &[A, B, C]).affinity(60)]);
+    let first = ask_crowd(b, at);
+    b.set(&[&b.service("web", 1).tcp(80, &[A, C]).affinity(60)]);
+    let second = ask_crowd(b, at);
+    for (client, server) in &first {
+        let now = &second[client];
+        assert!(
+            if server == "b" { now != "b" } else { now == server },
+            "{client} was on {server}, is on {now}"
+        );
+    }
+    assert_eq!(ask_crowd(b, at), second, "and there they stay");
+}
+
+fn endpoint_comes(b: &mut Bench) {
+    let at = (b.vip(1), 80);
+    b.set(&[&b.service("web", 1).tcp(80, &[A, B]).affinity(60)]);
+    let first = ask_crowd(b, at);
+    b.set(&[&b.service("web", 1).tcp(80, &[A, B, C]).affinity(60)]);
+    assert_eq!(ask_crowd(b, at), first, "every client stays");
+}
+
+fn outlives(b: &mut Bench) {
+    let at = (b.vip(1), 80);
+    b.set(&[&b.service("web", 1).tcp(80, &[A, B, C]).affinity(60)]);
+    let first = ask_crowd(b, at);
+    b.restart();
+    assert_eq!(ask_crowd(b, at), first, "every client stays");
+}
+
+/// Returns the server reached by each of many clients.
+fn ask_crowd(b: &mut Bench, at: (IpAddr, u16)) -> BTreeMap<IpAddr, String> {
+    ask_crowd_over(b, Protocol::Tcp, at)
+}
+
+fn ask_crowd_over(b: &mut Bench, protocol: Protocol, (to, port): (IpAddr, u16)) -> BTreeMap<IpAddr, String> {
+    let clients = crowd(b.family);
+    let ask = |source: &IpAddr| Ask { from: Client, source: Some(*source), to, protocol, port };
+    let asks: Vec<_> = clients.iter().map(ask).collect();
+    let heard = b.ask(&asks);
+    clients.into_iter().zip(heard).map(|(client, heard)| (client, name(heard))).collect()
+}
+
+fn spread(crowd: &BTreeMap<IpAddr, String>) -> usize {
+    crowd.values().collect::<std::collections::BTreeSet<_>>().len()
+}
+
+fn name(heard: Heard) -> String {
+    match heard {
+        Heard::Answer { name, .. } => name,
+        Heard::Refused | Heard::Prohibited | Heard::Silence | Heard::Odd(_) => {
+            panic!("nobody answered: {heard:?}")
+        }
+    }
+}
+
+/// Counts the connections of the client per server.
+pub fn count(b: &mut Bench, to: IpAddr, times: usize) -> BTreeMap<String, usize> {
+    let source = Some(Client.address(b.family));
+    let ask = Ask { from: Client, source, to, protocol: Protocol::Tcp, port: 80 };
+    let mut counts = BTreeMap::new();
+    for heard in b.ask(&vec![ask; times]) {
+        *counts.entry(name(heard)).or_default() += 1;
+    }
+    counts
+}

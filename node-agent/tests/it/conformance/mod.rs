@@ -1,0 +1,176 @@
+//! Conformance suite for all proxy modes: Service behavior of a node, observed by real clients and servers.
+//!
+//! Lanes that need the second kernel run this same test in it, one boot per lane, and write their results to
+//! a file.
+//!
+//! `CONFORMANCE_LANES=nftables,ipvs` and `CONFORMANCE_ONLY=words` select a part, without the page.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    missing_docs,
+    unreachable_pub,
+    reason = "a test's helpers are tests"
+)]
+
+mod affinity;
+mod change;
+mod cluster;
+mod exposed;
+mod kernel;
+mod policy;
+mod scenario;
+mod table;
+mod upstream;
+
+use std::{env, fs, path::PathBuf, process::Command, sync::Mutex, thread, time::Instant};
+
+use model::primitives::net::IpFamily;
+use scenario::{Outcome, Scenario};
+use table::Results;
+
+use crate::testbed::{Bench, Lane, lane::family_word};
+
+/// Maximum number of concurrent lanes.
+const AT_ONCE: usize = 2;
+
+fn scenarios() -> Vec<Scenario> {
+    [
+        cluster::SCENARIOS,
+        exposed::SCENARIOS,
+        policy::SCENARIOS,
+        affinity::SCENARIOS,
+        change::SCENARIOS,
+        kernel::SCENARIOS,
+    ]
+    .concat()
+}
+
+#[test]
+fn every_upstream_test_has_a_scenario_or_a_reason() {
+    assert_eq!(table::uncovered(&scenarios()), Vec::<String>::new());
+    assert!(scenarios().len() >= 60);
+}
+
+#[test]
+fn f032_f045_f046_f047_f048_f049_f053_every_mode_does_what_the_packet_program_says() {
+    if env::var_os("TIDEGATE_GUEST").is_some() {
+        let lane = Lane::parse(&env::var("CONFORMANCE_LANES").expect("the guest is told its lane"));
+        let word = env::var("CONFORMANCE_FAMILY").expect("and its family");
+        IpFamily::ALL.into_iter().filter(|family| family_word(*family) == word).for_each(|it| run(lane, it));
+        return;
+    }
+    let lanes = env::var("CONFORMANCE_LANES");
+    let wanted =
+        |lane: &Lane| lanes.as_ref().is_ok_and(|names| names.split(',').any(|name| name == lane.name()));
+    let lanes: Vec<_> = Lane::ALL.into_iter().filter(|lane| lanes.is_err() || wanted(lane)).collect();
+    let results = run_all(&lanes);
+    if lanes.len() < Lane::ALL.len() || env::var_os("CONFORMANCE_ONLY").is_some() {
+        if env::var_os("UPDATE_GOLDEN").is_some() {
+            // Includes the results of earlier runs for the other lanes.
+            let all = Lane::ALL.iter().flat_map(|lane| IpFamily::ALL.map(|family| read(*lane, family)));
+            check_page(&table::render(&scenarios(), &all.flatten().collect())).unwrap();
+        }
+        let bad = results.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Failed(_)));
+        let bad: Vec<_> = bad.collect();
+        assert!(bad.is_empty(), "{bad:#?}");
+        return;
+    }
+    let faults = table::faults(&scenarios(), &results);
+    let page = check_page(&table::render(&scenarios(), &results));
+    assert!(faults.is_empty(), "{} cells:\n{}", faults.len(), faults.join("\n"));
+    assert_eq!(page, Ok(()));
+}
+
+/// Runs the lanes, slow ones first, and collects their results.
+fn run_all(lanes: &[Lane]) -> Results {
+    let mut slow_last = lanes.to_vec();
+    // The last one starts first.
+    slow_last.sort_by_key(|lane| (lane.in_guest(), *lane == Lane::IptablesLegacy));
+    let jobs: Vec<_> =
+        slow_last.iter().flat_map(|lane| IpFamily::ALL.map(|family| (*lane, family))).collect();
+    for (lane, family) in &jobs {
+        let _ = fs::remove_file(results_path(*lane, *family));
+    }
+    let jobs = Mutex::new(jobs);
+    let next = || jobs.lock().unwrap().pop();
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((lane, family)) = next() {
+                    if lane.in_guest() { run_in_guest(lane, family) } else { run(lane, family) }
+                }
+            });
+        }
+    });
+    lanes.iter().flat_map(|lane| IpFamily::ALL.map(|family| read(*lane, family))).flatten().collect()
+}
+
+fn run_in_guest(lane: Lane, family: IpFamily) {
+    let guest = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/guest.sh");
+    let name = "conformance::f032_f045_f046_f047_f048_f049_f053_every_mode_does_what_the_packet_program_says";
+    let status = Command::new(guest)
+        .arg(env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture"])
+        .env("CONFORMANCE_LANES", lane.name())
+        .env("CONFORMANCE_FAMILY", family_word(family))
+        .status()
+        .expect("lab/guest.sh starts");
+    println!("{} {}: the guest ended with {status}", lane.name(), family_word(family));
+}
+
+/// Runs every scenario in one lane and family, and writes each result as it completes.
+fn run(lane: Lane, family: IpFamily) {
+    let only = env::var("CONFORMANCE_ONLY").unwrap_or_default();
+    let word = family_word(family);
+    let mut lines = String::new();
+    let mut bench = None;
+    for (serial, scenario) in (1..).zip(scenarios()) {
+        if !scenario.name.contains(&only) {
+            continue;
+        }
+        let begin = Instant::now();
+        let outcome = match bench.take().map_or_else(|| Bench::open("cf", lane, family), Ok) {
+            Ok(mut opened) => {
+                let outcome = scenario.run(&mut opened, serial);
+                // After a failure the state of the hosts is unknown: the next scenario gets new ones.
+                bench = Some(opened).filter(|_| !matches!(outcome, Outcome::Failed(_)));
+                outcome
+            }
+            Err(error) => Outcome::Failed(format!("{error:?}")),
+        };
+        let spent = begin.elapsed().as_millis();
+        println!("{:15} {word} {spent:6} ms  {}: {outcome}", lane.name(), scenario.name);
+        lines += &format!("{}\t{outcome}\n", scenario.name);
+        fs::write(results_path(lane, family), &lines).unwrap();
+    }
+}
+
+fn results_path(lane: Lane, family: IpFamily) -> PathBuf {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("conformance");
+    fs::create_dir_all(&directory).unwrap();
+    directory.join(format!("{}-{}.tsv", lane.name(), family_word(family)))
+}
+
+fn read(lane: Lane, family: IpFamily) -> Results {
+    let text = fs::read_to_string(results_path(lane, family)).unwrap_or_default();
+    let entry = |line: &str| {
+        let (name, outcome) = line.split_once('\t').unwrap();
+        ((lane, name.to_owned(), family_word(family)), Outcome::parse(outcome))
+    };
+    text.lines().map(entry).collect()
+}
+
+/// Compares the page, or writes it if requested.
+fn check_page(page: &str) -> Result<(), &'static str> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/conformance.md");
+    if env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(path, page).unwrap();
+    }
+    let is_current = fs::read_to_string(path).unwrap_or_default() == page;
+    is_current
+        .then_some(())
+        .ok_or("docs/conformance.md is not current: UPDATE_GOLDEN=1 writes it, and the diff shows it")
+}

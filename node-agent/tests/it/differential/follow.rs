@@ -1,0 +1,97 @@
+//! Comparison of traces with the oracle and with the results of clients.
+
+use std::collections::BTreeSet;
+
+use model::{
+    kinds::service::Protocol,
+    primitives::net::IpFamily,
+    wire::trace::{End, Packet, PacketTrace, VisibleSource, ends, words},
+};
+
+use crate::{
+    support::programs::port,
+    testbed::{Ask, Bench, Heard, Spot, judge},
+};
+
+/// Traces connections through the kernel state. Returns an error for the first one whose ends differ from the
+/// desired state, or that has an odd step.
+pub fn all(bench: &mut Bench, asks: &[Ask]) -> Result<Vec<PacketTrace>, String> {
+    let traced = traces(bench, asks);
+    for (ask, traced) in asks.iter().zip(&traced) {
+        let desired = desired(bench, *ask);
+        if traced.ends != desired {
+            let desired = words(&desired);
+            return Err(format!("{ask:?}\n  desired: it {desired}\n{}", said(traced)));
+        }
+        if let Some(odd) = traced.steps.iter().find(|step| step.odd) {
+            return Err(format!("{ask:?}: nothing is odd, but {odd:?}"));
+        }
+    }
+    Ok(traced)
+}
+
+/// True if the result matches the trace.
+pub fn compare(ask: Ask, traced: &PacketTrace, heard: &Heard) -> Result<(), String> {
+    if judge::bears_out(&traced.ends, ask, heard) {
+        return Ok(());
+    }
+    Err(format!("{ask:?}\n{}\n  heard:   {heard:?}", said(traced)))
+}
+
+/// Returns the ends according to the desired state, as implemented by the mode.
+pub fn desired(bench: &Bench, ask: Ask) -> BTreeSet<End> {
+    ends(&bench.lowered(ask), judge::connection(ask).is_from_node)
+}
+
+/// Traces connections.
+pub fn traces(bench: &mut Bench, asks: &[Ask]) -> Vec<PacketTrace> {
+    let packets: Vec<_> = asks.iter().copied().map(packet).collect();
+    let (node, backend) = (bench.hosts.at(Spot::Node), &mut bench.backend);
+    node.run(|| backend.trace(&packets)).unwrap().expect("every mode can be traced")
+}
+
+/// Returns the first packet of a connection.
+pub fn packet(ask: Ask) -> Packet {
+    Packet {
+        source: judge::connection(ask).source,
+        destination: ask.to,
+        protocol: ask.protocol,
+        port: port(ask.port),
+    }
+}
+
+fn said(traced: &PacketTrace) -> String {
+    let steps = traced.steps.iter().map(|step| {
+        let odd = if step.odd { " (odd)" } else { "" };
+        format!("\n    {}  {}  => {}{odd}", step.place, step.rule, step.result)
+    });
+    format!("  kernel:  it {}{}", traced.fate, steps.collect::<String>())
+}
+
+#[test]
+fn a_trace_that_says_something_else_than_what_is_heard_fails_with_both() {
+    let [source, to] = ["10.1.3.2", "10.96.0.10"].map(|text| text.parse().unwrap());
+    let ask = Ask { from: Spot::C, source: Some(source), to, protocol: Protocol::Tcp, port: 80 };
+    let reaches = |sees| End::Reaches { address: Spot::A.address(IpFamily::V4), port: port(8080), sees };
+    let answer =
+        |source: &str| Heard::Answer { name: "a".to_owned(), source: source.parse().unwrap(), port: 8080 };
+    let elsewhere = Heard::Answer { name: "b".to_owned(), source, port: 8080 };
+    for (end, right, wrong) in [
+        (
+            reaches(VisibleSource::Client),
+            answer("10.1.3.2"),
+            [answer("10.1.3.1"), elsewhere.clone(), Heard::Refused],
+        ),
+        (reaches(VisibleSource::Node), answer("10.1.1.1"), [answer("10.1.3.2"), elsewhere, Heard::Silence]),
+        (End::Refused, Heard::Refused, [Heard::Silence, Heard::Prohibited, answer("10.1.3.2")]),
+        (End::Dropped, Heard::Silence, [Heard::Refused, Heard::Prohibited, answer("10.1.3.2")]),
+    ] {
+        let ends = [end].into();
+        let traced = PacketTrace { fate: words(&ends), ends, ..PacketTrace::default() };
+        assert_eq!(compare(ask, &traced, &right), Ok(()));
+        for heard in wrong {
+            let error = compare(ask, &traced, &heard).unwrap_err();
+            assert!(error.contains(&traced.fate) && error.contains(&format!("{heard:?}")), "{error}");
+        }
+    }
+}

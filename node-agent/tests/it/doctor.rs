@@ -1,0 +1,282 @@
+//! `tidegate-agent doctor` on misconfigured machines: each problem is created in a network namespace, found,
+//! fixed with the command in the finding, and no longer reported.
+
+#![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpListener,
+    process::{Child, Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::support::Namespace;
+
+const AGENT: &str = env!("CARGO_BIN_EXE_tidegate-agent");
+
+fn doctor(node: &Namespace, arguments: &[&str]) -> Output {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", node.name(), AGENT, "doctor", "-o", "json"]).args(arguments);
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+/// Returns the findings in a mode.
+fn look(node: &Namespace, mode: &str) -> Vec<Value> {
+    let output = doctor(node, &["--mode", mode]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let findings: Vec<Value> =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let is_broken = findings.iter().any(|finding| finding["state"] == "Broken");
+    assert_eq!(output.status.code(), Some(i32::from(is_broken)), "{said}");
+    findings
+}
+
+/// Returns the findings of a check that are not OK.
+fn odd(node: &Namespace, mode: &str, check: &str) -> Vec<Value> {
+    odd_of(&look(node, mode), check)
+}
+
+/// The same from existing findings.
+fn odd_of(findings: &[Value], check: &str) -> Vec<Value> {
+    let of_check: Vec<_> = findings.iter().filter(|finding| finding["check"] == check).cloned().collect();
+    assert!(!of_check.is_empty(), "{check} is looked at");
+    let odd: Vec<_> = of_check.into_iter().filter(|finding| finding["state"] != "Fine").collect();
+    assert!(odd.iter().all(|finding| finding["why"].is_string() && finding["fix"].is_string()), "{odd:?}");
+    odd
+}
+
+/// Runs the fix of a finding: the whole text, or its parts in backticks.
+fn put_right(node: &Namespace, finding: &Value) {
+    let fix = finding["fix"].as_str().unwrap();
+    let quoted: Vec<_> = fix.split('`').skip(1).step_by(2).collect();
+    let commands = if quoted.is_empty() { vec![fix] } else { quoted };
+    for command in commands {
+        node.exec(&["sh", "-c", command]);
+    }
+}
+
+/// Asserts that a check has this number of findings, and none after each was fixed.
+fn is_put_right(node: &Namespace, mode: &str, check: &str, count: usize) {
+    are_put_right(node, mode, &odd(node, mode, check), check, count);
+}
+
+/// The same from existing findings.
+fn are_put_right(node: &Namespace, mode: &str, found: &[Value], check: &str, count: usize) {
+    assert_eq!(found.len(), count, "{found:?}");
+    for finding in found {
+        put_right(node, finding);
+    }
+    assert_eq!(odd(node, mode, check), Vec::<Value>::new(), "after {found:?}");
+}
+
+/// `--fix` applies safe fixes only, and only on request; other sysctls are found by name and command.
+#[test]
+fn what_is_safe_is_put_right_when_somebody_says_so() {
+    const CHECK: &str = "net.ipv4.ip_forward=1";
+    let node = Namespace::new("doctor-fix");
+    node.exec(&["sysctl", "-qw", "net.ipv4.ip_forward=0"]);
+    let found = odd(&node, "nftables", CHECK);
+    assert_eq!(found[0]["safeFix"], "IpForward", "{found:?}");
+    let forwards = || node.exec(&["cat", "/proc/sys/net/ipv4/ip_forward"]);
+
+    let unasked = doctor(&node, &["--fix"]);
+    let said = String::from_utf8_lossy(&unasked.stderr);
+    assert!(!unasked.status.success() && said.contains("--yes"), "{said}");
+    assert_eq!(forwards(), "0\n");
+    let fixed = doctor(&node, &["--fix", "--yes"]);
+    let said = String::from_utf8_lossy(&fixed.stderr);
+    assert!(said.contains("IpForward Done: net.ipv4.ip_forward was 0 and is 1"), "{said}");
+    assert_eq!(forwards(), "1\n");
+    assert_eq!(odd(&node, "nftables", CHECK), Vec::<Value>::new());
+
+    node.exec(&["sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=0"]);
+    assert_eq!(odd(&node, "ipvs", "arp-flux").len(), 1);
+    node.exec(&["sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=1", "net.ipv4.conf.all.arp_announce=2"]);
+    assert_eq!(odd(&node, "ipvs", "arp-flux"), Vec::<Value>::new());
+}
+
+/// A native table, and both flavors of iptables; the policy, and a final rule.
+#[test]
+fn rules_that_drop_what_is_forwarded_are_found_and_let_it_pass_after_their_fix() {
+    const CHECK: &str = "forward-drop";
+    let node = Namespace::new("doctor-forward");
+    node.nft(
+        "table inet firewall { chain forwarding { type filter hook forward priority 10; policy drop; ct state new accept; }\n\
+         chain incoming { type filter hook input priority 0; policy drop; ct state vmap { established : accept }; }; }\n\
+         table ip6 other { chain forwarding { type filter hook forward priority 0; jump final; }; chain final { counter reject; }; }\n\
+         table ip harmless { chain forwarding { type filter hook forward priority 0; ip daddr 192.0.2.1 drop; }; }",
+    );
+    node.exec(&["iptables-nft", "-P", "FORWARD", "DROP"]);
+    node.exec(&["iptables-nft", "-N", "DOCKER-USER"]);
+    node.exec(&["iptables-nft", "-A", "FORWARD", "-j", "DOCKER-USER"]);
+    node.exec(&["iptables-legacy", "-A", "FORWARD", "-j", "DROP"]);
+    let seen = look(&node, "userspace");
+    assert_eq!(odd_of(&seen, CHECK), Vec::<Value>::new(), "nothing is forwarded in this mode");
+    are_put_right(&node, "userspace", &odd_of(&seen, "input-drop"), "input-drop", 1);
+    let seen = look(&node, "nftables");
+    assert_eq!(odd_of(&seen, "iptables-flavours").len(), 1);
+    are_put_right(&node, "nftables", &odd_of(&seen, CHECK), CHECK, 4);
+    assert!(
+        node.exec(&["iptables-nft", "-S", "DOCKER-USER"]).contains("--ctstate DNAT"),
+        "Docker's rules are left alone"
+    );
+    is_put_right(&node, "ipvs", CHECK, 4);
+    node.exec(&["iptables-legacy", "-F"]);
+    assert_eq!(odd(&node, "nftables", "iptables-flavours"), Vec::<Value>::new());
+}
+
+/// The mark in the syntax of nft, iptables and ip rule.
+#[test]
+fn rules_of_others_about_our_bits_of_the_mark_are_found() {
+    const CHECK: &str = "mark-clash";
+    let node = Namespace::new("doctor-marks");
+    node.nft(
+        "table inet harmless { chain pre { type filter hook prerouting priority mangle; meta mark set 0x1;\n\
+           meta mark & 0xff0000 == 0x10000 accept; ct mark set 0x4000; }; }",
+    );
+    node.ip(&["rule", "add", "fwmark", "0x80000/0xff0000", "table", "100"]);
+    assert_eq!(odd(&node, "nftables", CHECK), Vec::<Value>::new());
+    node.nft(
+        "table inet vpn { chain pre { type filter hook prerouting priority mangle; meta mark set meta mark | 0x4000; }\n\
+           chain forwarding { type filter hook forward priority mangle; meta mark set 0x1; meta mark & 0xc000 == 0x8000 accept; }; }",
+    );
+    node.exec(&["iptables-nft", "-t", "mangle", "-A", "OUTPUT", "-j", "MARK", "--or-mark", "0x4000"]);
+    node.ip(&["rule", "add", "fwmark", "0xca6c", "table", "101"]);
+    node.ip(&["-6", "rule", "add", "fwmark", "0x4000/0x4000", "table", "101"]);
+    let found = odd(&node, "nftables", CHECK);
+    assert_eq!(found.len(), 6, "{found:?}");
+    let other = doctor(&node, &["--masquerade-bit", "24"]);
+    let other: Vec<Value> = serde_json::from_slice(&other.stdout).unwrap();
+    let left: Vec<_> =
+        other.iter().filter(|finding| finding["check"] == CHECK && finding["state"] != "Fine").collect();
+    // Clearing the whole mark clears every bit.
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
+/// Chains, tables and the interface of kube-proxy; a running process of that name is an error, and the
+/// command fails.
+#[test]
+fn what_kube_proxy_left_is_found_and_removed_by_what_the_finding_says() {
+    const CHECK: &str = "kube-proxy";
+    let node = Namespace::new("doctor-kube");
+    node.nft("table ip kube-proxy { chain services { }; }; table ip6 kube-proxy { chain services { }; }");
+    for tool in ["iptables-nft", "ip6tables-nft", "iptables-legacy"] {
+        node.exec(&[tool, "-t", "nat", "-N", "KUBE-SERVICES"]);
+        node.exec(&[tool, "-t", "nat", "-A", "PREROUTING", "-j", "KUBE-SERVICES"]);
+    }
+    let named = doctor(&node, &["--mode", "iptables", "--naming", "kube", "--all"]);
+    let named: Vec<Value> = serde_json::from_slice(&named.stdout).unwrap();
+    let tables =
+        named.iter().filter(|finding| finding["check"] == CHECK && finding["state"] == "Warning").count();
+    assert_eq!(tables, 2, "our own chains have these names then");
+    is_put_right(&node, "nftables", CHECK, 5);
+
+    let process = Impostor::start(&node, "kube-proxy");
+    let found = odd(&node, "nftables", CHECK);
+    assert_eq!((found.len(), &found[0]["state"]), (1, &Value::from("Broken")), "{found:?}");
+    drop(process);
+    assert_eq!(odd(&node, "nftables", CHECK), Vec::<Value>::new());
+}
+
+/// Networks with two MTUs; a bridge whose replies bypass the rules.
+#[test]
+fn sizes_of_packets_and_bridges_are_looked_at() {
+    const CALLS: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+    let node = Namespace::new("doctor-links");
+    for (name, address, mtu) in [("one", "192.0.2.1/24", "1500"), ("two", "198.51.100.1/24", "1400")] {
+        node.ip(&["link", "add", name, "type", "veth", "peer", "name", &format!("{name}-far")]);
+        node.ip(&["link", "set", name, "mtu", mtu, "up"]);
+        node.ip(&["addr", "add", address, "dev", name]);
+    }
+    let found = odd(&node, "nftables", "mtu");
+    assert!(
+        found[0]["message"].as_str().unwrap().contains("1500 bytes that come by one do not fit two"),
+        "{found:?}"
+    );
+    node.nft(
+        "table inet clamp { chain forwarding { type filter hook forward priority mangle;\n\
+           tcp flags syn tcp option maxseg size set rt mtu; }; }",
+    );
+    assert_eq!(odd(&node, "nftables", "mtu"), Vec::<Value>::new(), "segments are made smaller");
+    node.exec(&["nft", "delete", "table", "inet", "clamp"]);
+    node.ip(&["link", "set", "one", "mtu", "1400"]);
+    assert_eq!(odd(&node, "nftables", "mtu"), Vec::<Value>::new());
+
+    node.ip(&["link", "add", "name", "bridge1", "type", "bridge"]);
+    node.ip(&["link", "set", "bridge1", "mtu", "1400", "up"]);
+    node.ip(&["addr", "add", "203.0.113.1/24", "dev", "bridge1"]);
+    let calls = |value: &str| {
+        node.exec(&["sh", "-c", &format!("if [ -e {CALLS} ]; then echo {value} > {CALLS}; fi")])
+    };
+    calls("0");
+    assert_eq!(odd(&node, "nftables", "bridge-traffic").len(), 1);
+    calls("1");
+    if !fs::exists(CALLS).unwrap() {
+        node.ip(&["link", "delete", "bridge1"]);
+    }
+    assert_eq!(odd(&node, "nftables", "bridge-traffic"), Vec::<Value>::new());
+}
+
+/// An announcing program by its name; a port by its number. Other namespaces are not included.
+#[test]
+fn other_programs_that_announce_are_found_where_they_are() {
+    const CHECK: &str = "other-announcer";
+    let (node, other) = (Namespace::new("doctor-others"), Namespace::new("doctor-elsewhere"));
+    let process = Impostor::start(&node, "keepalived");
+    let listener = node.run(|| TcpListener::bind("0.0.0.0:179").unwrap());
+    let found = odd(&node, "nftables", CHECK);
+    let said: Vec<_> = found.iter().map(|finding| finding["message"].as_str().unwrap()).collect();
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(
+        said.contains(
+            &format!("keepalived (process {}) announces addresses by VRRP", process.0.id()).as_str()
+        ),
+        "{said:?}"
+    );
+    assert!(said.contains(&"somebody listens at port 179 (BGP)"), "{said:?}");
+    assert_eq!(odd(&other, "nftables", CHECK), Vec::<Value>::new());
+    drop((process, listener));
+    assert_eq!(odd(&node, "nftables", CHECK), Vec::<Value>::new());
+}
+
+/// A process with another program's name, which ends when dropped.
+struct Impostor(Child);
+
+impl Impostor {
+    fn start(node: &Namespace, name: &str) -> Self {
+        let script = format!("echo {name} > /proc/self/comm; echo ready; read line");
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", node.name(), "bash", "-c", &script]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Impostor {
+    fn drop(&mut self) {
+        let _ = self.0.stdin.take().map(|mut input| input.write_all(b"\n"));
+        let _ = self.0.wait();
+    }
+}
+
+/// `docs/doctor.md` has a row for every check.
+#[test]
+fn every_check_is_explained_in_the_documentation() {
+    use model::{kinds::node::ProxyMode, wire::doctor::CLOCK};
+    use node_agent::{doctor::checks::Check, preflight::needs};
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/doctor.md");
+    let page = fs::read_to_string(page).unwrap();
+    let needs = ProxyMode::ALL.iter().copied().flat_map(needs::of).map(|need| need.name);
+    let announcing = ["CAP_NET_RAW", "networks", "net.ipv4.conf.*.rp_filter", CLOCK];
+    for word in needs.chain(Check::ALL.map(Check::as_str)).chain(announcing) {
+        let has_row = page.lines().any(|line| {
+            let first = line.strip_prefix("| ").and_then(|row| row.split(" | ").next());
+            first.is_some_and(|words| words.split(", ").any(|one| one == format!("`{word}`")))
+        });
+        assert!(has_row, "{word} has no row");
+    }
+}

@@ -1,0 +1,124 @@
+//! Many agents on one simulated link with a simulated control, in virtual time: after any failure, partition,
+//! return or drain, every part of the network with an eligible node ends with one owner, and conflicts are
+//! short.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
+mod world;
+
+use proptest::prelude::*;
+use world::{DETECTION_MS, World};
+
+/// An event in the cluster.
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Kill(usize),
+    Return(usize),
+    /// The nodes whose bit is set are partitioned from the others.
+    Partition(u8),
+    Heal,
+    ControlStops,
+    ControlStarts,
+    /// A node is drained or undrained.
+    Drain(usize),
+    /// A node hands over and ends.
+    HandOver(usize),
+    /// A Service can no longer be programmed on a node, or can again.
+    Gate(usize),
+}
+
+fn events() -> impl Strategy<Value = Vec<(Event, u64)>> {
+    let node = 0usize..4;
+    let event = prop_oneof![
+        3 => node.clone().prop_map(Event::Kill),
+        3 => node.clone().prop_map(Event::Return),
+        2 => any::<u8>().prop_map(Event::Partition),
+        2 => Just(Event::Heal),
+        1 => Just(Event::ControlStops),
+        1 => Just(Event::ControlStarts),
+        1 => node.clone().prop_map(Event::Drain),
+        1 => node.clone().prop_map(Event::HandOver),
+        1 => node.prop_map(Event::Gate),
+    ];
+    let pause = prop_oneof![Just(0u64), 1u64..2000, Just(30_000u64)];
+    prop::collection::vec((event, pause), 1..9)
+}
+
+fn carry_out(world: &mut World, event: Event) {
+    match event {
+        Event::Kill(node) => world.kill(node),
+        Event::Return(node) => world.start(node),
+        Event::Partition(side) => world.partition(side),
+        Event::Heal => world.partition(0),
+        Event::ControlStops => world.stop_control(),
+        Event::ControlStarts => world.start_control(),
+        Event::Drain(node) => world.drain(node),
+        Event::HandOver(node) => world.hand_over(node),
+        Event::Gate(node) => world.toggle_gate(node),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// At most one owner in each connected part once all is quiet, exactly one where a live candidate is
+    /// eligible, and a bounded number of announcements per event.
+    #[test]
+    fn f117_f132_every_part_has_one_owner_in_the_end(events in events(), seed in any::<u64>()) {
+        let mut world = World::new(4, seed);
+        world.run(10_000);
+        world.assert_settled();
+        for (event, pause) in events {
+            carry_out(&mut world, event);
+            world.run(pause);
+        }
+        world.run(200_000);
+        world.assert_settled();
+        // No announcements without events.
+        let before = (world.owners(), world.bursts());
+        world.run(120_000);
+        prop_assert_eq!((world.owners(), world.bursts()), before);
+        prop_assert!(world.bursts() <= 200, "{} bursts", world.bursts());
+    }
+
+    /// A returning node does not preempt a live owner, with and without control.
+    #[test]
+    fn f117_whoever_returns_steals_nothing(first in 0usize..4, has_control in any::<bool>(), seed in any::<u64>()) {
+        let mut world = World::new(4, seed);
+        world.run(10_000);
+        if !has_control {
+            world.stop_control();
+        }
+        world.kill(first);
+        world.run(30_000);
+        let owners = world.owners();
+        world.start(first);
+        world.run(60_000);
+        prop_assert_eq!(world.owners(), owners);
+        world.assert_settled();
+    }
+
+    /// A failed owner is replaced within the detection time plus a short delay.
+    #[test]
+    fn f132_an_address_is_without_an_owner_for_no_longer_than_detection_takes(
+        has_control in any::<bool>(), hands_over in any::<bool>(), seed in any::<u64>(),
+    ) {
+        let mut world = World::new(4, seed);
+        world.run(10_000);
+        if !has_control {
+            world.stop_control();
+        }
+        world.run(5_000);
+        let owner = world.owner_of_first();
+        world.forget_gaps();
+        if hands_over {
+            world.hand_over(owner);
+        } else {
+            world.kill(owner);
+        }
+        world.run(30_000);
+        let gap = world.longest_gap();
+        let bound = if hands_over { 10 } else { DETECTION_MS + 50 };
+        prop_assert!(gap <= bound, "{gap} ms without an owner");
+    }
+}

@@ -1,0 +1,514 @@
+//! Simulated link, nodes and control. Times are in milliseconds.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use model::{
+    kinds::{
+        address::{Announcement, Candidate},
+        advertisement::{InterfaceName, WhenIsolated},
+        resource::ServiceKey,
+    },
+    primitives::{name::Name, quantity::Revision},
+    wire::feed::AddressState,
+};
+use node_agent::announce::{
+    machine::{Gate, Heard, Input, Liveness, Output, Party, Phase},
+    owners::{Ordering, Owners, Pair},
+};
+
+/// Failure detection time.
+pub(crate) const DETECTION_MS: u64 = 750;
+/// Time until two reachable nodes have a session.
+const SESSION_MS: u64 = 1500;
+/// Timeout of a probe.
+const PROBE_MS: u64 = 300;
+/// Delay of everything else on the link.
+const LINK_MS: u64 = 1;
+/// Time after which an agent that was never seen counts as lost.
+const PATIENCE_MS: u64 = DETECTION_MS + 3000;
+/// Rounds of an announcement burst, and their interval.
+const BURST_ROUNDS: u64 = 5;
+const BURST_MS: u64 = 1100;
+const REFRESH_MS: u64 = 60_000;
+
+mod control;
+mod sessions;
+
+type Orders = BTreeMap<IpAddr, (u64, Vec<usize>)>;
+
+pub(crate) struct World {
+    begin: Instant,
+    now: u64,
+    random: u64,
+    nodes: Vec<Node>,
+    /// Nodes with the same value reach each other; control is with the nodes of side 0.
+    sides: Vec<bool>,
+    control: Control,
+    queue: BTreeMap<(u64, u64), Arrival>,
+    sequence: u64,
+    bursts: u64,
+    gap_since: Option<u64>,
+    longest_gap: u64,
+}
+
+struct Node {
+    owners: Option<Owners>,
+    /// Content of its journal.
+    journal: Orders,
+    life: u64,
+    is_open: bool,
+    /// First contact and last loss of each node, per current sessions.
+    sessions: BTreeMap<usize, Session>,
+    leaving: BTreeSet<IpAddr>,
+    bursts: BTreeMap<IpAddr, u64>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Session {
+    Up { lost_at: Option<u64> },
+    Down { reached_at: Option<u64> },
+}
+
+struct Control {
+    runs: bool,
+    orders: Orders,
+    drained: BTreeSet<usize>,
+}
+
+enum Arrival {
+    Order { node: usize, life: u64, address: IpAddr, epoch: u64, candidates: Vec<usize> },
+    Heard { to: usize, from: usize, address: IpAddr },
+    Round { node: usize, life: u64, address: IpAddr, burst: u64, round: u64 },
+    Probed { node: usize, life: u64, address: IpAddr, by: Option<usize> },
+    Report { from: usize, address: IpAddr },
+    Ended { node: usize, life: u64 },
+}
+
+fn name(node: usize) -> Name {
+    Name::parse(&format!("n{node}")).unwrap()
+}
+
+fn node_of(name: &Name) -> usize {
+    name.as_str()[1..].parse().unwrap()
+}
+
+fn node_address(node: usize) -> IpAddr {
+    IpAddr::from([192, 0, 2, u8::try_from(node).unwrap() + 1])
+}
+
+fn service() -> ServiceKey {
+    ServiceKey { namespace: "default".parse().unwrap(), name: "web".parse().unwrap() }
+}
+
+fn addresses() -> [IpAddr; 2] {
+    [IpAddr::from([192, 0, 2, 100]), IpAddr::from([192, 0, 2, 101])]
+}
+
+impl World {
+    pub(crate) fn new(nodes: usize, seed: u64) -> Self {
+        let orders = addresses().into_iter().enumerate().map(|(index, address)| {
+            let mut candidates: Vec<_> = (0..nodes).collect();
+            candidates.rotate_left((usize::try_from(seed % 7).unwrap() + index) % nodes);
+            (address, (1, candidates))
+        });
+        let control = Control { runs: true, orders: orders.collect(), drained: BTreeSet::new() };
+        let mut world = Self {
+            begin: Instant::now(),
+            now: 0,
+            random: seed | 1,
+            nodes: Vec::new(),
+            sides: vec![false; nodes],
+            control,
+            queue: BTreeMap::new(),
+            sequence: 0,
+            bursts: 0,
+            gap_since: None,
+            longest_gap: 0,
+        };
+        for node in 0..nodes {
+            world.nodes.push(Node {
+                owners: None,
+                journal: Orders::new(),
+                life: 0,
+                is_open: true,
+                sessions: BTreeMap::new(),
+                leaving: BTreeSet::new(),
+                bursts: BTreeMap::new(),
+            });
+            world.start(node);
+        }
+        world
+    }
+
+    pub(crate) fn kill(&mut self, node: usize) {
+        self.nodes[node].owners = None;
+        self.nodes[node].life += 1;
+        self.nodes[node].leaving.clear();
+    }
+
+    pub(crate) fn start(&mut self, node: usize) {
+        if self.nodes[node].owners.is_some() {
+            return;
+        }
+        self.nodes[node].life += 1;
+        self.nodes[node].sessions.clear();
+        self.nodes[node].bursts.clear();
+        self.nodes[node].owners = Some(Owners::new(name(node)));
+        for (address, (epoch, candidates)) in self.nodes[node].journal.clone() {
+            self.order(node, address, epoch, &candidates, true);
+        }
+        self.set_gate(node);
+        self.feed(node);
+    }
+
+    pub(crate) fn partition(&mut self, side: u8) {
+        self.sides = (0..self.nodes.len()).map(|node| side & (1 << node) != 0).collect();
+        for node in 0..self.nodes.len() {
+            self.feed(node);
+        }
+    }
+
+    pub(crate) fn stop_control(&mut self) {
+        self.control.runs = false;
+        self.tell_control();
+    }
+
+    pub(crate) fn start_control(&mut self) {
+        if !std::mem::replace(&mut self.control.runs, true) {
+            for node in 0..self.nodes.len() {
+                self.feed(node);
+                self.report(node);
+            }
+        }
+    }
+
+    pub(crate) fn drain(&mut self, node: usize) {
+        if !self.control.runs {
+            return;
+        }
+        if !self.control.drained.remove(&node) {
+            self.control.drained.insert(node);
+        }
+        for address in addresses() {
+            let (epoch, mut candidates) = self.control.orders[&address].clone();
+            candidates.retain(|candidate| *candidate != node);
+            if !self.control.drained.contains(&node) {
+                candidates.push(node);
+            }
+            self.reorder(address, epoch + 1, candidates);
+        }
+    }
+
+    pub(crate) fn hand_over(&mut self, node: usize) {
+        let Some(owners) = &self.nodes[node].owners else { return };
+        self.nodes[node].leaving = owned(owners);
+        for other in 0..self.nodes.len() {
+            if other != node && self.reaches(node, other) {
+                self.set_liveness(other, node, Liveness::HandedOver);
+                self.nodes[other].sessions.insert(node, Session::Down { reached_at: None });
+            }
+        }
+        let life = self.nodes[node].life;
+        self.push(2000, Arrival::Ended { node, life });
+    }
+
+    pub(crate) fn toggle_gate(&mut self, node: usize) {
+        self.nodes[node].is_open = !self.nodes[node].is_open;
+        self.set_gate(node);
+    }
+
+    pub(crate) fn bursts(&self) -> u64 {
+        self.bursts
+    }
+
+    pub(crate) fn owners(&self) -> Vec<BTreeSet<IpAddr>> {
+        self.nodes.iter().map(|node| node.owners.as_ref().map(owned).unwrap_or_default()).collect()
+    }
+
+    pub(crate) fn owner_of_first(&self) -> usize {
+        self.owners().iter().position(|owned| owned.contains(&addresses()[0])).unwrap()
+    }
+
+    pub(crate) fn forget_gaps(&mut self) {
+        self.longest_gap = 0;
+    }
+
+    pub(crate) fn longest_gap(&self) -> u64 {
+        self.longest_gap
+    }
+
+    /// Asserts at most one owner in each connected part, and exactly one where a node is eligible.
+    pub(crate) fn assert_settled(&self) {
+        for address in addresses() {
+            for side in [false, true] {
+                let members = (0..self.nodes.len()).filter(|node| self.sides[*node] == side);
+                let live: Vec<_> = members.filter(|node| self.nodes[*node].owners.is_some()).collect();
+                let entry = |node: usize| self.nodes[node].owners.as_ref().unwrap().get(address);
+                let is_owner = |node: &&usize| {
+                    entry(**node).is_some_and(|entry| matches!(entry.ownership.phase(), Phase::Owner(_)))
+                };
+                let may_be = |node: &usize| {
+                    self.nodes[*node].is_open
+                        && entry(*node).is_some_and(|entry| entry.ownership.rank().is_some())
+                };
+                let owners: Vec<_> = live.iter().filter(is_owner).collect();
+                let expected = usize::from(live.iter().any(may_be));
+                let seen: Vec<_> = live
+                    .iter()
+                    .filter_map(|node| {
+                        entry(*node).map(|entry| {
+                            (node, entry.ownership.order().clone(), entry.ownership.phase().clone())
+                        })
+                    })
+                    .collect();
+                assert_eq!(owners.len(), expected, "{address}, side {side}, owners {owners:?}: {seen:#?}");
+            }
+        }
+    }
+
+    /// Advances the virtual time.
+    pub(crate) fn run(&mut self, ms: u64) {
+        let until = self.now + ms;
+        for step in 0.. {
+            assert!(step < 100_000, "time does not pass at {} ms", self.now);
+            let arrival = self.queue.first_key_value().map(|((at, _), _)| *at);
+            let session = self.next_session_change();
+            let timeout = (0..self.nodes.len()).filter_map(|node| self.timeout_of(node)).min();
+            let next = [arrival, session, timeout].into_iter().flatten().min().unwrap_or(until + 1);
+            if next > until {
+                break;
+            }
+            self.now = self.now.max(next);
+            self.change_sessions();
+            for node in 0..self.nodes.len() {
+                if self.timeout_of(node).is_some_and(|at| at <= self.now) {
+                    let (now, random) = (self.instant(), self.next_random());
+                    self.nodes[node].owners.as_mut().unwrap().tick(now, random);
+                    self.carry_out(node);
+                }
+            }
+            while let Some(entry) = self.queue.first_entry().filter(|entry| entry.key().0 <= self.now) {
+                let arrival = entry.remove();
+                self.arrive(arrival);
+            }
+            self.note_gap();
+        }
+        self.now = until;
+        self.note_gap();
+    }
+
+    fn note_gap(&mut self) {
+        let has_owner = self.owners().iter().any(|owned| owned.contains(&addresses()[0]));
+        if has_owner {
+            self.gap_since = None;
+        } else {
+            let since = *self.gap_since.get_or_insert(self.now);
+            self.longest_gap = self.longest_gap.max(self.now - since);
+        }
+    }
+
+    fn arrive(&mut self, arrival: Arrival) {
+        let is_alive = |world: &Self, node: usize, life: u64| world.nodes[node].life == life;
+        match arrival {
+            Arrival::Order { node, life, address, epoch, candidates } => {
+                let newest = self.nodes[node].journal.get(&address).map(|(epoch, _)| *epoch);
+                if is_alive(self, node, life) && newest.is_none_or(|newest| epoch > newest) {
+                    self.order(node, address, epoch, &candidates, false);
+                }
+            }
+            Arrival::Heard { to, from, address } => {
+                let heard = Input::Heard(heard(from));
+                self.hear(to, address, heard);
+            }
+            Arrival::Round { node, life, address, burst, round } => {
+                let announces =
+                    self.nodes[node].owners.as_ref().is_some_and(|owners| owned(owners).contains(&address));
+                let is_current = self.nodes[node].bursts.get(&address) == Some(&burst);
+                if is_alive(self, node, life) && announces && is_current {
+                    self.broadcast(node, address);
+                    let wait = if round < BURST_ROUNDS { BURST_MS } else { REFRESH_MS };
+                    self.push(wait, Arrival::Round { node, life, address, burst, round: round + 1 });
+                }
+            }
+            Arrival::Probed { node, life, address, by } => {
+                if is_alive(self, node, life) {
+                    self.hear(node, address, Input::Probed(by.map(heard)));
+                }
+            }
+            Arrival::Report { from, address } => self.take_report(from, address),
+            Arrival::Ended { node, life } => {
+                if is_alive(self, node, life) {
+                    self.kill(node);
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, node: usize, address: IpAddr, input: Input) {
+        if matches!(input, Input::Heard(_))
+            && self.nodes[node].leaving.remove(&address)
+            && let Some(owners) = &mut self.nodes[node].owners
+        {
+            owners.remove(address);
+        }
+        let (now, random) = (self.instant(), self.next_random());
+        if let Some(owners) = &mut self.nodes[node].owners {
+            owners.hear(address, input, now, random);
+        }
+        self.carry_out(node);
+    }
+
+    fn carry_out(&mut self, node: usize) {
+        let life = self.nodes[node].life;
+        let Some(owners) = &mut self.nodes[node].owners else { return };
+        let actions = owners.take_actions();
+        let owned = owned(owners);
+        for (address, output) in actions {
+            match output {
+                Output::Announce | Output::Reannounce => {
+                    if !owned.contains(&address) {
+                        continue;
+                    }
+                    self.bursts += 1;
+                    let burst = self.bursts;
+                    self.nodes[node].bursts.insert(address, burst);
+                    self.push(0, Arrival::Round { node, life, address, burst, round: 1 });
+                    if output == Output::Announce {
+                        self.report(node);
+                    }
+                }
+                Output::Withdraw => {}
+                Output::Probe => {
+                    let answers = (0..self.nodes.len()).find(|other| {
+                        let announces = self.nodes[*other].owners.as_ref();
+                        *other != node
+                            && self.sides[*other] == self.sides[node]
+                            && announces.is_some_and(|owners| self::owned(owners).contains(&address))
+                    });
+                    let wait = if answers.is_some() { 2 * LINK_MS } else { PROBE_MS };
+                    self.push(wait, Arrival::Probed { node, life, address, by: answers });
+                }
+            }
+        }
+    }
+
+    fn broadcast(&mut self, from: usize, address: IpAddr) {
+        for to in 0..self.nodes.len() {
+            if to != from && self.sides[to] == self.sides[from] && self.nodes[to].owners.is_some() {
+                self.push(LINK_MS, Arrival::Heard { to, from, address });
+            }
+        }
+    }
+
+    fn order(&mut self, node: usize, address: IpAddr, epoch: u64, candidates: &[usize], is_old: bool) {
+        self.nodes[node].journal.insert(address, (epoch, candidates.to_vec()));
+        let interfaces = BTreeSet::from([InterfaceName::try_from("eth0".to_owned()).unwrap()]);
+        let candidate = |node: &usize| Candidate {
+            node: name(*node),
+            address: node_address(*node),
+            interfaces: interfaces.clone(),
+        };
+        let state = AddressState {
+            address,
+            revision: Revision(epoch),
+            services: BTreeSet::from([service()]),
+            announcement: Announcement {
+                epoch,
+                candidates: candidates.iter().map(candidate).collect(),
+                answer_ping: false,
+                when_isolated: WhenIsolated::Keep,
+                advertisements: BTreeSet::new(),
+            },
+        };
+        let (now, random) = (self.instant(), self.next_random());
+        let Some(owners) = &mut self.nodes[node].owners else { return };
+        let unheard_until = now + Duration::from_millis(PATIENCE_MS);
+        let changing = BTreeSet::new();
+        owners.set(
+            Ordering { state: Arc::new(state), is_old, changing: &changing, unheard_until },
+            now,
+            random,
+        );
+        for other in 0..self.nodes.len() {
+            if let Some(Session::Up { .. }) = self.nodes[node].sessions.get(&other) {
+                self.set_liveness(node, other, Liveness::Up);
+            }
+        }
+        self.carry_out(node);
+    }
+
+    fn set_gate(&mut self, node: usize) {
+        let gate = if self.nodes[node].is_open { Gate::Open } else { Gate::Closed("refused".to_owned()) };
+        let (now, random) = (self.instant(), self.next_random());
+        if let Some(owners) = &mut self.nodes[node].owners {
+            owners.set_gates([(service(), Some(gate))], now, random);
+        }
+        self.carry_out(node);
+        if self.control_hears(node) {
+            self.rerank_without(node);
+        }
+    }
+
+    /// Control removes a node that cannot serve from the order, and appends it again when it can.
+    fn rerank_without(&mut self, node: usize) {
+        for address in addresses() {
+            let (epoch, mut candidates) = self.control.orders[&address].clone();
+            let is_in = candidates.contains(&node);
+            let may_be = self.nodes[node].is_open && !self.control.drained.contains(&node);
+            if is_in && !may_be {
+                candidates.retain(|candidate| *candidate != node);
+            } else if !is_in && may_be {
+                candidates.push(node);
+            } else {
+                continue;
+            }
+            self.reorder(address, epoch + 1, candidates);
+        }
+    }
+
+    fn set_liveness(&mut self, node: usize, other: usize, liveness: Liveness) {
+        let (now, random) = (self.instant(), self.next_random());
+        if let Some(owners) = &mut self.nodes[node].owners {
+            let pair = Pair { local: node_address(node), peer: node_address(other) };
+            owners.set_liveness(pair, liveness, now, random);
+        }
+        self.carry_out(node);
+    }
+
+    fn timeout_of(&self, node: usize) -> Option<u64> {
+        let at = self.nodes[node].owners.as_ref()?.poll_timeout()?;
+        // Rounded up, so that the timeout is really due.
+        Some(u64::try_from((at - self.begin).as_micros().div_ceil(1000)).unwrap())
+    }
+
+    fn instant(&self) -> Instant {
+        self.begin + Duration::from_millis(self.now)
+    }
+
+    fn push(&mut self, after: u64, arrival: Arrival) {
+        self.sequence += 1;
+        self.queue.insert((self.now + after, self.sequence), arrival);
+    }
+
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.random >> 13
+    }
+}
+
+fn owned(owners: &Owners) -> BTreeSet<IpAddr> {
+    let entries = owners.entries().iter();
+    let owned = entries.filter(|(_, entry)| matches!(entry.ownership.phase(), Phase::Owner(_)));
+    owned.map(|(address, _)| *address).collect()
+}
+
+fn heard(from: usize) -> Heard {
+    let party = Party::Candidate(name(from));
+    assert_eq!(node_of(&name(from)), from);
+    Heard { party, mac: format!("02:00:00:00:00:{from:02x}"), interface: "eth0".to_owned() }
+}

@@ -1,0 +1,32 @@
+//! Runs the cases of a test on the second kernel (`lab/guest.sh`), which has features that this one may lack.
+
+#![allow(clippy::print_stdout, reason = "cases are listed as they end")]
+
+use std::panic::{self, AssertUnwindSafe};
+
+use super::isolated::{guest, rerun};
+
+/// A case: its claim and its code.
+pub type Case = (&'static str, fn());
+
+/// Runs the cases in the guest, in which the test of this full name starts again; fails in the end if any case
+/// failed.
+pub fn run(test: &str, cases: &[Case]) {
+    if std::env::var_os("TIDEGATE_GUEST").is_none() {
+        rerun(&mut guest(), &[test]);
+        return;
+    }
+    let only = std::env::var("TIDEGATE_CASE").ok();
+    let mut failed = Vec::new();
+    for (claim, case) in cases {
+        if only.as_ref().is_some_and(|only| !claim.contains(only.as_str())) {
+            continue;
+        }
+        let outcome = panic::catch_unwind(AssertUnwindSafe(case));
+        println!("{} {claim}", if outcome.is_ok() { "pass" } else { "FAIL" });
+        if outcome.is_err() {
+            failed.push(*claim);
+        }
+    }
+    assert!(failed.is_empty(), "failed in the guest: {failed:#?}");
+}

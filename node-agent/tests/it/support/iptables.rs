@@ -1,0 +1,63 @@
+//! The two flavors of iptables: kernel support, and tool output in a namespace.
+
+use model::kinds::node::Naming;
+use node_agent::dataplane::iptables::{Flavour, IptablesBackend, IptablesOptions, layout::Layout};
+
+use super::{
+    Namespace,
+    isolated::{guest, rerun},
+};
+
+/// The guest has no nf_tables; its legacy tables are those of another kernel.
+pub fn flavours() -> Vec<Flavour> {
+    if is_guest() { vec![Flavour::Legacy] } else { Flavour::ALL.to_vec() }
+}
+
+pub fn is_guest() -> bool {
+    std::env::var_os("TIDEGATE_GUEST").is_some()
+}
+
+/// Runs tests of this program, given by their full names, in the guest and fails with them.
+pub fn run_in_guest(tests: &[&str]) {
+    rerun(&mut guest(), tests);
+}
+
+pub fn layout(naming: Naming) -> Layout {
+    Layout { naming, masquerade_mark: 0x4000, drop_mark: 0x8000 }
+}
+
+pub fn backend(flavour: Flavour) -> IptablesBackend {
+    named(flavour, Naming::Tidegate)
+}
+
+pub fn named(flavour: Flavour, naming: Naming) -> IptablesBackend {
+    let options = IptablesOptions { layout: layout(naming), flavour: Some(flavour) };
+    IptablesBackend::open(&options).unwrap()
+}
+
+/// Returns the rules of both families, without dates and counters.
+pub fn saved(namespace: &Namespace, flavour: Flavour) -> String {
+    let mut text = String::new();
+    for family in ["iptables", "ip6tables"] {
+        let saved = namespace.exec(&[&format!("{family}-{}-save", flavour.as_str())]);
+        for line in saved.lines().filter(|line| !line.starts_with('#')) {
+            text += line.split(" [").next().unwrap();
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// Feeds rules to `iptables-restore --noflush` of a flavor.
+pub fn restore(namespace: &Namespace, flavour: Flavour, family: &str, rules: &str) {
+    let tool = format!("{family}-{}-restore", flavour.as_str());
+    let script = format!("{tool} --noflush <<'END'\n{rules}\nEND\n");
+    namespace.exec(&["sh", "-c", &script]);
+}
+
+/// Runs `iptables` of a flavor with arguments in one line.
+pub fn iptables(namespace: &Namespace, flavour: Flavour, line: &str) -> String {
+    let tool = format!("iptables-{}", flavour.as_str());
+    let words: Vec<_> = [tool.as_str()].into_iter().chain(line.split(' ')).collect();
+    namespace.exec(&words)
+}

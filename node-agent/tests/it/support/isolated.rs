@@ -1,0 +1,70 @@
+//! Tests that re-run in isolation: in a separate process or PID namespace, or on the second kernel of
+//! `lab/guest.sh`.
+//!
+//! A test is named by its full name, as `--list` prints it: `module::name`.
+
+use std::{
+    env, fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+/// Environment variable inside a separate PID namespace, with the process id outside.
+const ALONE: &str = "TIDEGATE_TEST_ALONE";
+/// Set by `lab/guest.sh`.
+const GUEST: &str = "TIDEGATE_GUEST";
+
+/// Runs the work of a test in a separate PID namespace.
+pub fn alone(test: &str, work: impl FnOnce()) {
+    if env::var_os(ALONE).is_some() {
+        return work();
+    }
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+    rerun(unshare.env(ALONE, std::process::id().to_string()), &[test]);
+}
+
+/// Runs the work of a test in the guest.
+pub fn in_guest(test: &str, work: impl FnOnce()) {
+    if env::var_os(GUEST).is_some() {
+        return work();
+    }
+    rerun(&mut guest(), &[test]);
+}
+
+/// Returns the command that runs a program in the guest.
+pub fn guest() -> Command {
+    Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/guest.sh"))
+}
+
+/// Returns the process id outside the PID namespace, for machine-wide names.
+pub fn outer_id() -> String {
+    env::var(ALONE).unwrap_or_else(|_| std::process::id().to_string())
+}
+
+/// Returns the number of processes and threads started so far in the PID namespace of this process.
+pub fn started() -> u64 {
+    // The last field is the most recent process id (proc(5)).
+    let line = fs::read_to_string("/proc/loadavg").unwrap();
+    line.split_whitespace().last().unwrap().parse().unwrap()
+}
+
+/// Runs tests of this program again, one after another, in the environment that a command makes for the
+/// program in its last argument. Returns their output.
+///
+/// # Panics
+/// Panics if a test is not found or fails.
+pub fn rerun(command: &mut Command, tests: &[&str]) -> String {
+    command.arg(env::current_exe().unwrap()).args(tests);
+    command.args(["--exact", "--nocapture", "--test-threads=1"]);
+    let output = command.stderr(Stdio::inherit()).output();
+    let output = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    print!("{text}");
+    assert!(output.status.success(), "{command:?}: {}", output.status);
+    // The result of this run follows those of reruns inside.
+    let result = text.lines().rfind(|line| line.starts_with("test result: ")).unwrap_or_default();
+    let passed = format!("test result: ok. {} passed; ", tests.len());
+    assert!(result.starts_with(&passed), "{command:?} did not run {} tests: {result}", tests.len());
+    text
+}

@@ -1,0 +1,134 @@
+//! Network namespaces, echo servers and packet programs for backend tests; states, state directories and a
+//! stand-in of control for tests of the agent loop.
+//!
+//! Everything is named after the test and the process, is in separate namespaces and is removed with its
+//! guard.
+
+#![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part of the support")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "long measurements say how far they are")]
+
+pub mod agents;
+pub mod bfd;
+pub mod bgp;
+pub mod change;
+pub mod changes;
+pub mod control;
+pub mod cost;
+pub mod counters;
+pub mod dir;
+pub mod docker;
+pub mod drain;
+pub mod guest;
+pub mod interop;
+pub mod iptables;
+pub mod isolated;
+pub mod listings;
+pub mod load;
+pub mod many;
+pub mod net;
+pub mod ping;
+pub mod process;
+pub mod programs;
+pub mod relay;
+pub mod segment;
+pub mod speakers;
+pub mod states;
+
+use std::{
+    fs::File,
+    process::{Command, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+use nix::sched::{CloneFlags, setns};
+
+/// A named network namespace, deleted when dropped.
+pub struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    /// Creates a namespace with loopback up.
+    pub fn new(test: &str) -> Self {
+        let name = unique(test);
+        run("ip", &["netns", "add", &name]);
+        let namespace = Self { name };
+        namespace.ip(&["link", "set", "lo", "up"]);
+        namespace
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs `ip` in the namespace.
+    pub fn ip(&self, arguments: &[&str]) {
+        run("ip", &[&["-n", &self.name], arguments].concat());
+    }
+
+    /// Runs a command in the namespace and returns its output.
+    pub fn exec(&self, command: &[&str]) -> String {
+        run("ip", &[&["netns", "exec", &self.name], command].concat())
+    }
+
+    /// Feeds a script to `nft` in the namespace.
+    pub fn nft(&self, script: &str) {
+        let mut child = Command::new("ip")
+            .args(["netns", "exec", &self.name, "nft", "-f", "-"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("nft starts");
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), script.as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success(), "nft refused: {script}");
+    }
+
+    pub fn list_table(&self, table: &str) -> String {
+        self.exec(&["nft", "-n", "-s", "list", "table", "inet", table])
+    }
+
+    pub fn has_table(&self, table: &str) -> bool {
+        self.exec(&["nft", "list", "tables"]).lines().any(|line| line.trim() == format!("table inet {table}"))
+    }
+
+    /// Runs a closure on a thread in the namespace.
+    pub fn run<T: Send>(&self, closure: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                enter(&self.name);
+                closure()
+            });
+            match thread.join() {
+                Ok(value) => value,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
+    }
+}
+
+/// Returns a name that no other test of this machine uses at the same time.
+pub fn unique(test: &str) -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    format!("tg-{test}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Moves the calling thread into a namespace.
+pub fn enter(name: &str) {
+    let file = File::open(format!("/run/netns/{name}")).expect("the namespace exists");
+    setns(file, CloneFlags::CLONE_NEWNET).expect("we may enter a namespace: these tests run as root");
+}
+
+/// Runs a command to completion and returns its output.
+pub fn run(program: &str, arguments: &[&str]) -> String {
+    let output =
+        Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}

@@ -1,0 +1,349 @@
+//! Failures specific to a shared store: concurrent writers, leadership, folding, and failing members.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
+
+use std::{sync::Arc, time::Duration};
+
+use model::{
+    cluster::{
+        change::{
+            Change,
+            ChangeKind::{Added, Deleted, Modified},
+            Commit,
+        },
+        history::Maker,
+    },
+    kinds::resource::Object,
+    primitives::quantity::{Position, Revision, Timestamp},
+};
+use store::{ChangesError, CommitError, HistoryQuery, ObjectFilter, Options, Store};
+
+use crate::suite::{BIRTH, Place, added, at, commit, etcd::Cluster, history::entry, object};
+
+/// Timeout of all conditions; longer than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let wait = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "{what}");
+}
+
+fn prefix(place: &Place) -> String {
+    place.options().etcd.prefix
+}
+
+/// Returns the value of a key below the prefix.
+fn value(place: &Place, key: &str) -> String {
+    let key = format!("{}{key}", prefix(place));
+    Cluster::shared().ctl(&["get", "--print-value-only", &key]).trim().to_owned()
+}
+
+/// Returns the keys below a part of the prefix.
+fn names(place: &Place, below: &str) -> Vec<String> {
+    let below = format!("{}{below}", prefix(place));
+    let names = Cluster::shared().ctl(&["get", "--prefix", "--keys-only", &below]);
+    names.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+async fn is_folded(place: &Place, head: u64) {
+    eventually("the log is folded", async || value(place, "base") == head.to_string()).await;
+}
+
+fn folding() -> Place {
+    let mut options = Options::default();
+    options.etcd.fold_after = 1;
+    Place::in_etcd(Cluster::shared(), options, None)
+}
+
+fn large_object(number: u32, revision: u64, bytes: usize) -> Arc<Object> {
+    let mut large = Object::clone(&object(number, revision));
+    large.metadata.annotations.insert("large".to_owned(), "x".repeat(bytes));
+    Arc::new(large)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_servers_exactly_one_wins_and_the_other_hears_of_it() {
+    let place = Place::etcd();
+    let (one, other) = (place.open().await, place.open().await);
+    assert!(one.is_shared());
+    for round in 0..10_u64 {
+        let number = u32::try_from(round).unwrap() * 2;
+        let groups = [[added(round + 1, number)], [added(round + 1, number + 1)]];
+        let (first, second) =
+            tokio::join!(one.commit(at(round), &groups[0]), other.commit(at(round), &groups[1]));
+        let (winner, lost, behind) = match (&first, &second) {
+            (Ok(()), Err(lost)) => (&groups[0], lost, &other),
+            (Err(lost), Ok(())) => (&groups[1], lost, &one),
+            both => panic!("{both:?}"),
+        };
+        assert!(matches!(lost, CommitError::Stale { current } if *current == at(round + 1)), "{lost:?}");
+        tokio::time::timeout(PATIENCE, behind.moved(at(round))).await.expect("is told").unwrap();
+        assert_eq!(behind.changes(Revision(round), 9).await.unwrap(), winner);
+        assert_eq!(behind.head().await.unwrap(), at(round + 1));
+    }
+    assert_eq!(one.load().await.unwrap(), other.load().await.unwrap());
+    let raised = one.raise_epoch(Timestamp::from_unix_seconds(BIRTH + 9)).await.unwrap();
+    tokio::time::timeout(PATIENCE, other.moved(at(10))).await.expect("is told").unwrap();
+    let old_life = other.commit(at(10), &[added(11, 99)]).await;
+    assert!(matches!(old_life, Err(CommitError::Stale { current }) if current == raised), "{old_life:?}");
+    other.commit(raised, &[added(11, 99)]).await.unwrap();
+    let figures = [one.figures().unwrap(), other.figures().unwrap()];
+    assert_eq!(figures.iter().map(|figures| figures.commits).sum::<u64>(), 11);
+    assert_eq!(figures.iter().map(|figures| figures.conflicts).sum::<u64>(), 11);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_server_leads_and_another_when_it_resigns_or_is_gone() {
+    let place = Place::etcd();
+    let leads = async |store: &Arc<dyn Store>| {
+        let mut leads = store.leadership();
+        tokio::time::timeout(PATIENCE, leads.wait_for(|leads| *leads)).await.expect("leads").unwrap();
+    };
+    let first = place.open().await;
+    leads(&first).await;
+    let second = place.open().await;
+    second.commit(at(0), &[added(1, 0)]).await.unwrap();
+    assert!(!*second.leadership().borrow());
+    first.resign().await;
+    assert!(!*first.leadership().borrow());
+    leads(&second).await;
+    let third = place.open().await;
+    drop(second);
+    leads(&third).await;
+    first.commit(at(1), &[added(2, 1)]).await.unwrap();
+}
+
+/// In: a group of three megabytes with history, with one object of more than one. Out: it is readable for all
+/// processes from the log and after folding, and deleted without leftovers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_that_is_too_large_for_a_request_is_there_whole_or_not_at_all() {
+    let place = Place::etcd();
+    let store = place.open().await;
+    let sizes = [1_600_000, 200_000, 200_000, 500_000, 500_000, 10];
+    let changes =
+        (0..).zip(sizes).map(|(n, bytes)| Change { kind: Added, object: large_object(n, 1, bytes) });
+    let group = [Commit { changes: changes.collect(), ..added(1, 0) }];
+    let history = [entry(Maker::Client, &group[0], &[])];
+    store.commit_with_history(at(0), &group, &history).await.unwrap();
+    assert!(names(&place, "stage/").len() >= 6, "{:?}", names(&place, "stage/"));
+    let stale = store.commit(at(0), &group).await;
+    assert!(matches!(stale, Err(CommitError::Stale { .. })), "{stale:?}");
+    let other = place.open().await;
+    let loaded = other.load().await.unwrap();
+    assert_eq!((loaded.position, loaded.objects.len()), (at(1), sizes.len()));
+    assert_eq!(loaded.recent, group);
+    assert_eq!(other.changes(Revision(0), 9).await.unwrap(), group);
+    assert_eq!(other.revisions(Revision(0), 9).await.unwrap(), history);
+    drop((store, other));
+
+    let mut options = place.options();
+    options.etcd.fold_after = 1;
+    let open =
+        async || store::open_with(&place.url(), &options, Timestamp::from_unix_seconds(BIRTH)).await.unwrap();
+    let store = open().await;
+    is_folded(&place, 1).await;
+    assert_eq!(names(&place, "objects/").len(), sizes.len());
+    assert_eq!(open().await.load().await.unwrap(), loaded);
+    let kind = |n| if n == 0 { Modified } else { Deleted };
+    store.commit(at(1), &[commit(2, (0..6).map(|n| (kind(n), n)))]).await.unwrap();
+    is_folded(&place, 2).await;
+    assert_eq!(names(&place, "stage/objects/"), [""; 0]);
+    assert_eq!(open().await.load().await.unwrap().objects, [object(0, 2)]);
+}
+
+/// In: more commits than the log retains, folded concurrently. Out: old groups are deleted from etcd, and a
+/// new server reads the same state as a running one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_folded_and_trimmed_reads_the_same() {
+    let place = folding();
+    let store = place.open().await;
+    store.commit(at(0), &[added(1, 0)]).await.unwrap();
+    for round in 0..12_u64 {
+        let head = 1 + round * 1000;
+        let one = |revision: u64| match revision % 500 {
+            0 => added(revision, u32::try_from(revision).unwrap()),
+            _ => commit(revision, [(Modified, 0)]),
+        };
+        let group: Vec<_> = (head + 1..=head + 1000).map(one).collect();
+        let history: Vec<_> = group.iter().map(|commit| entry(Maker::Client, commit, &[])).collect();
+        store.commit_with_history(at(head), &group, &history).await.unwrap();
+    }
+    is_folded(&place, 12_001).await;
+    eventually("the log is trimmed", async || names(&place, "log/").len() == 10).await;
+    eventually("the history is trimmed", async || names(&place, "history/client/heads/").len() == 10).await;
+    let bodies = names(&place, "history/client/bodies/");
+    assert_eq!(bodies.len(), 10, "{bodies:?}");
+    let staged = names(&place, "stage/");
+    assert!(staged.iter().all(|name| !name.contains("00000000000000001001/")), "{staged:?}");
+
+    let fresh = place.open().await;
+    let loaded = fresh.load().await.unwrap();
+    assert_eq!(loaded, store.load().await.unwrap());
+    assert_eq!((loaded.objects.len(), loaded.recent.len()), (25, store::CHANGES_KEPT));
+    for server in [&store, &fresh] {
+        let compacted = server.changes(Revision(2000), 1).await;
+        assert!(
+            matches!(compacted, Err(ChangesError::Compacted { oldest: Revision(2002) })),
+            "{compacted:?}"
+        );
+        assert_eq!(server.changes(Revision(2001), 1).await.unwrap().len(), 1);
+        let all = HistoryQuery { before: None, filter: ObjectFilter::default(), limit: usize::MAX };
+        let page = server.history(&all).await.unwrap();
+        assert_eq!((page.heads.len(), page.floor), (store::HISTORY_KEPT, Revision(2001)));
+        assert_eq!(server.revisions(Revision(2002), 1).await.unwrap()[0].revision, Revision(2002));
+    }
+    fresh.commit(at(12_001), &[commit(12_002, [(Modified, 0)])]).await.unwrap();
+}
+
+/// In: commits of one large object, with a low growth limit. Out: etcd is compacted within seconds, and the
+/// store keeps its data.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_forgets_sooner_when_much_is_written() {
+    let cluster = Cluster::start(1, &[]);
+    let mut options = Options::default();
+    options.etcd.growth_bytes_max = 4 * 1024 * 1024;
+    let place = Place::in_etcd(&cluster, options, None);
+    let store = place.open().await;
+    store.commit(at(0), &[added(1, 0)]).await.unwrap();
+    let head = format!("{}head", prefix(&place));
+    let found = cluster.ctl(&["get", "-w", "fields", &head]);
+    let line = found.lines().find(|line| line.starts_with("\"Revision\"")).unwrap();
+    let early = format!("--rev={}", line.rsplit(' ').next().unwrap());
+    assert!(cluster.try_ctl(&["get", &early, &head]).is_ok());
+    let mut written = 1_u64;
+    eventually("etcd to forget the first commit", async || {
+        let large = Change { kind: Modified, object: large_object(0, written + 1, 100_000) };
+        let group = [Commit { changes: vec![large], ..added(written + 1, 0) }];
+        store.commit(at(written), &group).await.unwrap();
+        written += 1;
+        cluster.try_ctl(&["get", &early, &head]).is_err_and(|error| error.contains("compacted"))
+    })
+    .await;
+    let loaded = place.open().await.load().await.unwrap();
+    assert_eq!((loaded.position, loaded.objects.len()), (at(written), 1));
+    assert_eq!(loaded.recent.len() as u64, written);
+}
+
+/// In: concurrent writes, loads and etcd compactions. Out: every load is consistent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loads_begin_again_when_etcd_is_compacted_under_them() {
+    let place = folding();
+    let store = place.open().await;
+    let writer = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            for n in 0..60_u64 {
+                let group = [commit(n + 1, (0..10).map(|k| (Added, u32::try_from(n * 10).unwrap() + k)))];
+                store.commit(at(n), &group).await.unwrap();
+            }
+        })
+    };
+    let mut loads = 0;
+    while !writer.is_finished() {
+        if loads % 3 == 0 {
+            let found = Cluster::shared().ctl(&["get", "-w", "fields", &format!("{}head", prefix(&place))]);
+            let line = found.lines().find(|line| line.starts_with("\"Revision\"")).unwrap();
+            let revision = line.rsplit(' ').next().unwrap().to_owned();
+            // Other tests of this program compact too.
+            let _ =
+                tokio::task::spawn_blocking(move || Cluster::shared().try_ctl(&["compact", &revision])).await;
+        }
+        let loaded = store.load().await.unwrap();
+        assert_eq!(loaded.objects.len() as u64, loaded.position.revision.0 * 10);
+        loads += 1;
+    }
+    writer.await.unwrap();
+    assert_eq!(store.load().await.unwrap().objects.len(), 600);
+}
+
+#[tokio::test]
+async fn what_is_not_a_store_of_this_version_is_refused() {
+    let now = Timestamp::from_unix_seconds(BIRTH);
+    for (key, found, expected) in
+        [("format", "2", "start the newer version"), ("objects/x", "y", "not a Tidegate store")]
+    {
+        let place = Place::etcd();
+        Cluster::shared().ctl(&["put", &format!("{}{key}", prefix(&place)), found]);
+        let refused = store::open_with(&place.url(), &place.options(), now).await;
+        let refusal = refused.err().expect("is refused").to_string();
+        assert!(refusal.contains(expected) && refusal.contains(&prefix(&place)), "{refusal}");
+    }
+    let place = Place::etcd();
+    drop(place.open().await);
+    Cluster::shared().ctl(&["put", &format!("{}log/00000000000000000001", prefix(&place)), "garbage"]);
+    let unreadable = place.open().await.load().await.unwrap_err().to_string();
+    assert!(unreadable.contains("log/00000000000000000001"), "{unreadable}");
+}
+
+/// Commits until the outcome is certain, like a control server: reloads after an unknown outcome.
+async fn commit_surely(store: &dyn Store, position: Position, group: &[Commit]) -> Position {
+    let landed = Position { revision: group.last().unwrap().revision, ..position };
+    for _ in 0..10 {
+        match store.commit(position, group).await {
+            Ok(()) => return landed,
+            Err(CommitError::Unavailable(_)) => {}
+            Err(other) => panic!("{other:?}"),
+        }
+        if let Ok(loaded) = store.load().await
+            && loaded.position == landed
+        {
+            return landed;
+        }
+    }
+    panic!("etcd does not come back");
+}
+
+/// In: three members; the current one is stopped and continued, another is killed, and then the majority is
+/// lost. Out: every acknowledged write is applied once; without a majority a write is not acknowledged and
+/// does not hang.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writes_go_on_while_a_majority_of_the_members_does() {
+    let cluster = Cluster::start(3, &[]);
+    let place = Place::in_etcd(&cluster, Options::default(), None);
+    let store = place.open().await;
+    let mut position = at(0);
+    let mut write = async |store: &dyn Store, count: u32| {
+        for _ in 0..count {
+            let next = position.revision.0 + 1;
+            let group = [added(next, u32::try_from(next).unwrap())];
+            position = commit_surely(store, position, &group).await;
+        }
+        position
+    };
+    write(&*store, 3).await;
+    cluster.signal(0, "STOP");
+    write(&*store, 3).await;
+    cluster.signal(0, "CONT");
+    cluster.signal(1, "KILL");
+    write(&*store, 3).await;
+    cluster.signal(2, "STOP");
+    let lonely = store.commit(at(9), &[added(10, 10)]).await;
+    assert!(matches!(lonely, Err(CommitError::Unavailable(_))), "{lonely:?}");
+    cluster.signal(2, "CONT");
+    let mut found = at(0);
+    eventually("etcd comes back", async || {
+        let loaded = store.load().await;
+        found = loaded.as_ref().map_or(found, |loaded| loaded.position);
+        loaded.is_ok()
+    })
+    .await;
+    assert!(found == at(9) || found == at(10), "{found}");
+    // The commit may still have been in flight: a rejected caller reloads and finds it.
+    if found == at(9) {
+        match store.commit(at(9), &[added(10, 10)]).await {
+            Ok(()) | Err(CommitError::Stale { .. } | CommitError::Unavailable(_)) => {}
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    eventually("everything is there once", async || {
+        let loaded = store.load().await;
+        loaded.is_ok_and(|loaded| loaded.position == at(10) && loaded.objects.len() == 10)
+    })
+    .await;
+    let fresh = place.open().await;
+    assert_eq!(fresh.changes(Revision(0), 99).await.unwrap().len(), 10);
+}

@@ -1,0 +1,219 @@
+//! The engine with a real control server and files as source.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::{fs, path::Path};
+
+use serde_json::{Value, json};
+
+use crate::support::{Api, Sync, eventually, replace, run};
+
+const SERVICE: &str =
+    "kind: Service\nmetadata: {name: web}\nspec:\n  ports: [{port: 80}]\n  selector: {app: web}\n";
+
+fn workload(name: &str, address: &str) -> String {
+    format!(
+        "---\nkind: Workload\nmetadata: {{name: {name}, labels: {{app: web}}}}\nspec: {{addresses: [{address}]}}\n"
+    )
+}
+
+fn workloads(count: u8) -> String {
+    (0..count).map(|n| workload(&format!("w{n:02}"), &format!("10.1.0.{}", n + 1))).collect()
+}
+
+fn follow(api: &Api, directory: &Path) -> Sync {
+    Sync::start(&api.url, &["files", directory.to_str().unwrap()])
+}
+
+/// In: a manually created object with the name of one in the files. Out: it is unchanged and reported; the
+/// other objects are created; after its removal the source's object is created.
+#[test]
+fn what_another_made_is_reported_and_left_alone_and_holds_up_nothing_else() {
+    let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
+    api.apply(
+        &json!({ "kind": "Service", "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 8080 }] } }),
+    );
+    fs::write(files.path().join("web.yaml"), SERVICE.to_owned() + &workload("w1", "10.1.0.1")).unwrap();
+    let sync = follow(&api, files.path());
+    eventually("the rest is made", || api.names("workloads"), |names| names == &["w1"]);
+    eventually("it is reported", || sync.trouble(), |text| text.contains("1 objects are rejected"));
+    let log = sync.log();
+    assert!(log.contains("Service default/web") && log.contains("belongs to none"), "{log}");
+    let by_hand = api.get("/v1/namespaces/default/services/web");
+    assert_eq!(
+        (&by_hand["spec"]["ports"][0]["port"], &by_hand["metadata"]["applySet"]),
+        (&json!(8080), &Value::Null)
+    );
+
+    api.call("DELETE", "/v1/namespaces/default/services/web", None);
+    sync.wait_until_equal();
+    assert_eq!(api.get("/v1/namespaces/default/services/web")["metadata"]["applySet"], "files");
+}
+
+/// In: objects of the source are changed and deleted externally, and one is drained. Out: they are restored;
+/// the drain stays, even if the source changes the object.
+#[test]
+fn what_others_change_is_put_back_and_what_operators_drain_stays_drained() {
+    let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
+    let path = files.path().join("web.yaml");
+    fs::write(&path, SERVICE.to_owned() + &workloads(2)).unwrap();
+    let sync = follow(&api, files.path());
+    sync.wait_until_equal();
+    let given = api.get("/v1/namespaces/default/services/web");
+    assert_eq!(given["metadata"]["labels"]["tidegate.io/source"], "files");
+
+    api.apply(&json!({ "kind": "Service", "metadata": { "name": "web" },
+        "spec": { "ports": [{ "port": 81 }], "selector": { "app": "web" } } }));
+    let port = || api.get("/v1/namespaces/default/services/web")["spec"]["ports"][0]["port"].clone();
+    eventually("the port is put back", port, |port| port == 80);
+    api.call("DELETE", "/v1/namespaces/default/workloads/w00", None);
+    eventually("the Workload comes again", || api.names("workloads"), |names| names == &["w00", "w01"]);
+
+    let drained = json!({ "kind": "Workload", "metadata": { "name": "w01", "labels": { "app": "web", "tidegate.io/source": "files" } },
+        "spec": { "addresses": ["10.1.0.2"], "maintenance": { "mode": "Drain", "by": "jo" } } });
+    api.apply(&drained);
+    replace(&path, &(SERVICE.to_owned() + &workloads(1) + &workload("w01", "10.1.0.77")));
+    let spec = || api.get("/v1/namespaces/default/workloads/w01")["spec"].clone();
+    let spec = eventually("the address changes", spec, |spec| spec["addresses"][0] == "10.1.0.77");
+    assert_eq!(spec["maintenance"]["by"], "jo");
+
+    sync.wait_until_equal();
+    let address = &api.get("/v1/namespaces/default/services/web")["spec"]["clusterIP"];
+    assert_eq!(address, &given["spec"]["clusterIP"], "what the server gave is kept");
+}
+
+/// In: 20 Workloads, of which the source loses 10, then all. Out: nothing is removed without confirmation.
+#[test]
+fn a_source_that_loses_much_at_once_removes_nothing_until_that_is_confirmed() {
+    let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
+    let path = files.path().join("all.yaml");
+    fs::write(&path, workloads(20)).unwrap();
+    let sync = follow(&api, files.path());
+    sync.wait_until_equal();
+
+    replace(&path, &(workloads(10) + &workload("new", "10.1.0.99")));
+    eventually("it is held", || sync.trouble(), |text| text.contains("10 changes wait for confirmation"));
+    eventually("what is new comes all the same", || api.names("workloads").len(), |count| *count == 21);
+    assert!(sync.log().contains("REMOVALS HELD"));
+    sync.confirm();
+    sync.wait_until_equal();
+    assert_eq!(api.names("workloads").len(), 11);
+
+    replace(&path, "# nothing\n");
+    eventually("it is held", || sync.trouble(), |text| text.contains("11 changes wait for confirmation"));
+    assert_eq!(api.names("workloads").len(), 11);
+    // The confirmation covered other removals.
+    replace(&path, &workloads(1));
+    eventually("it is held", || sync.trouble(), |text| text.contains("10 changes wait for confirmation"));
+    sync.confirm();
+    sync.wait_until_equal();
+    assert_eq!(api.names("workloads"), ["w00"]);
+}
+
+/// In: a few objects are removed from the source. Out: they are removed without confirmation, referring
+/// objects first.
+#[test]
+fn a_few_objects_that_the_source_no_longer_has_are_removed() {
+    let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
+    fs::write(files.path().join("service.yaml"), SERVICE).unwrap();
+    fs::write(files.path().join("workloads.yaml"), workloads(3)).unwrap();
+    let sync = follow(&api, files.path());
+    sync.wait_until_equal();
+    fs::remove_file(files.path().join("workloads.yaml")).unwrap();
+    eventually("they go", || api.names("workloads"), Vec::is_empty);
+    assert_eq!(api.names("services"), ["web"]);
+    assert_eq!(sync.metric("objects_removed_total"), Some(3.0));
+}
+
+/// In: the control server is killed, the files change, it returns; then it returns with an empty store. Out:
+/// the changes arrive; all objects are recreated.
+#[test]
+fn control_servers_that_are_killed_and_come_again_or_lose_everything_become_equal_again() {
+    let (files, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = format!("sqlite:{}", store.path().join("store").display());
+    let path = files.path().join("web.yaml");
+    fs::write(&path, SERVICE.to_owned() + &workloads(2)).unwrap();
+    let api = Api::start(&store, 0);
+    let port = api.port();
+    // A second, unreachable server has no effect.
+    let sync = Sync::start(&format!("http://127.0.0.1:9,{}", api.url), &["files", path.to_str().unwrap()]);
+    sync.wait_until_equal();
+    api.kill();
+    replace(&path, &(SERVICE.to_owned() + &workloads(3)));
+    eventually("it is noticed", || sync.trouble(), |text| text.contains("control:"));
+    let api = Api::start(&store, port);
+    eventually("the third comes", || api.names("workloads").len(), |count| *count == 3);
+    sync.wait_until_equal();
+
+    api.kill();
+    let api = Api::start("memory:", port);
+    eventually("all comes again", || api.names("workloads").len(), |count| *count == 3);
+    sync.wait_until_equal();
+    assert_eq!(api.names("services"), ["web"]);
+    sync.kill();
+    assert_eq!(api.names("workloads").len(), 3, "nothing changes because the process ends");
+}
+
+/// In: a killed and restarted synchronizer without changes; then a change of one of many objects in a file.
+/// Out: no write; one write.
+#[test]
+fn a_restart_with_nothing_to_do_writes_nothing_and_a_change_writes_what_changed() {
+    let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
+    fs::write(files.path().join("many.yaml"), workloads(200)).unwrap();
+    let service = SERVICE.replace("spec:\n", "spec:\n  type: NodePort\n");
+    fs::write(files.path().join("one.yaml"), service).unwrap();
+    let sync = follow(&api, files.path());
+    sync.wait_until_equal();
+    let before = api.revision();
+    sync.kill();
+    let sync = follow(&api, files.path());
+    sync.wait_until_equal();
+    assert_eq!((api.revision(), sync.metric("objects_written_total")), (before, Some(0.0)));
+    replace(&files.path().join("one.yaml"), &SERVICE.replace("port: 80", "port: 81"));
+    eventually("it is written", || sync.metric("objects_written_total"), |count| *count == Some(1.0));
+    sync.wait_until_equal();
+}
+
+/// In: `--dry-run`, then `--once`, with files of which the server rejects one object. Out: the planned
+/// changes without any write; then the writes, and an exit code for partial success.
+#[test]
+fn once_and_dry_run_say_what_they_do_and_end() {
+    let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
+    let path = files.path().join("web.yaml");
+    let wrong =
+        "---\nkind: Service\nmetadata: {name: wrong}\nspec: {clusterIP: 192.0.2.1, ports: [{port: 80}]}\n";
+    fs::write(&path, SERVICE.to_owned() + wrong).unwrap();
+    let place = path.to_str().unwrap();
+    let (code, out, _) = run(&api.url, &["--dry-run", "files", place]);
+    assert_eq!(code, Some(1), "{out}");
+    let mut lines = out.lines();
+    assert_eq!(lines.next(), Some("create Service default/web"));
+    assert!(
+        lines.next().is_some_and(|line| line.starts_with("refused Service default/wrong: spec/clusterIP")),
+        "{out}"
+    );
+    assert_eq!(api.names("services"), [""; 0]);
+
+    let (code, _, _) = run(&api.url, &["--once", "files", place]);
+    assert_eq!((code, api.names("services")), (Some(1), vec!["web".to_owned()]));
+    fs::write(&path, SERVICE).unwrap();
+    let (code, out, err) = run(&api.url, &["--once", "files", place]);
+    assert_eq!((code, out.as_str()), (Some(0), ""), "{err}");
+    let (code, out, _) = run(&api.url, &["--dry-run", "files", place]);
+    assert_eq!((code, out.as_str()), (Some(0), "nothing to do\n"));
+}
+
+/// In: two sources with an object of the same name. Out: the first owns it, the second gets an error naming
+/// the owner.
+#[test]
+fn two_sources_do_not_take_each_other_s_objects() {
+    let (api, files) = (Api::memory(), tempfile::tempdir().unwrap());
+    let path = files.path().join("web.yaml");
+    fs::write(&path, SERVICE).unwrap();
+    let first = Sync::start(&api.url, &["--source", "blue", "files", path.to_str().unwrap()]);
+    first.wait_until_equal();
+    let second = Sync::start(&api.url, &["--source", "green", "files", path.to_str().unwrap()]);
+    eventually("it is told", || second.log(), |log| log.contains("it belongs to `blue`"));
+    assert_eq!(api.get("/v1/namespaces/default/services/web")["metadata"]["applySet"], "blue");
+    first.wait_until_equal();
+}

@@ -1,0 +1,4 @@
+//! Integration tests of imports and exports.
+
+mod export;
+mod import;
