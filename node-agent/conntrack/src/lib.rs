@@ -12,7 +12,8 @@
 //! A TCP connection to a removed target may still be finishing its work, so the Service's removal policy
 //! applies. *Keep* does nothing. *Reset* deletes the entry at once, *drain* after a delay. The client's next
 //! packet then belongs to no tracked connection and is load-balanced anew; the new target, or a reject rule,
-//! responds with a reset. Clients that only receive are made to send a packet (`nudge`). This requires
+//! responds with a reset. Clients that only receive are made to send a packet (`kernel::conntrack::nudge`).
+//! This requires
 //! `nf_conntrack_tcp_loose`, which Linux enables by default. If no machine responds any more (the Service and
 //! its address are gone, or the verdict for this client is to drop), the client's own timeout ends the
 //! connection. A backend whose kernel part deletes entries itself reports the affected clients
