@@ -14,7 +14,8 @@ impl PartialSchema for PeerAsn {
     fn schema() -> RefOr<Schema> {
         let number = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(u32::MAX));
         let word = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["internal", "external"]));
-        let description = "AS number of a router: a number from 1 to 4,294,967,295, `internal` (the local AS number) or `external` (any other AS number).";
+        let description = "AS number of a router: a number from 1 to 4,294,967,295, \
+                           `internal` (the local AS number) or `external` (any other AS number).";
         let either = OneOfBuilder::new().description(Some(description)).item(number).item(word).build();
         RefOr::T(Schema::OneOf(either))
     }
@@ -35,7 +36,8 @@ macro_rules! text_schema {
 
 text_schema!(
     Position,
-    "Position in the history of the store: epoch, dash, revision. Used as resume token of watches. Positions of different epochs are not comparable by revision.",
+    "Position in the history of the store: epoch, dash, revision. Used as resume token of watches. \
+     Positions of different epochs are not comparable by revision.",
     Some("^[0-9]{1,19}-[0-9]{1,19}$"),
     "1771000000-42"
 );
