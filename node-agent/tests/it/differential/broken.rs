@@ -10,12 +10,10 @@ use model::{
 };
 use node_agent::dataplane::Scope;
 
-use crate::{
-    follow,
-    testbed::{
-        self, Ask, Bench, Build, Heard, Lane, Spot,
-        ask::{PATIENCE, SILENCE},
-    },
+use super::follow;
+use crate::testbed::{
+    self, Ask, Bench, Build, Heard, Lane, Spot,
+    ask::{PATIENCE, SILENCE},
 };
 
 /// Number of connections per case: with a random choice, both paths are met.
