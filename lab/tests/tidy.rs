@@ -26,20 +26,22 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Allowed dependencies of each workspace member.
-const MAY_USE: [(&str, &[&str]); 14] = [
+const MAY_USE: [(&str, &[&str]); 16] = [
     ("model", &[]),
     ("store", &["model"]),
     ("man-pages", &[]),
     ("allocator", &[]),
-    ("api", &["allocator", "man-pages", "model", "store"]),
+    ("api", &["allocator", "man-pages", "model", "settings", "store"]),
     ("bfd", &[]),
     ("bgp", &[]),
     ("tls-trust", &[]),
-    ("node-agent", &["allocator", "man-pages", "model", "bfd", "bgp", "tls-trust"]),
+    ("client", &["tls-trust"]),
+    ("settings", &[]),
+    ("node-agent", &["allocator", "client", "man-pages", "model", "bfd", "bgp", "settings", "tls-trust"]),
     ("translate", &["model"]),
-    ("cli", &["man-pages", "model", "translate", "tls-trust"]),
-    ("sync", &["man-pages", "model", "translate", "tls-trust"]),
-    ("lab", &["model"]),
+    ("cli", &["client", "man-pages", "model", "settings", "translate", "tls-trust"]),
+    ("sync", &["client", "man-pages", "model", "settings", "translate", "tls-trust"]),
+    ("lab", &["client", "model"]),
     ("bench", &["lab"]),
 ];
 
