@@ -39,7 +39,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
     ("settings", &[]),
     ("node-agent", &["allocator", "client", "man-pages", "model", "bfd", "bgp", "settings", "tls-trust"]),
     ("translate", &["model"]),
-    ("cli", &["client", "man-pages", "model", "settings", "translate", "tls-trust"]),
+    ("cli", &["client", "man-pages", "model", "settings", "translate"]),
     ("sync", &["client", "man-pages", "model", "settings", "translate", "tls-trust"]),
     ("lab", &["client", "model"]),
     ("bench", &["lab"]),

@@ -8,11 +8,10 @@ use crate::{
         Document,
         history::{Audit, History, PastOutput, Rollback, Subject},
     },
-    client::{Client, Request, shell_quoted},
+    client::{Client, Request},
     error::{ExitCode, Failure},
     lenient_json::items,
     output::Terminal,
-    parse::Language,
     views::{history, plan},
 };
 
@@ -23,7 +22,10 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, Failure> {
     let History { subject, namespace, last, rules, output } = arguments;
     if rules && !matches!(subject, Some(Subject::Revision(_))) {
-        return Err(Failure::usage("which change?", "--rules requires a revision: `tidegate history REVISION --rules`"));
+        return Err(Failure::usage(
+            "which change?",
+            "--rules requires a revision: `tidegate history REVISION --rules`",
+        ));
     }
     let request = Request::get("/v1/history").query("limit", Some(last.to_string()));
     let request = match subject {
@@ -80,12 +82,11 @@ pub(crate) async fn roll_back(
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
     let Rollback { revision, only, dry_run, because } = arguments;
-    let body = json!({ "revision": revision, "only": only }).to_string();
-    let curl_data = shell_quoted(&body);
-    let request = Request::post("/v1/rollback", Language::Json, body.into_bytes(), curl_data)
+    let request = Request::post("/v1/rollback")
+        .json(&json!({ "revision": revision, "only": only }))
         .query("dryRun", dry_run.then_some("true"))
         .query("confirm", because.confirm.then_some("true"))
-        .because(because.message.as_ref());
+        .message(because.message);
     let answer = client.send(request).await?;
     if items(&answer, "/results").is_empty() {
         terminal.note(&format!("nothing to do: all objects are as they were at revision {revision}"));
