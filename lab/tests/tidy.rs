@@ -40,7 +40,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
     ("node-agent", &["allocator", "client", "man-pages", "model", "bfd", "bgp", "settings", "tls-trust"]),
     ("translate", &["model"]),
     ("cli", &["client", "man-pages", "model", "settings", "translate"]),
-    ("sync", &["client", "man-pages", "model", "settings", "translate", "tls-trust"]),
+    ("sync", &["client", "man-pages", "model", "settings", "translate"]),
     ("lab", &["client", "model"]),
     ("bench", &["lab"]),
 ];
