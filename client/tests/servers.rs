@@ -282,7 +282,7 @@ async fn requests_carry_token_author_tag_and_the_revision_of_the_last_write() {
     for header in ["authorization: Bearer tg_secret", "x-tidegate-author: jo", "if-match: \"7\""] {
         assert!(requests[1].contains(header), "{}", requests[1]);
     }
-    assert!(requests[1].contains("x-change-message: why") && !requests[0].contains("author"));
+    assert!(requests[1].contains("x-change-message: why") && !requests[0].contains("tidegate-author"));
     assert!(!requests[0].contains(MIN_POSITION) && requests[2].contains("x-tidegate-min-position: 18"));
     assert_eq!(
         seen.lock().unwrap().last(),
