@@ -132,7 +132,13 @@ fn with_default(
 }
 
 fn unknown(command: &Command, subcommand: Option<&str>, rules: Rules, key: &str) -> String {
-    let program = [Some(command.get_name()), subcommand].into_iter().flatten().collect::<Vec<_>>().join(" ");
+    // The help of a subcommand without own settings does not show those of the program.
+    let has_settings = |name: &&str| {
+        let own = command.find_subcommand(name);
+        own.is_some_and(|own| own.get_arguments().any(|arg| rules.is_setting(arg)))
+    };
+    let names = [Some(command.get_name()), subcommand.filter(has_settings)];
+    let program = names.into_iter().flatten().collect::<Vec<_>>().join(" ");
     match rules.keys {
         Some(keys) => format!("unknown setting `{key}`; the file may contain {}", keys.join(", ")),
         None => format!(

@@ -164,7 +164,7 @@ mod tests {
             let refusal = parsed(text, &["files", "x"]).unwrap_err();
             assert!(refusal.contains(expected) && refusal.contains("--config /"), "{text}: {refusal}");
         }
-        assert!(parsed("deep = true", &["nowhere"]).unwrap_err().contains("`program nowhere`"));
+        assert!(parsed("deep = true", &["nowhere"]).unwrap_err().contains("`deep` of `program`;"));
         assert!(parsed("", &["files"]).unwrap_err().contains("DIR"), "neither in the file nor given");
         let words = ["program", "--config", "/nonexistent", "nowhere"].map(OsString::from);
         let error = parse::<Cli>(words, RULES).unwrap_err();
