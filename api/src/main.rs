@@ -23,7 +23,6 @@ use api::{
         watchdog,
     },
 };
-use clap::Parser;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -43,7 +42,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> anyhow::Result<()> {
-    let Cli { flags, command } = Cli::parse();
+    let Cli { flags, command } = settings::parse_or_exit(settings::Rules::default())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
     if let Some(command) = command {
         return runtime.block_on(commands::run(command, flags));

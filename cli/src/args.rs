@@ -22,6 +22,7 @@ use clap::{
     builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser as _},
 };
 use clap_complete::Shell;
+use client::{Pin, Url};
 use model::{
     kinds::{address::address_of, resource::Kind, selector::LabelSelector},
     primitives::{
@@ -29,8 +30,6 @@ use model::{
         quantity::Position,
     },
 };
-use reqwest::Url;
-use tls_trust::Pin;
 
 use crate::{
     import::Format,
@@ -93,6 +92,9 @@ pub struct Global {
     /// Print each request to stderr as a `curl` command
     #[arg(long, global = true)]
     pub show_request: bool,
+    /// True if `token_file` is from the settings file.
+    #[arg(skip)]
+    pub is_token_file_from_settings: bool,
 }
 
 /// The subcommand.

@@ -2,6 +2,7 @@
 
 use std::{io, path::PathBuf, time::Duration};
 
+use client::Error;
 use serde_json::Value;
 
 /// Exit code of the process. Stable, because scripts depend on it.
@@ -44,40 +45,9 @@ pub(crate) enum Failure {
     /// The server responded with a problem document.
     #[error("{}", crate::views::render::problem_title(.0))]
     Refused(Box<Problem>),
-    /// The connection failed, or broke before the response was complete.
-    #[error("cannot reach {url}: {cause}")]
-    Unreachable {
-        /// Scheme, host and port of the server.
-        url: String,
-        /// The innermost cause.
-        cause: String,
-        /// True if the request certainly did not arrive, because there was no connection.
-        is_unsent: bool,
-    },
-    /// The server did not respond in time.
-    #[error("{url} did not respond within {} s", .after.as_secs_f32())]
-    TimedOut {
-        /// Scheme, host and port of the server.
-        url: String,
-        /// The limit.
-        after: Duration,
-    },
-    /// The response is not one of the control API.
-    #[error("unexpected response from {url}, which may not be a control server: {what}")]
-    BadAnswer {
-        /// Scheme, host and port of the server.
-        url: String,
-        /// Description of the response.
-        what: String,
-    },
-    /// The response exceeds the client's limit.
-    #[error("the response of {url} is larger than {} MiB", limit / (1024 * 1024))]
-    AnswerTooLarge {
-        /// Scheme, host and port of the server.
-        url: String,
-        /// The limit, in bytes.
-        limit: usize,
-    },
+    /// There is no response of the control API.
+    #[error(transparent)]
+    Control(Error),
     /// A file given with `-f` cannot be used.
     #[error("cannot read {}: {cause}", .path.display())]
     File {
@@ -149,10 +119,7 @@ impl Failure {
         match self {
             Self::Refused(problem) => problem.document.get("code").and_then(Value::as_str),
             Self::Usage { .. }
-            | Self::Unreachable { .. }
-            | Self::TimedOut { .. }
-            | Self::BadAnswer { .. }
-            | Self::AnswerTooLarge { .. }
+            | Self::Control(_)
             | Self::File { .. }
             | Self::Some { .. }
             | Self::NotReached { .. }
@@ -165,10 +132,9 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage { .. } => ExitCode::Usage,
-            Self::Unreachable { .. } | Self::TimedOut { .. } => ExitCode::Unreachable,
+            Self::Control(Error::Unreachable { .. } | Error::TimedOut { .. }) => ExitCode::Unreachable,
             Self::Refused(_)
-            | Self::BadAnswer { .. }
-            | Self::AnswerTooLarge { .. }
+            | Self::Control(_)
             | Self::File { .. }
             | Self::NotReached { .. }
             | Self::StillOpen { .. } => ExitCode::Failed,
@@ -183,28 +149,7 @@ impl Failure {
     pub(crate) fn hints(&self) -> Vec<String> {
         match self {
             Self::Usage { hint, .. } => hint.iter().cloned().collect(),
-            Self::Unreachable { cause, .. } if cause.contains("invalid peer certificate") => vec![
-                "give the CA certificate of the server with --ca-file FILE (PEM), or its hash from the \
-                 server log with --ca-hash sha256:…"
-                    .to_owned(),
-            ],
-            Self::Unreachable { url, .. } => vec![
-                format!("check that tidegate-api is running: `curl {url}/healthz` must respond"),
-                "use --api URL or TIDEGATE_API for another server".to_owned(),
-            ],
-            Self::TimedOut { .. } => {
-                vec!["increase the timeout, such as --timeout 2m".to_owned()]
-            }
-            Self::BadAnswer { .. } => {
-                vec![
-                    "check that --api is the URL of a control server (port 7440), not of an agent or \
-                     another service"
-                        .to_owned(),
-                ]
-            }
-            Self::AnswerTooLarge { .. } => {
-                vec!["reduce the result: -n NAMESPACE, -l SELECTOR or a name".to_owned()]
-            }
+            Self::Control(error) => connection_hints(error),
             Self::NotReached { .. } => {
                 vec!["see `tidegate describe` for details, or wait longer with --at-most".to_owned()]
             }
@@ -220,5 +165,27 @@ impl Failure {
             ],
             Self::Refused(_) | Self::File { .. } | Self::Some { .. } | Self::Output(_) => Vec::new(),
         }
+    }
+}
+
+/// Returns the hints for a request without a response of the control API.
+fn connection_hints(error: &Error) -> Vec<String> {
+    match error {
+        Error::Unreachable { cause, .. } if cause.contains("invalid peer certificate") => vec![
+            "give the CA certificate of the server with --ca-file FILE (PEM), or its hash from the server log \
+             with --ca-hash sha256:…"
+                .to_owned(),
+        ],
+        Error::Unreachable { url, .. } => vec![
+            format!("check that tidegate-api is running: `curl {url}/healthz` must respond"),
+            "use --api URL or TIDEGATE_API for another server".to_owned(),
+        ],
+        Error::TimedOut { .. } => vec!["increase the timeout, such as --timeout 2m".to_owned()],
+        Error::Unexpected { .. } => vec![
+            "check that --api is the URL of a control server (port 7440), not of an agent or another service"
+                .to_owned(),
+        ],
+        Error::TooLarge { .. } => vec!["reduce the result: -n NAMESPACE, -l SELECTOR or a name".to_owned()],
+        Error::Rejected(_) | Error::Token(_) | Error::Output(_) => Vec::new(),
     }
 }

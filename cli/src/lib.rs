@@ -15,12 +15,13 @@ pub mod lenient_json;
 mod manifest;
 mod output;
 mod resource;
+pub mod settings;
 pub mod terminal;
 pub mod views;
 
 use std::ffi::OsString;
 
-use clap::Parser;
+use ::settings::Error;
 use model::primitives::age;
 
 /// Import of configurations of other load balancers.
@@ -34,9 +35,14 @@ use translate::parse;
 /// code.
 pub async fn run(arguments: Vec<OsString>) -> ExitCode {
     let mut terminal = Terminal::of_process();
-    let arguments = match args::Cli::try_parse_from(arguments) {
+    let arguments = match settings::parse(&arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
+        Err(Error::File(error)) => {
+            let failure = Failure::from(error);
+            terminal.report(&failure);
+            return failure.exit_code();
+        }
+        Err(Error::CommandLine(error)) => {
             // clap selects the stream: help goes to stdout, errors to stderr. A closed stream is ignored.
             let _closed = error.print();
             return if error.use_stderr() { ExitCode::Usage } else { ExitCode::Success };

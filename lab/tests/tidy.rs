@@ -28,15 +28,17 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Allowed dependencies of each workspace member.
-const MAY_USE: [(&str, &[&str]); 22] = [
+const MAY_USE: [(&str, &[&str]); 24] = [
     ("model", &[]),
     ("store", &["model"]),
     ("man-pages", &[]),
     ("allocator", &[]),
-    ("api", &["allocator", "man-pages", "model", "store"]),
+    ("api", &["allocator", "man-pages", "model", "settings", "store"]),
     ("bfd", &[]),
     ("bgp", &[]),
     ("tls-trust", &[]),
+    ("client", &["tls-trust"]),
+    ("settings", &[]),
     ("base", &["model"]),
     ("kernel", &["model"]),
     ("conntrack", &["base", "kernel", "model"]),
@@ -54,26 +56,27 @@ const MAY_USE: [(&str, &[&str]); 22] = [
             "bfd",
             "bfd-runner",
             "bgp",
+            "client",
             "conntrack",
             "dataplane",
             "health",
             "kernel",
             "man-pages",
             "model",
+            "settings",
             "speaker",
             "tls-trust",
         ],
     ),
     ("translate", &["model"]),
-    ("cli", &["man-pages", "model", "translate", "tls-trust"]),
-    ("sync", &["man-pages", "model", "translate", "tls-trust"]),
-    ("lab", &["model"]),
+    ("cli", &["client", "man-pages", "model", "settings", "translate"]),
+    ("sync", &["client", "man-pages", "model", "settings", "translate"]),
+    ("lab", &["client", "model"]),
     ("bench", &["lab"]),
 ];
 
 /// Functions that are still longer, with their lines. The list gets shorter, never longer.
-const LONG_FUNCTIONS: [(&str, usize); 5] = [
-    ("merge", 119),
+const LONG_FUNCTIONS: [(&str, usize); 4] = [
     ("tell_forever", 113),
     ("run", 154),
     ("bad_neighbours_do_no_harm_to_a_good_one", 122),

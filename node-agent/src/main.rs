@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use clap::{CommandFactory as _, Parser as _};
+use clap::CommandFactory as _;
 use conntrack::KernelFlows;
 use dataplane::{
     BackendOptions,
@@ -51,7 +51,7 @@ const NETWORK_THREADS: usize = 2;
 static ALLOCATOR: allocator::Allocator = allocator::ALLOCATOR;
 
 fn main() -> ExitCode {
-    match execute(Cli::parse()) {
+    match settings::parse_or_exit(settings::Rules::default()).map_err(Into::into).and_then(execute) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // If standard error is closed, the error has no other destination.
@@ -62,11 +62,7 @@ fn main() -> ExitCode {
 }
 
 fn execute(cli: Cli) -> anyhow::Result<()> {
-    let Cli { config: file, options, command } = cli;
-    let options = match file {
-        Some(path) => options.or(Options::from_file(&path)?),
-        None => options,
-    };
+    let Cli { config: _, options, command } = cli;
     match command.unwrap_or(Command::Run) {
         Command::Run => {
             let log_arguments = log_arguments(&options);

@@ -3,8 +3,8 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use client::Url;
 use model::primitives::name::Label;
-use reqwest::Url;
 
 use crate::{control::Pin, dns, docker, files, kubernetes};
 

@@ -11,7 +11,6 @@
 //! rejected ones only mark keys as dirty. A clean key costs nothing. Stopping the process changes nothing on
 //! the server.
 
-mod backoff;
 mod follow;
 pub mod keep;
 pub mod mirror;
@@ -26,6 +25,7 @@ use std::{
     time::Duration,
 };
 
+use client::Backoff;
 use model::{
     kinds::resource::{Kind, ObjectKey},
     primitives::name::Label,
@@ -37,7 +37,6 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    backoff::Backoff,
     follow::Heard,
     mirror::Mirror,
     plan::{Plan, Rules, Settled},
@@ -45,7 +44,7 @@ use self::{
     write::{Fate, Outcome, Writer},
 };
 use crate::{
-    control::Control,
+    control::{Control, RETRY_MIN},
     wanted::{Observed, Wanted},
 };
 
@@ -234,7 +233,7 @@ impl<'a> Engine<'a> {
             settled: BTreeMap::new(),
             retry_at: None,
             blocked_until: None,
-            backoff: Backoff::new(RETRY_MAX),
+            backoff: Backoff::new(RETRY_MIN, RETRY_MAX),
             failure: None,
             is_dry_run: false,
         }
@@ -452,14 +451,14 @@ impl<'a> Engine<'a> {
         match &failure {
             Some(cause) => {
                 tracing::warn!(cause, "writing to the control server failed; retrying");
-                self.control.go_on();
-                self.blocked_until = Some(Instant::now() + self.backoff.next());
+                self.control.use_next();
+                self.blocked_until = Some(Instant::now() + self.backoff.next_random_delay());
             }
             None if is_any_changed => self.backoff.reset(),
             None => {}
         }
         if failure.is_none() && !self.refused.is_empty() {
-            self.retry_at = Some(Instant::now() + self.backoff.next());
+            self.retry_at = Some(Instant::now() + self.backoff.next_random_delay());
         }
         self.progress.control(failure.clone());
         self.failure = failure;

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
+use client::{Connection, Token, TokenSource};
 use model::primitives::name::Label;
 use tokio::{
     net::TcpListener,
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     args::{Cli, Global, Source},
-    control::{Control, Place},
+    control::{self, Control},
     dns, docker,
     engine::{self, Ports, Round, Settings, progress::Progress},
     files, kubernetes, serve,
@@ -60,7 +61,7 @@ pub struct Outlet {
 pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let Cli { global, source } = cli;
     let settings = settings(&global, &source)?;
-    let control = Arc::new(control(&global, &settings.source)?);
+    let control = Arc::new(connect(&global, &settings.source)?);
     let (wanted_sender, wanted) = watch::channel(Wanted::default());
     let (observed, observed_receiver) = watch::channel(Observed::default());
     let progress = Arc::new(Progress::default());
@@ -142,16 +143,21 @@ fn settings(global: &Global, source: &Source) -> anyhow::Result<Settings> {
     Ok(Settings { source: id, prune_limit: global.prune_limit, allow_empty: global.allow_empty })
 }
 
-fn control(global: &Global, source: &Label) -> anyhow::Result<Control> {
-    let place = Place {
+fn connect(global: &Global, source: &Label) -> anyhow::Result<Control> {
+    let variable = std::env::var(TOKEN_VARIABLE).ok().filter(|text| !text.trim().is_empty());
+    let token = match (global.token_file.clone(), variable) {
+        (Some(path), _) => TokenSource::File(path),
+        (None, Some(text)) => TokenSource::Fixed(Token::parse(&text, TOKEN_VARIABLE)?),
+        (None, None) => TokenSource::None,
+    };
+    let connection = Connection {
         urls: global.api.clone(),
         ca_file: global.ca_file.clone(),
-        ca_hash: global.ca_hash,
-        token_file: global.token_file.clone(),
-        token: std::env::var(TOKEN_VARIABLE).ok().filter(|text| !text.trim().is_empty()),
-        author: format!("tidegate-sync/{source}"),
+        pin: global.ca_hash,
+        identity: None,
+        token,
     };
-    Ok(Control::new(place)?)
+    Ok(control::connect(connection, format!("tidegate-sync/{source}"))?)
 }
 
 /// Waits until the source has been read completely. Returns `false` if that fails; the objects read so far

@@ -1,4 +1,5 @@
-//! Configuration of the server: flags, then `TIDEGATE_…` variables, then a TOML file, then defaults.
+//! Configuration of the server: flags, then `TIDEGATE_…` variables, then a TOML file, then defaults. The crate
+//! `settings` merges the first three into [`Flags`].
 //!
 //! Contradictions are rejected at start with the flag to change; values are never corrected silently.
 
@@ -18,7 +19,6 @@ use model::{
     kinds::resource::ServiceKey,
     observed::health::GUARD_PERCENT_DEFAULT,
 };
-use serde::Deserialize;
 
 pub mod etcd;
 mod hosts;
@@ -153,8 +153,7 @@ pub struct Flags {
 }
 
 /// Authentication mode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Auth {
     /// Every request must be authenticated
     Required,
@@ -163,8 +162,7 @@ pub enum Auth {
 }
 
 /// Log format.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// Human-readable text
     #[default]
@@ -174,8 +172,7 @@ pub enum LogFormat {
 }
 
 /// A port range such as `30000-32767`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortRange(RangeInclusive<u16>);
 
 impl FromStr for PortRange {
@@ -186,64 +183,6 @@ impl FromStr for PortRange {
             ports.ok_or_else(|| format!("expected FROM-TO, such as {NODE_PORT_RANGE_DEFAULT}"))?;
         Ok(Self(from..=to))
     }
-}
-
-impl TryFrom<String> for PortRange {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-/// A percentage from 0 to 100.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "u8")]
-struct Percent(u8);
-
-impl TryFrom<u8> for Percent {
-    type Error = String;
-    fn try_from(percent: u8) -> Result<Self, String> {
-        if percent <= 100 { Ok(Self(percent)) } else { Err(format!("must be at most 100, not {percent}")) }
-    }
-}
-
-/// The TOML configuration file.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct File {
-    listen: Option<SocketAddr>,
-    store: Option<String>,
-    local_store: Option<String>,
-    etcd_prefix: Option<String>,
-    etcd_ca_file: Option<PathBuf>,
-    etcd_cert_file: Option<PathBuf>,
-    etcd_key_file: Option<PathBuf>,
-    etcd_user: Option<String>,
-    etcd_password_file: Option<PathBuf>,
-    service_cidr: Option<Vec<IpNet>>,
-    node_port_range: Option<PortRange>,
-    allow_external_ip: Option<Vec<IpNet>>,
-    asn: Option<u32>,
-    health_guard_percent: Option<u8>,
-    guard_vips_percent: Option<Percent>,
-    guard_endpoints_percent: Option<Percent>,
-    replica_name: Option<String>,
-    publish_as: Option<ServiceKey>,
-    tls: Option<TlsChoice>,
-    tls_min: Option<TlsMin>,
-    tls_cert_file: Option<PathBuf>,
-    tls_key_file: Option<PathBuf>,
-    tls_name: Option<Vec<String>>,
-    agent_certificate_secs: Option<u32>,
-    insecure: Option<bool>,
-    allowed_host: Option<Vec<String>>,
-    auth: Option<Auth>,
-    bootstrap_token_file: Option<PathBuf>,
-    page_read_only: Option<bool>,
-    page_link: Option<Vec<String>>,
-    kubernetes_view: Option<bool>,
-    log: Option<String>,
-    log_format: Option<LogFormat>,
 }
 
 /// The complete, validated configuration.
@@ -272,24 +211,6 @@ pub struct Config {
 /// Reason why the configuration is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidConfig {
-    /// The file cannot be read.
-    #[error("--config {path} cannot be read")]
-    Unreadable {
-        /// Path of the file.
-        path: PathBuf,
-        /// Cause.
-        #[source]
-        cause: std::io::Error,
-    },
-    /// The file is not a valid configuration.
-    #[error("--config {path} is not a valid configuration")]
-    Malformed {
-        /// Path of the file.
-        path: PathBuf,
-        /// Parse error with the line.
-        #[source]
-        cause: toml::de::Error,
-    },
     /// The ranges are invalid or contradict each other.
     #[error(transparent)]
     Ranges(#[from] ConfigError),
@@ -299,9 +220,6 @@ pub enum InvalidConfig {
     /// Invalid server name.
     #[error("--replica-name must be 1 to {REPLICA_NAME_LENGTH_MAX} visible ASCII characters, not `{0}`")]
     ReplicaName(String),
-    /// Invalid percentage.
-    #[error("--health-guard-percent must be between 1 and 100, not {0}")]
-    GuardPercent(u8),
     /// Invalid settings of the status page.
     #[error(transparent)]
     Page(#[from] page::InvalidPage),
@@ -317,19 +235,11 @@ pub enum InvalidConfig {
 }
 
 impl Config {
-    /// Reads the configuration file, if any, merges it with the flags and validates the result.
+    /// Applies defaults to the settings and validates the result.
     ///
     /// # Errors
     /// Returns the first contradiction with the flag to change.
     pub fn load(flags: Flags) -> Result<Self, InvalidConfig> {
-        let file = match &flags.config {
-            None => File::default(),
-            Some(path) => read_file(path)?,
-        };
-        Self::merge(flags, file)
-    }
-
-    fn merge(flags: Flags, file: File) -> Result<Self, InvalidConfig> {
         let Flags {
             listen,
             store,
@@ -361,91 +271,66 @@ impl Config {
             config: _,
         } = flags;
         let default = |text: &str| text.parse::<IpNet>().expect("the default range is a range");
-        let listen = listen
-            .or(file.listen)
-            .unwrap_or_else(|| LISTEN_DEFAULT.parse().expect("the default address is an address"));
+        let listen =
+            listen.unwrap_or_else(|| LISTEN_DEFAULT.parse().expect("the default address is an address"));
         let PortRange(ports) = node_port_range
-            .or(file.node_port_range)
             .unwrap_or_else(|| NODE_PORT_RANGE_DEFAULT.parse().expect("the default range is a range"));
         let cluster = ClusterConfig::new(
-            list(service_cidr, file.service_cidr).unwrap_or_else(|| vec![default(SERVICE_CIDR_DEFAULT)]),
+            if service_cidr.is_empty() { vec![default(SERVICE_CIDR_DEFAULT)] } else { service_cidr },
             ports,
-            list(allow_external_ip, file.allow_external_ip).unwrap_or_default(),
+            allow_external_ip,
         )?
-        .with_asn(asn.or(file.asn).unwrap_or(ASN_DEFAULT))?
+        .with_asn(asn.unwrap_or(ASN_DEFAULT))?
         .with_guards(Guards {
-            vips_percent: percent(guard_vips_percent, file.guard_vips_percent, GUARD_VIPS_PERCENT_DEFAULT),
-            endpoints_percent: percent(
-                guard_endpoints_percent,
-                file.guard_endpoints_percent,
-                GUARD_ENDPOINTS_PERCENT_DEFAULT,
-            ),
+            vips_percent: guard_vips_percent.unwrap_or(GUARD_VIPS_PERCENT_DEFAULT),
+            endpoints_percent: guard_endpoints_percent.unwrap_or(GUARD_ENDPOINTS_PERCENT_DEFAULT),
         });
-        let health_guard_percent =
-            health_guard_percent.or(file.health_guard_percent).unwrap_or(GUARD_PERCENT_DEFAULT);
-        if !(1..=100).contains(&health_guard_percent) {
-            return Err(InvalidConfig::GuardPercent(health_guard_percent));
-        }
-        let replica_name = replica_name.or(file.replica_name).map_or_else(|| Ok(machine_name()), named)?;
+        let replica_name = replica_name.map_or_else(|| Ok(machine_name()), named)?;
         let is_loopback = listen.ip().is_loopback();
-        let is_insecure_said = insecure || file.insecure == Some(true);
         let wish = TlsWish {
-            choice: tls.or(file.tls).unwrap_or_default(),
-            min: tls_min.or(file.tls_min),
-            certificate: tls_cert_file.or(file.tls_cert_file),
-            key: tls_key_file.or(file.tls_key_file),
-            names: list(tls_name, file.tls_name).unwrap_or_default(),
-            agent_life_secs: agent_certificate_secs.or(file.agent_certificate_secs),
+            choice: tls.unwrap_or_default(),
+            min: tls_min,
+            certificate: tls_cert_file,
+            key: tls_key_file,
+            names: tls_name,
+            agent_life_secs: agent_certificate_secs,
         };
-        let tls = wish.check(listen, is_insecure_said)?;
-        if tls.is_none() && !(is_loopback || is_insecure_said) {
+        let tls = wish.check(listen, insecure)?;
+        if tls.is_none() && !(is_loopback || insecure) {
             return Err(InvalidConfig::InsecureNotSaid(listen));
         }
-        let store = store.or(file.store).unwrap_or_else(|| STORE_DEFAULT.to_owned());
-        let etcd_of_file = EtcdFlags {
-            local_store: file.local_store,
-            etcd_prefix: file.etcd_prefix,
-            etcd_ca_file: file.etcd_ca_file,
-            etcd_cert_file: file.etcd_cert_file,
-            etcd_key_file: file.etcd_key_file,
-            etcd_user: file.etcd_user,
-            etcd_password_file: file.etcd_password_file,
-        };
-        let store_options = etcd.or(etcd_of_file).check(&store)?;
-        let names = list(allowed_host, file.allowed_host).unwrap_or_default();
-        let names: BTreeSet<_> = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
+        let store = store.unwrap_or_else(|| STORE_DEFAULT.to_owned());
+        let store_options = etcd.check(&store)?;
+        let names: BTreeSet<_> = allowed_host.into_iter().map(|name| name.to_ascii_lowercase()).collect();
         let hosts = if is_loopback || !names.is_empty() { Hosts::Local(names) } else { Hosts::Any };
-        let is_open = (is_loopback && tls.is_none()) || is_insecure_said;
-        let is_auth_required = match auth.or(file.auth) {
+        let is_open = (is_loopback && tls.is_none()) || insecure;
+        let is_auth_required = match auth {
             Some(Auth::Required) => true,
             Some(Auth::Off) => false,
             None => !is_open,
         };
-        let is_page_read_only = page.page_read_only || file.page_read_only == Some(true);
-        let links = list(page.page_link, file.page_link).unwrap_or_default();
-        let page = PageSettings::new(is_page_read_only, &links)?;
-        let bootstrap_token_file =
-            bootstrap_token_file.or(file.bootstrap_token_file).unwrap_or_else(|| beside(&store));
+        let page = PageSettings::new(page.page_read_only, &page.page_link)?;
+        let bootstrap_token_file = bootstrap_token_file.unwrap_or_else(|| beside(&store));
         Ok(Self {
             listen,
             store,
             store_options,
             is_new_epoch: new_epoch,
             bootstrap_token_file,
-            publish_as: publish_as.or(file.publish_as),
+            publish_as,
             settings: Settings {
                 cluster,
                 is_insecure: !is_loopback && tls.is_none(),
                 hosts,
-                health_guard_percent,
+                health_guard_percent: health_guard_percent.unwrap_or(GUARD_PERCENT_DEFAULT),
                 tls,
                 is_auth_required,
                 replica_name,
                 page,
-                has_kubernetes_view: kubernetes_view || file.kubernetes_view == Some(true),
+                has_kubernetes_view: kubernetes_view,
             },
-            log: log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.to_owned()),
-            log_format: log_format.or(file.log_format).unwrap_or_default(),
+            log: log.unwrap_or_else(|| LOG_DEFAULT.to_owned()),
+            log_format: log_format.unwrap_or_default(),
         })
     }
 }
@@ -473,20 +358,6 @@ fn machine_name() -> String {
     name.and_then(|name| named(name).ok()).unwrap_or_else(|| REPLICA_NAME_DEFAULT.to_owned())
 }
 
-fn read_file(path: &PathBuf) -> Result<File, InvalidConfig> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|cause| InvalidConfig::Unreadable { path: path.clone(), cause })?;
-    toml::from_str(&text).map_err(|cause| InvalidConfig::Malformed { path: path.clone(), cause })
-}
-
-fn percent(flag: Option<u8>, file: Option<Percent>, default: u8) -> u8 {
-    flag.or(file.map(|Percent(percent)| percent)).unwrap_or(default)
-}
-
-fn list<T>(flags: Vec<T>, file: Option<Vec<T>>) -> Option<Vec<T>> {
-    if flags.is_empty() { file } else { Some(flags) }
-}
-
 /// What the server needs to know from its configuration.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -512,20 +383,29 @@ pub struct Settings {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
-    fn merge(flags: &[&str], file: &str) -> Result<Config, InvalidConfig> {
-        let flags = Flags::parse_from([&["tidegate-api"], flags].concat());
-        Config::merge(flags, toml::from_str(file).unwrap_or_else(|error| panic!("{file}: {error}")))
+    fn merge(flags: &[&str], file: &str) -> anyhow::Result<Config> {
+        let path = tempfile::NamedTempFile::new()?;
+        std::fs::write(path.path(), file)?;
+        let own = ["tidegate-api", "--config", path.path().to_str().unwrap()];
+        let words = own.iter().chain(flags).map(std::ffi::OsString::from);
+        Ok(Config::load(settings::parse(words, settings::Rules::default())?)?)
     }
 
     #[test]
     fn every_setting_of_the_example_file_is_one() {
         let example = include_str!("../../../packaging/etc/tidegate/api.toml");
         assert_eq!(merge(&[], example).unwrap().store, STORE_DEFAULT);
+        let file = tempfile::NamedTempFile::new().unwrap();
         let settings = example.lines().filter_map(|line| line.strip_prefix('#'));
         for line in settings.filter(|line| line.starts_with(char::is_alphabetic)) {
-            assert!(toml::from_str::<File>(line).is_ok(), "{line}: {:?}", toml::from_str::<File>(line));
+            std::fs::write(file.path(), line).unwrap();
+            let file = settings::SettingsFile::read(file.path()).unwrap();
+            let applied = file.apply(Flags::command(), None, settings::Rules::default());
+            applied.unwrap_or_else(|error| panic!("{line}: {error}"));
         }
     }
 
@@ -550,7 +430,7 @@ mod tests {
         assert_eq!(guards(&[], ""), Guards { vips_percent: 50, endpoints_percent: 33 });
         let off = guards(&["--guard-vips-percent", "100"], "guard-endpoints-percent = 100");
         assert_eq!(off, Guards::OFF);
-        assert!(toml::from_str::<File>("guard-vips-percent = 101").is_err());
+        assert!(merge(&[], "guard-vips-percent = 101").is_err());
         assert!(Flags::try_parse_from(["tidegate-api", "--guard-vips-percent", "101"]).is_err());
     }
 
@@ -595,6 +475,7 @@ mod tests {
 
     #[test]
     fn unknown_settings_in_the_file_are_refused() {
-        assert!(toml::from_str::<File>("lisen = 'x'").is_err());
+        let refusal = merge(&[], "lisen = 'x'").unwrap_err().to_string();
+        assert!(refusal.contains("unknown setting `lisen` of `tidegate-api`"), "{refusal}");
     }
 }

@@ -22,21 +22,23 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, Failure> {
     let Some(filename) = &arguments.filename else {
         let id = arguments.plan.as_deref().unwrap_or_default();
-        let request = Request::act(format!("/v1/plans/{id}/apply"));
-        let answer = client.send(request.because(arguments.because.message.as_ref())).await?;
+        let request = Request::post(format!("/v1/plans/{id}/apply"));
+        let answer = client.send(request.message(arguments.because.message)).await?;
         return show(&answer, arguments.output, false, terminal);
     };
     let manifest = Manifest::read(filename)?;
     let items_of_request = manifest.item_names();
     let (language, bytes) = manifest.into_body();
-    let request = Request::post("/v1/apply", language, bytes, curl_data(filename))
+    let request = Request::post("/v1/apply")
+        .body(language.media_type(), bytes)
+        .label(curl_data(filename))
         .query("dryRun", arguments.dry_run.then_some("true"))
         .query("evict", arguments.evict.then_some("true"))
         .query("applySet", arguments.apply_set.as_ref().map(ToString::to_string))
         .query("prune", arguments.prune.then_some("true"))
         .query("pruneLimit", arguments.prune_limit.map(|limit| limit.to_string()))
         .query("confirm", arguments.because.confirm.then_some("true"))
-        .because(arguments.because.message.as_ref());
+        .message(arguments.because.message.clone());
     let answer = client.send(request).await.map_err(|failure| failure.with_items(items_of_request))?;
     show(&answer, arguments.output, arguments.dry_run, terminal)
 }

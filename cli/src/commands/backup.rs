@@ -34,7 +34,7 @@ pub(crate) async fn run(
     let failed = |cause: String| Failure::File { path: output.clone(), cause };
     let opened = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&output);
     let mut file = opened.map_err(|error| failed(error.to_string()))?;
-    let request = Request::act("/v1/backup").query("history", history.then_some("true"));
+    let request = Request::post("/v1/backup").query("history", history.then_some("true"));
     let taken = client.download(&request, |bytes| file.write_all(bytes)).await;
     let checked = match taken.and_then(|()| Ok(file.sync_all()?)) {
         Ok(()) => check(&output).map_err(failed),

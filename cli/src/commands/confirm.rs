@@ -21,7 +21,7 @@ pub(crate) async fn run(
         return show(&object, node.as_str(), terminal);
     };
     let path = format!("/v1/nodes/{node}/confirm");
-    let answer = client.send(Request::act(path).query("epoch", Some(epoch.to_string()))).await?;
+    let answer = client.send(Request::post(path).query("epoch", Some(epoch.to_string()))).await?;
     let offered = clean(&text(&answer, "/confirmed/offered"));
     let [vips, endpoints] =
         ["vips", "endpoints"].map(|what| number(&answer, &format!("/confirmed/{what}/lost")));

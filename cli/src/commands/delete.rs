@@ -37,11 +37,11 @@ pub(crate) async fn run(
     let total = keys.len();
     let mut failures = Vec::new();
     for key in &keys {
-        let request = Request::delete(key)
+        let request = Request::delete(key.path())
             .query("dryRun", arguments.dry_run.then_some("true"))
             .query("evict", arguments.evict.then_some("true"))
             .query("confirm", arguments.because.confirm.then_some("true"))
-            .because(arguments.because.message.as_ref());
+            .message(arguments.because.message.clone());
         match client.send(request).await {
             Ok(object) => {
                 terminal.print(&render::outcome(&object, "deleted", arguments.dry_run, terminal.style))?;

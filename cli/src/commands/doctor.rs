@@ -11,11 +11,10 @@ use crate::{
         Document,
         doctor::{Doctor, DoctorOutput},
     },
-    client::{Client, Request, shell_quoted},
+    client::{Client, Request},
     error::{ExitCode, Failure},
     lenient_json::{items, text},
     output::Terminal,
-    parse::Language,
     resource::Resource,
     views::doctor::{done, has_failed, is_broken, safe_fixes, table},
 };
@@ -92,9 +91,7 @@ async fn fix(
     for (node, fixes) in fixes {
         let node = parse_name(Resource::Object(Kind::Node), &node)?;
         let path = format!("/v1/{}/{node}/fixes", Kind::Node.plural());
-        let body = json!({ "fixes": fixes }).to_string();
-        let curl_data = shell_quoted(&body);
-        match client.send(Request::post(&path, Language::Json, body.into_bytes(), curl_data)).await {
+        match client.send(Request::post(path).json(&json!({ "fixes": fixes }))).await {
             Ok(answer) => {
                 terminal.note(done(&answer).trim_end());
                 if has_failed(&answer) {

@@ -127,7 +127,7 @@ fn request(subject: &Subject, kind: Kind, wish: &Wish) -> Result<Request, Failur
     let name = parse_name(Resource::Object(kind), &subject.name)?;
     let namespace = kind.is_namespaced().then(|| subject.namespace.clone());
     let key = ObjectKey { kind, namespace, name };
-    Ok(Request::patch(&key.path(), &patch(&wish.maintenance)))
+    Ok(Request::patch(key.path()).json(&patch(&wish.maintenance)))
 }
 
 /// Builds requests for the EndpointSets and Workloads of the namespace that contain an address.
@@ -144,14 +144,14 @@ async fn requests_for_address(
         let Some(patch) = patch_set(set, address, &wish.maintenance) else { continue };
         // The list is sent as a whole, so the object must be unchanged since it was read (If-Match).
         let at = format!("{path}/{}", text(set, "/metadata/name"));
-        requests.push(Request::patch(&at, &patch).if_match(entity_tag(set)));
+        requests.push(Request::patch(at).json(&patch).if_match(entity_tag(set)));
     }
     let path = collection(Kind::Workload);
     for workload in items(&client.list(|| Request::get(path.clone())).await?.envelope, "/items") {
         let addresses = items(workload, "/spec/addresses").iter();
         if addresses.filter_map(Value::as_str).any(|found| found.parse() == Ok(address)) {
             let at = format!("{path}/{}", text(workload, "/metadata/name"));
-            requests.push(Request::patch(&at, &patch(&wish.maintenance)));
+            requests.push(Request::patch(at).json(&patch(&wish.maintenance)));
         }
     }
     if requests.is_empty() {

@@ -50,7 +50,7 @@ async fn guard(
     output: HealthOutput,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let request = if is_confirmed { Request::act(format!("{GUARD}/confirm")) } else { Request::get(GUARD) };
+    let request = if is_confirmed { Request::post(format!("{GUARD}/confirm")) } else { Request::get(GUARD) };
     let answer = client.send(request).await?;
     let text = match output {
         HealthOutput::Table | HealthOutput::Wide => health::held(&answer, now(), terminal.style),

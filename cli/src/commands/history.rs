@@ -8,11 +8,10 @@ use crate::{
         Document,
         history::{Audit, History, PastOutput, Rollback, Subject},
     },
-    client::{Client, Request, shell_quoted},
+    client::{Client, Request},
     error::{ExitCode, Failure},
     lenient_json::items,
     output::Terminal,
-    parse::Language,
     views::{history, plan},
 };
 
@@ -83,12 +82,11 @@ pub(crate) async fn roll_back(
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
     let Rollback { revision, only, dry_run, because } = arguments;
-    let body = json!({ "revision": revision, "only": only }).to_string();
-    let curl_data = shell_quoted(&body);
-    let request = Request::post("/v1/rollback", Language::Json, body.into_bytes(), curl_data)
+    let request = Request::post("/v1/rollback")
+        .json(&json!({ "revision": revision, "only": only }))
         .query("dryRun", dry_run.then_some("true"))
         .query("confirm", because.confirm.then_some("true"))
-        .because(because.message.as_ref());
+        .message(because.message);
     let answer = client.send(request).await?;
     if items(&answer, "/results").is_empty() {
         terminal.note(&format!("nothing to do: all objects are as they were at revision {revision}"));

@@ -35,9 +35,11 @@ pub(crate) async fn run(
         terminal.print(&yaml)?;
         return Ok(ExitCode::Success);
     }
-    let request = Request::post("/v1/apply", Language::Yaml, yaml.into_bytes(), curl_data(&arguments))
+    let request = Request::post("/v1/apply")
+        .body(Language::Yaml.media_type(), yaml)
+        .label(curl_data(&arguments))
         .query("dryRun", arguments.dry_run.then_some("true"))
-        .because(arguments.message.as_ref());
+        .message(arguments.message.clone());
     let names = imported.objects.iter().map(crate::views::render::object_name).collect();
     let answer = client.send(request).await.map_err(|failure| failure.with_items(names))?;
     apply::print_outcomes(&answer, arguments.dry_run, terminal)?;

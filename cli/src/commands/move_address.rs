@@ -5,11 +5,10 @@ use serde_json::json;
 
 use crate::{
     args::Move,
-    client::{Client, Request, shell_quoted},
+    client::{Client, Request},
     error::{ExitCode, Failure},
     lenient_json::{clean, text},
     output::Terminal,
-    parse::Language,
     terminal::style::Tone,
     views::render::object_name,
 };
@@ -20,12 +19,9 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
     let Move { address, node, dry_run, message } = arguments;
-    let body = json!({ "node": node }).to_string();
+    let body = json!({ "node": node });
     let path = format!("/v1/{}/{}/move", Kind::Address.plural(), name_of(address));
-    let curl_data = shell_quoted(&body);
-    let request = Request::post(&path, Language::Json, body.into_bytes(), curl_data)
-        .query("dryRun", dry_run.then_some("true"))
-        .because(message.as_ref());
+    let request = Request::post(path).json(&body).query("dryRun", dry_run.then_some("true")).message(message);
     let answer = client.send(request).await?;
     // Prints the candidate that the server stored rather than the requested one; a response without either
     // prints the request.

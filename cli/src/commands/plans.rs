@@ -59,7 +59,9 @@ async fn ask(client: &Client, arguments: &Plan, asks_nodes: bool) -> Result<Valu
     let manifest = Manifest::read(&arguments.filename)?;
     let items_of_request = manifest.item_names();
     let (language, bytes) = manifest.into_body();
-    let request = Request::post("/v1/plan", language, bytes, curl_data(&arguments.filename))
+    let request = Request::post("/v1/plan")
+        .body(language.media_type(), bytes)
+        .label(curl_data(&arguments.filename))
         .query("evict", arguments.evict.then_some("true"))
         .query("applySet", arguments.apply_set.as_ref().map(ToString::to_string))
         .query("prune", arguments.prune.then_some("true"))

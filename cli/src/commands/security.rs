@@ -52,7 +52,7 @@ async fn create(client: &Client, wanted: TokenCreate, terminal: &mut Terminal) -
     if let Some(life) = expires_in {
         body["ttlSeconds"] = json!(life.as_secs());
     }
-    let answer = client.send(Request::post_json("/v1/tokens", &body)).await?;
+    let answer = client.send(Request::post("/v1/tokens").json(&body)).await?;
     terminal.print(&format!("{}\n", clean(&text(&answer, "/token"))))?;
     let id = clean(&text(&answer, "/id"));
     terminal.note(&format!("token {name} created; id {id}. It cannot be displayed again: save it to a file"));
@@ -66,7 +66,7 @@ async fn revoke(client: &Client, which: TokenRevoke, terminal: &mut Terminal) ->
     // An id that is not listed is sent anyway; the server reports that it does not exist.
     let id = items(&all, "/items").iter().find(is_wanted).map(|token| text(token, "/id"));
     let id = id.unwrap_or_else(|| wanted.to_owned());
-    let answer = client.send(Request::remove(format!("/v1/tokens/{}", clean(&id)))).await?;
+    let answer = client.send(Request::delete(format!("/v1/tokens/{}", clean(&id)))).await?;
     terminal.print(&format!("token {} revoked\n", clean(&text(&answer, "/name"))))?;
     Ok(ExitCode::Success)
 }
@@ -84,13 +84,14 @@ pub(crate) async fn role(
         Role::Apply(RoleApply { name, filename }) => {
             let (language, bytes) = Manifest::read(&filename)?.into_body();
             let curl_data = format!("@{}", shell_quoted(&filename.display().to_string()));
-            let request = Request::put(&format!("/v1/roles/{name}"), language, bytes, curl_data);
+            let request =
+                Request::put(format!("/v1/roles/{name}")).body(language.media_type(), bytes).label(curl_data);
             client.send(request).await?;
             terminal.print(&format!("role {name} applied\n"))?;
             Ok(ExitCode::Success)
         }
         Role::Delete(RoleDelete { name }) => {
-            client.send(Request::remove(format!("/v1/roles/{name}"))).await?;
+            client.send(Request::delete(format!("/v1/roles/{name}"))).await?;
             terminal.print(&format!("role {name} deleted\n"))?;
             Ok(ExitCode::Success)
         }
@@ -134,7 +135,7 @@ pub(crate) async fn node(
     if let Some(life) = expires_in {
         body["ttlSeconds"] = json!(life.as_secs().max(1));
     }
-    let answer = client.send(Request::post_json("/v1/jointokens", &body)).await?;
+    let answer = client.send(Request::post("/v1/jointokens").json(&body)).await?;
     terminal.print(&format!("{}\n", clean(&text(&answer, "/token"))))?;
     terminal.note("the token lets one agent join, once: pass it to tidegate-agent with --join-token-file");
     Ok(ExitCode::Success)

@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use client::Error;
 use model::{
     kinds::{resource::Kind, selector::LabelSelector},
     primitives::name::Namespace,
@@ -167,9 +168,8 @@ impl Follow {
 fn is_final(failure: &Failure) -> bool {
     match failure {
         Failure::Refused(problem) => problem.status < 500 && problem.status != 429 && problem.status != 408,
-        Failure::Unreachable { .. } | Failure::TimedOut { .. } | Failure::BadAnswer { .. } => false,
+        Failure::Control(error) => matches!(error, Error::TooLarge { .. }),
         Failure::Usage { .. }
-        | Failure::AnswerTooLarge { .. }
         | Failure::File { .. }
         | Failure::Some { .. }
         | Failure::NotReached { .. }

@@ -216,7 +216,7 @@ fn the_file_of_settings_counts_where_nothing_else_is_said() {
     write("apis = 1\n");
     let (code, _, err) = run(&["get", "nodes"]);
     assert_eq!(code, 1);
-    assert!(err.contains("config.toml") && err.contains("unknown field"), "{err}");
+    assert!(err.contains("config.toml") && err.contains("unknown setting `apis`"), "{err}");
 }
 
 /// Starts a TLS server with a certificate from its own CA. Returns its URL, the CA as PEM, and its hash.

@@ -112,17 +112,13 @@ impl Http {
     }
 }
 
-/// Returns an empty TLS configuration. The lab uses plain HTTP, but the HTTP library requires one.
-pub(crate) fn no_tls() -> Result<rustls::ClientConfig> {
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider);
-    let tls = tls.with_protocol_versions(&[&rustls::version::TLS13])?;
-    Ok(tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth())
+/// Returns a builder of HTTP clients for plain HTTP.
+pub(crate) fn http_builder() -> Result<reqwest::ClientBuilder> {
+    Ok(client::http::builder(client::http::no_tls()?))
 }
 
 async fn request(method: &str, url: &str, headers: &[(&str, &str)], body: String) -> Result<Answer> {
-    let client = reqwest::Client::builder().tls_backend_preconfigured(no_tls()?);
-    let client = client.timeout(REQUEST_TIMEOUT).no_proxy().build()?;
+    let client = http_builder()?.timeout(REQUEST_TIMEOUT).build()?;
     let method = reqwest::Method::from_bytes(method.as_bytes())?;
     let mut request = client.request(method, url);
     for (name, value) in headers {

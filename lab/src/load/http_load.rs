@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use tokio::task::JoinSet;
 
-use crate::{cluster::control::no_tls, host::netns::Namespace, load::feed_load::now_ns};
+use crate::{cluster::control::http_builder, host::netns::Namespace, load::feed_load::now_ns};
 
 /// Request timeout on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -84,8 +84,7 @@ pub fn pace(
     from.inside(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let client = reqwest::Client::builder().tls_backend_preconfigured(no_tls()?).tcp_nodelay(true);
-            let client = client.timeout(REQUEST_TIMEOUT).no_proxy().build()?;
+            let client = http_builder()?.tcp_nodelay(true).timeout(REQUEST_TIMEOUT).build()?;
             let (begun, mut under_way) = (tokio::time::Instant::now(), JoinSet::new());
             for number in 0..count {
                 tokio::time::sleep_until(begun + Duration::from_secs(1) * number / per_second).await;
@@ -115,8 +114,7 @@ async fn write(client: reqwest::Client, base: String, sent: Sent) -> Result<Writ
 }
 
 async fn one(base: &str, end: Instant, next: impl Fn() -> Sent) -> Result<Vec<Duration>> {
-    let client = reqwest::Client::builder().tls_backend_preconfigured(no_tls()?).tcp_nodelay(true);
-    let client = client.timeout(REQUEST_TIMEOUT).no_proxy().build()?;
+    let client = http_builder()?.tcp_nodelay(true).timeout(REQUEST_TIMEOUT).build()?;
     let mut took = Vec::new();
     while Instant::now() < end {
         let Sent { method, path, content_type, body } = next();

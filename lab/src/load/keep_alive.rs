@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use crate::{cluster::control::no_tls, host::netns::Namespace};
+use crate::{cluster::control::http_builder, host::netns::Namespace};
 
 /// Request timeout on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -43,8 +43,8 @@ impl KeepAlive {
     /// Returns an error if no sockets or threads are available.
     pub fn new(namespace: &Namespace, base: &str) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let client = reqwest::Client::builder().tls_backend_preconfigured(no_tls()?).tcp_nodelay(true);
-        let client = client.timeout(REQUEST_TIMEOUT).pool_idle_timeout(IDLE_MAX).no_proxy().build()?;
+        let client = http_builder()?.tcp_nodelay(true).timeout(REQUEST_TIMEOUT);
+        let client = client.pool_idle_timeout(IDLE_MAX).build()?;
         Ok(Self { namespace: namespace.clone(), base: base.to_owned(), client, runtime })
     }
 

@@ -34,7 +34,7 @@ use tokio::{
 
 pub use large::{Large, Options};
 
-use crate::{cluster::control::no_tls, host::netns::Namespace};
+use crate::{cluster::control::http_builder, host::netns::Namespace};
 
 /// Maximum number of agents in one process: each needs a connection here and in the server, within the usual
 /// file limit.
@@ -195,6 +195,5 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 
 fn client() -> Result<reqwest::Client> {
     // Uncompressed: the compression cost per feed is not under test here.
-    let client = reqwest::Client::builder().tls_backend_preconfigured(no_tls()?).no_proxy().no_gzip();
-    client.build().context("cannot create an HTTP client")
+    http_builder()?.no_gzip().build().context("cannot create an HTTP client")
 }

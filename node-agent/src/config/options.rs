@@ -1,9 +1,9 @@
-//! Raw settings from the command line, the environment and the file, before validation.
+//! Raw settings from the command line, the environment and the file, before validation. The crate `settings`
+//! merges them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use serde::{Deserialize, Deserializer};
 
 /// Programs the kernel of one machine according to the Tidegate control server.
 ///
@@ -123,14 +123,12 @@ pub enum OutputFormat {
 }
 
 /// Raw settings.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Args, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub struct Options {
     /// URLs of the control servers, separated by commas [default: http://127.0.0.1:7440]
     ///
     /// The state comes from one of them, and from the next if that one fails; reports go to all.
     #[arg(long, global = true, env = "TIDEGATE_API", value_name = "URL,…", value_delimiter = ',')]
-    #[serde(deserialize_with = "one_or_several")]
     pub api: Option<Vec<String>>,
     /// PEM file with the CA certificates of the control servers, for https:// URLs [default: the pin of the
     /// join token and the CA certificates from the last renewal, or the CAs of the machine]
@@ -195,17 +193,14 @@ pub struct Options {
     pub allow_fixes: Option<bool>,
     /// Proxy settings.
     #[command(flatten)]
-    #[serde(flatten)]
     pub proxy: ProxySettings,
     /// Settings for announcing.
     #[command(flatten)]
-    #[serde(flatten)]
     pub announcing: AnnounceSettings,
 }
 
 /// Settings for announcing load balancer addresses.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Args, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Announcing load balancer addresses")]
 pub struct AnnounceSettings {
     /// Interval of the packets by which nodes monitor each other, 10 to 10000 [default: 250]
@@ -222,20 +217,8 @@ pub struct AnnounceSettings {
     pub on_exit: Option<String>,
 }
 
-impl AnnounceSettings {
-    fn or(self, other: Self) -> Self {
-        let Self { peer_interval_ms, peer_multiplier, on_exit } = self;
-        Self {
-            peer_interval_ms: peer_interval_ms.or(other.peer_interval_ms),
-            peer_multiplier: peer_multiplier.or(other.peer_multiplier),
-            on_exit: on_exit.or(other.on_exit),
-        }
-    }
-}
-
 /// Proxy settings, used where the Node object has none.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Args, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Proxy, where the Node object does not say otherwise")]
 pub struct ProxySettings {
     /// Proxy mode: nftables, iptables, ipvs or userspace [default: nftables]
@@ -267,34 +250,6 @@ pub struct ProxySettings {
     pub strict_arp: Option<bool>,
 }
 
-impl ProxySettings {
-    fn or(self, other: Self) -> Self {
-        let Self { mode, masquerade_bit, cluster_cidr, node_port_addresses, naming, strict_arp } = self;
-        Self {
-            mode: mode.or(other.mode),
-            masquerade_bit: masquerade_bit.or(other.masquerade_bit),
-            cluster_cidr: cluster_cidr.or(other.cluster_cidr),
-            node_port_addresses: node_port_addresses.or(other.node_port_addresses),
-            naming: naming.or(other.naming),
-            strict_arp: strict_arp.or(other.strict_arp),
-        }
-    }
-}
-
-/// Deserializes a list, or a single value as a list of one.
-fn one_or_several<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged, expecting = "a URL, or a list of URLs")]
-    enum OneOrSeveral {
-        One(String),
-        Several(Vec<String>),
-    }
-    Ok(Some(match OneOrSeveral::deserialize(from)? {
-        OneOrSeveral::One(one) => vec![one],
-        OneOrSeveral::Several(several) => several,
-    }))
-}
-
 impl LogFormat {
     /// Returns the command line value.
     #[must_use]
@@ -307,91 +262,13 @@ impl LogFormat {
 }
 
 /// Log format.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// Table for people.
     #[default]
     Text,
     /// One JSON object per line.
     Json,
-}
-
-/// Reason for which the settings file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum FileError {
-    /// The file cannot be read.
-    #[error("cannot read --config {path}")]
-    Read {
-        /// Path of the file.
-        path: String,
-        /// Cause.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The file is malformed or has unknown keys.
-    #[error("--config {path} is not a valid settings file; its keys are the names of the flags")]
-    Form {
-        /// Path of the file.
-        path: String,
-        /// Position and cause.
-        #[source]
-        source: toml::de::Error,
-    },
-}
-
-impl Options {
-    /// Reads a settings file.
-    ///
-    /// # Errors
-    /// Returns [`FileError`] if the file cannot be read, is malformed or has an unknown key.
-    pub fn from_file(path: &Path) -> Result<Self, FileError> {
-        let shown = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| FileError::Read { path: shown.clone(), source })?;
-        toml::from_str(&text).map_err(|source| FileError::Form { path: shown, source })
-    }
-
-    /// Returns these settings, completed by `other` where they are missing.
-    #[must_use]
-    pub fn or(self, other: Self) -> Self {
-        let Self {
-            api,
-            ca_file,
-            join_token_file,
-            node,
-            state_dir,
-            listen,
-            workload_cidr,
-            address,
-            label,
-            zone,
-            log,
-            log_format,
-            state_guard_percent,
-            proxy,
-            announcing,
-            allow_fixes,
-        } = self;
-        Self {
-            api: api.or(other.api),
-            ca_file: ca_file.or(other.ca_file),
-            join_token_file: join_token_file.or(other.join_token_file),
-            node: node.or(other.node),
-            state_dir: state_dir.or(other.state_dir),
-            listen: listen.or(other.listen),
-            workload_cidr: workload_cidr.or(other.workload_cidr),
-            label: label.or(other.label),
-            zone: zone.or(other.zone),
-            address: address.or(other.address),
-            log: log.or(other.log),
-            log_format: log_format.or(other.log_format),
-            state_guard_percent: state_guard_percent.or(other.state_guard_percent),
-            proxy: proxy.or(other.proxy),
-            announcing: announcing.or(other.announcing),
-            allow_fixes: allow_fixes.or(other.allow_fixes),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -405,34 +282,42 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    fn parsed(text: &str, words: &[&str]) -> Result<Options, String> {
+        let file = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
+        std::fs::write(file.path(), text).map_err(|error| error.to_string())?;
+        let own = ["tidegate-agent".into(), "--config".into(), file.path().as_os_str().to_owned()];
+        let words = own.into_iter().chain(words.iter().map(Into::into));
+        let cli = settings::parse::<Cli>(words, settings::Rules::default());
+        cli.map(|cli| cli.options).map_err(|error| error.to_string())
+    }
+
     #[test]
     fn every_setting_of_the_example_file_is_one() {
         let example = include_str!("../../../packaging/etc/tidegate/agent.toml");
-        assert_eq!(toml::from_str::<Options>(example).unwrap(), Options::default());
+        assert_eq!(parsed(example, &[]), Ok(Options::default()));
         let settings = example.lines().filter_map(|line| line.strip_prefix('#'));
         for line in settings.filter(|line| line.starts_with(char::is_alphabetic)) {
-            let options = toml::from_str::<Options>(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            let options = parsed(line, &[]).unwrap_or_else(|error| panic!("{line}: {error}"));
             assert_ne!(options, Options::default(), "{line}");
         }
     }
 
     #[test]
     fn flags_win_over_the_file_and_unknown_keys_are_refused() {
-        let file: Options =
-            toml::from_str("api = \"http://file:1\"\nworkload-cidr = [\"10.0.0.0/8\"]").unwrap();
-        let cli = Cli::parse_from(["tidegate-agent", "run", "--api", "http://flag:1"]);
-        let merged = cli.options.or(file);
+        let file = "api = \"http://file:1\"\nworkload-cidr = [\"10.0.0.0/8\"]\nstrict-arp = false\nmasquerade-bit = 3";
+        let merged = parsed(file, &["run", "--api", "http://flag:1"]).unwrap();
         assert_eq!(merged.api, Some(vec!["http://flag:1".to_owned()]));
+        assert_eq!(merged.workload_cidr, Some(vec!["10.0.0.0/8".to_owned()]));
+        assert_eq!((merged.proxy.strict_arp, merged.proxy.masquerade_bit), (Some(false), Some(3)));
         let several = ["api = [\"http://a:1\", \"http://b:1\"]", "api = \"http://a:1,http://b:1\""];
         for text in several {
-            let options: Options = toml::from_str(text).unwrap();
+            let options = parsed(text, &[]).unwrap();
             let config = crate::config::Config::from_options(options, "host").unwrap();
             assert_eq!(config.apis.iter().map(|url| url.port()).collect::<Vec<_>>(), [Some(1), Some(1)]);
         }
-        let wrong = toml::from_str::<Options>("api = 1").unwrap_err().to_string();
-        assert!(wrong.contains("a URL, or a list of URLs"), "{wrong}");
-        assert_eq!(merged.workload_cidr, Some(vec!["10.0.0.0/8".to_owned()]));
-        let error = toml::from_str::<Options>("apis = 1").unwrap_err().to_string();
-        assert!(error.contains("unknown field"), "{error}");
+        let wrong = parsed("api = true", &[]).unwrap_err();
+        assert!(wrong.contains("`api` must be a string, or a list of strings"), "{wrong}");
+        let error = parsed("apis = 1", &[]).unwrap_err();
+        assert!(error.contains("unknown setting `apis` of `tidegate-agent`"), "{error}");
     }
 }

@@ -17,7 +17,8 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use reqwest::{Client, Url};
-use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use rustls::{ClientConfig, RootCertStore};
+use tls_trust::Trust;
 use tokio::sync::watch;
 
 use self::board::Board;
@@ -95,20 +96,15 @@ impl Control {
 /// # Errors
 /// Returns an error if the TLS configuration or the client cannot be created.
 pub fn client(roots: RootCertStore) -> anyhow::Result<Client> {
-    let provider = Arc::new(ring::default_provider());
-    let tls = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .context("TLS 1.3 is not available")?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    client_with(tls)
+    let tls = Trust::Roots(roots).client().context("TLS 1.3 is not available")?;
+    client_with(tls.with_no_client_auth())
 }
 
-/// Creates a client with this TLS configuration.
+/// Creates a client with this TLS configuration. Redirects are not followed.
 ///
 /// # Errors
 /// Returns an error if the client cannot be created.
 pub fn client_with(tls: ClientConfig) -> anyhow::Result<Client> {
-    let builder = Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT);
-    builder.tls_backend_preconfigured(tls).build().context("cannot create the HTTP client")
+    let builder = ::client::http::builder(tls).connect_timeout(CONNECT_TIMEOUT);
+    builder.build().context("cannot create the HTTP client")
 }

@@ -10,7 +10,7 @@ pub mod register;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use base::{backoff::Backoff, chain, entropy};
-use futures::{StreamExt as _, TryStreamExt as _};
+use client::{LineTooLong, Lines, StreamError};
 use model::{
     primitives::{name::Name, quantity::Position},
     wire::{
@@ -23,12 +23,10 @@ use tokio::{
     sync::{mpsc, watch},
     time::{Instant, timeout},
 };
-use tokio_util::{
-    codec::{FramedRead, LinesCodec, LinesCodecError},
-    io::StreamReader,
-    sync::CancellationToken,
-};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
+
+pub(crate) use client::chain;
 
 use self::{
     machine::{Assembler, Batch, StreamFault},
@@ -118,7 +116,9 @@ enum StreamEnd {
     #[error("no data from control for {0:?}")]
     Silent(Duration),
     #[error("the stream broke")]
-    Broken(#[from] LinesCodecError),
+    Broken(#[source] reqwest::Error),
+    #[error("the stream broke")]
+    TooLong(#[source] LineTooLong),
     #[error("the stream ended")]
     Closed,
     #[error("a line is not a valid frame")]
@@ -129,6 +129,16 @@ enum StreamEnd {
     NotOnlyQuestions,
     #[error("the agent has stopped")]
     LoopGone,
+}
+
+impl From<StreamError> for StreamEnd {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::Broken(cause) => Self::Broken(cause),
+            StreamError::Silent(patience) => Self::Silent(patience),
+            StreamError::TooLong(cause) => Self::TooLong(cause),
+        }
+    }
 }
 
 /// Runs the feed until stopped. `held` is the position of the agent's initial state.
@@ -212,18 +222,14 @@ impl Follower {
         self.outlets.is_known.send_replace(true);
         self.control.serving.send_replace(Some(server));
         self.control.board.opened(server, StreamUse::State);
-        let bytes = response.bytes_stream().map_err(std::io::Error::other);
-        let codec = LinesCodec::new_with_max_length(LINE_BYTES_MAX);
-        let mut lines = FramedRead::new(StreamReader::new(bytes), codec);
+        let mut lines = Lines::new(response, LINE_BYTES_MAX, self.patience());
         let in_force = *self.outlets.link.in_force.borrow();
         let mut assembler = Assembler::holding_back(self.held, in_force.or(self.held));
-        let patience = self.patience();
         loop {
-            let line = match timeout(patience, lines.next()).await {
-                Ok(Some(Ok(line))) => line,
-                Ok(Some(Err(error))) => return error.into(),
+            let line = match lines.next().await {
+                Ok(Some(line)) => line,
                 Ok(None) => return StreamEnd::Closed,
-                Err(_elapsed) => return StreamEnd::Silent(patience),
+                Err(error) => return error.into(),
             };
             if let Err(end) = self.take(server, &mut assembler, &line).await {
                 return end;
@@ -235,10 +241,10 @@ impl Follower {
         &mut self,
         server: ServerId,
         assembler: &mut Assembler,
-        line: &str,
+        line: &[u8],
     ) -> Result<(), StreamEnd> {
         self.outlets.tally.feed_bytes.inc_by(line.len() as u64 + 1);
-        let frame: Frame = serde_json::from_str(line)?;
+        let frame: Frame = serde_json::from_slice(line)?;
         match &frame {
             Frame::Service { .. }
             | Frame::Removed { .. }
@@ -323,14 +329,6 @@ async fn accepted(response: reqwest::Response) -> Result<reqwest::Response, Stre
 }
 
 /// Reads the beginning of an error body, for logging.
-pub(crate) async fn read_error(mut response: reqwest::Response) -> String {
-    let mut body = Vec::new();
-    while let Ok(Some(chunk)) = response.chunk().await {
-        body.extend_from_slice(&chunk);
-        if body.len() > ERROR_BODY_BYTES_MAX {
-            body.truncate(ERROR_BODY_BYTES_MAX);
-            break;
-        }
-    }
-    String::from_utf8_lossy(&body).trim().to_owned()
+pub(crate) async fn read_error(response: reqwest::Response) -> String {
+    client::http::read_start(response, ERROR_BODY_BYTES_MAX).await
 }

@@ -13,16 +13,12 @@
 use std::{sync::Arc, time::Duration};
 
 use base::{backoff::Backoff, chain, entropy};
-use futures::{StreamExt as _, TryStreamExt as _};
+use client::Lines;
 use model::{primitives::name::Name, wire::feed::Frame};
 use reqwest::StatusCode;
 use tokio::{
     sync::mpsc,
     time::{Instant, timeout},
-};
-use tokio_util::{
-    codec::{FramedRead, LinesCodec},
-    io::StreamReader,
 };
 use tracing::debug;
 
@@ -94,16 +90,13 @@ impl Listener {
             Ok(response) => response,
             Err(end) => return end,
         };
-        let bytes = response.bytes_stream().map_err(std::io::Error::other);
-        let codec = LinesCodec::new_with_max_length(LINE_BYTES_MAX);
-        let mut lines = FramedRead::new(StreamReader::new(bytes), codec);
+        let mut lines = Lines::new(response, LINE_BYTES_MAX, patience);
         let mut is_open = false;
         loop {
-            let line = match timeout(patience, lines.next()).await {
-                Ok(Some(Ok(line))) => line,
-                Ok(Some(Err(error))) => return error.into(),
+            let line = match lines.next().await {
+                Ok(Some(line)) => line,
                 Ok(None) => return StreamEnd::Closed,
-                Err(_elapsed) => return StreamEnd::Silent(patience),
+                Err(error) => return error.into(),
             };
             if let Err(end) = self.take(&line) {
                 return end;
@@ -114,8 +107,8 @@ impl Listener {
         }
     }
 
-    fn take(&self, line: &str) -> Result<(), StreamEnd> {
-        match serde_json::from_str(line)? {
+    fn take(&self, line: &[u8]) -> Result<(), StreamEnd> {
+        match serde_json::from_slice(line)? {
             Frame::Heartbeat { .. } => Ok(()),
             Frame::Ask { id, question } => {
                 if self.questions.try_send(Asked { by: self.server, id, question }).is_err() {
@@ -152,6 +145,7 @@ fn is_unheard(end: &StreamEnd) -> bool {
         | StreamEnd::Unregistered(_)
         | StreamEnd::Silent(_)
         | StreamEnd::Broken(_)
+        | StreamEnd::TooLong(_)
         | StreamEnd::Closed
         | StreamEnd::NotAFrame(_)
         | StreamEnd::Fault(_)

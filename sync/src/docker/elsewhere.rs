@@ -16,12 +16,10 @@ pub(super) async fn look(control: &Control, node: &Name) -> Option<Elsewhere> {
     let mut elsewhere = Elsewhere::default();
     let mut token = None::<String>;
     for _ in 0..PAGES_MAX {
-        let mut request = Request::get("/v1/workloads")
-            .query("labelSelector", format!("{ENGINE_LABEL}=docker"))
-            .query("limit", PAGE.to_string());
-        if let Some(token) = token.take() {
-            request = request.query("continue", token);
-        }
+        let request = Request::get("/v1/workloads")
+            .query("labelSelector", Some(format!("{ENGINE_LABEL}=docker")))
+            .query("limit", Some(PAGE.to_string()))
+            .query("continue", token.take());
         let page = control.send(&request).await.ok()?;
         for item in page.get("items").and_then(Value::as_array).into_iter().flatten() {
             take(&mut elsewhere, node, item);

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use client::Backoff;
 use imbl::OrdMap;
 use model::{
     kinds::resource::{Kind, ObjectKey},
@@ -12,11 +13,10 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::{
-    backoff::Backoff,
     keep::SOURCE_LABEL,
     mirror::{Own, own},
 };
-use crate::control::{Control, Failure, Request};
+use crate::control::{Control, Error, RETRY_MIN, Request, is_final};
 
 /// Maximum delay between watch attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(15);
@@ -39,12 +39,12 @@ pub(super) enum Heard {
 /// Watches until the receiver is closed.
 pub(super) async fn follow(control: &Control, source: &Label, heard: mpsc::Sender<Heard>) {
     let mut position = None;
-    let mut backoff = Backoff::new(PAUSE_MAX);
+    let mut backoff = Backoff::new(RETRY_MIN, PAUSE_MAX);
     while !heard.is_closed() {
         let before = position.clone();
         let cause = match hear(control, source, &mut position, &heard).await {
             Ok(()) => "the server closed the watch".to_owned(),
-            Err(Failure::Refused(problem)) => {
+            Err(Error::Rejected(problem)) if is_final(&problem) => {
                 // If the position is rejected, a full listing always works.
                 position = None;
                 problem.to_string()
@@ -57,8 +57,8 @@ pub(super) async fn follow(control: &Control, source: &Label, heard: mpsc::Sende
         if heard.send(Heard::Lost(cause)).await.is_err() {
             return;
         }
-        control.go_on();
-        tokio::time::sleep(backoff.next()).await;
+        control.use_next();
+        tokio::time::sleep(backoff.next_random_delay()).await;
     }
 }
 
@@ -67,17 +67,15 @@ async fn hear(
     source: &Label,
     position: &mut Option<String>,
     heard: &mpsc::Sender<Heard>,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let kinds: Vec<_> =
         Kind::ALL.into_iter().filter(|kind| !kind.is_kept_by_server()).map(Kind::as_str).collect();
-    let mut request = Request::get("/v1/watch")
-        .query("kinds", kinds.join(","))
-        .query("labelSelector", format!("{SOURCE_LABEL}={source}"));
-    if let Some(position) = &position {
-        request = request.query("resume", position.clone());
-    }
+    let request = Request::get("/v1/watch")
+        .query("kinds", Some(kinds.join(",")))
+        .query("labelSelector", Some(format!("{SOURCE_LABEL}={source}")))
+        .query("resume", position.clone());
     let mut listing = position.is_none().then(OrdMap::new);
-    let mut lines = control.lines(&request).await?;
+    let mut lines = control.stream(&request).await?;
     while let Some(event) = lines.next().await? {
         let next = match (read(source, event), &mut listing) {
             (Event::Put(key, own), Some(listing)) => {

@@ -21,12 +21,10 @@ pub(super) async fn follow(control: &Control, source: &Label, shown: mpsc::Sende
         tokio::time::sleep(LOOK).await;
         let mut token = None::<String>;
         loop {
-            let mut request = Request::get("/v1/services")
-                .query("labelSelector", format!("{SOURCE_LABEL}={source}"))
-                .query("limit", PAGE.to_string());
-            if let Some(token) = token.take() {
-                request = request.query("continue", token);
-            }
+            let request = Request::get("/v1/services")
+                .query("labelSelector", Some(format!("{SOURCE_LABEL}={source}")))
+                .query("limit", Some(PAGE.to_string()))
+                .query("continue", token.take());
             // The watch reports the same failure.
             let Ok(mut page) = control.send(&request).await else { break };
             let next = page.pointer("/metadata/continue").and_then(Value::as_str).map(str::to_owned);

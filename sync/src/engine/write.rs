@@ -13,7 +13,7 @@ use super::{
     mirror::{Own, own},
     plan::{Write, batches},
 };
-use crate::control::{Control, Failure, Problem, Request};
+use crate::control::{Control, Error, Problem, Request, is_final};
 
 /// Outcome for one object.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Writer<'_> {
         while let Some((batch, is_confirmed)) = todo.pop() {
             match self.apply(&batch, is_confirmed).await {
                 Ok(results) => outcome.fates.extend(self.fates(batch, results)),
-                Err(Failure::Refused(problem)) => {
+                Err(Error::Rejected(problem)) if is_final(&problem) => {
                     let rest = refused(batch, &problem, &mut outcome.fates);
                     todo.extend(rest.into_iter().rev().map(|batch| (batch, is_confirmed)));
                 }
@@ -93,17 +93,14 @@ impl Writer<'_> {
     pub(super) async fn remove(&self, removals: Vec<(ObjectKey, String)>) -> Outcome {
         let mut outcome = Outcome::default();
         for (key, tag) in removals {
-            let mut request = Request::delete(key.path(), tag);
-            if self.is_dry_run {
-                request = request.query("dryRun", "true");
-            }
-            if self.confirmed.contains(&key) {
-                request = request.query("confirm", "true");
-            }
+            let request = Request::delete(key.path())
+                .if_match(tag)
+                .query("dryRun", self.is_dry_run.then_some("true"))
+                .query("confirm", self.confirmed.contains(&key).then_some("true"));
             let fate = match self.control.send(&request).await {
                 Ok(answer) => Fate::Removed(revision_of(&answer)),
-                Err(Failure::Refused(problem)) if problem.status == 404 => Fate::Removed(Revision(u64::MAX)),
-                Err(Failure::Refused(problem)) => refusal(&problem, problem.to_string()),
+                Err(Error::Rejected(problem)) if problem.status == 404 => Fate::Removed(Revision(u64::MAX)),
+                Err(Error::Rejected(problem)) if is_final(&problem) => refusal(&problem, problem.to_string()),
                 Err(failure) => {
                     outcome.failure = Some(failure.to_string());
                     return outcome;
@@ -114,7 +111,7 @@ impl Writer<'_> {
         outcome
     }
 
-    async fn apply(&self, batch: &[Write], is_confirmed: bool) -> Result<Vec<Value>, Failure> {
+    async fn apply(&self, batch: &[Write], is_confirmed: bool) -> Result<Vec<Value>, Error> {
         let mut body = vec![b'['];
         for (at, write) in batch.iter().enumerate() {
             if at > 0 {
@@ -123,20 +120,18 @@ impl Writer<'_> {
             body.extend_from_slice(&write.json);
         }
         body.push(b']');
-        let mut request =
-            Request::post("/v1/apply", body).query("applySet", self.source.as_str()).query("adopt", "false");
-        if self.is_dry_run {
-            request = request.query("dryRun", "true");
-        }
-        if is_confirmed {
-            request = request.query("confirm", "true");
-        }
+        let request = Request::post("/v1/apply")
+            .body("application/json", body)
+            .query("applySet", Some(self.source.as_str()))
+            .query("adopt", Some("false"))
+            .query("dryRun", self.is_dry_run.then_some("true"))
+            .query("confirm", is_confirmed.then_some("true"));
         let mut answer = self.control.send(&request).await?;
         match answer.get_mut("results").map(Value::take) {
             Some(Value::Array(results)) if results.len() >= batch.len() => Ok(results),
-            _ => Err(Failure::Unavailable {
+            _ => Err(Error::Unexpected {
                 url: self.control.url(),
-                cause: "the response to an apply contains no results".to_owned(),
+                found: "the response to an apply contains no results".to_owned(),
             }),
         }
     }
@@ -164,12 +159,9 @@ impl Writer<'_> {
 /// Records the rejection of the objects named in it. Returns the batches to retry without them.
 fn refused(batch: Vec<Write>, problem: &Problem, fates: &mut Vec<(ObjectKey, Fate)>) -> Vec<Vec<Write>> {
     let mut named = std::collections::BTreeMap::<usize, Vec<String>>::new();
-    for fault in &problem.errors {
-        let item = fault.pointer.strip_prefix("/items/").map(|rest| rest.split('/').next().unwrap_or(rest));
-        if let Some(item) =
-            item.and_then(|item| item.parse::<usize>().ok()).filter(|item| *item < batch.len())
-        {
-            named.entry(item).or_default().push(fault.to_string());
+    for violation in &problem.violations {
+        if let Some(item) = violation.item().filter(|item| *item < batch.len()) {
+            named.entry(item).or_default().push(violation.to_string());
         }
     }
     if named.is_empty() {

@@ -49,10 +49,9 @@ pub(super) async fn keep(control: Arc<Control>, mut nodes: watch::Receiver<Nodes
 async fn look(control: &Control, wanted: &Nodes) -> Result<(), String> {
     let mut token = String::new();
     loop {
-        let mut request = Request::get("/v1/nodes").query("limit", PAGE.to_string());
-        if !token.is_empty() {
-            request = request.query("continue", token);
-        }
+        let request = Request::get("/v1/nodes")
+            .query("limit", Some(PAGE.to_string()))
+            .query("continue", Some(token).filter(|token| !token.is_empty()));
         let page = control.send(&request).await.map_err(|failure| failure.to_string())?;
         for node in items(&page, "/items") {
             let name = Name::parse(&text(node, "/metadata/name")).ok();
@@ -60,7 +59,7 @@ async fn look(control: &Control, wanted: &Nodes) -> Result<(), String> {
             else {
                 continue;
             };
-            let written = control.send(&Request::post("/v1/apply", new.to_string().into_bytes())).await;
+            let written = control.send(&Request::post("/v1/apply").json(&new)).await;
             let name = text(node, "/metadata/name");
             match written {
                 Ok(_) => tracing::info!(node = name, "labels and networks of the cluster node written"),

@@ -61,28 +61,6 @@ pub enum InvalidStore {
 }
 
 impl EtcdFlags {
-    /// Returns these settings, completed with the settings of the file.
-    pub(super) fn or(self, file: Self) -> Self {
-        let Self {
-            local_store,
-            etcd_prefix,
-            etcd_ca_file,
-            etcd_cert_file,
-            etcd_key_file,
-            etcd_user,
-            etcd_password_file,
-        } = self;
-        Self {
-            local_store: local_store.or(file.local_store),
-            etcd_prefix: etcd_prefix.or(file.etcd_prefix),
-            etcd_ca_file: etcd_ca_file.or(file.etcd_ca_file),
-            etcd_cert_file: etcd_cert_file.or(file.etcd_cert_file),
-            etcd_key_file: etcd_key_file.or(file.etcd_key_file),
-            etcd_user: etcd_user.or(file.etcd_user),
-            etcd_password_file: etcd_password_file.or(file.etcd_password_file),
-        }
-    }
-
     /// Validates the settings against the store URL and reads the files.
     ///
     /// # Errors

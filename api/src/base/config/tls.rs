@@ -7,7 +7,6 @@ use std::{
 
 use clap::ValueEnum;
 use rustls_pki_types::ServerName;
-use serde::Deserialize;
 
 /// Default lifetime of agent certificates: a stolen key is usable for one day.
 const AGENT_LIFE_SECS_DEFAULT: u32 = 86_400;
@@ -20,8 +19,7 @@ const AGENT_LIFE_SECS_MAX: u32 = 90 * 86_400;
 const ADDRESSES_MAX: usize = 64;
 
 /// TLS mode.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum TlsChoice {
     /// TLS off loopback unless `--insecure` is set, and whenever a certificate file is given
     #[default]
@@ -33,16 +31,14 @@ pub enum TlsChoice {
 }
 
 /// Minimum TLS version.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum TlsMin {
     /// TLS 1.2 (RFC 5246), restricted to its secure cipher suites
     #[value(name = "1.2")]
-    #[serde(rename = "1.2")]
     V1_2,
     /// TLS 1.3 (RFC 8446)
     #[default]
     #[value(name = "1.3")]
-    #[serde(rename = "1.3")]
     V1_3,
 }
 

@@ -7,13 +7,14 @@ use std::{
 };
 
 use anyhow::{Result, bail};
+use client::Lines;
 use reqwest::{Client, Response};
 use serde_json::Value;
 use tokio::time::timeout;
 
 use super::{
     site::{Site, client, position},
-    watchers::Goal,
+    watchers::{Goal, LINE_BYTES_MAX},
 };
 use crate::host::random::Random;
 use crate::{
@@ -90,14 +91,10 @@ impl Agent {
         }
     }
 
-    async fn lines(&mut self, mut response: Response) -> Result<()> {
-        let mut text = Vec::new();
-        while let Some(piece) = response.chunk().await? {
-            text.extend_from_slice(&piece);
-            while let Some(end) = text.iter().position(|&byte| byte == b'\n') {
-                let line: Vec<u8> = text.drain(..=end).collect();
-                self.hear(&serde_json::from_slice(&line)?)?;
-            }
+    async fn lines(&mut self, response: Response) -> Result<()> {
+        let mut lines = Lines::new(response, LINE_BYTES_MAX, ANSWER_PATIENCE);
+        while let Some(line) = lines.next().await? {
+            self.hear(&serde_json::from_slice(&line)?)?;
         }
         bail!("it ended")
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     chaos::histories::{Answer, Event, Happened, Seen},
-    cluster::control::no_tls,
+    cluster::control::http_builder,
 };
 
 /// Response timeout, after which the outcome is unknown. Short, because servers are suspended for about as
@@ -240,9 +240,7 @@ impl Site {
 /// # Errors
 /// Returns an error if the client cannot be created.
 pub fn client() -> Result<Client> {
-    let builder = Client::builder().tls_backend_preconfigured(no_tls()?).no_proxy();
-    let builder = builder.connect_timeout(CONNECT_PATIENCE);
-    builder.build().context("cannot create an HTTP client")
+    http_builder()?.connect_timeout(CONNECT_PATIENCE).build().context("cannot create an HTTP client")
 }
 
 /// Describes an unexpected response.

@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Result, bail};
+use client::Lines;
 use reqwest::{Client, Response};
 use serde_json::Value;
 use tokio::{sync::watch, time::timeout};
@@ -25,6 +26,9 @@ const STREAM_MS: (u64, u64) = (30, 500);
 /// Maximum duration of a stream of a single-server watcher, since the stream may hang on a connection that
 /// the server has lost.
 const ONE_STREAM: Duration = Duration::from_secs(5);
+
+/// Maximum length of a line in bytes; the server's object limit is far below.
+pub(super) const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// The final revision to reach, once known.
 pub type Goal = watch::Receiver<Option<u64>>;
@@ -124,15 +128,11 @@ impl Watcher {
         let _ = timeout(life, lines).await;
     }
 
-    async fn lines(&mut self, mut response: Response) -> Result<()> {
-        let mut text = Vec::new();
+    async fn lines(&mut self, response: Response) -> Result<()> {
+        let mut lines = Lines::new(response, LINE_BYTES_MAX, ONE_STREAM);
         while !self.is_there() {
-            let Some(piece) = response.chunk().await? else { bail!("it ended") };
-            text.extend_from_slice(&piece);
-            while let Some(end) = text.iter().position(|&byte| byte == b'\n') {
-                let line: Vec<u8> = text.drain(..=end).collect();
-                self.hear(&serde_json::from_slice(&line)?)?;
-            }
+            let Some(line) = lines.next().await? else { bail!("it ended") };
+            self.hear(&serde_json::from_slice(&line)?)?;
         }
         Ok(())
     }

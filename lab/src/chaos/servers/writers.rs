@@ -273,7 +273,9 @@ impl Writer {
 
 /// True if the request was not sent: there was no connection.
 fn is_unsent(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.downcast_ref::<reqwest::Error>().is_some_and(reqwest::Error::is_connect))
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<reqwest::Error>().is_some_and(client::http::is_definitely_unsent))
 }
 
 /// Interprets the response to a write.

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::changes::{Call, Estate, WRITERS_MIN};
 use crate::{
-    cluster::control::no_tls,
+    cluster::control::http_builder,
     host::{netns::Namespace, wait},
 };
 
@@ -267,6 +267,5 @@ fn reason(error: &anyhow::Error) -> String {
 }
 
 fn client() -> Result<reqwest::Client> {
-    let client = reqwest::Client::builder().tls_backend_preconfigured(no_tls()?).tcp_nodelay(true);
-    client.timeout(PATIENCE).no_proxy().build().context("a client")
+    http_builder()?.tcp_nodelay(true).timeout(PATIENCE).build().context("a client")
 }

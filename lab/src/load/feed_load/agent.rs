@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use client::LineBuffer;
 use model::{
     primitives::quantity::Position,
     wire::{feed::Frame, report::Report},
@@ -12,7 +13,7 @@ use serde_json::json;
 use tokio::{sync::watch, time::timeout};
 
 use super::{node, serve::Follower};
-use crate::cluster::control::no_tls;
+use crate::cluster::control::http_builder;
 
 /// Interval between reports without progress.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
@@ -33,12 +34,7 @@ const SKIPPED: [&[u8]; 5] = [
 
 /// Follows the feed and reports until an error occurs.
 pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> Result<()> {
-    let client = Client::builder()
-        .tls_backend_preconfigured(no_tls()?)
-        .no_proxy()
-        .tcp_nodelay(true)
-        .local_address(follower.from)
-        .build()?;
+    let client = http_builder()?.tcp_nodelay(true).local_address(follower.from).build()?;
     let (reached, known) = watch::channel(*held);
     tokio::select! {
         ended = listen(follower, &client, held, &reached) => ended,
@@ -57,7 +53,7 @@ async fn listen(
         url.push_str(&format!("?resume={held}"));
     }
     let answer = timeout(REQUEST_TIMEOUT, client.get(url).send()).await.context("no answer")??;
-    let mut feed = Lines { answer: answer.error_for_status()?, rest: Vec::new(), looked: 0 };
+    let mut feed = Lines::new(answer.error_for_status()?);
     let mut has_begun = false;
     loop {
         let moved = timeout(SILENCE_MAX, feed.next(hear)).await.context("the feed is silent")??;
@@ -142,33 +138,26 @@ fn first_report(follower: &Follower) -> Result<Report> {
 
 /// Line reader of a streamed response.
 pub(super) struct Lines {
-    pub(super) answer: Response,
-    pub(super) rest: Vec<u8>,
-    /// Length of the prefix of `rest` that is known to contain no newline.
-    pub(super) looked: usize,
+    answer: Response,
+    buffer: LineBuffer,
 }
 
 impl Lines {
+    pub(super) fn new(answer: Response) -> Self {
+        Self { answer, buffer: LineBuffer::new(LINE_BYTES_MAX) }
+    }
+
     /// Returns the value of the next line for which `hear` returns one; of the lines received together, the
     /// last.
     pub(super) async fn next<T>(&mut self, hear: impl Fn(&[u8]) -> Result<Option<T>>) -> Result<T> {
         loop {
-            let piece = self.answer.chunk().await?.context("the stream has ended")?;
-            self.rest.extend_from_slice(&piece);
-            let mut said = None;
-            let mut begin = 0;
-            while let Some(length) =
-                self.rest[self.looked.max(begin)..].iter().position(|&byte| byte == b'\n')
-            {
-                let end = self.looked.max(begin) + length;
-                said = hear(&self.rest[begin..end])?.or(said);
-                begin = end + 1;
+            self.buffer.push(&self.answer.chunk().await?.context("the stream has ended")?);
+            let mut newest = None;
+            while let Some(line) = self.buffer.next_line()? {
+                newest = hear(&line)?.or(newest);
             }
-            self.rest.drain(..begin);
-            self.looked = self.rest.len();
-            ensure!(self.looked < LINE_BYTES_MAX, "a line has more than {LINE_BYTES_MAX} bytes");
-            if let Some(said) = said {
-                return Ok(said);
+            if let Some(newest) = newest {
+                return Ok(newest);
             }
         }
     }

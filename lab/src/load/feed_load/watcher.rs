@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use model::primitives::quantity::Position;
-use reqwest::Client;
 use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::{agent::Lines, serve::Follower};
-use crate::cluster::control::no_tls;
+use crate::cluster::control::http_builder;
 
 /// Timeout for the response headers on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -24,11 +23,7 @@ struct Event {
 
 /// Follows the watch until an error occurs.
 pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> Result<()> {
-    let client = Client::builder()
-        .tls_backend_preconfigured(no_tls()?)
-        .no_proxy()
-        .local_address(follower.from)
-        .build()?;
+    let client = http_builder()?.local_address(follower.from).build()?;
     let mut url = format!("http://{}/v1/watch?kinds=EndpointSet", follower.server);
     if let Some(held) = held {
         url.push_str(&format!("&resume={held}"));
@@ -36,7 +31,7 @@ pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> 
         follower.tally.note(follower.number, held.revision.0);
     }
     let answer = timeout(REQUEST_TIMEOUT, client.get(url).send()).await.context("no answer")??;
-    let mut events = Lines { answer: answer.error_for_status()?, rest: Vec::new(), looked: 0 };
+    let mut events = Lines::new(answer.error_for_status()?);
     loop {
         let position = timeout(SILENCE_MAX, events.next(hear)).await.context("the watch is silent")??;
         *held = Some(position);

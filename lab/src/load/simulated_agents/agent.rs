@@ -8,12 +8,13 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use client::Lines;
 use model::{
     kinds::address::Announcement,
     primitives::quantity::{Position, Timestamp},
     wire::feed::Frame,
 };
-use reqwest::{Client, Response};
+use reqwest::Client;
 use serde_json::{Value, json};
 use tokio::{
     sync::{Semaphore, watch},
@@ -31,6 +32,9 @@ const GATHER: Duration = Duration::from_millis(100);
 const PAUSE: Duration = Duration::from_millis(500);
 /// Request timeout on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum silence of a feed without a report in between. Reports are more frequent, so the feed of a stopped
+/// server stays open.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Maximum length of a feed line in bytes; the server's object limit is far below.
 const LINE_MAX: usize = 16 * 1024 * 1024;
 /// Prefixes of lines that a simulated agent does not parse: most of the feed.
@@ -126,13 +130,13 @@ impl Agent {
         let url =
             format!("{}/v1/nodes/{}/state?resume={}", self.control.base, self.member.node, self.received);
         let answer = timeout(REQUEST_TIMEOUT, self.control.client.get(url).send()).await??;
-        let mut feed = Lines { answer: answer.error_for_status()?, rest: Vec::new() };
+        let mut feed = Lines::new(answer.error_for_status()?, LINE_MAX, SILENCE_MAX);
         self.is_complete_told = false;
         let mut due = Instant::now();
         loop {
             tokio::select! {
                 line = feed.next() => {
-                    if self.hear(&line?)? {
+                    if self.hear(&line?.context("the feed has ended")?)? {
                         due = due.min(Instant::now() + GATHER);
                     }
                 }
@@ -270,24 +274,4 @@ impl Agent {
 fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_unix_seconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
-}
-
-/// The lines of a stream.
-struct Lines {
-    answer: Response,
-    rest: Vec<u8>,
-}
-
-impl Lines {
-    /// The next line. Nothing is lost when it is not awaited to its end.
-    async fn next(&mut self) -> Result<Vec<u8>> {
-        loop {
-            if let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
-                return Ok(self.rest.drain(..=end).collect());
-            }
-            ensure!(self.rest.len() < LINE_MAX, "a line of the feed has more than {LINE_MAX} bytes");
-            let piece = self.answer.chunk().await?.context("the feed has ended")?;
-            self.rest.extend_from_slice(&piece);
-        }
-    }
 }

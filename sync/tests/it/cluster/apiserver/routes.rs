@@ -80,7 +80,7 @@ async fn answer(
     let Some(target) = target(uri.path()) else {
         return refused(&Refusal::new(404, "NotFound", "no such path"));
     };
-    let query: BTreeMap<String, String> = reqwest::Url::parse(&format!("http://x{uri}"))
+    let query: BTreeMap<String, String> = client::Url::parse(&format!("http://x{uri}"))
         .unwrap()
         .query_pairs()
         .map(|(key, value)| (key.into_owned(), value.into_owned()))

@@ -1,0 +1,47 @@
+//! Settings of the command: flags take precedence over environment variables, both over the file
+//! `tidegate/config.toml` in the user's configuration directory.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use ::settings::{Error, FileError, Rules, SettingsFile};
+use clap::{CommandFactory as _, FromArgMatches as _, parser::ValueSource};
+
+use crate::{args::Cli, error::Failure};
+
+/// Settings that the file may contain.
+pub const RULES: Rules =
+    Rules { positionals: false, keys: Some(&["api", "ca-file", "ca-hash", "token-file"]) };
+
+/// Parses a command line and the settings file of the user, if it exists.
+pub(crate) fn parse(words: &[OsString]) -> Result<Cli, Error> {
+    let matches = Cli::command().try_get_matches_from(words)?;
+    let Some(path) = path().filter(|path| path.exists()) else { return Ok(Cli::from_arg_matches(&matches)?) };
+    let command = SettingsFile::read(&path)?.apply(Cli::command(), None, RULES)?;
+    let matches = command.try_get_matches_from(words)?;
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    let is_from_file = |id: &str| matches.value_source(id) == Some(ValueSource::DefaultValue);
+    cli.global.is_token_file_from_settings = is_from_file("token_file");
+    // CA file and pin are taken from the same source: a pin given as a flag is not weakened by the CAs of the
+    // file.
+    match (is_from_file("ca_file"), is_from_file("ca_hash")) {
+        (true, false) if cli.global.ca_hash.is_some() => cli.global.ca_file = None,
+        (false, true) if cli.global.ca_file.is_some() => cli.global.ca_hash = None,
+        (true | false, true | false) => {}
+    }
+    Ok(cli)
+}
+
+fn path() -> Option<PathBuf> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
+    Some(base.join("tidegate/config.toml"))
+}
+
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Unreadable { path, cause } => Self::File { path, cause: cause.to_string() },
+            FileError::Invalid { path, problem } => Self::File { path, cause: problem },
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Failures of requests.
+
+use std::{io, time::Duration};
+
+use crate::{problem::Problem, token::TokenError};
+
+/// Failure of a request.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server rejected the request.
+    #[error("{0}")]
+    Rejected(Box<Problem>),
+    /// The connection failed, or broke before the response was complete.
+    #[error("cannot reach {url}: {cause}")]
+    Unreachable {
+        /// URL of the server.
+        url: String,
+        /// Root cause.
+        cause: String,
+        /// True if the request certainly did not arrive, because there was no connection.
+        is_unsent: bool,
+    },
+    /// The server did not respond in time, or a stream was silent for too long.
+    #[error("{url} did not respond within {} s", after.as_secs_f32())]
+    TimedOut {
+        /// URL of the server.
+        url: String,
+        /// The limit.
+        after: Duration,
+    },
+    /// The response is not one of the control API.
+    #[error("unexpected response from {url}, which may not be a control server: {found}")]
+    Unexpected {
+        /// URL of the server.
+        url: String,
+        /// Description of the response, without control characters.
+        found: String,
+    },
+    /// The response exceeds a limit of the client.
+    #[error("the response of {url} is larger than {}", size(*limit))]
+    TooLarge {
+        /// URL of the server.
+        url: String,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The token cannot be used.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The caller could not store a downloaded response.
+    #[error("cannot store the response")]
+    Output(#[from] io::Error),
+}
+
+impl Error {
+    /// Returns the stable code of a rejection.
+    #[must_use]
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Self::Rejected(problem) => {
+                Some(&problem.code).filter(|code| !code.is_empty()).map(|code| &**code)
+            }
+            Self::Unreachable { .. }
+            | Self::TimedOut { .. }
+            | Self::Unexpected { .. }
+            | Self::TooLarge { .. }
+            | Self::Token(_)
+            | Self::Output(_) => None,
+        }
+    }
+
+    /// Returns true if the request certainly did not arrive at the server. A write can then be sent again.
+    #[must_use]
+    pub const fn is_definitely_unsent(&self) -> bool {
+        matches!(self, Self::Unreachable { is_unsent: true, .. } | Self::Token(_))
+    }
+}
+
+fn size(bytes: usize) -> String {
+    const MEBIBYTE: usize = 1024 * 1024;
+    if bytes < MEBIBYTE { format!("{bytes} bytes") } else { format!("{} MiB", bytes / MEBIBYTE) }
+}
+
+/// Formats an error with its causes on one line.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+/// Returns the root cause, the last of the error chain and usually the most specific.
+#[must_use]
+pub fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_printed_in_order() {
+        let error = Error::Output(io::Error::other("the disk is full"));
+        assert_eq!(chain(&error), "cannot store the response: the disk is full");
+        assert_eq!(root_cause(&error), "the disk is full");
+    }
+}

@@ -1,0 +1,121 @@
+//! Requests, independent of the server that they are sent to.
+
+use bytes::Bytes;
+use reqwest::Method;
+use serde_json::Value;
+
+/// Request header with the minimum position of the state that a response is made of.
+pub const MIN_POSITION: &str = "x-tidegate-min-position";
+
+/// A request. It can be sent more than once.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// HTTP method.
+    pub method: Method,
+    /// Absolute path without a query.
+    pub path: String,
+    /// Query parameters, in order.
+    pub query: Vec<(&'static str, String)>,
+    /// Entity tag that the object must have.
+    pub if_match: Option<String>,
+    /// Reason for a write, for the history.
+    pub message: Option<String>,
+    /// Body.
+    pub body: Option<Body>,
+}
+
+/// A request body.
+#[derive(Debug, Clone)]
+pub struct Body {
+    /// Media type.
+    pub media_type: &'static str,
+    /// Contents.
+    pub bytes: Bytes,
+    /// Form of the body in messages to the user, such as `@service.yaml`; the contents if `None`.
+    pub label: Option<String>,
+}
+
+impl Request {
+    /// Creates a request without a body.
+    #[must_use]
+    pub fn new(method: Method, path: impl Into<String>) -> Self {
+        Self { method, path: path.into(), query: Vec::new(), if_match: None, message: None, body: None }
+    }
+
+    /// Creates a GET request.
+    #[must_use]
+    pub fn get(path: impl Into<String>) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    /// Creates a POST request without a body.
+    #[must_use]
+    pub fn post(path: impl Into<String>) -> Self {
+        Self::new(Method::POST, path)
+    }
+
+    /// Creates a PUT request without a body.
+    #[must_use]
+    pub fn put(path: impl Into<String>) -> Self {
+        Self::new(Method::PUT, path)
+    }
+
+    /// Creates a PATCH request without a body.
+    #[must_use]
+    pub fn patch(path: impl Into<String>) -> Self {
+        Self::new(Method::PATCH, path)
+    }
+
+    /// Creates a DELETE request.
+    #[must_use]
+    pub fn delete(path: impl Into<String>) -> Self {
+        Self::new(Method::DELETE, path)
+    }
+
+    /// Sets the body.
+    #[must_use]
+    pub fn body(self, media_type: &'static str, bytes: impl Into<Bytes>) -> Self {
+        Self { body: Some(Body { media_type, bytes: bytes.into(), label: None }), ..self }
+    }
+
+    /// Sets a JSON body.
+    #[must_use]
+    pub fn json(self, body: &Value) -> Self {
+        self.body("application/json", body.to_string())
+    }
+
+    /// Sets the form of the body in messages to the user.
+    #[must_use]
+    pub fn label(mut self, label: String) -> Self {
+        if let Some(body) = &mut self.body {
+            body.label = Some(label);
+        }
+        self
+    }
+
+    /// Makes the request conditional on the entity tag of the object.
+    #[must_use]
+    pub fn if_match(self, tag: String) -> Self {
+        Self { if_match: Some(tag), ..self }
+    }
+
+    /// Sets the reason for a write, if there is one.
+    #[must_use]
+    pub fn message(self, message: Option<String>) -> Self {
+        Self { message, ..self }
+    }
+
+    /// Adds a query parameter, if there is a value.
+    #[must_use]
+    pub fn query(mut self, key: &'static str, value: Option<impl Into<String>>) -> Self {
+        self.query.extend(value.map(|value| (key, value.into())));
+        self
+    }
+
+    /// Returns true if the request changes nothing: a GET or a dry run.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        let is_dry = self.query.iter().any(|(key, value)| *key == "dryRun" && value == "true");
+        self.method == Method::GET || is_dry
+    }
+}

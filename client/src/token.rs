@@ -1,0 +1,125 @@
+//! Bearer tokens.
+
+use std::{
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+use reqwest::header::HeaderValue;
+
+/// Maximum size of a token file in bytes.
+const TOKEN_BYTES_MAX: u64 = 4096;
+
+/// Description of a valid token, for messages.
+pub const TOKEN_REMEDY: &str = "a token is a single line of letters, digits and _";
+
+/// A bearer token. `Debug` hides the secret.
+#[derive(Debug, Clone)]
+pub struct Token(HeaderValue);
+
+/// Origin of the token that requests are authenticated with.
+#[derive(Debug, Clone, Default)]
+pub enum TokenSource {
+    /// No token.
+    #[default]
+    None,
+    /// The same token for all requests.
+    Fixed(Token),
+    /// File that is read for every request, so that the token can be rotated.
+    File(PathBuf),
+}
+
+/// Reason for which there is no usable token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The file cannot be read.
+    #[error("--token-file {}: {cause}", path.display())]
+    Unreadable {
+        /// Path of the file.
+        path: PathBuf,
+        /// Cause.
+        cause: String,
+    },
+    /// The text is not a token.
+    #[error("{place} contains no valid token: {TOKEN_REMEDY}")]
+    Invalid {
+        /// Name of the file or variable.
+        place: String,
+    },
+}
+
+impl Token {
+    /// Parses a token, without the surrounding white space. `place` names its origin in the error.
+    ///
+    /// # Errors
+    /// Returns an error unless the text is one line of visible ASCII characters.
+    pub fn parse(text: &str, place: &str) -> Result<Self, TokenError> {
+        let text = text.trim();
+        let is_valid = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let header = HeaderValue::from_str(&format!("Bearer {text}")).ok().filter(|_| is_valid);
+        let mut header = header.ok_or_else(|| TokenError::Invalid { place: place.to_owned() })?;
+        header.set_sensitive(true);
+        Ok(Self(header))
+    }
+
+    /// Reads a token file.
+    ///
+    /// # Errors
+    /// Returns an error if the file is unreadable or contains anything but a token.
+    pub fn read(path: &Path) -> Result<Self, TokenError> {
+        let unreadable = |cause: String| TokenError::Unreadable { path: path.to_owned(), cause };
+        let file = std::fs::File::open(path).map_err(|error| unreadable(error.to_string()))?;
+        let mut bytes = Vec::new();
+        file.take(TOKEN_BYTES_MAX + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| unreadable(error.to_string()))?;
+        if bytes.len() as u64 > TOKEN_BYTES_MAX {
+            return Err(unreadable(format!("the file is longer than {TOKEN_BYTES_MAX} bytes")));
+        }
+        Self::parse(&String::from_utf8_lossy(&bytes), &path.display().to_string())
+    }
+
+    /// Returns the value of the `Authorization` header.
+    pub(crate) const fn header(&self) -> &HeaderValue {
+        &self.0
+    }
+}
+
+impl TokenSource {
+    /// Returns true if requests are sent with a token.
+    #[must_use]
+    pub const fn is_some(&self) -> bool {
+        !matches!(self, Self::None)
+    }
+
+    /// Returns the token for a request.
+    ///
+    /// # Errors
+    /// Returns an error if the token file cannot be used.
+    pub fn token(&self) -> Result<Option<Token>, TokenError> {
+        match self {
+            Self::None => Ok(None),
+            Self::Fixed(token) => Ok(Some(token.clone())),
+            Self::File(path) => Token::read(path).map(Some),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_one_visible_line_and_is_never_printed() {
+        let token = Token::parse(" tg_abc\n", "it").unwrap();
+        assert_eq!(token.header().to_str().unwrap(), "Bearer tg_abc");
+        assert!(!format!("{token:?}").contains("abc"));
+        for bad in ["", " \n", "a b", "a\nb", "tökén", "a\0"] {
+            let error = Token::parse(bad, "$T").unwrap_err().to_string();
+            assert!(error.starts_with("$T contains no valid token: a token is"), "{error}");
+        }
+        assert!(Token::read(Path::new("/dev/zero")).unwrap_err().to_string().contains("longer than 4096"));
+        let missing = TokenSource::File("/nonexistent".into()).token().unwrap_err().to_string();
+        assert!(missing.starts_with("--token-file /nonexistent: No such file"), "{missing}");
+    }
+}
