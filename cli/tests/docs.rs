@@ -23,9 +23,13 @@ fn blocks(page: &str) -> Vec<(String, String)> {
     blocks
 }
 
+/// Folders of `docs/` with commands and manifests.
+const FOLDERS: [&str; 4] = ["tutorials", "how-to", "reference", "explanation"];
+
 fn pages() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let guides = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let entries = FOLDERS.map(|folder| fs::read_dir(root.join("docs").join(folder)).unwrap());
+    let guides = entries.into_iter().flatten().map(|entry| entry.unwrap().path());
     let pages = guides.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
     let pages = pages.chain([root.join("README.md")]);
     pages.map(|path| (path.display().to_string(), fs::read_to_string(path).unwrap())).collect()

@@ -249,7 +249,7 @@ fn every_row_of_the_feature_table_is_proved_by_a_test_and_the_list_is_current() 
         }
     }
     assert!(missing.is_empty(), "no test names {missing:?}");
-    let golden = root().join("docs/features.md");
+    let golden = root().join("docs/reference/features.md");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(&golden, &page).unwrap();
     }

@@ -301,7 +301,10 @@ fn complain(state: &State, said: &mut Vec<String>, progress: &Progress) {
     });
     let complaints: Vec<String> = unread.chain(doubted).collect();
     if complaints != *said {
-        complaints.iter().filter(|line| line.starts_with("REMOVALS HELD")).for_each(|line| tracing::error!("{line}"));
+        complaints
+            .iter()
+            .filter(|line| line.starts_with("REMOVALS HELD"))
+            .for_each(|line| tracing::error!("{line}"));
         progress.complain(complaints.clone());
         *said = complaints;
     }
