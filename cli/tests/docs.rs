@@ -4,9 +4,13 @@
 
 use std::{fs, path::Path};
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 use cli::args::Cli;
 use model::admission::decode::{Expect, decode};
+use reference_pages::{
+    command::{self, File},
+    golden,
+};
 use serde_json::Value;
 
 /// Returns the fenced blocks of a page, each with the word after its fence.
@@ -71,4 +75,12 @@ fn every_manifest_of_the_guides_is_valid() {
         }
     }
     assert!(objects >= 5, "{objects} objects found");
+}
+
+#[test]
+fn every_command_and_flag_has_a_row() -> Result<(), String> {
+    let description = "`tidegate` reads the settings of its connection from flags, from environment variables and from \
+                       `~/.config/tidegate/config.toml`. `TIDEGATE_TOKEN` can hold the token itself.";
+    let file = File { description, keys: Some(&["api", "ca-file", "ca-hash", "token-file"]) };
+    golden::check("tidegate.md", &command::page(&Cli::command(), file))
 }

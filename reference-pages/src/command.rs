@@ -182,12 +182,13 @@ fn takes_value(arg: &Arg) -> bool {
     arg.get_action().takes_values()
 }
 
+/// Returns the name of the value; `|` is escaped because it would end a table cell.
 fn value_name(arg: &Arg) -> String {
     let names = arg.get_value_names().unwrap_or_default();
     if names.is_empty() {
         arg.get_id().as_str().to_uppercase()
     } else {
-        names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        names.iter().map(|name| name.replace('|', "\\|")).collect::<Vec<_>>().join(" ")
     }
 }
 
