@@ -1,5 +1,5 @@
 # Thin on purpose: what is done is written where it can be read and tested, in lab/.
-.PHONY: setup build lab deb test soak soak-cluster bench openapi images lab-images
+.PHONY: setup build lab deb test soak soak-cluster bench openapi book images lab-images
 
 setup:
 	@lab/setup.sh
@@ -45,6 +45,10 @@ bench: setup
 	@lab/as-root.sh target/release/bench connections
 	@lab/as-root.sh target/release/bench fanout
 	@target/release/bench pages
+
+# The documentation as a book, in target/book.
+book: setup
+	@lab/book.sh
 
 # Container images of the control server, the agent and the adapters, without any registry. BINARIES names a directory with
 # programs that are built already.

@@ -103,7 +103,9 @@ step "formatting of the fuzz targets" cargo fmt --manifest-path fuzz/Cargo.toml 
 step "lints" cargo clippy --workspace --locked --all-targets --quiet -- -D warnings
 begin "API contract (schemathesis)" lab/schemathesis.sh
 begin "fuzzing" lab/fuzz.sh 5
+begin "documentation book" lab/book.sh
 run_tests
 conclude "API contract (schemathesis)"
 conclude "fuzzing"
+conclude "documentation book"
 finish

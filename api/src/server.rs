@@ -3,6 +3,8 @@
 pub mod bootstrap;
 pub mod commands;
 pub mod notify;
+#[cfg(test)]
+mod reference;
 pub mod self_service;
 pub mod serve;
 pub mod start;

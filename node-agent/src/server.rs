@@ -1,6 +1,9 @@
 //! Read-only status server on `--listen`: `/metrics`, `/healthz`, `/v1/state`, `/v1/traffic`,
 //! `/v1/announcements`, `/v1/routes`, `/v1/health-checks`.
 
+#[cfg(test)]
+mod reference;
+
 use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
 
 use announce::shown::{Announcements, Counts};
@@ -129,16 +132,7 @@ pub async fn run(listener: TcpListener, shown: Shown, stop: CancellationToken) -
 
 /// Builds the router.
 pub fn router(shown: Shown) -> Router {
-    let mut registry = Registry::with_prefix("tidegate_agent");
-    shown.tally.register(&mut registry);
-    registry.register_collector(Box::new(StatusCollector(shown.status.clone())));
-    registry.register_collector(Box::new(AnnouncementCollector(shown.announced.clone())));
-    registry.register_collector(Box::new(BgpCollector(shown.routes.clone())));
-    registry.register_collector(Box::new(CheckCollector(shown.checked.clone())));
-    registry.register_collector(Box::new(CertificateCollector(shown.enrolled.clone())));
-    registry.register_collector(Box::new(ControlCollector(Arc::clone(&shown.control))));
-    registry.register_collector(Box::new(allocator::HeapCollector));
-    let registry = Arc::new(registry);
+    let registry = Arc::new(registry(&shown));
     Router::new()
         .route("/healthz", get(healthz))
         .route("/v1/state", get(state))
@@ -148,6 +142,20 @@ pub fn router(shown: Shown) -> Router {
         .route("/v1/health-checks", get(health_checks))
         .with_state(shown)
         .route("/metrics", get(move || std::future::ready(metrics(&registry))))
+}
+
+/// Returns the registry of all metrics of this agent.
+fn registry(shown: &Shown) -> Registry {
+    let mut registry = Registry::with_prefix("tidegate_agent");
+    shown.tally.register(&mut registry);
+    registry.register_collector(Box::new(StatusCollector(shown.status.clone())));
+    registry.register_collector(Box::new(AnnouncementCollector(shown.announced.clone())));
+    registry.register_collector(Box::new(BgpCollector(shown.routes.clone())));
+    registry.register_collector(Box::new(CheckCollector(shown.checked.clone())));
+    registry.register_collector(Box::new(CertificateCollector(shown.enrolled.clone())));
+    registry.register_collector(Box::new(ControlCollector(Arc::clone(&shown.control))));
+    registry.register_collector(Box::new(allocator::HeapCollector));
+    registry
 }
 
 fn metrics(registry: &Registry) -> Response {

@@ -37,3 +37,35 @@ async fn networks(State(progress): State<Arc<Progress>>) -> Result<Json<Value>, 
 async fn metrics(State(progress): State<Arc<Progress>>) -> ([(&'static str, &'static str); 1], String) {
     ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], progress.metrics())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+    use reference_pages::{
+        command::{self, File},
+        golden, metrics,
+    };
+
+    use super::*;
+    use crate::args::Cli;
+
+    #[test]
+    fn every_command_and_setting_has_a_row() -> Result<(), String> {
+        let description = "`tidegate-sync` reads settings from flags, from environment variables and from the TOML file that \
+                           `--config` names. Arguments without a flag are lists in the file: `paths` of `files`, `names` of \
+                           `dns`.";
+        let page = command::page(&Cli::command(), File { description, keys: None });
+        golden::check("tidegate-sync.md", &page)
+    }
+
+    #[test]
+    fn every_metric_has_a_row() -> Result<(), String> {
+        let introduction = "Metrics of an adapter at `/metrics` of its `--listen` address, in the OpenMetrics text format. An \
+                            adapter serves loopback only.";
+        let families = metrics::families(&Progress::default().metrics());
+        golden::check(
+            "metrics-tidegate-sync.md",
+            &format!("# Metrics of tidegate-sync\n\n{introduction}\n\n{families}"),
+        )
+    }
+}

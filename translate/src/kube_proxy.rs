@@ -68,7 +68,9 @@ const FIELDS: &[(&str, Fate)] = &[
     ("detectLocalMode", Looked),
     (
         "iptables.localhostNodePorts",
-        Approximated("nodePortAddresses selects the addresses of node ports; see docs/proxy-modes.md"),
+        Approximated(
+            "nodePortAddresses selects the addresses of node ports; see docs/explanation/proxy-modes.md",
+        ),
     ),
     ("iptables.syncPeriod", Ignored(SYNC)),
     ("iptables.minSyncPeriod", Ignored(SYNC)),

@@ -192,7 +192,9 @@ pub(crate) fn put_all(draft: &mut Draft, title: &str, servers: Vec<VirtualServer
         let all = schedulers.into_iter().collect::<Vec<_>>().join(", ");
         draft.report.note(
             "scheduler",
-            &format!("{all}: requires Nodes in ipvs mode; for other modes see docs/proxy-modes.md"),
+            &format!(
+                "{all}: requires Nodes in ipvs mode; for other modes see docs/explanation/proxy-modes.md"
+            ),
         );
     }
 }

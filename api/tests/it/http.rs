@@ -47,6 +47,68 @@ const BORING: [&str; 11] = [
     "vary",
 ];
 
+/// Applies each file of `examples/` to a server of its own: a dry run, the write, and the same write again.
+#[tokio::test]
+async fn every_example_is_accepted_and_creates_what_it_declares() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files = 0;
+    for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")) {
+        let manifest = fs::read_to_string(&path).unwrap();
+        let declared = manifest.lines().filter(|line| line.starts_with("kind: ")).count();
+        let server = common::start().await;
+        for (query, action) in [("?dryRun=true", "created"), ("", "created"), ("", "unchanged")] {
+            let result = apply(&server, &format!("/v1/apply{query}"), &manifest).await;
+            let results = result["results"].as_array();
+            let actions: Vec<_> = results.into_iter().flatten().map(|result| &result["action"]).collect();
+            assert_eq!(actions, vec![action; declared], "{}: {result:#}", path.display());
+        }
+        files += 1;
+    }
+    assert!(files >= 10, "{files} examples");
+}
+
+/// Input: examples of a selector, a pool and a shared address. Output: ready endpoints, and addresses of the pools.
+#[tokio::test]
+async fn examples_lead_to_the_described_status() {
+    let server = common::start().await;
+    for file in ["selector.yaml", "load-balancer-l2.yaml", "shared-address.yaml"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples").join(file);
+        apply(&server, "/v1/apply", &fs::read_to_string(path).unwrap()).await;
+    }
+    let status = async |name: &str| {
+        let (code, service) =
+            server.call("GET", &format!("/v1/namespaces/default/services/{name}"), None).await;
+        assert_eq!(code, 200, "{service:#}");
+        service["status"].clone()
+    };
+    let shop = status("shop").await;
+    assert_eq!(
+        (&shop["endpoints"]["ready"], &shop["endpoints"]["total"]),
+        (&json!(2), &json!(3)),
+        "{shop:#}"
+    );
+    let address = async |name: &str| status(name).await["loadBalancer"]["ingress"][0]["ip"].clone();
+    let front = address("front").await;
+    let reserved = "203.0.113.40";
+    assert!(front.as_str().is_some_and(|ip| ip.starts_with("203.0.113.4") && ip != reserved), "{front}");
+    assert_eq!(
+        (address("mail").await, address("webmail").await),
+        (json!("203.0.113.100"), json!("203.0.113.100"))
+    );
+}
+
+/// Sends a manifest and returns the result, which must be a success.
+async fn apply(server: &Server, path: &str, manifest: &str) -> Value {
+    let request = Request::post(path).header("content-type", "application/yaml");
+    let response = server.send(request.body(Body::from(manifest.to_owned())).unwrap()).await;
+    let status = response.status();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    let body: Value = serde_json::from_slice(&bytes).unwrap();
+    assert!(status.is_success(), "{path}: {body:#}\n{manifest}");
+    body
+}
+
 #[tokio::test]
 async fn every_transcript_is_what_the_server_answers() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/http");

@@ -4,9 +4,13 @@
 
 use std::{fs, path::Path};
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 use cli::args::Cli;
 use model::admission::decode::{Expect, decode};
+use reference_pages::{
+    command::{self, File},
+    golden,
+};
 use serde_json::Value;
 
 /// Returns the fenced blocks of a page, each with the word after its fence.
@@ -23,9 +27,13 @@ fn blocks(page: &str) -> Vec<(String, String)> {
     blocks
 }
 
+/// Folders of `docs/` with commands and manifests.
+const FOLDERS: [&str; 4] = ["tutorials", "how-to", "reference", "explanation"];
+
 fn pages() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let guides = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let entries = FOLDERS.map(|folder| fs::read_dir(root.join("docs").join(folder)).unwrap());
+    let guides = entries.into_iter().flatten().map(|entry| entry.unwrap().path());
     let pages = guides.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
     let pages = pages.chain([root.join("README.md")]);
     pages.map(|path| (path.display().to_string(), fs::read_to_string(path).unwrap())).collect()
@@ -67,4 +75,12 @@ fn every_manifest_of_the_guides_is_valid() {
         }
     }
     assert!(objects >= 5, "{objects} objects found");
+}
+
+#[test]
+fn every_command_and_flag_has_a_row() -> Result<(), String> {
+    let description = "`tidegate` reads the settings of its connection from flags, from environment variables and from \
+                       `~/.config/tidegate/config.toml`. `TIDEGATE_TOKEN` can hold the token itself.";
+    let file = File { description, keys: Some(&["api", "ca-file", "ca-hash", "token-file"]) };
+    golden::check("tidegate.md", &command::page(&Cli::command(), file))
 }

@@ -41,7 +41,7 @@ fn f017_f027_the_guide_of_the_compose_lab_holds_on_a_real_engine_without_a_way_o
     assert_eq!(left(&engine), "", "the engine has nothing yet");
     assert_eq!(engine.docker(&["images", "--quiet"]).unwrap(), "");
 
-    let guide = std::fs::read_to_string(root().join("docs/compose.md")).unwrap();
+    let guide = std::fs::read_to_string(root().join("docs/tutorials/docker-compose-lab.md")).unwrap();
     let old_command = engine.docker(&["compose", "version"]).is_err();
     let lab = Lab { engine: &engine, old_command };
     let mut seen = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Checks beyond the requirements of a mode: stable names and explanations. Pure. `docs/doctor.md` describes
+//! Checks beyond the requirements of a mode: stable names and explanations. Pure. `docs/how-to/host-diagnostics.md` describes
 //! the remedies.
 
 /// A check.

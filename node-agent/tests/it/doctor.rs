@@ -263,12 +263,12 @@ impl Drop for Impostor {
     }
 }
 
-/// `docs/doctor.md` has a row for every check.
+/// `docs/how-to/host-diagnostics.md` has a row for every check.
 #[test]
 fn every_check_is_explained_in_the_documentation() {
     use model::{kinds::node::ProxyMode, wire::doctor::CLOCK};
     use node_agent::{doctor::checks::Check, preflight::needs};
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/doctor.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/how-to/host-diagnostics.md");
     let page = fs::read_to_string(page).unwrap();
     let needs = ProxyMode::ALL.iter().copied().flat_map(needs::of).map(|need| need.name);
     let announcing = ["CAP_NET_RAW", "networks", "net.ipv4.conf.*.rp_filter", CLOCK];

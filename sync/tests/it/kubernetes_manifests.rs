@@ -85,6 +85,6 @@ fn kubectl_puts_the_manifests_together() {
         let container = &of(kind)["spec"]["template"]["spec"]["containers"][0];
         assert_eq!(container["envFrom"][0]["configMapRef"]["name"], *settings, "{kind}");
     }
-    let guide = fs::read_to_string(root().join("docs/kubernetes.md")).unwrap();
+    let guide = fs::read_to_string(root().join("docs/how-to/kubernetes.md")).unwrap();
     assert!(guide.contains("\nkubectl apply -k packaging/kubernetes\n"));
 }

@@ -1,6 +1,6 @@
 //! Translation of Kubernetes and MetalLB objects. Input and output are text files under `kubernetes/`;
 //! `UPDATE_GOLDEN=1 cargo test -p sync --test it kubernetes_translate::` rewrites output and
-//! `docs/kubernetes-fields.md`.
+//! `docs/reference/kubernetes-fields.md`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -119,7 +119,7 @@ fn the_same_objects_of_two_clusters_never_meet() {
 
 #[test]
 fn the_page_of_fields_is_the_list_that_the_adapter_goes_by() {
-    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/kubernetes-fields.md");
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/kubernetes-fields.md");
     check(&page, &fields::page());
 }
 

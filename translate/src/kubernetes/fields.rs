@@ -1,4 +1,4 @@
-//! Table of all fields and their translation, from which findings and `docs/kubernetes-fields.md` are
+//! Table of all fields and their translation, from which findings and `docs/reference/kubernetes-fields.md` are
 //! generated.
 
 use std::{collections::BTreeMap, fmt::Write, sync::LazyLock};
@@ -238,7 +238,7 @@ pub fn page() -> String {
 
 const PREFACE: &str = "# Fields of Kubernetes and MetalLB
 
-Translation of every field of the objects that `tidegate-sync kubernetes` and [`tidegate import`](import.md) read. This page is
+Translation of every field of the objects that `tidegate-sync kubernetes` and [`tidegate import`](../how-to/import-export.md) read. This page is
 generated from the field table of both. Endpoints are read by `tidegate import` only; the cluster makes EndpointSlices of them.
 
 - *mapped*: the field has the same meaning;

@@ -18,7 +18,7 @@ const fn row(kind: Kind, path: &'static str, fate: Fate, words: &'static str) ->
 pub const TABLE: &[Field] = &[
     row(Service, "apiVersion", NotNeeded, ""),
     row(Service, "kind", NotNeeded, ""),
-    row(Service, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](kubernetes.md)"),
+    row(Service, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](../how-to/kubernetes.md)"),
     row(Service, "metadata.namespace", Mapped, "the namespace"),
     row(Service, "metadata.labels", Mapped, "labels, matched by selectors of pools and advertisements; \
                                              with `service.kubernetes.io/service-proxy-name` the Service \
@@ -129,7 +129,7 @@ pub const TABLE: &[Field] = &[
     row(Service, "status.conditions", NotNeeded, "`tidegate.io/Ready` and `tidegate.io/Supported` are written by the adapter"),
     row(EndpointSlice, "apiVersion", NotNeeded, ""),
     row(EndpointSlice, "kind", NotNeeded, ""),
-    row(EndpointSlice, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](kubernetes.md)"),
+    row(EndpointSlice, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](../how-to/kubernetes.md)"),
     row(EndpointSlice, "metadata.namespace", Mapped, "the namespace"),
     row(EndpointSlice, "metadata.labels", Mapped, "`kubernetes.io/service-name` contains the Service; \
                                                    slices without it are ignored"),
@@ -193,7 +193,7 @@ pub const TABLE: &[Field] = &[
     row(Endpoints, "subsets[].notReadyAddresses[].targetRef", NotNeeded, "source of the endpoint"),
     row(Node, "apiVersion", NotNeeded, ""),
     row(Node, "kind", NotNeeded, ""),
-    row(Node, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](kubernetes.md)"),
+    row(Node, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](../how-to/kubernetes.md)"),
     row(Node, "metadata.labels", Mapped, "added to the labels of the Node, matched by node selectors; \
                                           the zone is that of `topology.kubernetes.io/zone`; \
                                           `node.kubernetes.io/exclude-from-external-load-balancers` sets \
@@ -236,7 +236,7 @@ pub const TABLE: &[Field] = &[
     row(Node, "status.volumesInUse", NotNeeded, ""),
     row(IpAddressPool, "apiVersion", NotNeeded, ""),
     row(IpAddressPool, "kind", NotNeeded, ""),
-    row(IpAddressPool, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](kubernetes.md)"),
+    row(IpAddressPool, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](../how-to/kubernetes.md)"),
     row(IpAddressPool, "metadata.namespace", NotNeeded, "objects of all watched namespaces form one set"),
     row(IpAddressPool, "metadata.labels", Mapped, "labels, matched by `ipAddressPoolSelectors`"),
     row(IpAddressPool, "metadata.annotations", NotNeeded, ""),
@@ -264,7 +264,7 @@ pub const TABLE: &[Field] = &[
     row(IpAddressPool, "spec.serviceAllocation.serviceSelectors", Mapped, ""),
     row(L2Advertisement, "apiVersion", NotNeeded, ""),
     row(L2Advertisement, "kind", NotNeeded, ""),
-    row(L2Advertisement, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](kubernetes.md)"),
+    row(L2Advertisement, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](../how-to/kubernetes.md)"),
     row(L2Advertisement, "metadata.namespace", NotNeeded, "objects of all watched namespaces form one set"),
     row(L2Advertisement, "metadata.labels", NotNeeded, ""),
     row(L2Advertisement, "metadata.annotations", NotNeeded, ""),
@@ -289,7 +289,7 @@ pub const TABLE: &[Field] = &[
     row(L2Advertisement, "spec.interfaces", Mapped, ""),
     row(BgpAdvertisement, "apiVersion", NotNeeded, ""),
     row(BgpAdvertisement, "kind", NotNeeded, ""),
-    row(BgpAdvertisement, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](kubernetes.md)"),
+    row(BgpAdvertisement, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](../how-to/kubernetes.md)"),
     row(BgpAdvertisement, "metadata.namespace", NotNeeded, "objects of all watched namespaces form one set"),
     row(BgpAdvertisement, "metadata.labels", NotNeeded, ""),
     row(BgpAdvertisement, "metadata.annotations", NotNeeded, ""),
@@ -319,7 +319,7 @@ pub const TABLE: &[Field] = &[
     row(BgpAdvertisement, "spec.peers", Mapped, ""),
     row(BgpPeer, "apiVersion", NotNeeded, ""),
     row(BgpPeer, "kind", NotNeeded, ""),
-    row(BgpPeer, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](kubernetes.md)"),
+    row(BgpPeer, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](../how-to/kubernetes.md)"),
     row(BgpPeer, "metadata.namespace", NotNeeded, "objects of all watched namespaces form one set"),
     row(BgpPeer, "metadata.labels", NotNeeded, ""),
     row(BgpPeer, "metadata.annotations", NotNeeded, ""),
@@ -364,7 +364,7 @@ pub const TABLE: &[Field] = &[
     row(BgpPeer, "spec.nodeSelectors", Approximated, "match the labels of Tidegate Nodes"),
     row(BfdProfile, "apiVersion", NotNeeded, ""),
     row(BfdProfile, "kind", NotNeeded, ""),
-    row(BfdProfile, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](kubernetes.md)"),
+    row(BfdProfile, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](../how-to/kubernetes.md)"),
     row(BfdProfile, "metadata.namespace", NotNeeded, "objects of all watched namespaces form one set"),
     row(BfdProfile, "metadata.labels", NotNeeded, ""),
     row(BfdProfile, "metadata.annotations", NotNeeded, ""),
@@ -390,7 +390,7 @@ pub const TABLE: &[Field] = &[
     row(BfdProfile, "spec.echoInterval", NotSupported, "echo packets are not supported"),
     row(Community, "apiVersion", NotNeeded, ""),
     row(Community, "kind", NotNeeded, ""),
-    row(Community, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](kubernetes.md)"),
+    row(Community, "metadata.name", Mapped, "the name; see *Several clusters* in [Kubernetes](../how-to/kubernetes.md)"),
     row(Community, "metadata.namespace", NotNeeded, "objects of all watched namespaces form one set"),
     row(Community, "metadata.labels", NotNeeded, ""),
     row(Community, "metadata.annotations", NotNeeded, ""),

@@ -27,7 +27,7 @@ use lab::{
     processes::binaries,
 };
 
-/// Port of the servers in docs/install-debian.md.
+/// Port of the servers in docs/how-to/debian-packages.md.
 const PORT: u16 = 8080;
 /// Number of successes of each kind required before and after an event.
 const STEADY: usize = 20;
@@ -67,7 +67,7 @@ pub(crate) fn root() -> PathBuf {
 
 /// Returns the fenced blocks of one language in one section of the guide.
 pub(crate) fn guide(section: &str, language: &str) -> String {
-    let page = fs::read_to_string(root().join("docs/install-debian.md")).unwrap();
+    let page = fs::read_to_string(root().join("docs/how-to/debian-packages.md")).unwrap();
     let (mut here, mut inside, mut text) = (String::new(), false, String::new());
     for line in page.lines() {
         if let Some(heading) = line.strip_prefix("## ") {
@@ -78,7 +78,7 @@ pub(crate) fn guide(section: &str, language: &str) -> String {
             text += &format!("{line}\n");
         }
     }
-    assert!(!text.is_empty(), "docs/install-debian.md has no {language} in {section}");
+    assert!(!text.is_empty(), "docs/how-to/debian-packages.md has no {language} in {section}");
     text
 }
 

@@ -165,12 +165,12 @@ fn read(lane: Lane, family: IpFamily) -> Results {
 
 /// Compares the page, or writes it if requested.
 fn check_page(page: &str) -> Result<(), &'static str> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/conformance.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/conformance.md");
     if env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(path, page).unwrap();
     }
     let is_current = fs::read_to_string(path).unwrap_or_default() == page;
-    is_current
-        .then_some(())
-        .ok_or("docs/conformance.md is not current: UPDATE_GOLDEN=1 writes it, and the diff shows it")
+    is_current.then_some(()).ok_or(
+        "docs/reference/conformance.md is not current: UPDATE_GOLDEN=1 writes it, and the diff shows it",
+    )
 }

@@ -1,0 +1,62 @@
+//! Generator of the pages in `docs/reference/`: commands and settings from clap, kinds and operations from the
+//! OpenAPI document, metrics from a scrape, reasons from the enums of the source.
+//!
+//! Tests of the crates that own these sources call it and compare the result with the checked-in page
+//! ([`golden`]), so that no page differs from the program.
+
+pub mod command;
+pub mod golden;
+pub mod metrics;
+pub mod openapi;
+pub mod reasons;
+pub mod variants;
+
+/// Returns a text as contents of a table cell: one line, with characters escaped that Markdown or a table would
+/// interpret outside of code.
+#[must_use]
+pub fn cell(text: &str) -> String {
+    let mut result = String::new();
+    let mut is_code = false;
+    for character in text.trim().chars() {
+        match character {
+            '`' => {
+                is_code = !is_code;
+                result.push('`');
+            }
+            '\n' => result.push(' '),
+            // Tables are split before code is recognized.
+            '|' => result.push_str("\\|"),
+            '<' if !is_code => result.push_str("&lt;"),
+            '*' if !is_code => result.push_str("\\*"),
+            other => result.push(other),
+        }
+    }
+    result
+}
+
+/// Returns the rows as a table with these headings.
+#[must_use]
+pub fn table<const COLUMNS: usize>(headings: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
+    let line = |cells: &[&str]| format!("| {} |\n", cells.join(" | "));
+    let mut text = line(&headings) + &line(&["---"; COLUMNS]);
+    for row in rows {
+        text += &line(&row.each_ref().map(String::as_str));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_one_line_and_keep_code_as_it_is() {
+        assert_eq!(cell("a <b>\n`<c>` | *"), "a &lt;b> `<c>` \\| \\*");
+    }
+
+    #[test]
+    fn a_table_has_a_line_for_each_row() {
+        let rows = [["1".to_owned(), "2".to_owned()]];
+        assert_eq!(table(["a", "b"], &rows), "| a | b |\n| --- | --- |\n| 1 | 2 |\n");
+    }
+}

@@ -1,0 +1,48 @@
+//! Pages of `docs/reference/` whose source is a checked-in file or `model`. `UPDATE_GOLDEN=1` rewrites them.
+
+use std::{fs, path::Path};
+
+use reference_pages::{
+    golden,
+    openapi::{self, Document},
+    reasons,
+    variants::{self, Variant},
+};
+use serde_json::Value;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+fn read(path: &str) -> Result<String, String> {
+    fs::read_to_string(Path::new(ROOT).join(path)).map_err(|error| format!("{path}: {error}"))
+}
+
+fn document() -> Result<Value, String> {
+    serde_json::from_str(&read("openapi/tidegate-v1.json")?).map_err(|error| error.to_string())
+}
+
+/// Returns the variants of an enum of the source tree, with their doc comments.
+fn documented(path: &str, name: &str) -> Result<Vec<Variant>, String> {
+    variants::of(&read(path)?, name).map_err(|error| format!("{path}: {error}"))
+}
+
+#[test]
+fn every_field_of_every_kind_has_a_row() -> Result<(), String> {
+    golden::check_folder(openapi::KINDS, &openapi::kinds(Document::new(&document()?)))
+}
+
+#[test]
+fn every_operation_has_a_section() -> Result<(), String> {
+    golden::check_folder(openapi::API, &openapi::api(Document::new(&document()?)))
+}
+
+#[test]
+fn every_error_code_has_a_row() -> Result<(), String> {
+    let meanings = documented("api/src/base/error.rs", "Code")?;
+    golden::check("error-codes.md", &openapi::error_codes(Document::new(&document()?), &meanings)?)
+}
+
+#[test]
+fn every_event_reason_has_a_row() -> Result<(), String> {
+    let variants = documented("model/src/kinds/event.rs", "EventReason")?;
+    golden::check("event-reasons.md", &reasons::events(&variants))
+}
