@@ -23,7 +23,7 @@ use crate::{
         config::Settings,
         error::{Code, Problem},
     },
-    security::{Desk, ca::Authority, vault::Vault},
+    security::{Caller, Desk, ca::Authority, vault::Vault},
     state::kept_plans::Kept,
     state::pending_triggers::Newsroom,
     state::{
@@ -41,7 +41,7 @@ use crate::{
     },
     stream::{node_feed::Feeding, watching::Watching},
     telemetry::metrics::Metrics,
-    write::{audit::AuditLog, writer::Writer},
+    write::{audit::AuditLog, refusal::problem, writer::Writer},
 };
 
 /// Maximum number of open agent feeds: twice the largest supported cluster, because a reconnecting agent may
@@ -155,7 +155,9 @@ impl ServerState {
     /// Waits until the published state includes every commit of the store, including those of other servers.
     pub(crate) async fn confirm(&self) -> Result<(), Problem> {
         if self.store.is_shared() {
-            self.writer.confirm().await.map_err(crate::write::refusal::problem)?;
+            let confirmed = self.writer.confirm().await;
+            // A confirmation names no objects, so the problem does not depend on the caller.
+            confirmed.map_err(|error| problem(error, Caller::server().access()))?;
         }
         Ok(())
     }

@@ -32,14 +32,12 @@ use crate::{
     context::server_state::ServerState,
     http::kubernetes,
     security::{
-        Access, Identity, access,
+        Access, Caller, Identity,
+        caller::{Peer, may_change},
         page::{self, Asked},
     },
     telemetry::metrics::RequestLabels,
-    write::{
-        audit::Answered,
-        caller::{Caller, Peer, may_change},
-    },
+    write::audit::Answered,
 };
 
 /// Maximum time until the head of a response. Streams have their own timeouts.
@@ -112,13 +110,20 @@ async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next:
     let caller = Caller::read((&method, &path), request.headers(), (peer, &id), &access);
     let span = tracing::info_span!("request", id, %method, path);
     let known = caller.as_ref().ok().cloned();
+    let permitted = match (refused, caller) {
+        (Some(problem), _) => Err(problem),
+        (None, Ok(caller)) => Ok(caller),
+        // The author header of a read is ignored.
+        (None, Err(_)) if !may_change(&method) => Ok(Caller::without_author(access)),
+        (None, Err(problem)) => Err(problem),
+    };
     let serve = async {
-        match (refused, caller) {
-            (Some(problem), _) => problem.into_response(),
-            (None, Ok(caller)) => caller.scope(access::scope(access, next.run(request))).await,
-            // The author header of a read is ignored.
-            (None, Err(_)) if !may_change(&method) => access::scope(access, next.run(request)).await,
-            (None, Err(problem)) => problem.into_response(),
+        match permitted {
+            Ok(caller) => {
+                request.extensions_mut().insert(caller);
+                next.run(request).await
+            }
+            Err(problem) => problem.into_response(),
         }
     };
     let served = AssertUnwindSafe(serve).catch_unwind().instrument(span.clone()).await;
@@ -260,7 +265,7 @@ async fn wait_for_position(State(app): State<Arc<ServerState>>, request: Request
     let waited = match request.headers().get(X_MIN_POSITION) {
         None => Ok(()),
         // An unauthenticated caller is rejected right after, and must not wait.
-        Some(_) if *access::current().identity() == Identity::Nobody => Ok(()),
+        Some(_) if is_unauthenticated(&request) => Ok(()),
         Some(value) => match min_position(value, &app) {
             Ok(position) => app.reach(position).await,
             Err(problem) => Err(problem),
@@ -270,6 +275,10 @@ async fn wait_for_position(State(app): State<Arc<ServerState>>, request: Request
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
+}
+
+fn is_unauthenticated(request: &Request) -> bool {
+    Caller::of(request.extensions()).is_ok_and(|caller| *caller.access().identity() == Identity::Nobody)
 }
 
 fn min_position(value: &HeaderValue, app: &ServerState) -> Result<Position, Problem> {

@@ -20,9 +20,8 @@ use crate::{
     },
     context::server_state::ServerState,
     http::patch::not_found,
-    security::{Verb, access},
+    security::{Caller, Verb},
     write::{
-        caller,
         refusal::problem,
         writer::{Written, dry_run},
     },
@@ -52,20 +51,26 @@ pub(crate) struct Manner {
 /// # Errors
 /// Returns a problem if the caller lacks a permission for any part of the request, or if the request is
 /// rejected.
-pub(crate) async fn write(app: &ServerState, request: Request, manner: Manner) -> Result<Written, Problem> {
-    write_besides(app, request, manner, None).await
+pub(crate) async fn write(
+    app: &ServerState,
+    caller: &Caller,
+    request: Request,
+    manner: Manner,
+) -> Result<Written, Problem> {
+    write_besides(app, caller, request, manner, None).await
 }
 
 /// Same as [`write`], for routes that require an additional permission on each object.
 pub(crate) async fn write_besides(
     app: &ServerState,
+    caller: &Caller,
     request: Request,
     manner: Manner,
     besides: Option<Verb>,
 ) -> Result<Written, Problem> {
     let request = Request { evict: manner.evict, confirmed: manner.confirm, ..request };
-    caller::note_request(&request, manner.is_dry_run);
-    let access = access::current();
+    caller.record_request(&request, manner.is_dry_run);
+    let access = caller.access();
     access.check_write(&app.hub.load().snapshot, &request, besides)?;
     let entropy = app.source.draw();
     let outcome = if manner.is_dry_run {
@@ -75,12 +80,12 @@ pub(crate) async fn write_besides(
         }
         tried
     } else {
-        app.writer.write_for(caller::origin(), request, entropy, manner.bytes).await
+        app.writer.write(caller, request, entropy, manner.bytes).await
     };
     if let Ok(written) = &outcome {
-        caller::note_accepted(written.position.revision, &written.outcomes);
+        caller.record_accepted(written.position.revision, &written.outcomes);
     }
-    outcome.map_err(problem)
+    outcome.map_err(|error| problem(error, access))
 }
 
 /// Creates the response with the object of a mutation.

@@ -23,6 +23,7 @@ use crate::{
     },
     context::server_state::ServerState,
     http::mutation::{self as mutate, Manner},
+    security::Caller,
     state::published::Published,
 };
 
@@ -36,6 +37,7 @@ const SERVER_SET: [&str; 6] =
 /// Applies a patch.
 pub(crate) async fn patch(
     app: &Arc<ServerState>,
+    caller: &Caller,
     key: &ObjectKey,
     changes: &Value,
     demand: Option<&IfMatch>,
@@ -53,7 +55,7 @@ pub(crate) async fn patch(
         };
         let operation = app.decide(replacement).await?;
         let request = Request { operations: vec![operation], ..Request::default() };
-        match mutate::write(app, request, manner).await {
+        match mutate::write(app, caller, request, manner).await {
             Ok(written) => return mutate::answer_object(app, manner, StatusCode::OK, &written),
             Err(problem) if problem.code() == Code::PreconditionFailed && may_retry(demand, attempt) => {
                 attempt += 1

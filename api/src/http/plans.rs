@@ -34,7 +34,7 @@ use self::candidate::Candidate;
 use crate::{
     base::error::Problem,
     context::server_state::ServerState,
-    security::{Verb, access},
+    security::{Caller, Verb},
     state::{compiled_set::Delta, published::Published},
 };
 
@@ -60,12 +60,12 @@ pub(crate) struct Wish {
 }
 
 /// Computes the effect of a write.
-pub(crate) async fn make(app: &ServerState, wish: Wish) -> Result<Plan, Problem> {
+pub(crate) async fn make(app: &ServerState, caller: &Caller, wish: Wish) -> Result<Plan, Problem> {
     let Wish { request, bytes, asks_nodes } = wish;
     let published = app.hub.load();
-    let access = access::current();
+    let access = caller.access();
     access.check_write(&published.snapshot, &request, Some(Verb::Plan))?;
-    let candidate = candidate::of(app, &published, &request)?;
+    let candidate = candidate::of(app, access, &published, &request)?;
     access.check_outcomes(&candidate.outcomes)?;
     let id = format!("{:016x}", app.source.seed());
     let now = app.source.now();

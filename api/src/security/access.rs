@@ -1,5 +1,5 @@
-//! Permissions of the caller of a request: its identity and the sum of its role bindings. Available to all
-//! code that runs for the request.
+//! Permissions of the caller of a request: its identity and the sum of its role bindings. See
+//! [`Caller`](super::Caller) for the access from a handler.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -17,10 +17,6 @@ use super::{
     tokens::Binding,
 };
 use crate::base::error::{Code, Problem};
-
-tokio::task_local! {
-    static ACCESS: Arc<Access>;
-}
 
 /// Author of a request without author header if authentication is disabled.
 const UNKNOWN: &str = "unknown";
@@ -57,16 +53,6 @@ pub(crate) struct Place<'a> {
     pub(crate) name: Option<String>,
     /// Name of the node.
     pub(crate) node: Option<String>,
-}
-
-/// Returns the permissions of the current request; outside a request those of an unauthenticated caller.
-pub(crate) fn current() -> Arc<Access> {
-    ACCESS.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Access::of(Identity::Nobody)))
-}
-
-/// Runs the future with these permissions as the task-local.
-pub(crate) async fn scope<T>(access: Arc<Access>, serve: impl Future<Output = T>) -> T {
-    ACCESS.scope(access, serve).await
 }
 
 impl Grant {

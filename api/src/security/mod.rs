@@ -10,7 +10,9 @@
 //! come from the page (`page`), which prevents cross-site request forgery.
 
 pub(crate) mod access;
+pub(crate) mod audit_draft;
 pub(crate) mod ca;
+pub(crate) mod caller;
 pub(crate) mod certificates;
 mod csr;
 mod desk;
@@ -29,6 +31,7 @@ pub(crate) mod vault;
 mod writes;
 
 pub(crate) use access::Access;
+pub(crate) use caller::Caller;
 pub(crate) use desk::{Desk, Manners};
 pub use identity::ClientCertificate;
 pub(crate) use identity::Identity;

@@ -29,7 +29,10 @@ use tower::ServiceExt;
 
 pub use self::neighbours::CONNECTIONS_PER_ADDRESS_MAX;
 use self::{neighbours::Neighbours, opening::Opening};
-use crate::{security::certificates::Proven, server::tls::Tls, write::caller::Peer};
+use crate::{
+    security::{caller::Peer, certificates::Proven},
+    server::tls::Tls,
+};
 
 /// Maximum number of connections: feeds, watches and reports, with room for users.
 const CONNECTIONS_MAX: usize = 8192;

@@ -27,7 +27,7 @@ use model::primitives::{
 
 use crate::{
     base::error::{Answer, Code, Problem},
-    security::access,
+    security::Access,
 };
 
 /// Request header.
@@ -81,18 +81,31 @@ struct Claim {
     kept: bool,
 }
 
+/// A request that may have a key.
+#[derive(Debug)]
+pub(crate) struct KeyedRequest<'a> {
+    /// Permissions of the caller.
+    pub(crate) access: &'a Access,
+    /// Headers of the request.
+    pub(crate) headers: &'a HeaderMap,
+    /// Path and query of the request.
+    pub(crate) target: &'a str,
+    /// Body of the request.
+    pub(crate) body: &'a [u8],
+}
+
 /// Serves a request at most once per key.
 pub(crate) async fn once<F: Future<Output = Answer>>(
     store: &Arc<Idempotency>,
-    headers: &HeaderMap,
     now: Timestamp,
-    request: (&str, &[u8]),
+    request: KeyedRequest<'_>,
     serve: F,
 ) -> Answer {
+    let KeyedRequest { access, headers, target, body } = request;
     let Some(key) = read_key(headers)? else { return serve.await };
     // Keys are separate for each caller: the response of one caller is never sent to another.
-    let key = access::current().key() + &key;
-    let fingerprint = store.hasher.hash_one(request);
+    let key = access.key() + &key;
+    let fingerprint = store.hasher.hash_one((target, body));
     let mut claim = match store.claim(&key, fingerprint, now)? {
         Claimed::Replay(kept) => return Ok(replay(kept)),
         Claimed::First => Claim { store: Arc::clone(store), key, kept: false },

@@ -9,7 +9,7 @@ use model::{
     primitives::quantity::Timestamp,
 };
 
-use crate::context::server_state::ServerState;
+use crate::{context::server_state::ServerState, security::Caller};
 
 /// Interval of checks: the resolution of quarantines. A check costs next to nothing.
 const TURN: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ pub(crate) async fn run(app: Arc<ServerState>) {
         }
         let next = last_of_turn(snapshot, after.as_ref());
         let request = Request { operations: vec![Operation::Retry { after }], ..Request::default() };
-        if app.writer.write(request, app.source.draw(), 0).await.is_err() {
+        if app.writer.write(&Caller::server(), request, app.source.draw(), 0).await.is_err() {
             tracing::debug!("a retry of pending Services was not written; it will be repeated");
         } else {
             is_owed = false;

@@ -32,6 +32,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::{
     context::server_state::ServerState,
+    security::Caller,
     state::{compiled_set::Delta, published::Published},
     write::writer::WriteError,
 };
@@ -282,7 +283,7 @@ impl HealthJudge {
 
     async fn write(&self, operations: Vec<Operation>) -> Result<(), WriteError> {
         let request = Request { operations, ..Request::default() };
-        let outcome = self.app.writer.write(request, self.app.source.draw(), 0).await;
+        let outcome = self.app.writer.write(&Caller::server(), request, self.app.source.draw(), 0).await;
         match &outcome {
             Ok(_) | Err(WriteError::Busy | WriteError::Contended | WriteError::Unavailable) => {}
             Err(WriteError::Refused(_) | WriteError::Forbidden(_) | WriteError::TooLarge(_)) => {

@@ -24,7 +24,10 @@ use utoipa::ToSchema;
 
 use crate::{
     base::{error::Code, error_chain::Chain},
-    write::caller::{Caller, Deed},
+    security::{
+        Caller,
+        audit_draft::{AuditDraft, AuditOutcome},
+    },
 };
 
 /// Maximum number of queued entries, a few megabytes. Further entries of a flood are only counted.
@@ -137,36 +140,42 @@ impl AuditLog {
     }
 
     /// Creates the entry of a write that is about to be committed.
-    pub(crate) fn accepted(&self, caller: &Caller, at: Timestamp, revision: Revision) -> AuditRecord {
-        let (method, path) = caller.request();
-        let deed = Deed { revision: Some(revision), ..caller.deed() };
-        let status = if deed.is_creation { StatusCode::CREATED } else { StatusCode::OK };
+    pub(crate) fn accepted(
+        &self,
+        origin: Origin,
+        draft: &AuditDraft,
+        (at, revision): (Timestamp, Revision),
+    ) -> AuditRecord {
+        let outcome = AuditOutcome { revision: Some(revision), ..draft.outcome() };
+        let status = if outcome.is_creation { StatusCode::CREATED } else { StatusCode::OK };
+        let (method, path) = (draft.method.clone(), draft.path.clone());
         let answered = Answered { at, method, path, status, code: None };
         let mut log = self.lock();
         let number = log.take_number();
         drop(log);
-        record(&Waiting { entry: entry(number, caller.origin(), deed, answered), is_passing: false })
+        record(&Waiting { entry: entry(number, origin, outcome, answered), is_passing: false })
     }
 
     /// Queues an entry for a request. Skips read-only routes and writes whose entry was committed with the
     /// write.
     pub(crate) fn add(&self, route: &str, caller: &Caller, answered: Answered) {
+        let Some(draft) = caller.draft() else { return };
         // A forbidden request to an agent route is recorded: it comes from an agent, or an impostor, that
         // uses a foreign resource.
         let is_passed_over = route.starts_with(PASSED_OVER)
             && route != CONFIRM_PATH
             && route != FIXES
             && answered.code != Some(Code::Forbidden);
-        let is_stored = caller.is_audited() && answered.status.is_success();
+        let is_stored = draft.is_stored() && answered.status.is_success();
         if is_passed_over || (route == QUESTION && answered.code != Some(Code::Forbidden)) || is_stored {
             return;
         }
         let mut log = self.lock();
         let number = log.take_number();
-        let deed = caller.deed();
-        let is_passing = !(deed.is_done && answered.status.is_success());
+        let outcome = draft.outcome();
+        let is_passing = !(outcome.is_done && answered.status.is_success());
         let room = if is_passing { WAITING_MAX } else { WAITING_MAX * 2 };
-        let entry = entry(number, caller.origin(), deed, answered);
+        let entry = entry(number, caller.origin(), outcome, answered);
         if log.waiting.len() < room {
             log.waiting.push_back(Waiting { entry, is_passing });
         } else {
@@ -237,9 +246,10 @@ impl Log {
     }
 }
 
-fn entry(number: u64, origin: Origin, deed: Deed, answered: Answered) -> AuditEntry {
+fn entry(number: u64, origin: Origin, outcome: AuditOutcome, answered: Answered) -> AuditEntry {
     let Answered { at, method, mut path, status, code } = answered;
-    let Deed { objects, objects_total, revision, is_dry_run, is_creation: _, is_done: _, message: _ } = deed;
+    let AuditOutcome { objects, objects_total, revision, is_dry_run, is_creation: _, is_done: _, message: _ } =
+        outcome;
     let decision = match status {
         status if status.is_success() => Decision::Accepted,
         status if status.is_server_error() => Decision::Failed,

@@ -24,7 +24,7 @@ use crate::{
         routes::Shared,
         watch::resume_expired,
     },
-    security::{Verb, access},
+    security::{Access, Caller, Verb, access::forbidden},
     state::paging::LIMIT_MAX,
 };
 
@@ -60,6 +60,7 @@ struct Page {
 pub(super) async fn collection(
     served: Served,
     State(app): State<Shared>,
+    caller: Caller,
     ApiPath(path): ApiPath<ViewPath>,
     ApiQuery(query): ApiQuery<Query>,
     request_id: RequestId,
@@ -74,16 +75,17 @@ pub(super) async fn collection(
         fields: options.fields.clone(),
     };
     if options.is_watch {
-        return watch::begin(app, chosen, form, &options, request_id).await;
+        return watch::begin(app, &caller, chosen, form, &options, request_id).await;
     }
     reach(&app, options.since).await?;
-    list(&app, &chosen, form, &options)
+    list(&app, &caller, &chosen, form, &options)
 }
 
 /// Returns one object.
 pub(super) async fn one(
     served: Served,
     State(app): State<Shared>,
+    caller: Caller,
     ApiPath(path): ApiPath<ViewPath>,
     ApiQuery(query): ApiQuery<OneQuery>,
     headers: HeaderMap,
@@ -102,10 +104,10 @@ pub(super) async fn one(
     let missing =
         || Problem::new(Code::NotFound, format!("{} \"{name}\" not found", resource.words().plural));
     let unit = chosen.unit(&name).ok_or_else(missing)?;
-    let access = access::current();
+    let access = caller.access();
     // For other resources the permission of the route applies.
-    if resource == Resource::Namespaces && !chosen.is_seen(&access, Verb::Get, &unit) {
-        return Err(access::forbidden(format!("{access} may not get anything in namespace {name}")));
+    if resource == Resource::Namespaces && !chosen.is_seen(access, Verb::Get, &unit) {
+        return Err(forbidden(format!("{access} may not get anything in namespace {name}")));
     }
     let published = app.hub.load();
     let view = app.view_of(Arc::clone(&published));
@@ -143,7 +145,7 @@ async fn reach(app: &Shared, since: Since) -> Result<(), Problem> {
     }
 }
 
-fn list(app: &Shared, chosen: &Chosen, form: Form, options: &Options) -> Answer {
+fn list(app: &Shared, caller: &Caller, chosen: &Chosen, form: Form, options: &Options) -> Answer {
     if options.continue_token.is_some() && options.since != Since::Any {
         return Err(Problem::bad_request(
             "query parameter: `resourceVersion` must be omitted with `continue`",
@@ -165,7 +167,8 @@ fn list(app: &Shared, chosen: &Chosen, form: Form, options: &Options) -> Answer 
         epoch: published.epoch,
         status: &|object| shower.node(object),
     };
-    let Page { items, more_after } = page(&side, chosen, options.limit, resume.after.as_deref())?;
+    let Page { items, more_after } =
+        page(&side, caller.access(), chosen, options.limit, resume.after.as_deref())?;
     let mut metadata = json!({ "resourceVersion": published.position() });
     if let Some(key) = more_after {
         metadata["continue"] = json!(app.pages.token(published, key, &identity, now));
@@ -186,11 +189,11 @@ fn list(app: &Shared, chosen: &Chosen, form: Form, options: &Options) -> Answer 
 /// Collects one page. The continue token names the last unit and its last included object.
 fn page(
     side: &Side<'_>,
+    access: &Access,
     chosen: &Chosen,
     limit: Option<usize>,
     after: Option<&str>,
 ) -> Result<Page, Problem> {
-    let access = access::current();
     let after = after.map(|text| {
         let parts = text.split_once(' ');
         parts.and_then(|(unit, name)| Some((Unit::parse(unit, chosen.resource)?, name.to_owned())))
@@ -205,7 +208,7 @@ fn page(
     let mut last: Option<String> = None;
     let mut is_more = false;
     let mut take = |unit: Unit| {
-        if !chosen.is_seen(&access, Verb::List, &unit) {
+        if !chosen.is_seen(access, Verb::List, &unit) {
             return ControlFlow::Continue(());
         }
         for (name, object) in side.show(&unit, chosen) {

@@ -90,8 +90,10 @@ fn add(view: View, served: Served) -> View {
     let resource = served.resource;
     let root = format!("{PREFIX}{}", resource.group().path(served.version));
     let plural = resource.words().plural;
-    let all = move |app, path, query, id, headers| list::collection(served, app, path, query, id, headers);
-    let one = move |app, path, query, headers| list::one(served, app, path, query, headers);
+    let all = move |app, caller, path, query, id, headers| {
+        list::collection(served, app, caller, path, query, id, headers)
+    };
+    let one = move |app, caller, path, query, headers| list::one(served, app, caller, path, query, headers);
     let on = |verb| match resource.of() {
         Some(kind) => Permission::On(verb, Subject::Object(kind)),
         None => Permission::Each(verb, None),

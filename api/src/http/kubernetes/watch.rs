@@ -36,8 +36,8 @@ use crate::{
     },
     http::{middleware::RequestId, routes::Shared, watch::resume_expired},
     security::{
-        Access, Permission, Verb,
-        access::{self, Place, unauthenticated},
+        Access, Caller, Permission, Verb,
+        access::{Place, unauthenticated},
         permission::Subject,
     },
     state::published::Published,
@@ -82,6 +82,7 @@ struct Told {
 /// Starts a watch.
 pub(super) async fn begin(
     app: Shared,
+    caller: &Caller,
     chosen: Chosen,
     form: Form,
     options: &Options,
@@ -91,7 +92,7 @@ pub(super) async fn begin(
         let target = Target { resource: Some(chosen.resource), ..Target::default() };
         return Err(Problem::new(Code::MethodNotAllowed, refusal::of_read(&target)));
     }
-    let access = access::current();
+    let access = Arc::clone(caller.access());
     may_watch(&access, &chosen)?;
     let resume = match options.since {
         Since::Any => None,

@@ -37,7 +37,7 @@ use crate::{
         patch::not_found,
         schema,
     },
-    security::{Verb, on},
+    security::{Caller, Verb, on},
 };
 
 /// Address in the path, as record name or in its usual notation.
@@ -130,6 +130,7 @@ const NAME: &str = "Name of the record: the address, with IPv6 written as eight 
 
 async fn list(
     State(app): State<Shared>,
+    caller: Caller,
     ApiQuery(query): ApiQuery<AddressQuery>,
     headers: HeaderMap,
 ) -> Answer {
@@ -147,7 +148,7 @@ async fn list(
             && node.as_ref().is_none_or(|node| owner == Some(node))
     };
     let path = CollectionPath { namespace: None };
-    resource::list_matching(app, Kind::Address, path, list_query, headers, (&filter, matches))
+    resource::list_matching(app, &caller, Kind::Address, (path, list_query), headers, (&filter, matches))
 }
 
 async fn read(
@@ -167,6 +168,7 @@ async fn read(
 
 async fn move_address(
     State(app): State<Shared>,
+    caller: Caller,
     ApiPath(AddressPath { name }): ApiPath<AddressPath>,
     ApiQuery(query): ApiQuery<MutationQuery>,
     request: Request,
@@ -197,7 +199,7 @@ async fn move_address(
         Manner { is_dry_run: query.dry_run, evict: false, confirm: query.confirm, form, bytes: bytes.len() };
     let Some(operation) = operation else { return mutate::answer_unchanged(&app, manner, &key) };
     let request = admit::Request { operations: vec![operation], ..admit::Request::default() };
-    let written = mutate::write(&app, request, manner).await?;
+    let written = mutate::write(&app, &caller, request, manner).await?;
     if written.outcomes.is_empty() {
         let detail = format!("the announcer of {address} has changed at the same time");
         return Err(Problem::new(Code::Conflict, detail).hint("read it again and repeat the request"));

@@ -31,8 +31,8 @@ use crate::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiPath, ApiQuery},
     },
-    security::{Verb, on},
-    write::{audit::CONFIRM_PATH, caller},
+    security::{Caller, Verb, on},
+    write::audit::CONFIRM_PATH,
 };
 
 /// Timeout of the agent, which answers between two turns of its loop.
@@ -84,13 +84,14 @@ pub(super) fn add(router: Routes) -> Routes {
 
 async fn confirm(
     State(app): State<Shared>,
+    caller: Caller,
     ApiPath(NodePath { node }): ApiPath<NodePath>,
     ApiQuery(ConfirmQuery { epoch }): ApiQuery<ConfirmQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
     let epoch = Epoch(epoch);
-    caller::note_object(format!("Node {node}"));
+    caller.record_object(format!("Node {node}"));
     let published = app.hub.load();
     require_node(&published.snapshot, &node)?;
     if published.epoch != epoch {

@@ -32,8 +32,7 @@ use crate::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiPath, ApiQuery, NoQuery},
     },
-    security::{Verb, on},
-    write::caller,
+    security::{Caller, Verb, on},
 };
 
 /// Timeout of a diagnosis, which tries the features that the mode needs in a network namespace of its own.
@@ -102,6 +101,7 @@ async fn read(
 
 async fn make(
     State(app): State<Shared>,
+    caller: Caller,
     ApiPath(NodePath { node }): ApiPath<NodePath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     request: Request,
@@ -115,7 +115,7 @@ async fn make(
         return Err(Problem::invalid(vec![Violation::new("/fixes", ViolationCode::Required, message)]));
     }
     require_node(&app.hub.load().snapshot, &node)?;
-    caller::note_object(format!("Node {node}"));
+    caller.record_object(format!("Node {node}"));
     let reply = app.asks.ask(&node, Question::Fix { fixes }, PATIENCE).await;
     match reply.map_err(|error| error.problem(&node))? {
         Reply::Fix { fixes } => Ok(render(form, &FixesDone { node, fixes })),

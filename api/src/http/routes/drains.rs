@@ -22,7 +22,7 @@ use crate::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::ApiQuery,
     },
-    security::{Subject, Verb, access, each},
+    security::{Caller, Subject, Verb, each},
 };
 
 /// Query of the drain listing.
@@ -63,6 +63,7 @@ pub(super) fn add(router: Routes) -> Routes {
 
 async fn list(
     State(app): State<Shared>,
+    caller: Caller,
     ApiQuery(query): ApiQuery<DrainQuery>,
     headers: HeaderMap,
 ) -> Answer {
@@ -73,7 +74,7 @@ async fn list(
             Problem::bad_request("`address` must be an address such as 192.0.2.1 or 2001:db8::1")
         })
     });
-    access::current().need(Verb::List, Subject::Object(Kind::Service), namespace.as_ref())?;
+    caller.access().need(Verb::List, Subject::Object(Kind::Service), namespace.as_ref())?;
     let filter = DrainFilter { node, namespace, service, address: address.transpose()? };
     let view = app.view();
     let published = view.published();

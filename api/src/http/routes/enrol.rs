@@ -19,12 +19,11 @@ use crate::{
         params::ApiPath,
     },
     security::{
-        Permission, Subject, Verb,
+        Caller, Permission, Subject, Verb,
         ca::Signed,
         certificates::{self, AgentRecord, Proven},
         enrol::{self, Desk},
     },
-    write::caller,
 };
 
 /// Path at which machines join. A join token is the only credential required.
@@ -160,12 +159,12 @@ pub(super) fn desk(app: &ServerState) -> Result<Desk<'_>, Problem> {
     Ok(Desk { vault: &app.vault, authority, source: &*app.source, life_secs: tls.agent_life_secs })
 }
 
-async fn join(State(app): State<Shared>, headers: HeaderMap, body: Body) -> Answer {
+async fn join(State(app): State<Shared>, caller: Caller, headers: HeaderMap, body: Body) -> Answer {
     let form = form(&headers)?;
     let desk = desk(&app)?;
     let (_, value) = body::read_one(&headers, body).await?;
     let EnrolRequest { token, node, csr } = body::typed(&value)?;
-    caller::note_object(format!("Node {node}"));
+    caller.record_object(format!("Node {node}"));
     let signed = enrol::enrol(desk, &token, &node, &csr).await?;
     Ok(render(form, &enrolled(&desk, signed)))
 }
@@ -207,11 +206,15 @@ async fn agents(State(app): State<Shared>, headers: HeaderMap) -> Answer {
     Ok(render(form, &AgentList { items: items.collect() }))
 }
 
-async fn take_back(State(app): State<Shared>, ApiPath(NodePath { node }): ApiPath<NodePath>) -> Answer {
+async fn take_back(
+    State(app): State<Shared>,
+    caller: Caller,
+    ApiPath(NodePath { node }): ApiPath<NodePath>,
+) -> Answer {
     certificates::revoke(&app.vault, &node, app.source.now())
         .await
         .map_err(|error| enrol::unwritten(&error))?;
-    caller::note_object(format!("Node {node}"));
+    caller.record_object(format!("Node {node}"));
     tracing::info!(%node, "the certificates of a node were revoked");
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -22,8 +22,7 @@ use crate::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiQuery, NoQuery},
     },
-    security::{Permission, Subject, Verb},
-    write::caller,
+    security::{Caller, Permission, Subject, Verb},
 };
 
 /// Maximum number of listed endpoints; the total counts all.
@@ -107,13 +106,18 @@ async fn read(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers
     Ok(render(form, &guard))
 }
 
-async fn confirm(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+async fn confirm(
+    State(app): State<Shared>,
+    caller: Caller,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
     let form = form(&headers)?;
     let now = app.source.now();
     if !app.leadership.holds() {
         return Err(not_leader());
     }
-    caller::note_object("guard of health checks".to_owned());
+    caller.record_object("guard of health checks".to_owned());
     let guard = app.health.confirm(|guard| show(guard, now));
     tracing::info!(endpoints = guard.held_total, "unhealthy endpoints held in service were confirmed");
     Ok(render(form, &guard))

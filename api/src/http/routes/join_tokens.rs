@@ -23,10 +23,9 @@ use crate::{
         params::ApiPath,
     },
     security::{
-        Permission, Subject, Verb,
+        Caller, Permission, Subject, Verb,
         enrol::{self, JoinRecord, TTL_SECS_DEFAULT, TTL_SECS_MAX},
     },
-    write::caller,
 };
 
 /// Request to create a join token.
@@ -127,7 +126,7 @@ impl JoinToken {
     }
 }
 
-async fn make(State(app): State<Shared>, headers: HeaderMap, body: Body) -> Answer {
+async fn make(State(app): State<Shared>, caller: Caller, headers: HeaderMap, body: Body) -> Answer {
     let form = form(&headers)?;
     let desk = desk(&app)?;
     let (_, value) = body::read_one(&headers, body).await?;
@@ -138,7 +137,7 @@ async fn make(State(app): State<Shared>, headers: HeaderMap, body: Body) -> Answ
         return Err(Problem::invalid(vec![Violation::new("/ttlSeconds", ViolationCode::Invalid, message)]));
     }
     let (id, record, token) = enrol::make_token(desk, node, ttl_secs).await?;
-    caller::note_object(format!("JoinToken {id}"));
+    caller.record_object(format!("JoinToken {id}"));
     let mut response = render(form, &JoinTokenMade { shown: JoinToken::of((id, record)), token });
     *response.status_mut() = StatusCode::CREATED;
     Ok(response)
@@ -150,11 +149,15 @@ async fn tokens(State(app): State<Shared>, headers: HeaderMap) -> Answer {
     Ok(render(form, &JoinTokenList { items }))
 }
 
-async fn remove(State(app): State<Shared>, ApiPath(TokenPath { id }): ApiPath<TokenPath>) -> Answer {
+async fn remove(
+    State(app): State<Shared>,
+    caller: Caller,
+    ApiPath(TokenPath { id }): ApiPath<TokenPath>,
+) -> Answer {
     if !enrol::remove_token(&app.vault, &id).await? {
         return Err(Problem::new(Code::NotFound, "there is no join token with this id")
             .hint("GET /v1/jointokens lists the valid ones"));
     }
-    caller::note_object(format!("JoinToken {id}"));
+    caller.record_object(format!("JoinToken {id}"));
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -26,12 +26,11 @@ use crate::{
         params::{ApiPath, ApiQuery, NoQuery},
     },
     security::{
-        Permission, Subject, Verb,
-        access::{self, Grant},
+        Caller, Permission, Subject, Verb,
+        access::Grant,
         roles::{ROLES_MAX, Role, RoleBody, Rule, VAULT_PREFIX, built_in},
         tokens::Binding,
     },
-    write::caller,
 };
 
 /// A role.
@@ -118,6 +117,7 @@ async fn read(
 
 async fn write(
     State(app): State<Shared>,
+    caller: Caller,
     ApiPath(RolePath { name }): ApiPath<RolePath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     request: Request,
@@ -126,10 +126,10 @@ async fn write(
     let (parts, body) = request.into_parts();
     let (_, value) = body::read_one(&parts.headers, body).await?;
     let body: RoleBody = body::typed(&value)?;
-    caller::note_object(format!("Role {name}"));
+    caller.record_object(format!("Role {name}"));
     refuse_built_in(&name)?;
     let role = Arc::new(Role::new(body).map_err(Problem::invalid)?);
-    let access = access::current();
+    let access = caller.access();
     let whole = Binding { role: name.clone(), namespaces: None, pools: None, endpoint_ranges: None };
     if !access.has_all_of(&Grant { role: Arc::clone(&role), binding: whole }) {
         let message = format!("must not exceed the permissions of {access}");
@@ -150,12 +150,13 @@ async fn write(
 
 async fn delete(
     State(app): State<Shared>,
+    caller: Caller,
     ApiPath(RolePath { name }): ApiPath<RolePath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    caller::note_object(format!("Role {name}"));
+    caller.record_object(format!("Role {name}"));
     refuse_built_in(&name)?;
     let directory = app.desk.directory();
     let (version, role) = directory.written_roles().get(&name).ok_or_else(|| unknown(&name))?;

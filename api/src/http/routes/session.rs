@@ -22,8 +22,7 @@ use crate::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiQuery, NoQuery},
     },
-    security::{Access, Identity, Permission, access},
-    write::caller,
+    security::{Access, Caller, Identity, Permission},
 };
 
 /// Credential of a login.
@@ -99,33 +98,43 @@ pub(super) fn add(router: Routes) -> Routes {
     router.routes(session.done()).routes(page.done())
 }
 
-async fn read(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+async fn read(
+    State(app): State<Shared>,
+    caller: Caller,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
     let form = form(&headers)?;
-    Ok(render(form, &show(&app, &access::current())))
+    Ok(render(form, &show(&app, caller.access())))
 }
 
-async fn begin(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, request: Request) -> Answer {
+async fn begin(
+    State(app): State<Shared>,
+    caller: Caller,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    request: Request,
+) -> Answer {
     let form = form(request.headers())?;
     let (parts, body) = request.into_parts();
     let (_, value) = body::read_one(&parts.headers, body).await?;
     let SessionBody { token } = body::typed(&value)?;
-    let (from, now) = (caller::origin().source, app.source.now());
+    let (from, now) = (caller.origin().source, app.source.now());
     let login = app.desk.log_in(token.reveal(), from, (&app.source.secret(), now))?;
-    if let Some(before) = access::current().session() {
+    if let Some(before) = caller.access().session() {
         app.desk.sessions.end(before);
     }
-    caller::note_object(format!("Session of {}", login.access));
+    caller.record_object(format!("Session of {}", login.access));
     tracing::info!(who = %login.access, "logged in to the status page");
     let mut response = render(form, &show(&app, &login.access));
     response.headers_mut().insert(header::SET_COOKIE, login.cookie);
     Ok(response)
 }
 
-async fn end(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>) -> Answer {
-    let access = access::current();
+async fn end(State(app): State<Shared>, caller: Caller, ApiQuery(_): ApiQuery<NoQuery>) -> Answer {
+    let access = caller.access();
     if let Some(session) = access.session() {
         app.desk.sessions.end(session);
-        caller::note_object(format!("Session of {access}"));
+        caller.record_object(format!("Session of {access}"));
         tracing::info!(who = %access, "logged out of the status page");
     }
     let mut response = StatusCode::NO_CONTENT.into_response();

@@ -31,10 +31,9 @@ use crate::{
         params::{ApiPath, ApiQuery, NoQuery},
     },
     security::{
-        Permission, Subject, Verb, access,
+        Caller, Permission, Subject, Verb,
         tokens::{self, Binding, LIFE_SECS_MAX, TOKENS_MAX, Token, VAULT_PREFIX},
     },
-    write::caller,
 };
 
 /// `Retry-After` if the store fails, in seconds.
@@ -151,12 +150,17 @@ pub(super) fn add(router: Routes) -> Routes {
     router.routes(many.done()).routes(single.done())
 }
 
-async fn create(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, request: Request) -> Answer {
+async fn create(
+    State(app): State<Shared>,
+    caller: Caller,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    request: Request,
+) -> Answer {
     let form = form(request.headers())?;
     let (parts, body) = request.into_parts();
     let (_, value) = body::read_one(&parts.headers, body).await?;
     let TokenBody { name, bindings, ttl_seconds } = body::typed(&value)?;
-    caller::note_object(format!("Token {name}"));
+    caller.record_object(format!("Token {name}"));
     let now = app.source.now();
     let directory = app.desk.directory();
     let mut violations = tokens::check_bindings(&bindings);
@@ -164,7 +168,7 @@ async fn create(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, reque
         let message = format!("must be 1 to {LIFE_SECS_MAX}");
         violations.push(Violation::new("/ttlSeconds", ViolationCode::Invalid, message));
     }
-    let access = access::current();
+    let access = caller.access();
     for (index, binding) in bindings.iter().enumerate() {
         let pointer = format!("/bindings/{index}/role");
         match directory.grant(binding) {
@@ -201,7 +205,7 @@ async fn create(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, reque
         digest: tokens::digest(text.reveal()),
         bindings,
         created: now,
-        created_by: caller::origin().author,
+        created_by: caller.origin().author,
         expires: ttl_seconds.map(ends),
     };
     app.vault.put(&format!("{VAULT_PREFIX}{id}"), 0, &token).await.map_err(failed)?;
@@ -233,13 +237,14 @@ async fn read(
 
 async fn delete(
     State(app): State<Shared>,
+    caller: Caller,
     ApiPath(TokenPath { id }): ApiPath<TokenPath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
     let (version, token) = find(&app, &id)?;
-    caller::note_object(format!("Token {}", token.name));
+    caller.record_object(format!("Token {}", token.name));
     let shown = show(&app, &id, &token);
     app.vault.remove(&format!("{VAULT_PREFIX}{id}"), version).await.map_err(failed)?;
     tracing::info!(id, name = %token.name, "a token was revoked");

@@ -23,7 +23,7 @@ use crate::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiPath, ApiQuery, NoQuery},
     },
-    security::{Subject, Verb, access, each, on},
+    security::{Caller, Subject, Verb, each, on},
 };
 
 /// Default number of listed Services.
@@ -81,6 +81,7 @@ async fn read(
 
 async fn list(
     State(app): State<Shared>,
+    caller: Caller,
     ApiQuery(query): ApiQuery<BusiestQuery>,
     headers: HeaderMap,
 ) -> Answer {
@@ -90,7 +91,7 @@ async fn list(
     if !(1..=BUSIEST_LISTED_MAX).contains(&limit) {
         return Err(Problem::bad_request(format!("`limit` must be 1–{BUSIEST_LISTED_MAX}, is {limit}")));
     }
-    access::current().need(Verb::List, Subject::Object(Kind::Service), namespace.as_ref())?;
+    caller.access().need(Verb::List, Subject::Object(Kind::Service), namespace.as_ref())?;
     let view = app.view();
     let views = view.table().views();
     let busiest = app.traffic().busiest(namespace.as_ref(), sort_by.unwrap_or_default(), limit, &views);

@@ -24,7 +24,7 @@ use crate::{
         params::{ApiQuery, selector},
         watch::{Filter, Watch, WatchEvent, resume_expired},
     },
-    security::{Permission, Verb, access},
+    security::{Caller, Permission, Verb},
 };
 
 /// Request header with the last event id of a browser's event source.
@@ -79,6 +79,7 @@ pub(super) fn add(router: Routes) -> Routes {
 
 async fn watch(
     State(app): State<Shared>,
+    caller: Caller,
     ApiQuery(query): ApiQuery<WatchQuery>,
     RequestId(request_id): RequestId,
     headers: HeaderMap,
@@ -88,7 +89,7 @@ async fn watch(
         kinds: kinds(query.kinds.as_deref())?,
         namespace: query.namespace,
         selector: selector(query.label_selector.as_deref())?,
-        access: access::current(),
+        access: Arc::clone(caller.access()),
     };
     let resume = match query.resume {
         Some(text) => Some(text),

@@ -16,7 +16,7 @@ use crate::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiQuery, NoQuery},
     },
-    security::{Identity, Permission, Subject, Verb, access, tokens::Binding},
+    security::{Caller, Identity, Permission, Subject, Verb, tokens::Binding},
 };
 
 /// Identity of the caller.
@@ -94,9 +94,14 @@ pub(super) fn add(router: Routes) -> Routes {
         .routes(Route::at("/v1/whoami/may").on(HttpMethod::Get, Permission::Known, may, ask).done())
 }
 
-async fn read(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+async fn read(
+    State(app): State<Shared>,
+    caller: Caller,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
     let form = form(&headers)?;
-    let access = access::current();
+    let access = caller.access();
     let identity = match access.identity() {
         // Unreachable: the permission of the route requires an authenticated caller.
         Identity::Anyone | Identity::Nobody => Proven::Anyone,
@@ -109,6 +114,7 @@ async fn read(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers
 
 async fn ask(
     State(_): State<Shared>,
+    caller: Caller,
     ApiQuery(Wish { verb, kind, namespace }): ApiQuery<Wish>,
     headers: HeaderMap,
 ) -> Answer {
@@ -117,7 +123,7 @@ async fn ask(
     let known_kinds = || Subject::all().map(Subject::as_str).collect::<Vec<_>>().join(", ");
     let verb = Verb::parse(&verb).ok_or_else(|| bad("verb", &known_verbs()))?;
     let subject = Subject::parse(&kind).ok_or_else(|| bad("kind", &known_kinds()))?;
-    let access = access::current();
+    let access = caller.access();
     let allowed = access.may(verb, subject, namespace.as_ref());
     Ok(render(form, &MayI { allowed, who: access.to_string() }))
 }
