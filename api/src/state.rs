@@ -10,6 +10,7 @@ pub(crate) mod kept_plans;
 pub(crate) mod leadership;
 pub(crate) mod node_reports;
 pub(crate) mod object_view;
+pub(crate) mod observations;
 pub(crate) mod overview_announced;
 pub(crate) mod overview_cache;
 pub(crate) mod overview_services;

@@ -2,7 +2,7 @@
 
 use model::primitives::quantity::Position;
 use std::{
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 use store::{Store, StoreError};
@@ -23,7 +23,7 @@ use crate::{
     },
     state::{
         convergence::Convergence, health_state::HealthDesk, kept_plans::Kept, leadership::Leadership,
-        node_reports::Nodes, overview_cache::OverviewDesk, paging::Pages, pending_triggers::Newsroom,
+        node_reports::Nodes, observations::Observations, overview_cache::OverviewDesk, paging::Pages,
         published::Hub, queries::Asks, series::SeriesBook,
     },
     stream::{node_feed::Feeding, watching::Watching},
@@ -54,7 +54,6 @@ impl ServerState {
         let manners = Manners { is_required: settings.is_auth_required, is_secure: settings.tls.is_some() };
         let desk = Desk::of(Arc::clone(&vault), manners, &statuses);
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
-        let nodes = Nodes::of(&statuses);
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(settings.cluster.clone());
         let stop_writer = CancellationToken::new();
@@ -72,8 +71,11 @@ impl ServerState {
         };
         let asks = Asks::new(&source.secret());
         let (writer, writer_task) = Writer::start(context, stop_writer.clone());
+        let overview = Arc::new(OverviewDesk::new(source.now()));
+        let health = HealthDesk::new(settings.health_guard_percent);
+        let observations =
+            Arc::new(Observations::new(Nodes::of(&statuses), health, convergence, Arc::clone(&overview)));
         let app = Arc::new(Self {
-            health: HealthDesk::new(settings.health_guard_percent),
             settings,
             cluster,
             leadership: Leadership::of(&*store),
@@ -84,19 +86,14 @@ impl ServerState {
             watching: Watching::new(hub.load()),
             hub,
             writer,
-            nodes,
             asks,
             plans: Kept::default(),
             desk,
-            traffic: Mutex::default(),
-            announcements: Mutex::default(),
-            bgp: Mutex::default(),
-            newsroom: Newsroom::default(),
-            overview: OverviewDesk::new(source.now()),
+            observations,
+            overview,
             pages: Pages::default(),
             idempotency: Arc::default(),
             audit,
-            convergence,
             metrics,
             assets: Arc::default(),
             series: SeriesBook::default(),
@@ -227,12 +224,11 @@ async fn housekeeping(app: Arc<ServerState>) {
     loop {
         turn.tick().await;
         let published = app.hub.load();
-        app.nodes.forget_deleted(&*app.store, &published.snapshot).await;
         app.pages.forget_old(app.source.now());
         app.feeding.batches.forget();
         app.asks.forget_closed();
         app.plans.forget_old(app.source.now());
         app.desk.keep_uses(&*app.store).await;
-        app.forget_deleted(&published);
+        app.observations.forget_deleted(&*app.store, &published, app.source.now()).await;
     }
 }

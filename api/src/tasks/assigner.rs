@@ -109,7 +109,7 @@ impl Assigner {
             tokio::select! {
                 () = leadership.changed() => self = Self::new(Arc::clone(&self.app)),
                 changed = bell.changed() => if changed.is_err() { return },
-                () = self.app.newsroom.wait() => {}
+                () = self.app.observations.triggers.wait() => {}
                 _ = tick.tick() => is_tick = true,
             }
             self.note_commits();
@@ -154,10 +154,10 @@ impl Assigner {
     async fn note_leases(&mut self, leads: bool) {
         let published = self.app.hub.load();
         let now = self.app.source.now();
-        let known = self.app.nodes.gone();
+        let known = self.app.observations.nodes.gone();
         let nodes = || published.snapshot.list(Kind::Node, None, None);
         let names = nodes().map(|node| &node.metadata.name);
-        let heard = self.app.nodes.heard(names.map(|name| (name.clone(), known.nodes.contains(name))));
+        let heard = self.app.observations.nodes.heard(names.map(|name| (name.clone(), known.nodes.contains(name))));
         let gone = expired(&heard, ANNOUNCEMENT_LEASE_SECS, self.listening_since, now);
         if gone != known {
             for node in gone.nodes.symmetric_difference(&known.nodes) {
@@ -165,9 +165,9 @@ impl Assigner {
                 tracing::info!(%node, is_gone, "the announcement lease of a Node changed");
                 self.concern_node(&published, node);
             }
-            self.app.nodes.set_gone(gone);
+            self.app.observations.nodes.set_gone(gone);
         }
-        let table = self.app.nodes.table(&published.snapshot, now);
+        let table = self.app.observations.nodes.table(&published.snapshot, now);
         let connected: BTreeSet<Name> =
             table.views().iter().filter(|view| view.is_connected).map(|view| view.name.clone()).collect();
         for node in connected.symmetric_difference(&self.connected.clone()) {
@@ -190,6 +190,7 @@ impl Assigner {
         let nodes = || published.snapshot.list(Kind::Node, None, None);
         let heard = self
             .app
+            .observations
             .nodes
             .heard(nodes().map(|node| (node.metadata.name.clone(), lost_since(&node.spec).is_some())));
         let gone = expired(&heard, ENDPOINT_LEASE_SECS, self.listening_since, now);
@@ -242,7 +243,7 @@ impl Assigner {
     fn decide_batch(&mut self, addresses: &[IpAddr]) -> Vec<Operation> {
         let app = Arc::clone(&self.app);
         let published = app.hub.load();
-        let table = app.nodes.table(&published.snapshot, app.source.now());
+        let table = app.observations.nodes.table(&published.snapshot, app.source.now());
         let views = table.views();
         let compiled = |key: &ServiceKey| published.compiled.get(key).map(|entry| Arc::clone(&entry.form));
         let scene = Scene {
@@ -254,7 +255,7 @@ impl Assigner {
         // Assignments of this batch count immediately; the final count comes from the commits.
         let mut owned = self.owned.clone();
         let mut operations = Vec::new();
-        let book = app.announcements();
+        let book = app.observations.announcements();
         for address in addresses {
             let Some(record) = published.snapshot.address(*address).and_then(|object| object.as_address())
             else {

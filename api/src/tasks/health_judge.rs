@@ -83,11 +83,11 @@ impl HealthJudge {
             tokio::select! {
                 () = leadership.changed() => self = Self::new(Arc::clone(&self.app)),
                 changed = bell.changed() => if changed.is_err() { return },
-                () = self.app.health.bell.notified() => {}
+                () = self.app.observations.health.bell.notified() => {}
                 _ = tick.tick() => is_tick = true,
             }
             self.note_commits();
-            self.due.extend(self.app.health.take_news());
+            self.due.extend(self.app.observations.health.take_news());
             if is_tick {
                 self.note_time();
             }
@@ -138,7 +138,7 @@ impl HealthJudge {
     }
 
     fn begin_anew(&mut self, published: &Published) {
-        let known: Vec<_> = self.app.health.guard().services().cloned().collect();
+        let known: Vec<_> = self.app.observations.health.guard().services().cloned().collect();
         known.iter().for_each(|service| self.forget(service));
         for (_, entry) in published.compiled.after(None) {
             self.note_form(&entry.form);
@@ -154,12 +154,12 @@ impl HealthJudge {
             self.forget(&form.service);
             return;
         }
-        self.app.health.guard().note_checked(&form.service, checked);
+        self.app.observations.health.guard().note_checked(&form.service, checked);
         self.due.insert(form.service.clone());
     }
 
     fn forget(&mut self, service: &ServiceKey) {
-        self.app.health.guard().forget(service);
+        self.app.observations.health.guard().forget(service);
         self.growing.remove(service);
         self.due.remove(service);
     }
@@ -174,7 +174,7 @@ impl HealthJudge {
         let verdicts = record.into_iter().flat_map(|record| &record.endpoints);
         let out =
             verdicts.filter(|(_, verdict)| verdict.is_out()).map(|(key, verdict)| (*key, verdict.since));
-        self.app.health.guard().note_out(&service, out.collect());
+        self.app.observations.health.guard().note_out(&service, out.collect());
         self.due.insert(service);
     }
 
@@ -183,16 +183,16 @@ impl HealthJudge {
     fn note_time(&mut self) {
         let published = self.app.hub.load();
         let now = self.app.source.now();
-        let table = self.app.nodes.table(&published.snapshot, now);
+        let table = self.app.observations.nodes.table(&published.snapshot, now);
         let connected: BTreeSet<Name> =
             table.views().iter().filter(|view| view.is_connected).map(|view| view.name.clone()).collect();
-        let book = self.app.health.book();
+        let book = self.app.observations.health.book();
         for node in connected.symmetric_difference(&self.connected) {
             self.due.extend(book.services_of(node).cloned());
         }
         drop(book);
         self.connected = connected;
-        self.due.extend(self.app.health.guard().holding().cloned());
+        self.due.extend(self.app.observations.health.guard().holding().cloned());
         let grown = self.growing.iter().filter(|(_, next)| **next <= now);
         self.due.extend(grown.map(|(service, _)| service.clone()));
         if self.swept.elapsed() >= SWEEP {
@@ -202,7 +202,7 @@ impl HealthJudge {
     }
 
     fn concern_all(&mut self) {
-        self.due.extend(self.app.health.guard().services().cloned());
+        self.due.extend(self.app.observations.health.guard().services().cloned());
     }
 
     /// Decides all due Services.
@@ -225,11 +225,11 @@ impl HealthJudge {
         let app = Arc::clone(&self.app);
         let published = app.hub.load();
         let now = app.source.now();
-        let table = app.nodes.table(&published.snapshot, now);
+        let table = app.observations.nodes.table(&published.snapshot, now);
         let is_heard = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
-        let book = app.health.book();
+        let book = app.observations.health.book();
         let bench = Bench { book: &book, checkers: &published.network.checkers, is_heard: &is_heard, now };
-        let mut guard = app.health.guard();
+        let mut guard = app.observations.health.guard();
         let held_before = guard.held_count();
         let mut operations = Vec::new();
         for service in services {

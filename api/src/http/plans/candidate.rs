@@ -104,8 +104,8 @@ fn announced(
         return next;
     }
     let operations = {
-        let table = app.nodes.table(&next.snapshot, entropy.now);
-        decide(&next, &table, &app.announcements(), addresses)
+        let table = app.observations.nodes.table(&next.snapshot, entropy.now);
+        decide(&next, &table, &app.observations.announcements(), addresses)
     };
     let request = Request { operations, confirmed: true, ..Request::default() };
     match admit::admit(&next.snapshot, &app.cluster, &request, entropy) {

@@ -170,7 +170,8 @@ async fn sessions(
         let key = ObjectKey { kind: Kind::BgpPeer, namespace: None, name: peer.clone() };
         snapshot.get(&key).and_then(|object| object.as_bgp_peer())
     };
-    let part = bgp_listing::sessions(&app.bgp(), &filter, is_reporting, spec_of, after.as_ref(), rows);
+    let part =
+        bgp_listing::sessions(&app.observations.bgp(), &filter, is_reporting, spec_of, after.as_ref(), rows);
     Ok(render(form, &moment.envelope(&part)))
 }
 
@@ -189,7 +190,7 @@ async fn routes(
     let filter = RouteFilter { node, peer, prefix, address };
     let view = app.view();
     let is_reporting = is_reporting(&view);
-    let part = bgp_listing::routes(&app.bgp(), &filter, is_reporting, after.as_ref(), rows);
+    let part = bgp_listing::routes(&app.observations.bgp(), &filter, is_reporting, after.as_ref(), rows);
     Ok(render(form, &moment.envelope(&part)))
 }
 
@@ -203,7 +204,7 @@ async fn events(
     let rows = limit(rows)?;
     let moment = Moment::new("BgpEventList", &format!("{node:?} {peer:?}"));
     let after: Option<u64> = moment.resume(continue_token.as_deref())?;
-    let part = bgp_listing::events(&app.bgp(), &EventFilter { node, peer }, after, rows);
+    let part = bgp_listing::events(&app.observations.bgp(), &EventFilter { node, peer }, after, rows);
     Ok(render(form, &moment.envelope(&part)))
 }
 

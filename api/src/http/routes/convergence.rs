@@ -40,7 +40,7 @@ pub(super) fn add(router: Routes) -> Routes {
 async fn read(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
     let form = form(&headers)?;
     let view = app.view();
-    let changes = app.convergence.changes(Instant::now());
+    let changes = app.observations.convergence.changes(Instant::now());
     let head = view.published().nodes_head();
     Ok(render(form, &overview(&changes, &view.table().views(), head)))
 }

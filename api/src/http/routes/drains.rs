@@ -80,6 +80,6 @@ async fn list(
     let published = view.published();
     let services = published.compiled.after(None).map(|(_, entry)| &*entry.form);
     let views = view.table().views();
-    let list = drains(services, &filter, &app.traffic(), &views, published.position().epoch);
+    let list = drains(services, &filter, &app.observations.traffic(), &views, published.position().epoch);
     Ok(render(form, &list))
 }

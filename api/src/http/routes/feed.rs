@@ -104,7 +104,7 @@ async fn feed(
     let (pieces, body) = stream::pieces();
     match query.asks {
         None => {
-            let stop = app.nodes.begin_feed(&node, &app.stop_streams);
+            let stop = app.observations.nodes.begin_feed(&node, &app.stop_streams);
             let asks = app.asks.open(&node);
             let feeding = Arc::clone(&app.feeding);
             let feed = Feed { node, resume, hub, feeding, metrics, stop };
@@ -114,7 +114,7 @@ async fn feed(
             });
         }
         Some(AsksQuery::Only) => {
-            let stop = app.nodes.begin_questions(&node, &app.stop_streams);
+            let stop = app.observations.nodes.begin_questions(&node, &app.stop_streams);
             let asks = app.asks.open(&node);
             let feed = Questions { node, hub, metrics, stop };
             tokio::spawn(async move {

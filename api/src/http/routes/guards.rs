@@ -102,7 +102,7 @@ pub(super) fn add(router: Routes) -> Routes {
 
 async fn read(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
     let form = form(&headers)?;
-    let guard = show(&app.health.guard(), app.source.now());
+    let guard = show(&app.observations.health.guard(), app.source.now());
     Ok(render(form, &guard))
 }
 
@@ -118,7 +118,7 @@ async fn confirm(
         return Err(not_leader());
     }
     caller.record_object("guard of health checks".to_owned());
-    let guard = app.health.confirm(|guard| show(guard, now));
+    let guard = app.observations.health.confirm(|guard| show(guard, now));
     tracing::info!(endpoints = guard.held_total, "unhealthy endpoints held in service were confirmed");
     Ok(render(form, &guard))
 }

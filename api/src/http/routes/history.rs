@@ -255,7 +255,7 @@ async fn convergence(
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    let Some((known, age_ms)) = app.convergence.of(revision, Instant::now()) else {
+    let Some((known, age_ms)) = app.observations.convergence.of(revision, Instant::now()) else {
         let detail = format!(
             "there is no convergence data of revision {revision}; only the newest \
                               revisions are kept, in memory"

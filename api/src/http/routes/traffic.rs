@@ -75,7 +75,7 @@ async fn read(
     let (form, service, view) = find(&app, path, &headers)?;
     let compiled = view.published().compiled.get(&service).map(|entry| &*entry.form);
     let views = view.table().views();
-    let traffic = app.traffic().service(&service, compiled, &views, app.source.now());
+    let traffic = app.observations.traffic().service(&service, compiled, &views, app.source.now());
     Ok(render(form, &traffic))
 }
 
@@ -94,6 +94,7 @@ async fn list(
     caller.access().need(Verb::List, Subject::Object(Kind::Service), namespace.as_ref())?;
     let view = app.view();
     let views = view.table().views();
-    let busiest = app.traffic().busiest(namespace.as_ref(), sort_by.unwrap_or_default(), limit, &views);
+    let busiest =
+        app.observations.traffic().busiest(namespace.as_ref(), sort_by.unwrap_or_default(), limit, &views);
     Ok(render(form, &busiest))
 }

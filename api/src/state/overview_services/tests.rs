@@ -1,7 +1,5 @@
 //! Equivalence of cached and full computation.
 
-use std::sync::Mutex;
-
 use model::{
     admission::{
         admit::{Admitted, Entropy, Operation, Request, admit},
@@ -20,7 +18,10 @@ use store::{Loaded, Store};
 use super::*;
 use crate::{
     state::overview_announced::announced,
-    state::{health_state::HealthDesk, node_reports::Nodes, object_view::Books, published::Step},
+    state::{
+        health_state::HealthDesk, node_reports::Nodes, observations::Observations,
+        overview_cache::OverviewDesk, published::Step,
+    },
 };
 
 /// Start time of the tests.
@@ -44,11 +45,8 @@ impl Dice {
 struct Cluster {
     config: ClusterConfig,
     published: Arc<Published>,
-    nodes: Nodes,
+    observations: Observations,
     store: Arc<dyn Store>,
-    announcements: Mutex<model::observed::announcements::AnnouncementBook>,
-    bgp: Mutex<model::bgp::book::BgpBook>,
-    health: HealthDesk,
     now: Timestamp,
     seed: u64,
 }
@@ -61,14 +59,13 @@ impl Cluster {
         let position = Position { epoch: Epoch(1), revision: Revision(1) };
         let loaded = Loaded { position, objects: Vec::new(), recent: Vec::new() };
         let published = Published::of(loaded, Secret::new("key".to_owned()), config.asn());
+        let overview = Arc::new(OverviewDesk::new(now));
+        let observations = Observations::new(Nodes::default(), HealthDesk::new(10), Arc::default(), overview);
         Self {
             config,
             published: Arc::new(published),
-            nodes: Nodes::default(),
+            observations,
             store: store::open("memory:", now).await.unwrap(),
-            announcements: Mutex::default(),
-            bgp: Mutex::default(),
-            health: HealthDesk::new(10),
             now,
             seed: 0,
         }
@@ -97,12 +94,11 @@ impl Cluster {
         });
         report.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let report = Arc::new(serde_json::from_value(report).unwrap());
-        self.nodes.report(&*self.store, &Name::parse(node).unwrap(), report, self.now).await;
+        self.observations.nodes.report(&*self.store, &Name::parse(node).unwrap(), report, self.now).await;
     }
 
     fn look(&self, kept: &mut Kept) -> (Vec<Seen>, usize) {
-        let books = Books { announcements: &self.announcements, bgp: &self.bgp, health: &self.health };
-        let view = View::new(Arc::clone(&self.published), &self.nodes, books, self.now);
+        let view = View::new(Arc::clone(&self.published), &self.observations, self.now);
         let shower = view.shower();
         let announced = announced(&view, &shower);
         let (shares, worked_out) = kept.look(Look { view: &view, shower: &shower, announced: &announced });

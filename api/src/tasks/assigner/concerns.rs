@@ -80,7 +80,7 @@ impl Assigner {
         match order {
             Some(order) => {
                 if before.is_some_and(|before| before.epoch != order.epoch) {
-                    self.app.announcements().note_order(address);
+                    self.app.observations.announcements().note_order(address);
                 }
                 self.concern(address);
             }
@@ -131,7 +131,7 @@ impl Assigner {
 
     /// Marks the addresses for which `node` is a candidate and the addresses in its subnets.
     pub(super) fn concern_node(&mut self, published: &Published, node: &Name) {
-        let table = self.app.nodes.table(&published.snapshot, self.app.source.now());
+        let table = self.app.observations.nodes.table(&published.snapshot, self.app.source.now());
         let facts = table.view(node).and_then(|view| view.report).map(|report| &report.facts);
         let is_candidate = |order: &Announcement| order.candidates.iter().any(|one| one.node == *node);
         let concerned: Vec<IpAddr> = self
@@ -158,7 +158,7 @@ impl Assigner {
 
     /// Processes the pending triggers from reports.
     pub(super) fn note_news(&mut self) {
-        let News { nodes, verified, services, addresses } = self.app.newsroom.take();
+        let News { nodes, verified, services, addresses } = self.app.observations.triggers.take();
         let published = self.app.hub.load();
         for node in &nodes {
             self.concern_node(&published, node);

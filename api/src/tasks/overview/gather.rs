@@ -56,7 +56,11 @@ pub(super) fn gather(
     let now = app.source.now();
     let mut gathered = Gathered::default();
     let announced = announced(&view, &shower);
-    let lag = app.convergence.brief(&view.table().views(), view.published().nodes_head(), Instant::now());
+    let lag = app.observations.convergence.brief(
+        &view.table().views(),
+        view.published().nodes_head(),
+        Instant::now(),
+    );
     let look = Look { view: &view, shower: &shower, announced: &announced };
     gather_services(look, kept, &mut gathered);
     gather_nodes(&view, &shower, &announced, &lag, &mut gathered);
@@ -161,9 +165,9 @@ fn gather_others(app: &ServerState, view: &View<'_>, shower: &Shower<'_>, into: 
     for object in snapshot.list(Kind::BgpPeer, None, None) {
         findings.extend(shower.bgp_peer(object).and_then(|status| others::bgp_peer(object, &status)));
     }
-    let silent: Vec<Name> = app.nodes.gone().held.iter().cloned().collect();
+    let silent: Vec<Name> = app.observations.nodes.gone().held.iter().cloned().collect();
     findings.extend(others::too_many_silent(&silent));
-    let guard = app.health.guard();
+    let guard = app.observations.health.guard();
     if let Some((service, key, first)) = guard.held().next() {
         let counts = (guard.held_count(), guard.checked());
         let holding = guard.holding().filter(|one| *one != service).cloned();
