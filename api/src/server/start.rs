@@ -27,7 +27,10 @@ use crate::{
         published::Hub, queries::Asks, series::SeriesBook,
     },
     stream::{node_feed::Feeding, watching::Watching},
-    tasks::{address_retry, assigner::Assigner, health_judge::HealthJudge, overview, sampler},
+    tasks::{
+        address_retry::AddressRetry, assigner::Assigner, health_judge::HealthJudge, leader_task, overview,
+        sampler,
+    },
     telemetry::metrics::Metrics,
     write::{
         audit::AuditLog,
@@ -108,9 +111,9 @@ impl ServerState {
         });
         let housekeeping = tokio::spawn(housekeeping(Arc::clone(&app)));
         let beat = tokio::spawn(beat(Arc::clone(&app), [app.hub.subscribe(), app.hub.subscribe()]));
-        let assigner = tokio::spawn(Assigner::new(Arc::clone(&app)).run());
-        let waiting = tokio::spawn(address_retry::run(Arc::clone(&app)));
-        let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
+        let assigner = tokio::spawn(leader_task::run::<Assigner>(Arc::clone(&app)));
+        let waiting = tokio::spawn(leader_task::run::<AddressRetry>(Arc::clone(&app)));
+        let health = tokio::spawn(leader_task::run::<HealthJudge>(Arc::clone(&app)));
         let audit = tokio::spawn(keep_audit(Arc::clone(&app)));
         let vault = tokio::spawn(vault::follow(Arc::downgrade(&app.vault)));
         // Computed once now, so that problems that exist at the start get a start time before it.
