@@ -65,9 +65,9 @@ pub struct ServerState {
     pub(crate) writer: Writer,
     /// Data reported by the agents.
     pub(crate) observations: Arc<Observations>,
-    pub(crate) asks: Asks,
+    pub(crate) asks: Arc<Asks>,
     pub(crate) plans: Kept,
-    pub(crate) desk: Desk,
+    pub(crate) desk: Arc<Desk>,
     pub(crate) overview: Arc<OverviewDesk>,
     pub(crate) pages: Pages,
     pub(crate) idempotency: Arc<Idempotency>,

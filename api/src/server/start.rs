@@ -55,7 +55,7 @@ impl ServerState {
             None => None,
         };
         let manners = Manners { is_required: settings.is_auth_required, is_secure: settings.tls.is_some() };
-        let desk = Desk::of(Arc::clone(&vault), manners, &statuses);
+        let desk = Arc::new(Desk::of(Arc::clone(&vault), manners, &statuses));
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(settings.cluster.clone());
@@ -72,7 +72,7 @@ impl ServerState {
             audit: Arc::clone(&audit),
             has_failed: Arc::clone(&has_failed),
         };
-        let asks = Asks::new(&source.secret());
+        let asks = Arc::new(Asks::new(&source.secret()));
         let (writer, writer_task) = Writer::start(context, stop_writer.clone());
         let overview = Arc::new(OverviewDesk::new(source.now()));
         let health = HealthDesk::new(settings.health_guard_percent);

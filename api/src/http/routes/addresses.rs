@@ -29,6 +29,7 @@ use crate::{
         etag,
         negotiate::{form, render},
     },
+    context::sub_states::ReadState,
     http::{
         body,
         mutation::{self as mutate, Manner},
@@ -152,14 +153,14 @@ async fn list(
 }
 
 async fn read(
-    State(app): State<Shared>,
+    State(state): State<ReadState>,
     ApiPath(AddressPath { name }): ApiPath<AddressPath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
     let (_, key) = key(&name)?;
-    let view = app.view();
+    let view = state.view();
     let object = view.published().snapshot.get(&key).ok_or_else(|| not_found(&key))?;
     let mut response = render(form, &view.shower().object(object)).into_response();
     response.headers_mut().insert(header::ETAG, etag::header_value(&object.metadata));

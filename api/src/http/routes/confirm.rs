@@ -18,15 +18,13 @@ use model::{
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};
 
-use super::{
-    Shared,
-    feed::{NodePath, require_node},
-};
+use super::feed::{NodePath, require_node};
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
+    context::sub_states::QueryState,
     http::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiPath, ApiQuery},
@@ -83,7 +81,7 @@ pub(super) fn add(router: Routes) -> Routes {
 }
 
 async fn confirm(
-    State(app): State<Shared>,
+    State(state): State<QueryState>,
     caller: Caller,
     ApiPath(NodePath { node }): ApiPath<NodePath>,
     ApiQuery(ConfirmQuery { epoch }): ApiQuery<ConfirmQuery>,
@@ -92,7 +90,7 @@ async fn confirm(
     let form = form(&headers)?;
     let epoch = Epoch(epoch);
     caller.record_object(format!("Node {node}"));
-    let published = app.hub.load();
+    let published = state.hub.load();
     require_node(&published.snapshot, &node)?;
     if published.epoch != epoch {
         let detail = format!("the epoch of this server is {}, not {epoch}", published.epoch);
@@ -100,7 +98,7 @@ async fn confirm(
             "`status.held` of the Node describes the rejected state; it may come from another server",
         ));
     }
-    let reply = app.asks.ask(&node, Question::Confirm { epoch }, PATIENCE).await;
+    let reply = state.asks.ask(&node, Question::Confirm { epoch }, PATIENCE).await;
     match reply.map_err(|error| error.problem(&node))? {
         Reply::Confirmed(confirmed) => {
             tracing::info!(%node, offered = %confirmed.offered, "a state rejected by the state guard of \

@@ -12,12 +12,12 @@ use model::{
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
 
-use super::Shared;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
+    context::sub_states::ReadState,
     http::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::ApiQuery,
@@ -62,7 +62,7 @@ pub(super) fn add(router: Routes) -> Routes {
 }
 
 async fn list(
-    State(app): State<Shared>,
+    State(state): State<ReadState>,
     caller: Caller,
     ApiQuery(query): ApiQuery<DrainQuery>,
     headers: HeaderMap,
@@ -76,10 +76,10 @@ async fn list(
     });
     caller.access().need(Verb::List, Subject::Object(Kind::Service), namespace.as_ref())?;
     let filter = DrainFilter { node, namespace, service, address: address.transpose()? };
-    let view = app.view();
+    let view = state.view();
     let published = view.published();
     let services = published.compiled.after(None).map(|(_, entry)| &*entry.form);
     let views = view.table().views();
-    let list = drains(services, &filter, &app.observations.traffic(), &views, published.position().epoch);
+    let list = drains(services, &filter, &state.observations.traffic(), &views, published.position().epoch);
     Ok(render(form, &list))
 }

@@ -6,13 +6,13 @@ use model::primitives::{name::Name, quantity::Timestamp, secret::Secret};
 use serde::{Deserialize, Serialize};
 use utoipa::{ToSchema, openapi::HttpMethod};
 
-use super::{Shared, feed::NodePath};
+use super::feed::NodePath;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
-    context::server_state::ServerState,
+    context::sub_states::EnrollmentState,
     http::{
         body,
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
@@ -151,17 +151,22 @@ pub(super) fn add(router: Routes) -> Routes {
 }
 
 /// Returns the certificate issuer if the server uses TLS.
-pub(super) fn desk(app: &ServerState) -> Result<Desk<'_>, Problem> {
-    let (Some(authority), Some(tls)) = (&app.authority, &app.settings.tls) else {
+pub(super) fn desk(state: &EnrollmentState) -> Result<Desk<'_>, Problem> {
+    let Some((authority, life_secs)) = &state.authority else {
         return Err(Problem::new(Code::Conflict, "this server does not use TLS and has no CA")
             .hint("start the server with --tls on"));
     };
-    Ok(Desk { vault: &app.vault, authority, source: &*app.source, life_secs: tls.agent_life_secs })
+    Ok(Desk { vault: &state.vault, authority, source: &*state.source, life_secs: *life_secs })
 }
 
-async fn join(State(app): State<Shared>, caller: Caller, headers: HeaderMap, body: Body) -> Answer {
+async fn join(
+    State(state): State<EnrollmentState>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
     let form = form(&headers)?;
-    let desk = desk(&app)?;
+    let desk = desk(&state)?;
     let (_, value) = body::read_one(&headers, body).await?;
     let EnrolRequest { token, node, csr } = body::typed(&value)?;
     caller.record_object(format!("Node {node}"));
@@ -170,13 +175,13 @@ async fn join(State(app): State<Shared>, caller: Caller, headers: HeaderMap, bod
 }
 
 async fn renew_certificate(
-    State(app): State<Shared>,
+    State(state): State<EnrollmentState>,
     proven: Option<Extension<Proven>>,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
     let form = form(&headers)?;
-    let desk = desk(&app)?;
+    let desk = desk(&state)?;
     let Extension(proven) = proven.ok_or_else(enrol::taken_back)?;
     let (_, value) = body::read_one(&headers, body).await?;
     let RenewRequest { csr } = body::typed(&value)?;
@@ -189,15 +194,15 @@ fn enrolled(desk: &Desk<'_>, signed: Signed) -> Enrolled {
     Enrolled { certificate, ca: desk.authority.trusted().bundle, expires }
 }
 
-async fn authority(State(app): State<Shared>) -> Answer {
-    let bundle = desk(&app)?.authority.trusted().bundle;
+async fn authority(State(state): State<EnrollmentState>) -> Answer {
+    let bundle = desk(&state)?.authority.trusted().bundle;
     Ok(([(header::CONTENT_TYPE, "application/x-pem-file")], bundle).into_response())
 }
 
-async fn agents(State(app): State<Shared>, headers: HeaderMap) -> Answer {
+async fn agents(State(state): State<EnrollmentState>, headers: HeaderMap) -> Answer {
     let form = form(&headers)?;
-    let now = app.source.now();
-    let known = app.vault.list::<AgentRecord>(certificates::PREFIX).into_iter();
+    let now = state.source.now();
+    let known = state.vault.list::<AgentRecord>(certificates::PREFIX).into_iter();
     let items = known.map(|(node, _, record)| {
         let is_valid = record.is_held(now);
         let AgentRecord { serial, issued, expires, revoked_through: _ } = record;
@@ -207,11 +212,11 @@ async fn agents(State(app): State<Shared>, headers: HeaderMap) -> Answer {
 }
 
 async fn take_back(
-    State(app): State<Shared>,
+    State(state): State<EnrollmentState>,
     caller: Caller,
     ApiPath(NodePath { node }): ApiPath<NodePath>,
 ) -> Answer {
-    certificates::revoke(&app.vault, &node, app.source.now())
+    certificates::revoke(&state.vault, &node, state.source.now())
         .await
         .map_err(|error| enrol::unwritten(&error))?;
     caller.record_object(format!("Node {node}"));

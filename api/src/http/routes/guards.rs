@@ -12,12 +12,12 @@ use model::{
 use serde::Serialize;
 use utoipa::{ToSchema, openapi::HttpMethod};
 
-use super::Shared;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
+    context::sub_states::GuardState,
     http::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiQuery, NoQuery},
@@ -100,25 +100,25 @@ pub(super) fn add(router: Routes) -> Routes {
         )
 }
 
-async fn read(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+async fn read(State(state): State<GuardState>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
     let form = form(&headers)?;
-    let guard = show(&app.observations.health.guard(), app.source.now());
+    let guard = show(&state.observations.health.guard(), state.source.now());
     Ok(render(form, &guard))
 }
 
 async fn confirm(
-    State(app): State<Shared>,
+    State(state): State<GuardState>,
     caller: Caller,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    let now = app.source.now();
-    if !app.leadership.holds() {
+    let now = state.source.now();
+    if !state.leadership.holds() {
         return Err(not_leader());
     }
     caller.record_object("guard of health checks".to_owned());
-    let guard = app.observations.health.confirm(|guard| show(guard, now));
+    let guard = state.observations.health.confirm(|guard| show(guard, now));
     tracing::info!(endpoints = guard.held_total, "unhealthy endpoints held in service were confirmed");
     Ok(render(form, &guard))
 }

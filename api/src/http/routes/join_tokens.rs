@@ -11,12 +11,13 @@ use model::primitives::{
 use serde::{Deserialize, Serialize};
 use utoipa::{ToSchema, openapi::HttpMethod};
 
-use super::{Shared, enrol::desk};
+use super::enrol::desk;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
+    context::sub_states::EnrollmentState,
     http::{
         body,
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
@@ -126,9 +127,14 @@ impl JoinToken {
     }
 }
 
-async fn make(State(app): State<Shared>, caller: Caller, headers: HeaderMap, body: Body) -> Answer {
+async fn make(
+    State(state): State<EnrollmentState>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
     let form = form(&headers)?;
-    let desk = desk(&app)?;
+    let desk = desk(&state)?;
     let (_, value) = body::read_one(&headers, body).await?;
     let JoinTokenRequest { node, ttl_seconds } = body::typed(&value)?;
     let ttl_secs = ttl_seconds.unwrap_or(TTL_SECS_DEFAULT);
@@ -143,18 +149,18 @@ async fn make(State(app): State<Shared>, caller: Caller, headers: HeaderMap, bod
     Ok(response)
 }
 
-async fn tokens(State(app): State<Shared>, headers: HeaderMap) -> Answer {
+async fn tokens(State(state): State<EnrollmentState>, headers: HeaderMap) -> Answer {
     let form = form(&headers)?;
-    let items = enrol::tokens(&app.vault, app.source.now()).into_iter().map(JoinToken::of).collect();
+    let items = enrol::tokens(&state.vault, state.source.now()).into_iter().map(JoinToken::of).collect();
     Ok(render(form, &JoinTokenList { items }))
 }
 
 async fn remove(
-    State(app): State<Shared>,
+    State(state): State<EnrollmentState>,
     caller: Caller,
     ApiPath(TokenPath { id }): ApiPath<TokenPath>,
 ) -> Answer {
-    if !enrol::remove_token(&app.vault, &id).await? {
+    if !enrol::remove_token(&state.vault, &id).await? {
         return Err(Problem::new(Code::NotFound, "there is no join token with this id")
             .hint("GET /v1/jointokens lists the valid ones"));
     }

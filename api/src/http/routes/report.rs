@@ -17,12 +17,10 @@ use model::{
 };
 use utoipa::openapi::HttpMethod;
 
-use super::{
-    Shared,
-    feed::{NodePath, require_node},
-};
+use super::feed::{NodePath, require_node};
 use crate::{
     base::error::{Answer, Code, Problem},
+    context::sub_states::ReportState,
     http::{
         body,
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
@@ -54,7 +52,7 @@ pub(super) fn add(router: Routes) -> Routes {
 }
 
 async fn report(
-    State(app): State<Shared>,
+    State(state): State<ReportState>,
     ApiPath(NodePath { node }): ApiPath<NodePath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     request: Request,
@@ -63,10 +61,10 @@ async fn report(
     let (_, value) = body::read_one(&parts.headers, body).await?;
     let report: Report = body::typed(&value)?;
     check(&report)?;
-    require_node(&app.hub.load().snapshot, &node)?;
-    app.metrics.reports.inc();
-    let arrival = Arrival { epoch: app.hub.load().epoch, now: app.source.now() };
-    app.observations.apply(&*app.store, &node, report, arrival).await;
+    require_node(&state.hub.load().snapshot, &node)?;
+    state.metrics.reports.inc();
+    let arrival = Arrival { epoch: state.hub.load().epoch, now: state.source.now() };
+    state.observations.apply(&*state.store, &node, report, arrival).await;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

@@ -14,12 +14,13 @@ use model::primitives::{
 use serde::{Deserialize, Serialize};
 use utoipa::{ToSchema, openapi::HttpMethod};
 
-use super::{Shared, tokens::failed};
+use super::tokens::failed;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
+    context::sub_states::CredentialState,
     http::{
         body,
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
@@ -95,28 +96,32 @@ pub(super) fn add(router: Routes) -> Routes {
         .routes(single.done())
 }
 
-async fn list(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+async fn list(
+    State(state): State<CredentialState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
     let form = form(&headers)?;
-    let directory = app.desk.directory();
+    let directory = state.desk.directory();
     let fixed = built_in().iter().map(|(name, role)| show(name, role));
     let written = directory.written_roles().iter().map(|(name, (_, role))| show(name, role));
     Ok(render(form, &RoleList { items: fixed.chain(written).collect() }))
 }
 
 async fn read(
-    State(app): State<Shared>,
+    State(state): State<CredentialState>,
     ApiPath(RolePath { name }): ApiPath<RolePath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    let directory = app.desk.directory();
+    let directory = state.desk.directory();
     let role = directory.role(&name).ok_or_else(|| unknown(&name))?;
     Ok(render(form, &show(&name, role)))
 }
 
 async fn write(
-    State(app): State<Shared>,
+    State(state): State<CredentialState>,
     caller: Caller,
     ApiPath(RolePath { name }): ApiPath<RolePath>,
     ApiQuery(_): ApiQuery<NoQuery>,
@@ -135,7 +140,7 @@ async fn write(
         let message = format!("must not exceed the permissions of {access}");
         return Err(Problem::invalid(vec![Violation::new("/rules", ViolationCode::Forbidden, message)]));
     }
-    let directory = app.desk.directory();
+    let directory = state.desk.directory();
     let written: &BTreeMap<_, _> = directory.written_roles();
     let version = written.get(&name).map_or(0, |(version, _)| *version);
     if version == 0 && written.len() >= ROLES_MAX {
@@ -143,13 +148,13 @@ async fn write(
         return Err(Problem::new(Code::Conflict, detail).hint("delete roles that no token is bound to"));
     }
     let key = format!("{VAULT_PREFIX}{name}");
-    app.vault.put(&key, version, &role.body).await.map_err(failed)?;
+    state.vault.put(&key, version, &role.body).await.map_err(failed)?;
     tracing::info!(%name, "a role was written");
     Ok(render(form, &show(&name, &role)))
 }
 
 async fn delete(
-    State(app): State<Shared>,
+    State(state): State<CredentialState>,
     caller: Caller,
     ApiPath(RolePath { name }): ApiPath<RolePath>,
     ApiQuery(_): ApiQuery<NoQuery>,
@@ -158,7 +163,7 @@ async fn delete(
     let form = form(&headers)?;
     caller.record_object(format!("Role {name}"));
     refuse_built_in(&name)?;
-    let directory = app.desk.directory();
+    let directory = state.desk.directory();
     let (version, role) = directory.written_roles().get(&name).ok_or_else(|| unknown(&name))?;
     let is_bound = |(_, _, token): &(_, _, &Arc<crate::security::tokens::Token>)| {
         token.bindings.iter().any(|to| to.role == name)
@@ -169,7 +174,7 @@ async fn delete(
     }
     let shown = show(&name, role);
     let key = format!("{VAULT_PREFIX}{name}");
-    app.vault.remove(&key, *version).await.map_err(failed)?;
+    state.vault.remove(&key, *version).await.map_err(failed)?;
     tracing::info!(%name, "a role was deleted");
     Ok(render(form, &shown).into_response())
 }

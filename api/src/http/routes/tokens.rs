@@ -18,13 +18,13 @@ use serde::{Deserialize, Serialize};
 use store::VaultError;
 use utoipa::{ToSchema, openapi::HttpMethod};
 
-use super::Shared;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         error_chain::Chain,
         negotiate::{form, render},
     },
+    context::sub_states::CredentialState,
     http::{
         body,
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
@@ -151,7 +151,7 @@ pub(super) fn add(router: Routes) -> Routes {
 }
 
 async fn create(
-    State(app): State<Shared>,
+    State(state): State<CredentialState>,
     caller: Caller,
     ApiQuery(_): ApiQuery<NoQuery>,
     request: Request,
@@ -161,8 +161,8 @@ async fn create(
     let (_, value) = body::read_one(&parts.headers, body).await?;
     let TokenBody { name, bindings, ttl_seconds } = body::typed(&value)?;
     caller.record_object(format!("Token {name}"));
-    let now = app.source.now();
-    let directory = app.desk.directory();
+    let now = state.source.now();
+    let directory = state.desk.directory();
     let mut violations = tokens::check_bindings(&bindings);
     if ttl_seconds.is_some_and(|ttl| !(1..=LIFE_SECS_MAX).contains(&ttl)) {
         let message = format!("must be 1 to {LIFE_SECS_MAX}");
@@ -197,8 +197,8 @@ async fn create(
         let detail = format!("the maximum of {TOKENS_MAX} tokens is reached");
         return Err(Problem::new(Code::Conflict, detail).hint("revoke unused tokens"));
     }
-    let id = tokens::id(&app.source.secret());
-    let text = tokens::mint(&id, &app.source.secret());
+    let id = tokens::id(&state.source.secret());
+    let text = tokens::mint(&id, &state.source.secret());
     let ends = |ttl: i64| Timestamp::from_unix_seconds(now.unix_seconds().saturating_add(ttl));
     let token = Token {
         name,
@@ -208,58 +208,62 @@ async fn create(
         created_by: caller.origin().author,
         expires: ttl_seconds.map(ends),
     };
-    app.vault.put(&format!("{VAULT_PREFIX}{id}"), 0, &token).await.map_err(failed)?;
+    state.vault.put(&format!("{VAULT_PREFIX}{id}"), 0, &token).await.map_err(failed)?;
     tracing::info!(id, name = %token.name, "a token was created");
-    let made = TokenMade { shown: show(&app, &id, &token), token: text };
+    let made = TokenMade { shown: show(&state, &id, &token), token: text };
     let mut response = render(form, &made);
     *response.status_mut() = StatusCode::CREATED;
     Ok(response)
 }
 
-async fn list(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+async fn list(
+    State(state): State<CredentialState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
     let form = form(&headers)?;
-    let directory = app.desk.directory();
-    let mut items: Vec<_> = directory.tokens().map(|(id, _, token)| show(&app, id, token)).collect();
+    let directory = state.desk.directory();
+    let mut items: Vec<_> = directory.tokens().map(|(id, _, token)| show(&state, id, token)).collect();
     items.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
     Ok(render(form, &TokenList { items }))
 }
 
 async fn read(
-    State(app): State<Shared>,
+    State(state): State<CredentialState>,
     ApiPath(TokenPath { id }): ApiPath<TokenPath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    let (_, token) = find(&app, &id)?;
-    Ok(render(form, &show(&app, &id, &token)))
+    let (_, token) = find(&state, &id)?;
+    Ok(render(form, &show(&state, &id, &token)))
 }
 
 async fn delete(
-    State(app): State<Shared>,
+    State(state): State<CredentialState>,
     caller: Caller,
     ApiPath(TokenPath { id }): ApiPath<TokenPath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    let (version, token) = find(&app, &id)?;
+    let (version, token) = find(&state, &id)?;
     caller.record_object(format!("Token {}", token.name));
-    let shown = show(&app, &id, &token);
-    app.vault.remove(&format!("{VAULT_PREFIX}{id}"), version).await.map_err(failed)?;
+    let shown = show(&state, &id, &token);
+    state.vault.remove(&format!("{VAULT_PREFIX}{id}"), version).await.map_err(failed)?;
     tracing::info!(id, name = %token.name, "a token was revoked");
     Ok(render(form, &shown).into_response())
 }
 
-fn find(app: &Shared, id: &str) -> Result<(u64, Arc<Token>), Problem> {
-    let directory = app.desk.directory();
+fn find(state: &CredentialState, id: &str) -> Result<(u64, Arc<Token>), Problem> {
+    let directory = state.desk.directory();
     let found = directory.token(id).map(|(version, token)| (version, Arc::clone(token)));
     found.ok_or_else(|| {
         Problem::new(Code::NotFound, format!("there is no token {id}")).hint("GET /v1/tokens lists them")
     })
 }
 
-fn show(app: &Shared, id: &str, token: &Token) -> Shown {
+fn show(state: &CredentialState, id: &str, token: &Token) -> Shown {
     let Token { name, digest: _, bindings, created, created_by, expires } = token;
     Shown {
         id: id.to_owned(),
@@ -268,7 +272,7 @@ fn show(app: &Shared, id: &str, token: &Token) -> Shown {
         created: *created,
         created_by: created_by.clone(),
         expires: *expires,
-        last_used: app.desk.last_used(id),
+        last_used: state.desk.last_used(id),
     }
 }
 

@@ -6,12 +6,12 @@ use model::primitives::name::{Name, Namespace};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};
 
-use super::Shared;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
+    context::sub_states::CredentialState,
     http::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiQuery, NoQuery},
@@ -95,7 +95,7 @@ pub(super) fn add(router: Routes) -> Routes {
 }
 
 async fn read(
-    State(app): State<Shared>,
+    State(state): State<CredentialState>,
     caller: Caller,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
@@ -109,11 +109,11 @@ async fn read(
         Identity::Token { id, name } => Proven::Token { id: id.clone(), name: name.clone() },
     };
     let bindings = access.grants().iter().map(|grant| grant.binding.clone()).collect();
-    Ok(render(form, &WhoAmI { identity, bindings, auth_required: app.desk.is_required() }))
+    Ok(render(form, &WhoAmI { identity, bindings, auth_required: state.desk.is_required() }))
 }
 
 async fn ask(
-    State(_): State<Shared>,
+    State(_): State<CredentialState>,
     caller: Caller,
     ApiQuery(Wish { verb, kind, namespace }): ApiQuery<Wish>,
     headers: HeaderMap,
