@@ -9,13 +9,13 @@ use store::Store;
 use super::server_state::ServerState;
 use crate::{
     base::clock_and_random::Source,
-    security::{Desk, ca::Authority, vault::Vault},
+    security::{Authenticator, ca::Authority, vault::Vault},
     state::{
         leadership::Leadership,
         object_view::View,
         observations::Observations,
         published::{Hub, Published},
-        queries::Asks,
+        queries::NodeQueries,
     },
     telemetry::metrics::Metrics,
 };
@@ -52,7 +52,7 @@ pub(crate) struct QueryState {
     /// Holder of the published state.
     pub(crate) hub: Arc<Hub>,
     /// Queries in progress.
-    pub(crate) asks: Arc<Asks>,
+    pub(crate) queries: Arc<NodeQueries>,
     /// Clock.
     pub(crate) source: Arc<dyn Source>,
 }
@@ -72,7 +72,7 @@ pub(crate) struct GuardState {
 #[derive(Clone)]
 pub(crate) struct CredentialState {
     /// Authentication.
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) authenticator: Arc<Authenticator>,
     /// Vault, which holds tokens and roles.
     pub(crate) vault: Arc<Vault>,
     /// Clock and random numbers.
@@ -126,7 +126,7 @@ impl FromRef<Arc<ServerState>> for ReportState {
 
 impl FromRef<Arc<ServerState>> for QueryState {
     fn from_ref(app: &Arc<ServerState>) -> Self {
-        Self { hub: Arc::clone(&app.hub), asks: Arc::clone(&app.asks), source: Arc::clone(&app.source) }
+        Self { hub: Arc::clone(&app.hub), queries: Arc::clone(&app.queries), source: Arc::clone(&app.source) }
     }
 }
 
@@ -142,7 +142,11 @@ impl FromRef<Arc<ServerState>> for GuardState {
 
 impl FromRef<Arc<ServerState>> for CredentialState {
     fn from_ref(app: &Arc<ServerState>) -> Self {
-        Self { desk: Arc::clone(&app.desk), vault: Arc::clone(&app.vault), source: Arc::clone(&app.source) }
+        Self {
+            authenticator: Arc::clone(&app.authenticator),
+            vault: Arc::clone(&app.vault),
+            source: Arc::clone(&app.source),
+        }
     }
 }
 

@@ -5,6 +5,9 @@
 //! outermost ─▶ around: id, caller, log, count, catch a panic, write problems ─▶ host ─▶ concurrency ─▶ timeout ─▶ position
 //!           ─▶ routes
 //! ```
+//! The layers of `tower-http` do not fit here: the audit entry, the metrics and the log line of a request need its
+//! final response, also after a panic or a timeout; a request id of the client is validated; requests beyond the
+//! limit are rejected instead of queued; and the security headers depend on the path and the settings.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -34,7 +37,7 @@ use crate::{
     security::{
         Access, Caller, Identity,
         caller::{Peer, may_change},
-        page::{self, Asked},
+        page::{self, PageRequest},
     },
     telemetry::metrics::RequestLabels,
     write::audit::Answered,
@@ -99,12 +102,13 @@ async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next:
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     request.extensions_mut().insert(RequestId(id.clone()));
     let peer = request.extensions().get::<Peer>().copied();
-    let identified = app.desk.identify(request.headers(), request.extensions(), app.source.now());
+    let identified = app.authenticator.identify(request.headers(), request.extensions(), app.source.now());
     let (access, refused) = match identified {
         Ok(access) => (Arc::new(access), None),
         Err(problem) => (Arc::new(Access::of(Identity::Nobody)), Some(problem)),
     };
-    let asked = Asked { method: &method, uri: request.uri(), headers: request.headers(), route: &route };
+    let asked =
+        PageRequest { method: &method, uri: request.uri(), headers: request.headers(), route: &route };
     let is_read_only = app.settings.page.is_read_only;
     let refused = refused.or_else(|| page::check(&asked, &access, is_read_only).err());
     let caller = Caller::read((&method, &path), request.headers(), (peer, &id), &access);

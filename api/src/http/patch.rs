@@ -22,7 +22,7 @@ use crate::{
         etag::{self, IfMatch},
     },
     context::server_state::ServerState,
-    http::mutation::{self as mutate, Manner},
+    http::mutation::{self as mutate, WriteOptions},
     security::Caller,
     state::published::Published,
 };
@@ -41,7 +41,7 @@ pub(crate) async fn patch(
     key: &ObjectKey,
     changes: &Value,
     demand: Option<&IfMatch>,
-    manner: Manner,
+    manner: WriteOptions,
 ) -> Answer {
     let mut attempt = 1;
     loop {

@@ -226,7 +226,7 @@ pub(crate) async fn guard(
     // With an invalid namespace, callers limited to namespaces are rejected here; the handler reports the
     // error to others.
     let namespace = namespace.and_then(|text| Namespace::parse(&text).ok());
-    let place = access::Place { namespace: namespace.as_ref(), name: of("name"), node: of("node") };
+    let place = access::PathParams { namespace: namespace.as_ref(), name: of("name"), node: of("node") };
     let caller = Caller::of(request.extensions());
     match caller.and_then(|caller| caller.access().check(permission, &place)) {
         Ok(()) => next.run(request).await,

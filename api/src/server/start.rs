@@ -16,15 +16,15 @@ use crate::{
     base::{clock_and_random::Source, config::Settings, error_chain::Chain},
     context::server_state::{BACKUPS_MAX, FEEDS_MAX, REQUESTS_MAX, ServerState, WATCHES_MAX},
     security::{
-        Desk, Manners,
+        AuthPolicy, Authenticator,
         ca::Authority,
         peer_key,
         vault::{self, Vault},
     },
     state::{
-        convergence::Convergence, health_state::HealthDesk, kept_plans::Kept, leadership::Leadership,
-        node_reports::Nodes, observations::Observations, overview_cache::OverviewDesk, paging::Pages,
-        published::Hub, queries::Asks, series::SeriesBook,
+        convergence::Convergence, health_state::HealthState, leadership::Leadership, node_reports::Nodes,
+        observations::Observations, overview_cache::OverviewCache, paging::Pages, plan_cache::PlanCache,
+        published::Hub, queries::NodeQueries, series::SeriesBook,
     },
     stream::{node_feed::Feeding, watching::Watching},
     tasks::{
@@ -54,8 +54,9 @@ impl ServerState {
             Some(_) => Some(Arc::new(Authority::obtain(&vault, &*source).await?)),
             None => None,
         };
-        let manners = Manners { is_required: settings.is_auth_required, is_secure: settings.tls.is_some() };
-        let desk = Arc::new(Desk::of(Arc::clone(&vault), manners, &statuses));
+        let manners =
+            AuthPolicy { is_required: settings.is_auth_required, is_secure: settings.tls.is_some() };
+        let authenticator = Arc::new(Authenticator::of(Arc::clone(&vault), manners, &statuses));
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(settings.cluster.clone());
@@ -72,10 +73,10 @@ impl ServerState {
             audit: Arc::clone(&audit),
             has_failed: Arc::clone(&has_failed),
         };
-        let asks = Arc::new(Asks::new(&source.secret()));
+        let queries = Arc::new(NodeQueries::new(&source.secret()));
         let (writer, writer_task) = Writer::start(context, stop_writer.clone());
-        let overview = Arc::new(OverviewDesk::new(source.now()));
-        let health = HealthDesk::new(settings.health_guard_percent);
+        let overview = Arc::new(OverviewCache::new(source.now()));
+        let health = HealthState::new(settings.health_guard_percent);
         let observations =
             Arc::new(Observations::new(Nodes::of(&statuses), health, convergence, Arc::clone(&overview)));
         let app = Arc::new(Self {
@@ -89,9 +90,9 @@ impl ServerState {
             watching: Watching::new(hub.load()),
             hub,
             writer,
-            asks,
-            plans: Kept::default(),
-            desk,
+            queries,
+            plans: PlanCache::default(),
+            authenticator,
             observations,
             overview,
             pages: Pages::default(),
@@ -110,7 +111,7 @@ impl ServerState {
             stop_writer,
         });
         let housekeeping = tokio::spawn(housekeeping(Arc::clone(&app)));
-        let beat = tokio::spawn(beat(Arc::clone(&app), [app.hub.subscribe(), app.hub.subscribe()]));
+        let pacer = tokio::spawn(pacer(Arc::clone(&app), [app.hub.subscribe(), app.hub.subscribe()]));
         let assigner = tokio::spawn(leader_task::run::<Assigner>(Arc::clone(&app)));
         let waiting = tokio::spawn(leader_task::run::<AddressRetry>(Arc::clone(&app)));
         let health = tokio::spawn(leader_task::run::<HealthJudge>(Arc::clone(&app)));
@@ -131,7 +132,7 @@ impl ServerState {
             vault,
             overview,
             series,
-            beat,
+            pacer,
         })
     }
 }
@@ -158,7 +159,7 @@ pub struct Running {
     vault: JoinHandle<()>,
     overview: JoinHandle<()>,
     series: JoinHandle<()>,
-    beat: JoinHandle<()>,
+    pacer: JoinHandle<()>,
 }
 
 impl Running {
@@ -180,10 +181,10 @@ impl Running {
             vault,
             overview,
             series,
-            beat,
+            pacer,
         } = self;
         overview.abort();
-        beat.abort();
+        pacer.abort();
         series.abort();
         waiting.abort();
         vault.abort();
@@ -201,9 +202,9 @@ impl Running {
 }
 
 /// Notifies feeds and watches of new positions.
-async fn beat(app: Arc<ServerState>, [to_feeds, to_watches]: [watch::Receiver<Position>; 2]) {
-    let feeds = app.feeding.beat.run(&app.hub, to_feeds, (&app.feeds, FEEDS_MAX));
-    let watches = app.watching.beat.run(&app.hub, to_watches, (&app.watches, WATCHES_MAX));
+async fn pacer(app: Arc<ServerState>, [to_feeds, to_watches]: [watch::Receiver<Position>; 2]) {
+    let feeds = app.feeding.pacer.run(&app.hub, to_feeds, (&app.feeds, FEEDS_MAX));
+    let watches = app.watching.pacer.run(&app.hub, to_watches, (&app.watches, WATCHES_MAX));
     tokio::join!(feeds, watches);
 }
 
@@ -229,9 +230,9 @@ async fn housekeeping(app: Arc<ServerState>) {
         let published = app.hub.load();
         app.pages.forget_old(app.source.now());
         app.feeding.batches.forget();
-        app.asks.forget_closed();
+        app.queries.forget_closed();
         app.plans.forget_old(app.source.now());
-        app.desk.keep_uses(&*app.store).await;
+        app.authenticator.keep_uses(&*app.store).await;
         app.observations.forget_deleted(&*app.store, &published, app.source.now()).await;
     }
 }

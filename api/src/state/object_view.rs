@@ -42,7 +42,7 @@ pub(crate) struct View<'a> {
 }
 
 /// Renderer of a view.
-pub(crate) struct Shower<'a> {
+pub(crate) struct ObjectRenderer<'a> {
     view: &'a View<'a>,
     nodes: OnceLock<NodeViews<'a>>,
 }
@@ -54,8 +54,8 @@ impl<'a> View<'a> {
     }
 
     /// Creates a renderer; the roll-up is prepared once for all objects.
-    pub(crate) fn shower(&self) -> Shower<'_> {
-        Shower { view: self, nodes: OnceLock::new() }
+    pub(crate) fn renderer(&self) -> ObjectRenderer<'_> {
+        ObjectRenderer { view: self, nodes: OnceLock::new() }
     }
 
     /// Returns the state.
@@ -74,7 +74,7 @@ impl<'a> View<'a> {
     }
 }
 
-impl Shower<'_> {
+impl ObjectRenderer<'_> {
     /// Renders an object with its status.
     pub(crate) fn object(&self, object: &Object) -> Value {
         let status = match &object.spec {
@@ -136,11 +136,11 @@ impl Shower<'_> {
         let form = &published.compiled.get(key).filter(|entry| entry.form.health_check.is_some())?.form;
         let table = self.view.table();
         let is_heard = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
-        let desk = &self.view.observations.health;
-        let book = desk.book();
+        let state = &self.view.observations.health;
+        let book = state.book();
         let checkers = &published.network.checkers;
         let bench = Bench { book: &book, checkers, is_heard: &is_heard, now: self.view.now };
-        let guard = desk.guard();
+        let guard = state.guard();
         Some(service_health(&published.snapshot, form, &bench, &guard))
     }
 

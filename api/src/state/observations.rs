@@ -32,11 +32,11 @@ use model::{
 use store::Store;
 
 use crate::state::{
-    convergence::{Convergence, Ladder},
-    health_state::HealthDesk,
+    convergence::{Convergence, Watermarks},
+    health_state::HealthState,
     node_reports::{Earlier, Nodes},
-    overview_cache::OverviewDesk,
-    pending_triggers::Newsroom,
+    overview_cache::OverviewCache,
+    pending_triggers::PendingTriggers,
     published::Published,
 };
 
@@ -45,12 +45,12 @@ pub(crate) struct Observations {
     /// Newest report of each node.
     pub(crate) nodes: Nodes,
     /// Results of health checks, and the trigger of the health judge.
-    pub(crate) health: HealthDesk,
+    pub(crate) health: HealthState,
     /// Progress of the nodes with recent revisions.
     pub(crate) convergence: Arc<Convergence>,
     /// Triggers of the assigner.
-    pub(crate) triggers: Newsroom,
-    overview: Arc<OverviewDesk>,
+    pub(crate) triggers: PendingTriggers,
+    overview: Arc<OverviewCache>,
     traffic: Mutex<TrafficBook>,
     announcements: Mutex<AnnouncementBook>,
     bgp: Mutex<BgpBook>,
@@ -77,15 +77,15 @@ impl Observations {
     /// Creates observations without reports. `nodes` holds the stored last-seen times.
     pub(crate) fn new(
         nodes: Nodes,
-        health: HealthDesk,
+        health: HealthState,
         convergence: Arc<Convergence>,
-        overview: Arc<OverviewDesk>,
+        overview: Arc<OverviewCache>,
     ) -> Self {
         Self {
             nodes,
             health,
             convergence,
-            triggers: Newsroom::default(),
+            triggers: PendingTriggers::default(),
             overview,
             traffic: Mutex::default(),
             announcements: Mutex::default(),
@@ -115,8 +115,8 @@ impl Observations {
         let has_other_sessions = self.apply_bgp(node, bgp, now);
         let earlier = self.nodes.report(store, node, Arc::clone(&report), now).await;
         self.health.report(node, health);
-        let before = earlier.report.as_ref().map(|report| Ladder::from(&**report));
-        self.convergence.take(node, epoch, (before, Ladder::from(&*report)), Instant::now());
+        let before = earlier.report.as_ref().map(|report| Watermarks::from(&**report));
+        self.convergence.record_report(node, epoch, (before, Watermarks::from(&*report)), Instant::now());
         let addresses = self.announcements().take(node, announcements);
         if has_separate_changes || has_other_sessions || is_changed(&earlier, &report) {
             self.overview.report();
@@ -228,7 +228,7 @@ mod tests {
 
     struct Fixture {
         observations: Observations,
-        overview: Arc<OverviewDesk>,
+        overview: Arc<OverviewCache>,
         store: Arc<dyn Store>,
         now: Timestamp,
         node: Name,
@@ -237,8 +237,8 @@ mod tests {
     impl Fixture {
         async fn new() -> Self {
             let now = Timestamp::from_unix_seconds(1_771_000_000);
-            let overview = Arc::new(OverviewDesk::new(now));
-            let health = HealthDesk::new(10);
+            let overview = Arc::new(OverviewCache::new(now));
+            let health = HealthState::new(10);
             let observations =
                 Observations::new(Nodes::default(), health, Arc::default(), Arc::clone(&overview));
             let store = store::open("memory:", now).await.unwrap();
@@ -283,13 +283,13 @@ mod tests {
     async fn the_assigner_is_woken_by_the_first_report_and_by_progress() {
         let fixture = Fixture::new().await;
         fixture.apply(1, json!({})).await;
-        let first = fixture.observations.triggers.take();
+        let first = fixture.observations.triggers.drain();
         assert_eq!((first.nodes.len(), first.verified.len()), (1, 0));
         fixture.apply(1, json!({})).await;
-        let repeated = fixture.observations.triggers.take();
+        let repeated = fixture.observations.triggers.drain();
         assert_eq!((repeated.nodes.len(), repeated.verified.len()), (0, 0));
         fixture.apply(2, json!({})).await;
-        let progress = fixture.observations.triggers.take();
+        let progress = fixture.observations.triggers.drain();
         assert_eq!((progress.nodes.len(), progress.verified.len()), (0, 1));
     }
 
@@ -300,7 +300,7 @@ mod tests {
             "address": "10.1.0.1", "port": 80, "state": "Healthy", "since": "2026-02-13T16:26:40Z", "message": "200",
         });
         fixture.apply(1, json!({ "health": { "default/web": [check] } })).await;
-        assert_eq!(fixture.observations.health.take_news().len(), 1);
+        assert_eq!(fixture.observations.health.drain_triggers().len(), 1);
         let heard = fixture.observations.nodes.heard([(fixture.node.clone(), false)].into_iter());
         assert_eq!(heard[0].last_report, Some(fixture.now));
     }
@@ -308,7 +308,7 @@ mod tests {
     #[tokio::test]
     async fn convergence_compares_with_the_previous_report() {
         let fixture = Fixture::new().await;
-        fixture.observations.convergence.note(&[Revision(1), Revision(2)], Instant::now());
+        fixture.observations.convergence.record_revisions(&[Revision(1), Revision(2)], Instant::now());
         fixture.apply(1, json!({})).await;
         fixture.apply(2, json!({})).await;
         let is_first = |revision| {

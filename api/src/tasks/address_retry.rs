@@ -38,7 +38,7 @@ impl LeaderTask for AddressRetry {
         std::future::pending().await
     }
 
-    fn follow(&mut self, _: &Published, _: Revision) -> Option<()> {
+    fn apply_changes(&mut self, _: &Published, _: Revision) -> Option<()> {
         Some(())
     }
 

@@ -98,7 +98,7 @@ impl LeaderTask for Assigner {
         app.observations.triggers.wait().await;
     }
 
-    fn follow(&mut self, published: &Published, since: Revision) -> Option<()> {
+    fn apply_changes(&mut self, published: &Published, since: Revision) -> Option<()> {
         let commits: Vec<_> = published.recent.since(since)?.map(Arc::clone).collect();
         let addresses: Vec<_> = published.addresses.since(since)?.collect();
         let services: Vec<_> = published.compiled.since(since)?.collect();

@@ -74,7 +74,7 @@ impl LeaderTask for HealthJudge {
         app.observations.health.bell.notified().await;
     }
 
-    fn follow(&mut self, published: &Published, since: Revision) -> Option<()> {
+    fn apply_changes(&mut self, published: &Published, since: Revision) -> Option<()> {
         let commits: Vec<_> = published.recent.since(since)?.map(Arc::clone).collect();
         let forms: Vec<_> = published.compiled.since(since)?.collect();
         for delta in forms {
@@ -103,7 +103,7 @@ impl LeaderTask for HealthJudge {
     }
 
     fn apply_triggers(&mut self) {
-        self.due.extend(self.app.observations.health.take_news());
+        self.due.extend(self.app.observations.health.drain_triggers());
     }
 
     async fn tick(&mut self, _: bool) {

@@ -38,7 +38,7 @@ pub(crate) trait LeaderTask: Sized + Send {
     fn triggered(app: &ServerState) -> impl Future<Output = ()> + Send;
 
     /// Updates the derived state by the commits after `since`. Returns `None` if they are no longer available.
-    fn follow(&mut self, published: &Published, since: Revision) -> Option<()>;
+    fn apply_changes(&mut self, published: &Published, since: Revision) -> Option<()>;
 
     /// Derives the state from the complete published state.
     fn begin_anew(&mut self, published: &Published);
@@ -93,7 +93,7 @@ pub(super) fn apply_commits<T: LeaderTask>(task: &mut T, app: &ServerState) {
     if (Position { epoch, revision }) == position {
         return;
     }
-    if epoch != published.epoch || task.follow(&published, revision).is_none() {
+    if epoch != published.epoch || task.apply_changes(&published, revision).is_none() {
         task.begin_anew(&published);
     }
     *task.seen() = position;

@@ -98,14 +98,14 @@ pub(crate) struct AuditLog(Mutex<Log>);
 
 #[derive(Debug, Default)]
 struct Log {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedEntry>,
     next: u64,
     /// Number of entries dropped because the queue was full.
     left_out: u64,
 }
 
 #[derive(Debug, Clone)]
-struct Waiting {
+struct QueuedEntry {
     entry: AuditEntry,
     /// True if the request changed nothing.
     is_passing: bool,
@@ -151,9 +151,9 @@ impl AuditLog {
         let (method, path) = (draft.method.clone(), draft.path.clone());
         let answered = Answered { at, method, path, status, code: None };
         let mut log = self.lock();
-        let number = log.take_number();
+        let number = log.next_number();
         drop(log);
-        record(&Waiting { entry: entry(number, origin, outcome, answered), is_passing: false })
+        record(&QueuedEntry { entry: entry(number, origin, outcome, answered), is_passing: false })
     }
 
     /// Queues an entry for a request. Skips read-only routes and writes whose entry was committed with the
@@ -171,13 +171,13 @@ impl AuditLog {
             return;
         }
         let mut log = self.lock();
-        let number = log.take_number();
+        let number = log.next_number();
         let outcome = draft.outcome();
         let is_passing = !(outcome.is_done && answered.status.is_success());
         let room = if is_passing { WAITING_MAX } else { WAITING_MAX * 2 };
         let entry = entry(number, caller.origin(), outcome, answered);
         if log.waiting.len() < room {
-            log.waiting.push_back(Waiting { entry, is_passing });
+            log.waiting.push_back(QueuedEntry { entry, is_passing });
         } else {
             log.left_out += 1;
         }
@@ -239,7 +239,7 @@ impl AuditLog {
 }
 
 impl Log {
-    fn take_number(&mut self) -> u64 {
+    fn next_number(&mut self) -> u64 {
         let number = self.next;
         self.next += 1;
         number
@@ -274,7 +274,7 @@ fn entry(number: u64, origin: Origin, outcome: AuditOutcome, answered: Answered)
 
 /// Encodes an entry for the store. Drops object names until the entry fits the size limit; `objects_total`
 /// stays correct.
-fn record(Waiting { entry, is_passing }: &Waiting) -> AuditRecord {
+fn record(QueuedEntry { entry, is_passing }: &QueuedEntry) -> AuditRecord {
     let mut entry = entry.clone();
     let body = loop {
         let body = serde_json::to_vec(&entry).expect("an entry has string keys only");

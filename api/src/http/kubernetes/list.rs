@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    accept::Form,
+    accept::ListFormat,
     catalogue::Resource,
     options::{OneQuery, Options, Query, Since},
     show::{Chosen, Side, Unit},
@@ -50,7 +50,7 @@ pub(super) struct Served {
 }
 
 /// One page of a list.
-struct Page {
+struct ResourcePage {
     items: Vec<Value>,
     /// Key after which the next page starts.
     more_after: Option<String>,
@@ -66,7 +66,7 @@ pub(super) async fn collection(
     request_id: RequestId,
     headers: HeaderMap,
 ) -> Answer {
-    let (form, options) = (Form::of(&headers)?, Options::of(query, served.resource)?);
+    let (form, options) = (ListFormat::of(&headers)?, Options::of(query, served.resource)?);
     let chosen = Chosen {
         resource: served.resource,
         api_version: served.version.to_owned(),
@@ -90,7 +90,7 @@ pub(super) async fn one(
     ApiQuery(query): ApiQuery<OneQuery>,
     headers: HeaderMap,
 ) -> Answer {
-    let (form, resource) = (Form::of(&headers)?, served.resource);
+    let (form, resource) = (ListFormat::of(&headers)?, served.resource);
     let (since, include) = query.read()?;
     reach(&app, since).await?;
     let name = path.name.unwrap_or_default();
@@ -111,17 +111,17 @@ pub(super) async fn one(
     }
     let published = app.hub.load();
     let view = app.view_of(Arc::clone(&published));
-    let shower = view.shower();
+    let renderer = view.renderer();
     let side = Side {
         snapshot: &published.snapshot,
         compiled: Some(&published.compiled),
         epoch: published.epoch,
-        status: &|object| shower.node(object),
+        status: &|object| renderer.node(object),
     };
     let object = side.show(&unit, &chosen).remove(&name).ok_or_else(missing)?;
     Ok(json_answer(&match form {
-        Form::Objects => object,
-        Form::Table(version) => {
+        ListFormat::Objects => object,
+        ListFormat::Table(version) => {
             let metadata = json!({ "resourceVersion": object["metadata"]["resourceVersion"] });
             let row = table::row(resource, &object, app.source.now(), include);
             table::table(version, resource, metadata, vec![row])
@@ -145,7 +145,7 @@ async fn reach(app: &Shared, since: Since) -> Result<(), Problem> {
     }
 }
 
-fn list(app: &Shared, caller: &Caller, chosen: &Chosen, form: Form, options: &Options) -> Answer {
+fn list(app: &Shared, caller: &Caller, chosen: &Chosen, form: ListFormat, options: &Options) -> Answer {
     if options.continue_token.is_some() && options.since != Since::Any {
         return Err(Problem::bad_request(
             "query parameter: `resourceVersion` must be omitted with `continue`",
@@ -160,26 +160,26 @@ fn list(app: &Shared, caller: &Caller, chosen: &Chosen, form: Form, options: &Op
     let resume = app.pages.resume(app.hub.load(), options.continue_token.as_deref(), &identity, now)?;
     let published = &resume.published;
     let view = app.view_of(Arc::clone(published));
-    let shower = view.shower();
+    let renderer = view.renderer();
     let side = Side {
         snapshot: &published.snapshot,
         compiled: Some(&published.compiled),
         epoch: published.epoch,
-        status: &|object| shower.node(object),
+        status: &|object| renderer.node(object),
     };
-    let Page { items, more_after } =
+    let ResourcePage { items, more_after } =
         page(&side, caller.access(), chosen, options.limit, resume.after.as_deref())?;
     let mut metadata = json!({ "resourceVersion": published.position() });
     if let Some(key) = more_after {
         metadata["continue"] = json!(app.pages.token(published, key, &identity, now));
     }
     Ok(json_answer(&match form {
-        Form::Objects => json!({
+        ListFormat::Objects => json!({
             "kind": format!("{}List", resource.words().kind),
             "apiVersion": resource.group().api_version(&chosen.api_version),
             "metadata": metadata, "items": items,
         }),
-        Form::Table(version) => {
+        ListFormat::Table(version) => {
             let row = |object: &Value| table::row(resource, object, now, options.include);
             table::table(version, resource, metadata, items.iter().map(row).collect())
         }
@@ -193,7 +193,7 @@ fn page(
     chosen: &Chosen,
     limit: Option<usize>,
     after: Option<&str>,
-) -> Result<Page, Problem> {
+) -> Result<ResourcePage, Problem> {
     let after = after.map(|text| {
         let parts = text.split_once(' ');
         parts.and_then(|(unit, name)| Some((Unit::parse(unit, chosen.resource)?, name.to_owned())))
@@ -236,5 +236,5 @@ fn page(
         let hint = "list them in pages, with limit=500 and the continue token of each";
         return Err(Problem::bad_request(detail).hint(hint));
     }
-    Ok(Page { items, more_after: last.filter(|_| is_more) })
+    Ok(ResourcePage { items, more_after: last.filter(|_| is_more) })
 }

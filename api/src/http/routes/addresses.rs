@@ -32,7 +32,7 @@ use crate::{
     context::sub_states::ReadState,
     http::{
         body,
-        mutation::{self as mutate, Manner},
+        mutation::{self as mutate, WriteOptions},
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiPath, ApiQuery, CollectionPath, ListQuery, MutationQuery, NoQuery},
         patch::not_found,
@@ -162,7 +162,7 @@ async fn read(
     let (_, key) = key(&name)?;
     let view = state.view();
     let object = view.published().snapshot.get(&key).ok_or_else(|| not_found(&key))?;
-    let mut response = render(form, &view.shower().object(object)).into_response();
+    let mut response = render(form, &view.renderer().object(object)).into_response();
     response.headers_mut().insert(header::ETAG, etag::header_value(&object.metadata));
     Ok(response)
 }
@@ -184,7 +184,7 @@ async fn move_address(
         let view = app.view();
         let record = view.published().snapshot.get(&key).ok_or_else(|| not_found(&key))?;
         let if_epoch = record.as_address().map_or(0, |record| record.announcement.epoch);
-        let moved = view.shower().announcing(|of| move_to(&of.scene, of.book, address, &node));
+        let moved = view.renderer().announcing(|of| move_to(&of.scene, of.book, address, &node));
         let announcement = moved.map_err(|why| {
             let message = format!("must be a node that can announce {address}; {node} cannot: {why}");
             Problem::invalid(vec![Violation::new("/node", ViolationCode::Invalid, message)])
@@ -196,8 +196,13 @@ async fn move_address(
         // announcement on the network.
         (!is_there).then_some(Operation::Announce { address, if_epoch, announcement })
     };
-    let manner =
-        Manner { is_dry_run: query.dry_run, evict: false, confirm: query.confirm, form, bytes: bytes.len() };
+    let manner = WriteOptions {
+        is_dry_run: query.dry_run,
+        evict: false,
+        confirm: query.confirm,
+        form,
+        bytes: bytes.len(),
+    };
     let Some(operation) = operation else { return mutate::answer_unchanged(&app, manner, &key) };
     let request = admit::Request { operations: vec![operation], ..admit::Request::default() };
     let written = mutate::write(&app, &caller, request, manner).await?;

@@ -78,7 +78,7 @@ async fn answer(
     let reply: Reply = body::typed(&value)?;
     check(&reply)?;
     require_node(&state.hub.load().snapshot, &node)?;
-    if state.asks.answer(&node, AskId(id), reply) {
+    if state.queries.answer(&node, AskId(id), reply) {
         Ok(StatusCode::NO_CONTENT.into_response())
     } else {
         let detail = format!("no query {id} to Node {node} is pending");

@@ -20,7 +20,7 @@ use crate::{
     },
     http::{
         body,
-        mutation::{self as mutate, Manner},
+        mutation::{self as mutate, WriteOptions},
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::ApiQuery,
         schema::{ApplyAnswer, ApplyBody},
@@ -118,7 +118,7 @@ async fn apply(
     let (bytes, items) = body::read_many(&parts.headers, body).await?;
     let serve = async {
         let operations = decode_all(&items)?;
-        let manner = Manner {
+        let manner = WriteOptions {
             is_dry_run: query.dry_run,
             evict: query.evict,
             confirm: query.confirm,

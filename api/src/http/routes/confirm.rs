@@ -98,7 +98,7 @@ async fn confirm(
             "`status.held` of the Node describes the rejected state; it may come from another server",
         ));
     }
-    let reply = state.asks.ask(&node, Question::Confirm { epoch }, PATIENCE).await;
+    let reply = state.queries.ask(&node, Question::Confirm { epoch }, PATIENCE).await;
     match reply.map_err(|error| error.problem(&node))? {
         Reply::Confirmed(confirmed) => {
             tracing::info!(%node, offered = %confirmed.offered, "a state rejected by the state guard of \

@@ -83,7 +83,7 @@ async fn read(
     let form = form(&headers)?;
     require_node(&state.hub.load().snapshot, &node)?;
     let asked = state.source.now();
-    let reply = state.asks.ask(&node, Question::Doctor, PATIENCE).await;
+    let reply = state.queries.ask(&node, Question::Doctor, PATIENCE).await;
     let answered = state.source.now();
     match reply.map_err(|error| error.problem(&node))? {
         Reply::Doctor { mut findings, clock } => {
@@ -114,7 +114,7 @@ async fn make(
     }
     require_node(&state.hub.load().snapshot, &node)?;
     caller.record_object(format!("Node {node}"));
-    let reply = state.asks.ask(&node, Question::Fix { fixes }, PATIENCE).await;
+    let reply = state.queries.ask(&node, Question::Fix { fixes }, PATIENCE).await;
     match reply.map_err(|error| error.problem(&node))? {
         Reply::Fix { fixes } => Ok(render(form, &FixesDone { node, fixes })),
         Reply::Failed { message } => Err(cannot_say(&node, &message)),

@@ -27,7 +27,7 @@ use crate::{
 };
 
 #[derive(Debug, Clone, Deserialize)]
-struct ServicePath {
+struct EndpointsPath {
     namespace: Namespace,
     service: Name,
 }
@@ -113,7 +113,7 @@ fn list(
 
 async fn read(
     State(app): State<Shared>,
-    ApiPath(ServicePath { namespace, service }): ApiPath<ServicePath>,
+    ApiPath(EndpointsPath { namespace, service }): ApiPath<EndpointsPath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {

@@ -21,8 +21,8 @@ use crate::{
     security::{
         Caller, Permission, Subject, Verb,
         ca::Signed,
-        certificates::{self, AgentRecord, Proven},
-        enrol::{self, Desk},
+        certificates::{self, AgentRecord, ConnectionCertificate},
+        enrol::{self, CertificateIssuer},
     },
 };
 
@@ -144,19 +144,19 @@ pub(super) fn add(router: Routes) -> Routes {
             HttpMethod::Delete,
             asks(Verb::Delete),
             revoke,
-            take_back,
+            revoke_certificate,
         ),
     ];
     routes.into_iter().fold(router, |router, route| router.routes(route.done()))
 }
 
 /// Returns the certificate issuer if the server uses TLS.
-pub(super) fn desk(state: &EnrollmentState) -> Result<Desk<'_>, Problem> {
+pub(super) fn issuer(state: &EnrollmentState) -> Result<CertificateIssuer<'_>, Problem> {
     let Some((authority, life_secs)) = &state.authority else {
         return Err(Problem::new(Code::Conflict, "this server does not use TLS and has no CA")
             .hint("start the server with --tls on"));
     };
-    Ok(Desk { vault: &state.vault, authority, source: &*state.source, life_secs: *life_secs })
+    Ok(CertificateIssuer { vault: &state.vault, authority, source: &*state.source, life_secs: *life_secs })
 }
 
 async fn join(
@@ -166,36 +166,36 @@ async fn join(
     body: Body,
 ) -> Answer {
     let form = form(&headers)?;
-    let desk = desk(&state)?;
+    let issuer = issuer(&state)?;
     let (_, value) = body::read_one(&headers, body).await?;
     let EnrolRequest { token, node, csr } = body::typed(&value)?;
     caller.record_object(format!("Node {node}"));
-    let signed = enrol::enrol(desk, &token, &node, &csr).await?;
-    Ok(render(form, &enrolled(&desk, signed)))
+    let signed = enrol::enrol(issuer, &token, &node, &csr).await?;
+    Ok(render(form, &enrolled(&issuer, signed)))
 }
 
 async fn renew_certificate(
     State(state): State<EnrollmentState>,
-    proven: Option<Extension<Proven>>,
+    proven: Option<Extension<ConnectionCertificate>>,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
     let form = form(&headers)?;
-    let desk = desk(&state)?;
-    let Extension(proven) = proven.ok_or_else(enrol::taken_back)?;
+    let issuer = issuer(&state)?;
+    let Extension(proven) = proven.ok_or_else(enrol::revoked)?;
     let (_, value) = body::read_one(&headers, body).await?;
     let RenewRequest { csr } = body::typed(&value)?;
-    let signed = enrol::renew(desk, &proven, &csr).await?;
-    Ok(render(form, &enrolled(&desk, signed)))
+    let signed = enrol::renew(issuer, &proven, &csr).await?;
+    Ok(render(form, &enrolled(&issuer, signed)))
 }
 
-fn enrolled(desk: &Desk<'_>, signed: Signed) -> Enrolled {
+fn enrolled(issuer: &CertificateIssuer<'_>, signed: Signed) -> Enrolled {
     let Signed { chain: certificate, serial: _, expires } = signed;
-    Enrolled { certificate, ca: desk.authority.trusted().bundle, expires }
+    Enrolled { certificate, ca: issuer.authority.trusted().bundle, expires }
 }
 
 async fn authority(State(state): State<EnrollmentState>) -> Answer {
-    let bundle = desk(&state)?.authority.trusted().bundle;
+    let bundle = issuer(&state)?.authority.trusted().bundle;
     Ok(([(header::CONTENT_TYPE, "application/x-pem-file")], bundle).into_response())
 }
 
@@ -211,7 +211,7 @@ async fn agents(State(state): State<EnrollmentState>, headers: HeaderMap) -> Ans
     Ok(render(form, &AgentList { items: items.collect() }))
 }
 
-async fn take_back(
+async fn revoke_certificate(
     State(state): State<EnrollmentState>,
     caller: Caller,
     ApiPath(NodePath { node }): ApiPath<NodePath>,

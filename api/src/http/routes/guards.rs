@@ -102,7 +102,7 @@ pub(super) fn add(router: Routes) -> Routes {
 
 async fn read(State(state): State<GuardState>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
     let form = form(&headers)?;
-    let guard = show(&state.observations.health.guard(), state.source.now());
+    let guard = guard_view(&state.observations.health.guard(), state.source.now());
     Ok(render(form, &guard))
 }
 
@@ -118,7 +118,7 @@ async fn confirm(
         return Err(not_leader());
     }
     caller.record_object("guard of health checks".to_owned());
-    let guard = state.observations.health.confirm(|guard| show(guard, now));
+    let guard = state.observations.health.confirm(|guard| guard_view(guard, now));
     tracing::info!(endpoints = guard.held_total, "unhealthy endpoints held in service were confirmed");
     Ok(render(form, &guard))
 }
@@ -131,7 +131,7 @@ fn not_leader() -> Problem {
     )
 }
 
-fn show(guard: &Guard, now: Timestamp) -> HealthGuard {
+fn guard_view(guard: &Guard, now: Timestamp) -> HealthGuard {
     let held = guard.held().take(HELD_LISTED_MAX).map(|(service, key, held)| HeldEndpoint {
         service: service.clone(),
         address: key.address,

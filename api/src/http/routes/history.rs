@@ -168,7 +168,7 @@ async fn list(
     let more_after = (page.heads.len() > rows).then(|| page.heads[rows - 1].revision);
     page.heads.truncate(rows);
     let access = caller.access();
-    let items: Vec<_> = page.heads.into_iter().filter_map(|head| visible(&access, head)).collect();
+    let items: Vec<_> = page.heads.into_iter().filter_map(|head| visible(access, head)).collect();
     let items: Vec<_> = items.iter().map(head).collect();
     let mut envelope = moment.envelope(&Part { items, more_after });
     envelope["metadata"]["floor"] = json!(page.floor);
@@ -186,7 +186,7 @@ async fn read(
     let mut entry = entry_of(&app, revision).await?;
     let access = caller.access();
     let is_empty = entry.objects.is_empty();
-    entry.objects.retain(|object| is_visible(&access, Verb::Get, &object.key));
+    entry.objects.retain(|object| is_visible(access, Verb::Get, &object.key));
     if entry.objects.is_empty() && !is_empty {
         return Err(forbidden(format!("{access} may not get any object of revision {revision}")));
     }

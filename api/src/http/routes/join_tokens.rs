@@ -11,7 +11,7 @@ use model::primitives::{
 use serde::{Deserialize, Serialize};
 use utoipa::{ToSchema, openapi::HttpMethod};
 
-use super::enrol::desk;
+use super::enrol::issuer;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
@@ -80,7 +80,7 @@ pub(crate) struct JoinTokenList {
 }
 
 #[derive(Debug, Deserialize)]
-struct TokenPath {
+struct JoinTokenPath {
     id: String,
 }
 
@@ -134,7 +134,7 @@ async fn make(
     body: Body,
 ) -> Answer {
     let form = form(&headers)?;
-    let desk = desk(&state)?;
+    let issuer = issuer(&state)?;
     let (_, value) = body::read_one(&headers, body).await?;
     let JoinTokenRequest { node, ttl_seconds } = body::typed(&value)?;
     let ttl_secs = ttl_seconds.unwrap_or(TTL_SECS_DEFAULT);
@@ -142,7 +142,7 @@ async fn make(
         let message = format!("must be between 1 and {TTL_SECS_MAX}, not {ttl_secs}");
         return Err(Problem::invalid(vec![Violation::new("/ttlSeconds", ViolationCode::Invalid, message)]));
     }
-    let (id, record, token) = enrol::make_token(desk, node, ttl_secs).await?;
+    let (id, record, token) = enrol::make_token(issuer, node, ttl_secs).await?;
     caller.record_object(format!("JoinToken {id}"));
     let mut response = render(form, &JoinTokenMade { shown: JoinToken::of((id, record)), token });
     *response.status_mut() = StatusCode::CREATED;
@@ -158,7 +158,7 @@ async fn tokens(State(state): State<EnrollmentState>, headers: HeaderMap) -> Ans
 async fn remove(
     State(state): State<EnrollmentState>,
     caller: Caller,
-    ApiPath(TokenPath { id }): ApiPath<TokenPath>,
+    ApiPath(JoinTokenPath { id }): ApiPath<JoinTokenPath>,
 ) -> Answer {
     if !enrol::remove_token(&state.vault, &id).await? {
         return Err(Problem::new(Code::NotFound, "there is no join token with this id")

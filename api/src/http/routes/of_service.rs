@@ -24,8 +24,8 @@ use crate::{
 /// Service in the path.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ServicePath {
-    namespace: Namespace,
-    name: Name,
+    pub(super) namespace: Namespace,
+    pub(super) name: Name,
 }
 
 /// Documents a route of one Service with a response of type `T`.

@@ -17,7 +17,7 @@ use crate::{
     },
     http::{
         body,
-        mutation::{self as mutate, Manner},
+        mutation::{self as mutate, WriteOptions},
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiPath, ApiQuery, NoQuery},
         plans,
@@ -113,7 +113,8 @@ async fn plan(
     let operations = decode_all(&items)?;
     let request = admit::Request { operations, apply_set, evict, ..admit::Request::default() };
     let plan =
-        plans::make(&app, &caller, plans::Wish { request, bytes: bytes.len(), asks_nodes: nodes }).await?;
+        plans::make(&app, &caller, plans::PlanRequest { request, bytes: bytes.len(), asks_nodes: nodes })
+            .await?;
     Ok(render(form, &plan))
 }
 
@@ -135,7 +136,7 @@ async fn apply_plan(
         ))
     })?;
     let evict = kept.request.evict;
-    let manner = Manner { is_dry_run: false, evict, confirm: true, form, bytes: kept.bytes };
+    let manner = WriteOptions { is_dry_run: false, evict, confirm: true, form, bytes: kept.bytes };
     let moved = [Code::NotFound, Code::AlreadyExists, Code::PreconditionFailed, Code::Conflict];
     let written = mutate::write(&app, &caller, kept.request, manner).await.map_err(|problem| {
         if moved.contains(&problem.code()) {

@@ -26,7 +26,7 @@ use crate::{
     },
     http::{
         body,
-        mutation::{self as mutate, Manner},
+        mutation::{self as mutate, WriteOptions},
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiPath, ApiQuery, CollectionPath, ListQuery, NoQuery, ObjectPath, PoolMutationQuery},
         patch::{self, not_found},
@@ -311,7 +311,7 @@ pub(super) fn list_matching(
     });
     let after = after.transpose()?;
     let view = app.view_of(Arc::clone(&resume.published));
-    let shower = view.shower();
+    let renderer = view.renderer();
     let listed = resume.published.snapshot.list(kind, path.namespace.as_ref(), after.as_ref());
     let access = caller.access();
     let is_seen = |object: &Object| access.may_object(Verb::List, kind, object.metadata.namespace.as_ref());
@@ -322,7 +322,7 @@ pub(super) fn list_matching(
     let page = Page {
         more_after: chosen.last().filter(|_| beyond).map(|object| object.key().to_store_key()),
         remaining: (beyond && selector.is_empty() && filter.is_empty()).then(|| rest.count() + 1),
-        items: chosen.into_iter().map(|object| shower.object(object)).collect(),
+        items: chosen.into_iter().map(|object| renderer.object(object)).collect(),
     };
     let envelope = app.pages.envelope(&format!("{kind}List"), &resume.published, page, &identity, now);
     Ok(render(form, &envelope))
@@ -357,7 +357,7 @@ fn read(app: Shared, kind: Kind, path: ObjectPath, _: NoQuery, headers: HeaderMa
     let key = key(kind, path);
     let view = app.view();
     let object = view.published().snapshot.get(&key).ok_or_else(|| not_found(&key))?;
-    let mut response = render(form, &view.shower().object(object)).into_response();
+    let mut response = render(form, &view.renderer().object(object)).into_response();
     response.headers_mut().insert(header::ETAG, etag::header_value(&object.metadata));
     Ok(response)
 }
@@ -401,7 +401,7 @@ async fn replace(
     }
 }
 
-async fn create_at(app: &Shared, caller: &Caller, object: Object, manner: Manner) -> Answer {
+async fn create_at(app: &Shared, caller: &Caller, object: Object, manner: WriteOptions) -> Answer {
     let key = object.key();
     match mutate::write(app, caller, alone(Operation::Create(object)), manner).await {
         Ok(written) => mutate::answer_object(app, manner, StatusCode::CREATED, &written),

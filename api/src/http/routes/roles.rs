@@ -38,7 +38,7 @@ use crate::{
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Role)]
-struct Shown {
+struct RoleView {
     /// Name of the role, for example `viewer`.
     #[schema(value_type = String)]
     name: Label,
@@ -53,7 +53,7 @@ struct Shown {
 struct RoleList {
     /// Roles, ordered by name, built-in ones first.
     #[schema(max_items = 300)]
-    items: Vec<Shown>,
+    items: Vec<RoleView>,
 }
 
 /// Role in the path.
@@ -70,7 +70,7 @@ pub(super) fn add(router: Routes) -> Routes {
         .problems(&[Code::NotAcceptable]);
     let one = Doc::new("readRole", "Security", "Read a role")
         .named("name", "Name of the role.")
-        .answer::<Shown>(200, "Returned with the role.", &OBJECT_TYPES, &[])
+        .answer::<RoleView>(200, "Returned with the role.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
     let put = Doc::new("writeRole", "Security", "Create or replace a role")
         .describe(
@@ -80,12 +80,12 @@ pub(super) fn add(router: Routes) -> Routes {
         .named("name", "Name of the role.")
         .authored()
         .body::<RoleBody>(&OBJECT_TYPES, "Permissions of the role.")
-        .answer::<Shown>(200, "Returned if the role was created or replaced.", &OBJECT_TYPES, &[])
+        .answer::<RoleView>(200, "Returned if the role was created or replaced.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::Conflict, Code::Invalid]);
     let remove = Doc::new("deleteRole", "Security", "Delete a role without bound tokens")
         .named("name", "Name of the role.")
         .authored()
-        .answer::<Shown>(200, "Returned with the deleted role.", &OBJECT_TYPES, &[])
+        .answer::<RoleView>(200, "Returned with the deleted role.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound, Code::Conflict]);
     let single = Route::at("/v1/roles/{name}")
         .on(HttpMethod::Get, asks(Verb::Get), one, read)
@@ -102,9 +102,9 @@ async fn list(
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    let directory = state.desk.directory();
-    let fixed = built_in().iter().map(|(name, role)| show(name, role));
-    let written = directory.written_roles().iter().map(|(name, (_, role))| show(name, role));
+    let directory = state.authenticator.directory();
+    let fixed = built_in().iter().map(|(name, role)| role_view(name, role));
+    let written = directory.written_roles().iter().map(|(name, (_, role))| role_view(name, role));
     Ok(render(form, &RoleList { items: fixed.chain(written).collect() }))
 }
 
@@ -115,9 +115,9 @@ async fn read(
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    let directory = state.desk.directory();
+    let directory = state.authenticator.directory();
     let role = directory.role(&name).ok_or_else(|| unknown(&name))?;
-    Ok(render(form, &show(&name, role)))
+    Ok(render(form, &role_view(&name, role)))
 }
 
 async fn write(
@@ -140,7 +140,7 @@ async fn write(
         let message = format!("must not exceed the permissions of {access}");
         return Err(Problem::invalid(vec![Violation::new("/rules", ViolationCode::Forbidden, message)]));
     }
-    let directory = state.desk.directory();
+    let directory = state.authenticator.directory();
     let written: &BTreeMap<_, _> = directory.written_roles();
     let version = written.get(&name).map_or(0, |(version, _)| *version);
     if version == 0 && written.len() >= ROLES_MAX {
@@ -150,7 +150,7 @@ async fn write(
     let key = format!("{VAULT_PREFIX}{name}");
     state.vault.put(&key, version, &role.body).await.map_err(failed)?;
     tracing::info!(%name, "a role was written");
-    Ok(render(form, &show(&name, &role)))
+    Ok(render(form, &role_view(&name, &role)))
 }
 
 async fn delete(
@@ -163,16 +163,16 @@ async fn delete(
     let form = form(&headers)?;
     caller.record_object(format!("Role {name}"));
     refuse_built_in(&name)?;
-    let directory = state.desk.directory();
+    let directory = state.authenticator.directory();
     let (version, role) = directory.written_roles().get(&name).ok_or_else(|| unknown(&name))?;
-    let is_bound = |(_, _, token): &(_, _, &Arc<crate::security::tokens::Token>)| {
+    let is_bound = |(_, _, token): &(_, _, &Arc<crate::security::tokens::TokenRecord>)| {
         token.bindings.iter().any(|to| to.role == name)
     };
     if let Some((_, _, token)) = directory.tokens().find(is_bound) {
         let detail = format!("token {} is bound to role {name}", token.name);
         return Err(Problem::new(Code::Conflict, detail).hint("revoke the tokens that are bound to it first"));
     }
-    let shown = show(&name, role);
+    let shown = role_view(&name, role);
     let key = format!("{VAULT_PREFIX}{name}");
     state.vault.remove(&key, *version).await.map_err(failed)?;
     tracing::info!(%name, "a role was deleted");
@@ -191,6 +191,6 @@ fn unknown(name: &Label) -> Problem {
     Problem::new(Code::NotFound, format!("there is no role {name}")).hint("GET /v1/roles lists them")
 }
 
-fn show(name: &Label, role: &Role) -> Shown {
-    Shown { name: name.clone(), built_in: built_in().contains_key(name), rules: role.body.rules.clone() }
+fn role_view(name: &Label, role: &Role) -> RoleView {
+    RoleView { name: name.clone(), built_in: built_in().contains_key(name), rules: role.body.rules.clone() }
 }

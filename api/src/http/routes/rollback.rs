@@ -29,7 +29,7 @@ use crate::{
     },
     http::{
         body,
-        mutation::{self as mutate, Manner},
+        mutation::{self as mutate, WriteOptions},
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiQuery, MutationQuery, NoQuery},
         plans,
@@ -132,7 +132,8 @@ async fn plan_rollback(
     let request = rollback::request(&app.hub.load().snapshot, &former, !only);
     let request = admit::Request { evict: !only, ..request };
     let plan =
-        plans::make(&app, &caller, plans::Wish { request, bytes: bytes.len(), asks_nodes: true }).await?;
+        plans::make(&app, &caller, plans::PlanRequest { request, bytes: bytes.len(), asks_nodes: true })
+            .await?;
     Ok(render(form, &plan))
 }
 
@@ -149,7 +150,7 @@ async fn roll_back(
     let said =
         if only { format!("undo revision {revision}") } else { format!("rollback to revision {revision}") };
     caller.record_message(message.unwrap_or(said));
-    let manner = Manner {
+    let manner = WriteOptions {
         is_dry_run: query.dry_run,
         // Pools that were smaller reclaim addresses given to Services since.
         evict: !only,
@@ -159,7 +160,7 @@ async fn roll_back(
     };
     app.confirm().await?;
     let written = attempt(&app, &caller, revision, only, manner).await?;
-    let shown = mutate::show_all(&app, manner, &written.outcomes);
+    let shown = mutate::render_all(&app, manner, &written.outcomes);
     let results = written.outcomes.iter().zip(shown);
     let results: Vec<Value> =
         results.map(|(outcome, object)| json!({ "action": outcome.action, "object": object })).collect();
@@ -188,7 +189,7 @@ async fn attempt(
     caller: &Caller,
     revision: Revision,
     only: bool,
-    manner: Manner,
+    manner: WriteOptions,
 ) -> Result<Written, Problem> {
     let mut attempt = 1;
     loop {

@@ -34,7 +34,7 @@ async fn read(
     headers: HeaderMap,
 ) -> Answer {
     let (form, service, view) = find(&state, path, &headers)?;
-    let health = view.shower().health(&service);
+    let health = view.renderer().health(&service);
     let nothing = || ServiceHealth { service, panic_ports: Vec::new(), endpoints: Vec::new() };
     Ok(render(form, &health.unwrap_or_else(nothing)))
 }

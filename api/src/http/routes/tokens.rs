@@ -32,7 +32,7 @@ use crate::{
     },
     security::{
         Caller, Permission, Subject, Verb,
-        tokens::{self, Binding, LIFE_SECS_MAX, TOKENS_MAX, Token, VAULT_PREFIX},
+        tokens::{self, Binding, LIFE_SECS_MAX, TOKENS_MAX, TokenRecord, VAULT_PREFIX},
     },
 };
 
@@ -59,7 +59,7 @@ struct TokenBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Token)]
-struct Shown {
+struct TokenView {
     /// Id of the token; also part of its text.
     id: String,
     /// Name of the token; recorded as the author of its requests.
@@ -87,7 +87,7 @@ struct Shown {
 #[serde(rename_all = "camelCase")]
 struct TokenMade {
     #[serde(flatten)]
-    shown: Shown,
+    shown: TokenView,
     /// Text of the token, to be sent as `Authorization: Bearer`. Returned in this response only.
     #[schema(value_type = String)]
     token: Secret,
@@ -98,7 +98,7 @@ struct TokenMade {
 struct TokenList {
     /// Tokens, ordered by name.
     #[schema(max_items = 1000)]
-    items: Vec<Shown>,
+    items: Vec<TokenView>,
 }
 
 /// Token in the path.
@@ -124,7 +124,7 @@ pub(super) fn add(router: Routes) -> Routes {
         .problems(&[Code::NotAcceptable]);
     let one = Doc::new("readToken", "Security", "Read a token without its text")
         .named_text("id", "Id of the token.")
-        .answer::<Shown>(200, "Token.", &OBJECT_TYPES, &[])
+        .answer::<TokenView>(200, "Token.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
     let revoke = Doc::new("revokeToken", "Security", "Revoke a token")
         .describe(
@@ -133,7 +133,7 @@ pub(super) fn add(router: Routes) -> Routes {
         )
         .named_text("id", "Id of the token.")
         .authored()
-        .answer::<Shown>(200, "Returned with the revoked token.", &OBJECT_TYPES, &[])
+        .answer::<TokenView>(200, "Returned with the revoked token.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound, Code::Conflict]);
     let many = Route::at("/v1/tokens").on(HttpMethod::Get, asks(Verb::List), all, list).on(
         HttpMethod::Post,
@@ -162,7 +162,7 @@ async fn create(
     let TokenBody { name, bindings, ttl_seconds } = body::typed(&value)?;
     caller.record_object(format!("Token {name}"));
     let now = state.source.now();
-    let directory = state.desk.directory();
+    let directory = state.authenticator.directory();
     let mut violations = tokens::check_bindings(&bindings);
     if ttl_seconds.is_some_and(|ttl| !(1..=LIFE_SECS_MAX).contains(&ttl)) {
         let message = format!("must be 1 to {LIFE_SECS_MAX}");
@@ -200,7 +200,7 @@ async fn create(
     let id = tokens::id(&state.source.secret());
     let text = tokens::mint(&id, &state.source.secret());
     let ends = |ttl: i64| Timestamp::from_unix_seconds(now.unix_seconds().saturating_add(ttl));
-    let token = Token {
+    let token = TokenRecord {
         name,
         digest: tokens::digest(text.reveal()),
         bindings,
@@ -210,7 +210,7 @@ async fn create(
     };
     state.vault.put(&format!("{VAULT_PREFIX}{id}"), 0, &token).await.map_err(failed)?;
     tracing::info!(id, name = %token.name, "a token was created");
-    let made = TokenMade { shown: show(&state, &id, &token), token: text };
+    let made = TokenMade { shown: token_view(&state, &id, &token), token: text };
     let mut response = render(form, &made);
     *response.status_mut() = StatusCode::CREATED;
     Ok(response)
@@ -222,8 +222,8 @@ async fn list(
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    let directory = state.desk.directory();
-    let mut items: Vec<_> = directory.tokens().map(|(id, _, token)| show(&state, id, token)).collect();
+    let directory = state.authenticator.directory();
+    let mut items: Vec<_> = directory.tokens().map(|(id, _, token)| token_view(&state, id, token)).collect();
     items.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
     Ok(render(form, &TokenList { items }))
 }
@@ -236,7 +236,7 @@ async fn read(
 ) -> Answer {
     let form = form(&headers)?;
     let (_, token) = find(&state, &id)?;
-    Ok(render(form, &show(&state, &id, &token)))
+    Ok(render(form, &token_view(&state, &id, &token)))
 }
 
 async fn delete(
@@ -249,30 +249,30 @@ async fn delete(
     let form = form(&headers)?;
     let (version, token) = find(&state, &id)?;
     caller.record_object(format!("Token {}", token.name));
-    let shown = show(&state, &id, &token);
+    let shown = token_view(&state, &id, &token);
     state.vault.remove(&format!("{VAULT_PREFIX}{id}"), version).await.map_err(failed)?;
     tracing::info!(id, name = %token.name, "a token was revoked");
     Ok(render(form, &shown).into_response())
 }
 
-fn find(state: &CredentialState, id: &str) -> Result<(u64, Arc<Token>), Problem> {
-    let directory = state.desk.directory();
+fn find(state: &CredentialState, id: &str) -> Result<(u64, Arc<TokenRecord>), Problem> {
+    let directory = state.authenticator.directory();
     let found = directory.token(id).map(|(version, token)| (version, Arc::clone(token)));
     found.ok_or_else(|| {
         Problem::new(Code::NotFound, format!("there is no token {id}")).hint("GET /v1/tokens lists them")
     })
 }
 
-fn show(state: &CredentialState, id: &str, token: &Token) -> Shown {
-    let Token { name, digest: _, bindings, created, created_by, expires } = token;
-    Shown {
+fn token_view(state: &CredentialState, id: &str, token: &TokenRecord) -> TokenView {
+    let TokenRecord { name, digest: _, bindings, created, created_by, expires } = token;
+    TokenView {
         id: id.to_owned(),
         name: name.clone(),
         bindings: bindings.clone(),
         created: *created,
         created_by: created_by.clone(),
         expires: *expires,
-        last_used: state.desk.last_used(id),
+        last_used: state.authenticator.last_used(id),
     }
 }
 

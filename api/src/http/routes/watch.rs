@@ -22,7 +22,7 @@ use crate::{
         middleware::RequestId,
         openapi::{Doc, Route, Routes},
         params::{ApiQuery, selector},
-        watch::{Filter, Watch, WatchEvent, resume_expired},
+        watch::{Filter, ObjectWatch, WatchEvent, resume_expired},
     },
     security::{Caller, Permission, Verb},
 };
@@ -104,7 +104,7 @@ async fn watch(
     })?;
     let (pieces, body) = stream::pieces();
     let stop = app.stop_streams.child_token();
-    let watch = Watch { app, filter, resume: resume.map(|at| at.revision), form, request_id, stop };
+    let watch = ObjectWatch { app, filter, resume: resume.map(|at| at.revision), form, request_id, stop };
     tokio::spawn(async move {
         watch.run(pieces).await;
         drop(permit);

@@ -72,9 +72,9 @@ async fn read(
     for node in &failed {
         require_node(&published.snapshot, node)?;
     }
-    let shower = view.shower();
+    let renderer = view.renderer();
     let services = published.compiled.after(None).map(|(_, entry)| &*entry.form);
-    let found = shower.announcing(|of| what_if(of, services, failed));
+    let found = renderer.announcing(|of| what_if(of, services, failed));
     Ok(render(form, &found))
 }
 

@@ -24,7 +24,7 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 struct WhoAmI {
     /// Authenticated identity.
-    identity: Proven,
+    identity: CallerIdentity,
     /// Role bindings of the token. The caller has the permissions of all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
@@ -36,7 +36,8 @@ struct WhoAmI {
 /// Authenticated identity.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", tag = "type")]
-enum Proven {
+#[schema(as = Proven)]
+enum CallerIdentity {
     /// Authentication is disabled; all requests are allowed.
     Anyone,
     /// Agent of a node.
@@ -58,7 +59,7 @@ enum Proven {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Wish {
+struct PermissionQuery {
     /// Verb of a rule, for example `update`.
     #[param(max_length = 63, example = "update")]
     verb: String,
@@ -86,7 +87,7 @@ pub(super) fn add(router: Routes) -> Routes {
         .answer::<WhoAmI>(200, "Returned with identity and role bindings.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let may = Doc::new("mayI", "Security", "Check a permission of the caller")
-        .query::<Wish>()
+        .query::<PermissionQuery>()
         .answer::<MayI>(200, "Returned with the result of the check.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     router
@@ -104,18 +105,18 @@ async fn read(
     let access = caller.access();
     let identity = match access.identity() {
         // Unreachable: the permission of the route requires an authenticated caller.
-        Identity::Anyone | Identity::Nobody => Proven::Anyone,
-        Identity::Agent(node) => Proven::Agent { node: node.clone() },
-        Identity::Token { id, name } => Proven::Token { id: id.clone(), name: name.clone() },
+        Identity::Anyone | Identity::Nobody => CallerIdentity::Anyone,
+        Identity::Agent(node) => CallerIdentity::Agent { node: node.clone() },
+        Identity::Token { id, name } => CallerIdentity::Token { id: id.clone(), name: name.clone() },
     };
     let bindings = access.grants().iter().map(|grant| grant.binding.clone()).collect();
-    Ok(render(form, &WhoAmI { identity, bindings, auth_required: state.desk.is_required() }))
+    Ok(render(form, &WhoAmI { identity, bindings, auth_required: state.authenticator.is_required() }))
 }
 
 async fn ask(
     State(_): State<CredentialState>,
     caller: Caller,
-    ApiQuery(Wish { verb, kind, namespace }): ApiQuery<Wish>,
+    ApiQuery(PermissionQuery { verb, kind, namespace }): ApiQuery<PermissionQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;

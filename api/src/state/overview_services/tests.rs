@@ -19,8 +19,8 @@ use super::*;
 use crate::{
     state::overview_announced::announced,
     state::{
-        health_state::HealthDesk, node_reports::Nodes, observations::Observations,
-        overview_cache::OverviewDesk, published::Step,
+        health_state::HealthState, node_reports::Nodes, observations::Observations,
+        overview_cache::OverviewCache, published::Step,
     },
 };
 
@@ -59,8 +59,9 @@ impl Cluster {
         let position = Position { epoch: Epoch(1), revision: Revision(1) };
         let loaded = Loaded { position, objects: Vec::new(), recent: Vec::new() };
         let published = Published::of(loaded, Secret::new("key".to_owned()), config.asn());
-        let overview = Arc::new(OverviewDesk::new(now));
-        let observations = Observations::new(Nodes::default(), HealthDesk::new(10), Arc::default(), overview);
+        let overview = Arc::new(OverviewCache::new(now));
+        let observations =
+            Observations::new(Nodes::default(), HealthState::new(10), Arc::default(), overview);
         Self {
             config,
             published: Arc::new(published),
@@ -97,11 +98,12 @@ impl Cluster {
         self.observations.nodes.report(&*self.store, &Name::parse(node).unwrap(), report, self.now).await;
     }
 
-    fn look(&self, kept: &mut Kept) -> (Vec<Seen>, usize) {
+    fn look(&self, kept: &mut ServiceRowCache) -> (Vec<Seen>, usize) {
         let view = View::new(Arc::clone(&self.published), &self.observations, self.now);
-        let shower = view.shower();
-        let announced = announced(&view, &shower);
-        let (shares, worked_out) = kept.look(Look { view: &view, shower: &shower, announced: &announced });
+        let renderer = view.renderer();
+        let announced = announced(&view, &renderer);
+        let (shares, worked_out) =
+            kept.look(Look { view: &view, renderer: &renderer, announced: &announced });
         (shares.iter().map(seen).collect(), worked_out)
     }
 }
@@ -185,7 +187,7 @@ async fn say(dice: &mut Dice, cluster: &Cluster) {
 /// Random writes, reports and times: the cached computation always equals the full one.
 #[tokio::test]
 async fn a_look_that_goes_by_what_was_kept_finds_what_a_look_from_nothing_finds() {
-    let (mut cluster, mut dice, mut kept) = (Cluster::new().await, Dice(5), Kept::default());
+    let (mut cluster, mut dice, mut kept) = (Cluster::new().await, Dice(5), ServiceRowCache::default());
     let (mut passed, mut worked_out, mut found) = (0, 0, 0);
     for _ in 0..3000 {
         for _ in 0..dice.roll(3) {
@@ -208,7 +210,7 @@ async fn a_look_that_goes_by_what_was_kept_finds_what_a_look_from_nothing_finds(
                 Arc::new(Published::of(loaded, Secret::new("key".to_owned()), cluster.config.asn()));
         }
         let (seen, anew) = cluster.look(&mut kept);
-        let (whole, all) = cluster.look(&mut Kept::default());
+        let (whole, all) = cluster.look(&mut ServiceRowCache::default());
         assert_eq!(seen, whole, "at {}", cluster.published.position());
         assert!(anew <= all && all == whole.len());
         (passed, worked_out) = (passed + all, worked_out + anew);
@@ -221,7 +223,7 @@ async fn a_look_that_goes_by_what_was_kept_finds_what_a_look_from_nothing_finds(
 /// With fifty Services on two nodes, one endpoint change and then its reports recompute one Service each.
 #[tokio::test]
 async fn a_look_works_out_the_services_that_changed_and_those_that_nodes_came_to_have() {
-    let (mut cluster, mut kept) = (Cluster::new().await, Kept::default());
+    let (mut cluster, mut kept) = (Cluster::new().await, ServiceRowCache::default());
     for node in ["n0", "n1"] {
         cluster.write(object("Node", node.to_owned(), &json!({})));
     }

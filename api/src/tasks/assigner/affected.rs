@@ -15,7 +15,7 @@ use model::{
 };
 
 use super::{Assigner, Published};
-use crate::state::pending_triggers::News;
+use crate::state::pending_triggers::Triggers;
 
 impl Assigner {
     /// Updates the counts of owned addresses for a recorded or removed announcement.
@@ -107,7 +107,7 @@ impl Assigner {
 
     /// Marks the addresses of the pending triggers from reports.
     pub(super) fn mark_triggered(&mut self) {
-        let News { nodes, verified, services, addresses } = self.app.observations.triggers.take();
+        let Triggers { nodes, verified, services, addresses } = self.app.observations.triggers.drain();
         let published = self.app.hub.load();
         for node in &nodes {
             self.mark_node(&published, node);

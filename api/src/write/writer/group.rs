@@ -61,7 +61,7 @@ pub(super) async fn carry_out(context: &Context, group: Vec<Pending>) -> bool {
                 if has_steps {
                     context.has_failed.store(false, Ordering::Relaxed);
                 }
-                conclude(context, group, decided, started);
+                finish(context, group, decided, started);
                 return false;
             }
             Err(CommitError::Stale { current }) => {
@@ -166,7 +166,7 @@ async fn settle(context: &Context, decided: &Decided) -> Result<(), CommitError>
     if current == *at { Ok(()) } else { Err(CommitError::Stale { current }) }
 }
 
-fn conclude(context: &Context, group: Vec<Pending>, decided: Decided, started: Instant) {
+fn finish(context: &Context, group: Vec<Pending>, decided: Decided, started: Instant) {
     let Decided { at: _, steps, history: _, audit: _, audited, answers } = decided;
     audited.iter().for_each(|draft| draft.record_stored());
     context.metrics.group(answers.len(), steps.len(), started.elapsed());
