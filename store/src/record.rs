@@ -63,7 +63,7 @@ struct ChangeIn<'a> {
     object: &'a RawValue,
 }
 
-/// Encodes an object. The type keeps the knowledge that the text is JSON, so that it is embedded without parsing.
+/// Encodes an object as raw JSON, which other documents embed without parsing it.
 pub(crate) fn encode(object: &Object) -> Box<RawValue> {
     let metadata = &object.metadata;
     let body = match &object.spec {

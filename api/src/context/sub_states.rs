@@ -1,5 +1,5 @@
-//! Parts of the server state for handlers that need a few fields only. The signature of such a handler shows the
-//! state that it reads and changes.
+//! Parts of the server state for handlers that need a few fields only. The signature of such a handler shows
+//! the state that it reads and changes.
 
 use std::sync::Arc;
 

@@ -5,9 +5,10 @@
 //! outermost ─▶ around: id, caller, log, count, catch a panic, write problems ─▶ host ─▶ concurrency ─▶ timeout ─▶ position
 //!           ─▶ routes
 //! ```
-//! The layers of `tower-http` do not fit here: the audit entry, the metrics and the log line of a request need its
-//! final response, also after a panic or a timeout; a request id of the client is validated; requests beyond the
-//! limit are rejected instead of queued; and the security headers depend on the path and the settings.
+//! The layers of `tower-http` do not fit here: the audit entry, the metrics and the log line of a request
+//! need its final response, also after a panic or a timeout; a request id of the client is validated;
+//! requests beyond the limit are rejected instead of queued; and the security headers depend on the path and
+//! the settings.
 
 use std::{
     panic::AssertUnwindSafe,

@@ -1,5 +1,5 @@
-//! Data of an audit entry while its request is processed. The handler and the writer record the objects and the
-//! result; the writer or the middleware creates the entry from them.
+//! Data of an audit entry while its request is processed. The handler and the writer record the objects and
+//! the result; the writer or the middleware creates the entry from them.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,

@@ -1,10 +1,10 @@
-//! Caller of a request: permissions of the authenticated identity, author and reason of changes, and the audit
-//! draft of the request.
+//! Caller of a request: permissions of the authenticated identity, author and reason of changes, and the
+//! audit draft of the request.
 //!
-//! The middleware reads the caller once, before the handler runs, and adds it to the extensions of the request.
-//! Handlers that depend on the caller have a [`Caller`] parameter. Without authentication the author is a claim
-//! and displayed as one. With authentication the author is the proven identity, and the claim is recorded in
-//! addition.
+//! The middleware reads the caller once, before the handler runs, and adds it to the extensions of the
+//! request. Handlers that depend on the caller have a [`Caller`] parameter. Without authentication the author
+//! is a claim and displayed as one. With authentication the author is the proven identity, and the claim is
+//! recorded in addition.
 
 use std::{net::IpAddr, sync::Arc};
 

@@ -18,9 +18,9 @@ pub(crate) struct AddressRetry {
     seen: Position,
     /// Last Service of the previous turn; the next turn continues after it.
     after: Option<Pending>,
-    /// True if pending Services are retried without a quarantine that ends. `None` before the first turn as the
-    /// leader: Services that are pending then, for example since an older version with other allocation rules,
-    /// are retried at once.
+    /// True if pending Services are retried without a quarantine that ends. `None` before the first turn as
+    /// the leader: Services that are pending then, for example since an older version with other allocation
+    /// rules, are retried at once.
     is_owed: Option<bool>,
 }
 

@@ -6,8 +6,8 @@
 //! reports ──────┼─▶ affected addresses ─▶ model::assign, one by one ─▶ Announce, in batches ─▶ writer
 //! leases (1 s) ─┘
 //! ```
-//! After a start the task keeps an existing assignment until its candidates have reported or a lease has passed, and
-//! so adopts the current announcers. The loop of the task is in `leader_task`.
+//! After a start the task keeps an existing assignment until its candidates have reported or a lease has
+//! passed, and so adopts the current announcers. The loop of the task is in `leader_task`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -5,8 +5,8 @@
 //! reports ───────┼─▶ affected Services ─▶ model::health::judge, one by one ─▶ guard ─▶ Judge, in batches ─▶ writer
 //! time (1 s) ────┘
 //! ```
-//! Decisions are stored as objects, and probe results are reported again. A starting server has no results and so
-//! keeps the last decisions. The loop of the task is in `leader_task`.
+//! Decisions are stored as objects, and probe results are reported again. A starting server has no results
+//! and so keeps the last decisions. The loop of the task is in `leader_task`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,5 +1,5 @@
-//! Driver of the tasks that decide for the whole cluster. Every control server runs them and keeps their derived
-//! state; only the leader decides.
+//! Driver of the tasks that decide for the whole cluster. Every control server runs them and keeps their
+//! derived state; only the leader decides.
 //!
 //! ```text
 //! leadership changed ─▶ begin anew ┐
@@ -7,8 +7,8 @@
 //! triggers from reports ───────────┤
 //! tick (1 s) ──────────────────────┘
 //! ```
-//! A task is stateless across changes of leadership: everything is derived from the published state, reports and
-//! time, so a new leader behaves as after a start.
+//! A task is stateless across changes of leadership: everything is derived from the published state, reports
+//! and time, so a new leader behaves as after a start.
 
 use std::{sync::Arc, time::Duration};
 
@@ -37,7 +37,8 @@ pub(crate) trait LeaderTask: Sized + Send {
     /// Waits for a trigger from reports.
     fn triggered(app: &ServerState) -> impl Future<Output = ()> + Send;
 
-    /// Updates the derived state by the commits after `since`. Returns `None` if they are no longer available.
+    /// Updates the derived state by the commits after `since`. Returns `None` if they are no longer
+    /// available.
     fn apply_changes(&mut self, published: &Published, since: Revision) -> Option<()>;
 
     /// Derives the state from the complete published state.
