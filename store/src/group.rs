@@ -7,6 +7,7 @@ use model::{
     },
     primitives::quantity::{Position, Revision, Timestamp},
 };
+use serde_json::value::RawValue;
 
 use crate::{
     GROUP_BYTES_MAX, GROUP_COMMITS_MAX,
@@ -41,7 +42,7 @@ pub(crate) struct EncodedCommit {
 pub(crate) struct EncodedChange {
     pub(crate) kind: ChangeKind,
     pub(crate) key: String,
-    pub(crate) body: String,
+    pub(crate) body: Box<RawValue>,
 }
 
 impl Group {
@@ -128,11 +129,11 @@ fn encode_commit(commit: &Commit, bytes: &mut usize) -> Result<EncodedCommit, Co
             return Err(CommitError::Malformed(format!("{key} has revision {found} in commit {revision}")));
         }
         let body = record::encode(&change.object);
-        *bytes += key.len() + body.len();
+        *bytes += key.len() + body.get().len();
         check_size("bytes", *bytes, GROUP_BYTES_MAX)?;
         encoded.push(EncodedChange { kind: change.kind, key, body });
     }
-    let log = encoded.iter().map(|change| (change.kind, change.key.as_str(), change.body.as_str()));
+    let log = encoded.iter().map(|change| (change.kind, change.key.as_str(), &*change.body));
     let body = record::encode_changes(log);
     Ok(EncodedCommit { revision: *revision, at: *at, changes: encoded, body })
 }

@@ -122,13 +122,13 @@ pub(crate) fn encode(entry: &RevisionEntry, commit: &EncodedCommit) -> EncodedEn
         body.push_str(&serde_json::to_string(key).expect("a text serialises"));
         if let Some(before) = &object.before {
             body.push_str(",\"before\":");
-            body.push_str(&record::encode(before));
+            body.push_str(record::encode(before).get());
         }
         if let Some(after) = &object.after {
             body.push_str(",\"after\":");
             match written {
-                Some(change) => body.push_str(&change.body),
-                None => body.push_str(&record::encode(after)),
+                Some(change) => body.push_str(change.body.get()),
+                None => body.push_str(record::encode(after).get()),
             }
         }
         body.push('}');

@@ -25,7 +25,10 @@ use model::{
     primitives::quantity::{Revision, Timestamp},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
 
 use crate::error::StoreError;
 
@@ -48,7 +51,7 @@ struct Body<M, S> {
 struct ChangeOut<'a> {
     kind: ChangeKind,
     key: &'a str,
-    object: &'a serde_json::value::RawValue,
+    object: &'a RawValue,
 }
 
 #[derive(Deserialize)]
@@ -57,23 +60,23 @@ struct ChangeIn<'a> {
     kind: ChangeKind,
     key: String,
     #[serde(borrow)]
-    object: &'a serde_json::value::RawValue,
+    object: &'a RawValue,
 }
 
-/// Encodes an object.
-pub(crate) fn encode(object: &Object) -> String {
+/// Encodes an object as raw JSON, which other documents embed without parsing it.
+pub(crate) fn encode(object: &Object) -> Box<RawValue> {
     let metadata = &object.metadata;
     let body = match &object.spec {
-        Spec::Node(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
-        Spec::AddressPool(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
-        Spec::BfdProfile(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
-        Spec::BgpPeer(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
-        Spec::Advertisement(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
-        Spec::Address(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
-        Spec::EndpointHealth(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
-        Spec::Workload(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
-        Spec::Service(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
-        Spec::EndpointSet(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::Node(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::AddressPool(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::BfdProfile(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::BgpPeer(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::Advertisement(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::Address(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::EndpointHealth(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::Workload(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::Service(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::EndpointSet(spec) => to_raw_value(&Body { schema: SCHEMA, metadata, spec }),
     };
     body.expect("published types have string keys only and serialize without failing")
 }
@@ -120,13 +123,10 @@ pub(crate) fn decode(key: &str, body: &[u8]) -> Result<Object, StoreError> {
 
 /// Encodes the changes of a commit, each with its store key and its already encoded object.
 pub(crate) fn encode_changes<'a>(
-    changes: impl IntoIterator<Item = (ChangeKind, &'a str, &'a str)>,
+    changes: impl IntoIterator<Item = (ChangeKind, &'a str, &'a RawValue)>,
 ) -> String {
-    let raw = |(kind, key, body): (ChangeKind, &'a str, &'a str)| {
-        let object = serde_json::from_str(body).expect("an encoded object is JSON");
-        ChangeOut { kind, key, object }
-    };
-    let changes: Vec<_> = changes.into_iter().map(raw).collect();
+    let changes: Vec<_> =
+        changes.into_iter().map(|(kind, key, object)| ChangeOut { kind, key, object }).collect();
     serde_json::to_string(&changes).expect("strings and raw JSON serialize without failing")
 }
 
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn the_body_of_schema_1_is_as_released_and_stays_readable() {
         let golden = r#"{"schema":1,"metadata":{"name":"n1"},"spec":{"addresses":[],"zone":"z1","unschedulable":false}}"#;
-        assert_eq!(encode(&node("n1")), golden);
+        assert_eq!(encode(&node("n1")).get(), golden);
         assert_eq!(decode("nodes//n1", golden.as_bytes()).unwrap(), node("n1"));
     }
 
@@ -225,14 +225,14 @@ mod tests {
         let body = r#"{"schema":1,"metadata":{"name":"r"},"spec":{"peerAddress":"10.0.0.1","peerASN":65001,"password":"hush"}}"#;
         let peer = decode("bgppeers//r", body.as_bytes()).unwrap();
         assert!(!peer.to_json().to_string().contains("hush"));
-        let again = decode("bgppeers//r", encode(&peer).as_bytes()).unwrap();
+        let again = decode("bgppeers//r", encode(&peer).get().as_bytes()).unwrap();
         assert_eq!(again, peer);
         assert_eq!(again.as_bgp_peer().unwrap().password.as_ref().unwrap().reveal(), "hush");
     }
 
     #[test]
     fn an_unreadable_body_is_an_error_that_names_key_and_cause() {
-        let good = encode(&node("n1"));
+        let good = encode(&node("n1")).get().to_owned();
         let cases = [
             ("nodes//n1", "{".to_owned(), "EOF"),
             ("nodes//n1", "{}".to_owned(), "schema version is missing"),
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn commits_round_trip_and_name_the_object_that_cannot_be_read() {
         let (at, revision) = (Timestamp::from_unix_seconds(7), Revision(3));
-        let body = encode_changes([(ChangeKind::Deleted, "nodes//n1", encode(&node("n1")).as_str())]);
+        let body = encode_changes([(ChangeKind::Deleted, "nodes//n1", &*encode(&node("n1")))]);
         let commit = decode_commit(revision, at, body.as_bytes()).unwrap();
         let changes = vec![Change { kind: ChangeKind::Deleted, object: Arc::new(node("n1")) }];
         assert_eq!(commit, Commit { revision, at, changes });

@@ -1,11 +1,11 @@
 //! Source of time and randomness as a trait, so that tests can fix both.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::{admission::admit::Entropy, primitives::quantity::Timestamp};
+
+/// Reason why random bytes are available: `getrandom(2)` fails only before Linux 3.17 or in a broken sandbox.
+const RANDOM_WORKS: &str = "the kernel provides random bytes";
 
 /// A source of time and randomness.
 pub trait Source: Send + Sync {
@@ -35,21 +35,12 @@ impl Source for System {
     }
 
     fn seed(&self) -> u64 {
-        let uuid = uuid::Uuid::new_v4().as_u128();
-        // A version 4 UUID has six fixed bits; hashing with a random key spreads the other 122.
-        RandomState::new().hash_one(uuid)
+        getrandom::u64().expect(RANDOM_WORKS)
     }
 
     fn secret(&self) -> [u8; 32] {
-        // A version 4 UUID has 122 random bits at fixed positions. Each 8 bytes combine the halves without
-        // fixed bits of two UUIDs, so that every byte has 8 random bits.
         let mut bytes = [0; 32];
-        for part in bytes.chunks_exact_mut(8) {
-            let (one, two) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
-            for (to, (a, b)) in part.iter_mut().zip(one.as_bytes().iter().zip(&two.as_bytes()[8..])) {
-                *to = a ^ b;
-            }
-        }
+        getrandom::fill(&mut bytes).expect(RANDOM_WORKS);
         bytes
     }
 }

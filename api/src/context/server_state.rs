@@ -1,17 +1,11 @@
 //! Server state shared by all handlers, and the start and stop of the background tasks.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
-use model::{
-    bgp::book::BgpBook,
-    cluster::config::ClusterConfig,
-    kinds::resource::{Kind, ObjectKey, ServiceKey},
-    observed::{announcements::AnnouncementBook, traffic::TrafficBook},
-    primitives::{name::Name, quantity::Position},
-};
+use model::{cluster::config::ClusterConfig, primitives::quantity::Position};
 use store::Store;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -23,25 +17,22 @@ use crate::{
         config::Settings,
         error::{Code, Problem},
     },
-    security::{Desk, ca::Authority, vault::Vault},
-    state::kept_plans::Kept,
-    state::pending_triggers::Newsroom,
+    security::{Authenticator, Caller, ca::Authority, vault::Vault},
+    state::plan_cache::PlanCache,
     state::{
-        convergence::Convergence,
-        health_state::HealthDesk,
         idempotency::Idempotency,
         leadership::Leadership,
-        node_reports::Nodes,
-        object_view::{Books, View},
-        overview_cache::OverviewDesk,
+        object_view::View,
+        observations::Observations,
+        overview_cache::OverviewCache,
         paging::Pages,
         published::{Hub, Published},
-        queries::Asks,
+        queries::NodeQueries,
         series::SeriesBook,
     },
     stream::{node_feed::Feeding, watching::Watching},
     telemetry::metrics::Metrics,
-    write::{audit::AuditLog, writer::Writer},
+    write::{audit::AuditLog, refusal::problem, writer::Writer},
 };
 
 /// Maximum number of open agent feeds: twice the largest supported cluster, because a reconnecting agent may
@@ -72,20 +63,15 @@ pub struct ServerState {
     pub(crate) feeding: Arc<Feeding>,
     pub(crate) watching: Watching,
     pub(crate) writer: Writer,
-    pub(crate) nodes: Nodes,
-    pub(crate) asks: Asks,
-    pub(crate) plans: Kept,
-    pub(crate) desk: Desk,
-    pub(crate) traffic: Mutex<TrafficBook>,
-    pub(crate) announcements: Mutex<AnnouncementBook>,
-    pub(crate) bgp: Mutex<BgpBook>,
-    pub(crate) newsroom: Newsroom,
-    pub(crate) overview: OverviewDesk,
-    pub(crate) health: HealthDesk,
+    /// Data reported by the agents.
+    pub(crate) observations: Arc<Observations>,
+    pub(crate) queries: Arc<NodeQueries>,
+    pub(crate) plans: PlanCache,
+    pub(crate) authenticator: Arc<Authenticator>,
+    pub(crate) overview: Arc<OverviewCache>,
     pub(crate) pages: Pages,
     pub(crate) idempotency: Arc<Idempotency>,
     pub(crate) audit: Arc<AuditLog>,
-    pub(crate) convergence: Arc<Convergence>,
     pub(crate) metrics: Arc<Metrics>,
     /// The files of the status page.
     pub(crate) assets: Arc<Assets>,
@@ -109,29 +95,9 @@ impl ServerState {
         self.view_of(self.hub.load())
     }
 
-    /// What went through, as the agents say.
-    pub(crate) fn traffic(&self) -> MutexGuard<'_, TrafficBook> {
-        // A panic in the middle of a report leaves counters that the next reports correct.
-        self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Locks the announcement states reported by the agents.
-    pub(crate) fn announcements(&self) -> MutexGuard<'_, AnnouncementBook> {
-        // A panic in the middle of a report leaves states that the next full report corrects.
-        self.announcements.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Locks the BGP state reported by the agents. Lock order: callers that also need [`Self::announcements`]
-    /// lock that one first.
-    pub(crate) fn bgp(&self) -> MutexGuard<'_, BgpBook> {
-        // A panic in the middle of a report leaves routes that the next full report corrects.
-        self.bgp.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A state with what is known of the nodes.
     pub(crate) fn view_of(&self, published: Arc<Published>) -> View<'_> {
-        let books = Books { announcements: &self.announcements, bgp: &self.bgp, health: &self.health };
-        View::new(published, &self.nodes, books, self.source.now())
+        View::new(published, &self.observations, self.source.now())
     }
 }
 
@@ -155,7 +121,9 @@ impl ServerState {
     /// Waits until the published state includes every commit of the store, including those of other servers.
     pub(crate) async fn confirm(&self) -> Result<(), Problem> {
         if self.store.is_shared() {
-            self.writer.confirm().await.map_err(crate::write::refusal::problem)?;
+            let confirmed = self.writer.confirm().await;
+            // A confirmation names no objects, so the problem does not depend on the caller.
+            confirmed.map_err(|error| problem(error, Caller::server().access()))?;
         }
         Ok(())
     }
@@ -173,19 +141,5 @@ impl ServerState {
         }
         self.confirm().await?;
         decide(&self.hub.load())
-    }
-
-    /// Forgets what was said of what is deleted.
-    pub(crate) fn forget_deleted(&self, published: &Published) {
-        let has_node = |name: &Name| {
-            let key = ObjectKey { kind: Kind::Node, namespace: None, name: name.clone() };
-            published.snapshot.get(&key).is_some()
-        };
-        let has_service = |key: &ServiceKey| published.snapshot.service(key).is_some();
-        let has_address = |address| published.snapshot.address(address).is_some();
-        self.announcements().forget(has_node, has_address);
-        self.bgp().forget(has_node);
-        self.health.book().forget(has_node, has_service);
-        self.traffic().forget(has_service, has_node, self.source.now());
     }
 }

@@ -38,7 +38,7 @@ const DOCUMENTS_MAX: usize = model::admission::admit::OPERATIONS_MAX + 1;
 
 /// Encoding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum BodyFormat {
     Json,
     Yaml,
 }
@@ -133,7 +133,7 @@ async fn read_bytes(body: Body, limit: usize) -> Result<Bytes, Problem> {
     }
 }
 
-fn form_of(headers: &HeaderMap, json: &[&str]) -> Result<Form, Problem> {
+fn form_of(headers: &HeaderMap, json: &[&str]) -> Result<BodyFormat, Problem> {
     if let Some(coding) = headers.get(header::CONTENT_ENCODING).filter(|coding| *coding != "identity") {
         let detail = format!("`Content-Encoding: {}` is not supported", coding.to_str().unwrap_or("?"));
         return Err(Problem::new(Code::UnsupportedMediaType, detail).hint("send the body uncompressed"));
@@ -141,10 +141,10 @@ fn form_of(headers: &HeaderMap, json: &[&str]) -> Result<Form, Problem> {
     let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let essence = text.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
     if json.contains(&essence.as_str()) {
-        return Ok(Form::Json);
+        return Ok(BodyFormat::Json);
     }
     match essence.as_str() {
-        "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(Form::Yaml),
+        "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(BodyFormat::Yaml),
         "" => Err(Problem::new(Code::UnsupportedMediaType, "the header `Content-Type` is missing")
             .hint(format!("send one of {}, application/yaml", json.join(", ")))),
         other => Err(Problem::new(Code::UnsupportedMediaType, format!("`{other}` is not supported"))
@@ -152,7 +152,7 @@ fn form_of(headers: &HeaderMap, json: &[&str]) -> Result<Form, Problem> {
     }
 }
 
-fn parse(form: Form, bytes: &[u8]) -> Result<Vec<Value>, Problem> {
+fn parse(form: BodyFormat, bytes: &[u8]) -> Result<Vec<Value>, Problem> {
     if bytes.trim_ascii().is_empty() {
         return Err(Problem::bad_request("the body is empty").hint(
             "send an object; its fields are described in \
@@ -160,8 +160,8 @@ fn parse(form: Form, bytes: &[u8]) -> Result<Vec<Value>, Problem> {
         ));
     }
     match form {
-        Form::Json => json::parse(bytes).map(|value| vec![value]),
-        Form::Yaml => yaml::parse(bytes),
+        BodyFormat::Json => json::parse(bytes).map(|value| vec![value]),
+        BodyFormat::Yaml => yaml::parse(bytes),
     }
 }
 

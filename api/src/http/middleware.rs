@@ -5,6 +5,10 @@
 //! outermost ─▶ around: id, caller, log, count, catch a panic, write problems ─▶ host ─▶ concurrency ─▶ timeout ─▶ position
 //!           ─▶ routes
 //! ```
+//! The layers of `tower-http` do not fit here: the audit entry, the metrics and the log line of a request
+//! need its final response, also after a panic or a timeout; a request id of the client is validated;
+//! requests beyond the limit are rejected instead of queued; and the security headers depend on the path and
+//! the settings.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -32,14 +36,12 @@ use crate::{
     context::server_state::ServerState,
     http::kubernetes,
     security::{
-        Access, Identity, access,
-        page::{self, Asked},
+        Access, Caller, Identity,
+        caller::{Peer, may_change},
+        page::{self, PageRequest},
     },
     telemetry::metrics::RequestLabels,
-    write::{
-        audit::Answered,
-        caller::{Caller, Peer, may_change},
-    },
+    write::audit::Answered,
 };
 
 /// Maximum time until the head of a response. Streams have their own timeouts.
@@ -101,24 +103,32 @@ async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next:
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     request.extensions_mut().insert(RequestId(id.clone()));
     let peer = request.extensions().get::<Peer>().copied();
-    let identified = app.desk.identify(request.headers(), request.extensions(), app.source.now());
+    let identified = app.authenticator.identify(request.headers(), request.extensions(), app.source.now());
     let (access, refused) = match identified {
         Ok(access) => (Arc::new(access), None),
         Err(problem) => (Arc::new(Access::of(Identity::Nobody)), Some(problem)),
     };
-    let asked = Asked { method: &method, uri: request.uri(), headers: request.headers(), route: &route };
+    let asked =
+        PageRequest { method: &method, uri: request.uri(), headers: request.headers(), route: &route };
     let is_read_only = app.settings.page.is_read_only;
     let refused = refused.or_else(|| page::check(&asked, &access, is_read_only).err());
     let caller = Caller::read((&method, &path), request.headers(), (peer, &id), &access);
     let span = tracing::info_span!("request", id, %method, path);
     let known = caller.as_ref().ok().cloned();
+    let permitted = match (refused, caller) {
+        (Some(problem), _) => Err(problem),
+        (None, Ok(caller)) => Ok(caller),
+        // The author header of a read is ignored.
+        (None, Err(_)) if !may_change(&method) => Ok(Caller::without_author(access)),
+        (None, Err(problem)) => Err(problem),
+    };
     let serve = async {
-        match (refused, caller) {
-            (Some(problem), _) => problem.into_response(),
-            (None, Ok(caller)) => caller.scope(access::scope(access, next.run(request))).await,
-            // The author header of a read is ignored.
-            (None, Err(_)) if !may_change(&method) => access::scope(access, next.run(request)).await,
-            (None, Err(problem)) => problem.into_response(),
+        match permitted {
+            Ok(caller) => {
+                request.extensions_mut().insert(caller);
+                next.run(request).await
+            }
+            Err(problem) => problem.into_response(),
         }
     };
     let served = AssertUnwindSafe(serve).catch_unwind().instrument(span.clone()).await;
@@ -260,7 +270,7 @@ async fn wait_for_position(State(app): State<Arc<ServerState>>, request: Request
     let waited = match request.headers().get(X_MIN_POSITION) {
         None => Ok(()),
         // An unauthenticated caller is rejected right after, and must not wait.
-        Some(_) if *access::current().identity() == Identity::Nobody => Ok(()),
+        Some(_) if is_unauthenticated(&request) => Ok(()),
         Some(value) => match min_position(value, &app) {
             Ok(position) => app.reach(position).await,
             Err(problem) => Err(problem),
@@ -270,6 +280,10 @@ async fn wait_for_position(State(app): State<Arc<ServerState>>, request: Request
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
+}
+
+fn is_unauthenticated(request: &Request) -> bool {
+    Caller::of(request.extensions()).is_ok_and(|caller| *caller.access().identity() == Identity::Nobody)
 }
 
 fn min_position(value: &HeaderValue, app: &ServerState) -> Result<Position, Problem> {

@@ -20,9 +20,8 @@ use crate::{
     },
     context::server_state::ServerState,
     http::patch::not_found,
-    security::{Verb, access},
+    security::{Caller, Verb},
     write::{
-        caller,
         refusal::problem,
         writer::{Written, dry_run},
     },
@@ -34,7 +33,7 @@ pub(crate) const X_REVISION: HeaderName = HeaderName::from_static("x-revision");
 pub(crate) const X_DRY_RUN: HeaderName = HeaderName::from_static("x-dry-run");
 /// Options of a mutation.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Manner {
+pub(crate) struct WriteOptions {
     /// True for a dry run.
     pub(crate) is_dry_run: bool,
     /// True if Services whose addresses a pool loses are moved to other addresses.
@@ -52,20 +51,26 @@ pub(crate) struct Manner {
 /// # Errors
 /// Returns a problem if the caller lacks a permission for any part of the request, or if the request is
 /// rejected.
-pub(crate) async fn write(app: &ServerState, request: Request, manner: Manner) -> Result<Written, Problem> {
-    write_besides(app, request, manner, None).await
+pub(crate) async fn write(
+    app: &ServerState,
+    caller: &Caller,
+    request: Request,
+    manner: WriteOptions,
+) -> Result<Written, Problem> {
+    write_besides(app, caller, request, manner, None).await
 }
 
 /// Same as [`write`], for routes that require an additional permission on each object.
 pub(crate) async fn write_besides(
     app: &ServerState,
+    caller: &Caller,
     request: Request,
-    manner: Manner,
+    manner: WriteOptions,
     besides: Option<Verb>,
 ) -> Result<Written, Problem> {
     let request = Request { evict: manner.evict, confirmed: manner.confirm, ..request };
-    caller::note_request(&request, manner.is_dry_run);
-    let access = access::current();
+    caller.record_request(&request, manner.is_dry_run);
+    let access = caller.access();
     access.check_write(&app.hub.load().snapshot, &request, besides)?;
     let entropy = app.source.draw();
     let outcome = if manner.is_dry_run {
@@ -75,18 +80,18 @@ pub(crate) async fn write_besides(
         }
         tried
     } else {
-        app.writer.write_for(caller::origin(), request, entropy, manner.bytes).await
+        app.writer.write(caller, request, entropy, manner.bytes).await
     };
     if let Ok(written) = &outcome {
-        caller::note_accepted(written.position.revision, &written.outcomes);
+        caller.record_accepted(written.position.revision, &written.outcomes);
     }
-    outcome.map_err(problem)
+    outcome.map_err(|error| problem(error, access))
 }
 
 /// Creates the response with the object of a mutation.
 pub(crate) fn answer_object(
     app: &Arc<ServerState>,
-    manner: Manner,
+    manner: WriteOptions,
     status: StatusCode,
     written: &Written,
 ) -> Answer {
@@ -94,7 +99,7 @@ pub(crate) fn answer_object(
         .outcomes
         .first()
         .ok_or_else(|| Problem::new(Code::Internal, "the write was accepted without an outcome"))?;
-    let shown = show_all(app, manner, std::slice::from_ref(outcome));
+    let shown = render_all(app, manner, std::slice::from_ref(outcome));
     let mut response = render(manner.form, &shown.first());
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -106,7 +111,7 @@ pub(crate) fn answer_object(
 }
 
 /// Creates the response of a mutation that changes nothing.
-pub(crate) fn answer_unchanged(app: &Arc<ServerState>, manner: Manner, key: &ObjectKey) -> Answer {
+pub(crate) fn answer_unchanged(app: &Arc<ServerState>, manner: WriteOptions, key: &ObjectKey) -> Answer {
     let published = app.hub.load();
     let object = published.snapshot.get(key).ok_or_else(|| not_found(key))?;
     let outcome = Outcome { action: Action::Unchanged, object: Arc::clone(object) };
@@ -124,22 +129,22 @@ fn location(object: &Object) -> HeaderValue {
 
 /// Renders the objects of a mutation. Deleted objects and objects of a dry run have no status, because no
 /// node has observed them.
-pub(crate) fn show_all(app: &ServerState, manner: Manner, outcomes: &[Outcome]) -> Vec<Value> {
+pub(crate) fn render_all(app: &ServerState, manner: WriteOptions, outcomes: &[Outcome]) -> Vec<Value> {
     let view = app.view();
-    let shower = view.shower();
+    let renderer = view.renderer();
     let show = |outcome: &Outcome| {
         let is_live = match outcome.action {
             Action::Created | Action::Updated | Action::Unchanged => !manner.is_dry_run,
             Action::Deleted | Action::Pruned => false,
         };
-        if is_live { shower.object(&outcome.object) } else { outcome.object.to_json() }
+        if is_live { renderer.object(&outcome.object) } else { outcome.object.to_json() }
     };
     outcomes.iter().map(show).collect()
 }
 
 /// Creates the response with all objects of a mutation.
-pub(crate) fn answer_many(app: &ServerState, manner: Manner, written: &Written) -> Response {
-    let shown = show_all(app, manner, &written.outcomes);
+pub(crate) fn answer_many(app: &ServerState, manner: WriteOptions, written: &Written) -> Response {
+    let shown = render_all(app, manner, &written.outcomes);
     let results = written.outcomes.iter().zip(shown);
     let results: Vec<Value> =
         results.map(|(outcome, object)| json!({ "action": outcome.action, "object": object })).collect();
@@ -151,7 +156,7 @@ pub(crate) fn answer_many(app: &ServerState, manner: Manner, written: &Written) 
 }
 
 /// Adds the headers of every mutation.
-pub(crate) fn stamp(response: Response, manner: Manner, position: Position) -> Response {
+pub(crate) fn stamp(response: Response, manner: WriteOptions, position: Position) -> Response {
     let mut response = response.into_response();
     let headers = response.headers_mut();
     headers.insert(X_REVISION, HeaderValue::from(position.revision.0));

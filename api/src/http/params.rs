@@ -11,7 +11,7 @@ use utoipa::IntoParams;
 
 use crate::{
     base::{error::Problem, negotiate::Form},
-    http::mutation::Manner,
+    http::mutation::WriteOptions,
     state::paging::{LIMIT_DEFAULT, LIMIT_MAX},
 };
 
@@ -170,9 +170,9 @@ pub(crate) struct PoolMutationQuery {
 
 impl PoolMutationQuery {
     /// Returns the options of a mutation of a kind.
-    pub(crate) fn manner(&self, kind: Kind, form: Form, bytes: usize) -> Result<Manner, Problem> {
+    pub(crate) fn manner(&self, kind: Kind, form: Form, bytes: usize) -> Result<WriteOptions, Problem> {
         let evict = self.evict(kind)?;
-        Ok(Manner { is_dry_run: self.dry_run, evict, confirm: self.confirm, form, bytes })
+        Ok(WriteOptions { is_dry_run: self.dry_run, evict, confirm: self.confirm, form, bytes })
     }
 
     fn evict(&self, kind: Kind) -> Result<bool, Problem> {

@@ -22,7 +22,8 @@ use crate::{
         etag::{self, IfMatch},
     },
     context::server_state::ServerState,
-    http::mutation::{self as mutate, Manner},
+    http::mutation::{self as mutate, WriteOptions},
+    security::Caller,
     state::published::Published,
 };
 
@@ -36,10 +37,11 @@ const SERVER_SET: [&str; 6] =
 /// Applies a patch.
 pub(crate) async fn patch(
     app: &Arc<ServerState>,
+    caller: &Caller,
     key: &ObjectKey,
     changes: &Value,
     demand: Option<&IfMatch>,
-    manner: Manner,
+    manner: WriteOptions,
 ) -> Answer {
     let mut attempt = 1;
     loop {
@@ -53,7 +55,7 @@ pub(crate) async fn patch(
         };
         let operation = app.decide(replacement).await?;
         let request = Request { operations: vec![operation], ..Request::default() };
-        match mutate::write(app, request, manner).await {
+        match mutate::write(app, caller, request, manner).await {
             Ok(written) => return mutate::answer_object(app, manner, StatusCode::OK, &written),
             Err(problem) if problem.code() == Code::PreconditionFailed && may_retry(demand, attempt) => {
                 attempt += 1

@@ -12,7 +12,7 @@ mod candidate;
 mod past;
 
 pub(crate) use self::past::{Past, compare};
-pub(crate) use crate::state::kept_plans::KeptPlan;
+pub(crate) use crate::state::plan_cache::CachedPlan;
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ use self::candidate::Candidate;
 use crate::{
     base::error::Problem,
     context::server_state::ServerState,
-    security::{Verb, access},
+    security::{Caller, Verb},
     state::{compiled_set::Delta, published::Published},
 };
 
@@ -50,7 +50,7 @@ const NODES_AT_ONCE: usize = 16;
 const LINES_MAX: usize = 100_000;
 
 /// Request for a plan.
-pub(crate) struct Wish {
+pub(crate) struct PlanRequest {
     /// The write.
     pub(crate) request: Request,
     /// Size of the request body in bytes.
@@ -60,12 +60,12 @@ pub(crate) struct Wish {
 }
 
 /// Computes the effect of a write.
-pub(crate) async fn make(app: &ServerState, wish: Wish) -> Result<Plan, Problem> {
-    let Wish { request, bytes, asks_nodes } = wish;
+pub(crate) async fn make(app: &ServerState, caller: &Caller, wish: PlanRequest) -> Result<Plan, Problem> {
+    let PlanRequest { request, bytes, asks_nodes } = wish;
     let published = app.hub.load();
-    let access = access::current();
+    let access = caller.access();
     access.check_write(&published.snapshot, &request, Some(Verb::Plan))?;
-    let candidate = candidate::of(app, &published, &request)?;
+    let candidate = candidate::of(app, access, &published, &request)?;
     access.check_outcomes(&candidate.outcomes)?;
     let id = format!("{:016x}", app.source.seed());
     let now = app.source.now();
@@ -80,7 +80,7 @@ pub(crate) async fn make(app: &ServerState, wish: Wish) -> Result<Plan, Problem>
         BTreeMap::new()
     };
     let Candidate { outcomes, guards, .. } = candidate;
-    app.plans.keep(&id, KeptPlan::of(request, bytes, &outcomes, &published), expires, now);
+    app.plans.keep(&id, CachedPlan::of(request, bytes, &outcomes, &published), expires, now);
     Ok(Plan { id, position: published.position(), expires, objects, addresses, guards, nodes })
 }
 
@@ -182,7 +182,7 @@ async fn ask(app: &ServerState, node: &Name, question: Question, deadline: Insta
     if patience.is_zero() {
         return error("the time limit was reached before the agent could be queried".to_owned());
     }
-    match app.asks.ask(node, question, patience).await {
+    match app.queries.ask(node, question, patience).await {
         Ok(Reply::Plan(preview)) => NodePlan { preview: Some(preview), error: None },
         Ok(Reply::Failed { message }) => error(message),
         Ok(Reply::Trace(_) | Reply::Doctor { .. } | Reply::Fix { .. } | Reply::Confirmed(_)) => {

@@ -98,7 +98,7 @@ pub(crate) struct WatchEvent {
 }
 
 /// Parameters of a watch.
-pub(crate) struct Watch {
+pub(crate) struct ObjectWatch {
     /// Server state.
     pub(crate) app: Arc<ServerState>,
     /// Selection.
@@ -148,16 +148,16 @@ impl Filter {
     }
 }
 
-impl Watch {
+impl ObjectWatch {
     /// Serves the watcher until it disconnects or falls behind.
     pub(crate) async fn run(self, pieces: Pieces) {
-        let mut sink = Sink { pieces, form: self.form, buffer: Vec::new() };
+        let mut sink = EventSink { pieces, form: self.form, buffer: Vec::new() };
         // The watcher disconnected; there is no recipient for the error.
         let _ = self.serve(&mut sink).await;
     }
 
-    async fn serve(&self, sink: &mut Sink) -> Result<(), Gone> {
-        let mut beat = self.app.watching.beat.subscribe();
+    async fn serve(&self, sink: &mut EventSink) -> Result<(), Gone> {
+        let mut pacer = self.app.watching.pacer.subscribe();
         let published = self.app.hub.load();
         let epoch = published.epoch;
         let mut at = match self.resume {
@@ -173,7 +173,7 @@ impl Watch {
             if !self.is_allowed() {
                 return self.revoked(at, sink).await;
             }
-            let newest = first.take().unwrap_or_else(|| Arc::clone(&beat.borrow_and_update()));
+            let newest = first.take().unwrap_or_else(|| Arc::clone(&pacer.borrow_and_update()));
             // The first state was the newest one, which the pacer may not have reached.
             let is_ahead = newest.epoch == epoch && newest.position().revision > at;
             if newest.epoch != epoch || (is_ahead && !self.follow(&newest, &mut at, sink).await?) {
@@ -185,7 +185,7 @@ impl Watch {
                 biased;
                 () = self.stop.cancelled() => return Ok(()),
                 () = sink.pieces.closed() => return Err(Gone),
-                changed = beat.changed() => {
+                changed = pacer.changed() => {
                     if changed.is_err() {
                         return Ok(());
                     }
@@ -200,7 +200,7 @@ impl Watch {
     }
 
     /// Sends the current objects and the bookmark after them.
-    async fn initial(&self, published: &Arc<Published>, sink: &mut Sink) -> Result<Revision, Gone> {
+    async fn initial(&self, published: &Arc<Published>, sink: &mut EventSink) -> Result<Revision, Gone> {
         for kind in &self.filter.kinds {
             let namespace = self.filter.namespace.as_ref();
             let mut after = None;
@@ -232,11 +232,11 @@ impl Watch {
         let objects: Vec<_> = published.snapshot.list(kind, namespace, after).take(BATCH_OBJECTS).collect();
         let last = objects.last()?.key();
         let view = self.app.view_of(Arc::clone(published));
-        let shower = view.shower();
+        let renderer = view.renderer();
         let chosen =
             objects.into_iter().filter(|object| self.filter.covers(object) && self.filter.selects(object));
         let events = chosen.map(|object| WatchEvent {
-            object: Some(shower.object(object)),
+            object: Some(renderer.object(object)),
             ..event(EventType::Added, object.metadata.revision())
         });
         Some((last, events.collect()))
@@ -247,7 +247,7 @@ impl Watch {
         &self,
         published: &Arc<Published>,
         at: &mut Revision,
-        sink: &mut Sink,
+        sink: &mut EventSink,
     ) -> Result<bool, Gone> {
         let stretch = self.app.watching.stretches.since(*at, published);
         let Some(stretch) = stretch else { return Ok(false) };
@@ -264,7 +264,7 @@ impl Watch {
         &self,
         published: &Arc<Published>,
         commit: &ShownCommit,
-        sink: &mut Sink,
+        sink: &mut EventSink,
     ) -> Result<(), Gone> {
         let revision = commit.revision();
         let chosen: Vec<_> = commit
@@ -286,18 +286,18 @@ impl Watch {
         match change.kind {
             ChangeKind::Deleted => change.object.to_json(),
             ChangeKind::Added | ChangeKind::Modified => {
-                self.app.view_of(Arc::clone(published)).shower().object(&change.object)
+                self.app.view_of(Arc::clone(published)).renderer().object(&change.object)
             }
         }
     }
 
     /// True if the watcher still has the permissions it had at the start.
     fn is_allowed(&self) -> bool {
-        let renewed = self.app.desk.renew(&self.filter.access, self.app.source.now());
+        let renewed = self.app.authenticator.renew(&self.filter.access, self.app.source.now());
         renewed.is_some_and(|renewed| renewed.is_as(&self.filter.access))
     }
 
-    async fn revoked(&self, at: Revision, sink: &mut Sink) -> Result<(), Gone> {
+    async fn revoked(&self, at: Revision, sink: &mut EventSink) -> Result<(), Gone> {
         let problem =
             unauthenticated("the token has expired, or its role bindings have changed since the watch began");
         let problem = problem.finish("/v1/watch", &self.request_id);
@@ -305,7 +305,7 @@ impl Watch {
         sink.flush().await
     }
 
-    async fn expired(&self, epoch: Epoch, at: Revision, sink: &mut Sink) -> Result<(), Gone> {
+    async fn expired(&self, epoch: Epoch, at: Revision, sink: &mut EventSink) -> Result<(), Gone> {
         let problem = resume_expired(Position { epoch, revision: at }).finish("/v1/watch", &self.request_id);
         sink.event(&WatchEvent { problem: Some(Box::new(problem)), ..event(EventType::Error, at) }).await?;
         sink.flush().await
@@ -325,13 +325,13 @@ fn event(event_type: EventType, revision: Revision) -> WatchEvent {
     WatchEvent { event_type, revision, position: None, initial: None, object: None, problem: None }
 }
 
-struct Sink {
+struct EventSink {
     pieces: Pieces,
     form: StreamForm,
     buffer: Vec<u8>,
 }
 
-impl Sink {
+impl EventSink {
     async fn event(&mut self, event: &WatchEvent) -> Result<(), Gone> {
         let json = serde_json::to_string(event).expect("events have string keys only");
         self.write(event.position, &[&json]).await

@@ -1,5 +1,5 @@
-//! Permissions of the caller of a request: its identity and the sum of its role bindings. Available to all
-//! code that runs for the request.
+//! Permissions of the caller of a request: its identity and the sum of its role bindings. See
+//! [`Caller`](super::Caller) for the access from a handler.
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -13,14 +13,10 @@ use super::{
     Identity,
     permission::{Permission, Subject, Verb},
     roles::{Role, covers},
-    sessions::Key,
+    sessions::SessionId,
     tokens::Binding,
 };
 use crate::base::error::{Code, Problem};
-
-tokio::task_local! {
-    static ACCESS: Arc<Access>;
-}
 
 /// Author of a request without author header if authentication is disabled.
 const UNKNOWN: &str = "unknown";
@@ -45,28 +41,18 @@ pub(crate) struct Access {
     identity: Identity,
     grants: Vec<Grant>,
     /// Session of the status page that authenticates the request, if any.
-    session: Option<Key>,
+    session: Option<SessionId>,
 }
 
 /// Parameters of a path.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct PathParams<'a> {
     /// Namespace.
     pub(crate) namespace: Option<&'a Namespace>,
     /// Name of the object.
     pub(crate) name: Option<String>,
     /// Name of the node.
     pub(crate) node: Option<String>,
-}
-
-/// Returns the permissions of the current request; outside a request those of an unauthenticated caller.
-pub(crate) fn current() -> Arc<Access> {
-    ACCESS.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Access::of(Identity::Nobody)))
-}
-
-/// Runs the future with these permissions as the task-local.
-pub(crate) async fn scope<T>(access: Arc<Access>, serve: impl Future<Output = T>) -> T {
-    ACCESS.scope(access, serve).await
 }
 
 impl Grant {
@@ -93,12 +79,12 @@ impl Access {
     }
 
     /// Marks the request as authenticated by a session of the status page.
-    pub(crate) fn by_session(self, session: Key) -> Self {
+    pub(crate) fn by_session(self, session: SessionId) -> Self {
         Self { session: Some(session), ..self }
     }
 
     /// Returns the session that authenticates the request.
-    pub(crate) fn session(&self) -> Option<&Key> {
+    pub(crate) fn session(&self) -> Option<&SessionId> {
         self.session.as_ref()
     }
 
@@ -185,7 +171,7 @@ impl Access {
     }
 
     /// Checks the permission for a route.
-    pub(crate) fn check(&self, permission: Permission, place: &Place<'_>) -> Result<(), Problem> {
+    pub(crate) fn check(&self, permission: Permission, place: &PathParams<'_>) -> Result<(), Problem> {
         if permission == Permission::Open || self.identity == Identity::Anyone {
             return Ok(());
         }
@@ -206,7 +192,7 @@ impl Access {
 
     /// True if an agent reads or registers its own Node. The contents of a registration are checked by the
     /// write.
-    fn is_own_node(&self, verb: Verb, subject: Subject, place: &Place<'_>) -> bool {
+    fn is_own_node(&self, verb: Verb, subject: Subject, place: &PathParams<'_>) -> bool {
         match (verb, subject) {
             (Verb::Get, Subject::Object(Kind::Node)) => self.is_node(place.name.as_deref()),
             (Verb::Create, Subject::Object(Kind::Node)) => matches!(self.identity, Identity::Agent(_)),
@@ -221,7 +207,7 @@ impl Access {
         }
     }
 
-    fn refuse(&self, permission: Permission, place: &Place<'_>) -> Problem {
+    fn refuse(&self, permission: Permission, place: &PathParams<'_>) -> Problem {
         let what = match permission {
             Permission::Open | Permission::Known => "do this".to_owned(),
             Permission::On(verb, subject) => match place.namespace {
@@ -249,7 +235,7 @@ impl Access {
         if self.may(verb, subject, namespace) {
             return Ok(());
         }
-        Err(self.refuse(Permission::On(verb, subject), &Place { namespace, name: None, node: None }))
+        Err(self.refuse(Permission::On(verb, subject), &PathParams { namespace, name: None, node: None }))
     }
 
     /// Returns the author for the history: the authenticated identity with the claimed author in addition.

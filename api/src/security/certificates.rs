@@ -82,7 +82,7 @@ pub(crate) async fn revoke(vault: &Vault, node: &Name, now: Timestamp) -> Result
 
 /// Certificate of a connection. TLS has verified that our CA signed it and that the peer has its key.
 #[derive(Clone)]
-pub(crate) struct Proven {
+pub(crate) struct ConnectionCertificate {
     certificate: ClientCertificate,
     issued: Timestamp,
     expires: Timestamp,
@@ -90,7 +90,7 @@ pub(crate) struct Proven {
     source: Arc<dyn Source>,
 }
 
-impl Proven {
+impl ConnectionCertificate {
     /// Parses a certificate. Returns `None` if it names no node.
     pub(crate) fn read(der: &[u8], vault: &Arc<Vault>, source: &Arc<dyn Source>) -> Option<Self> {
         let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;

@@ -8,13 +8,13 @@ use store::VaultRecord;
 use super::{
     access::{Access, Grant},
     roles::{self, Role},
-    tokens::{self, Binding, Token},
+    tokens::{self, Binding, TokenRecord},
 };
 
 /// Tokens and roles.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
-    tokens: BTreeMap<String, (u64, Arc<Token>)>,
+    tokens: BTreeMap<String, (u64, Arc<TokenRecord>)>,
     roles: BTreeMap<Label, (u64, Arc<Role>)>,
 }
 
@@ -24,7 +24,7 @@ impl Directory {
         let mut directory = Self::default();
         for (key, VaultRecord { version, body }) in records {
             if let Some(id) = key.strip_prefix(tokens::VAULT_PREFIX) {
-                match serde_json::from_slice::<Token>(body) {
+                match serde_json::from_slice::<TokenRecord>(body) {
                     Ok(token) => {
                         directory.tokens.insert(id.to_owned(), (*version, Arc::new(token)));
                     }
@@ -46,12 +46,12 @@ impl Directory {
     }
 
     /// Returns all tokens with id and record version.
-    pub(crate) fn tokens(&self) -> impl Iterator<Item = (&String, u64, &Arc<Token>)> {
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = (&String, u64, &Arc<TokenRecord>)> {
         self.tokens.iter().map(|(id, (version, token))| (id, *version, token))
     }
 
     /// Returns a token with its record version.
-    pub(crate) fn token(&self, id: &str) -> Option<(u64, &Arc<Token>)> {
+    pub(crate) fn token(&self, id: &str) -> Option<(u64, &Arc<TokenRecord>)> {
         self.tokens.get(id).map(|(version, token)| (*version, token))
     }
 

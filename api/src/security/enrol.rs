@@ -19,7 +19,7 @@ use store::VaultError;
 
 use super::{
     ca::{Authority, Signed},
-    certificates::{self, AgentRecord, Proven},
+    certificates::{self, AgentRecord, ConnectionCertificate},
     csr,
     secrets::{digest, is_equal},
     vault::Vault,
@@ -62,7 +62,7 @@ pub(crate) struct JoinRecord {
 
 /// Dependencies for issuing certificates.
 #[derive(Clone, Copy)]
-pub(crate) struct Desk<'a> {
+pub(crate) struct CertificateIssuer<'a> {
     pub(crate) vault: &'a Vault,
     pub(crate) authority: &'a Authority,
     pub(crate) source: &'a dyn Source,
@@ -72,11 +72,11 @@ pub(crate) struct Desk<'a> {
 
 /// Creates a join token. Returns its id, the stored record, and its text, which is not stored.
 pub(crate) async fn make_token(
-    desk: Desk<'_>,
+    issuer: CertificateIssuer<'_>,
     node: Option<Name>,
     ttl_secs: u32,
 ) -> Result<(String, JoinRecord, Secret), Problem> {
-    let Desk { vault, authority, source, life_secs: _ } = desk;
+    let CertificateIssuer { vault, authority, source, life_secs: _ } = issuer;
     let now = source.now();
     let mut kept = 0;
     for (id, version, record) in vault.list::<JoinRecord>(PREFIX) {
@@ -122,12 +122,12 @@ pub(crate) async fn remove_token(vault: &Vault, id: &str) -> Result<bool, Proble
 
 /// Signs the key of a machine with a join token. The token is consumed only after all other checks succeeded.
 pub(crate) async fn enrol(
-    desk: Desk<'_>,
+    issuer: CertificateIssuer<'_>,
     token: &Secret,
     node: &Name,
     request: &str,
 ) -> Result<Signed, Problem> {
-    let Desk { vault, authority: _, source, life_secs: _ } = desk;
+    let CertificateIssuer { vault, authority: _, source, life_secs: _ } = issuer;
     let now = source.now();
     let (id, secret) = parse(token).ok_or_else(refused)?;
     let key = format!("{PREFIX}{id}");
@@ -153,7 +153,7 @@ pub(crate) async fn enrol(
             return Err(unwritten(&error));
         }
     }
-    let signed = sign(desk, node, &public, |record| {
+    let signed = sign(issuer, node, &public, |record| {
         check_free(record, node, is_bound, now)?;
         // Revokes the certificates of the previous holder of the name.
         record.revoked_through = record.issued.map(|issued| issued.max(now)).or(record.revoked_through);
@@ -165,16 +165,20 @@ pub(crate) async fn enrol(
 }
 
 /// Signs a new key for the node authenticated by its certificate.
-pub(crate) async fn renew(desk: Desk<'_>, proven: &Proven, request: &str) -> Result<Signed, Problem> {
-    let node = &proven.current().ok_or_else(taken_back)?.node;
+pub(crate) async fn renew(
+    issuer: CertificateIssuer<'_>,
+    proven: &ConnectionCertificate,
+    request: &str,
+) -> Result<Signed, Problem> {
+    let node = &proven.current().ok_or_else(revoked)?.node;
     let public = csr::key_of(request, node).map_err(unfit)?;
     let signed =
         sign(
-            desk,
+            issuer,
             node,
             &public,
             |record| {
-                if record.counts(proven.issued()) { Ok(()) } else { Err(taken_back()) }
+                if record.counts(proven.issued()) { Ok(()) } else { Err(revoked()) }
             },
         )
         .await?;
@@ -184,12 +188,12 @@ pub(crate) async fn renew(desk: Desk<'_>, proven: &Proven, request: &str) -> Res
 
 /// Signs a certificate and records it. `check` validates and updates the node's record in each attempt.
 async fn sign(
-    desk: Desk<'_>,
+    issuer: CertificateIssuer<'_>,
     node: &Name,
     public: &rcgen::PublicKey,
     check: impl Fn(&mut AgentRecord) -> Result<(), Problem>,
 ) -> Result<Signed, Problem> {
-    let Desk { vault, authority, source, life_secs } = desk;
+    let CertificateIssuer { vault, authority, source, life_secs } = issuer;
     for _ in 0..TRIES_MAX {
         let (version, mut record) = certificates::record(vault, node);
         check(&mut record)?;
@@ -247,7 +251,7 @@ fn refused() -> Problem {
 }
 
 /// Creates the problem for a missing or invalid client certificate.
-pub(crate) fn taken_back() -> Problem {
+pub(crate) fn revoked() -> Problem {
     Problem::new(Code::Unauthenticated, "the connection has no valid certificate of a node")
         .hint("an agent whose certificate has expired or was revoked joins again with a new join token")
 }

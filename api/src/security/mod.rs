@@ -2,18 +2,20 @@
 //!
 //! ```text
 //! serve: TLS, client certificate ─▶ ClientCertificate ┐
-//!                      Authorization: Bearer … ───────┴─▶ Desk ─▶ Access ─┬▶ permission of the route
-//!           cookie of the page ─▶ Sessions ─▶ token ─┘                    ├▶ each object of a write, in `mutate`
-//!                                  vault: tokens, roles                   └▶ each object that is returned
+//!                      Authorization: Bearer … ───────┴▶ Authenticator ─▶ Access ─▶ Caller ─┬▶ permission of the route
+//!           cookie of the page ─▶ Sessions ─▶ token ─┘         ▲                           ├▶ each object of a write
+//!                                              vault: tokens, roles                         └▶ each returned object
 //! ```
 //! Browsers add the cookie to every request, so mutating requests with a cookie need further proof that they
 //! come from the page (`page`), which prevents cross-site request forgery.
 
 pub(crate) mod access;
+pub(crate) mod audit_draft;
+mod authenticator;
 pub(crate) mod ca;
+pub(crate) mod caller;
 pub(crate) mod certificates;
 mod csr;
-mod desk;
 mod directory;
 pub(crate) mod enrol;
 mod identity;
@@ -29,7 +31,8 @@ pub(crate) mod vault;
 mod writes;
 
 pub(crate) use access::Access;
-pub(crate) use desk::{Desk, Manners};
+pub(crate) use authenticator::{AuthPolicy, Authenticator};
+pub(crate) use caller::Caller;
 pub use identity::ClientCertificate;
 pub(crate) use identity::Identity;
 pub(crate) use permission::{Permission, Subject, Verb, each, on};

@@ -18,7 +18,7 @@ const QUESTIONS: [&str; 3] = ["/v1/plan", "/v1/rollback/plan", "/v1/session"];
 
 /// Checked parts of a request.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct PageRequest<'a> {
     /// Method.
     pub(crate) method: &'a Method,
     /// Target.
@@ -35,7 +35,7 @@ pub(crate) fn is_from_page(access: &Access, headers: &HeaderMap) -> bool {
 }
 
 /// Rejects requests that another site may have triggered, and mutating requests of a read-only page.
-pub(crate) fn check(asked: &Asked<'_>, access: &Access, is_read_only: bool) -> Result<(), Problem> {
+pub(crate) fn check(asked: &PageRequest<'_>, access: &Access, is_read_only: bool) -> Result<(), Problem> {
     if asked.method.is_safe() {
         return Ok(());
     }
@@ -60,7 +60,7 @@ pub(crate) fn check(asked: &Asked<'_>, access: &Access, is_read_only: bool) -> R
 }
 
 /// Checks that the page that the browser names belongs to this server.
-fn check_site(asked: &Asked<'_>) -> Result<(), Problem> {
+fn check_site(asked: &PageRequest<'_>) -> Result<(), Problem> {
     let sites = asked.headers.get_all(FETCH_SITE).iter();
     if sites.into_iter().any(|site| site != "same-origin" && site != "none") {
         return Err(cross_site("a page of another site made the browser send this request"));

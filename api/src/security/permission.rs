@@ -11,7 +11,7 @@ use axum::{
 use model::{kinds::resource::Kind, primitives::name::Namespace};
 use serde_json::{Value, json};
 
-use super::access;
+use super::{Caller, access};
 
 /// Action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -226,8 +226,9 @@ pub(crate) async fn guard(
     // With an invalid namespace, callers limited to namespaces are rejected here; the handler reports the
     // error to others.
     let namespace = namespace.and_then(|text| Namespace::parse(&text).ok());
-    let place = access::Place { namespace: namespace.as_ref(), name: of("name"), node: of("node") };
-    match access::current().check(permission, &place) {
+    let place = access::PathParams { namespace: namespace.as_ref(), name: of("name"), node: of("node") };
+    let caller = Caller::of(request.extensions());
+    match caller.and_then(|caller| caller.access().check(permission, &place)) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }

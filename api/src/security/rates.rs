@@ -48,7 +48,7 @@ impl Attempts {
     }
 
     /// Counts a failed attempt.
-    pub(crate) fn note_wrong(&self, from: Option<IpAddr>, now: Timestamp) {
+    pub(crate) fn record_failure(&self, from: Option<IpAddr>, now: Timestamp) {
         let mut all = self.lock();
         all.retain(|_, bucket| !bucket.is_full(now));
         let place = place(&all, from);
@@ -131,17 +131,17 @@ mod tests {
         let attempts = Attempts::default();
         for _ in 0..WRONG_BURST {
             assert!(attempts.may_try(address("2001:db8::1"), at(0)));
-            attempts.note_wrong(address("2001:db8::1"), at(0));
+            attempts.record_failure(address("2001:db8::1"), at(0));
         }
         assert!(!attempts.may_try(address("2001:db8::2"), at(0)), "it has the whole network");
         assert!(attempts.may_try(address("192.0.2.1"), at(0)) && attempts.may_try(None, at(0)));
         assert!(attempts.may_try(address("2001:db8::1"), at(1)));
         for number in 0..ADDRESSES_MAX + 10 {
             let number = u32::try_from(number).unwrap();
-            attempts.note_wrong(Some(std::net::Ipv4Addr::from_bits(number).into()), at(1));
+            attempts.record_failure(Some(std::net::Ipv4Addr::from_bits(number).into()), at(1));
         }
         assert_eq!(attempts.lock().len(), ADDRESSES_MAX + 1);
-        attempts.note_wrong(None, at(1000));
+        attempts.record_failure(None, at(1000));
         assert_eq!(attempts.lock().len(), 1);
     }
 }

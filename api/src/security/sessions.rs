@@ -39,12 +39,12 @@ const NAME_SECURE: &str = "__Host-tidegate-session";
 #[derive(Debug)]
 pub(crate) struct Sessions {
     is_secure: bool,
-    open: Mutex<BTreeMap<Key, Session>>,
+    open: Mutex<BTreeMap<SessionId, Session>>,
 }
 
 /// Digest that identifies a session; not secret.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key(String);
+pub(crate) struct SessionId(String);
 
 #[derive(Debug, Clone)]
 struct Session {
@@ -73,9 +73,9 @@ impl Sessions {
         token_ends: Option<Timestamp>,
         secret: &[u8; 32],
         now: Timestamp,
-    ) -> (Key, HeaderValue) {
+    ) -> (SessionId, HeaderValue) {
         let id = hex(secret);
-        let key = Key(digest(id.as_bytes()));
+        let key = SessionId(digest(id.as_bytes()));
         let longest = Timestamp::from_unix_seconds(now.unix_seconds().saturating_add(LIFE_SECS_MAX));
         let ends = token_ends.map_or(longest, |ends| ends.min(longest));
         let mut open = self.lock();
@@ -94,14 +94,14 @@ impl Sessions {
     }
 
     /// Returns the session of a request with the id of its token, and marks it as used.
-    pub(crate) fn find(&self, headers: &HeaderMap, now: Timestamp) -> Option<(Key, String)> {
-        let key = Key(digest(self.shown(headers)?.as_bytes()));
+    pub(crate) fn find(&self, headers: &HeaderMap, now: Timestamp) -> Option<(SessionId, String)> {
+        let key = SessionId(digest(self.cookie_value(headers)?.as_bytes()));
         let token = self.touch(&key, now)?;
         Some((key, token))
     }
 
     /// Marks a session as used. Returns the id of its token, or `None` if the session has ended.
-    pub(crate) fn touch(&self, key: &Key, now: Timestamp) -> Option<String> {
+    pub(crate) fn touch(&self, key: &SessionId, now: Timestamp) -> Option<String> {
         let mut open = self.lock();
         let session = open.get_mut(key)?;
         if !session.is_live(now) {
@@ -113,12 +113,12 @@ impl Sessions {
     }
 
     /// Returns the latest end of a session.
-    pub(crate) fn ends(&self, key: &Key) -> Option<Timestamp> {
+    pub(crate) fn ends(&self, key: &SessionId) -> Option<Timestamp> {
         self.lock().get(key).map(|session| session.ends)
     }
 
     /// Ends a session.
-    pub(crate) fn end(&self, key: &Key) {
+    pub(crate) fn end(&self, key: &SessionId) {
         self.lock().remove(key);
     }
 
@@ -137,7 +137,7 @@ impl Sessions {
 
     /// Returns the value of the session cookie. Several cookies of the name indicate cookie injection and are
     /// ignored.
-    fn shown<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
+    fn cookie_value<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
         let name = if self.is_secure { NAME_SECURE } else { NAME };
         let texts = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let pairs = texts.flat_map(|text| text.split(';')).take(COOKIES_MAX);
@@ -147,13 +147,13 @@ impl Sessions {
         own.next().is_none().then_some(value)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Session>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Session>> {
         // Sessions are inserted and removed atomically; a panicking holder leaves a consistent map.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn end_idlest(open: &mut BTreeMap<Key, Session>, is_meant: impl Fn(&Session) -> bool) {
+fn end_idlest(open: &mut BTreeMap<SessionId, Session>, is_meant: impl Fn(&Session) -> bool) {
     let meant = open.iter().filter(|(_, session)| is_meant(session));
     let idlest = meant.min_by_key(|(_, session)| session.used).map(|(key, _)| key.clone());
     if let Some(key) = idlest {
@@ -169,7 +169,7 @@ mod tests {
         Timestamp::from_unix_seconds(secs)
     }
 
-    fn open(sessions: &Sessions, token: &str, ends: Option<Timestamp>, secret: u8) -> (Key, String) {
+    fn open(sessions: &Sessions, token: &str, ends: Option<Timestamp>, secret: u8) -> (SessionId, String) {
         let (key, cookie) = sessions.open(token, ends, &[secret; 32], at(0));
         (key, cookie.to_str().unwrap().to_owned())
     }

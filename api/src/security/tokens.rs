@@ -68,7 +68,7 @@ pub(crate) struct Binding {
 /// Stored record of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Token {
+pub(crate) struct TokenRecord {
     /// Name; recorded as the author of its requests.
     pub(crate) name: Label,
     /// SHA-256 of the text, in hexadecimal.
@@ -83,7 +83,7 @@ pub(crate) struct Token {
     pub(crate) expires: Option<Timestamp>,
 }
 
-impl Token {
+impl TokenRecord {
     /// True if the token is valid at a time.
     pub(crate) fn is_valid(&self, now: Timestamp) -> bool {
         self.expires.is_none_or(|expires| now < expires)

@@ -17,7 +17,7 @@ use store::{StoreError, VaultError};
 use crate::context::server_state::ServerState;
 use crate::security::{
     roles::ADMIN,
-    tokens::{self, Binding, Token},
+    tokens::{self, Binding, TokenRecord},
 };
 
 /// Id of the bootstrap token: the same for all replicas, so that there is only one. Twelve hexadecimal
@@ -54,8 +54,8 @@ pub enum BootstrapError {
 /// Returns an error if the file or the store cannot be written; no token was created then.
 pub async fn bootstrap(app: &ServerState, path: &Path) -> Result<bool, BootstrapError> {
     let now = app.source.now();
-    let directory = app.desk.directory();
-    if !app.desk.is_required() || directory.has_admin(now) {
+    let directory = app.authenticator.directory();
+    if !app.authenticator.is_required() || directory.has_admin(now) {
         return Ok(false);
     }
     let text = tokens::mint(ID, &app.source.secret());
@@ -65,7 +65,7 @@ pub async fn bootstrap(app: &ServerState, path: &Path) -> Result<bool, Bootstrap
         pools: None,
         endpoint_ranges: None,
     };
-    let token = Token {
+    let token = TokenRecord {
         name: Label::parse(NAME).expect("the name is a label"),
         digest: tokens::digest(text.reveal()),
         bindings: vec![binding],

@@ -1,6 +1,8 @@
 //! Client of the `sd_notify(3)` protocol of the service manager: one text datagram per message.
 //!
-//! Best effort: without `NOTIFY_SOCKET` nothing is sent, and a manager that does not read loses messages.
+//! Best effort: without `NOTIFY_SOCKET` nothing is sent, and a manager that does not read loses messages. The
+//! crate `sd-notify` is not used, because its sends block if the manager does not read, and a blocked send
+//! would stop the task that feeds the watchdog.
 
 use std::{
     env,

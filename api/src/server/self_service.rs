@@ -16,7 +16,7 @@ use model::{
 };
 use serde_json::{Value, json};
 
-use crate::context::server_state::ServerState;
+use crate::{context::server_state::ServerState, security::Caller};
 
 /// Port of the Service, as for the Kubernetes API service.
 const PORT: u16 = 443;
@@ -114,7 +114,7 @@ pub async fn run(app: Arc<ServerState>, publication: Publication) {
             operations.push(Operation::Create(service.clone()));
         }
         let request = Request { operations, ..Request::default() };
-        match app.writer.write(request, app.source.draw(), 0).await {
+        match app.writer.write(&Caller::server(), request, app.source.draw(), 0).await {
             Ok(_) => return tracing::info!(service = %key, %address, "registered as an endpoint"),
             // Another server may have created the Service in between; the next attempt finds it.
             Err(error) => tracing::warn!(service = %key, %address, ?error, "cannot register as an \

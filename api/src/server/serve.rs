@@ -29,7 +29,10 @@ use tower::ServiceExt;
 
 pub use self::neighbours::CONNECTIONS_PER_ADDRESS_MAX;
 use self::{neighbours::Neighbours, opening::Opening};
-use crate::{security::certificates::Proven, server::tls::Tls, write::caller::Peer};
+use crate::{
+    security::{caller::Peer, certificates::ConnectionCertificate},
+    server::tls::Tls,
+};
 
 /// Maximum number of connections: feeds, watches and reports, with room for users.
 const CONNECTIONS_MAX: usize = 8192;
@@ -112,7 +115,7 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Tls>>,
 
 /// Counts a connection for its address. Returns `None` if the address has reached its limit or the connection
 /// is already closed.
-fn enter(neighbours: &Neighbours, stream: &TcpStream) -> Option<neighbours::Place> {
+fn enter(neighbours: &Neighbours, stream: &TcpStream) -> Option<neighbours::ConnectionSlot> {
     let address: IpAddr = stream.peer_addr().ok()?.ip();
     let place = neighbours.enter(address);
     if place.is_none() {
@@ -151,7 +154,7 @@ impl Connection {
     }
 
     /// Serves the requests of a connection while its client certificate is valid.
-    async fn hold<S>(self, stream: S, proven: Option<Proven>)
+    async fn hold<S>(self, stream: S, proven: Option<ConnectionCertificate>)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {

@@ -2,7 +2,7 @@
 
 use model::primitives::quantity::Position;
 use std::{
-    sync::{Arc, Mutex, atomic::AtomicBool},
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 use store::{Store, StoreError};
@@ -16,18 +16,21 @@ use crate::{
     base::{clock_and_random::Source, config::Settings, error_chain::Chain},
     context::server_state::{BACKUPS_MAX, FEEDS_MAX, REQUESTS_MAX, ServerState, WATCHES_MAX},
     security::{
-        Desk, Manners,
+        AuthPolicy, Authenticator,
         ca::Authority,
         peer_key,
         vault::{self, Vault},
     },
     state::{
-        convergence::Convergence, health_state::HealthDesk, kept_plans::Kept, leadership::Leadership,
-        node_reports::Nodes, overview_cache::OverviewDesk, paging::Pages, pending_triggers::Newsroom,
-        published::Hub, queries::Asks, series::SeriesBook,
+        convergence::Convergence, health_state::HealthState, leadership::Leadership, node_reports::Nodes,
+        observations::Observations, overview_cache::OverviewCache, paging::Pages, plan_cache::PlanCache,
+        published::Hub, queries::NodeQueries, series::SeriesBook,
     },
     stream::{node_feed::Feeding, watching::Watching},
-    tasks::{address_retry, assigner::Assigner, health_judge::HealthJudge, overview, sampler},
+    tasks::{
+        address_retry::AddressRetry, assigner::Assigner, health_judge::HealthJudge, leader_task, overview,
+        sampler,
+    },
     telemetry::metrics::Metrics,
     write::{
         audit::AuditLog,
@@ -51,10 +54,10 @@ impl ServerState {
             Some(_) => Some(Arc::new(Authority::obtain(&vault, &*source).await?)),
             None => None,
         };
-        let manners = Manners { is_required: settings.is_auth_required, is_secure: settings.tls.is_some() };
-        let desk = Desk::of(Arc::clone(&vault), manners, &statuses);
+        let manners =
+            AuthPolicy { is_required: settings.is_auth_required, is_secure: settings.tls.is_some() };
+        let authenticator = Arc::new(Authenticator::of(Arc::clone(&vault), manners, &statuses));
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
-        let nodes = Nodes::of(&statuses);
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(settings.cluster.clone());
         let stop_writer = CancellationToken::new();
@@ -70,10 +73,13 @@ impl ServerState {
             audit: Arc::clone(&audit),
             has_failed: Arc::clone(&has_failed),
         };
-        let asks = Asks::new(&source.secret());
+        let queries = Arc::new(NodeQueries::new(&source.secret()));
         let (writer, writer_task) = Writer::start(context, stop_writer.clone());
+        let overview = Arc::new(OverviewCache::new(source.now()));
+        let health = HealthState::new(settings.health_guard_percent);
+        let observations =
+            Arc::new(Observations::new(Nodes::of(&statuses), health, convergence, Arc::clone(&overview)));
         let app = Arc::new(Self {
-            health: HealthDesk::new(settings.health_guard_percent),
             settings,
             cluster,
             leadership: Leadership::of(&*store),
@@ -84,19 +90,14 @@ impl ServerState {
             watching: Watching::new(hub.load()),
             hub,
             writer,
-            nodes,
-            asks,
-            plans: Kept::default(),
-            desk,
-            traffic: Mutex::default(),
-            announcements: Mutex::default(),
-            bgp: Mutex::default(),
-            newsroom: Newsroom::default(),
-            overview: OverviewDesk::new(source.now()),
+            queries,
+            plans: PlanCache::default(),
+            authenticator,
+            observations,
+            overview,
             pages: Pages::default(),
             idempotency: Arc::default(),
             audit,
-            convergence,
             metrics,
             assets: Arc::default(),
             series: SeriesBook::default(),
@@ -110,10 +111,10 @@ impl ServerState {
             stop_writer,
         });
         let housekeeping = tokio::spawn(housekeeping(Arc::clone(&app)));
-        let beat = tokio::spawn(beat(Arc::clone(&app), [app.hub.subscribe(), app.hub.subscribe()]));
-        let assigner = tokio::spawn(Assigner::new(Arc::clone(&app)).run());
-        let waiting = tokio::spawn(address_retry::run(Arc::clone(&app)));
-        let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
+        let pacer = tokio::spawn(pacer(Arc::clone(&app), [app.hub.subscribe(), app.hub.subscribe()]));
+        let assigner = tokio::spawn(leader_task::run::<Assigner>(Arc::clone(&app)));
+        let waiting = tokio::spawn(leader_task::run::<AddressRetry>(Arc::clone(&app)));
+        let health = tokio::spawn(leader_task::run::<HealthJudge>(Arc::clone(&app)));
         let audit = tokio::spawn(keep_audit(Arc::clone(&app)));
         let vault = tokio::spawn(vault::follow(Arc::downgrade(&app.vault)));
         // Computed once now, so that problems that exist at the start get a start time before it.
@@ -131,7 +132,7 @@ impl ServerState {
             vault,
             overview,
             series,
-            beat,
+            pacer,
         })
     }
 }
@@ -158,7 +159,7 @@ pub struct Running {
     vault: JoinHandle<()>,
     overview: JoinHandle<()>,
     series: JoinHandle<()>,
-    beat: JoinHandle<()>,
+    pacer: JoinHandle<()>,
 }
 
 impl Running {
@@ -180,10 +181,10 @@ impl Running {
             vault,
             overview,
             series,
-            beat,
+            pacer,
         } = self;
         overview.abort();
-        beat.abort();
+        pacer.abort();
         series.abort();
         waiting.abort();
         vault.abort();
@@ -201,9 +202,9 @@ impl Running {
 }
 
 /// Notifies feeds and watches of new positions.
-async fn beat(app: Arc<ServerState>, [to_feeds, to_watches]: [watch::Receiver<Position>; 2]) {
-    let feeds = app.feeding.beat.run(&app.hub, to_feeds, (&app.feeds, FEEDS_MAX));
-    let watches = app.watching.beat.run(&app.hub, to_watches, (&app.watches, WATCHES_MAX));
+async fn pacer(app: Arc<ServerState>, [to_feeds, to_watches]: [watch::Receiver<Position>; 2]) {
+    let feeds = app.feeding.pacer.run(&app.hub, to_feeds, (&app.feeds, FEEDS_MAX));
+    let watches = app.watching.pacer.run(&app.hub, to_watches, (&app.watches, WATCHES_MAX));
     tokio::join!(feeds, watches);
 }
 
@@ -227,12 +228,11 @@ async fn housekeeping(app: Arc<ServerState>) {
     loop {
         turn.tick().await;
         let published = app.hub.load();
-        app.nodes.forget_deleted(&*app.store, &published.snapshot).await;
         app.pages.forget_old(app.source.now());
         app.feeding.batches.forget();
-        app.asks.forget_closed();
+        app.queries.forget_closed();
         app.plans.forget_old(app.source.now());
-        app.desk.keep_uses(&*app.store).await;
-        app.forget_deleted(&published);
+        app.authenticator.keep_uses(&*app.store).await;
+        app.observations.forget_deleted(&*app.store, &published, app.source.now()).await;
     }
 }

@@ -28,7 +28,7 @@ use crate::{
     context::server_state::ServerState,
     security::{
         ca::{Authority, SERVER_LIFE_SECS},
-        certificates::Proven,
+        certificates::ConnectionCertificate,
         vault::Vault,
     },
 };
@@ -85,7 +85,7 @@ pub struct Tls {
 }
 
 /// Certificate chain and private key.
-struct Identity {
+struct ServerIdentity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
@@ -121,10 +121,11 @@ impl Tls {
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
-    ) -> io::Result<(TlsStream<TcpStream>, Option<Proven>)> {
+    ) -> io::Result<(TlsStream<TcpStream>, Option<ConnectionCertificate>)> {
         let stream = TlsAcceptor::from(self.config.load_full()).accept(stream).await?;
         let certificates = stream.get_ref().1.peer_certificates();
-        let proven = certificates.and_then(|chain| Proven::read(chain.first()?, &self.vault, &self.source));
+        let proven = certificates
+            .and_then(|chain| ConnectionCertificate::read(chain.first()?, &self.vault, &self.source));
         Ok((stream, proven))
     }
 
@@ -187,10 +188,10 @@ async fn obtain(
     options: &TlsOptions,
     authority: &Authority,
     source: &dyn Source,
-) -> Result<Identity, TlsError> {
+) -> Result<ServerIdentity, TlsError> {
     let Some(files) = &options.files else {
         let (chain, key) = authority.sign_server(&options.names, source).map_err(TlsError::Unsigned)?;
-        return Ok(Identity { chain, key });
+        return Ok(ServerIdentity { chain, key });
     };
     // Validate before the trust anchors change, so that a mismatching pair has no effect.
     let identity = read_pair(files, source.now()).await?;
@@ -208,7 +209,7 @@ pub(crate) async fn check(files: &CertificateFiles, now: Timestamp) -> Result<()
 async fn read_pair(
     CertificateFiles { certificate, key }: &CertificateFiles,
     now: Timestamp,
-) -> Result<Identity, TlsError> {
+) -> Result<ServerIdentity, TlsError> {
     let flag = "--tls-cert-file";
     let malformed = || TlsError::Malformed { flag, path: certificate.clone(), expected: "certificates" };
     let pem = read(flag, certificate).await?;
@@ -227,7 +228,7 @@ async fn read_pair(
     })?;
     let signing = provider().key_provider.load_private_key(key.clone_key()).map_err(TlsError::Unfit)?;
     rustls::sign::CertifiedKey::new(chain.clone(), signing).keys_match().map_err(TlsError::Unfit)?;
-    Ok(Identity { chain, key })
+    Ok(ServerIdentity { chain, key })
 }
 
 async fn read(flag: &'static str, path: &PathBuf) -> Result<Vec<u8>, TlsError> {
@@ -251,7 +252,7 @@ fn warn_of_end(chain: &[CertificateDer<'_>], now: Timestamp) {
 
 fn configure(
     min: TlsMin,
-    identity: Identity,
+    identity: ServerIdentity,
     authority: &Authority,
     source: &Arc<dyn Source>,
 ) -> Result<ServerConfig, TlsError> {
@@ -261,7 +262,7 @@ fn configure(
         .allow_unauthenticated()
         .build()
         .map_err(|error| TlsError::Unfit(rustls::Error::General(error.to_string())))?;
-    let Identity { chain, key } = identity;
+    let ServerIdentity { chain, key } = identity;
     let clock = Arc::new(Clock(Arc::clone(source)));
     let versions: &[_] = match min {
         TlsMin::V1_2 => &[&rustls::version::TLS13, &rustls::version::TLS12],

@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use model::admission::admit::Request;
 use tokio::time::MissedTickBehavior;
 
-use crate::{context::server_state::ServerState, server::notify::Notifier, write::writer::WriteError};
+use crate::{
+    context::server_state::ServerState, security::Caller, server::notify::Notifier, write::writer::WriteError,
+};
 
 /// Pause before the writer is tried again when its queue is full.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
@@ -26,7 +28,7 @@ pub async fn feed(app: Arc<ServerState>, notifier: Arc<Notifier>) {
 /// which a restart would not fix.
 async fn wait_for_writer(app: &ServerState) {
     loop {
-        match app.writer.write(Request::default(), app.source.draw(), 0).await {
+        match app.writer.write(&Caller::server(), Request::default(), app.source.draw(), 0).await {
             Ok(_)
             | Err(
                 WriteError::Refused(_)

@@ -37,7 +37,7 @@ pub(crate) type CompiledSet = FormSet<CompiledService>;
 pub(crate) type AddressSet = FormSet<AddressState>;
 
 /// A type of compiled object that is sent to agents.
-pub(crate) trait Form: Sized + PartialEq {
+pub(crate) trait CompiledForm: Sized + PartialEq {
     /// Key of the form.
     type Key: Ord + Clone;
 
@@ -55,7 +55,7 @@ pub(crate) trait Form: Sized + PartialEq {
     fn first_key() -> Self::Key;
 }
 
-impl Form for CompiledService {
+impl CompiledForm for CompiledService {
     type Key = ServiceKey;
 
     fn keys(snapshot: &Snapshot) -> Vec<ServiceKey> {
@@ -90,7 +90,7 @@ impl Form for CompiledService {
     }
 }
 
-impl Form for AddressState {
+impl CompiledForm for AddressState {
     type Key = IpAddr;
 
     fn keys(snapshot: &Snapshot) -> Vec<IpAddr> {
@@ -133,7 +133,7 @@ pub(crate) struct Entry<F> {
 
 /// One change that a position lacks.
 #[derive(Debug)]
-pub(crate) enum Delta<F: Form> {
+pub(crate) enum Delta<F: CompiledForm> {
     /// An added or changed form.
     Changed(Arc<Entry<F>>),
     /// A removal.
@@ -147,7 +147,7 @@ impl<F> Entry<F> {
     }
 }
 
-impl<F: Form> Delta<F> {
+impl<F: CompiledForm> Delta<F> {
     /// Returns the feed line of the form.
     pub(crate) fn line(self) -> Bytes {
         match self {
@@ -159,7 +159,7 @@ impl<F: Form> Delta<F> {
 
 /// All compiled forms of one type.
 #[derive(Debug)]
-pub(crate) struct FormSet<F: Form> {
+pub(crate) struct FormSet<F: CompiledForm> {
     entries: OrdMap<F::Key, Arc<Entry<F>>>,
     removed: OrdMap<F::Key, Revision>,
     log: OrdSet<(Revision, F::Key)>,
@@ -168,7 +168,7 @@ pub(crate) struct FormSet<F: Form> {
 }
 
 // Written by hand, because a derive would require `F: Clone`, and only the maps need to be clonable.
-impl<F: Form> Clone for FormSet<F> {
+impl<F: CompiledForm> Clone for FormSet<F> {
     fn clone(&self) -> Self {
         let Self { entries, removed, log, tombstones, floor } = self;
         Self {
@@ -202,7 +202,7 @@ impl Span {
     }
 }
 
-impl<F: Form> FormSet<F> {
+impl<F: CompiledForm> FormSet<F> {
     /// Compiles all objects. The revision of each form is unknown, so all get the revision of the snapshot.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let mut set = Self {

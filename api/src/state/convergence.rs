@@ -26,10 +26,10 @@ const REVISIONS_MAX: usize = 256;
 
 /// Convergence records, oldest revision first.
 #[derive(Debug, Default)]
-pub(crate) struct Convergence(Mutex<VecDeque<Curve>>);
+pub(crate) struct Convergence(Mutex<VecDeque<ConvergenceRecord>>);
 
 #[derive(Debug)]
-struct Curve {
+struct ConvergenceRecord {
     revision: Revision,
     committed: Instant,
     /// True if the revision changes data that nodes receive.
@@ -39,13 +39,13 @@ struct Curve {
 
 /// Reported progress of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ladder {
+pub(crate) struct Watermarks {
     received: Position,
     applied: Position,
     verified: Position,
 }
 
-impl From<&Report> for Ladder {
+impl From<&Report> for Watermarks {
     fn from(report: &Report) -> Self {
         let Report { received, applied, verified, .. } = report;
         Self { received: *received, applied: *applied, verified: *verified }
@@ -53,13 +53,13 @@ impl From<&Report> for Ladder {
 }
 
 impl Convergence {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Curve>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<ConvergenceRecord>> {
         // Informational data; a panicking holder leaves at worst an incomplete record.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts records for new revisions.
-    pub(crate) fn note(&self, revisions: &[Revision], committed: Instant) {
+    pub(crate) fn record_revisions(&self, revisions: &[Revision], committed: Instant) {
         let mut curves = self.lock();
         for revision in revisions {
             if curves.back().is_some_and(|newest| newest.revision >= *revision) {
@@ -67,7 +67,12 @@ impl Convergence {
                 curves.clear();
             }
             let nodes = BTreeMap::new();
-            curves.push_back(Curve { revision: *revision, committed, concerns_nodes: false, nodes });
+            curves.push_back(ConvergenceRecord {
+                revision: *revision,
+                committed,
+                concerns_nodes: false,
+                nodes,
+            });
         }
         let surplus = curves.len().saturating_sub(REVISIONS_MAX);
         curves.drain(..surplus);
@@ -84,11 +89,11 @@ impl Convergence {
     /// Records the progress of a node, in this or another epoch. `before` is its previously reported
     /// progress. The cost depends on the newly reached revisions only, because a thousand nodes report
     /// several times a second.
-    pub(crate) fn take(
+    pub(crate) fn record_report(
         &self,
         node: &Name,
         epoch: Epoch,
-        (before, at): (Option<Ladder>, Ladder),
+        (before, at): (Option<Watermarks>, Watermarks),
         now: Instant,
     ) {
         // A node repeats the same report every few seconds.
@@ -96,8 +101,8 @@ impl Convergence {
             return;
         }
         let mut curves = self.lock();
-        let told = before.map_or(0, |before| told(&curves, node, epoch, before.verified));
-        for curve in curves.iter_mut().skip(told) {
+        let verified = before.map_or(0, |before| verified_records(&curves, node, epoch, before.verified));
+        for curve in curves.iter_mut().skip(verified) {
             let has = |position: Position| position.epoch == epoch && position.revision >= curve.revision;
             if !has(at.received) {
                 break;
@@ -143,7 +148,7 @@ impl Convergence {
 
     /// Returns the revisions that concern nodes, oldest first.
     pub(crate) fn changes(&self, now: Instant) -> Vec<Change> {
-        let change = |curve: &Curve| Change {
+        let change = |curve: &ConvergenceRecord| Change {
             revision: curve.revision,
             age_ms: millis_between(curve.committed, now),
             nodes: curve.nodes.clone(),
@@ -155,7 +160,12 @@ impl Convergence {
 /// Returns the number of oldest records that already hold the node's verification. A record created for a
 /// commit of another server may be younger than the report with its revision; it lacks the node then, and 0
 /// is returned so that all records are checked.
-fn told(curves: &VecDeque<Curve>, node: &Name, epoch: Epoch, verified: Position) -> usize {
+fn verified_records(
+    curves: &VecDeque<ConvergenceRecord>,
+    node: &Name,
+    epoch: Epoch,
+    verified: Position,
+) -> usize {
     if verified.epoch != epoch {
         return 0;
     }
@@ -174,9 +184,9 @@ mod tests {
 
     use super::*;
 
-    fn ladder(received: u64, applied: u64, verified: u64) -> Ladder {
+    fn ladder(received: u64, applied: u64, verified: u64) -> Watermarks {
         let at = |revision| Position { epoch: Epoch(1), revision: Revision(revision) };
-        Ladder { received: at(received), applied: at(applied), verified: at(verified) }
+        Watermarks { received: at(received), applied: at(applied), verified: at(verified) }
     }
 
     #[test]
@@ -184,9 +194,9 @@ mod tests {
         let (book, start) = (Convergence::default(), Instant::now());
         let node = Name::parse("n1").unwrap();
         let later = |ms| start + Duration::from_millis(ms);
-        book.note(&[Revision(1), Revision(2)], start);
+        book.record_revisions(&[Revision(1), Revision(2)], start);
         book.concerns_nodes(Revision(2));
-        let take = |before, at, ms| book.take(&node, Epoch(1), (before, at), later(ms));
+        let take = |before, at, ms| book.record_report(&node, Epoch(1), (before, at), later(ms));
         take(None, ladder(1, 1, 1), 5);
         take(Some(ladder(1, 1, 1)), ladder(2, 1, 1), 7);
         take(Some(ladder(2, 1, 1)), ladder(2, 2, 2), 9);
@@ -197,14 +207,14 @@ mod tests {
         let change = Change { revision: Revision(2), age_ms: 10, nodes: [(node.clone(), steps)].into() };
         assert_eq!(book.changes(later(10)), [change], "the first does not concern nodes");
         // A commit of another server, seen after the report that includes it.
-        book.note(&[Revision(3)], later(10));
+        book.record_revisions(&[Revision(3)], later(10));
         take(Some(ladder(3, 3, 3)), ladder(4, 3, 3), 12);
         let of_third = book.of(Revision(3), later(12)).map(|(nodes, _)| nodes[&node].verified);
         assert_eq!(of_third, Some(Some(2)), "since it was learned");
         let many: Vec<_> = (4..4 + REVISIONS_MAX as u64).map(Revision).collect();
-        book.note(&many, start);
+        book.record_revisions(&many, start);
         assert_eq!((book.of(Revision(3), start), book.of(Revision(4), start).is_some()), (None, true));
-        book.note(&[Revision(7)], start);
+        book.record_revisions(&[Revision(7)], start);
         assert_eq!(book.of(Revision(5), start), None, "of another history");
     }
 }

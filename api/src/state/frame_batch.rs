@@ -122,10 +122,10 @@ impl Batch {
 
 /// Cache of current batches.
 #[derive(Debug, Default)]
-pub(crate) struct Batches(Mutex<Kept>);
+pub(crate) struct Batches(Mutex<BatchCache>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct BatchCache {
     recent: VecDeque<Between>,
     whole: Option<(Position, Arc<Batch>)>,
 }
@@ -138,7 +138,7 @@ struct Between {
 }
 
 impl Batches {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, BatchCache> {
         // Cache entries are replaced as a whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -168,11 +168,11 @@ impl Batches {
 
     /// Drops the cache to release memory. Batches in use by feeds stay alive until sent.
     pub(crate) fn forget(&self) {
-        *self.lock() = Kept::default();
+        *self.lock() = BatchCache::default();
     }
 }
 
-impl Kept {
+impl BatchCache {
     fn since(&mut self, from: Revision, published: &Published) -> Option<Arc<Batch>> {
         let to = published.position();
         if let Some(known) = self.recent.iter().find(|one| one.from == from && one.to == to) {

@@ -13,14 +13,14 @@ use tokio::sync::Notify;
 
 /// Health state: reported results, the guard, and the trigger of the judge task.
 #[derive(Debug)]
-pub(crate) struct HealthDesk {
+pub(crate) struct HealthState {
     book: Mutex<HealthBook>,
     guard: Mutex<Guard>,
     news: Mutex<BTreeSet<ServiceKey>>,
     pub(crate) bell: Notify,
 }
 
-impl HealthDesk {
+impl HealthState {
     /// Creates an empty state. `guard_percent` is the percentage of checked endpoints that may become
     /// unhealthy at once.
     pub(crate) fn new(guard_percent: u8) -> Self {
@@ -69,7 +69,7 @@ impl HealthDesk {
         }
     }
 
-    pub(crate) fn take_news(&self) -> BTreeSet<ServiceKey> {
+    pub(crate) fn drain_triggers(&self) -> BTreeSet<ServiceKey> {
         std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -27,7 +27,7 @@ use model::primitives::{
 
 use crate::{
     base::error::{Answer, Code, Problem},
-    security::access,
+    security::Access,
 };
 
 /// Request header.
@@ -49,25 +49,25 @@ const IN_FLIGHT_RETRY_SECS: u32 = 1;
 #[derive(Debug, Default)]
 pub(crate) struct Idempotency {
     hasher: RandomState,
-    held: Mutex<Held>,
+    held: Mutex<ResponseCache>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
-    entries: BTreeMap<String, Entry>,
+struct ResponseCache {
+    entries: BTreeMap<String, CacheEntry>,
     order: VecDeque<String>,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CacheEntry {
     fingerprint: u64,
     at: Timestamp,
-    answer: Option<Kept>,
+    answer: Option<CachedResponse>,
 }
 
 #[derive(Debug, Clone)]
-struct Kept {
+struct CachedResponse {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
@@ -81,33 +81,46 @@ struct Claim {
     kept: bool,
 }
 
+/// A request that may have a key.
+#[derive(Debug)]
+pub(crate) struct KeyedRequest<'a> {
+    /// Permissions of the caller.
+    pub(crate) access: &'a Access,
+    /// Headers of the request.
+    pub(crate) headers: &'a HeaderMap,
+    /// Path and query of the request.
+    pub(crate) target: &'a str,
+    /// Body of the request.
+    pub(crate) body: &'a [u8],
+}
+
 /// Serves a request at most once per key.
 pub(crate) async fn once<F: Future<Output = Answer>>(
     store: &Arc<Idempotency>,
-    headers: &HeaderMap,
     now: Timestamp,
-    request: (&str, &[u8]),
+    request: KeyedRequest<'_>,
     serve: F,
 ) -> Answer {
+    let KeyedRequest { access, headers, target, body } = request;
     let Some(key) = read_key(headers)? else { return serve.await };
     // Keys are separate for each caller: the response of one caller is never sent to another.
-    let key = access::current().key() + &key;
-    let fingerprint = store.hasher.hash_one(request);
+    let key = access.key() + &key;
+    let fingerprint = store.hasher.hash_one((target, body));
     let mut claim = match store.claim(&key, fingerprint, now)? {
-        Claimed::Replay(kept) => return Ok(replay(kept)),
-        Claimed::First => Claim { store: Arc::clone(store), key, kept: false },
+        ClaimResult::Replay(kept) => return Ok(replay(kept)),
+        ClaimResult::First => Claim { store: Arc::clone(store), key, kept: false },
     };
     let (parts, body) = serve.await?.into_parts();
     let body =
         body.collect().await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?.to_bytes();
-    let kept = Kept { status: parts.status, headers: parts.headers.clone(), body: body.clone() };
+    let kept = CachedResponse { status: parts.status, headers: parts.headers.clone(), body: body.clone() };
     claim.keep(kept);
     Ok(Response::from_parts(parts, Body::from(body)))
 }
 
-enum Claimed {
+enum ClaimResult {
     First,
-    Replay(Kept),
+    Replay(CachedResponse),
 }
 
 fn read_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
@@ -121,20 +134,20 @@ fn read_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     text.map(|text| Some(text.to_owned())).ok_or_else(problem)
 }
 
-fn replay(kept: Kept) -> Response {
+fn replay(kept: CachedResponse) -> Response {
     let mut response = (kept.status, kept.headers, kept.body).into_response();
     response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
     response
 }
 
 impl Idempotency {
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, ResponseCache> {
         // Every change is complete before the guard is released, so a panicking holder leaves a consistent
         // cache.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn claim(&self, key: &str, fingerprint: u64, now: Timestamp) -> Result<Claimed, Problem> {
+    fn claim(&self, key: &str, fingerprint: u64, now: Timestamp) -> Result<ClaimResult, Problem> {
         let mut held = self.lock();
         held.forget_old(now);
         if let Some(entry) = held.entries.get(key) {
@@ -144,7 +157,7 @@ impl Idempotency {
                     Violation::new("", ViolationCode::Conflict, format!("`Idempotency-Key` {message}"));
                 return Err(Problem::invalid(vec![violation]));
             }
-            return entry.answer.clone().map(Claimed::Replay).ok_or_else(|| {
+            return entry.answer.clone().map(ClaimResult::Replay).ok_or_else(|| {
                 Problem::new(
                     Code::Conflict,
                     "the first request with this `Idempotency-Key` is still in progress",
@@ -159,13 +172,13 @@ impl Idempotency {
             )
             .retry_after(IN_FLIGHT_RETRY_SECS));
         }
-        held.entries.insert(key.to_owned(), Entry { fingerprint, at: now, answer: None });
-        Ok(Claimed::First)
+        held.entries.insert(key.to_owned(), CacheEntry { fingerprint, at: now, answer: None });
+        Ok(ClaimResult::First)
     }
 }
 
 impl Claim {
-    fn keep(&mut self, kept: Kept) {
+    fn keep(&mut self, kept: CachedResponse) {
         let mut held = self.store.lock();
         if let Some(entry) = held.entries.get_mut(&self.key) {
             let bytes = kept.body.len();
@@ -186,7 +199,7 @@ impl Drop for Claim {
     }
 }
 
-impl Held {
+impl ResponseCache {
     fn forget_old(&mut self, now: Timestamp) {
         while let Some(key) = self.order.front() {
             let entry = self.entries.get(key);

@@ -38,7 +38,7 @@ struct LastSeen {
 }
 
 #[derive(Debug, Default)]
-struct Entry {
+struct NodeEntry {
     report: Option<Arc<Report>>,
     last_report: Option<Timestamp>,
     stored_at: Option<Timestamp>,
@@ -51,10 +51,10 @@ struct Entry {
     contested_at: Option<Timestamp>,
 }
 
-impl Entry {
+impl NodeEntry {
     /// Detects two agents with the same name. After a restart the old boot id never reports again; two agents
     /// report alternately.
-    fn note_boot(&mut self, boot_id: &str, now: Timestamp) {
+    fn record_boot(&mut self, boot_id: &str, now: Timestamp) {
         let Some(current) = self.report.as_ref().map(|report| &report.boot_id) else { return };
         if current == boot_id {
             return;
@@ -69,7 +69,7 @@ impl Entry {
 /// Reported data of all nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
-    entries: Mutex<BTreeMap<Name, Entry>>,
+    entries: Mutex<BTreeMap<Name, NodeEntry>>,
     /// Nodes excluded as announcement candidates because their lease expired.
     gone: Mutex<Gone>,
 }
@@ -135,14 +135,17 @@ impl Nodes {
         let read = |(key, body): (&String, &Vec<u8>)| {
             let name = Name::parse(key.strip_prefix(STATUS_PREFIX)?).ok()?;
             let LastSeen { last_report } = serde_json::from_slice(body).ok()?;
-            let entry =
-                Entry { last_report: Some(last_report), stored_at: Some(last_report), ..Entry::default() };
+            let entry = NodeEntry {
+                last_report: Some(last_report),
+                stored_at: Some(last_report),
+                ..NodeEntry::default()
+            };
             Some((name, entry))
         };
         Self { entries: Mutex::new(statuses.iter().filter_map(read).collect()), gone: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, NodeEntry>> {
         // Changes are single assignments; a panicking holder leaves a consistent map.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -158,7 +161,7 @@ impl Nodes {
         let (is_due, earlier) = {
             let mut entries = self.lock();
             let entry = entries.entry(name.clone()).or_default();
-            entry.note_boot(&report.boot_id, now);
+            entry.record_boot(&report.boot_id, now);
             let earlier =
                 Earlier { report: entry.report.replace(report), last_report: entry.last_report.replace(now) };
             let age = entry.stored_at.map(|at| now.unix_seconds() - at.unix_seconds());
@@ -274,9 +277,9 @@ mod tests {
     #[test]
     fn a_restart_is_no_contest_and_two_agents_are() {
         let now = Timestamp::from_unix_seconds(1_771_000_000);
-        let mut entry = Entry::default();
+        let mut entry = NodeEntry::default();
         let mut see = |boot_id: &str| {
-            entry.note_boot(boot_id, now);
+            entry.record_boot(boot_id, now);
             entry.report = Some(report(boot_id));
             entry.contested_at
         };

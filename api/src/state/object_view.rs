@@ -4,14 +4,12 @@
 //! Node data is collected when the first object needs it. Endpoint objects change most often and their status
 //! does not depend on nodes, so responses to their writes never visit the nodes.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use model::{
-    bgp::book::BgpBook,
     cluster::compiled::CompiledService,
     kinds::resource::{Object, ServiceKey, Spec},
     observed::{
-        announcements::AnnouncementBook,
         assign::Scene,
         health::Bench,
         rollup::{
@@ -33,47 +31,31 @@ use model::{
 };
 use serde_json::Value;
 
-use crate::state::{
-    health_state::HealthDesk,
-    node_reports::{Nodes, Table},
-    published::Published,
-};
-
-/// Reported data of the agents, shared by all requests.
-#[derive(Clone, Copy)]
-pub(crate) struct Books<'a> {
-    /// Announcement states.
-    pub(crate) announcements: &'a Mutex<AnnouncementBook>,
-    /// BGP sessions and routes.
-    pub(crate) bgp: &'a Mutex<BgpBook>,
-    /// Probe results.
-    pub(crate) health: &'a HealthDesk,
-}
+use crate::state::{node_reports::Table, observations::Observations, published::Published};
 
 /// A state joined with node data, from which any number of objects can be rendered.
 pub(crate) struct View<'a> {
     published: Arc<Published>,
-    nodes: &'a Nodes,
-    books: Books<'a>,
+    observations: &'a Observations,
     now: Timestamp,
     table: OnceLock<Table>,
 }
 
 /// Renderer of a view.
-pub(crate) struct Shower<'a> {
+pub(crate) struct ObjectRenderer<'a> {
     view: &'a View<'a>,
     nodes: OnceLock<NodeViews<'a>>,
 }
 
 impl<'a> View<'a> {
     /// Creates a view of a state.
-    pub(crate) fn new(published: Arc<Published>, nodes: &'a Nodes, books: Books<'a>, now: Timestamp) -> Self {
-        Self { published, nodes, books, now, table: OnceLock::new() }
+    pub(crate) fn new(published: Arc<Published>, observations: &'a Observations, now: Timestamp) -> Self {
+        Self { published, observations, now, table: OnceLock::new() }
     }
 
     /// Creates a renderer; the roll-up is prepared once for all objects.
-    pub(crate) fn shower(&self) -> Shower<'_> {
-        Shower { view: self, nodes: OnceLock::new() }
+    pub(crate) fn renderer(&self) -> ObjectRenderer<'_> {
+        ObjectRenderer { view: self, nodes: OnceLock::new() }
     }
 
     /// Returns the state.
@@ -88,11 +70,11 @@ impl<'a> View<'a> {
 
     /// Returns the node data.
     pub(crate) fn table(&self) -> &Table {
-        self.table.get_or_init(|| self.nodes.table(&self.published.snapshot, self.now))
+        self.table.get_or_init(|| self.observations.nodes.table(&self.published.snapshot, self.now))
     }
 }
 
-impl Shower<'_> {
+impl ObjectRenderer<'_> {
     /// Renders an object with its status.
     pub(crate) fn object(&self, object: &Object) -> Value {
         let status = match &object.spec {
@@ -154,11 +136,11 @@ impl Shower<'_> {
         let form = &published.compiled.get(key).filter(|entry| entry.form.health_check.is_some())?.form;
         let table = self.view.table();
         let is_heard = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
-        let desk = self.view.books.health;
-        let book = desk.book();
+        let state = &self.view.observations.health;
+        let book = state.book();
         let checkers = &published.network.checkers;
         let bench = Bench { book: &book, checkers, is_heard: &is_heard, now: self.view.now };
-        let guard = desk.guard();
+        let guard = state.guard();
         Some(service_health(&published.snapshot, form, &bench, &guard))
     }
 
@@ -211,9 +193,8 @@ impl Shower<'_> {
             nodes: self.nodes().all(),
             compiled: &compiled,
         };
-        let Books { announcements, bgp, health: _ } = self.view.books;
-        let book = announcements.lock().unwrap_or_else(PoisonError::into_inner);
-        let bgp = bgp.lock().unwrap_or_else(PoisonError::into_inner);
+        let book = self.view.observations.announcements();
+        let bgp = self.view.observations.bgp();
         look(&Announcing { scene, book: &book, bgp: &bgp })
     }
 

@@ -1,6 +1,6 @@
 //! Announcement of addresses and BGP sessions, counted for the overview.
 
-use crate::state::object_view::{Shower, View};
+use crate::state::object_view::{ObjectRenderer, View};
 use model::{
     kinds::resource::Kind,
     observed::{
@@ -20,13 +20,13 @@ pub(crate) struct Announced {
     pub(crate) sessions: BTreeMap<Name, BgpSessionTotals>,
 }
 
-pub(crate) fn announced(view: &View<'_>, shower: &Shower<'_>) -> Announced {
+pub(crate) fn announced(view: &View<'_>, renderer: &ObjectRenderer<'_>) -> Announced {
     let mut announced = Announced::default();
     let records = view.published().snapshot.list(Kind::Address, None, None);
     let records =
         records.filter_map(|object| object.as_address()).filter(|record| !record.services.is_empty());
     let is_connected = |node: &Name| view.table().view(node).is_some_and(|view| view.is_connected);
-    shower.announcing(|of| {
+    renderer.announcing(|of| {
         for record in records {
             let (standing, owner) = address_standing(of, record);
             announced.standing.insert(record.address, standing);

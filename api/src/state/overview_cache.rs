@@ -14,11 +14,11 @@ use tokio::{
     time::Instant,
 };
 
-use crate::state::overview_services::Kept;
-/// The newest document and what it is made with.
-pub(crate) struct OverviewDesk {
+use crate::state::overview_services::ServiceRowCache;
+/// Newest overview document and the memory it is computed from.
+pub(crate) struct OverviewCache {
     pub(crate) state: Arc<Mutex<State>>,
-    pub(crate) newest: watch::Sender<Option<Arc<Shown>>>,
+    pub(crate) newest: watch::Sender<Option<Arc<OverviewDocument>>>,
     /// Counts what reports bring.
     pub(crate) news: AtomicU64,
     pub(crate) bell: Notify,
@@ -38,7 +38,7 @@ pub(crate) struct State {
 pub(crate) struct Known {
     pub(crate) memory: Memory,
     pub(crate) writes: Writes,
-    pub(crate) kept: Kept,
+    pub(crate) kept: ServiceRowCache,
 }
 
 /// Cheaply comparable summary of the inputs of a document.
@@ -55,7 +55,7 @@ pub(crate) struct Mark {
 }
 
 /// A document.
-pub(crate) struct Shown {
+pub(crate) struct OverviewDocument {
     /// How many there were before it.
     pub(crate) number: u64,
     /// The document.
@@ -77,11 +77,15 @@ pub(crate) struct Counts {
     pub(crate) ready: usize,
 }
 
-impl OverviewDesk {
-    /// A desk without a document.
+impl OverviewCache {
+    /// Creates a cache without a document.
     pub(crate) fn new(now: Timestamp) -> Self {
         let state = State {
-            known: Known { memory: Memory::new(now), writes: Writes::default(), kept: Kept::default() },
+            known: Known {
+                memory: Memory::new(now),
+                writes: Writes::default(),
+                kept: ServiceRowCache::default(),
+            },
             written: Revision(0),
             mark: None,
             number: 0,
@@ -92,7 +96,7 @@ impl OverviewDesk {
     }
 
     /// Whoever holds this watches.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<Arc<Shown>>> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<Arc<OverviewDocument>>> {
         self.newest.subscribe()
     }
 

@@ -28,13 +28,13 @@ use model::{
 use crate::state::overview_announced::{Announced, holds};
 use crate::state::{
     compiled_set::Entry,
-    object_view::{Shower, View},
+    object_view::{ObjectRenderer, View},
     published::Published,
 };
 
 /// Parts of the document, ordered by Service key.
 #[derive(Default)]
-pub(crate) struct Kept(Vec<Share>);
+pub(crate) struct ServiceRowCache(Vec<Share>);
 
 /// Contribution of one Service to the document.
 pub(crate) struct Share {
@@ -64,7 +64,7 @@ pub(crate) struct Look<'a> {
     /// Published state.
     pub(crate) view: &'a View<'a>,
     /// Renderer.
-    pub(crate) shower: &'a Shower<'a>,
+    pub(crate) renderer: &'a ObjectRenderer<'a>,
     /// State of addresses.
     pub(crate) announced: &'a Announced,
 }
@@ -77,7 +77,7 @@ struct Present<'a> {
     entry: Option<&'a Arc<Entry<CompiledService>>>,
 }
 
-impl Kept {
+impl ServiceRowCache {
     /// Returns the current parts and the number of recomputed ones.
     pub(crate) fn look(&mut self, look: Look<'_>) -> (&[Share], usize) {
         let published = look.view.published();
@@ -140,7 +140,7 @@ impl Present<'_> {
         if is_checked || is_balanced || snapshot.addresses_of(&self.key).next().is_some() {
             return None;
         }
-        let counts = form.map(|form| look.shower.progress(&self.key, form)).unwrap_or_default();
+        let counts = form.map(|form| look.renderer.progress(&self.key, form)).unwrap_or_default();
         // The text of a failure depends on other failures on the node.
         if counts.not_verified.values().any(|problem| problem.phase == Phase::Failed) {
             return None;
@@ -157,9 +157,9 @@ impl Present<'_> {
 
     fn share(&self, look: &Look<'_>, basis: Option<Basis>) -> Option<Share> {
         let Present { key, object, spec, entry } = self;
-        let Look { view, shower, announced } = look;
+        let Look { view, renderer, announced } = look;
         let published: &Published = view.published();
-        let status = shower.service(object)?;
+        let status = renderer.service(object)?;
         let is_said_of_node = |node: &Name| view.table().view(node).is_some_and(|view| says_failures(&view));
         let is_announced =
             |address: &IpAddr| announced.standing.get(address) == Some(&AddressStanding::Announced);

@@ -35,18 +35,18 @@ const STATE_HELD_SECS: i64 = 300;
 /// States kept for listings.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
-    states: Mutex<BTreeMap<Position, Held>>,
+    states: Mutex<BTreeMap<Position, PagedState>>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct PagedState {
     published: Arc<Published>,
     used_at: Timestamp,
 }
 
 /// Contents of a page token.
 #[derive(Debug, Serialize, Deserialize)]
-struct Token {
+struct PageToken {
     /// Position of the state.
     p: Position,
     /// Last key of the page.
@@ -86,8 +86,8 @@ impl Pages {
     ) -> Result<Resume, Problem> {
         let Some(token) = token else { return Ok(Resume { published: newest, after: None }) };
         let decoded = BASE64_URL_SAFE_NO_PAD.decode(token).ok();
-        let decoded = decoded.and_then(|bytes| serde_json::from_slice::<Token>(&bytes).ok());
-        let Token { p, k, q } =
+        let decoded = decoded.and_then(|bytes| serde_json::from_slice::<PageToken>(&bytes).ok());
+        let PageToken { p, k, q } =
             decoded.ok_or_else(|| Problem::bad_request("`continue` must be a token returned by this API"))?;
         if q != fingerprint(query) {
             return Err(Problem::bad_request(
@@ -138,7 +138,7 @@ impl Pages {
         query: &impl Hash,
         now: Timestamp,
     ) -> String {
-        let token = Token { p: published.position(), k: key, q: fingerprint(query) };
+        let token = PageToken { p: published.position(), k: key, q: fingerprint(query) };
         let token = serde_json::to_vec(&token).expect("a token serialises");
         self.hold(Arc::clone(published), now);
         BASE64_URL_SAFE_NO_PAD.encode(token)
@@ -146,7 +146,7 @@ impl Pages {
 
     fn hold(&self, published: Arc<Published>, now: Timestamp) {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        states.insert(published.position(), Held { published, used_at: now });
+        states.insert(published.position(), PagedState { published, used_at: now });
         while states.len() > STATES_MAX {
             states.pop_first();
         }

@@ -17,7 +17,7 @@ use crate::state::node_reports::{Earlier, LEASE_SECS};
 
 /// Pending triggers by subject.
 #[derive(Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct Triggers {
     /// Nodes that returned or whose subnets changed.
     pub(crate) nodes: BTreeSet<Name>,
     /// Nodes that verified a newer state.
@@ -30,12 +30,12 @@ pub(crate) struct News {
 
 /// Collects triggers and wakes the assigner task.
 #[derive(Debug, Default)]
-pub(crate) struct Newsroom {
-    news: Mutex<News>,
+pub(crate) struct PendingTriggers {
+    news: Mutex<Triggers>,
     bell: Notify,
 }
 
-impl Newsroom {
+impl PendingTriggers {
     /// Adds the triggers of a report. `addresses` are those with a changed announcement state.
     pub(crate) fn report(
         &self,
@@ -80,7 +80,7 @@ impl Newsroom {
     }
 
     /// Removes and returns the pending triggers.
-    pub(crate) fn take(&self) -> News {
+    pub(crate) fn drain(&self) -> Triggers {
         std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -260,9 +260,9 @@ mod tests {
     use super::*;
 
     /// Deterministic pseudo-random numbers (Knuth's constants).
-    struct Dice(u64);
+    struct RandomStream(u64);
 
-    impl Dice {
+    impl RandomStream {
         fn roll(&mut self, sides: u64) -> u64 {
             self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (self.0 >> 33) % sides
@@ -274,7 +274,7 @@ mod tests {
         Operation::Apply(decode(&value, &Expect::default()).unwrap())
     }
 
-    fn node(dice: &mut Dice, name: &str) -> Operation {
+    fn node(dice: &mut RandomStream, name: &str) -> Operation {
         let spec = json!({ "unschedulable": dice.roll(4) == 0, "bgp": { "asn": 65_000 + dice.roll(2) } });
         let labels = json!({ "rack": dice.roll(3).to_string() });
         let value = json!({ "kind": "Node", "metadata": { "name": name, "labels": labels }, "spec": spec });
@@ -282,7 +282,7 @@ mod tests {
     }
 
     /// Returns a random write, mostly of an object that affects the BGP settings of nodes.
-    fn operation(dice: &mut Dice) -> Operation {
+    fn operation(dice: &mut RandomStream) -> Operation {
         let number = dice.roll(3);
         let in_rack = json!([{ "matchLabels": { "rack": dice.roll(3).to_string() } }]);
         let gone = |kind, name: String| Operation::Delete {
@@ -332,7 +332,7 @@ mod tests {
     fn a_feed_misses_nothing_by_looking_only_where_something_changed() {
         let config =
             ClusterConfig::new(vec!["10.96.0.0/16".parse().unwrap()], 30000..=32767, Vec::new()).unwrap();
-        let mut dice = Dice(7);
+        let mut dice = RandomStream(7);
         let position = Position { epoch: Epoch(1), revision: Revision(1) };
         let loaded = Loaded { position, objects: Vec::new(), recent: Vec::new() };
         let mut published = Published::of(loaded, Secret::new("key".to_owned()), config.asn());
@@ -390,7 +390,7 @@ mod tests {
     fn who_goes_on_at_a_server_that_publishes_several_commits_at_once_misses_nothing() {
         let config =
             ClusterConfig::new(vec!["10.96.0.0/16".parse().unwrap()], 30000..=32767, Vec::new()).unwrap();
-        let mut dice = Dice(11);
+        let mut dice = RandomStream(11);
         let position = Position { epoch: Epoch(1), revision: Revision(1) };
         let loaded = || Loaded { position, objects: Vec::new(), recent: Vec::new() };
         let mut one = Published::of(loaded(), Secret::new("key".to_owned()), config.asn());

@@ -44,7 +44,7 @@ const WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Reason why a query has no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum AskError {
+pub(crate) enum QueryError {
     /// The node has no open feed.
     #[error("the agent is not connected")]
     NotConnected,
@@ -62,7 +62,7 @@ pub(crate) enum AskError {
 /// `Retry-After` of a rejected query, in seconds.
 const BUSY_RETRY_SECS: u32 = 1;
 
-impl AskError {
+impl QueryError {
     /// Converts the error to a problem response that names the node.
     pub(crate) fn problem(self, node: &Name) -> Problem {
         let detail = format!("Node {node}: {self}");
@@ -77,48 +77,48 @@ impl AskError {
 
 /// Registry of pending queries.
 #[derive(Debug)]
-pub(crate) struct Asks {
+pub(crate) struct NodeQueries {
     next: AtomicU64,
-    inner: Mutex<Inner>,
+    inner: Mutex<QueryTable>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct QueryTable {
     /// Senders into the open feeds.
     posts: BTreeMap<Name, mpsc::Sender<Bytes>>,
-    waiting: BTreeMap<AskId, Waiting>,
+    waiting: BTreeMap<AskId, PendingQuery>,
     waiting_bytes: usize,
 }
 
 /// A pending query.
 #[derive(Debug)]
-struct Waiting {
+struct PendingQuery {
     node: Name,
     bytes: usize,
     reply: oneshot::Sender<Reply>,
 }
 
 /// Guard that removes a pending query when its caller stops waiting for any reason.
-struct Asked<'a> {
-    asks: &'a Asks,
+struct PendingGuard<'a> {
+    asks: &'a NodeQueries,
     id: AskId,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for PendingGuard<'_> {
     fn drop(&mut self) {
         self.asks.lock().forget(self.id);
     }
 }
 
-impl Inner {
-    fn forget(&mut self, id: AskId) -> Option<Waiting> {
+impl QueryTable {
+    fn forget(&mut self, id: AskId) -> Option<PendingQuery> {
         let waiting = self.waiting.remove(&id)?;
         self.waiting_bytes -= waiting.bytes;
         Some(waiting)
     }
 }
 
-impl Asks {
+impl NodeQueries {
     /// Creates an empty registry. `secret` selects the first id.
     pub(crate) fn new(secret: &[u8; 32]) -> Self {
         let [a, b, c, d, e, f, ..] = *secret;
@@ -127,7 +127,7 @@ impl Asks {
         Self { next: AtomicU64::new(first), inner: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, QueryTable> {
         // No operation under the lock can panic half way through a change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -151,14 +151,14 @@ impl Asks {
         node: &Name,
         question: Question,
         patience: Duration,
-    ) -> Result<Reply, AskError> {
+    ) -> Result<Reply, QueryError> {
         let id = AskId(self.next.fetch_add(1, Ordering::Relaxed));
         let line = line(&Frame::Ask { id, question });
         let (reply, answer) = oneshot::channel();
         let _asked = self.put(node, id, line, reply)?;
         match tokio::time::timeout(patience, answer).await {
             Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(_)) | Err(_) => Err(AskError::TimedOut(patience)),
+            Ok(Err(_)) | Err(_) => Err(QueryError::TimedOut(patience)),
         }
     }
 
@@ -168,28 +168,28 @@ impl Asks {
         id: AskId,
         line: Bytes,
         reply: oneshot::Sender<Reply>,
-    ) -> Result<Asked<'_>, AskError> {
+    ) -> Result<PendingGuard<'_>, QueryError> {
         let bytes = line.len();
         if bytes > QUESTION_BYTES_MAX {
-            return Err(AskError::TooLarge(bytes));
+            return Err(QueryError::TooLarge(bytes));
         }
         let mut inner = self.lock();
         let of_node = inner.waiting.values().filter(|waiting| waiting.node == *node).count();
-        let post = inner.posts.get(node).filter(|post| !post.is_closed()).ok_or(AskError::NotConnected)?;
+        let post = inner.posts.get(node).filter(|post| !post.is_closed()).ok_or(QueryError::NotConnected)?;
         if of_node >= PER_NODE_MAX
             || inner.waiting.len() >= WAITING_MAX
             || inner.waiting_bytes + bytes > WAITING_BYTES_MAX
         {
-            return Err(AskError::Busy);
+            return Err(QueryError::Busy);
         }
         post.try_send(line).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => AskError::Busy,
-            mpsc::error::TrySendError::Closed(_) => AskError::NotConnected,
+            mpsc::error::TrySendError::Full(_) => QueryError::Busy,
+            mpsc::error::TrySendError::Closed(_) => QueryError::NotConnected,
         })?;
         inner.waiting_bytes += bytes;
-        inner.waiting.insert(id, Waiting { node: node.clone(), bytes, reply });
+        inner.waiting.insert(id, PendingQuery { node: node.clone(), bytes, reply });
         drop(inner);
-        Ok(Asked { asks: self, id })
+        Ok(PendingGuard { asks: self, id })
     }
 
     /// Delivers a reply. Returns true if a caller was waiting for this reply from this node.
@@ -216,8 +216,8 @@ mod tests {
         Name::parse(name).unwrap()
     }
 
-    fn asks() -> Asks {
-        Asks::new(&[0; 32])
+    fn asks() -> NodeQueries {
+        NodeQueries::new(&[0; 32])
     }
 
     fn id_of(line: &Bytes) -> AskId {
@@ -250,9 +250,9 @@ mod tests {
         let asks = asks();
         let name = node("a");
         let ask = || asks.ask(&name, Question::Doctor, PATIENCE);
-        assert_eq!(ask().await, Err(AskError::NotConnected));
+        assert_eq!(ask().await, Err(QueryError::NotConnected));
         drop(asks.open(&node("a")));
-        assert_eq!(ask().await, Err(AskError::NotConnected));
+        assert_eq!(ask().await, Err(QueryError::NotConnected));
         asks.forget_closed();
         assert!(asks.lock().posts.is_empty());
     }
@@ -262,7 +262,7 @@ mod tests {
         let asks = asks();
         let mut feed = asks.open(&node("a"));
         let name = node("a");
-        assert_eq!(asks.ask(&name, Question::Doctor, PATIENCE).await, Err(AskError::TimedOut(PATIENCE)));
+        assert_eq!(asks.ask(&name, Question::Doctor, PATIENCE).await, Err(QueryError::TimedOut(PATIENCE)));
         let id = id_of(&feed.recv().await.unwrap());
         assert!(!asks.answer(&name, id, Reply::Doctor { findings: Vec::new(), clock: None }), "too late");
         let inner = asks.lock();
@@ -276,11 +276,11 @@ mod tests {
         let name = node("a");
         let many = (0..=PER_NODE_MAX).map(|_| asks.ask(&name, Question::Doctor, PATIENCE));
         let answers = futures::future::join_all(many).await;
-        let busy = answers.iter().filter(|answer| **answer == Err(AskError::Busy)).count();
+        let busy = answers.iter().filter(|answer| **answer == Err(QueryError::Busy)).count();
         assert_eq!(busy, 1);
         // Lines that the feed did not read still fill the channel.
-        assert_eq!(asks.ask(&name, Question::Doctor, PATIENCE).await, Err(AskError::Busy));
+        assert_eq!(asks.ask(&name, Question::Doctor, PATIENCE).await, Err(QueryError::Busy));
         while feed.try_recv().is_ok() {}
-        assert_eq!(asks.ask(&name, Question::Doctor, PATIENCE).await, Err(AskError::TimedOut(PATIENCE)));
+        assert_eq!(asks.ask(&name, Question::Doctor, PATIENCE).await, Err(QueryError::TimedOut(PATIENCE)));
     }
 }

@@ -1,7 +1,7 @@
 //! Feed of one agent: a full sync or the delta since its position, then changes as they are published.
 //!
 //! A feed task stores only a position. Each turn sends the difference between that position and the newest
-//! state, so a slow reader skips intermediate states and its queue never grows. `beat` decides when to send.
+//! state, so a slow reader skips intermediate states and its queue never grows. `pacer` decides when to send.
 //! `batch` builds the payload; agents at the same position share the same bytes.
 
 use std::sync::Arc;
@@ -24,11 +24,11 @@ use crate::{
     telemetry::metrics::Metrics,
 };
 
-pub(crate) mod beat;
+pub(crate) mod pacer;
 mod questions;
 mod sink;
 
-use self::{beat::Beat, sink::Sink};
+use self::{pacer::FanoutPacer, sink::Sink};
 use crate::state::frame_batch::Batches;
 pub(crate) use questions::Questions;
 
@@ -36,7 +36,7 @@ pub(crate) use questions::Questions;
 #[derive(Debug)]
 pub(crate) struct Feeding {
     /// Pacer that triggers the turns.
-    pub(crate) beat: Beat,
+    pub(crate) pacer: FanoutPacer,
     /// Shared payloads.
     pub(crate) batches: Batches,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Feeding {
 impl Feeding {
     /// Creates the shared state, starting at a published state.
     pub(crate) fn new(published: Arc<Published>) -> Self {
-        Self { beat: Beat::new(published), batches: Batches::default() }
+        Self { pacer: FanoutPacer::new(published), batches: Batches::default() }
     }
 }
 
@@ -100,7 +100,7 @@ impl Feed {
     }
 
     async fn serve(&self, sink: &mut Sink, asks: &mut mpsc::Receiver<Bytes>) -> Result<(), End> {
-        let mut beat = self.feeding.beat.subscribe();
+        let mut pacer = self.feeding.pacer.subscribe();
         let mut sent = self.start(&self.hub.load(), sink).await?;
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -110,11 +110,11 @@ impl Feed {
                 biased;
                 () = self.stop.cancelled() => return Ok(()),
                 () = sink.closed() => return Err(End::Gone),
-                changed = beat.changed() => {
+                changed = pacer.changed() => {
                     if changed.is_err() {
                         return Ok(());
                     }
-                    let published = Arc::clone(&beat.borrow_and_update());
+                    let published = Arc::clone(&pacer.borrow_and_update());
                     if self.follow(&published, &mut sent, sink).await? {
                         heartbeat.reset();
                     }

@@ -12,7 +12,7 @@ use crate::{
         change_ring::{Recent, RecentChange},
         published::Published,
     },
-    stream::node_feed::beat::Beat,
+    stream::node_feed::pacer::FanoutPacer,
 };
 
 /// Maximum number of cached ranges, for watchers slightly behind others.
@@ -48,10 +48,10 @@ impl ShownCommit {
 
 /// Cache of commit ranges.
 #[derive(Debug, Default)]
-pub(crate) struct Stretches(Mutex<VecDeque<Kept>>);
+pub(crate) struct Stretches(Mutex<VecDeque<CachedStretch>>);
 
 #[derive(Debug)]
-struct Kept {
+struct CachedStretch {
     from: Revision,
     to: Position,
     made: Instant,
@@ -64,7 +64,7 @@ impl Stretches {
         let to = published.position();
         // Cache entries are replaced as a whole.
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_fit = |one: &&Kept| one.from == from && one.to == to && one.made.elapsed() <= AGE_MAX;
+        let is_fit = |one: &&CachedStretch| one.from == from && one.to == to && one.made.elapsed() <= AGE_MAX;
         if let Some(known) = kept.iter().find(is_fit) {
             return Some(Arc::clone(&known.stretch));
         }
@@ -76,7 +76,7 @@ impl Stretches {
         if kept.len() == RECENT_MAX {
             kept.pop_front();
         }
-        kept.push_back(Kept { from, to, made: Instant::now(), stretch: Arc::clone(&stretch) });
+        kept.push_back(CachedStretch { from, to, made: Instant::now(), stretch: Arc::clone(&stretch) });
         Some(stretch)
     }
 }
@@ -85,13 +85,13 @@ impl Stretches {
 #[derive(Debug)]
 pub(crate) struct Watching {
     /// When they are told.
-    pub(crate) beat: Beat,
+    pub(crate) pacer: FanoutPacer,
     pub(crate) stretches: Stretches,
 }
 
 impl Watching {
     /// Begins with a state.
     pub(crate) fn new(published: Arc<Published>) -> Self {
-        Self { beat: Beat::new(published), stretches: Stretches::default() }
+        Self { pacer: FanoutPacer::new(published), stretches: Stretches::default() }
     }
 }

@@ -1,51 +1,85 @@
 //! Retry of pending load balancer addresses when time passes: quarantines end, and waiting Services get their
 //! turn. The writer decides; this task only submits a request when there may be a decision to make.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use model::{
     admission::admit::{Operation, RETRIES_MAX, Request},
     cluster::snapshot::{Pending, Snapshot},
-    primitives::quantity::Timestamp,
+    primitives::quantity::{Position, Revision, Timestamp},
 };
 
-use crate::context::server_state::ServerState;
+use super::leader_task::LeaderTask;
+use crate::{context::server_state::ServerState, security::Caller, state::published::Published};
 
-/// Interval of checks: the resolution of quarantines. A check costs next to nothing.
-const TURN: Duration = Duration::from_secs(1);
+/// State of the address retry task.
+pub(crate) struct AddressRetry {
+    app: Arc<ServerState>,
+    seen: Position,
+    /// Last Service of the previous turn; the next turn continues after it.
+    after: Option<Pending>,
+    /// True if pending Services are retried without a quarantine that ends. `None` before the first turn as
+    /// the leader: Services that are pending then, for example since an older version with other allocation
+    /// rules, are retried at once.
+    is_owed: Option<bool>,
+}
 
-/// Runs until aborted; acts while this server is the leader. Services that are pending when leadership
-/// begins, for example since an older version with other allocation rules, are retried at once.
-pub(crate) async fn run(app: Arc<ServerState>) {
-    let mut turn = tokio::time::interval(TURN);
-    turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut after = None;
-    let mut is_owed = false;
-    let mut has_led = false;
-    loop {
-        turn.tick().await;
-        let leads = app.leadership.holds();
-        let begins = leads && !std::mem::replace(&mut has_led, leads);
-        if !leads {
-            after = None;
-            continue;
+impl LeaderTask for AddressRetry {
+    fn new(app: Arc<ServerState>) -> Self {
+        Self { app, seen: Position::default(), after: None, is_owed: None }
+    }
+
+    fn seen(&mut self) -> &mut Position {
+        &mut self.seen
+    }
+
+    async fn triggered(_: &ServerState) {
+        // Reports do not affect addresses.
+        std::future::pending().await
+    }
+
+    fn apply_changes(&mut self, _: &Published, _: Revision) -> Option<()> {
+        Some(())
+    }
+
+    fn begin_anew(&mut self, _: &Published) {}
+
+    fn apply_triggers(&mut self) {}
+
+    async fn tick(&mut self, leads: bool) {
+        if leads {
+            self.retry().await;
         }
-        let published = app.hub.load();
+    }
+
+    async fn decide(&mut self) {}
+
+    fn discard(&mut self) {
+        self.after = None;
+    }
+}
+
+impl AddressRetry {
+    /// Retries the pending Services of one turn if one of them may get an address.
+    async fn retry(&mut self) {
+        let published = self.app.hub.load();
         let snapshot = &published.snapshot;
-        is_owed = if begins { snapshot.pending_count() > 0 } else { is_owed };
+        let is_owed = *self.is_owed.get_or_insert_with(|| snapshot.pending_count() > 0);
         let is_due = is_owed || snapshot.pending_count() > RETRIES_MAX;
-        if !(is_due || ends_by(snapshot, app.source.now())) {
-            after = None;
-            continue;
+        if !(is_due || ends_by(snapshot, self.app.source.now())) {
+            self.after = None;
+            return;
         }
-        let next = last_of_turn(snapshot, after.as_ref());
-        let request = Request { operations: vec![Operation::Retry { after }], ..Request::default() };
-        if app.writer.write(request, app.source.draw(), 0).await.is_err() {
+        let next = last_of_turn(snapshot, self.after.as_ref());
+        let operations = vec![Operation::Retry { after: self.after.take() }];
+        let request = Request { operations, ..Request::default() };
+        let entropy = self.app.source.draw();
+        if self.app.writer.write(&Caller::server(), request, entropy, 0).await.is_err() {
             tracing::debug!("a retry of pending Services was not written; it will be repeated");
         } else {
-            is_owed = false;
+            self.is_owed = Some(false);
         }
-        after = next;
+        self.after = next;
     }
 }
 

@@ -6,10 +6,8 @@
 //! reports ──────┼─▶ affected addresses ─▶ model::assign, one by one ─▶ Announce, in batches ─▶ writer
 //! leases (1 s) ─┘
 //! ```
-//! The task is stateless: everything is derived from the published state, agent reports and time. After a
-//! start it keeps an existing assignment until its candidates have reported or a lease has passed, and so
-//! adopts the current announcers. Among several control servers only the leader decides; a new leader behaves
-//! as after a start.
+//! After a start the task keeps an existing assignment until its candidates have reported or a lease has
+//! passed, and so adopts the current announcers. The loop of the task is in `leader_task`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +17,7 @@ use std::{
 };
 
 use model::{
-    admission::admit::{Operation, Request},
+    admission::admit::Operation,
     kinds::{
         address::Announcement,
         resource::{Kind, ServiceKey, Spec},
@@ -30,21 +28,18 @@ use model::{
     },
     primitives::{
         name::Name,
-        quantity::{Position, Timestamp},
+        quantity::{Position, Revision, Timestamp},
     },
 };
-use tokio::time::MissedTickBehavior;
 
+use super::leader_task::{LeaderTask, apply_commits, write};
 use crate::{
     context::server_state::ServerState,
-    state::{node_reports::Table, published::Published},
-    write::writer::WriteError,
+    state::{compiled_set::Delta, node_reports::Table, published::Published},
 };
 
-mod concerns;
+mod affected;
 
-/// Interval of lease checks: a fifteenth of the shortest lease.
-const TICK: Duration = Duration::from_secs(1);
 /// Minimum divergence of wall clock and monotonic clock that counts as a clock change (clock set, or machine
 /// suspended) and not as drift.
 const CLOCK_SET_MIN: Duration = Duration::from_secs(2);
@@ -78,15 +73,13 @@ pub(crate) struct Assigner {
     clocks: (SystemTime, Instant),
 }
 
-impl Assigner {
-    /// Creates a task without derived state.
-    pub(crate) fn new(app: Arc<ServerState>) -> Self {
+impl LeaderTask for Assigner {
+    fn new(app: Arc<ServerState>) -> Self {
         let listening_since = app.source.now();
-        let seen = Position::default();
         Self {
             app,
             listening_since,
-            seen,
+            seen: Position::default(),
             orders: BTreeMap::new(),
             owned: BTreeMap::new(),
             due: BTreeMap::new(),
@@ -97,44 +90,84 @@ impl Assigner {
         }
     }
 
-    /// Runs until the server stops.
-    pub(crate) async fn run(mut self) {
-        let mut bell = self.app.hub.subscribe();
-        let mut leadership = self.app.leadership.clone();
-        let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            let mut is_tick = false;
-            tokio::select! {
-                () = leadership.changed() => self = Self::new(Arc::clone(&self.app)),
-                changed = bell.changed() => if changed.is_err() { return },
-                () = self.app.newsroom.wait() => {}
-                _ = tick.tick() => is_tick = true,
+    fn seen(&mut self) -> &mut Position {
+        &mut self.seen
+    }
+
+    async fn triggered(app: &ServerState) {
+        app.observations.triggers.wait().await;
+    }
+
+    fn apply_changes(&mut self, published: &Published, since: Revision) -> Option<()> {
+        let commits: Vec<_> = published.recent.since(since)?.map(Arc::clone).collect();
+        let addresses: Vec<_> = published.addresses.since(since)?.collect();
+        let services: Vec<_> = published.compiled.since(since)?.collect();
+        for delta in addresses {
+            match delta {
+                Delta::Changed(entry) => {
+                    self.apply_order(entry.form.address, Some(&entry.form.announcement));
+                }
+                Delta::Removed(address, _) => self.apply_order(address, None),
             }
-            self.note_commits();
-            self.note_news();
-            let leads = leadership.holds();
-            if is_tick {
-                self.note_clocks();
-                self.note_leases(leads).await;
+        }
+        for object in commits.iter().flat_map(|commit| &commit.changes).map(|change| &change.object) {
+            self.mark_object(published, object);
+        }
+        for delta in services {
+            if let Delta::Changed(entry) = delta {
+                self.mark_form(published, &entry.form);
             }
-            if leads {
-                self.decide().await;
-            } else {
-                self.leave();
-            }
+        }
+        Some(())
+    }
+
+    fn begin_anew(&mut self, published: &Published) {
+        self.orders.clear();
+        self.owned.clear();
+        self.due.clear();
+        self.waiting.clear();
+        for (address, entry) in published.addresses.after(None) {
+            self.apply_order(*address, Some(&entry.form.announcement));
         }
     }
 
-    /// Discards pending work; the leader does it.
-    fn leave(&mut self) {
+    fn apply_triggers(&mut self) {
+        self.mark_triggered();
+    }
+
+    async fn tick(&mut self, leads: bool) {
+        self.check_clocks();
+        self.update_leases(leads).await;
+    }
+
+    async fn decide(&mut self) {
+        let mut left: Vec<IpAddr> = self.due.keys().copied().collect();
+        while !left.is_empty() {
+            let rest = left.split_off(left.len().min(BATCH_MAX));
+            let operations = self.decide_batch(&left);
+            if !operations.is_empty() {
+                if write(&self.app, operations).await.is_err() {
+                    // The addresses stay due; the next tick retries.
+                    return;
+                }
+                let app = Arc::clone(&self.app);
+                apply_commits(self, &app);
+            }
+            tokio::task::yield_now().await;
+            left = rest;
+        }
+    }
+
+    fn discard(&mut self) {
         self.due.clear();
         self.waiting.clear();
     }
+}
 
+impl Assigner {
     /// Detects a change of the wall clock. Last-seen times are meaningless then, so every node gets a full
     /// new lease.
-    fn note_clocks(&mut self) {
+    fn check_clocks(&mut self) {
         let (wall, steady) = std::mem::replace(&mut self.clocks, (SystemTime::now(), Instant::now()));
         let passed = self.clocks.1.duration_since(steady);
         let (should_be, is) = (wall + passed, self.clocks.0);
@@ -150,32 +183,33 @@ impl Assigner {
     }
 
     /// Updates the announcement leases and marks the addresses of nodes whose lease state changed.
-    async fn note_leases(&mut self, leads: bool) {
+    async fn update_leases(&mut self, leads: bool) {
         let published = self.app.hub.load();
         let now = self.app.source.now();
-        let known = self.app.nodes.gone();
+        let known = self.app.observations.nodes.gone();
         let nodes = || published.snapshot.list(Kind::Node, None, None);
         let names = nodes().map(|node| &node.metadata.name);
-        let heard = self.app.nodes.heard(names.map(|name| (name.clone(), known.nodes.contains(name))));
+        let heard =
+            self.app.observations.nodes.heard(names.map(|name| (name.clone(), known.nodes.contains(name))));
         let gone = expired(&heard, ANNOUNCEMENT_LEASE_SECS, self.listening_since, now);
         if gone != known {
             for node in gone.nodes.symmetric_difference(&known.nodes) {
                 let is_gone = gone.nodes.contains(node);
                 tracing::info!(%node, is_gone, "the announcement lease of a Node changed");
-                self.concern_node(&published, node);
+                self.mark_node(&published, node);
             }
-            self.app.nodes.set_gone(gone);
+            self.app.observations.nodes.set_gone(gone);
         }
-        let table = self.app.nodes.table(&published.snapshot, now);
+        let table = self.app.observations.nodes.table(&published.snapshot, now);
         let connected: BTreeSet<Name> =
             table.views().iter().filter(|view| view.is_connected).map(|view| view.name.clone()).collect();
         for node in connected.symmetric_difference(&self.connected.clone()) {
-            self.concern_node(&published, node);
+            self.mark_node(&published, node);
         }
         self.connected = connected;
         if self.swept.elapsed() >= SWEEP {
             self.swept = Instant::now();
-            self.concern_all();
+            self.mark_all();
         }
         if leads {
             self.lose_nodes(&published, now).await;
@@ -189,6 +223,7 @@ impl Assigner {
         let nodes = || published.snapshot.list(Kind::Node, None, None);
         let heard = self
             .app
+            .observations
             .nodes
             .heard(nodes().map(|node| (node.metadata.name.clone(), lost_since(&node.spec).is_some())));
         let gone = expired(&heard, ENDPOINT_LEASE_SECS, self.listening_since, now);
@@ -203,45 +238,14 @@ impl Assigner {
             .collect();
         // A failed write is repeated at the next tick.
         for batch in operations.chunks(BATCH_MAX) {
-            let _ = self.write(batch.to_vec()).await;
-        }
-    }
-
-    async fn write(&self, operations: Vec<Operation>) -> Result<(), WriteError> {
-        let request = Request { operations, ..Request::default() };
-        let outcome = self.app.writer.write(request, self.app.source.draw(), 0).await;
-        match &outcome {
-            Ok(_) | Err(WriteError::Busy | WriteError::Contended | WriteError::Unavailable) => {}
-            Err(WriteError::Refused(_) | WriteError::Forbidden(_) | WriteError::TooLarge(_)) => {
-                tracing::error!(error = ?outcome, "a decision of this server was rejected by its own \
-                                                   validation");
-            }
-        }
-        outcome.map(|_| ())
-    }
-
-    /// Decides all due addresses.
-    async fn decide(&mut self) {
-        let mut left: Vec<IpAddr> = self.due.keys().copied().collect();
-        while !left.is_empty() {
-            let rest = left.split_off(left.len().min(BATCH_MAX));
-            let operations = self.decide_batch(&left);
-            if !operations.is_empty() {
-                if self.write(operations).await.is_err() {
-                    // The addresses stay due; the next tick retries.
-                    return;
-                }
-                self.note_commits();
-            }
-            tokio::task::yield_now().await;
-            left = rest;
+            let _ = write(&self.app, batch.to_vec()).await;
         }
     }
 
     fn decide_batch(&mut self, addresses: &[IpAddr]) -> Vec<Operation> {
         let app = Arc::clone(&self.app);
         let published = app.hub.load();
-        let table = app.nodes.table(&published.snapshot, app.source.now());
+        let table = app.observations.nodes.table(&published.snapshot, app.source.now());
         let views = table.views();
         let compiled = |key: &ServiceKey| published.compiled.get(key).map(|entry| Arc::clone(&entry.form));
         let scene = Scene {
@@ -253,7 +257,7 @@ impl Assigner {
         // Assignments of this batch count immediately; the final count comes from the commits.
         let mut owned = self.owned.clone();
         let mut operations = Vec::new();
-        let book = app.announcements();
+        let book = app.observations.announcements();
         for address in addresses {
             let Some(record) = published.snapshot.address(*address).and_then(|object| object.as_address())
             else {
@@ -279,7 +283,7 @@ impl Assigner {
                     let owner =
                         |order: &Announcement| order.candidates.first().map(|first| first.node.clone());
                     let (from, to) = (owner(&record.announcement), owner(&announcement));
-                    concerns::count(&mut owned, from.as_ref(), to.as_ref());
+                    affected::count(&mut owned, from.as_ref(), to.as_ref());
                     let if_epoch = record.announcement.epoch;
                     operations.push(Operation::Announce { address: *address, if_epoch, announcement });
                 }

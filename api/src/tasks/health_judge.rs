@@ -5,9 +5,8 @@
 //! reports ───────┼─▶ affected Services ─▶ model::health::judge, one by one ─▶ guard ─▶ Judge, in batches ─▶ writer
 //! time (1 s) ────┘
 //! ```
-//! The task is stateless: decisions are stored as objects, and probe results are reported again. A starting
-//! server has no results and so keeps the last decisions. Among several control servers only the leader
-//! judges.
+//! Decisions are stored as objects, and probe results are reported again. A starting server has no results
+//! and so keeps the last decisions. The loop of the task is in `leader_task`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +15,7 @@ use std::{
 };
 
 use model::{
-    admission::admit::{Operation, Request},
+    admission::admit::Operation,
     cluster::compiled::CompiledService,
     kinds::{
         endpoint_health::{CheckKey, EndpointVerdict},
@@ -25,19 +24,16 @@ use model::{
     observed::health::{Bench, Guard, Judgement, checks, judge},
     primitives::{
         name::{Name, Namespace},
-        quantity::{Position, Timestamp},
+        quantity::{Position, Revision, Timestamp},
     },
 };
-use tokio::time::MissedTickBehavior;
 
+use super::leader_task::{LeaderTask, write};
 use crate::{
     context::server_state::ServerState,
     state::{compiled_set::Delta, published::Published},
-    write::writer::WriteError,
 };
 
-/// Interval of time-based checks: the resolution of slow-start shares and of silent agents.
-const TICK: Duration = Duration::from_secs(1);
 /// Maximum number of Services decided in one write and before the task yields.
 const BATCH_MAX: usize = 128;
 /// Interval of a full re-evaluation: a safety net against errors in the rules that select affected Services.
@@ -57,9 +53,8 @@ pub(crate) struct HealthJudge {
     swept: Instant,
 }
 
-impl HealthJudge {
-    /// Creates a task without derived state.
-    pub(crate) fn new(app: Arc<ServerState>) -> Self {
+impl LeaderTask for HealthJudge {
+    fn new(app: Arc<ServerState>) -> Self {
         Self {
             app,
             seen: Position::default(),
@@ -71,145 +66,55 @@ impl HealthJudge {
         }
     }
 
-    /// Runs until the server stops.
-    pub(crate) async fn run(mut self) {
-        let mut bell = self.app.hub.subscribe();
-        let mut leadership = self.app.leadership.clone();
-        let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            let mut is_tick = false;
-            tokio::select! {
-                () = leadership.changed() => self = Self::new(Arc::clone(&self.app)),
-                changed = bell.changed() => if changed.is_err() { return },
-                () = self.app.health.bell.notified() => {}
-                _ = tick.tick() => is_tick = true,
-            }
-            self.note_commits();
-            self.due.extend(self.app.health.take_news());
-            if is_tick {
-                self.note_time();
-            }
-            if leadership.holds() {
-                self.decide().await;
-            } else {
-                self.due.clear();
-            }
-        }
+    fn seen(&mut self) -> &mut Position {
+        &mut self.seen
     }
 
-    /// Processes new commits.
-    fn note_commits(&mut self) {
-        let published = self.app.hub.load();
-        let position = published.position();
-        if position == self.seen {
-            return;
-        }
-        if self.follow(&published).is_none() {
-            self.begin_anew(&published);
-        }
-        self.seen = position;
-        if self.checkers != published.network.checkers {
-            self.checkers.clone_from(&published.network.checkers);
-            self.concern_all();
-        }
+    async fn triggered(app: &ServerState) {
+        app.observations.health.bell.notified().await;
     }
 
-    /// Processes the commits since the last processed position. Returns `None` if they are no longer
-    /// available.
-    fn follow(&mut self, published: &Published) -> Option<()> {
-        let Position { epoch, revision } = self.seen;
-        if epoch != published.epoch {
-            return None;
-        }
-        let commits: Vec<_> = published.recent.since(revision)?.map(Arc::clone).collect();
-        let forms: Vec<_> = published.compiled.since(revision)?.collect();
+    fn apply_changes(&mut self, published: &Published, since: Revision) -> Option<()> {
+        let commits: Vec<_> = published.recent.since(since)?.map(Arc::clone).collect();
+        let forms: Vec<_> = published.compiled.since(since)?.collect();
         for delta in forms {
             match delta {
-                Delta::Changed(entry) => self.note_form(&entry.form),
+                Delta::Changed(entry) => self.apply_form(&entry.form),
                 Delta::Removed(service, _) => self.forget(&service),
             }
         }
         for change in commits.iter().flat_map(|commit| &commit.changes) {
-            self.note_record(published, &change.object);
+            self.apply_record(published, &change.object);
         }
+        self.update_checkers(published);
         Some(())
     }
 
     fn begin_anew(&mut self, published: &Published) {
-        let known: Vec<_> = self.app.health.guard().services().cloned().collect();
+        let known: Vec<_> = self.app.observations.health.guard().services().cloned().collect();
         known.iter().for_each(|service| self.forget(service));
         for (_, entry) in published.compiled.after(None) {
-            self.note_form(&entry.form);
+            self.apply_form(&entry.form);
         }
         for record in published.snapshot.list(Kind::EndpointHealth, None, None) {
-            self.note_record(published, record);
+            self.apply_record(published, record);
         }
+        self.update_checkers(published);
     }
 
-    fn note_form(&mut self, form: &CompiledService) {
-        let checked = checks(form).len();
-        if checked == 0 {
-            self.forget(&form.service);
-            return;
-        }
-        self.app.health.guard().note_checked(&form.service, checked);
-        self.due.insert(form.service.clone());
+    fn apply_triggers(&mut self) {
+        self.due.extend(self.app.observations.health.drain_triggers());
     }
 
-    fn forget(&mut self, service: &ServiceKey) {
-        self.app.health.guard().forget(service);
-        self.growing.remove(service);
-        self.due.remove(service);
+    async fn tick(&mut self, _: bool) {
+        self.mark_by_time();
     }
 
-    /// Updates the guard from the newest EndpointHealth record of a Service.
-    fn note_record(&mut self, published: &Published, object: &Object) {
-        let Some(_) = object.as_endpoint_health() else { return };
-        let Some(service) = service_of(object.metadata.namespace.as_ref(), &object.metadata.name) else {
-            return;
-        };
-        let record = published.snapshot.endpoint_health(&service);
-        let verdicts = record.into_iter().flat_map(|record| &record.endpoints);
-        let out =
-            verdicts.filter(|(_, verdict)| verdict.is_out()).map(|(key, verdict)| (*key, verdict.since));
-        self.app.health.guard().note_out(&service, out.collect());
-        self.due.insert(service);
-    }
-
-    /// Marks Services affected by time: agents that became silent or returned, slow-start steps, held
-    /// endpoints.
-    fn note_time(&mut self) {
-        let published = self.app.hub.load();
-        let now = self.app.source.now();
-        let table = self.app.nodes.table(&published.snapshot, now);
-        let connected: BTreeSet<Name> =
-            table.views().iter().filter(|view| view.is_connected).map(|view| view.name.clone()).collect();
-        let book = self.app.health.book();
-        for node in connected.symmetric_difference(&self.connected) {
-            self.due.extend(book.services_of(node).cloned());
-        }
-        drop(book);
-        self.connected = connected;
-        self.due.extend(self.app.health.guard().holding().cloned());
-        let grown = self.growing.iter().filter(|(_, next)| **next <= now);
-        self.due.extend(grown.map(|(service, _)| service.clone()));
-        if self.swept.elapsed() >= SWEEP {
-            self.swept = Instant::now();
-            self.concern_all();
-        }
-    }
-
-    fn concern_all(&mut self) {
-        self.due.extend(self.app.health.guard().services().cloned());
-    }
-
-    /// Decides all due Services.
     async fn decide(&mut self) {
         while !self.due.is_empty() {
             let batch: Vec<_> = self.due.iter().take(BATCH_MAX).cloned().collect();
             let operations = self.decide_batch(&batch);
-            if !operations.is_empty() && self.write(operations).await.is_err() {
+            if !operations.is_empty() && write(&self.app, operations).await.is_err() {
                 // The Services stay due; the next tick retries.
                 return;
             }
@@ -220,15 +125,86 @@ impl HealthJudge {
         }
     }
 
+    fn discard(&mut self) {
+        self.due.clear();
+    }
+}
+
+impl HealthJudge {
+    /// Marks all Services if other nodes than before run the health checks.
+    fn update_checkers(&mut self, published: &Published) {
+        if self.checkers != published.network.checkers {
+            self.checkers.clone_from(&published.network.checkers);
+            self.mark_all();
+        }
+    }
+
+    fn apply_form(&mut self, form: &CompiledService) {
+        let checked = checks(form).len();
+        if checked == 0 {
+            self.forget(&form.service);
+            return;
+        }
+        self.app.observations.health.guard().note_checked(&form.service, checked);
+        self.due.insert(form.service.clone());
+    }
+
+    fn forget(&mut self, service: &ServiceKey) {
+        self.app.observations.health.guard().forget(service);
+        self.growing.remove(service);
+        self.due.remove(service);
+    }
+
+    /// Updates the guard from the newest EndpointHealth record of a Service.
+    fn apply_record(&mut self, published: &Published, object: &Object) {
+        let Some(_) = object.as_endpoint_health() else { return };
+        let Some(service) = service_of(object.metadata.namespace.as_ref(), &object.metadata.name) else {
+            return;
+        };
+        let record = published.snapshot.endpoint_health(&service);
+        let verdicts = record.into_iter().flat_map(|record| &record.endpoints);
+        let out =
+            verdicts.filter(|(_, verdict)| verdict.is_out()).map(|(key, verdict)| (*key, verdict.since));
+        self.app.observations.health.guard().note_out(&service, out.collect());
+        self.due.insert(service);
+    }
+
+    /// Marks Services affected by time: agents that became silent or returned, slow-start steps, held
+    /// endpoints.
+    fn mark_by_time(&mut self) {
+        let published = self.app.hub.load();
+        let now = self.app.source.now();
+        let table = self.app.observations.nodes.table(&published.snapshot, now);
+        let connected: BTreeSet<Name> =
+            table.views().iter().filter(|view| view.is_connected).map(|view| view.name.clone()).collect();
+        let book = self.app.observations.health.book();
+        for node in connected.symmetric_difference(&self.connected) {
+            self.due.extend(book.services_of(node).cloned());
+        }
+        drop(book);
+        self.connected = connected;
+        self.due.extend(self.app.observations.health.guard().holding().cloned());
+        let grown = self.growing.iter().filter(|(_, next)| **next <= now);
+        self.due.extend(grown.map(|(service, _)| service.clone()));
+        if self.swept.elapsed() >= SWEEP {
+            self.swept = Instant::now();
+            self.mark_all();
+        }
+    }
+
+    fn mark_all(&mut self) {
+        self.due.extend(self.app.observations.health.guard().services().cloned());
+    }
+
     fn decide_batch(&mut self, services: &[ServiceKey]) -> Vec<Operation> {
         let app = Arc::clone(&self.app);
         let published = app.hub.load();
         let now = app.source.now();
-        let table = app.nodes.table(&published.snapshot, now);
+        let table = app.observations.nodes.table(&published.snapshot, now);
         let is_heard = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
-        let book = app.health.book();
+        let book = app.observations.health.book();
         let bench = Bench { book: &book, checkers: &published.network.checkers, is_heard: &is_heard, now };
-        let mut guard = app.health.guard();
+        let mut guard = app.observations.health.guard();
         let held_before = guard.held_count();
         let mut operations = Vec::new();
         for service in services {
@@ -242,7 +218,7 @@ impl HealthJudge {
                 None => self.growing.remove(service),
             };
             if current.unwrap_or(&BTreeMap::new()) != &judgement.endpoints {
-                self.tell(service, &judgement, current);
+                self.log(service, &judgement, current);
                 let Judgement { endpoints, .. } = judgement;
                 operations.push(Operation::Judge { service: service.clone(), endpoints });
             }
@@ -259,7 +235,7 @@ impl HealthJudge {
     }
 
     /// Counts and logs the changes of a judgement.
-    fn tell(
+    fn log(
         &self,
         service: &ServiceKey,
         judgement: &Judgement,
@@ -278,19 +254,6 @@ impl HealthJudge {
             self.app.metrics.verdict("back");
             tracing::info!(%service, %endpoint, "an endpoint is no longer out of service");
         }
-    }
-
-    async fn write(&self, operations: Vec<Operation>) -> Result<(), WriteError> {
-        let request = Request { operations, ..Request::default() };
-        let outcome = self.app.writer.write(request, self.app.source.draw(), 0).await;
-        match &outcome {
-            Ok(_) | Err(WriteError::Busy | WriteError::Contended | WriteError::Unavailable) => {}
-            Err(WriteError::Refused(_) | WriteError::Forbidden(_) | WriteError::TooLarge(_)) => {
-                tracing::error!(error = ?outcome, "a health decision of this server was rejected by its \
-                                                   own validation");
-            }
-        }
-        outcome.map(|_| ())
     }
 }
 

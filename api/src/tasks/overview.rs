@@ -16,7 +16,7 @@ mod writes;
 
 use crate::{
     context::server_state::ServerState,
-    state::overview_cache::{Counts, Mark, OverviewDesk, Shown, State},
+    state::overview_cache::{Counts, Mark, OverviewCache, OverviewDocument, State},
 };
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -39,9 +39,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// first.
 const PULSE: Duration = Duration::from_secs(12);
 
-impl OverviewDesk {
+impl OverviewCache {
     /// Returns the current document, or `None` if the server is stopping.
-    pub(crate) async fn current(&self, app: &Arc<ServerState>) -> Option<Arc<Shown>> {
+    pub(crate) async fn current(&self, app: &Arc<ServerState>) -> Option<Arc<OverviewDocument>> {
         let mut state = Arc::clone(&self.state).lock_owned().await;
         state.looked = Instant::now();
         let mark = self.mark(app);
@@ -67,7 +67,7 @@ impl OverviewDesk {
     }
 
     /// Publishes a document unless it equals the previous one.
-    fn show(&self, state: &mut State, overview: Overview, counts: Counts) -> Arc<Shown> {
+    fn show(&self, state: &mut State, overview: Overview, counts: Counts) -> Arc<OverviewDocument> {
         let known = self.newest.borrow().clone();
         let line = match &known {
             None => Bytes::new(),
@@ -78,16 +78,20 @@ impl OverviewDesk {
             },
         };
         state.number += 1;
-        let shown = Arc::new(Shown { number: state.number, overview, counts, line });
+        let shown = Arc::new(OverviewDocument { number: state.number, overview, counts, line });
         self.newest.send_replace(Some(Arc::clone(&shown)));
         shown
     }
 
     /// Updates the counts without notifying watchers.
-    fn recount(&self, known: &Arc<Shown>, counts: Counts) -> Arc<Shown> {
-        let Shown { number, overview, counts: _, line } = &**known;
-        let shown =
-            Arc::new(Shown { number: *number, overview: overview.clone(), counts, line: line.clone() });
+    fn recount(&self, known: &Arc<OverviewDocument>, counts: Counts) -> Arc<OverviewDocument> {
+        let OverviewDocument { number, overview, counts: _, line } = &**known;
+        let shown = Arc::new(OverviewDocument {
+            number: *number,
+            overview: overview.clone(),
+            counts,
+            line: line.clone(),
+        });
         self.newest.send_if_modified(|newest| {
             *newest = Some(Arc::clone(&shown));
             false
@@ -127,22 +131,22 @@ fn is_same(before: &Mark, now: &Mark) -> bool {
 
 /// Runs until the server stops.
 pub(crate) async fn run(app: Arc<ServerState>) {
-    let desk = &app.overview;
+    let cache = &app.overview;
     let mut bell = app.hub.subscribe();
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let mut is_due = desk.newest.receiver_count() > 0;
+        let mut is_due = cache.newest.receiver_count() > 0;
         tokio::select! {
             changed = bell.changed(), if is_due => if changed.is_err() { return },
-            () = desk.bell.notified() => {}
-            _ = tick.tick() => is_due = is_due || desk.is_unseen().await,
+            () = cache.bell.notified() => {}
+            _ = tick.tick() => is_due = is_due || cache.is_unseen().await,
         }
         if !is_due {
             continue;
         }
         let begun = Instant::now();
-        if desk.current(&app).await.is_none() {
+        if cache.current(&app).await.is_none() {
             return;
         }
         tokio::time::sleep_until(begun + PAUSE).await;

@@ -61,7 +61,7 @@ fn gather(app: &ServerState, shown: &Overview) -> Sample {
     let view = app.view();
     let views = view.table().views();
     let head = view.published().nodes_head();
-    let lag = app.convergence.brief(&views, head, Instant::now());
+    let lag = app.observations.convergence.brief(&views, head, Instant::now());
     let converged: BTreeSet<_> =
         shown.nodes.iter().filter(|row| row.state == NodeState::Converged).map(|row| &row.name).collect();
     let waiting = lag.waiting_ms.iter().copied().chain(repeat(None));
@@ -70,7 +70,7 @@ fn gather(app: &ServerState, shown: &Overview) -> Sample {
     });
     let nodes = nodes.collect();
     let Busiest { services, services_omitted: _, total } =
-        app.traffic().busiest(None, SortBy::default(), SERVICES_MAX, &views);
+        app.observations.traffic().busiest(None, SortBy::default(), SERVICES_MAX, &views);
     let services = services.into_iter().map(|one| (one.service, traffic(&one.counts))).collect();
     Sample { cluster: cluster(&shown.totals, lag.p99_ms, &total), nodes, services }
 }

@@ -19,7 +19,7 @@ use prometheus_client::{
 pub(crate) const PEERS_EXPOSED_MAX: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabels {
+struct SessionStateLabels {
     peer: String,
     state: &'static str,
 }
@@ -40,13 +40,13 @@ struct Sums {
 /// Registers the current values. Sessions of silent nodes count with state `Unknown`.
 pub(crate) fn register(registry: &mut Registry, book: &BgpBook, is_reporting: impl Fn(&Name) -> bool) {
     let (sums, hidden) = sum(book, is_reporting);
-    let sessions = Family::<StateLabels, Gauge>::default();
+    let sessions = Family::<SessionStateLabels, Gauge>::default();
     let sent = Family::<PeerLabels, Gauge>::default();
     let received = Family::<PeerLabels, Gauge>::default();
     for (peer, Sums { states, prefixes_sent, prefixes_received }) in sums {
         let peer = peer.to_string();
         for (state, count) in states {
-            sessions.get_or_create(&StateLabels { peer: peer.clone(), state }).set(count);
+            sessions.get_or_create(&SessionStateLabels { peer: peer.clone(), state }).set(count);
         }
         sent.get_or_create(&PeerLabels { peer: peer.clone() }).set(as_gauge(prefixes_sent));
         received.get_or_create(&PeerLabels { peer }).set(as_gauge(prefixes_received));

@@ -41,7 +41,7 @@ pub(crate) struct KindLabels {
 
 /// Labels of an endpoint count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabels {
+struct EndpointStateLabels {
     /// Endpoint state, or `all`.
     state: &'static str,
 }
@@ -89,7 +89,7 @@ struct Gauges {
     revision: Gauge<u64, AtomicU64>,
     epoch: Gauge<u64, AtomicU64>,
     compiled: Gauge,
-    endpoints: Family<StateLabels, Gauge>,
+    endpoints: Family<EndpointStateLabels, Gauge>,
     objects: Family<KindLabels, Gauge>,
     queue: Gauge,
     watchers: Gauge,
@@ -330,7 +330,7 @@ impl Metrics {
         for (state, count) in
             [("all", total), ("ready", ready), ("draining", draining), ("maintenance", maintenance)]
         {
-            gauges.endpoints.get_or_create(&StateLabels { state }).set(count.into());
+            gauges.endpoints.get_or_create(&EndpointStateLabels { state }).set(count.into());
         }
         for (kind, count) in objects {
             let count = i64::try_from(count).unwrap_or(i64::MAX);

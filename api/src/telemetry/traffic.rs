@@ -37,7 +37,7 @@ struct EndpointLabels {
 }
 
 /// Series of one label set.
-struct Series<L: Clone + std::hash::Hash + Eq> {
+struct TrafficFamilies<L: Clone + std::hash::Hash + Eq> {
     connections: Family<L, Counter>,
     packets: Family<L, Counter>,
     bytes: Family<L, Counter>,
@@ -60,7 +60,8 @@ struct NoLabels {}
 /// Builds the registry of the current traffic.
 pub(crate) fn registry(book: &TrafficBook) -> Registry {
     let mut totals: Vec<_> = book.totals().collect();
-    let (everything, services, endpoints) = (Series::new(), Series::new(), Series::new());
+    let (everything, services, endpoints) =
+        (TrafficFamilies::new(), TrafficFamilies::new(), TrafficFamilies::new());
     let all = totals.iter().map(|totals| &totals.counts).chain([book.gone()]);
     everything.set(&NoLabels {}, &Counts::sum(all));
     totals.sort_by_key(|totals| (Reverse(totals.counts.connections), totals.service));
@@ -117,7 +118,9 @@ fn busiest_endpoints(totals: &[ServiceTotals<'_>]) -> Vec<(EndpointLabels, Count
     all.into_iter().map(|(service, target, counts)| (labels(service, target), counts)).collect()
 }
 
-impl<L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send + Sync + 'static> Series<L> {
+impl<L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send + Sync + 'static>
+    TrafficFamilies<L>
+{
     fn new() -> Self {
         Self {
             connections: Family::default(),

@@ -24,7 +24,10 @@ use utoipa::ToSchema;
 
 use crate::{
     base::{error::Code, error_chain::Chain},
-    write::caller::{Caller, Deed},
+    security::{
+        Caller,
+        audit_draft::{AuditDraft, AuditOutcome},
+    },
 };
 
 /// Maximum number of queued entries, a few megabytes. Further entries of a flood are only counted.
@@ -95,14 +98,14 @@ pub(crate) struct AuditLog(Mutex<Log>);
 
 #[derive(Debug, Default)]
 struct Log {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedEntry>,
     next: u64,
     /// Number of entries dropped because the queue was full.
     left_out: u64,
 }
 
 #[derive(Debug, Clone)]
-struct Waiting {
+struct QueuedEntry {
     entry: AuditEntry,
     /// True if the request changed nothing.
     is_passing: bool,
@@ -137,38 +140,44 @@ impl AuditLog {
     }
 
     /// Creates the entry of a write that is about to be committed.
-    pub(crate) fn accepted(&self, caller: &Caller, at: Timestamp, revision: Revision) -> AuditRecord {
-        let (method, path) = caller.request();
-        let deed = Deed { revision: Some(revision), ..caller.deed() };
-        let status = if deed.is_creation { StatusCode::CREATED } else { StatusCode::OK };
+    pub(crate) fn accepted(
+        &self,
+        origin: Origin,
+        draft: &AuditDraft,
+        (at, revision): (Timestamp, Revision),
+    ) -> AuditRecord {
+        let outcome = AuditOutcome { revision: Some(revision), ..draft.outcome() };
+        let status = if outcome.is_creation { StatusCode::CREATED } else { StatusCode::OK };
+        let (method, path) = (draft.method.clone(), draft.path.clone());
         let answered = Answered { at, method, path, status, code: None };
         let mut log = self.lock();
-        let number = log.take_number();
+        let number = log.next_number();
         drop(log);
-        record(&Waiting { entry: entry(number, caller.origin(), deed, answered), is_passing: false })
+        record(&QueuedEntry { entry: entry(number, origin, outcome, answered), is_passing: false })
     }
 
     /// Queues an entry for a request. Skips read-only routes and writes whose entry was committed with the
     /// write.
     pub(crate) fn add(&self, route: &str, caller: &Caller, answered: Answered) {
+        let Some(draft) = caller.draft() else { return };
         // A forbidden request to an agent route is recorded: it comes from an agent, or an impostor, that
         // uses a foreign resource.
         let is_passed_over = route.starts_with(PASSED_OVER)
             && route != CONFIRM_PATH
             && route != FIXES
             && answered.code != Some(Code::Forbidden);
-        let is_stored = caller.is_audited() && answered.status.is_success();
+        let is_stored = draft.is_stored() && answered.status.is_success();
         if is_passed_over || (route == QUESTION && answered.code != Some(Code::Forbidden)) || is_stored {
             return;
         }
         let mut log = self.lock();
-        let number = log.take_number();
-        let deed = caller.deed();
-        let is_passing = !(deed.is_done && answered.status.is_success());
+        let number = log.next_number();
+        let outcome = draft.outcome();
+        let is_passing = !(outcome.is_done && answered.status.is_success());
         let room = if is_passing { WAITING_MAX } else { WAITING_MAX * 2 };
-        let entry = entry(number, caller.origin(), deed, answered);
+        let entry = entry(number, caller.origin(), outcome, answered);
         if log.waiting.len() < room {
-            log.waiting.push_back(Waiting { entry, is_passing });
+            log.waiting.push_back(QueuedEntry { entry, is_passing });
         } else {
             log.left_out += 1;
         }
@@ -230,16 +239,17 @@ impl AuditLog {
 }
 
 impl Log {
-    fn take_number(&mut self) -> u64 {
+    fn next_number(&mut self) -> u64 {
         let number = self.next;
         self.next += 1;
         number
     }
 }
 
-fn entry(number: u64, origin: Origin, deed: Deed, answered: Answered) -> AuditEntry {
+fn entry(number: u64, origin: Origin, outcome: AuditOutcome, answered: Answered) -> AuditEntry {
     let Answered { at, method, mut path, status, code } = answered;
-    let Deed { objects, objects_total, revision, is_dry_run, is_creation: _, is_done: _, message: _ } = deed;
+    let AuditOutcome { objects, objects_total, revision, is_dry_run, is_creation: _, is_done: _, message: _ } =
+        outcome;
     let decision = match status {
         status if status.is_success() => Decision::Accepted,
         status if status.is_server_error() => Decision::Failed,
@@ -264,7 +274,7 @@ fn entry(number: u64, origin: Origin, deed: Deed, answered: Answered) -> AuditEn
 
 /// Encodes an entry for the store. Drops object names until the entry fits the size limit; `objects_total`
 /// stays correct.
-fn record(Waiting { entry, is_passing }: &Waiting) -> AuditRecord {
+fn record(QueuedEntry { entry, is_passing }: &QueuedEntry) -> AuditRecord {
     let mut entry = entry.clone();
     let body = loop {
         let body = serde_json::to_vec(&entry).expect("an entry has string keys only");

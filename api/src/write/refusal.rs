@@ -11,7 +11,7 @@ use crate::{
         error::{Code, Problem},
         etag,
     },
-    security::{Verb, access},
+    security::{Access, Verb},
     write::writer::WriteError,
 };
 /// When to come back when the queue is full, in seconds.
@@ -20,23 +20,23 @@ const BUSY_RETRY_SECS: u32 = 1;
 /// When to come back when the store fails, in seconds.
 const UNAVAILABLE_RETRY_SECS: u32 = 5;
 
-fn forbidden(violations: Vec<Violation>) -> Problem {
-    match access::current().refuse_all(violations) {
+fn forbidden(violations: Vec<Violation>, access: &Access) -> Problem {
+    match access.refuse_all(violations) {
         Err(problem) => problem,
         Ok(()) => Problem::new(Code::Forbidden, "this request is not allowed"),
     }
 }
 
-/// Says why a write did not happen.
-pub(crate) fn problem(error: WriteError) -> Problem {
+/// Returns the problem of a failed write. Names only objects that the caller may see.
+pub(crate) fn problem(error: WriteError, access: &Access) -> Problem {
     match error {
         WriteError::Contended => Problem::new(
             Code::Unavailable,
             "other control servers committed first in every attempt; nothing was changed",
         )
         .retry_after(BUSY_RETRY_SECS),
-        WriteError::Refused(refusal) => refused(refusal),
-        WriteError::Forbidden(violations) => forbidden(violations),
+        WriteError::Refused(refusal) => refused(refusal, access),
+        WriteError::Forbidden(violations) => forbidden(violations, access),
         WriteError::Busy => {
             Problem::new(Code::TooManyRequests, "too many writes are queued").retry_after(BUSY_RETRY_SECS)
         }
@@ -50,8 +50,8 @@ pub(crate) fn problem(error: WriteError) -> Problem {
     }
 }
 
-/// Says why a write is refused.
-pub(crate) fn refused(refusal: Refusal) -> Problem {
+/// Returns the problem of a write that admission rejected. Names only objects that the caller may see.
+pub(crate) fn refused(refusal: Refusal, access: &Access) -> Problem {
     match refusal {
         Refusal::NotFound(key) => Problem::new(Code::NotFound, format!("there is no {key}")),
         Refusal::AlreadyExists(object) => {
@@ -72,8 +72,7 @@ pub(crate) fn refused(refusal: Refusal) -> Problem {
         }
         Refusal::Invalid(violations) => Problem::invalid(violations),
         Refusal::PruneLimit { would_prune, limit } => {
-            // A set may have members that who asks may not even see.
-            let access = access::current();
+            // The caller may lack the permission to see some members of the set.
             let is_named =
                 |key: &&ObjectKey| access.may_object(Verb::Delete, key.kind, key.namespace.as_ref());
             let detail =
@@ -82,7 +81,7 @@ pub(crate) fn refused(refusal: Refusal) -> Problem {
                 .hint("check `wouldPrune`; to remove these objects, send `pruneLimit`")
                 .would_prune(would_prune.iter().filter(is_named).map(ToString::to_string).collect())
         }
-        Refusal::GuardHeld(held) => guard_held(held),
+        Refusal::GuardHeld(held) => guard_held(held, access),
         Refusal::TooManyOperations(count) => {
             let limit = model::admission::admit::OPERATIONS_MAX;
             let message = format!("must be at most {limit} objects in one request, found {count}");
@@ -91,10 +90,10 @@ pub(crate) fn refused(refusal: Refusal) -> Problem {
     }
 }
 
-fn guard_held(held: Held) -> Problem {
+fn guard_held(held: Held, access: &Access) -> Problem {
     let detail = held_in_words(&held);
-    // What goes with members of a set may be another's.
-    let is_named = access::current().may_object(Verb::List, Kind::Service, None);
+    // Removed members of a set may be objects that the caller may not see.
+    let is_named = access.may_object(Verb::List, Kind::Service, None);
     Problem::new(Code::GuardHeld, detail)
         .hint("check `wouldRemove`; to remove these objects, repeat the request with `?confirm=true`")
         .would_remove(if is_named { held.named } else { Vec::new() })

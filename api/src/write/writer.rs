@@ -19,7 +19,7 @@ use std::{
 
 use model::{
     admission::admit::{Entropy, Outcome, Refusal, Request, admit},
-    cluster::{config::ClusterConfig, history::Origin},
+    cluster::config::ClusterConfig,
     primitives::{
         quantity::{Position, Timestamp},
         violation::Violation,
@@ -33,12 +33,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    security::Caller,
     state::{convergence::Convergence, published::Hub},
     telemetry::metrics::Metrics,
-    write::{
-        audit::AuditLog,
-        caller::{self, Caller},
-    },
+    write::audit::AuditLog,
 };
 
 mod follow;
@@ -89,9 +87,7 @@ struct Pending {
     /// Write request; `None` only confirms the state.
     request: Option<Request>,
     entropy: Entropy,
-    origin: Origin,
-    /// Caller; `None` for writes of the server itself.
-    caller: Option<Arc<Caller>>,
+    caller: Caller,
     bytes: usize,
     reply: oneshot::Sender<Result<Written, WriteError>>,
 }
@@ -127,43 +123,31 @@ impl Writer {
         (Self { queue }, tokio::spawn(run(context, waiting, stop)))
     }
 
-    /// Submits a write of the server itself and waits until it is durable. `bytes` is the size of the request
-    /// body.
+    /// Submits a write of a caller and waits until it is durable. `bytes` is the size of the request body.
     pub(crate) async fn write(
         &self,
+        caller: &Caller,
         request: Request,
         entropy: Entropy,
         bytes: usize,
     ) -> Result<Written, WriteError> {
-        self.put(Origin::server(), None, (Some(request), entropy, bytes)).await
-    }
-
-    /// Submits a write of a client and waits until it is durable. `bytes` is the size of the request body.
-    pub(crate) async fn write_for(
-        &self,
-        origin: Origin,
-        request: Request,
-        entropy: Entropy,
-        bytes: usize,
-    ) -> Result<Written, WriteError> {
-        self.put(origin, caller::current(), (Some(request), entropy, bytes)).await
+        self.put(caller.clone(), (Some(request), entropy, bytes)).await
     }
 
     /// Waits until the published state is at least as new as the store was at the time of the call, including
     /// commits of other servers.
     pub(crate) async fn confirm(&self) -> Result<Position, WriteError> {
         let nothing = Entropy { now: Timestamp::from_unix_seconds(0), seed: 0 };
-        self.put(Origin::server(), None, (None, nothing, 0)).await.map(|written| written.position)
+        self.put(Caller::server(), (None, nothing, 0)).await.map(|written| written.position)
     }
 
     async fn put(
         &self,
-        origin: Origin,
-        caller: Option<Arc<Caller>>,
+        caller: Caller,
         (request, entropy, bytes): (Option<Request>, Entropy, usize),
     ) -> Result<Written, WriteError> {
         let (reply, answer) = oneshot::channel();
-        match self.queue.try_send(Pending { request, entropy, origin, caller, bytes, reply }) {
+        match self.queue.try_send(Pending { request, entropy, caller, bytes, reply }) {
             Ok(()) => answer.await.unwrap_or(Err(WriteError::Unavailable)),
             Err(mpsc::error::TrySendError::Full(_)) => Err(WriteError::Busy),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(WriteError::Unavailable),

@@ -60,7 +60,7 @@ pub(super) async fn run(
     let Contents { revision, objects, history, history_floor, vault } = contents;
     for object in objects {
         let (key, revision) = (object.key().to_store_key(), object.metadata.revision());
-        let body = record::encode(object).into_bytes();
+        let body = record::encode(object).get().to_owned().into_bytes();
         let sealed = wire::seal(&revision.0.to_string(), body, OBJECT_INLINE_BYTES_MAX);
         put_pieces(core, &core.keys.staged_object(&key, revision), &sealed.pieces).await?;
         batch.put(format!("{}{key}", core.keys.objects()), sealed.value).await?;

@@ -85,7 +85,7 @@ mod tests {
         let change = |(kind, key): (ChangeKind, &str)| EncodedChange {
             kind,
             key: key.to_owned(),
-            body: String::new(),
+            body: Box::default(),
         };
         let changes =
             [(Added, "a"), (Added, "b"), (Modified, "a"), (Modified, "a"), (Deleted, "a"), (Deleted, "b")];

@@ -270,7 +270,7 @@ pub(super) async fn write_objects(
     let mut query = sqlx::query(AssertSqlSafe(batch::sql(kind, changes.len())));
     for EncodedChange { kind: _, key, body } in changes {
         query = match kind {
-            ChangeKind::Added | ChangeKind::Modified => query.bind(key).bind(body.as_bytes()),
+            ChangeKind::Added | ChangeKind::Modified => query.bind(key).bind(body.get().as_bytes()),
             ChangeKind::Deleted => query.bind(key),
         };
     }

@@ -6,14 +6,14 @@ use crate::base::error::{Code, Problem};
 
 /// Format of a response with objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum ListFormat {
     /// Objects.
     Objects,
     /// Table rows rendered by the server, in this version of `meta.k8s.io`.
     Table(&'static str),
 }
 
-impl Form {
+impl ListFormat {
     /// Selects the first available format of the `Accept` header. Quality values are ignored, as in
     /// Kubernetes.
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
@@ -55,21 +55,21 @@ impl Form {
 mod tests {
     use super::*;
 
-    fn of(accept: &str) -> Option<Form> {
+    fn of(accept: &str) -> Option<ListFormat> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().unwrap());
-        Form::of(&headers).ok()
+        ListFormat::of(&headers).ok()
     }
 
     #[test]
     fn the_first_form_that_there_is_is_given() {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
-        assert_eq!(Form::of(&HeaderMap::new()).ok(), Some(Form::Objects));
-        assert_eq!(of("application/json"), Some(Form::Objects));
-        assert_eq!(of("*/*"), Some(Form::Objects));
-        assert_eq!(of(&format!("{table},application/json")), Some(Form::Table("v1")));
-        assert_eq!(of(&format!("application/json,{table}")), Some(Form::Objects));
-        assert_eq!(of("application/vnd.kubernetes.protobuf, application/json"), Some(Form::Objects));
+        assert_eq!(ListFormat::of(&HeaderMap::new()).ok(), Some(ListFormat::Objects));
+        assert_eq!(of("application/json"), Some(ListFormat::Objects));
+        assert_eq!(of("*/*"), Some(ListFormat::Objects));
+        assert_eq!(of(&format!("{table},application/json")), Some(ListFormat::Table("v1")));
+        assert_eq!(of(&format!("application/json,{table}")), Some(ListFormat::Objects));
+        assert_eq!(of("application/vnd.kubernetes.protobuf, application/json"), Some(ListFormat::Objects));
         assert_eq!(of("application/json;as=Table;v=v9;g=meta.k8s.io"), None);
         assert_eq!(of("application/vnd.kubernetes.protobuf"), None);
         assert_eq!(of(";;;=,"), None);

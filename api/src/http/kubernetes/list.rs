@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    accept::Form,
+    accept::ListFormat,
     catalogue::Resource,
     options::{OneQuery, Options, Query, Since},
     show::{Chosen, Side, Unit},
@@ -24,7 +24,7 @@ use crate::{
         routes::Shared,
         watch::resume_expired,
     },
-    security::{Verb, access},
+    security::{Access, Caller, Verb, access::forbidden},
     state::paging::LIMIT_MAX,
 };
 
@@ -50,7 +50,7 @@ pub(super) struct Served {
 }
 
 /// One page of a list.
-struct Page {
+struct ResourcePage {
     items: Vec<Value>,
     /// Key after which the next page starts.
     more_after: Option<String>,
@@ -60,12 +60,13 @@ struct Page {
 pub(super) async fn collection(
     served: Served,
     State(app): State<Shared>,
+    caller: Caller,
     ApiPath(path): ApiPath<ViewPath>,
     ApiQuery(query): ApiQuery<Query>,
     request_id: RequestId,
     headers: HeaderMap,
 ) -> Answer {
-    let (form, options) = (Form::of(&headers)?, Options::of(query, served.resource)?);
+    let (form, options) = (ListFormat::of(&headers)?, Options::of(query, served.resource)?);
     let chosen = Chosen {
         resource: served.resource,
         api_version: served.version.to_owned(),
@@ -74,21 +75,22 @@ pub(super) async fn collection(
         fields: options.fields.clone(),
     };
     if options.is_watch {
-        return watch::begin(app, chosen, form, &options, request_id).await;
+        return watch::begin(app, &caller, chosen, form, &options, request_id).await;
     }
     reach(&app, options.since).await?;
-    list(&app, &chosen, form, &options)
+    list(&app, &caller, &chosen, form, &options)
 }
 
 /// Returns one object.
 pub(super) async fn one(
     served: Served,
     State(app): State<Shared>,
+    caller: Caller,
     ApiPath(path): ApiPath<ViewPath>,
     ApiQuery(query): ApiQuery<OneQuery>,
     headers: HeaderMap,
 ) -> Answer {
-    let (form, resource) = (Form::of(&headers)?, served.resource);
+    let (form, resource) = (ListFormat::of(&headers)?, served.resource);
     let (since, include) = query.read()?;
     reach(&app, since).await?;
     let name = path.name.unwrap_or_default();
@@ -102,24 +104,24 @@ pub(super) async fn one(
     let missing =
         || Problem::new(Code::NotFound, format!("{} \"{name}\" not found", resource.words().plural));
     let unit = chosen.unit(&name).ok_or_else(missing)?;
-    let access = access::current();
+    let access = caller.access();
     // For other resources the permission of the route applies.
-    if resource == Resource::Namespaces && !chosen.is_seen(&access, Verb::Get, &unit) {
-        return Err(access::forbidden(format!("{access} may not get anything in namespace {name}")));
+    if resource == Resource::Namespaces && !chosen.is_seen(access, Verb::Get, &unit) {
+        return Err(forbidden(format!("{access} may not get anything in namespace {name}")));
     }
     let published = app.hub.load();
     let view = app.view_of(Arc::clone(&published));
-    let shower = view.shower();
+    let renderer = view.renderer();
     let side = Side {
         snapshot: &published.snapshot,
         compiled: Some(&published.compiled),
         epoch: published.epoch,
-        status: &|object| shower.node(object),
+        status: &|object| renderer.node(object),
     };
     let object = side.show(&unit, &chosen).remove(&name).ok_or_else(missing)?;
     Ok(json_answer(&match form {
-        Form::Objects => object,
-        Form::Table(version) => {
+        ListFormat::Objects => object,
+        ListFormat::Table(version) => {
             let metadata = json!({ "resourceVersion": object["metadata"]["resourceVersion"] });
             let row = table::row(resource, &object, app.source.now(), include);
             table::table(version, resource, metadata, vec![row])
@@ -143,7 +145,7 @@ async fn reach(app: &Shared, since: Since) -> Result<(), Problem> {
     }
 }
 
-fn list(app: &Shared, chosen: &Chosen, form: Form, options: &Options) -> Answer {
+fn list(app: &Shared, caller: &Caller, chosen: &Chosen, form: ListFormat, options: &Options) -> Answer {
     if options.continue_token.is_some() && options.since != Since::Any {
         return Err(Problem::bad_request(
             "query parameter: `resourceVersion` must be omitted with `continue`",
@@ -158,25 +160,26 @@ fn list(app: &Shared, chosen: &Chosen, form: Form, options: &Options) -> Answer 
     let resume = app.pages.resume(app.hub.load(), options.continue_token.as_deref(), &identity, now)?;
     let published = &resume.published;
     let view = app.view_of(Arc::clone(published));
-    let shower = view.shower();
+    let renderer = view.renderer();
     let side = Side {
         snapshot: &published.snapshot,
         compiled: Some(&published.compiled),
         epoch: published.epoch,
-        status: &|object| shower.node(object),
+        status: &|object| renderer.node(object),
     };
-    let Page { items, more_after } = page(&side, chosen, options.limit, resume.after.as_deref())?;
+    let ResourcePage { items, more_after } =
+        page(&side, caller.access(), chosen, options.limit, resume.after.as_deref())?;
     let mut metadata = json!({ "resourceVersion": published.position() });
     if let Some(key) = more_after {
         metadata["continue"] = json!(app.pages.token(published, key, &identity, now));
     }
     Ok(json_answer(&match form {
-        Form::Objects => json!({
+        ListFormat::Objects => json!({
             "kind": format!("{}List", resource.words().kind),
             "apiVersion": resource.group().api_version(&chosen.api_version),
             "metadata": metadata, "items": items,
         }),
-        Form::Table(version) => {
+        ListFormat::Table(version) => {
             let row = |object: &Value| table::row(resource, object, now, options.include);
             table::table(version, resource, metadata, items.iter().map(row).collect())
         }
@@ -186,11 +189,11 @@ fn list(app: &Shared, chosen: &Chosen, form: Form, options: &Options) -> Answer 
 /// Collects one page. The continue token names the last unit and its last included object.
 fn page(
     side: &Side<'_>,
+    access: &Access,
     chosen: &Chosen,
     limit: Option<usize>,
     after: Option<&str>,
-) -> Result<Page, Problem> {
-    let access = access::current();
+) -> Result<ResourcePage, Problem> {
     let after = after.map(|text| {
         let parts = text.split_once(' ');
         parts.and_then(|(unit, name)| Some((Unit::parse(unit, chosen.resource)?, name.to_owned())))
@@ -205,7 +208,7 @@ fn page(
     let mut last: Option<String> = None;
     let mut is_more = false;
     let mut take = |unit: Unit| {
-        if !chosen.is_seen(&access, Verb::List, &unit) {
+        if !chosen.is_seen(access, Verb::List, &unit) {
             return ControlFlow::Continue(());
         }
         for (name, object) in side.show(&unit, chosen) {
@@ -233,5 +236,5 @@ fn page(
         let hint = "list them in pages, with limit=500 and the continue token of each";
         return Err(Problem::bad_request(detail).hint(hint));
     }
-    Ok(Page { items, more_after: last.filter(|_| is_more) })
+    Ok(ResourcePage { items, more_after: last.filter(|_| is_more) })
 }

@@ -6,7 +6,7 @@ use super::{catalogue::Resource, path::Target};
 
 /// Type of a rejected write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Deed {
+enum RefusedAction {
     Create,
     Change,
     Delete,
@@ -18,9 +18,9 @@ const NAME_LENGTH_MAX: usize = 253;
 /// Returns the message for a write request.
 pub(super) fn of_write(method: &Method, target: &Target<'_>) -> String {
     let deed = match *method {
-        Method::DELETE => Deed::Delete,
-        Method::POST => Deed::Create,
-        _ => Deed::Change,
+        Method::DELETE => RefusedAction::Delete,
+        Method::POST => RefusedAction::Create,
+        _ => RefusedAction::Change,
     };
     format!("this view of Tidegate is read-only: {}", instead(deed, target))
 }
@@ -42,7 +42,7 @@ fn of_part(part: &str) -> String {
     format!("Tidegate does not run Workloads and has no {part} of this one: use the system that runs it")
 }
 
-fn instead(deed: Deed, target: &Target<'_>) -> String {
+fn instead(deed: RefusedAction, target: &Target<'_>) -> String {
     let Some(resource) = target.resource else { return of_unknown(target) };
     if let (Resource::Pods, Some(part)) = (resource, target.part.filter(|part| *part != "status")) {
         return of_part(part);
@@ -57,27 +57,27 @@ fn instead(deed: Deed, target: &Target<'_>) -> String {
     };
     let delete = |kind: &str| format!("run `tidegate delete {kind} {name}{place}`");
     match (resource, deed) {
-        (Resource::Services, Deed::Delete) => delete("service"),
-        (Resource::Services, Deed::Create | Deed::Change) => write("Service"),
-        (Resource::Pods, Deed::Delete) => delete("workload"),
-        (Resource::Pods, Deed::Create | Deed::Change) => write("Workload"),
+        (Resource::Services, RefusedAction::Delete) => delete("service"),
+        (Resource::Services, RefusedAction::Create | RefusedAction::Change) => write("Service"),
+        (Resource::Pods, RefusedAction::Delete) => delete("workload"),
+        (Resource::Pods, RefusedAction::Create | RefusedAction::Change) => write("Workload"),
         (Resource::Endpoints | Resource::EndpointSlices, _) => {
             format!("endpoints follow from Workloads and EndpointSets; {}", write("EndpointSet"))
         }
-        (Resource::Nodes, Deed::Delete) => format!("run `tidegate delete node {name}`"),
-        (Resource::Nodes, Deed::Create) => {
+        (Resource::Nodes, RefusedAction::Delete) => format!("run `tidegate delete node {name}`"),
+        (Resource::Nodes, RefusedAction::Create) => {
             "run `tidegate node join-token NAME`, and start tidegate-agent there".to_owned()
         }
-        (Resource::Nodes, Deed::Change) => format!(
+        (Resource::Nodes, RefusedAction::Change) => format!(
             "run `tidegate drain node {name}`, `tidegate maintenance node {name}` or `tidegate undrain node {name}`; for \
              anything else {}",
             write("Node")
         ),
-        (Resource::Namespaces, Deed::Create | Deed::Change) => {
+        (Resource::Namespaces, RefusedAction::Create | RefusedAction::Change) => {
             "a namespace exists as soon as an object is in it; `tidegate apply -f FILE` creates one"
                 .to_owned()
         }
-        (Resource::Namespaces, Deed::Delete) => {
+        (Resource::Namespaces, RefusedAction::Delete) => {
             "a namespace is gone when no object is in it; `tidegate delete` removes objects".to_owned()
         }
         (Resource::Events, _) => {

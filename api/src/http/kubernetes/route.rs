@@ -37,7 +37,7 @@ const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protob
 const BYTES: &str = "application/octet-stream";
 
 /// Routes with their permissions.
-struct View {
+struct KubernetesRoutes {
     router: Router<Shared>,
     asked: Vec<(String, Permission)>,
 }
@@ -53,18 +53,18 @@ pub fn routes() -> Vec<(String, Value)> {
     view().asked.into_iter().map(|(path, asks)| (path, asks.to_json())).collect()
 }
 
-fn view() -> View {
-    let view = View { router: Router::new(), asked: Vec::new() };
+fn view() -> KubernetesRoutes {
+    let view = KubernetesRoutes { router: Router::new(), asked: Vec::new() };
     let view = Resource::ALL.into_iter().fold(view, |view, resource| {
         resource.group().versions().iter().fold(view, |view, version| add(view, Served { resource, version }))
     });
-    let View { router, asked } = discover(view);
+    let KubernetesRoutes { router, asked } = discover(view);
     let rest = || any(unknown.layer(from_fn(known)));
     let router = router.route(PREFIX, rest()).route(&format!("{PREFIX}/{{*rest}}"), rest());
-    View { router, asked }
+    KubernetesRoutes { router, asked }
 }
 
-impl View {
+impl KubernetesRoutes {
     /// Adds a readable path.
     fn on<H, T>(mut self, path: String, asks: Permission, handler: H) -> Self
     where
@@ -86,12 +86,14 @@ async fn known(path: RawPathParams, request: Request, next: Next) -> Response {
     permission::guard(Permission::Known, path, request, next).await
 }
 
-fn add(view: View, served: Served) -> View {
+fn add(view: KubernetesRoutes, served: Served) -> KubernetesRoutes {
     let resource = served.resource;
     let root = format!("{PREFIX}{}", resource.group().path(served.version));
     let plural = resource.words().plural;
-    let all = move |app, path, query, id, headers| list::collection(served, app, path, query, id, headers);
-    let one = move |app, path, query, headers| list::one(served, app, path, query, headers);
+    let all = move |app, caller, path, query, id, headers| {
+        list::collection(served, app, caller, path, query, id, headers)
+    };
+    let one = move |app, caller, path, query, headers| list::one(served, app, caller, path, query, headers);
     let on = |verb| match resource.of() {
         Some(kind) => Permission::On(verb, Subject::Object(kind)),
         None => Permission::Each(verb, None),
@@ -114,7 +116,7 @@ fn add(view: View, served: Served) -> View {
 }
 
 /// Adds discovery, which reveals nothing about the cluster.
-fn discover(view: View) -> View {
+fn discover(view: KubernetesRoutes) -> KubernetesRoutes {
     let fixed = |value: Value| {
         move || {
             let answer = json_answer(&value);

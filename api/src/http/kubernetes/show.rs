@@ -65,7 +65,7 @@ pub(super) struct Side<'a> {
 }
 
 /// Rendered objects of a unit by name.
-pub(super) type Shown = BTreeMap<String, Value>;
+pub(super) type RenderedObjects = BTreeMap<String, Value>;
 
 impl Unit {
     /// Returns the text of the unit in a page token.
@@ -151,8 +151,8 @@ impl Side<'_> {
     }
 
     /// Renders the selected objects of a unit; empty if the unit does not exist.
-    pub(super) fn show(&self, unit: &Unit, chosen: &Chosen) -> Shown {
-        let mut shown = Shown::new();
+    pub(super) fn show(&self, unit: &Unit, chosen: &Chosen) -> RenderedObjects {
+        let mut shown = RenderedObjects::new();
         match unit {
             Unit::Namespace(name) => {
                 if let Some(json) = self.namespace(name) {
@@ -172,7 +172,7 @@ impl Side<'_> {
         shown
     }
 
-    fn show_object(&self, object: &Object, chosen: &Chosen, shown: &mut Shown) {
+    fn show_object(&self, object: &Object, chosen: &Chosen, shown: &mut RenderedObjects) {
         let own = &object.metadata.labels;
         let is_chosen = match chosen.resource {
             Resource::EndpointSlices => chosen.labels.matches(&slice::labels(object)),
@@ -189,9 +189,9 @@ impl Side<'_> {
         let (name, epoch) = (&object.metadata.name, self.epoch);
         let one = match (&object.spec, chosen.resource) {
             (Spec::Node(_), Resource::Events) => return self.show_events(object, chosen, shown),
-            (Spec::Node(spec), _) => node::show(object, spec, (self.status)(object).as_ref(), epoch),
-            (Spec::Workload(spec), _) => pod::show(object, spec, self.snapshot, epoch),
-            (Spec::Service(spec), Resource::Services) => service::show(object, spec, self.snapshot, epoch),
+            (Spec::Node(spec), _) => node::render(object, spec, (self.status)(object).as_ref(), epoch),
+            (Spec::Workload(spec), _) => pod::render(object, spec, self.snapshot, epoch),
+            (Spec::Service(spec), Resource::Services) => service::render(object, spec, self.snapshot, epoch),
             (Spec::Service(_), _) => return self.show_endpoints(object, chosen, shown),
             (
                 Spec::AddressPool(_)
@@ -207,7 +207,7 @@ impl Side<'_> {
         shown.insert(name.to_string(), one);
     }
 
-    fn show_endpoints(&self, service: &Object, chosen: &Chosen, shown: &mut Shown) {
+    fn show_endpoints(&self, service: &Object, chosen: &Chosen, shown: &mut RenderedObjects) {
         let Some(namespace) = service.metadata.namespace.clone() else { return };
         let name = service.metadata.name.clone();
         let key = ServiceKey { namespace, name };
@@ -221,20 +221,20 @@ impl Side<'_> {
         };
         let Some(form) = form else { return };
         if chosen.resource == Resource::Endpoints {
-            shown.insert(key.name.to_string(), endpoints::show(service, form, self.epoch));
+            shown.insert(key.name.to_string(), endpoints::render(service, form, self.epoch));
         } else {
-            let slices = slice::show(service, form, self.epoch, &chosen.api_version);
+            let slices = slice::render(service, form, self.epoch, &chosen.api_version);
             shown.extend(slices.into_iter().map(|slice| (slice.name, slice.json)));
         }
     }
 
-    fn show_events(&self, node: &Object, chosen: &Chosen, shown: &mut Shown) {
+    fn show_events(&self, node: &Object, chosen: &Chosen, shown: &mut RenderedObjects) {
         if chosen.namespace.as_ref().is_some_and(|namespace| namespace.as_str() != event::NAMESPACE) {
             return;
         }
         let (name, revision) = (&node.metadata.name, node.metadata.revision());
         for event in (self.status)(node).into_iter().flat_map(|status| status.events) {
-            let json = event::show(name, &event, self.epoch, revision);
+            let json = event::render(name, &event, self.epoch, revision);
             let own = json.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
             shown.insert(own, json);
         }
@@ -247,7 +247,7 @@ impl Side<'_> {
         let oldest: Option<Timestamp> =
             objects.iter().filter_map(|object| object.metadata.creation_timestamp).min();
         let revision: Revision = objects.iter().map(|object| object.metadata.revision()).min()?;
-        Some(namespace::show(name, oldest, self.epoch, revision))
+        Some(namespace::render(name, oldest, self.epoch, revision))
     }
 
     /// Returns the namespaces that contain objects, in order.

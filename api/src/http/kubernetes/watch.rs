@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     PREFIX,
-    accept::Form,
+    accept::ListFormat,
     catalogue::Resource,
     changes,
     options::{Include, Options, Since},
@@ -36,8 +36,8 @@ use crate::{
     },
     http::{middleware::RequestId, routes::Shared, watch::resume_expired},
     security::{
-        Access, Permission, Verb,
-        access::{self, Place, unauthenticated},
+        Access, Caller, Permission, Verb,
+        access::{PathParams, unauthenticated},
         permission::Subject,
     },
     state::published::Published,
@@ -54,10 +54,10 @@ const LIFE_SECONDS_MAX: u32 = 86_400;
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
 /// A running watch.
-struct Watch {
+struct ResourceWatch {
     app: Shared,
     chosen: Chosen,
-    form: Form,
+    form: ListFormat,
     include: Include,
     access: Arc<Access>,
     has_bookmarks: bool,
@@ -70,7 +70,7 @@ struct Watch {
 }
 
 /// Data sent to the client.
-struct Told {
+struct SentState {
     epoch: Epoch,
     state: Snapshot,
     /// Revision up to which events were sent.
@@ -82,8 +82,9 @@ struct Told {
 /// Starts a watch.
 pub(super) async fn begin(
     app: Shared,
+    caller: &Caller,
     chosen: Chosen,
-    form: Form,
+    form: ListFormat,
     options: &Options,
     RequestId(request_id): RequestId,
 ) -> Answer {
@@ -91,7 +92,7 @@ pub(super) async fn begin(
         let target = Target { resource: Some(chosen.resource), ..Target::default() };
         return Err(Problem::new(Code::MethodNotAllowed, refusal::of_read(&target)));
     }
-    let access = access::current();
+    let access = Arc::clone(caller.access());
     may_watch(&access, &chosen)?;
     let resume = match options.since {
         Since::Any => None,
@@ -105,7 +106,7 @@ pub(super) async fn begin(
         Problem::new(Code::TooManyRequests, "too many watches are open").retry_after(RETRY_SECS)
     })?;
     let (pieces, body) = stream::pieces();
-    let watch = Watch {
+    let watch = ResourceWatch {
         stop: app.stop_streams.child_token(),
         app,
         chosen,
@@ -119,7 +120,7 @@ pub(super) async fn begin(
         request_id,
     };
     tokio::spawn(async move {
-        let mut sink = Sink { pieces, buffer: Vec::new() };
+        let mut sink = ResourceSink { pieces, buffer: Vec::new() };
         // The watcher disconnected; there is no recipient for the error.
         let _ = watch.serve(&mut sink).await;
         drop(permit);
@@ -139,7 +140,7 @@ fn may_watch(access: &Access, chosen: &Chosen) -> Result<(), Problem> {
         (Some(subject), _) => Permission::On(Verb::Watch, subject),
         (None, _) => Permission::Each(Verb::Watch, None),
     };
-    access.check(asks, &Place { namespace: chosen.namespace.as_ref(), name: None, node: None })
+    access.check(asks, &PathParams { namespace: chosen.namespace.as_ref(), name: None, node: None })
 }
 
 /// Returns the revision to resume from.
@@ -160,8 +161,8 @@ async fn check_resume(app: &Shared, position: Position) -> Result<Revision, Prob
     }
 }
 
-impl Watch {
-    async fn serve(&self, sink: &mut Sink) -> Result<(), Gone> {
+impl ResourceWatch {
+    async fn serve(&self, sink: &mut ResourceSink) -> Result<(), Gone> {
         let mut bell = self.app.hub.subscribe();
         let Some(mut told) = self.first(sink).await? else { return self.expired(sink).await };
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
@@ -171,7 +172,7 @@ impl Watch {
         tokio::pin!(end);
         loop {
             // Checked before every piece that is sent, because a token may have been revoked.
-            let renewed = self.app.desk.renew(&self.access, self.app.source.now());
+            let renewed = self.app.authenticator.renew(&self.access, self.app.source.now());
             if !renewed.is_some_and(|renewed| renewed.is_as(&self.access)) {
                 let detail = "the token has expired, or its role bindings have changed since the watch \
                               began";
@@ -202,12 +203,12 @@ impl Watch {
 
     /// Sends the existing objects, or reconstructs the state to resume from. Returns `None` if that state is
     /// no longer available.
-    async fn first(&self, sink: &mut Sink) -> Result<Option<Told>, Gone> {
+    async fn first(&self, sink: &mut ResourceSink) -> Result<Option<SentState>, Gone> {
         let published = self.app.hub.load();
         let epoch = published.epoch;
         if let Some(at) = self.resume {
             let state = changes::state_at(&published, at);
-            return Ok(state.map(|state| Told { epoch, state, at, known: at }));
+            return Ok(state.map(|state| SentState { epoch, state, at, known: at }));
         }
         let mut after = None;
         loop {
@@ -229,18 +230,18 @@ impl Watch {
             sink.event("BOOKMARK", &self.empty(metadata)).await?;
         }
         sink.flush().await?;
-        Ok(Some(Told { epoch, state: published.snapshot.clone(), at, known: at }))
+        Ok(Some(SentState { epoch, state: published.snapshot.clone(), at, known: at }))
     }
 
     /// Renders the next batch of existing objects. Also returns the last visited unit.
     fn batch(&self, published: &Arc<Published>, after: Option<&Unit>) -> (Option<Unit>, Vec<Value>) {
         let view = self.app.view_of(Arc::clone(published));
-        let shower = view.shower();
+        let renderer = view.renderer();
         let side = Side {
             snapshot: &published.snapshot,
             compiled: Some(&published.compiled),
             epoch: published.epoch,
-            status: &|object| shower.node(object),
+            status: &|object| renderer.node(object),
         };
         let mut units = Vec::new();
         side.walk(&self.chosen, after, |unit| {
@@ -256,7 +257,12 @@ impl Watch {
     ///
     /// Every event but the last carries the previous state as its resource version, so that a client that
     /// resumes from there receives all of them again.
-    async fn follow(&self, newest: &Arc<Published>, told: &mut Told, sink: &mut Sink) -> Result<bool, Gone> {
+    async fn follow(
+        &self,
+        newest: &Arc<Published>,
+        told: &mut SentState,
+        sink: &mut ResourceSink,
+    ) -> Result<bool, Gone> {
         let revision = newest.snapshot.revision();
         if revision == told.at {
             return Ok(true);
@@ -303,8 +309,8 @@ impl Watch {
         units: &[Unit],
     ) -> Vec<(&'static str, Value)> {
         let view = self.app.view_of(Arc::clone(newest));
-        let shower = view.shower();
-        let status = |object: &_| shower.node(object);
+        let renderer = view.renderer();
+        let status = |object: &_| renderer.node(object);
         let (epoch, compiled) = (newest.epoch, Some(&newest.compiled));
         let old = Side { snapshot: before, compiled: None, epoch, status: &status };
         let new = Side { snapshot: &newest.snapshot, compiled, epoch, status: &status };
@@ -326,11 +332,11 @@ impl Watch {
         events
     }
 
-    async fn send(&self, word: &'static str, object: Value, sink: &mut Sink) -> Result<(), Gone> {
+    async fn send(&self, word: &'static str, object: Value, sink: &mut ResourceSink) -> Result<(), Gone> {
         self.app.metrics.watch_events.inc();
         match self.form {
-            Form::Objects => sink.event(word, &object).await,
-            Form::Table(version) => {
+            ListFormat::Objects => sink.event(word, &object).await,
+            ListFormat::Table(version) => {
                 let (resource, now) = (self.chosen.resource, self.app.source.now());
                 let metadata = json!({ "resourceVersion": object["metadata"]["resourceVersion"] });
                 let row = table::row(resource, &object, now, self.include);
@@ -340,7 +346,7 @@ impl Watch {
     }
 
     /// Sends a bookmark if the client wants bookmarks and has not received the current version.
-    async fn bookmark(&self, told: &mut Told, sink: &mut Sink) -> Result<(), Gone> {
+    async fn bookmark(&self, told: &mut SentState, sink: &mut ResourceSink) -> Result<(), Gone> {
         if !self.has_bookmarks || told.known == told.at {
             return Ok(());
         }
@@ -354,23 +360,23 @@ impl Watch {
     fn empty(&self, metadata: Value) -> Value {
         let resource: Resource = self.chosen.resource;
         match self.form {
-            Form::Objects => json!({
+            ListFormat::Objects => json!({
                 "kind": resource.words().kind,
                 "apiVersion": resource.group().api_version(&self.chosen.api_version),
                 "metadata": metadata,
             }),
-            Form::Table(version) => table::table(version, resource, metadata, Vec::new()),
+            ListFormat::Table(version) => table::table(version, resource, metadata, Vec::new()),
         }
     }
 
-    async fn expired(&self, sink: &mut Sink) -> Result<(), Gone> {
+    async fn expired(&self, sink: &mut ResourceSink) -> Result<(), Gone> {
         self.app.metrics.watch_overruns.inc();
         let detail = "the changes since this resource version are no longer available";
         self.fail(Problem::new(Code::ResumeExpired, detail).hint("list again, and watch from there"), sink)
             .await
     }
 
-    async fn fail(&self, problem: Problem, sink: &mut Sink) -> Result<(), Gone> {
+    async fn fail(&self, problem: Problem, sink: &mut ResourceSink) -> Result<(), Gone> {
         let problem = problem.finish(PREFIX, &self.request_id);
         sink.event("ERROR", &status::of(&problem)).await?;
         sink.flush().await
@@ -387,12 +393,12 @@ fn is_same(former: &Value, object: &Value) -> bool {
     timeless(former) == timeless(object)
 }
 
-struct Sink {
+struct ResourceSink {
     pieces: Pieces,
     buffer: Vec<u8>,
 }
 
-impl Sink {
+impl ResourceSink {
     async fn event(&mut self, word: &'static str, object: &Value) -> Result<(), Gone> {
         let line = json!({ "type": word, "object": object }).to_string();
         self.buffer.extend_from_slice(line.as_bytes());

@@ -23,6 +23,7 @@ use model::{
 use crate::{
     base::error::Problem,
     context::server_state::ServerState,
+    security::Access,
     state::{
         node_reports::Table,
         published::{Published, Step},
@@ -41,7 +42,12 @@ pub(super) struct Candidate {
 }
 
 /// Simulates a write on a published state.
-pub(super) fn of(app: &ServerState, published: &Published, request: &Request) -> Result<Candidate, Problem> {
+pub(super) fn of(
+    app: &ServerState,
+    access: &Access,
+    published: &Published,
+    request: &Request,
+) -> Result<Candidate, Problem> {
     let entropy = app.source.draw();
     let try_admit = |request: &Request| admit::admit(&published.snapshot, &app.cluster, request, &entropy);
     let (admitted, guards) = match try_admit(request) {
@@ -51,7 +57,7 @@ pub(super) fn of(app: &ServerState, published: &Published, request: &Request) ->
         }
         admitted => (admitted, Vec::new()),
     };
-    let Admitted { snapshot, changes, outcomes } = admitted.map_err(refused)?;
+    let Admitted { snapshot, changes, outcomes } = admitted.map_err(|refusal| refused(refusal, access))?;
     if changes.is_empty() {
         return Ok(Candidate { published: published.clone(), outcomes, guards });
     }
@@ -98,8 +104,8 @@ fn announced(
         return next;
     }
     let operations = {
-        let table = app.nodes.table(&next.snapshot, entropy.now);
-        decide(&next, &table, &app.announcements(), addresses)
+        let table = app.observations.nodes.table(&next.snapshot, entropy.now);
+        decide(&next, &table, &app.observations.announcements(), addresses)
     };
     let request = Request { operations, confirmed: true, ..Request::default() };
     match admit::admit(&next.snapshot, &app.cluster, &request, entropy) {

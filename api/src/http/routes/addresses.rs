@@ -29,15 +29,16 @@ use crate::{
         etag,
         negotiate::{form, render},
     },
+    context::sub_states::ReadState,
     http::{
         body,
-        mutation::{self as mutate, Manner},
+        mutation::{self as mutate, WriteOptions},
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiPath, ApiQuery, CollectionPath, ListQuery, MutationQuery, NoQuery},
         patch::not_found,
         schema,
     },
-    security::{Verb, on},
+    security::{Caller, Verb, on},
 };
 
 /// Address in the path, as record name or in its usual notation.
@@ -139,6 +140,7 @@ const NAME: &str = "Name of the record: the address, with IPv6 written as eight 
 
 async fn list(
     State(app): State<Shared>,
+    caller: Caller,
     ApiQuery(query): ApiQuery<AddressQuery>,
     headers: HeaderMap,
 ) -> Answer {
@@ -156,26 +158,27 @@ async fn list(
             && node.as_ref().is_none_or(|node| owner == Some(node))
     };
     let path = CollectionPath { namespace: None };
-    resource::list_matching(app, Kind::Address, path, list_query, headers, (&filter, matches))
+    resource::list_matching(app, &caller, Kind::Address, (path, list_query), headers, (&filter, matches))
 }
 
 async fn read(
-    State(app): State<Shared>,
+    State(state): State<ReadState>,
     ApiPath(AddressPath { name }): ApiPath<AddressPath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
     let (_, key) = key(&name)?;
-    let view = app.view();
+    let view = state.view();
     let object = view.published().snapshot.get(&key).ok_or_else(|| not_found(&key))?;
-    let mut response = render(form, &view.shower().object(object)).into_response();
+    let mut response = render(form, &view.renderer().object(object)).into_response();
     response.headers_mut().insert(header::ETAG, etag::header_value(&object.metadata));
     Ok(response)
 }
 
 async fn move_address(
     State(app): State<Shared>,
+    caller: Caller,
     ApiPath(AddressPath { name }): ApiPath<AddressPath>,
     ApiQuery(query): ApiQuery<MutationQuery>,
     request: Request,
@@ -190,7 +193,7 @@ async fn move_address(
         let view = app.view();
         let record = view.published().snapshot.get(&key).ok_or_else(|| not_found(&key))?;
         let if_epoch = record.as_address().map_or(0, |record| record.announcement.epoch);
-        let moved = view.shower().announcing(|of| move_to(&of.scene, of.book, address, &node));
+        let moved = view.renderer().announcing(|of| move_to(&of.scene, of.book, address, &node));
         let announcement = moved.map_err(|why| {
             let message = format!("must be a node that can announce {address}; {node} cannot: {why}");
             Problem::invalid(vec![Violation::new("/node", ViolationCode::Invalid, message)])
@@ -202,11 +205,16 @@ async fn move_address(
         // announcement on the network.
         (!is_there).then_some(Operation::Announce { address, if_epoch, announcement })
     };
-    let manner =
-        Manner { is_dry_run: query.dry_run, evict: false, confirm: query.confirm, form, bytes: bytes.len() };
+    let manner = WriteOptions {
+        is_dry_run: query.dry_run,
+        evict: false,
+        confirm: query.confirm,
+        form,
+        bytes: bytes.len(),
+    };
     let Some(operation) = operation else { return mutate::answer_unchanged(&app, manner, &key) };
     let request = admit::Request { operations: vec![operation], ..admit::Request::default() };
-    let written = mutate::write(&app, request, manner).await?;
+    let written = mutate::write(&app, &caller, request, manner).await?;
     if written.outcomes.is_empty() {
         let detail = format!("the announcer of {address} has changed at the same time");
         return Err(Problem::new(Code::Conflict, detail).hint("read it again and repeat the request"));

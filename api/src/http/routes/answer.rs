@@ -19,9 +19,10 @@ use model::{
 use serde::Deserialize;
 use utoipa::openapi::HttpMethod;
 
-use super::{Shared, feed::require_node};
+use super::feed::require_node;
 use crate::{
     base::error::{Answer, Code, Problem},
+    context::sub_states::QueryState,
     http::{
         body,
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
@@ -71,7 +72,7 @@ pub(super) fn add(router: Routes) -> Routes {
 }
 
 async fn answer(
-    State(app): State<Shared>,
+    State(state): State<QueryState>,
     ApiPath(AnswerPath { node, id }): ApiPath<AnswerPath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     request: Request,
@@ -80,8 +81,8 @@ async fn answer(
     let value = body::read_answer(&parts.headers, body).await?;
     let reply: Reply = body::typed(&value)?;
     check(&reply)?;
-    require_node(&app.hub.load().snapshot, &node)?;
-    if app.asks.answer(&node, AskId(id), reply) {
+    require_node(&state.hub.load().snapshot, &node)?;
+    if state.queries.answer(&node, AskId(id), reply) {
         Ok(StatusCode::NO_CONTENT.into_response())
     } else {
         let detail = format!("no query {id} to Node {node} is pending");

@@ -20,13 +20,13 @@ use crate::{
     },
     http::{
         body,
-        mutation::{self as mutate, Manner},
+        mutation::{self as mutate, WriteOptions},
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::ApiQuery,
         schema::{ApplyAnswer, ApplyBody},
     },
-    security::{Permission, Verb},
-    state::idempotency,
+    security::{Caller, Permission, Verb},
+    state::idempotency::{self, KeyedRequest},
 };
 
 #[derive(Debug, Clone, Deserialize, IntoParams)]
@@ -101,7 +101,12 @@ pub(super) fn add(router: Routes) -> Routes {
     )
 }
 
-async fn apply(State(app): State<Shared>, ApiQuery(query): ApiQuery<ApplyQuery>, request: Request) -> Answer {
+async fn apply(
+    State(app): State<Shared>,
+    caller: Caller,
+    ApiQuery(query): ApiQuery<ApplyQuery>,
+    request: Request,
+) -> Answer {
     let form = form(request.headers())?;
     if query.adopt.is_some() && query.apply_set.is_none() {
         return Err(Problem::bad_request("`adopt` needs `applySet`: it is about the objects of a set"));
@@ -113,7 +118,7 @@ async fn apply(State(app): State<Shared>, ApiQuery(query): ApiQuery<ApplyQuery>,
     let (bytes, items) = body::read_many(&parts.headers, body).await?;
     let serve = async {
         let operations = decode_all(&items)?;
-        let manner = Manner {
+        let manner = WriteOptions {
             is_dry_run: query.dry_run,
             evict: query.evict,
             confirm: query.confirm,
@@ -122,13 +127,16 @@ async fn apply(State(app): State<Shared>, ApiQuery(query): ApiQuery<ApplyQuery>,
         };
         let written = mutate::write(
             &app,
+            &caller,
             admit::Request { operations, apply_set, ..admit::Request::default() },
             manner,
         )
         .await?;
         Ok(mutate::answer_many(&app, manner, &written))
     };
-    idempotency::once(&app.idempotency, &parts.headers, app.source.now(), (&target, &bytes), serve).await
+    let request =
+        KeyedRequest { access: caller.access(), headers: &parts.headers, target: &target, body: &bytes };
+    idempotency::once(&app.idempotency, app.source.now(), request, serve).await
 }
 
 /// Returns the apply set of a query.

@@ -23,8 +23,7 @@ use crate::{
         openapi::{Doc, Route, Routes},
         params::ApiQuery,
     },
-    security::{Permission, Subject, Verb},
-    write::caller,
+    security::{Caller, Permission, Subject, Verb},
 };
 
 /// Media type of a backup.
@@ -60,7 +59,11 @@ pub(super) fn add(router: Routes) -> Routes {
     )
 }
 
-async fn take(State(app): State<Shared>, ApiQuery(BackupQuery { history }): ApiQuery<BackupQuery>) -> Answer {
+async fn take(
+    State(app): State<Shared>,
+    caller: Caller,
+    ApiQuery(BackupQuery { history }): ApiQuery<BackupQuery>,
+) -> Answer {
     let permit = Arc::clone(&app.backups).try_acquire_owned().map_err(|_| {
         Problem::new(Code::TooManyRequests, "another backup is in progress").retry_after(RETRY_SECS)
     })?;
@@ -69,7 +72,7 @@ async fn take(State(app): State<Shared>, ApiQuery(BackupQuery { history }): ApiQ
         tracing::error!(error = %Chain(&error), "cannot take a backup");
         Problem::new(Code::Unavailable, error.to_string()).retry_after(RETRY_SECS)
     })?;
-    caller::note_object(format!("backup of {position}"));
+    caller.record_object(format!("backup of {position}"));
     tracing::info!(%position, objects = contents.objects.len(), "a backup is being taken; it contains \
                                                                  secrets");
     let lines = backup::lines(app.source.now(), position, contents);

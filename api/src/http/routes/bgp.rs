@@ -22,12 +22,12 @@ use model::{
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
 
-use super::Shared;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
+    context::sub_states::ReadState,
     http::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiQuery, limit},
@@ -153,7 +153,7 @@ pub(super) fn add(router: Routes) -> Routes {
 }
 
 async fn sessions(
-    State(app): State<Shared>,
+    State(reads): State<ReadState>,
     ApiQuery(query): ApiQuery<SessionQuery>,
     headers: HeaderMap,
 ) -> Answer {
@@ -163,19 +163,26 @@ async fn sessions(
     let moment = Moment::new("BgpSessionList", &format!("{node:?} {peer:?} {state:?}"));
     let after: Option<SessionKey> = moment.resume(continue_token.as_deref())?;
     let filter = SessionFilter { node, peer, state };
-    let view = app.view();
+    let view = reads.view();
     let is_reporting = is_reporting(&view);
     let snapshot = &view.published().snapshot;
     let spec_of = |peer: &Name| {
         let key = ObjectKey { kind: Kind::BgpPeer, namespace: None, name: peer.clone() };
         snapshot.get(&key).and_then(|object| object.as_bgp_peer())
     };
-    let part = bgp_listing::sessions(&app.bgp(), &filter, is_reporting, spec_of, after.as_ref(), rows);
+    let part = bgp_listing::sessions(
+        &reads.observations.bgp(),
+        &filter,
+        is_reporting,
+        spec_of,
+        after.as_ref(),
+        rows,
+    );
     Ok(render(form, &moment.envelope(&part)))
 }
 
 async fn routes(
-    State(app): State<Shared>,
+    State(reads): State<ReadState>,
     ApiQuery(query): ApiQuery<RouteQuery>,
     headers: HeaderMap,
 ) -> Answer {
@@ -187,14 +194,14 @@ async fn routes(
     let moment = Moment::new("BgpRouteList", &format!("{node:?} {peer:?} {prefix:?} {address:?}"));
     let after: Option<RouteKey> = moment.resume(continue_token.as_deref())?;
     let filter = RouteFilter { node, peer, prefix, address };
-    let view = app.view();
+    let view = reads.view();
     let is_reporting = is_reporting(&view);
-    let part = bgp_listing::routes(&app.bgp(), &filter, is_reporting, after.as_ref(), rows);
+    let part = bgp_listing::routes(&reads.observations.bgp(), &filter, is_reporting, after.as_ref(), rows);
     Ok(render(form, &moment.envelope(&part)))
 }
 
 async fn events(
-    State(app): State<Shared>,
+    State(reads): State<ReadState>,
     ApiQuery(query): ApiQuery<EventQuery>,
     headers: HeaderMap,
 ) -> Answer {
@@ -203,7 +210,7 @@ async fn events(
     let rows = limit(rows)?;
     let moment = Moment::new("BgpEventList", &format!("{node:?} {peer:?}"));
     let after: Option<u64> = moment.resume(continue_token.as_deref())?;
-    let part = bgp_listing::events(&app.bgp(), &EventFilter { node, peer }, after, rows);
+    let part = bgp_listing::events(&reads.observations.bgp(), &EventFilter { node, peer }, after, rows);
     Ok(render(form, &moment.envelope(&part)))
 }
 

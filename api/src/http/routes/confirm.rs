@@ -18,21 +18,19 @@ use model::{
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};
 
-use super::{
-    Shared,
-    feed::{NodePath, require_node},
-};
+use super::feed::{NodePath, require_node};
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
+    context::sub_states::QueryState,
     http::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiPath, ApiQuery},
     },
-    security::{Verb, on},
-    write::{audit::CONFIRM_PATH, caller},
+    security::{Caller, Verb, on},
+    write::audit::CONFIRM_PATH,
 };
 
 /// Timeout of the agent, which answers between two turns of its loop.
@@ -83,15 +81,16 @@ pub(super) fn add(router: Routes) -> Routes {
 }
 
 async fn confirm(
-    State(app): State<Shared>,
+    State(state): State<QueryState>,
+    caller: Caller,
     ApiPath(NodePath { node }): ApiPath<NodePath>,
     ApiQuery(ConfirmQuery { epoch }): ApiQuery<ConfirmQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
     let epoch = Epoch(epoch);
-    caller::note_object(format!("Node {node}"));
-    let published = app.hub.load();
+    caller.record_object(format!("Node {node}"));
+    let published = state.hub.load();
     require_node(&published.snapshot, &node)?;
     if published.epoch != epoch {
         let detail = format!("the epoch of this server is {}, not {epoch}", published.epoch);
@@ -99,7 +98,7 @@ async fn confirm(
             "`status.held` of the Node describes the rejected state; it may come from another server",
         ));
     }
-    let reply = app.asks.ask(&node, Question::Confirm { epoch }, PATIENCE).await;
+    let reply = state.queries.ask(&node, Question::Confirm { epoch }, PATIENCE).await;
     match reply.map_err(|error| error.problem(&node))? {
         Reply::Confirmed(confirmed) => {
             tracing::info!(%node, offered = %confirmed.offered, "a state rejected by the state guard of \

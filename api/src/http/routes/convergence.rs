@@ -7,12 +7,12 @@ use http::HeaderMap;
 use model::observed::lag::{LagOverview, overview};
 use utoipa::openapi::HttpMethod;
 
-use super::Shared;
 use crate::{
     base::{
         error::{Answer, Code},
         negotiate::{form, render},
     },
+    context::sub_states::ReadState,
     http::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiQuery, NoQuery},
@@ -37,10 +37,10 @@ pub(super) fn add(router: Routes) -> Routes {
     )
 }
 
-async fn read(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+async fn read(State(state): State<ReadState>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
     let form = form(&headers)?;
-    let view = app.view();
-    let changes = app.convergence.changes(Instant::now());
+    let view = state.view();
+    let changes = state.observations.convergence.changes(Instant::now());
     let head = view.published().nodes_head();
     Ok(render(form, &overview(&changes, &view.table().views(), head)))
 }

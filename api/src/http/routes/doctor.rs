@@ -18,22 +18,19 @@ use model::{
 };
 use utoipa::openapi::HttpMethod;
 
-use super::{
-    Shared,
-    feed::{NodePath, require_node},
-};
+use super::feed::{NodePath, require_node};
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
+    context::sub_states::QueryState,
     http::{
         body,
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiPath, ApiQuery, NoQuery},
     },
-    security::{Verb, on},
-    write::caller,
+    security::{Caller, Verb, on},
 };
 
 /// Timeout of a diagnosis, which tries the features that the mode needs in a network namespace of its own.
@@ -78,16 +75,16 @@ pub(super) fn add(router: Routes) -> Routes {
 }
 
 async fn read(
-    State(app): State<Shared>,
+    State(state): State<QueryState>,
     ApiPath(NodePath { node }): ApiPath<NodePath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    require_node(&app.hub.load().snapshot, &node)?;
-    let asked = app.source.now();
-    let reply = app.asks.ask(&node, Question::Doctor, PATIENCE).await;
-    let answered = app.source.now();
+    require_node(&state.hub.load().snapshot, &node)?;
+    let asked = state.source.now();
+    let reply = state.queries.ask(&node, Question::Doctor, PATIENCE).await;
+    let answered = state.source.now();
     match reply.map_err(|error| error.problem(&node))? {
         Reply::Doctor { mut findings, clock } => {
             findings.extend(clock.map(|clock| judge_clock(asked, clock, answered)));
@@ -101,7 +98,8 @@ async fn read(
 }
 
 async fn make(
-    State(app): State<Shared>,
+    State(state): State<QueryState>,
+    caller: Caller,
     ApiPath(NodePath { node }): ApiPath<NodePath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     request: Request,
@@ -114,9 +112,9 @@ async fn make(
         let message = "must name a fix; findings name the applicable ones as `safeFix`".to_owned();
         return Err(Problem::invalid(vec![Violation::new("/fixes", ViolationCode::Required, message)]));
     }
-    require_node(&app.hub.load().snapshot, &node)?;
-    caller::note_object(format!("Node {node}"));
-    let reply = app.asks.ask(&node, Question::Fix { fixes }, PATIENCE).await;
+    require_node(&state.hub.load().snapshot, &node)?;
+    caller.record_object(format!("Node {node}"));
+    let reply = state.queries.ask(&node, Question::Fix { fixes }, PATIENCE).await;
     match reply.map_err(|error| error.problem(&node))? {
         Reply::Fix { fixes } => Ok(render(form, &FixReport { node, fixes })),
         Reply::Failed { message } => Err(cannot_say(&node, &message)),

@@ -12,17 +12,17 @@ use model::{
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
 
-use super::Shared;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
+    context::sub_states::ReadState,
     http::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::ApiQuery,
     },
-    security::{Subject, Verb, access, each},
+    security::{Caller, Subject, Verb, each},
 };
 
 /// Query of the drain listing.
@@ -62,7 +62,8 @@ pub(super) fn add(router: Routes) -> Routes {
 }
 
 async fn list(
-    State(app): State<Shared>,
+    State(state): State<ReadState>,
+    caller: Caller,
     ApiQuery(query): ApiQuery<DrainQuery>,
     headers: HeaderMap,
 ) -> Answer {
@@ -73,12 +74,12 @@ async fn list(
             Problem::bad_request("`address` must be an address such as 192.0.2.1 or 2001:db8::1")
         })
     });
-    access::current().need(Verb::List, Subject::Object(Kind::Service), namespace.as_ref())?;
+    caller.access().need(Verb::List, Subject::Object(Kind::Service), namespace.as_ref())?;
     let filter = DrainFilter { node, namespace, service, address: address.transpose()? };
-    let view = app.view();
+    let view = state.view();
     let published = view.published();
     let services = published.compiled.after(None).map(|(_, entry)| &*entry.form);
     let views = view.table().views();
-    let list = drains(services, &filter, &app.traffic(), &views, published.position().epoch);
+    let list = drains(services, &filter, &state.observations.traffic(), &views, published.position().epoch);
     Ok(render(form, &list))
 }

@@ -22,12 +22,12 @@ use crate::{
         params::{ApiPath, ApiQuery, CollectionPath, NoQuery, PageQuery},
         schema::EndpointsList,
     },
-    security::{Verb, access, each, on},
+    security::{Caller, Verb, each, on},
     state::paging::Page,
 };
 
 #[derive(Debug, Clone, Deserialize)]
-struct ServicePath {
+struct EndpointsPath {
     namespace: Namespace,
     service: Name,
 }
@@ -48,18 +48,20 @@ pub(super) fn add(router: Routes) -> Routes {
         HttpMethod::Get,
         each(Verb::List, Kind::Service),
         list_doc("listEndpointsEverywhere", "List computed endpoints of all namespaces"),
-        |State(app): State<Shared>, ApiQuery(query): ApiQuery<PageQuery>, headers: HeaderMap| async move {
-            list(app, None, query, headers)
-        },
+        |State(app): State<Shared>,
+         caller: Caller,
+         ApiQuery(query): ApiQuery<PageQuery>,
+         headers: HeaderMap| async move { list(app, &caller, None, query, headers) },
     );
     let namespaced = Route::at("/v1/namespaces/{namespace}/endpoints").on(
         HttpMethod::Get,
         on(Verb::List, Kind::Service),
         list_doc("listEndpoints", "List computed endpoints of a namespace").in_namespace(),
         |State(app): State<Shared>,
+         caller: Caller,
          ApiPath(path): ApiPath<CollectionPath>,
          ApiQuery(query): ApiQuery<PageQuery>,
-         headers: HeaderMap| async move { list(app, path.namespace, query, headers) },
+         headers: HeaderMap| async move { list(app, &caller, path.namespace, query, headers) },
     );
     let one_doc = Doc::new("readEndpoints", "Service", "Read computed endpoints of one Service")
         .describe(
@@ -84,7 +86,13 @@ pub(super) fn add(router: Routes) -> Routes {
     router.routes(everywhere.done()).routes(namespaced.done()).routes(one.done())
 }
 
-fn list(app: Shared, namespace: Option<Namespace>, query: PageQuery, headers: HeaderMap) -> Answer {
+fn list(
+    app: Shared,
+    caller: &Caller,
+    namespace: Option<Namespace>,
+    query: PageQuery,
+    headers: HeaderMap,
+) -> Answer {
     let form = form(&headers)?;
     let limit = query.limit()?;
     let now = app.source.now();
@@ -94,7 +102,7 @@ fn list(app: Shared, namespace: Option<Namespace>, query: PageQuery, headers: He
         ServiceKey::try_from(text).map_err(|_| Problem::bad_request("`continue` has no valid key"))
     });
     let after = after.transpose()?;
-    let access = access::current();
+    let access = caller.access();
     let wanted = |key: &ServiceKey| {
         namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace)
             && access.may_object(Verb::List, Kind::Service, Some(&key.namespace))
@@ -113,7 +121,7 @@ fn list(app: Shared, namespace: Option<Namespace>, query: PageQuery, headers: He
 
 async fn read(
     State(app): State<Shared>,
-    ApiPath(ServicePath { namespace, service }): ApiPath<ServicePath>,
+    ApiPath(EndpointsPath { namespace, service }): ApiPath<EndpointsPath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {

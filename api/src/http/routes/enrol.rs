@@ -6,25 +6,24 @@ use model::primitives::{name::Name, quantity::Timestamp, secret::Secret};
 use serde::{Deserialize, Serialize};
 use utoipa::{ToSchema, openapi::HttpMethod};
 
-use super::{Shared, feed::NodePath};
+use super::feed::NodePath;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
-    context::server_state::ServerState,
+    context::sub_states::EnrollmentState,
     http::{
         body,
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::ApiPath,
     },
     security::{
-        Permission, Subject, Verb,
+        Caller, Permission, Subject, Verb,
         ca::Signed,
-        certificates::{self, AgentRecord, Proven},
-        enrol::{self, Desk},
+        certificates::{self, AgentRecord, ConnectionCertificate},
+        enrol::{self, CertificateIssuer},
     },
-    write::caller,
 };
 
 /// Path at which machines join. A join token is the only credential required.
@@ -156,60 +155,65 @@ pub(super) fn add(router: Routes) -> Routes {
             HttpMethod::Delete,
             asks(Verb::Delete),
             revoke,
-            take_back,
+            revoke_certificate,
         ),
     ];
     routes.into_iter().fold(router, |router, route| router.routes(route.done()))
 }
 
 /// Returns the certificate issuer if the server uses TLS.
-pub(super) fn desk(app: &ServerState) -> Result<Desk<'_>, Problem> {
-    let (Some(authority), Some(tls)) = (&app.authority, &app.settings.tls) else {
+pub(super) fn issuer(state: &EnrollmentState) -> Result<CertificateIssuer<'_>, Problem> {
+    let Some((authority, life_secs)) = &state.authority else {
         return Err(Problem::new(Code::Conflict, "this server does not use TLS and has no CA")
             .hint("start the server with --tls on"));
     };
-    Ok(Desk { vault: &app.vault, authority, source: &*app.source, life_secs: tls.agent_life_secs })
+    Ok(CertificateIssuer { vault: &state.vault, authority, source: &*state.source, life_secs: *life_secs })
 }
 
-async fn join(State(app): State<Shared>, headers: HeaderMap, body: Body) -> Answer {
-    let form = form(&headers)?;
-    let desk = desk(&app)?;
-    let (_, value) = body::read_one(&headers, body).await?;
-    let EnrolRequest { token, node, csr } = body::typed(&value)?;
-    caller::note_object(format!("Node {node}"));
-    let signed = enrol::enrol(desk, &token, &node, &csr).await?;
-    Ok(render(form, &enrolled(&desk, signed)))
-}
-
-async fn renew_certificate(
-    State(app): State<Shared>,
-    proven: Option<Extension<Proven>>,
+async fn join(
+    State(state): State<EnrollmentState>,
+    caller: Caller,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
     let form = form(&headers)?;
-    let desk = desk(&app)?;
-    let Extension(proven) = proven.ok_or_else(enrol::taken_back)?;
+    let issuer = issuer(&state)?;
+    let (_, value) = body::read_one(&headers, body).await?;
+    let EnrolRequest { token, node, csr } = body::typed(&value)?;
+    caller.record_object(format!("Node {node}"));
+    let signed = enrol::enrol(issuer, &token, &node, &csr).await?;
+    Ok(render(form, &enrolled(&issuer, signed)))
+}
+
+async fn renew_certificate(
+    State(state): State<EnrollmentState>,
+    proven: Option<Extension<ConnectionCertificate>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
+    let form = form(&headers)?;
+    let issuer = issuer(&state)?;
+    let Extension(proven) = proven.ok_or_else(enrol::revoked)?;
     let (_, value) = body::read_one(&headers, body).await?;
     let RenewRequest { csr } = body::typed(&value)?;
-    let signed = enrol::renew(desk, &proven, &csr).await?;
-    Ok(render(form, &enrolled(&desk, signed)))
+    let signed = enrol::renew(issuer, &proven, &csr).await?;
+    Ok(render(form, &enrolled(&issuer, signed)))
 }
 
-fn enrolled(desk: &Desk<'_>, signed: Signed) -> Enrolled {
+fn enrolled(issuer: &CertificateIssuer<'_>, signed: Signed) -> Enrolled {
     let Signed { chain: certificate, serial: _, expires } = signed;
-    Enrolled { certificate, ca: desk.authority.trusted().bundle, expires }
+    Enrolled { certificate, ca: issuer.authority.trusted().bundle, expires }
 }
 
-async fn authority(State(app): State<Shared>) -> Answer {
-    let bundle = desk(&app)?.authority.trusted().bundle;
+async fn authority(State(state): State<EnrollmentState>) -> Answer {
+    let bundle = issuer(&state)?.authority.trusted().bundle;
     Ok(([(header::CONTENT_TYPE, "application/x-pem-file")], bundle).into_response())
 }
 
-async fn agents(State(app): State<Shared>, headers: HeaderMap) -> Answer {
+async fn agents(State(state): State<EnrollmentState>, headers: HeaderMap) -> Answer {
     let form = form(&headers)?;
-    let now = app.source.now();
-    let known = app.vault.list::<AgentRecord>(certificates::PREFIX).into_iter();
+    let now = state.source.now();
+    let known = state.vault.list::<AgentRecord>(certificates::PREFIX).into_iter();
     let items = known.map(|(node, _, record)| {
         let is_valid = record.is_held(now);
         let AgentRecord { serial, issued, expires, revoked_through: _ } = record;
@@ -218,11 +222,15 @@ async fn agents(State(app): State<Shared>, headers: HeaderMap) -> Answer {
     Ok(render(form, &AgentList { items: items.collect() }))
 }
 
-async fn take_back(State(app): State<Shared>, ApiPath(NodePath { node }): ApiPath<NodePath>) -> Answer {
-    certificates::revoke(&app.vault, &node, app.source.now())
+async fn revoke_certificate(
+    State(state): State<EnrollmentState>,
+    caller: Caller,
+    ApiPath(NodePath { node }): ApiPath<NodePath>,
+) -> Answer {
+    certificates::revoke(&state.vault, &node, state.source.now())
         .await
         .map_err(|error| enrol::unwritten(&error))?;
-    caller::note_object(format!("Node {node}"));
+    caller.record_object(format!("Node {node}"));
     tracing::info!(%node, "the certificates of a node were revoked");
     Ok(StatusCode::NO_CONTENT.into_response())
 }

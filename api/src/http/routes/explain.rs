@@ -11,10 +11,7 @@ use model::{
         resource::{Kind, ObjectKey, ServiceKey, Spec},
         service::Protocol,
     },
-    primitives::{
-        name::{Name, Namespace},
-        quantity::Port,
-    },
+    primitives::{name::Name, quantity::Port},
     program::Place,
     views::explain::{self, Explanation, GraphForm},
     wire::{
@@ -25,7 +22,7 @@ use model::{
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
 
-use super::Shared;
+use super::{Shared, of_service::ServicePath};
 use crate::{
     base::{
         error::{Answer, Code, Problem},
@@ -67,12 +64,6 @@ struct PacketQuery {
     #[serde(default)]
     #[param(required = false)]
     desired_only: bool,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct ServicePath {
-    namespace: Namespace,
-    name: Name,
 }
 
 #[derive(Debug, Clone, Deserialize, IntoParams)]
@@ -147,8 +138,8 @@ async fn explain(
     };
     let explanation = {
         let view = app.view();
-        let shower = view.shower();
-        shower.announcing(|of| match &packet {
+        let renderer = view.renderer();
+        renderer.announcing(|of| match &packet {
             Some(packet) => explain::packet(of, packet, node.as_ref()),
             None => explain::address(of, destination, node.as_ref()),
         })
@@ -168,8 +159,8 @@ async fn explain_service(
     let key = ServiceKey { namespace, name };
     let explanation = {
         let view = app.view();
-        let shower = view.shower();
-        let explained = shower.announcing(|of| explain::service(of, &key, node.as_ref()));
+        let renderer = view.renderer();
+        let explained = renderer.announcing(|of| explain::service(of, &key, node.as_ref()));
         let mut explained = explained.ok_or_else(|| not_found(&key.object_key()))?;
         let compiled = view.published().compiled.get(&key).map(|entry| &*entry.form);
         if let (Some(graph), Some(compiled)) = (graph, compiled) {
@@ -227,7 +218,7 @@ async fn ask_node(
             said.push((*index, Err(why.clone())));
             continue;
         }
-        let reply = app.asks.ask(node, Question::Trace(*packet), PATIENCE.min(left)).await;
+        let reply = app.queries.ask(node, Question::Trace(*packet), PATIENCE.min(left)).await;
         said.push((
             *index,
             match reply {

@@ -104,8 +104,8 @@ async fn feed(
     let (pieces, body) = stream::pieces();
     match query.asks {
         None => {
-            let stop = app.nodes.begin_feed(&node, &app.stop_streams);
-            let asks = app.asks.open(&node);
+            let stop = app.observations.nodes.begin_feed(&node, &app.stop_streams);
+            let asks = app.queries.open(&node);
             let feeding = Arc::clone(&app.feeding);
             let feed = Feed { node, resume, hub, feeding, metrics, stop };
             tokio::spawn(async move {
@@ -114,8 +114,8 @@ async fn feed(
             });
         }
         Some(AsksQuery::Only) => {
-            let stop = app.nodes.begin_questions(&node, &app.stop_streams);
-            let asks = app.asks.open(&node);
+            let stop = app.observations.nodes.begin_questions(&node, &app.stop_streams);
+            let asks = app.queries.open(&node);
             let feed = Questions { node, hub, metrics, stop };
             tokio::spawn(async move {
                 feed.run(pieces, gzip, asks).await;

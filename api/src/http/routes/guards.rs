@@ -12,18 +12,17 @@ use model::{
 use serde::Serialize;
 use utoipa::{ToSchema, openapi::HttpMethod};
 
-use super::Shared;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
+    context::sub_states::GuardState,
     http::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiQuery, NoQuery},
     },
-    security::{Permission, Subject, Verb},
-    write::caller,
+    security::{Caller, Permission, Subject, Verb},
 };
 
 /// Maximum number of listed endpoints; the total counts all.
@@ -101,20 +100,25 @@ pub(super) fn add(router: Routes) -> Routes {
         )
 }
 
-async fn read(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+async fn read(State(state): State<GuardState>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
     let form = form(&headers)?;
-    let guard = show(&app.health.guard(), app.source.now());
+    let guard = guard_view(&state.observations.health.guard(), state.source.now());
     Ok(render(form, &guard))
 }
 
-async fn confirm(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+async fn confirm(
+    State(state): State<GuardState>,
+    caller: Caller,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
     let form = form(&headers)?;
-    let now = app.source.now();
-    if !app.leadership.holds() {
+    let now = state.source.now();
+    if !state.leadership.holds() {
         return Err(not_leader());
     }
-    caller::note_object("guard of health checks".to_owned());
-    let guard = app.health.confirm(|guard| show(guard, now));
+    caller.record_object("guard of health checks".to_owned());
+    let guard = state.observations.health.confirm(|guard| guard_view(guard, now));
     tracing::info!(endpoints = guard.held_total, "unhealthy endpoints held in service were confirmed");
     Ok(render(form, &guard))
 }
@@ -127,7 +131,7 @@ fn not_leader() -> Problem {
     )
 }
 
-fn show(guard: &Guard, now: Timestamp) -> HealthGuard {
+fn guard_view(guard: &Guard, now: Timestamp) -> HealthGuard {
     let held = guard.held().take(HELD_LISTED_MAX).map(|(service, key, held)| HeldEndpoint {
         service: service.clone(),
         address: key.address,

@@ -36,7 +36,7 @@ use crate::{
         plans::{self, Past},
         schema,
     },
-    security::{Access, Permission, Subject, Verb, access},
+    security::{Access, Caller, Permission, Subject, Verb, access::forbidden},
     state::paging::Moment,
 };
 use model::bgp::listing::Part;
@@ -152,6 +152,7 @@ pub(super) fn add(router: Routes) -> Routes {
 
 async fn list(
     State(app): State<Shared>,
+    caller: Caller,
     ApiQuery(query): ApiQuery<RevisionsQuery>,
     headers: HeaderMap,
 ) -> Answer {
@@ -166,8 +167,8 @@ async fn list(
     let mut page = app.store.history(&query).await.map_err(unavailable)?;
     let more_after = (page.heads.len() > rows).then(|| page.heads[rows - 1].revision);
     page.heads.truncate(rows);
-    let access = access::current();
-    let items: Vec<_> = page.heads.into_iter().filter_map(|head| visible(&access, head)).collect();
+    let access = caller.access();
+    let items: Vec<_> = page.heads.into_iter().filter_map(|head| visible(access, head)).collect();
     let items: Vec<_> = items.iter().map(head).collect();
     let mut envelope = moment.envelope(&Part { items, more_after });
     envelope["metadata"]["floor"] = json!(page.floor);
@@ -176,17 +177,18 @@ async fn list(
 
 async fn read(
     State(app): State<Shared>,
+    caller: Caller,
     ApiPath(RevisionPath { revision }): ApiPath<RevisionPath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
     let mut entry = entry_of(&app, revision).await?;
-    let access = access::current();
+    let access = caller.access();
     let is_empty = entry.objects.is_empty();
-    entry.objects.retain(|object| is_visible(&access, Verb::Get, &object.key));
+    entry.objects.retain(|object| is_visible(access, Verb::Get, &object.key));
     if entry.objects.is_empty() && !is_empty {
-        return Err(access::forbidden(format!("{access} may not get any object of revision {revision}")));
+        return Err(forbidden(format!("{access} may not get any object of revision {revision}")));
     }
     let mut json = head(&entry.head());
     json["objects"] = entry.objects.iter().map(revised).collect();
@@ -253,7 +255,7 @@ async fn convergence(
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    let Some((known, age_ms)) = app.convergence.of(revision, Instant::now()) else {
+    let Some((known, age_ms)) = app.observations.convergence.of(revision, Instant::now()) else {
         let detail = format!(
             "there is no convergence data of revision {revision}; only the newest \
                               revisions are kept, in memory"

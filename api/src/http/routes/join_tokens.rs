@@ -11,22 +11,22 @@ use model::primitives::{
 use serde::{Deserialize, Serialize};
 use utoipa::{ToSchema, openapi::HttpMethod};
 
-use super::{Shared, enrol::desk};
+use super::enrol::issuer;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
+    context::sub_states::EnrollmentState,
     http::{
         body,
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::ApiPath,
     },
     security::{
-        Permission, Subject, Verb,
+        Caller, Permission, Subject, Verb,
         enrol::{self, JoinRecord, TTL_SECS_DEFAULT, TTL_SECS_MAX},
     },
-    write::caller,
 };
 
 /// Request to create a join token.
@@ -80,7 +80,7 @@ pub(crate) struct JoinTokenList {
 }
 
 #[derive(Debug, Deserialize)]
-struct TokenPath {
+struct JoinTokenPath {
     id: String,
 }
 
@@ -132,9 +132,14 @@ impl JoinToken {
     }
 }
 
-async fn make(State(app): State<Shared>, headers: HeaderMap, body: Body) -> Answer {
+async fn make(
+    State(state): State<EnrollmentState>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer {
     let form = form(&headers)?;
-    let desk = desk(&app)?;
+    let issuer = issuer(&state)?;
     let (_, value) = body::read_one(&headers, body).await?;
     let JoinTokenRequest { node, ttl_seconds } = body::typed(&value)?;
     let ttl_secs = ttl_seconds.unwrap_or(TTL_SECS_DEFAULT);
@@ -142,24 +147,28 @@ async fn make(State(app): State<Shared>, headers: HeaderMap, body: Body) -> Answ
         let message = format!("must be between 1 and {TTL_SECS_MAX}, not {ttl_secs}");
         return Err(Problem::invalid(vec![Violation::new("/ttlSeconds", ViolationCode::Invalid, message)]));
     }
-    let (id, record, token) = enrol::make_token(desk, node, ttl_secs).await?;
-    caller::note_object(format!("JoinToken {id}"));
+    let (id, record, token) = enrol::make_token(issuer, node, ttl_secs).await?;
+    caller.record_object(format!("JoinToken {id}"));
     let mut response = render(form, &JoinTokenMade { shown: JoinToken::of((id, record)), token });
     *response.status_mut() = StatusCode::CREATED;
     Ok(response)
 }
 
-async fn tokens(State(app): State<Shared>, headers: HeaderMap) -> Answer {
+async fn tokens(State(state): State<EnrollmentState>, headers: HeaderMap) -> Answer {
     let form = form(&headers)?;
-    let items = enrol::tokens(&app.vault, app.source.now()).into_iter().map(JoinToken::of).collect();
+    let items = enrol::tokens(&state.vault, state.source.now()).into_iter().map(JoinToken::of).collect();
     Ok(render(form, &JoinTokenList { items }))
 }
 
-async fn remove(State(app): State<Shared>, ApiPath(TokenPath { id }): ApiPath<TokenPath>) -> Answer {
-    if !enrol::remove_token(&app.vault, &id).await? {
+async fn remove(
+    State(state): State<EnrollmentState>,
+    caller: Caller,
+    ApiPath(JoinTokenPath { id }): ApiPath<JoinTokenPath>,
+) -> Answer {
+    if !enrol::remove_token(&state.vault, &id).await? {
         return Err(Problem::new(Code::NotFound, "there is no join token with this id")
             .hint("GET /v1/jointokens lists the valid ones"));
     }
-    caller::note_object(format!("JoinToken {id}"));
+    caller.record_object(format!("JoinToken {id}"));
     Ok(StatusCode::NO_CONTENT.into_response())
 }

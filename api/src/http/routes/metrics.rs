@@ -52,11 +52,11 @@ async fn metrics(State(app): State<Shared>) -> Response {
         nodes_connected: view.table().connected(),
         is_leader: app.leadership.holds(),
     };
-    let mut moment = traffic::registry(&app.traffic());
+    let mut moment = traffic::registry(&app.observations.traffic());
     let table = view.table();
     let is_reporting = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
-    bgp_metrics::register(&mut moment, &app.bgp(), is_reporting);
-    let (book, guard) = (app.health.book(), app.health.guard());
+    bgp_metrics::register(&mut moment, &app.observations.bgp(), is_reporting);
+    let (book, guard) = (app.observations.health.book(), app.observations.health.guard());
     health_metrics::register(&mut moment, &published.snapshot, &book, &guard, app.source.now());
     drop((book, guard));
     if let Some(figures) = app.store.figures() {

@@ -8,12 +8,12 @@ use model::{
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::Shared;
 use crate::{
     base::{
         error::{Code, Problem},
         negotiate::{Form, form},
     },
+    context::sub_states::ReadState,
     http::{
         openapi::{Doc, OBJECT_TYPES},
         patch::not_found,
@@ -24,8 +24,8 @@ use crate::{
 /// Service in the path.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct ServicePath {
-    namespace: Namespace,
-    name: Name,
+    pub(super) namespace: Namespace,
+    pub(super) name: Name,
 }
 
 /// Documents a route of one Service with a response of type `T`.
@@ -41,12 +41,12 @@ pub(super) fn document<T: ToSchema>(doc: Doc, answer: &str) -> Doc {
 /// # Errors
 /// Returns `NotFound` if the Service does not exist.
 pub(super) fn find<'a>(
-    app: &'a Shared,
+    state: &'a ReadState,
     ServicePath { namespace, name }: ServicePath,
     headers: &HeaderMap,
 ) -> Result<(Form, ServiceKey, View<'a>), Problem> {
     let form = form(headers)?;
-    let (key, view) = (ServiceKey { namespace, name }, app.view());
+    let (key, view) = (ServiceKey { namespace, name }, state.view());
     if view.published().snapshot.service(&key).is_none() {
         return Err(not_found(&key.object_key()));
     }

@@ -25,7 +25,7 @@ use crate::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiQuery, NoQuery},
     },
-    security::{Permission, Subject, Verb, access},
+    security::{Caller, Permission, Subject, Verb},
     tasks::overview::stream::{OverviewWatch, seen},
 };
 
@@ -73,11 +73,16 @@ pub(super) fn add(router: Routes) -> Routes {
         )
 }
 
-async fn overview(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+async fn overview(
+    State(app): State<Shared>,
+    caller: Caller,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
     let form = form(&headers)?;
     let shown = app.overview.current(&app).await.ok_or_else(ending)?;
     let at = app.source.now();
-    let part = seen(&access::current(), &shown.overview);
+    let part = seen(caller.access(), &shown.overview);
     let overview = Overview { at, ..part.map_or_else(|| shown.overview.clone(), |part| *part) };
     let answer = render(form, &overview);
     if accepts_gzip(&headers) { compressed(answer).await } else { Ok(answer) }
@@ -102,6 +107,7 @@ async fn compressed(answer: Response) -> Answer {
 
 async fn watch(
     State(app): State<Shared>,
+    caller: Caller,
     ApiQuery(_): ApiQuery<NoQuery>,
     RequestId(request_id): RequestId,
     headers: HeaderMap,
@@ -113,7 +119,7 @@ async fn watch(
     })?;
     let (pieces, body) = stream::pieces();
     let stop = app.stop_streams.child_token();
-    let watch = OverviewWatch { app, access: access::current(), form, gzip, request_id, stop };
+    let watch = OverviewWatch { app, access: Arc::clone(caller.access()), form, gzip, request_id, stop };
     tokio::spawn(async move {
         watch.run(pieces).await;
         drop(permit);

@@ -17,13 +17,13 @@ use crate::{
     },
     http::{
         body,
-        mutation::{self as mutate, Manner},
+        mutation::{self as mutate, WriteOptions},
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiPath, ApiQuery, NoQuery},
         plans,
         schema::{ApplyAnswer, ApplyBody},
     },
-    security::{Permission, Verb},
+    security::{Caller, Permission, Verb},
 };
 
 #[derive(Debug, Clone, Deserialize, IntoParams)]
@@ -99,7 +99,12 @@ pub(super) fn add(router: Routes) -> Routes {
         )
 }
 
-async fn plan(State(app): State<Shared>, ApiQuery(query): ApiQuery<PlanQuery>, request: Request) -> Answer {
+async fn plan(
+    State(app): State<Shared>,
+    caller: Caller,
+    ApiQuery(query): ApiQuery<PlanQuery>,
+    request: Request,
+) -> Answer {
     let form = form(request.headers())?;
     let PlanQuery { apply_set, prune, evict, prune_limit, nodes } = query;
     let apply_set = apply_set_of(apply_set.as_ref(), prune, prune_limit)?;
@@ -107,12 +112,15 @@ async fn plan(State(app): State<Shared>, ApiQuery(query): ApiQuery<PlanQuery>, r
     let (bytes, items) = body::read_many(&parts.headers, body).await?;
     let operations = decode_all(&items)?;
     let request = admit::Request { operations, apply_set, evict, ..admit::Request::default() };
-    let plan = plans::make(&app, plans::Wish { request, bytes: bytes.len(), asks_nodes: nodes }).await?;
+    let plan =
+        plans::make(&app, &caller, plans::PlanRequest { request, bytes: bytes.len(), asks_nodes: nodes })
+            .await?;
     Ok(render(form, &plan))
 }
 
 async fn apply_plan(
     State(app): State<Shared>,
+    caller: Caller,
     ApiPath(PlanPath { plan: id }): ApiPath<PlanPath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
@@ -128,9 +136,9 @@ async fn apply_plan(
         ))
     })?;
     let evict = kept.request.evict;
-    let manner = Manner { is_dry_run: false, evict, confirm: true, form, bytes: kept.bytes };
+    let manner = WriteOptions { is_dry_run: false, evict, confirm: true, form, bytes: kept.bytes };
     let moved = [Code::NotFound, Code::AlreadyExists, Code::PreconditionFailed, Code::Conflict];
-    let written = mutate::write(&app, kept.request, manner).await.map_err(|problem| {
+    let written = mutate::write(&app, &caller, kept.request, manner).await.map_err(|problem| {
         if moved.contains(&problem.code()) {
             outdated(format!("since the plan was made: {}", problem.detail()))
         } else {

@@ -2,24 +2,14 @@
 
 mod bgp_limits;
 
-use std::{net::IpAddr, sync::Arc};
-
 use axum::{
     extract::{Request, State},
     response::IntoResponse,
 };
 use http::StatusCode;
 use model::{
-    bgp::{
-        book::{self as bgp_book, BgpBook},
-        report::{BgpSession, BgpSessionState},
-    },
     kinds::advertisement::ADVERTISEMENT_ENTRIES_MAX,
-    observed::{announcements::News, health::HealthNews},
-    primitives::{
-        name::Name,
-        violation::{Violation, ViolationCode},
-    },
+    primitives::violation::{Violation, ViolationCode},
     wire::report::{
         ANNOUNCEMENTS_MAX, CHECK_MESSAGE_BYTES_MAX, CHECKS_REPORTED_MAX, EVENT_MESSAGE_BYTES_MAX, EVENTS_MAX,
         FAILURES_MAX, PEERS_MAX, Report, TRAFFIC_TARGETS_MAX,
@@ -27,19 +17,17 @@ use model::{
 };
 use utoipa::openapi::HttpMethod;
 
-use super::{
-    Shared,
-    feed::{NodePath, require_node},
-};
+use super::feed::{NodePath, require_node};
 use crate::{
     base::error::{Answer, Code, Problem},
+    context::sub_states::ReportState,
     http::{
         body,
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiPath, ApiQuery, NoQuery},
     },
     security::Permission,
-    state::convergence::Ladder,
+    state::observations::Arrival,
 };
 
 /// Maximum length of `bootId` and `agentVersion` in characters, as in the schema.
@@ -68,81 +56,20 @@ pub(super) fn add(router: Routes) -> Routes {
 }
 
 async fn report(
-    State(app): State<Shared>,
+    State(state): State<ReportState>,
     ApiPath(NodePath { node }): ApiPath<NodePath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     request: Request,
 ) -> Answer {
     let (parts, body) = request.into_parts();
     let (_, value) = body::read_one(&parts.headers, body).await?;
-    let mut report: Report = body::typed(&value)?;
+    let report: Report = body::typed(&value)?;
     check(&report)?;
-    require_node(&app.hub.load().snapshot, &node)?;
-    app.metrics.reports.inc();
-    let now = app.source.now();
-    let traffic = std::mem::take(&mut report.traffic);
-    app.traffic().take(&node, &report.boot_id, traffic, now);
-    let news = News {
-        parts: std::mem::take(&mut report.announcements),
-        gone: std::mem::take(&mut report.announcements_gone),
-        is_complete: report.announcements_complete,
-    };
-    let bgp = bgp_book::News {
-        bgp: report.bgp.take(),
-        routes: std::mem::take(&mut report.bgp_routes),
-        gone: std::mem::take(&mut report.bgp_routes_gone),
-        is_complete: report.bgp_routes_complete,
-        events: report.events.clone(),
-    };
-    let is_by_name = !news.parts.is_empty()
-        || !news.gone.is_empty()
-        || !bgp.routes.is_empty()
-        || !bgp.gone.is_empty()
-        || !report.health.is_empty();
-    let has_other_sessions = {
-        let mut book = app.bgp();
-        let before = sessions(&book, &node);
-        book.take(&node, bgp, now);
-        before != sessions(&book, &node)
-    };
-    let health =
-        HealthNews { services: std::mem::take(&mut report.health), is_complete: report.health_complete };
-    let report = Arc::new(report);
-    let earlier = app.nodes.report(&*app.store, &node, Arc::clone(&report), now).await;
-    // Must follow the update of the last-seen time, or the first results would be ignored.
-    app.health.report(&node, health);
-    let before = earlier.report.as_ref().map(|report| Ladder::from(&**report));
-    app.convergence.take(
-        &node,
-        app.hub.load().epoch,
-        (before, Ladder::from(&*report)),
-        std::time::Instant::now(),
-    );
-    let addresses = app.announcements().take(&node, news);
-    if is_by_name || has_other_sessions || is_news(earlier.report.as_deref(), &report) {
-        app.overview.report();
-    }
-    app.newsroom.report(&node, &earlier, &report, addresses, now);
+    require_node(&state.hub.load().snapshot, &node)?;
+    state.metrics.reports.inc();
+    let arrival = Arrival { epoch: state.hub.load().epoch, now: state.source.now() };
+    state.observations.apply(&*state.store, &node, report, arrival).await;
     Ok(StatusCode::NO_CONTENT.into_response())
-}
-
-/// Returns the parts of the sessions of a node that the overview depends on.
-fn sessions(book: &BgpBook, node: &Name) -> Vec<(Name, Option<IpAddr>, BgpSessionState, String)> {
-    let shown = |one: &BgpSession| (one.peer.clone(), one.address, one.state, one.reason.clone());
-    book.sessions_of(node).map(shown).collect()
-}
-
-/// True if a report differs from the previous one in more than counters.
-fn is_news(before: Option<&Report>, report: &Report) -> bool {
-    let Some(before) = before else { return true };
-    // Fast path for almost every report after a change; a full comparison costs a copy.
-    if before.verified != report.verified {
-        return true;
-    }
-    let Report { counters, traffic_at, boot_id, .. } = before;
-    let counted =
-        Report { counters: *counters, traffic_at: *traffic_at, boot_id: boot_id.clone(), ..report.clone() };
-    counted != *before
 }
 
 /// Checks the limits of the schema.

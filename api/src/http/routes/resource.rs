@@ -26,14 +26,17 @@ use crate::{
     },
     http::{
         body,
-        mutation::{self as mutate, Manner},
+        mutation::{self as mutate, WriteOptions},
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiPath, ApiQuery, CollectionPath, ListQuery, NoQuery, ObjectPath, PoolMutationQuery},
         patch::{self, not_found},
         schema,
     },
-    security::{Verb, access, each, on},
-    state::{idempotency, paging::Page},
+    security::{Caller, Verb, each, on},
+    state::{
+        idempotency::{self, KeyedRequest},
+        paging::Page,
+    },
 };
 
 pub(super) const ETAG: (&str, &str) = ("ETag", "Entity tag of metadata and spec, to be sent as `If-Match`.");
@@ -73,9 +76,11 @@ fn add_records<O: utoipa::ToSchema, L: utoipa::ToSchema>(router: Routes, kind: K
         HttpMethod::Get,
         on(Verb::List, kind),
         list_doc::<L>(kind, &format!("list{kind}s"), format!("List {kind} records")),
-        move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
-            list(app, kind, path, query, headers)
-        },
+        move |State(app): State<Shared>,
+              caller: Caller,
+              ApiPath(path),
+              ApiQuery(query),
+              headers: HeaderMap| async move { list(app, &caller, kind, path, query, headers) },
     );
     let one = Route::at(format!("{path}/{{name}}")).on(
         HttpMethod::Get,
@@ -94,17 +99,21 @@ fn collection<O: utoipa::ToSchema, L: utoipa::ToSchema>(path: &str, kind: Kind) 
             HttpMethod::Get,
             on(Verb::List, kind),
             list_doc::<L>(kind, &format!("list{kind}s"), format!("List {kind}s")),
-            move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
-                list(app, kind, path, query, headers)
-            },
+            move |State(app): State<Shared>,
+                  caller: Caller,
+                  ApiPath(path),
+                  ApiQuery(query),
+                  headers: HeaderMap| async move { list(app, &caller, kind, path, query, headers) },
         )
         .on(
             HttpMethod::Post,
             on(Verb::Create, kind),
             create_doc::<O>(kind),
-            move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), request: Request| {
-                create(app, kind, path, query, request)
-            },
+            move |State(app): State<Shared>,
+                  caller: Caller,
+                  ApiPath(path),
+                  ApiQuery(query),
+                  request: Request| { create(app, caller, kind, path, query, request) },
         )
 }
 
@@ -122,25 +131,31 @@ fn one<O: utoipa::ToSchema>(path: &str, kind: Kind) -> Route {
             HttpMethod::Put,
             on(Verb::Update, kind),
             replace_doc::<O>(kind),
-            move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), request: Request| {
-                replace(app, kind, path, query, request)
-            },
+            move |State(app): State<Shared>,
+                  caller: Caller,
+                  ApiPath(path),
+                  ApiQuery(query),
+                  request: Request| { replace(app, caller, kind, path, query, request) },
         )
         .on(
             HttpMethod::Patch,
             on(Verb::Update, kind),
             patch_doc::<O>(kind),
-            move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), request: Request| {
-                change(app, kind, path, query, request)
-            },
+            move |State(app): State<Shared>,
+                  caller: Caller,
+                  ApiPath(path),
+                  ApiQuery(query),
+                  request: Request| { change(app, caller, kind, path, query, request) },
         )
         .on(
             HttpMethod::Delete,
             on(Verb::Delete, kind),
             delete_doc::<O>(kind),
-            move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| {
-                delete(app, kind, path, query, headers)
-            },
+            move |State(app): State<Shared>,
+                  caller: Caller,
+                  ApiPath(path),
+                  ApiQuery(query),
+                  headers: HeaderMap| { delete(app, caller, kind, path, query, headers) },
         )
 }
 
@@ -156,8 +171,8 @@ fn everywhere<L: utoipa::ToSchema>(kind: Kind) -> Route {
         HttpMethod::Get,
         each(Verb::List, kind),
         doc,
-        move |State(app): State<Shared>, ApiQuery(query), headers: HeaderMap| async move {
-            list(app, kind, CollectionPath { namespace: None }, query, headers)
+        move |State(app): State<Shared>, caller: Caller, ApiQuery(query), headers: HeaderMap| async move {
+            list(app, &caller, kind, CollectionPath { namespace: None }, query, headers)
         },
     )
 }
@@ -286,17 +301,24 @@ fn delete_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
         .problems(refusals)
 }
 
-fn list(app: Shared, kind: Kind, path: CollectionPath, query: ListQuery, headers: HeaderMap) -> Answer {
-    list_matching(app, kind, path, query, headers, ("", |_| true))
+fn list(
+    app: Shared,
+    caller: &Caller,
+    kind: Kind,
+    path: CollectionPath,
+    query: ListQuery,
+    headers: HeaderMap,
+) -> Answer {
+    list_matching(app, caller, kind, (path, query), headers, ("", |_| true))
 }
 
 /// Lists the objects that match both the query and an additional filter. The text identifies the filter in
 /// page tokens.
 pub(super) fn list_matching(
     app: Shared,
+    caller: &Caller,
     kind: Kind,
-    path: CollectionPath,
-    query: ListQuery,
+    (path, query): (CollectionPath, ListQuery),
     headers: HeaderMap,
     (filter, matches): (&str, impl Fn(&Object) -> bool),
 ) -> Answer {
@@ -310,9 +332,9 @@ pub(super) fn list_matching(
     });
     let after = after.transpose()?;
     let view = app.view_of(Arc::clone(&resume.published));
-    let shower = view.shower();
+    let renderer = view.renderer();
     let listed = resume.published.snapshot.list(kind, path.namespace.as_ref(), after.as_ref());
-    let access = access::current();
+    let access = caller.access();
     let is_seen = |object: &Object| access.may_object(Verb::List, kind, object.metadata.namespace.as_ref());
     let mut rest = listed
         .filter(|object| is_seen(object) && selector.matches(&object.metadata.labels) && matches(object));
@@ -321,7 +343,7 @@ pub(super) fn list_matching(
     let page = Page {
         more_after: chosen.last().filter(|_| beyond).map(|object| object.key().to_store_key()),
         remaining: (beyond && selector.is_empty() && filter.is_empty()).then(|| rest.count() + 1),
-        items: chosen.into_iter().map(|object| shower.object(object)).collect(),
+        items: chosen.into_iter().map(|object| renderer.object(object)).collect(),
     };
     let envelope = app.pages.envelope(&format!("{kind}List"), &resume.published, page, &identity, now);
     Ok(render(form, &envelope))
@@ -329,6 +351,7 @@ pub(super) fn list_matching(
 
 async fn create(
     app: Shared,
+    caller: Caller,
     kind: Kind,
     path: CollectionPath,
     query: PoolMutationQuery,
@@ -342,10 +365,12 @@ async fn create(
         let expect = Expect { kind: Some(kind), namespace: path.namespace, name: None };
         let object = decode(&value, &expect).map_err(Problem::invalid)?;
         let manner = query.manner(kind, form, bytes.len())?;
-        let written = mutate::write(&app, alone(Operation::Create(object)), manner).await?;
+        let written = mutate::write(&app, &caller, alone(Operation::Create(object)), manner).await?;
         mutate::answer_object(&app, manner, StatusCode::CREATED, &written)
     };
-    idempotency::once(&app.idempotency, &parts.headers, app.source.now(), (&target, &bytes), serve).await
+    let request =
+        KeyedRequest { access: caller.access(), headers: &parts.headers, target: &target, body: &bytes };
+    idempotency::once(&app.idempotency, app.source.now(), request, serve).await
 }
 
 fn read(app: Shared, kind: Kind, path: ObjectPath, _: NoQuery, headers: HeaderMap) -> Answer {
@@ -353,13 +378,14 @@ fn read(app: Shared, kind: Kind, path: ObjectPath, _: NoQuery, headers: HeaderMa
     let key = key(kind, path);
     let view = app.view();
     let object = view.published().snapshot.get(&key).ok_or_else(|| not_found(&key))?;
-    let mut response = render(form, &view.shower().object(object)).into_response();
+    let mut response = render(form, &view.renderer().object(object)).into_response();
     response.headers_mut().insert(header::ETAG, etag::header_value(&object.metadata));
     Ok(response)
 }
 
 async fn replace(
     app: Shared,
+    caller: Caller,
     kind: Kind,
     path: ObjectPath,
     query: PoolMutationQuery,
@@ -385,19 +411,20 @@ async fn replace(
     let object = decode(&value, &expect).map_err(Problem::invalid)?;
     let manner = query.manner(kind, form, bytes.len())?;
     match demand {
-        None => create_at(&app, object, manner).await,
+        None => create_at(&app, &caller, object, manner).await,
         Some(demand) => {
             let if_revision = current_revision(&app, &key, &demand).await?;
             let written =
-                mutate::write(&app, alone(Operation::Replace { object, if_revision }), manner).await?;
+                mutate::write(&app, &caller, alone(Operation::Replace { object, if_revision }), manner)
+                    .await?;
             mutate::answer_object(&app, manner, StatusCode::OK, &written)
         }
     }
 }
 
-async fn create_at(app: &Shared, object: Object, manner: Manner) -> Answer {
+async fn create_at(app: &Shared, caller: &Caller, object: Object, manner: WriteOptions) -> Answer {
     let key = object.key();
-    match mutate::write(app, alone(Operation::Create(object)), manner).await {
+    match mutate::write(app, caller, alone(Operation::Create(object)), manner).await {
         Ok(written) => mutate::answer_object(app, manner, StatusCode::CREATED, &written),
         Err(problem) if problem.code() == Code::AlreadyExists => {
             let detail = format!("{key} exists, and `If-None-Match: *` requires that it does not");
@@ -409,6 +436,7 @@ async fn create_at(app: &Shared, object: Object, manner: Manner) -> Answer {
 
 async fn change(
     app: Shared,
+    caller: Caller,
     kind: Kind,
     path: ObjectPath,
     query: PoolMutationQuery,
@@ -419,11 +447,12 @@ async fn change(
     let demand = etag::if_match(&parts.headers)?;
     let (bytes, changes) = body::read_patch(&parts.headers, body).await?;
     let manner = query.manner(kind, form, bytes)?;
-    patch::patch(&app, &key(kind, path), &changes, demand.as_ref(), manner).await
+    patch::patch(&app, &caller, &key(kind, path), &changes, demand.as_ref(), manner).await
 }
 
 async fn delete(
     app: Shared,
+    caller: Caller,
     kind: Kind,
     path: ObjectPath,
     query: PoolMutationQuery,
@@ -436,7 +465,7 @@ async fn delete(
         None => None,
     };
     let manner = query.manner(kind, form, 0)?;
-    let written = mutate::write(&app, alone(Operation::Delete { key, if_revision }), manner).await?;
+    let written = mutate::write(&app, &caller, alone(Operation::Delete { key, if_revision }), manner).await?;
     mutate::answer_object(&app, manner, StatusCode::OK, &written)
 }
 

@@ -14,31 +14,31 @@ use model::primitives::{
 use serde::{Deserialize, Serialize};
 use utoipa::{ToSchema, openapi::HttpMethod};
 
-use super::{Shared, tokens::failed};
+use super::tokens::failed;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
+    context::sub_states::CredentialState,
     http::{
         body,
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiPath, ApiQuery, NoQuery},
     },
     security::{
-        Permission, Subject, Verb,
-        access::{self, Grant},
+        Caller, Permission, Subject, Verb,
+        access::Grant,
         roles::{ROLES_MAX, Role, RoleBody, Rule, VAULT_PREFIX, built_in},
         tokens::Binding,
     },
-    write::caller,
 };
 
 /// Role: a named set of permissions.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Role)]
-struct Shown {
+struct RoleView {
     /// Name of the role, for example `viewer`.
     #[schema(value_type = String)]
     name: Label,
@@ -53,7 +53,7 @@ struct Shown {
 struct RoleList {
     /// Roles, ordered by name, built-in ones first.
     #[schema(max_items = 300)]
-    items: Vec<Shown>,
+    items: Vec<RoleView>,
 }
 
 /// Role in the path.
@@ -72,7 +72,7 @@ pub(super) fn add(router: Routes) -> Routes {
     let one = Doc::new("readRole", "Security", "Read a role")
         .describe("Returns one role, built-in or created by a user, with its permissions.")
         .named("name", "Name of the role.")
-        .answer::<Shown>(200, "Returned with the role.", &OBJECT_TYPES, &[])
+        .answer::<RoleView>(200, "Returned with the role.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
     let put = Doc::new("writeRole", "Security", "Create or replace a role")
         .describe(
@@ -82,13 +82,13 @@ pub(super) fn add(router: Routes) -> Routes {
         .named("name", "Name of the role.")
         .authored()
         .body::<RoleBody>(&OBJECT_TYPES, "Permissions of the role.")
-        .answer::<Shown>(200, "Returned if the role was created or replaced.", &OBJECT_TYPES, &[])
+        .answer::<RoleView>(200, "Returned if the role was created or replaced.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::Conflict, Code::Invalid]);
     let remove = Doc::new("deleteRole", "Security", "Delete a role without bound tokens")
         .describe("Deletes a role. Fails with `Conflict` if the role is built-in or a token is bound to it.")
         .named("name", "Name of the role.")
         .authored()
-        .answer::<Shown>(200, "Returned with the deleted role.", &OBJECT_TYPES, &[])
+        .answer::<RoleView>(200, "Returned with the deleted role.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound, Code::Conflict]);
     let single = Route::at("/v1/roles/{name}")
         .on(HttpMethod::Get, asks(Verb::Get), one, read)
@@ -99,28 +99,33 @@ pub(super) fn add(router: Routes) -> Routes {
         .routes(single.done())
 }
 
-async fn list(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+async fn list(
+    State(state): State<CredentialState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
     let form = form(&headers)?;
-    let directory = app.desk.directory();
-    let fixed = built_in().iter().map(|(name, role)| show(name, role));
-    let written = directory.written_roles().iter().map(|(name, (_, role))| show(name, role));
+    let directory = state.authenticator.directory();
+    let fixed = built_in().iter().map(|(name, role)| role_view(name, role));
+    let written = directory.written_roles().iter().map(|(name, (_, role))| role_view(name, role));
     Ok(render(form, &RoleList { items: fixed.chain(written).collect() }))
 }
 
 async fn read(
-    State(app): State<Shared>,
+    State(state): State<CredentialState>,
     ApiPath(RolePath { name }): ApiPath<RolePath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    let directory = app.desk.directory();
+    let directory = state.authenticator.directory();
     let role = directory.role(&name).ok_or_else(|| unknown(&name))?;
-    Ok(render(form, &show(&name, role)))
+    Ok(render(form, &role_view(&name, role)))
 }
 
 async fn write(
-    State(app): State<Shared>,
+    State(state): State<CredentialState>,
+    caller: Caller,
     ApiPath(RolePath { name }): ApiPath<RolePath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     request: Request,
@@ -129,16 +134,16 @@ async fn write(
     let (parts, body) = request.into_parts();
     let (_, value) = body::read_one(&parts.headers, body).await?;
     let body: RoleBody = body::typed(&value)?;
-    caller::note_object(format!("Role {name}"));
+    caller.record_object(format!("Role {name}"));
     refuse_built_in(&name)?;
     let role = Arc::new(Role::new(body).map_err(Problem::invalid)?);
-    let access = access::current();
+    let access = caller.access();
     let whole = Binding { role: name.clone(), namespaces: None, pools: None, endpoint_ranges: None };
     if !access.has_all_of(&Grant { role: Arc::clone(&role), binding: whole }) {
         let message = format!("must not exceed the permissions of {access}");
         return Err(Problem::invalid(vec![Violation::new("/rules", ViolationCode::Forbidden, message)]));
     }
-    let directory = app.desk.directory();
+    let directory = state.authenticator.directory();
     let written: &BTreeMap<_, _> = directory.written_roles();
     let version = written.get(&name).map_or(0, |(version, _)| *version);
     if version == 0 && written.len() >= ROLES_MAX {
@@ -146,32 +151,33 @@ async fn write(
         return Err(Problem::new(Code::Conflict, detail).hint("delete roles that no token is bound to"));
     }
     let key = format!("{VAULT_PREFIX}{name}");
-    app.vault.put(&key, version, &role.body).await.map_err(failed)?;
+    state.vault.put(&key, version, &role.body).await.map_err(failed)?;
     tracing::info!(%name, "a role was written");
-    Ok(render(form, &show(&name, &role)))
+    Ok(render(form, &role_view(&name, &role)))
 }
 
 async fn delete(
-    State(app): State<Shared>,
+    State(state): State<CredentialState>,
+    caller: Caller,
     ApiPath(RolePath { name }): ApiPath<RolePath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    caller::note_object(format!("Role {name}"));
+    caller.record_object(format!("Role {name}"));
     refuse_built_in(&name)?;
-    let directory = app.desk.directory();
+    let directory = state.authenticator.directory();
     let (version, role) = directory.written_roles().get(&name).ok_or_else(|| unknown(&name))?;
-    let is_bound = |(_, _, token): &(_, _, &Arc<crate::security::tokens::Token>)| {
+    let is_bound = |(_, _, token): &(_, _, &Arc<crate::security::tokens::TokenRecord>)| {
         token.bindings.iter().any(|to| to.role == name)
     };
     if let Some((_, _, token)) = directory.tokens().find(is_bound) {
         let detail = format!("token {} is bound to role {name}", token.name);
         return Err(Problem::new(Code::Conflict, detail).hint("revoke the tokens that are bound to it first"));
     }
-    let shown = show(&name, role);
+    let shown = role_view(&name, role);
     let key = format!("{VAULT_PREFIX}{name}");
-    app.vault.remove(&key, *version).await.map_err(failed)?;
+    state.vault.remove(&key, *version).await.map_err(failed)?;
     tracing::info!(%name, "a role was deleted");
     Ok(render(form, &shown).into_response())
 }
@@ -188,6 +194,6 @@ fn unknown(name: &Label) -> Problem {
     Problem::new(Code::NotFound, format!("there is no role {name}")).hint("GET /v1/roles lists them")
 }
 
-fn show(name: &Label, role: &Role) -> Shown {
-    Shown { name: name.clone(), built_in: built_in().contains_key(name), rules: role.body.rules.clone() }
+fn role_view(name: &Label, role: &Role) -> RoleView {
+    RoleView { name: name.clone(), built_in: built_in().contains_key(name), rules: role.body.rules.clone() }
 }

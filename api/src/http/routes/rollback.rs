@@ -29,14 +29,14 @@ use crate::{
     },
     http::{
         body,
-        mutation::{self as mutate, Manner},
+        mutation::{self as mutate, WriteOptions},
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiQuery, MutationQuery, NoQuery},
         plans,
         schema::ApplyAnswer,
     },
-    security::{Permission, Verb, access},
-    write::{caller, writer::Written},
+    security::{Access, Caller, Permission, Verb},
+    write::writer::Written,
 };
 
 /// Maximum number of attempts after conflicting writes.
@@ -115,6 +115,7 @@ pub(super) fn add(router: Routes) -> Routes {
 
 async fn plan_rollback(
     State(app): State<Shared>,
+    caller: Caller,
     ApiQuery(_): ApiQuery<NoQuery>,
     request: Request,
 ) -> Answer {
@@ -123,16 +124,22 @@ async fn plan_rollback(
     let (bytes, value) = body::read_one(&parts.headers, body).await?;
     let RollbackBody { revision, only, message: _ } = read(&value)?;
     app.confirm().await?;
-    let former =
-        if only { former_of_one(&app, revision).await? } else { former_since(&app, revision).await? };
+    let former = if only {
+        former_of_one(&app, &caller, revision).await?
+    } else {
+        former_since(&app, revision).await?
+    };
     let request = rollback::request(&app.hub.load().snapshot, &former, !only);
     let request = admit::Request { evict: !only, ..request };
-    let plan = plans::make(&app, plans::Wish { request, bytes: bytes.len(), asks_nodes: true }).await?;
+    let plan =
+        plans::make(&app, &caller, plans::PlanRequest { request, bytes: bytes.len(), asks_nodes: true })
+            .await?;
     Ok(render(form, &plan))
 }
 
 async fn roll_back(
     State(app): State<Shared>,
+    caller: Caller,
     ApiQuery(query): ApiQuery<MutationQuery>,
     request: Request,
 ) -> Answer {
@@ -142,8 +149,8 @@ async fn roll_back(
     let RollbackBody { revision, only, message } = read(&value)?;
     let said =
         if only { format!("undo revision {revision}") } else { format!("rollback to revision {revision}") };
-    caller::note_message(message.unwrap_or(said));
-    let manner = Manner {
+    caller.record_message(message.unwrap_or(said));
+    let manner = WriteOptions {
         is_dry_run: query.dry_run,
         // Pools that were smaller reclaim addresses given to Services since.
         evict: !only,
@@ -152,8 +159,8 @@ async fn roll_back(
         bytes: bytes.len(),
     };
     app.confirm().await?;
-    let written = attempt(&app, revision, only, manner).await?;
-    let shown = mutate::show_all(&app, manner, &written.outcomes);
+    let written = attempt(&app, &caller, revision, only, manner).await?;
+    let shown = mutate::render_all(&app, manner, &written.outcomes);
     let results = written.outcomes.iter().zip(shown);
     let results: Vec<Value> =
         results.map(|(outcome, object)| json!({ "action": outcome.action, "object": object })).collect();
@@ -177,17 +184,26 @@ fn read(value: &Value) -> Result<RollbackBody, Problem> {
 }
 
 /// Writes the former states; retries after a conflicting write.
-async fn attempt(app: &Shared, revision: Revision, only: bool, manner: Manner) -> Result<Written, Problem> {
+async fn attempt(
+    app: &Shared,
+    caller: &Caller,
+    revision: Revision,
+    only: bool,
+    manner: WriteOptions,
+) -> Result<Written, Problem> {
     let mut attempt = 1;
     loop {
-        let former =
-            if only { former_of_one(app, revision).await? } else { former_since(app, revision).await? };
+        let former = if only {
+            former_of_one(app, caller, revision).await?
+        } else {
+            former_since(app, revision).await?
+        };
         let published = app.hub.load();
         let request = rollback::request(&published.snapshot, &former, !only);
         if request.operations.is_empty() && request.former.is_empty() {
             return Ok(Written { position: published.position(), outcomes: Vec::new() });
         }
-        match mutate::write_besides(app, request, manner, Some(Verb::Rollback)).await {
+        match mutate::write_besides(app, caller, request, manner, Some(Verb::Rollback)).await {
             Err(problem) if is_race(problem.code()) && attempt < ATTEMPTS_MAX => attempt += 1,
             outcome => return outcome,
         }
@@ -222,7 +238,7 @@ async fn former_since(app: &Shared, revision: Revision) -> Result<Former, Proble
 }
 
 /// Returns the states of the objects of one write before it.
-async fn former_of_one(app: &Shared, revision: Revision) -> Result<Former, Problem> {
+async fn former_of_one(app: &Shared, caller: &Caller, revision: Revision) -> Result<Former, Problem> {
     let entry = entry_of(app, revision).await?;
     let former = rollback::before_only(&entry);
     let mut next = revision.next();
@@ -230,7 +246,7 @@ async fn former_of_one(app: &Shared, revision: Revision) -> Result<Former, Probl
         let entries = app.store.revisions(next, ENTRIES_AT_ONCE).await.map_err(unavailable)?;
         let later = rollback::later(&former, &entries);
         if !later.is_empty() {
-            return Err(stands_in_the_way(revision, &later));
+            return Err(stands_in_the_way(caller.access(), revision, &later));
         }
         let Some(last) = entries.last().filter(|_| entries.len() == ENTRIES_AT_ONCE) else {
             return Ok(former);
@@ -239,8 +255,7 @@ async fn former_of_one(app: &Shared, revision: Revision) -> Result<Former, Probl
     }
 }
 
-fn stands_in_the_way(revision: Revision, later: &[Later]) -> Problem {
-    let access = access::current();
+fn stands_in_the_way(access: &Access, revision: Revision, later: &[Later]) -> Problem {
     let is_seen = |later: &&Later| access.may_object(Verb::Get, later.key.kind, later.key.namespace.as_ref());
     let named: Vec<_> = later
         .iter()

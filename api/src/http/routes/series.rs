@@ -20,7 +20,7 @@ use crate::{
         params::ApiQuery,
         patch::not_found,
     },
-    security::{Permission, Subject, Verb, access},
+    security::{Caller, Permission, Subject, Verb},
     state::series::{Of, SeriesAnswer},
 };
 
@@ -66,6 +66,7 @@ pub(super) fn add(router: Routes) -> Routes {
 
 async fn read(
     State(app): State<Shared>,
+    caller: Caller,
     ApiQuery(query): ApiQuery<SeriesQuery>,
     headers: HeaderMap,
 ) -> Answer {
@@ -75,7 +76,7 @@ async fn read(
             "query parameter: `of` must be `service/NAMESPACE/NAME`, `node/NAME` or `cluster`",
         )
     })?;
-    let access = access::current();
+    let access = caller.access();
     let node_key = |name: &Name| ObjectKey { kind: Kind::Node, namespace: None, name: name.clone() };
     let object = match &of {
         Of::Cluster => {

@@ -5,12 +5,10 @@ use http::HeaderMap;
 use model::{kinds::resource::Kind, observed::service_health::ServiceHealth};
 use utoipa::openapi::HttpMethod;
 
-use super::{
-    Shared,
-    of_service::{ServicePath, document, find},
-};
+use super::of_service::{ServicePath, document, find};
 use crate::{
     base::{error::Answer, negotiate::render},
+    context::sub_states::ReadState,
     http::{
         openapi::{Doc, Route, Routes},
         params::{ApiPath, ApiQuery, NoQuery},
@@ -30,13 +28,13 @@ pub(super) fn add(router: Routes) -> Routes {
 }
 
 async fn read(
-    State(app): State<Shared>,
+    State(state): State<ReadState>,
     ApiPath(path): ApiPath<ServicePath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {
-    let (form, service, view) = find(&app, path, &headers)?;
-    let health = view.shower().health(&service);
+    let (form, service, view) = find(&state, path, &headers)?;
+    let health = view.renderer().health(&service);
     let nothing = || ServiceHealth { service, panic_ports: Vec::new(), endpoints: Vec::new() };
     Ok(render(form, &health.unwrap_or_else(nothing)))
 }

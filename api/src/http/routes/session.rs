@@ -22,8 +22,7 @@ use crate::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiQuery, NoQuery},
     },
-    security::{Access, Identity, Permission, access},
-    write::caller,
+    security::{Access, Caller, Identity, Permission},
 };
 
 /// Credential of a login.
@@ -39,7 +38,7 @@ struct SessionBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Session)]
-struct Shown {
+struct SessionView {
     /// True if the caller is authenticated.
     authenticated: bool,
     /// True if the server requires authentication.
@@ -72,7 +71,7 @@ pub(super) fn add(router: Routes) -> Routes {
             "Returns the identity and the end of the session of the status page, or the state without \
              a session. Needs no authentication.",
         )
-        .answer::<Shown>(200, "Returned with the login state.", &OBJECT_TYPES, &[])
+        .answer::<SessionView>(200, "Returned with the login state.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let begin_doc = Doc::new("createSession", "Security", "Log in to the status page")
         .describe(
@@ -82,7 +81,7 @@ pub(super) fn add(router: Routes) -> Routes {
              session exists at this control server only.",
         )
         .body::<SessionBody>(&OBJECT_TYPES, "Token to log in with.")
-        .answer::<Shown>(
+        .answer::<SessionView>(
             200,
             "Returned with the session cookie.",
             &OBJECT_TYPES,
@@ -107,37 +106,47 @@ pub(super) fn add(router: Routes) -> Routes {
     router.routes(session.done()).routes(page.done())
 }
 
-async fn read(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+async fn read(
+    State(app): State<Shared>,
+    caller: Caller,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
     let form = form(&headers)?;
-    Ok(render(form, &show(&app, &access::current())))
+    Ok(render(form, &session_view(&app, caller.access())))
 }
 
-async fn begin(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, request: Request) -> Answer {
+async fn begin(
+    State(app): State<Shared>,
+    caller: Caller,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    request: Request,
+) -> Answer {
     let form = form(request.headers())?;
     let (parts, body) = request.into_parts();
     let (_, value) = body::read_one(&parts.headers, body).await?;
     let SessionBody { token } = body::typed(&value)?;
-    let (from, now) = (caller::origin().source, app.source.now());
-    let login = app.desk.log_in(token.reveal(), from, (&app.source.secret(), now))?;
-    if let Some(before) = access::current().session() {
-        app.desk.sessions.end(before);
+    let (from, now) = (caller.origin().source, app.source.now());
+    let login = app.authenticator.log_in(token.reveal(), from, (&app.source.secret(), now))?;
+    if let Some(before) = caller.access().session() {
+        app.authenticator.sessions.end(before);
     }
-    caller::note_object(format!("Session of {}", login.access));
+    caller.record_object(format!("Session of {}", login.access));
     tracing::info!(who = %login.access, "logged in to the status page");
-    let mut response = render(form, &show(&app, &login.access));
+    let mut response = render(form, &session_view(&app, &login.access));
     response.headers_mut().insert(header::SET_COOKIE, login.cookie);
     Ok(response)
 }
 
-async fn end(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>) -> Answer {
-    let access = access::current();
+async fn end(State(app): State<Shared>, caller: Caller, ApiQuery(_): ApiQuery<NoQuery>) -> Answer {
+    let access = caller.access();
     if let Some(session) = access.session() {
-        app.desk.sessions.end(session);
-        caller::note_object(format!("Session of {access}"));
+        app.authenticator.sessions.end(session);
+        caller.record_object(format!("Session of {access}"));
         tracing::info!(who = %access, "logged out of the status page");
     }
     let mut response = StatusCode::NO_CONTENT.into_response();
-    response.headers_mut().insert(header::SET_COOKIE, app.desk.sessions.no_cookie());
+    response.headers_mut().insert(header::SET_COOKIE, app.authenticator.sessions.no_cookie());
     Ok(response)
 }
 
@@ -146,16 +155,16 @@ async fn page(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers
     Ok(render(form, &PageSurroundings { links: app.settings.page.links.clone() }))
 }
 
-fn show(app: &Shared, access: &Access) -> Shown {
-    Shown {
+fn session_view(app: &Shared, access: &Access) -> SessionView {
+    SessionView {
         authenticated: match access.identity() {
             Identity::Anyone | Identity::Nobody => false,
             Identity::Agent(_) | Identity::Token { .. } => true,
         },
-        security_enabled: app.desk.is_required(),
+        security_enabled: app.authenticator.is_required(),
         read_only: app.settings.page.is_read_only,
         insecure: app.settings.is_insecure,
         who: access.to_string(),
-        expires: access.session().and_then(|session| app.desk.sessions.ends(session)),
+        expires: access.session().and_then(|session| app.authenticator.sessions.ends(session)),
     }
 }

@@ -21,7 +21,7 @@ use crate::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiQuery, NoQuery},
     },
-    security::{Permission, Subject, Verb, access},
+    security::{Caller, Permission, Subject, Verb},
     state::overview_cache::Counts,
     tasks::overview::stream::seen,
 };
@@ -113,11 +113,16 @@ pub(super) fn add(router: Routes) -> Routes {
     )
 }
 
-async fn status(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+async fn status(
+    State(app): State<Shared>,
+    caller: Caller,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
     let form = form(&headers)?;
     let shown = app.overview.current(&app).await.ok_or_else(ending)?;
     let Counts { connected, converged, ready } = shown.counts;
-    let part = seen(&access::current(), &shown.overview);
+    let part = seen(caller.access(), &shown.overview);
     let overview = part.as_deref().unwrap_or(&shown.overview);
     let snapshot = &app.hub.load().snapshot;
     let total = overview.services.len();

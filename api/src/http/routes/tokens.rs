@@ -18,23 +18,22 @@ use serde::{Deserialize, Serialize};
 use store::VaultError;
 use utoipa::{ToSchema, openapi::HttpMethod};
 
-use super::Shared;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         error_chain::Chain,
         negotiate::{form, render},
     },
+    context::sub_states::CredentialState,
     http::{
         body,
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiPath, ApiQuery, NoQuery},
     },
     security::{
-        Permission, Subject, Verb, access,
-        tokens::{self, Binding, LIFE_SECS_MAX, TOKENS_MAX, Token, VAULT_PREFIX},
+        Caller, Permission, Subject, Verb,
+        tokens::{self, Binding, LIFE_SECS_MAX, TOKENS_MAX, TokenRecord, VAULT_PREFIX},
     },
-    write::caller,
 };
 
 /// `Retry-After` if the store fails, in seconds.
@@ -60,7 +59,7 @@ struct TokenBody {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Token)]
-struct Shown {
+struct TokenView {
     /// Id of the token; also part of its text.
     id: String,
     /// Name of the token; recorded as the author of its requests.
@@ -88,7 +87,7 @@ struct Shown {
 #[serde(rename_all = "camelCase")]
 struct TokenMade {
     #[serde(flatten)]
-    shown: Shown,
+    shown: TokenView,
     /// Text of the token, to be sent as `Authorization: Bearer`. Returned in this response only.
     #[schema(value_type = String)]
     token: Secret,
@@ -99,7 +98,7 @@ struct TokenMade {
 struct TokenList {
     /// Tokens, ordered by name.
     #[schema(max_items = 1000)]
-    items: Vec<Shown>,
+    items: Vec<TokenView>,
 }
 
 /// Token in the path.
@@ -133,7 +132,7 @@ pub(super) fn add(router: Routes) -> Routes {
              stores only a digest of the text.",
         )
         .named_text("id", "Id of the token.")
-        .answer::<Shown>(200, "Returned with the token, without its text.", &OBJECT_TYPES, &[])
+        .answer::<TokenView>(200, "Returned with the token, without its text.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
     let revoke = Doc::new("revokeToken", "Security", "Revoke a token")
         .describe(
@@ -142,7 +141,7 @@ pub(super) fn add(router: Routes) -> Routes {
         )
         .named_text("id", "Id of the token.")
         .authored()
-        .answer::<Shown>(200, "Returned with the revoked token.", &OBJECT_TYPES, &[])
+        .answer::<TokenView>(200, "Returned with the revoked token.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound, Code::Conflict]);
     let many = Route::at("/v1/tokens").on(HttpMethod::Get, asks(Verb::List), all, list).on(
         HttpMethod::Post,
@@ -159,20 +158,25 @@ pub(super) fn add(router: Routes) -> Routes {
     router.routes(many.done()).routes(single.done())
 }
 
-async fn create(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, request: Request) -> Answer {
+async fn create(
+    State(state): State<CredentialState>,
+    caller: Caller,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    request: Request,
+) -> Answer {
     let form = form(request.headers())?;
     let (parts, body) = request.into_parts();
     let (_, value) = body::read_one(&parts.headers, body).await?;
     let TokenBody { name, bindings, ttl_seconds } = body::typed(&value)?;
-    caller::note_object(format!("Token {name}"));
-    let now = app.source.now();
-    let directory = app.desk.directory();
+    caller.record_object(format!("Token {name}"));
+    let now = state.source.now();
+    let directory = state.authenticator.directory();
     let mut violations = tokens::check_bindings(&bindings);
     if ttl_seconds.is_some_and(|ttl| !(1..=LIFE_SECS_MAX).contains(&ttl)) {
         let message = format!("must be 1 to {LIFE_SECS_MAX}");
         violations.push(Violation::new("/ttlSeconds", ViolationCode::Invalid, message));
     }
-    let access = access::current();
+    let access = caller.access();
     for (index, binding) in bindings.iter().enumerate() {
         let pointer = format!("/bindings/{index}/role");
         match directory.grant(binding) {
@@ -201,77 +205,82 @@ async fn create(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, reque
         let detail = format!("the maximum of {TOKENS_MAX} tokens is reached");
         return Err(Problem::new(Code::Conflict, detail).hint("revoke unused tokens"));
     }
-    let id = tokens::id(&app.source.secret());
-    let text = tokens::mint(&id, &app.source.secret());
+    let id = tokens::id(&state.source.secret());
+    let text = tokens::mint(&id, &state.source.secret());
     let ends = |ttl: i64| Timestamp::from_unix_seconds(now.unix_seconds().saturating_add(ttl));
-    let token = Token {
+    let token = TokenRecord {
         name,
         digest: tokens::digest(text.reveal()),
         bindings,
         created: now,
-        created_by: caller::origin().author,
+        created_by: caller.origin().author,
         expires: ttl_seconds.map(ends),
     };
-    app.vault.put(&format!("{VAULT_PREFIX}{id}"), 0, &token).await.map_err(failed)?;
+    state.vault.put(&format!("{VAULT_PREFIX}{id}"), 0, &token).await.map_err(failed)?;
     tracing::info!(id, name = %token.name, "a token was created");
-    let made = TokenMade { shown: show(&app, &id, &token), token: text };
+    let made = TokenMade { shown: token_view(&state, &id, &token), token: text };
     let mut response = render(form, &made);
     *response.status_mut() = StatusCode::CREATED;
     Ok(response)
 }
 
-async fn list(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+async fn list(
+    State(state): State<CredentialState>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
     let form = form(&headers)?;
-    let directory = app.desk.directory();
-    let mut items: Vec<_> = directory.tokens().map(|(id, _, token)| show(&app, id, token)).collect();
+    let directory = state.authenticator.directory();
+    let mut items: Vec<_> = directory.tokens().map(|(id, _, token)| token_view(&state, id, token)).collect();
     items.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
     Ok(render(form, &TokenList { items }))
 }
 
 async fn read(
-    State(app): State<Shared>,
+    State(state): State<CredentialState>,
     ApiPath(TokenPath { id }): ApiPath<TokenPath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    let (_, token) = find(&app, &id)?;
-    Ok(render(form, &show(&app, &id, &token)))
+    let (_, token) = find(&state, &id)?;
+    Ok(render(form, &token_view(&state, &id, &token)))
 }
 
 async fn delete(
-    State(app): State<Shared>,
+    State(state): State<CredentialState>,
+    caller: Caller,
     ApiPath(TokenPath { id }): ApiPath<TokenPath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    let (version, token) = find(&app, &id)?;
-    caller::note_object(format!("Token {}", token.name));
-    let shown = show(&app, &id, &token);
-    app.vault.remove(&format!("{VAULT_PREFIX}{id}"), version).await.map_err(failed)?;
+    let (version, token) = find(&state, &id)?;
+    caller.record_object(format!("Token {}", token.name));
+    let shown = token_view(&state, &id, &token);
+    state.vault.remove(&format!("{VAULT_PREFIX}{id}"), version).await.map_err(failed)?;
     tracing::info!(id, name = %token.name, "a token was revoked");
     Ok(render(form, &shown).into_response())
 }
 
-fn find(app: &Shared, id: &str) -> Result<(u64, Arc<Token>), Problem> {
-    let directory = app.desk.directory();
+fn find(state: &CredentialState, id: &str) -> Result<(u64, Arc<TokenRecord>), Problem> {
+    let directory = state.authenticator.directory();
     let found = directory.token(id).map(|(version, token)| (version, Arc::clone(token)));
     found.ok_or_else(|| {
         Problem::new(Code::NotFound, format!("there is no token {id}")).hint("GET /v1/tokens lists them")
     })
 }
 
-fn show(app: &Shared, id: &str, token: &Token) -> Shown {
-    let Token { name, digest: _, bindings, created, created_by, expires } = token;
-    Shown {
+fn token_view(state: &CredentialState, id: &str, token: &TokenRecord) -> TokenView {
+    let TokenRecord { name, digest: _, bindings, created, created_by, expires } = token;
+    TokenView {
         id: id.to_owned(),
         name: name.clone(),
         bindings: bindings.clone(),
         created: *created,
         created_by: created_by.clone(),
         expires: *expires,
-        last_used: app.desk.last_used(id),
+        last_used: state.authenticator.last_used(id),
     }
 }
 

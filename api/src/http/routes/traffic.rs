@@ -10,20 +10,18 @@ use model::{
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
 
-use super::{
-    Shared,
-    of_service::{ServicePath, document, find},
-};
+use super::of_service::{ServicePath, document, find};
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
+    context::sub_states::ReadState,
     http::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiPath, ApiQuery, NoQuery},
     },
-    security::{Subject, Verb, access, each, on},
+    security::{Caller, Subject, Verb, each, on},
 };
 
 /// Default number of listed Services.
@@ -67,20 +65,21 @@ pub(super) fn add(router: Routes) -> Routes {
 }
 
 async fn read(
-    State(app): State<Shared>,
+    State(state): State<ReadState>,
     ApiPath(path): ApiPath<ServicePath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {
-    let (form, service, view) = find(&app, path, &headers)?;
+    let (form, service, view) = find(&state, path, &headers)?;
     let compiled = view.published().compiled.get(&service).map(|entry| &*entry.form);
     let views = view.table().views();
-    let traffic = app.traffic().service(&service, compiled, &views, app.source.now());
+    let traffic = state.observations.traffic().service(&service, compiled, &views, state.source.now());
     Ok(render(form, &traffic))
 }
 
 async fn list(
-    State(app): State<Shared>,
+    State(state): State<ReadState>,
+    caller: Caller,
     ApiQuery(query): ApiQuery<BusiestQuery>,
     headers: HeaderMap,
 ) -> Answer {
@@ -90,9 +89,10 @@ async fn list(
     if !(1..=BUSIEST_LISTED_MAX).contains(&limit) {
         return Err(Problem::bad_request(format!("`limit` must be 1–{BUSIEST_LISTED_MAX}, is {limit}")));
     }
-    access::current().need(Verb::List, Subject::Object(Kind::Service), namespace.as_ref())?;
-    let view = app.view();
+    caller.access().need(Verb::List, Subject::Object(Kind::Service), namespace.as_ref())?;
+    let view = state.view();
     let views = view.table().views();
-    let busiest = app.traffic().busiest(namespace.as_ref(), sort_by.unwrap_or_default(), limit, &views);
+    let busiest =
+        state.observations.traffic().busiest(namespace.as_ref(), sort_by.unwrap_or_default(), limit, &views);
     Ok(render(form, &busiest))
 }

@@ -22,9 +22,9 @@ use crate::{
         middleware::RequestId,
         openapi::{Doc, Route, Routes},
         params::{ApiQuery, selector},
-        watch::{Filter, Watch, WatchEvent, resume_expired},
+        watch::{Filter, ObjectWatch, WatchEvent, resume_expired},
     },
-    security::{Permission, Verb, access},
+    security::{Caller, Permission, Verb},
 };
 
 /// Request header with the last event id of a browser's event source.
@@ -79,6 +79,7 @@ pub(super) fn add(router: Routes) -> Routes {
 
 async fn watch(
     State(app): State<Shared>,
+    caller: Caller,
     ApiQuery(query): ApiQuery<WatchQuery>,
     RequestId(request_id): RequestId,
     headers: HeaderMap,
@@ -88,7 +89,7 @@ async fn watch(
         kinds: kinds(query.kinds.as_deref())?,
         namespace: query.namespace,
         selector: selector(query.label_selector.as_deref())?,
-        access: access::current(),
+        access: Arc::clone(caller.access()),
     };
     let resume = match query.resume {
         Some(text) => Some(text),
@@ -103,7 +104,7 @@ async fn watch(
     })?;
     let (pieces, body) = stream::pieces();
     let stop = app.stop_streams.child_token();
-    let watch = Watch { app, filter, resume: resume.map(|at| at.revision), form, request_id, stop };
+    let watch = ObjectWatch { app, filter, resume: resume.map(|at| at.revision), form, request_id, stop };
     tokio::spawn(async move {
         watch.run(pieces).await;
         drop(permit);

@@ -11,12 +11,13 @@ use model::{
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
 
-use super::{Shared, feed::require_node};
+use super::feed::require_node;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
+    context::sub_states::ReadState,
     http::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::ApiQuery,
@@ -60,20 +61,20 @@ pub(super) fn add(router: Routes) -> Routes {
 }
 
 async fn read(
-    State(app): State<Shared>,
+    State(state): State<ReadState>,
     ApiQuery(WhatIfQuery { fail }): ApiQuery<WhatIfQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
     let failed = names(fail.as_deref().unwrap_or_default())?;
-    let view = app.view();
+    let view = state.view();
     let published = view.published();
     for node in &failed {
         require_node(&published.snapshot, node)?;
     }
-    let shower = view.shower();
+    let renderer = view.renderer();
     let services = published.compiled.after(None).map(|(_, entry)| &*entry.form);
-    let found = shower.announcing(|of| what_if(of, services, failed));
+    let found = renderer.announcing(|of| what_if(of, services, failed));
     Ok(render(form, &found))
 }
 

@@ -6,17 +6,17 @@ use model::primitives::name::{Name, Namespace};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};
 
-use super::Shared;
 use crate::{
     base::{
         error::{Answer, Code, Problem},
         negotiate::{form, render},
     },
+    context::sub_states::CredentialState,
     http::{
         openapi::{Doc, OBJECT_TYPES, Route, Routes},
         params::{ApiQuery, NoQuery},
     },
-    security::{Identity, Permission, Subject, Verb, access, tokens::Binding},
+    security::{Caller, Identity, Permission, Subject, Verb, tokens::Binding},
 };
 
 /// Identity of the caller.
@@ -24,7 +24,7 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 struct WhoAmI {
     /// Authenticated identity of the caller.
-    identity: Proven,
+    identity: CallerIdentity,
     /// Role bindings of the token. The caller has the permissions of all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
@@ -36,7 +36,8 @@ struct WhoAmI {
 /// Authenticated identity of a caller.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase", tag = "type")]
-enum Proven {
+#[schema(as = Proven)]
+enum CallerIdentity {
     /// Authentication is disabled; all requests are allowed.
     Anyone,
     /// Agent of a node.
@@ -58,7 +59,7 @@ enum Proven {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Wish {
+struct PermissionQuery {
     /// Verb of a rule, for example `update`.
     #[param(max_length = 63, example = "update")]
     verb: String,
@@ -88,7 +89,7 @@ pub(super) fn add(router: Routes) -> Routes {
         .problems(&[Code::NotAcceptable]);
     let may = Doc::new("mayI", "Security", "Check a permission of the caller")
         .describe("Checks whether the caller has a permission, without performing the action.")
-        .query::<Wish>()
+        .query::<PermissionQuery>()
         .answer::<MayI>(200, "Returned with the result of the check.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     router
@@ -96,22 +97,28 @@ pub(super) fn add(router: Routes) -> Routes {
         .routes(Route::at("/v1/whoami/may").on(HttpMethod::Get, Permission::Known, may, ask).done())
 }
 
-async fn read(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+async fn read(
+    State(state): State<CredentialState>,
+    caller: Caller,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
     let form = form(&headers)?;
-    let access = access::current();
+    let access = caller.access();
     let identity = match access.identity() {
         // Unreachable: the permission of the route requires an authenticated caller.
-        Identity::Anyone | Identity::Nobody => Proven::Anyone,
-        Identity::Agent(node) => Proven::Agent { node: node.clone() },
-        Identity::Token { id, name } => Proven::Token { id: id.clone(), name: name.clone() },
+        Identity::Anyone | Identity::Nobody => CallerIdentity::Anyone,
+        Identity::Agent(node) => CallerIdentity::Agent { node: node.clone() },
+        Identity::Token { id, name } => CallerIdentity::Token { id: id.clone(), name: name.clone() },
     };
     let bindings = access.grants().iter().map(|grant| grant.binding.clone()).collect();
-    Ok(render(form, &WhoAmI { identity, bindings, auth_required: app.desk.is_required() }))
+    Ok(render(form, &WhoAmI { identity, bindings, auth_required: state.authenticator.is_required() }))
 }
 
 async fn ask(
-    State(_): State<Shared>,
-    ApiQuery(Wish { verb, kind, namespace }): ApiQuery<Wish>,
+    State(_): State<CredentialState>,
+    caller: Caller,
+    ApiQuery(PermissionQuery { verb, kind, namespace }): ApiQuery<PermissionQuery>,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
@@ -119,7 +126,7 @@ async fn ask(
     let known_kinds = || Subject::all().map(Subject::as_str).collect::<Vec<_>>().join(", ");
     let verb = Verb::parse(&verb).ok_or_else(|| bad("verb", &known_verbs()))?;
     let subject = Subject::parse(&kind).ok_or_else(|| bad("kind", &known_kinds()))?;
-    let access = access::current();
+    let access = caller.access();
     let allowed = access.may(verb, subject, namespace.as_ref());
     Ok(render(form, &MayI { allowed, who: access.to_string() }))
 }

@@ -16,14 +16,14 @@ pub(super) struct Neighbours(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
 
 /// A counted connection; released on drop.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     neighbours: Neighbours,
     address: IpAddr,
 }
 
 impl Neighbours {
     /// Counts a connection, or returns `None` if its address has reached the limit.
-    pub(super) fn enter(&self, address: IpAddr) -> Option<Place> {
+    pub(super) fn enter(&self, address: IpAddr) -> Option<ConnectionSlot> {
         let address = subject(address);
         let mut counts = self.lock();
         let count = counts.entry(address).or_default();
@@ -32,7 +32,7 @@ impl Neighbours {
         }
         *count += 1;
         drop(counts);
-        Some(Place { neighbours: self.clone(), address })
+        Some(ConnectionSlot { neighbours: self.clone(), address })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
@@ -41,7 +41,7 @@ impl Neighbours {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut counts = self.neighbours.lock();
         if let Some(count) = counts.get_mut(&self.address) {

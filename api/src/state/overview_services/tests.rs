@@ -1,7 +1,5 @@
 //! Equivalence of cached and full computation.
 
-use std::sync::Mutex;
-
 use model::{
     admission::{
         admit::{Admitted, Entropy, Operation, Request, admit},
@@ -20,7 +18,10 @@ use store::{Loaded, Store};
 use super::*;
 use crate::{
     state::overview_announced::announced,
-    state::{health_state::HealthDesk, node_reports::Nodes, object_view::Books, published::Step},
+    state::{
+        health_state::HealthState, node_reports::Nodes, observations::Observations,
+        overview_cache::OverviewCache, published::Step,
+    },
 };
 
 /// Start time of the tests.
@@ -44,11 +45,8 @@ impl Dice {
 struct Cluster {
     config: ClusterConfig,
     published: Arc<Published>,
-    nodes: Nodes,
+    observations: Observations,
     store: Arc<dyn Store>,
-    announcements: Mutex<model::observed::announcements::AnnouncementBook>,
-    bgp: Mutex<model::bgp::book::BgpBook>,
-    health: HealthDesk,
     now: Timestamp,
     seed: u64,
 }
@@ -61,14 +59,14 @@ impl Cluster {
         let position = Position { epoch: Epoch(1), revision: Revision(1) };
         let loaded = Loaded { position, objects: Vec::new(), recent: Vec::new() };
         let published = Published::of(loaded, Secret::new("key".to_owned()), config.asn());
+        let overview = Arc::new(OverviewCache::new(now));
+        let observations =
+            Observations::new(Nodes::default(), HealthState::new(10), Arc::default(), overview);
         Self {
             config,
             published: Arc::new(published),
-            nodes: Nodes::default(),
+            observations,
             store: store::open("memory:", now).await.unwrap(),
-            announcements: Mutex::default(),
-            bgp: Mutex::default(),
-            health: HealthDesk::new(10),
             now,
             seed: 0,
         }
@@ -97,15 +95,15 @@ impl Cluster {
         });
         report.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let report = Arc::new(serde_json::from_value(report).unwrap());
-        self.nodes.report(&*self.store, &Name::parse(node).unwrap(), report, self.now).await;
+        self.observations.nodes.report(&*self.store, &Name::parse(node).unwrap(), report, self.now).await;
     }
 
-    fn look(&self, kept: &mut Kept) -> (Vec<Seen>, usize) {
-        let books = Books { announcements: &self.announcements, bgp: &self.bgp, health: &self.health };
-        let view = View::new(Arc::clone(&self.published), &self.nodes, books, self.now);
-        let shower = view.shower();
-        let announced = announced(&view, &shower);
-        let (shares, worked_out) = kept.look(Look { view: &view, shower: &shower, announced: &announced });
+    fn look(&self, kept: &mut ServiceRowCache) -> (Vec<Seen>, usize) {
+        let view = View::new(Arc::clone(&self.published), &self.observations, self.now);
+        let renderer = view.renderer();
+        let announced = announced(&view, &renderer);
+        let (shares, worked_out) =
+            kept.look(Look { view: &view, renderer: &renderer, announced: &announced });
         (shares.iter().map(seen).collect(), worked_out)
     }
 }
@@ -189,7 +187,7 @@ async fn say(dice: &mut Dice, cluster: &Cluster) {
 /// Random writes, reports and times: the cached computation always equals the full one.
 #[tokio::test]
 async fn a_look_that_goes_by_what_was_kept_finds_what_a_look_from_nothing_finds() {
-    let (mut cluster, mut dice, mut kept) = (Cluster::new().await, Dice(5), Kept::default());
+    let (mut cluster, mut dice, mut kept) = (Cluster::new().await, Dice(5), ServiceRowCache::default());
     let (mut passed, mut worked_out, mut found) = (0, 0, 0);
     for _ in 0..3000 {
         for _ in 0..dice.roll(3) {
@@ -212,7 +210,7 @@ async fn a_look_that_goes_by_what_was_kept_finds_what_a_look_from_nothing_finds(
                 Arc::new(Published::of(loaded, Secret::new("key".to_owned()), cluster.config.asn()));
         }
         let (seen, anew) = cluster.look(&mut kept);
-        let (whole, all) = cluster.look(&mut Kept::default());
+        let (whole, all) = cluster.look(&mut ServiceRowCache::default());
         assert_eq!(seen, whole, "at {}", cluster.published.position());
         assert!(anew <= all && all == whole.len());
         (passed, worked_out) = (passed + all, worked_out + anew);
@@ -225,7 +223,7 @@ async fn a_look_that_goes_by_what_was_kept_finds_what_a_look_from_nothing_finds(
 /// With fifty Services on two nodes, one endpoint change and then its reports recompute one Service each.
 #[tokio::test]
 async fn a_look_works_out_the_services_that_changed_and_those_that_nodes_came_to_have() {
-    let (mut cluster, mut kept) = (Cluster::new().await, Kept::default());
+    let (mut cluster, mut kept) = (Cluster::new().await, ServiceRowCache::default());
     for node in ["n0", "n1"] {
         cluster.write(object("Node", node.to_owned(), &json!({})));
     }

@@ -25,10 +25,10 @@ use model::{
 use crate::{
     context::server_state::ServerState,
     state::{
-        object_view::{Shower, View},
+        object_view::{ObjectRenderer, View},
         overview_announced::{Announced, announced, holds},
         overview_cache::{Counts, Known},
-        overview_services::{Kept, Look},
+        overview_services::{Look, ServiceRowCache},
         published::Published,
     },
 };
@@ -52,15 +52,19 @@ pub(super) fn gather(
 ) -> (Overview, Counts, bool) {
     let Known { memory, writes, kept } = known;
     let view = app.view_of(published);
-    let shower = view.shower();
+    let renderer = view.renderer();
     let now = app.source.now();
     let mut gathered = Gathered::default();
-    let announced = announced(&view, &shower);
-    let lag = app.convergence.brief(&view.table().views(), view.published().nodes_head(), Instant::now());
-    let look = Look { view: &view, shower: &shower, announced: &announced };
+    let announced = announced(&view, &renderer);
+    let lag = app.observations.convergence.brief(
+        &view.table().views(),
+        view.published().nodes_head(),
+        Instant::now(),
+    );
+    let look = Look { view: &view, renderer: &renderer, announced: &announced };
     gather_services(look, kept, &mut gathered);
-    gather_nodes(&view, &shower, &announced, &lag, &mut gathered);
-    gather_others(app, &view, &shower, &mut gathered);
+    gather_nodes(&view, &renderer, &announced, &lag, &mut gathered);
+    gather_others(app, &view, &renderer, &mut gathered);
     let Gathered { mut services, mut nodes, mut findings, endpoints, pools, counts } = gathered;
     let mut is_moving = memory.note(&mut findings, now);
     explain_rows(&findings, &mut services, &mut nodes);
@@ -90,7 +94,7 @@ pub(super) fn gather(
     (overview, counts, is_moving)
 }
 
-fn gather_services(look: Look<'_>, kept: &mut Kept, into: &mut Gathered) {
+fn gather_services(look: Look<'_>, kept: &mut ServiceRowCache, into: &mut Gathered) {
     let (shares, worked_out) = kept.look(look);
     tracing::debug!(services = shares.len(), worked_out, "recomputed the overview");
     for share in shares {
@@ -103,7 +107,7 @@ fn gather_services(look: Look<'_>, kept: &mut Kept, into: &mut Gathered) {
 
 fn gather_nodes(
     view: &View<'_>,
-    shower: &Shower<'_>,
+    renderer: &ObjectRenderer<'_>,
     announced: &Announced,
     lag: &LagBrief,
     into: &mut Gathered,
@@ -115,7 +119,7 @@ fn gather_nodes(
     let now = view.now();
     for (view, lag_millis) in view.table().views().iter().zip(&lag.waiting_ms) {
         let Some(object) = published.snapshot.get(&node_key(view.name)) else { continue };
-        let Some(status) = shower.node(object) else { continue };
+        let Some(status) = renderer.node(object) else { continue };
         let sight = NodeSight {
             view,
             status: &status,
@@ -145,25 +149,25 @@ fn zone(object: &Object) -> Option<&str> {
     }
 }
 
-fn gather_others(app: &ServerState, view: &View<'_>, shower: &Shower<'_>, into: &mut Gathered) {
+fn gather_others(app: &ServerState, view: &View<'_>, renderer: &ObjectRenderer<'_>, into: &mut Gathered) {
     let snapshot = &view.published().snapshot;
     let Gathered { findings, pools, .. } = into;
     for object in snapshot.list(Kind::AddressPool, None, None) {
-        let Some(status) = shower.pool(object) else { continue };
+        let Some(status) = renderer.pool(object) else { continue };
         pools.total += 1;
         pools.nearly_full += usize::from(others::is_nearly_full(&status));
         findings.extend(others::pool(object, &status));
     }
     for object in snapshot.list(Kind::Advertisement, None, None) {
-        let conditions = shower.advertisement(object).map(|status| status.conditions).unwrap_or_default();
+        let conditions = renderer.advertisement(object).map(|status| status.conditions).unwrap_or_default();
         findings.extend(others::first(object, &conditions, Impact::Notice));
     }
     for object in snapshot.list(Kind::BgpPeer, None, None) {
-        findings.extend(shower.bgp_peer(object).and_then(|status| others::bgp_peer(object, &status)));
+        findings.extend(renderer.bgp_peer(object).and_then(|status| others::bgp_peer(object, &status)));
     }
-    let silent: Vec<Name> = app.nodes.gone().held.iter().cloned().collect();
+    let silent: Vec<Name> = app.observations.nodes.gone().held.iter().cloned().collect();
     findings.extend(others::too_many_silent(&silent));
-    let guard = app.health.guard();
+    let guard = app.observations.health.guard();
     if let Some((service, key, first)) = guard.held().next() {
         let counts = (guard.held_count(), guard.checked());
         let holding = guard.holding().filter(|one| *one != service).cloned();

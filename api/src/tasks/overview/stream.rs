@@ -18,7 +18,7 @@ use model::{
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::state::overview_cache::Shown;
+use crate::state::overview_cache::OverviewDocument;
 use crate::{
     base::{
         body_stream::{Gone, PIECE_BYTES, Pieces},
@@ -49,9 +49,9 @@ pub(crate) struct OverviewWatch {
 }
 
 /// Document that the watcher has.
-enum Held {
+enum SentOverview {
     /// The complete document.
-    Whole(Arc<Shown>),
+    Whole(Arc<OverviewDocument>),
     /// The visible part of the document.
     Part(Box<Overview>),
 }
@@ -59,13 +59,13 @@ enum Held {
 impl OverviewWatch {
     /// Serves the watcher until it disconnects.
     pub(crate) async fn run(self, pieces: Pieces) {
-        let mut sink = Sink::new(pieces, self.form, self.gzip);
+        let mut sink = OverviewSink::new(pieces, self.form, self.gzip);
         // The watcher disconnected; there is no recipient for the error.
         let _ = self.serve(&mut sink).await;
         sink.finish().await;
     }
 
-    async fn serve(&self, sink: &mut Sink) -> Result<(), Gone> {
+    async fn serve(&self, sink: &mut OverviewSink) -> Result<(), Gone> {
         let mut newest = self.app.overview.subscribe();
         let Some(shown) = self.app.overview.current(&self.app).await else { return Ok(()) };
         newest.mark_unchanged();
@@ -105,20 +105,20 @@ impl OverviewWatch {
         }
     }
 
-    fn begin(&self, shown: Arc<Shown>) -> (Held, Bytes) {
+    fn begin(&self, shown: Arc<OverviewDocument>) -> (SentOverview, Bytes) {
         let overview = seen(&self.access, &shown.overview);
         let at = self.app.source.now();
         let first = json(&OverviewFrame::Overview(Box::new(Overview {
             at,
             ..overview.as_deref().unwrap_or(&shown.overview).clone()
         })));
-        (overview.map_or(Held::Whole(shown), Held::Part), first)
+        (overview.map_or(SentOverview::Whole(shown), SentOverview::Part), first)
     }
 
     /// Returns the line with the changes to the newest document, or `None` if there are none.
-    fn follow(&self, held: &mut Held, shown: Arc<Shown>) -> Option<Bytes> {
+    fn follow(&self, held: &mut SentOverview, shown: Arc<OverviewDocument>) -> Option<Bytes> {
         match held {
-            Held::Whole(before) => {
+            SentOverview::Whole(before) => {
                 let line = if shown.number == before.number {
                     None
                 } else if shown.number == before.number + 1 {
@@ -130,7 +130,7 @@ impl OverviewWatch {
                 *before = shown;
                 line
             }
-            Held::Part(before) => {
+            SentOverview::Part(before) => {
                 let part = seen(&self.access, &shown.overview)?;
                 let change = between(before, &part);
                 *before = part;
@@ -146,11 +146,11 @@ impl OverviewWatch {
 
     /// True if the watcher still has the permissions it had at the start.
     fn is_allowed(&self) -> bool {
-        let renewed = self.app.desk.renew(&self.access, self.app.source.now());
+        let renewed = self.app.authenticator.renew(&self.access, self.app.source.now());
         renewed.is_some_and(|renewed| renewed.is_as(&self.access))
     }
 
-    async fn revoked(&self, sink: &mut Sink) -> Result<(), Gone> {
+    async fn revoked(&self, sink: &mut OverviewSink) -> Result<(), Gone> {
         let problem: Problem =
             unauthenticated("the token has expired, or its role bindings have changed since the watch began");
         let problem = problem.finish("/v1/overview/watch", &self.request_id);
@@ -181,13 +181,13 @@ pub(super) fn json(frame: &OverviewFrame) -> Bytes {
     Bytes::from(serde_json::to_vec(frame).expect("frames have string keys only"))
 }
 
-struct Sink {
+struct OverviewSink {
     pieces: Pieces,
     form: StreamForm,
     encoder: Option<GzEncoder<Vec<u8>>>,
 }
 
-impl Sink {
+impl OverviewSink {
     fn new(pieces: Pieces, form: StreamForm, gzip: bool) -> Self {
         let encoder = gzip.then(|| GzEncoder::new(Vec::new(), Compression::default()));
         Self { pieces, form, encoder }

@@ -104,7 +104,7 @@ pub(super) fn publish(context: &Context, steps: Vec<Step>) {
     }
     let revisions: Vec<_> = steps.iter().map(|step| step.commit.revision).collect();
     // Recorded first, because an agent may report before this task continues.
-    context.convergence.note(&revisions, Instant::now());
+    context.convergence.record_revisions(&revisions, Instant::now());
     context.hub.publish(steps);
     context.convergence.concerns_nodes(context.hub.load().nodes_head().revision);
 }

@@ -11,19 +11,23 @@ use std::{
 };
 
 use model::{
-    admission::admit::{Admitted, Outcome, admit},
+    admission::admit::{Admitted, admit},
     cluster::{
         change::{Change, ChangeKind, Commit},
         history::{Origin, Revised, RevisionEntry},
         snapshot::Snapshot,
     },
-    primitives::{quantity::Position, violation::Violation},
+    primitives::quantity::Position,
 };
 use store::{AuditRecord, CommitError};
 
 use super::{Context, Pending, WriteError, Written, answer_all, follow};
-use crate::base::error_chain::Chain;
-use crate::{state::published::Step, telemetry::metrics::Call, write::caller::Caller};
+use crate::{
+    base::error_chain::Chain,
+    security::{Caller, audit_draft::AuditDraft},
+    state::published::Step,
+    telemetry::metrics::Call,
+};
 
 /// Maximum number of times a group is decided again after conflicts. Each conflict means that another
 /// server's write succeeded. A server that loses this often competes with servers much closer to the store,
@@ -40,7 +44,8 @@ struct Decided {
     steps: Vec<Step>,
     history: Vec<RevisionEntry>,
     audit: Vec<AuditRecord>,
-    audited: Vec<Arc<Caller>>,
+    /// Audit drafts whose entries are in `audit`.
+    audited: Vec<Arc<AuditDraft>>,
     /// Responses in the order of the group.
     answers: Vec<Result<Written, WriteError>>,
 }
@@ -56,7 +61,7 @@ pub(super) async fn carry_out(context: &Context, group: Vec<Pending>) -> bool {
                 if has_steps {
                     context.has_failed.store(false, Ordering::Relaxed);
                 }
-                conclude(context, group, decided, started);
+                finish(context, group, decided, started);
                 return false;
             }
             Err(CommitError::Stale { current }) => {
@@ -95,42 +100,41 @@ fn decide(context: &Context, group: &[Pending]) -> Decided {
     let mut working = published.snapshot.clone();
     let (mut steps, mut history, mut audit) = (Vec::new(), Vec::new(), Vec::new());
     let (mut audited, mut answers) = (Vec::new(), Vec::new());
-    for Pending { request, entropy, origin, caller, bytes: _, reply: _ } in group {
+    for Pending { request, entropy, caller, bytes: _, reply: _ } in group {
         let Some(request) = request else {
             let position = Position { epoch: at.epoch, revision: working.revision() };
             answers.push(Ok(Written { position, outcomes: Vec::new() }));
             continue;
         };
-        let answer = match admit(&working, &context.cluster, request, entropy) {
-            Err(refusal) => Err(WriteError::Refused(refusal)),
-            // Checked here, because only the decided state determines the side effects of the write.
-            Ok(Admitted { outcomes, .. }) if !refused(caller.as_deref(), &outcomes).is_empty() => {
-                Err(WriteError::Forbidden(refused(caller.as_deref(), &outcomes)))
-            }
-            Ok(Admitted { snapshot, changes, outcomes }) => {
-                let revision = snapshot.revision();
-                if !changes.is_empty() {
-                    let commit = Commit { revision, at: entropy.now, changes };
-                    history.push(entry_of(&working, &commit, origin.clone()));
-                    if let Some(caller) = caller {
-                        caller.accept(revision, &outcomes);
-                        audit.push(context.audit.accepted(caller, entropy.now, revision));
-                        audited.push(Arc::clone(caller));
-                    }
-                    steps.push(Step { before: working, after: snapshot.clone(), commit });
+        let admitted = admit(&working, &context.cluster, request, entropy).map_err(WriteError::Refused);
+        let answer = admitted.and_then(|admitted| permit(caller, admitted));
+        let answer = answer.map(|Admitted { snapshot, changes, outcomes }| {
+            let revision = snapshot.revision();
+            let before = std::mem::replace(&mut working, snapshot.clone());
+            if !changes.is_empty() {
+                let commit = Commit { revision, at: entropy.now, changes };
+                let origin = caller.origin();
+                if let Some(draft) = caller.draft() {
+                    draft.record_accepted(revision, &outcomes);
+                    audit.push(context.audit.accepted(origin.clone(), draft, (entropy.now, revision)));
+                    audited.push(Arc::clone(draft));
                 }
-                working = snapshot;
-                Ok(Written { position: Position { epoch: at.epoch, revision }, outcomes })
+                history.push(entry_of(&before, &commit, origin));
+                steps.push(Step { before, after: snapshot, commit });
             }
-        };
+            Written { position: Position { epoch: at.epoch, revision }, outcomes }
+        });
         answers.push(answer);
     }
     Decided { at, steps, history, audit, audited, answers }
 }
 
-/// Returns the permission violations of side effects of a write. The server itself may do everything.
-fn refused(caller: Option<&Caller>, outcomes: &[Outcome]) -> Vec<Violation> {
-    caller.map(|caller| caller.refused(outcomes)).unwrap_or_default()
+/// Returns the admitted write if the caller has the permissions for its side effects. Checked here, because
+/// only the decided state determines the side effects. The objects that the request names were checked before
+/// the write was queued, so that a rejected caller learns nothing about the state.
+fn permit(caller: &Caller, admitted: Admitted) -> Result<Admitted, WriteError> {
+    let violations = caller.access().prunes_refused(&admitted.outcomes);
+    if violations.is_empty() { Ok(admitted) } else { Err(WriteError::Forbidden(violations)) }
 }
 
 /// Returns the history entry of a commit.
@@ -162,9 +166,9 @@ async fn settle(context: &Context, decided: &Decided) -> Result<(), CommitError>
     if current == *at { Ok(()) } else { Err(CommitError::Stale { current }) }
 }
 
-fn conclude(context: &Context, group: Vec<Pending>, decided: Decided, started: Instant) {
+fn finish(context: &Context, group: Vec<Pending>, decided: Decided, started: Instant) {
     let Decided { at: _, steps, history: _, audit: _, audited, answers } = decided;
-    audited.iter().for_each(|caller| caller.note_audited());
+    audited.iter().for_each(|draft| draft.record_stored());
     context.metrics.group(answers.len(), steps.len(), started.elapsed());
     follow::publish(context, steps);
     for (pending, answer) in group.into_iter().zip(answers) {

@@ -38,7 +38,7 @@ impl Listening {
 }
 
 /// Renders the endpoints of a Service with its name, labels and age.
-pub(in super::super) fn show(service: &Object, compiled: &CompiledService, epoch: Epoch) -> Value {
+pub(in super::super) fn render(service: &Object, compiled: &CompiledService, epoch: Epoch) -> Value {
     let mut metadata = metadata(&service.metadata, Resource::Endpoints, epoch);
     // Annotations and generation describe the Service, not its endpoints.
     metadata.remove("annotations");

@@ -15,7 +15,7 @@ use super::version;
 pub(in super::super) const NAMESPACE: &str = "default";
 
 /// Renders an event. Its name is composed of Node, reason and time.
-pub(in super::super) fn show(node: &Name, event: &Event, epoch: Epoch, revision: Revision) -> Value {
+pub(in super::super) fn render(node: &Name, event: &Event, epoch: Epoch, revision: Revision) -> Value {
     let Event { time, reason, message, count } = event;
     let word = json!(reason);
     let word = word.as_str().unwrap_or_default();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::version;
 
 /// Renders a namespace. Its age is that of its oldest object.
-pub(in super::super) fn show(
+pub(in super::super) fn render(
     name: &Namespace,
     oldest: Option<Timestamp>,
     epoch: Epoch,

@@ -17,7 +17,7 @@ const SHOWN: [&str; 3] = ["addresses", "workloadCIDRs", "unschedulable"];
 
 /// Renders a Node. `Ready` is the Tidegate condition: the agent reports, and the node has verified the
 /// current state.
-pub(in super::super) fn show(
+pub(in super::super) fn render(
     object: &Object,
     spec: &NodeSpec,
     status: Option<&NodeStatus>,

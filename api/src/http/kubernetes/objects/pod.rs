@@ -19,7 +19,7 @@ use super::{Resource, annotate_rest, metadata, split};
 const SHOWN: [&str; 5] = ["addresses", "node", "ports", "phase", "ready"];
 
 /// Renders a Workload. It is not ready while its Node is lost.
-pub(in super::super) fn show(
+pub(in super::super) fn render(
     object: &Object,
     spec: &WorkloadSpec,
     snapshot: &Snapshot,

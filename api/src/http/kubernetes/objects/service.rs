@@ -36,7 +36,7 @@ const KNOWN: [&str; 18] = [
 
 /// Renders a Service with its load balancer addresses. `endPort` stays in the ports although Kubernetes has
 /// no such field.
-pub(in super::super) fn show(
+pub(in super::super) fn render(
     object: &Object,
     spec: &ServiceSpec,
     snapshot: &Snapshot,

@@ -34,7 +34,7 @@ pub(in super::super) fn labels(service: &Object) -> Labels {
 }
 
 /// Renders the slices of a Service. Every address family has at least one slice, which may be empty.
-pub(in super::super) fn show(
+pub(in super::super) fn render(
     service: &Object,
     compiled: &CompiledService,
     epoch: Epoch,

@@ -22,27 +22,27 @@ const BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Cache of applicable plans.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
-    inner: Mutex<Inner>,
+pub(crate) struct PlanCache {
+    inner: Mutex<PlanEntries>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    plans: BTreeMap<String, (Timestamp, KeptPlan)>,
+struct PlanEntries {
+    plans: BTreeMap<String, (Timestamp, CachedPlan)>,
     order: VecDeque<String>,
     bytes: usize,
 }
 
 /// An applicable plan.
 #[derive(Debug, Clone)]
-pub(crate) struct KeptPlan {
+pub(crate) struct CachedPlan {
     /// Write with preconditions on the version of each object.
     pub(crate) request: Request,
     /// Size of the original request body in bytes.
     pub(crate) bytes: usize,
 }
 
-impl KeptPlan {
+impl CachedPlan {
     /// Pins a request to the object versions it was planned on.
     pub(crate) fn of(request: Request, bytes: usize, outcomes: &[Outcome], published: &Published) -> Self {
         let revision = |key: &ObjectKey| published.snapshot.get(key).map(|object| object.metadata.revision());
@@ -76,14 +76,14 @@ impl KeptPlan {
     }
 }
 
-impl Kept {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+impl PlanCache {
+    fn lock(&self) -> MutexGuard<'_, PlanEntries> {
         // Every change is complete before the lock is released.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a plan until it expires or is evicted.
-    pub(crate) fn keep(&self, id: &str, plan: KeptPlan, expires: Timestamp, now: Timestamp) {
+    pub(crate) fn keep(&self, id: &str, plan: CachedPlan, expires: Timestamp, now: Timestamp) {
         let mut inner = self.lock();
         inner.bytes += plan.bytes;
         inner.plans.insert(id.to_owned(), (expires, plan));
@@ -92,7 +92,7 @@ impl Kept {
     }
 
     /// Returns the plan with this id if it is still available.
-    pub(crate) fn get(&self, id: &str, now: Timestamp) -> Option<KeptPlan> {
+    pub(crate) fn get(&self, id: &str, now: Timestamp) -> Option<CachedPlan> {
         let inner = self.lock();
         let (expires, plan) = inner.plans.get(id)?;
         (now < *expires).then(|| plan.clone())
@@ -104,7 +104,7 @@ impl Kept {
     }
 }
 
-impl Inner {
+impl PlanEntries {
     fn make_room(&mut self, now: Timestamp) {
         while let Some(oldest) = self.order.front() {
             let is_over = self.order.len() > PLANS_MAX || self.bytes > BYTES_MAX;

@@ -32,7 +32,7 @@ const USED_NOTED_SECS: i64 = 60;
 const USED_PREFIX: &str = "token-used/";
 
 /// Authenticator: tokens, roles, sessions and their use.
-pub(crate) struct Desk {
+pub(crate) struct Authenticator {
     is_required: bool,
     vault: Arc<Vault>,
     /// Parsed tokens and roles with the records they were parsed from.
@@ -55,7 +55,7 @@ pub(crate) struct Login {
 
 /// Authentication policy of the server.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Manners {
+pub(crate) struct AuthPolicy {
     /// True if authentication is required.
     pub(crate) is_required: bool,
     /// True if all connections use TLS.
@@ -70,10 +70,10 @@ struct Use {
     noted: Option<Timestamp>,
 }
 
-impl Desk {
+impl Authenticator {
     /// Loads tokens and roles from the vault and the last-used times from the store.
-    pub(crate) fn of(vault: Arc<Vault>, manners: Manners, statuses: &BTreeMap<String, Vec<u8>>) -> Self {
-        let Manners { is_required, is_secure } = manners;
+    pub(crate) fn of(vault: Arc<Vault>, manners: AuthPolicy, statuses: &BTreeMap<String, Vec<u8>>) -> Self {
+        let AuthPolicy { is_required, is_secure } = manners;
         let records = vault.records();
         let directory = Arc::new(Directory::read(&records));
         let read = |(key, body): (&String, &Vec<u8>)| {
@@ -153,7 +153,7 @@ impl Desk {
             return Err(problem.retry_after(RATE_RETRY_SECS));
         }
         let Some((id, access)) = self.proven(text, now) else {
-            self.attempts.note_wrong(from, now);
+            self.attempts.record_failure(from, now);
             return Err(
                 unauthenticated(WRONG_TOKEN).hint("paste the whole token, from `tgt_` to the last digit")
             );
@@ -185,7 +185,7 @@ impl Desk {
 
     /// Rejects requests above the rate limit.
     fn paced(&self, id: &str, access: Access, now: Timestamp) -> Result<Access, Problem> {
-        if self.note_use(id, now) {
+        if self.record_use(id, now) {
             return Ok(access);
         }
         let detail = format!("{access} exceeds the rate limit");
@@ -218,7 +218,7 @@ impl Desk {
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note_use(&self, id: &str, now: Timestamp) -> bool {
+    fn record_use(&self, id: &str, now: Timestamp) -> bool {
         let mut uses = self.lock();
         let new = || Use { bucket: Bucket::full(now), last: now, noted: None };
         let used = uses.entry(id.to_owned()).or_insert_with(new);

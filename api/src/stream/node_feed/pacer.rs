@@ -23,9 +23,9 @@ const PAUSE_PER_STREAM: Duration = Duration::from_micros(150);
 
 /// Pacer that all streams of one type follow.
 #[derive(Debug)]
-pub(crate) struct Beat(watch::Sender<Arc<Published>>);
+pub(crate) struct FanoutPacer(watch::Sender<Arc<Published>>);
 
-impl Beat {
+impl FanoutPacer {
     /// Creates a pacer that starts with a state.
     pub(crate) fn new(published: Arc<Published>) -> Self {
         Self(watch::channel(published).0)

@@ -1,7 +1,7 @@
 //! Selection of the addresses affected by a change, so that the cost of a decision is proportional to the
 //! change.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, net::IpAddr, time::Instant};
 
 use model::{
     cluster::compiled::CompiledService,
@@ -14,63 +14,12 @@ use model::{
     wire::report::Facts,
 };
 
-use super::{Assigner, Position, Published};
-use crate::state::compiled_set::Delta;
-use crate::state::pending_triggers::News;
+use super::{Assigner, Published};
+use crate::state::pending_triggers::Triggers;
 
 impl Assigner {
-    /// Processes new commits.
-    pub(super) fn note_commits(&mut self) {
-        let published = self.app.hub.load();
-        let position = published.position();
-        if position == self.seen {
-            return;
-        }
-        if self.follow(&published).is_none() {
-            self.begin_anew(&published);
-        }
-        self.seen = position;
-    }
-
-    /// Processes the commits since the last processed position. Returns `None` if they are no longer
-    /// available.
-    fn follow(&mut self, published: &Published) -> Option<()> {
-        let Position { epoch, revision } = self.seen;
-        if epoch != published.epoch {
-            return None;
-        }
-        let commits: Vec<_> = published.recent.since(revision)?.map(Arc::clone).collect();
-        let addresses: Vec<_> = published.addresses.since(revision)?.collect();
-        let services: Vec<_> = published.compiled.since(revision)?.collect();
-        for delta in addresses {
-            match delta {
-                Delta::Changed(entry) => self.note_order(entry.form.address, Some(&entry.form.announcement)),
-                Delta::Removed(address, _) => self.note_order(address, None),
-            }
-        }
-        for object in commits.iter().flat_map(|commit| &commit.changes).map(|change| &change.object) {
-            self.concern_object(published, object);
-        }
-        for delta in services {
-            if let Delta::Changed(entry) = delta {
-                self.concern_form(published, &entry.form);
-            }
-        }
-        Some(())
-    }
-
-    fn begin_anew(&mut self, published: &Published) {
-        self.orders.clear();
-        self.owned.clear();
-        self.due.clear();
-        self.waiting.clear();
-        for (address, entry) in published.addresses.after(None) {
-            self.note_order(*address, Some(&entry.form.announcement));
-        }
-    }
-
     /// Updates the counts of owned addresses for a recorded or removed announcement.
-    fn note_order(&mut self, address: IpAddr, order: Option<&Announcement>) {
+    pub(super) fn apply_order(&mut self, address: IpAddr, order: Option<&Announcement>) {
         let before = match order {
             Some(order) => self.orders.insert(address, order.clone()),
             None => self.orders.remove(&address),
@@ -80,9 +29,9 @@ impl Assigner {
         match order {
             Some(order) => {
                 if before.is_some_and(|before| before.epoch != order.epoch) {
-                    self.app.announcements().note_order(address);
+                    self.app.observations.announcements().note_order(address);
                 }
-                self.concern(address);
+                self.mark(address);
             }
             None => {
                 self.due.remove(&address);
@@ -90,18 +39,18 @@ impl Assigner {
         }
     }
 
-    fn concern_object(&mut self, published: &Published, object: &Object) {
+    pub(super) fn mark_object(&mut self, published: &Published, object: &Object) {
         match &object.spec {
-            Spec::Node(_) => self.concern_node(published, &object.metadata.name),
-            Spec::Advertisement(_) => self.concern_all(),
+            Spec::Node(_) => self.mark_node(published, &object.metadata.name),
+            Spec::Advertisement(_) => self.mark_all(),
             Spec::Service(_) => {
                 if let Some(namespace) = object.metadata.namespace.clone() {
                     let key = ServiceKey { namespace, name: object.metadata.name.clone() };
-                    self.concern_service(published, &key);
+                    self.mark_service(published, &key);
                 }
             }
             // The Advertisements of an address depend on its pool, which the compiled form does not contain.
-            Spec::Address(record) => self.concern(record.address),
+            Spec::Address(record) => self.mark(record.address),
             // Pool rules are applied at allocation time; peers concern nodes only.
             Spec::AddressPool(_)
             | Spec::BfdProfile(_)
@@ -113,25 +62,25 @@ impl Assigner {
     }
 
     /// Endpoint changes matter for Services with local traffic policy, and for addresses without a candidate.
-    fn concern_form(&mut self, published: &Published, form: &CompiledService) {
+    pub(super) fn mark_form(&mut self, published: &Published, form: &CompiledService) {
         let is_local = form.external_traffic_policy == TrafficPolicy::Local;
         let addresses: Vec<_> = published.snapshot.addresses_of(&form.service).collect();
         for address in addresses {
             let has_nobody = self.orders.get(&address).is_some_and(|order| order.candidates.is_empty());
             if is_local || has_nobody {
-                self.concern(address);
+                self.mark(address);
             }
         }
     }
 
-    fn concern_service(&mut self, published: &Published, service: &ServiceKey) {
+    fn mark_service(&mut self, published: &Published, service: &ServiceKey) {
         let addresses: Vec<_> = published.snapshot.addresses_of(service).collect();
-        addresses.into_iter().for_each(|address| self.concern(address));
+        addresses.into_iter().for_each(|address| self.mark(address));
     }
 
     /// Marks the addresses for which `node` is a candidate and the addresses in its subnets.
-    pub(super) fn concern_node(&mut self, published: &Published, node: &Name) {
-        let table = self.app.nodes.table(&published.snapshot, self.app.source.now());
+    pub(super) fn mark_node(&mut self, published: &Published, node: &Name) {
+        let table = self.app.observations.nodes.table(&published.snapshot, self.app.source.now());
         let facts = table.view(node).and_then(|view| view.report).map(|report| &report.facts);
         let is_candidate = |order: &Announcement| order.candidates.iter().any(|one| one.node == *node);
         let concerned: Vec<IpAddr> = self
@@ -142,37 +91,37 @@ impl Assigner {
             })
             .map(|(address, _)| *address)
             .collect();
-        concerned.into_iter().for_each(|address| self.concern(address));
+        concerned.into_iter().for_each(|address| self.mark(address));
     }
 
-    pub(super) fn concern_all(&mut self) {
+    pub(super) fn mark_all(&mut self) {
         let addresses: Vec<_> = self.orders.keys().copied().collect();
-        addresses.into_iter().for_each(|address| self.concern(address));
+        addresses.into_iter().for_each(|address| self.mark(address));
     }
 
-    fn concern(&mut self, address: IpAddr) {
+    fn mark(&mut self, address: IpAddr) {
         if self.orders.contains_key(&address) {
             self.due.entry(address).or_insert_with(Instant::now);
         }
     }
 
-    /// Processes the pending triggers from reports.
-    pub(super) fn note_news(&mut self) {
-        let News { nodes, verified, services, addresses } = self.app.newsroom.take();
+    /// Marks the addresses of the pending triggers from reports.
+    pub(super) fn mark_triggered(&mut self) {
+        let Triggers { nodes, verified, services, addresses } = self.app.observations.triggers.drain();
         let published = self.app.hub.load();
         for node in &nodes {
-            self.concern_node(&published, node);
+            self.mark_node(&published, node);
         }
         for node in nodes.iter().chain(&verified) {
             for address in self.waiting.remove(node).unwrap_or_default() {
-                self.concern(address);
+                self.mark(address);
             }
         }
         for service in &services {
-            self.concern_service(&published, service);
+            self.mark_service(&published, service);
         }
         for address in addresses {
-            self.concern(address);
+            self.mark(address);
         }
     }
 }

@@ -1,0 +1,121 @@
+//! Data of an audit entry while its request is processed. The handler and the writer record the objects and
+//! the result; the writer or the middleware creates the entry from them.
+
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+
+use http::Method;
+use model::{
+    admission::admit::{Operation, Outcome, Request},
+    primitives::quantity::Revision,
+};
+
+/// Maximum number of objects listed in an audit entry. Further ones are only counted.
+pub(crate) const OBJECTS_NAMED_MAX: usize = 100;
+
+/// Audit data of a request in progress. Remains valid if the handler fails, panics or times out.
+#[derive(Debug)]
+pub(crate) struct AuditDraft {
+    /// HTTP method.
+    pub(crate) method: Method,
+    /// Path of the request, without the query string.
+    pub(crate) path: String,
+    is_stored: AtomicBool,
+    outcome: Mutex<AuditOutcome>,
+}
+
+/// Objects and result of a request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AuditOutcome {
+    /// First objects of the request as kind and name.
+    pub(crate) objects: Vec<String>,
+    /// Total number of objects of the request.
+    pub(crate) objects_total: usize,
+    /// Revision that holds the change, if accepted.
+    pub(crate) revision: Option<Revision>,
+    /// True for a dry run.
+    pub(crate) is_dry_run: bool,
+    /// True if the request creates one object.
+    pub(crate) is_creation: bool,
+    /// True if the request changed something without a write to the store.
+    pub(crate) is_done: bool,
+    /// Reason from the body; used if the header is absent.
+    pub(crate) message: Option<String>,
+}
+
+impl AuditDraft {
+    /// Creates the draft of a request without objects.
+    pub(crate) fn new(method: Method, path: String) -> Self {
+        Self { method, path, is_stored: AtomicBool::default(), outcome: Mutex::default() }
+    }
+
+    /// Records that the audit entry was committed with the write.
+    pub(crate) fn record_stored(&self) {
+        self.is_stored.store(true, Ordering::Release);
+    }
+
+    /// True if the audit entry was committed with the write.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.is_stored.load(Ordering::Acquire)
+    }
+
+    /// Records the objects of a write request.
+    pub(crate) fn record_request(&self, request: &Request, is_dry_run: bool) {
+        let mut outcome = self.lock();
+        outcome.objects_total = request.operations.len();
+        outcome.objects = request.operations.iter().filter_map(named).take(OBJECTS_NAMED_MAX).collect();
+        outcome.is_dry_run = is_dry_run;
+        outcome.is_creation = matches!(request.operations.as_slice(), [Operation::Create(_)]);
+    }
+
+    /// Records the object of a request that changes something without a write to the store.
+    pub(crate) fn record_object(&self, name: String) {
+        let mut outcome = self.lock();
+        outcome.is_done = true;
+        outcome.objects_total = 1;
+        outcome.objects = vec![name];
+    }
+
+    /// Records the reason from the body, for requests without the header.
+    pub(crate) fn record_message(&self, message: String) {
+        self.lock().message = Some(message);
+    }
+
+    /// Records an accepted write, including pruned objects.
+    pub(crate) fn record_accepted(&self, revision: Revision, outcomes: &[Outcome]) {
+        let mut outcome = self.lock();
+        outcome.revision = Some(revision);
+        if outcomes.len() > outcome.objects_total {
+            outcome.objects_total = outcomes.len();
+            let names = outcomes.iter().map(|outcome| outcome.object.key().to_string());
+            outcome.objects = names.take(OBJECTS_NAMED_MAX).collect();
+        }
+    }
+
+    /// Returns the data recorded so far.
+    pub(crate) fn outcome(&self) -> AuditOutcome {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, AuditOutcome> {
+        // Changes are single assignments; a panicking holder leaves at worst incomplete audit text.
+        self.outcome.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the object of an operation as kind and name.
+fn named(operation: &Operation) -> Option<String> {
+    match operation {
+        Operation::Create(object)
+        | Operation::Apply(object)
+        | Operation::Replace { object, .. }
+        | Operation::Restore { object, .. } => Some(object.key().to_string()),
+        Operation::Delete { key, .. } => Some(key.to_string()),
+        Operation::Announce { address, .. } => Some(format!("Address {address}")),
+        Operation::Lose { node, .. } => Some(format!("Node {node}")),
+        Operation::Judge { service, .. } => Some(format!("Service {service}")),
+        Operation::Retry { .. } => None,
+    }
+}

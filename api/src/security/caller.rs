@@ -1,0 +1,198 @@
+//! Caller of a request: permissions of the authenticated identity, author and reason of changes, and the
+//! audit draft of the request.
+//!
+//! The middleware reads the caller once, before the handler runs, and adds it to the extensions of the
+//! request. Handlers that depend on the caller have a [`Caller`] parameter. Without authentication the author
+//! is a claim and displayed as one. With authentication the author is the proven identity, and the claim is
+//! recorded in addition.
+
+use std::{net::IpAddr, sync::Arc};
+
+use axum::extract::FromRequestParts;
+use http::{Extensions, HeaderMap, HeaderName, Method, request::Parts};
+use model::{
+    admission::admit::{Outcome, Request},
+    cluster::history::{AUTHOR_LENGTH_MAX, MESSAGE_LENGTH_MAX, Maker, Origin},
+    primitives::quantity::Revision,
+};
+
+use super::{Access, Identity, audit_draft::AuditDraft};
+use crate::base::error::{Code, Problem};
+
+/// Header with the author that the client claims.
+pub(crate) const X_AUTHOR: HeaderName = HeaderName::from_static("x-tidegate-author");
+/// Header with the reason of the change.
+pub(crate) const X_MESSAGE: HeaderName = HeaderName::from_static("x-change-message");
+/// Author of a request without author.
+const UNKNOWN: &str = "unknown";
+
+/// Remote address of the connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+/// Caller of a request, or the server itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller {
+    access: Arc<Access>,
+    origin: Arc<Origin>,
+    /// Audit draft of the request; `None` if no audit entry is written.
+    draft: Option<Arc<AuditDraft>>,
+}
+
+impl Caller {
+    /// Reads the caller from the request.
+    ///
+    /// # Errors
+    /// Returns a problem if the author or the reason is not text or too long.
+    pub(crate) fn read(
+        (method, path): (&Method, &str),
+        headers: &HeaderMap,
+        (peer, request_id): (Option<Peer>, &str),
+        access: &Arc<Access>,
+    ) -> Result<Self, Problem> {
+        let author = text(headers, &X_AUTHOR, "X-Tidegate-Author", AUTHOR_LENGTH_MAX)?;
+        let message = text(headers, &X_MESSAGE, "X-Change-Message", MESSAGE_LENGTH_MAX)?;
+        let (maker, author) = access.author(author)?;
+        let origin = Origin {
+            maker,
+            author,
+            message,
+            request_id: Some(request_id.to_owned()),
+            source: peer.map(|Peer(address)| address),
+        };
+        let draft = AuditDraft::new(method.clone(), path.to_owned());
+        Ok(Self { access: Arc::clone(access), origin: Arc::new(origin), draft: Some(Arc::new(draft)) })
+    }
+
+    /// Creates the caller of a read request whose author or reason is invalid. Such a request has no audit
+    /// entry.
+    pub(crate) fn without_author(access: Arc<Access>) -> Self {
+        let origin = Origin { maker: Maker::Client, author: UNKNOWN.to_owned(), ..Origin::server() };
+        Self { access, origin: Arc::new(origin), draft: None }
+    }
+
+    /// Creates the caller for writes of the server itself: all permissions, no audit entry.
+    pub(crate) fn server() -> Self {
+        let access = Arc::new(Access::of(Identity::Anyone));
+        Self { access, origin: Arc::new(Origin::server()), draft: None }
+    }
+
+    /// Returns the caller that the middleware has added to a request.
+    ///
+    /// # Errors
+    /// Returns `Internal` if the request has not passed the middleware.
+    pub(crate) fn of(extensions: &Extensions) -> Result<&Self, Problem> {
+        extensions.get().ok_or_else(|| Problem::new(Code::Internal, "the request has no caller"))
+    }
+
+    /// Returns the permissions.
+    pub(crate) fn access(&self) -> &Arc<Access> {
+        &self.access
+    }
+
+    /// Returns the author and reason.
+    pub(crate) fn origin(&self) -> Origin {
+        let message = || self.draft.as_ref().and_then(|draft| draft.outcome().message);
+        let message = self.origin.message.clone().or_else(message);
+        Origin { message, ..(*self.origin).clone() }
+    }
+
+    /// Returns the audit draft, or `None` if no audit entry is written.
+    pub(crate) fn draft(&self) -> Option<&Arc<AuditDraft>> {
+        self.draft.as_ref()
+    }
+
+    /// Records the objects of a write request for the audit log.
+    pub(crate) fn record_request(&self, request: &Request, is_dry_run: bool) {
+        if let Some(draft) = &self.draft {
+            draft.record_request(request, is_dry_run);
+        }
+    }
+
+    /// Records the object of a request that changes something without a write to the store.
+    pub(crate) fn record_object(&self, name: String) {
+        if let Some(draft) = &self.draft {
+            draft.record_object(name);
+        }
+    }
+
+    /// Records the reason from the body, for requests without the header.
+    pub(crate) fn record_message(&self, message: String) {
+        if let Some(draft) = &self.draft {
+            draft.record_message(message);
+        }
+    }
+
+    /// Records an accepted write, including pruned objects.
+    pub(crate) fn record_accepted(&self, revision: Revision, outcomes: &[Outcome]) {
+        if let Some(draft) = &self.draft {
+            draft.record_accepted(revision, outcomes);
+        }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        Self::of(&parts.extensions).cloned()
+    }
+}
+
+/// True if a request with this method may change something.
+pub(crate) fn may_change(method: &Method) -> bool {
+    !method.is_safe()
+}
+
+fn text(
+    headers: &HeaderMap,
+    header: &HeaderName,
+    name: &str,
+    length_max: usize,
+) -> Result<Option<String>, Problem> {
+    let Some(value) = headers.get(header) else { return Ok(None) };
+    let text = std::str::from_utf8(value.as_bytes()).ok().map(str::trim);
+    let is_fit = |text: &&str| text.chars().count() <= length_max && !text.chars().any(char::is_control);
+    match text.filter(is_fit) {
+        Some("") => Ok(None),
+        Some(text) => Ok(Some(text.to_owned())),
+        None => Err(Problem::bad_request(format!(
+            "the header `{name}` must be at most {length_max} characters of UTF-8 on one line"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn read(author: &[u8], message: &[u8]) -> Result<Origin, String> {
+        let value = |bytes: &[u8]| HeaderValue::from_bytes(bytes).unwrap();
+        let headers = [(X_AUTHOR, value(author)), (X_MESSAGE, value(message))].into_iter().collect();
+        let access = Arc::new(Access::of(Identity::Anyone));
+        let caller = Caller::read((&Method::POST, "/"), &headers, (None, "id"), &access)
+            .map_err(|problem| format!("{problem:?}"))?;
+        Ok(caller.origin())
+    }
+
+    #[test]
+    fn authors_and_messages_are_bounded_utf_8_on_one_line() {
+        let origin = read("jö@host".as_bytes(), "räume auf".as_bytes()).unwrap();
+        assert_eq!((origin.author.as_str(), origin.message.as_deref()), ("jö@host", Some("räume auf")));
+        assert_eq!(origin.maker, Maker::Client);
+        assert_eq!(read(b"agent/n1", b"").unwrap().maker, Maker::Agent);
+        let empty = read(b" ", b" ").unwrap();
+        assert_eq!((empty.author.as_str(), empty.message), (UNKNOWN, None));
+        assert!(read(b"x", "ü".repeat(MESSAGE_LENGTH_MAX).as_bytes()).is_ok());
+        for (author, message) in [
+            ("x".repeat(AUTHOR_LENGTH_MAX + 1).into_bytes(), b"m".to_vec()),
+            (b"x".to_vec(), "m".repeat(MESSAGE_LENGTH_MAX + 1).into_bytes()),
+            (b"\xff".to_vec(), b"m".to_vec()),
+            (b"a\tb".to_vec(), b"m".to_vec()),
+        ] {
+            assert!(read(&author, &message).is_err(), "{author:?} {message:?}");
+        }
+    }
+}
