@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use model::{
     primitives::quantity::{Position, Revision, Timestamp},
-    views::overview::{Overview, memory::Memory, preceding::Writes},
+    views::overview::{Overview, memory::FindingMemory, preceding::Writes},
 };
 use std::sync::{
     Arc,
@@ -36,7 +36,7 @@ pub(crate) struct State {
 
 /// What is known from looks before.
 pub(crate) struct Known {
-    pub(crate) memory: Memory,
+    pub(crate) memory: FindingMemory,
     pub(crate) writes: Writes,
     pub(crate) kept: Kept,
 }
@@ -81,7 +81,11 @@ impl OverviewDesk {
     /// A desk without a document.
     pub(crate) fn new(now: Timestamp) -> Self {
         let state = State {
-            known: Known { memory: Memory::new(now), writes: Writes::default(), kept: Kept::default() },
+            known: Known {
+                memory: FindingMemory::new(now),
+                writes: Writes::default(),
+                kept: Kept::default(),
+            },
             written: Revision(0),
             mark: None,
             number: 0,

@@ -1,7 +1,7 @@
 //! Problem details of writes that were not carried out.
 
 use model::{
-    admission::admit::{Guarded, Held, Refusal},
+    admission::admit::{GuardRefusal, Refusal, RemovalGuard},
     kinds::resource::{Kind, ObjectKey},
     primitives::violation::{Violation, ViolationCode},
 };
@@ -91,7 +91,7 @@ pub(crate) fn refused(refusal: Refusal) -> Problem {
     }
 }
 
-fn guard_held(held: Held) -> Problem {
+fn guard_held(held: GuardRefusal) -> Problem {
     let detail = held_in_words(&held);
     // What goes with members of a set may be another's.
     let is_named = access::current().may_object(Verb::List, Kind::Service, None);
@@ -101,11 +101,11 @@ fn guard_held(held: Held) -> Problem {
 }
 
 /// What a guard holds.
-pub(crate) fn held_in_words(held: &Held) -> String {
-    let Held { guarded, named: _, removed, total, limit_percent } = held;
-    let (what, flag) = match guarded {
-        Guarded::Vips => ("virtual addresses", "--guard-vips-percent"),
-        Guarded::Endpoints => ("endpoint addresses", "--guard-endpoints-percent"),
+pub(crate) fn held_in_words(held: &GuardRefusal) -> String {
+    let GuardRefusal { guard, named: _, removed, total, limit_percent } = held;
+    let (what, flag) = match guard {
+        RemovalGuard::Vips => ("virtual addresses", "--guard-vips-percent"),
+        RemovalGuard::Endpoints => ("endpoint addresses", "--guard-endpoints-percent"),
     };
     format!(
         "it would remove {removed} of {total} {what} at once; the limit is {limit_percent} % ({flag} of \

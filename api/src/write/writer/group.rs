@@ -11,7 +11,7 @@ use std::{
 };
 
 use model::{
-    admission::admit::{Admitted, Outcome, admit},
+    admission::admit::{AdmittedWrite, Outcome, admit},
     cluster::{
         change::{Change, ChangeKind, Commit},
         history::{Origin, Revised, RevisionEntry},
@@ -104,10 +104,10 @@ fn decide(context: &Context, group: &[Pending]) -> Decided {
         let answer = match admit(&working, &context.cluster, request, entropy) {
             Err(refusal) => Err(WriteError::Refused(refusal)),
             // Checked here, because only the decided state determines the side effects of the write.
-            Ok(Admitted { outcomes, .. }) if !refused(caller.as_deref(), &outcomes).is_empty() => {
+            Ok(AdmittedWrite { outcomes, .. }) if !refused(caller.as_deref(), &outcomes).is_empty() => {
                 Err(WriteError::Forbidden(refused(caller.as_deref(), &outcomes)))
             }
-            Ok(Admitted { snapshot, changes, outcomes }) => {
+            Ok(AdmittedWrite { snapshot, changes, outcomes }) => {
                 let revision = snapshot.revision();
                 if !changes.is_empty() {
                     let commit = Commit { revision, at: entropy.now, changes };
