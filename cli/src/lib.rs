@@ -16,6 +16,7 @@ mod manifest;
 mod output;
 mod resource;
 pub mod terminal;
+mod typed;
 pub mod views;
 
 use std::ffi::OsString;
