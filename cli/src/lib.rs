@@ -17,6 +17,7 @@ mod output;
 mod resource;
 pub mod settings;
 pub mod terminal;
+mod typed;
 pub mod views;
 
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! Documents for people: explanations, the overview, and drains.
+//! API documents for users: explanations, the overview, and drains.
 
 pub mod drains;
 pub mod explain;

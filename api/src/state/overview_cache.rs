@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use model::{
     primitives::quantity::{Position, Revision, Timestamp},
-    views::overview::{Overview, memory::Memory, preceding::Writes},
+    views::overview::{Overview, memory::FindingMemory, preceding::Writes},
 };
 use std::sync::{
     Arc,
@@ -36,7 +36,7 @@ pub(crate) struct State {
 
 /// What is known from looks before.
 pub(crate) struct Known {
-    pub(crate) memory: Memory,
+    pub(crate) memory: FindingMemory,
     pub(crate) writes: Writes,
     pub(crate) kept: ServiceRowCache,
 }
@@ -82,7 +82,7 @@ impl OverviewCache {
     pub(crate) fn new(now: Timestamp) -> Self {
         let state = State {
             known: Known {
-                memory: Memory::new(now),
+                memory: FindingMemory::new(now),
                 writes: Writes::default(),
                 kept: ServiceRowCache::default(),
             },

@@ -19,9 +19,9 @@ use model::{
     primitives::name::{Name, Namespace},
     views::overview::{
         ServiceRow,
-        memory::Finding,
-        nodes::says_failures,
-        services::{self, ServiceView},
+        memory::StatusFinding,
+        nodes::covers_failures,
+        services::{self, ServiceInput},
     },
 };
 
@@ -43,7 +43,7 @@ pub(crate) struct Share {
     /// Row of the Service, before findings are explained.
     pub(crate) row: Arc<ServiceRow>,
     /// Problems of the Service.
-    pub(crate) findings: Vec<Finding>,
+    pub(crate) findings: Vec<StatusFinding>,
     /// Endpoint counts.
     pub(crate) endpoints: EndpointCounts,
     /// True if the Service is ready.
@@ -160,10 +160,11 @@ impl Present<'_> {
         let Look { view, renderer, announced } = look;
         let published: &Published = view.published();
         let status = renderer.service(object)?;
-        let is_said_of_node = |node: &Name| view.table().view(node).is_some_and(|view| says_failures(&view));
+        let is_covered_by_node =
+            |node: &Name| view.table().view(node).is_some_and(|view| covers_failures(&view));
         let is_announced =
             |address: &IpAddr| announced.standing.get(address) == Some(&AddressStanding::Announced);
-        let sight = ServiceView {
+        let sight = ServiceInput {
             key,
             object,
             spec,
@@ -173,7 +174,7 @@ impl Present<'_> {
             announced: status.load_balancer.ingress.iter().filter(|one| is_announced(&one.ip)).count(),
         };
         let mut findings = Vec::new();
-        let row = Arc::new(services::judge(&sight, &is_said_of_node, &mut findings));
+        let row = Arc::new(services::judge(&sight, &is_covered_by_node, &mut findings));
         let is_ready = holds(&status.conditions, ConditionType::Ready);
         Some(Share { basis, row, findings, endpoints: status.endpoints, is_ready })
     }

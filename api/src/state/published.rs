@@ -249,7 +249,7 @@ mod tests {
     use crate::state::compiled_set::Delta;
     use model::{
         admission::{
-            admit::{Admitted, Entropy, Operation, Request, admit},
+            admit::{AdmittedWrite, Entropy, Operation, Request, admit},
             decode::{Expect, decode},
         },
         cluster::config::ClusterConfig,
@@ -344,7 +344,7 @@ mod tests {
             operations.push(operation(&mut dice));
             let request = Request { operations: vec![operations.remove(0)], ..Request::default() };
             let entropy = Entropy { now: Timestamp::from_unix_seconds(1_771_000_000), seed };
-            let Ok(Admitted { snapshot, changes: done, .. }) =
+            let Ok(AdmittedWrite { snapshot, changes: done, .. }) =
                 admit(&published.snapshot, &config, &request, &entropy)
             else {
                 continue;
@@ -417,7 +417,8 @@ mod tests {
             };
             let request = Request { operations: vec![operation], ..Request::default() };
             let entropy = Entropy { now: Timestamp::from_unix_seconds(1_771_000_000), seed };
-            let Ok(Admitted { snapshot, changes, .. }) = admit(&one.snapshot, &config, &request, &entropy)
+            let Ok(AdmittedWrite { snapshot, changes, .. }) =
+                admit(&one.snapshot, &config, &request, &entropy)
             else {
                 continue;
             };

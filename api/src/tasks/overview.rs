@@ -49,7 +49,7 @@ impl OverviewCache {
         if let (Some(known), Some(before)) = (known, &state.mark)
             && is_same(before, &mark)
         {
-            state.known.memory.look_again(mark.now);
+            state.known.memory.note_unchanged(mark.now);
             return Some(known);
         }
         let published = app.hub.load();

@@ -14,7 +14,7 @@ use model::{
         traffic::{Busiest, SortBy},
     },
     primitives::{name::Name, quantity::Position},
-    views::overview::{NodeState, Overview, Totals},
+    views::overview::{NodeConvergence, Overview, Totals},
     wire::traffic_counts::{Counts, Rate, Rates},
 };
 
@@ -63,7 +63,7 @@ fn gather(app: &ServerState, shown: &Overview) -> Sample {
     let head = view.published().nodes_head();
     let lag = app.observations.convergence.brief(&views, head, Instant::now());
     let converged: BTreeSet<_> =
-        shown.nodes.iter().filter(|row| row.state == NodeState::Converged).map(|row| &row.name).collect();
+        shown.nodes.iter().filter(|row| row.state == NodeConvergence::Converged).map(|row| &row.name).collect();
     let waiting = lag.waiting_ms.iter().copied().chain(repeat(None));
     let nodes = views.iter().zip(waiting).map(|(one, waiting_ms)| {
         (one.name.clone(), node(one, waiting_ms, converged.contains(one.name), head))

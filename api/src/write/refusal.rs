@@ -1,7 +1,7 @@
 //! Problem details of writes that were not carried out.
 
 use model::{
-    admission::admit::{Guarded, Held, Refusal},
+    admission::admit::{GuardRefusal, Refusal, RemovalGuard},
     kinds::resource::{Kind, ObjectKey},
     primitives::violation::{Violation, ViolationCode},
 };
@@ -90,7 +90,7 @@ pub(crate) fn refused(refusal: Refusal, access: &Access) -> Problem {
     }
 }
 
-fn guard_held(held: Held, access: &Access) -> Problem {
+fn guard_held(held: GuardRefusal, access: &Access) -> Problem {
     let detail = held_in_words(&held);
     // Removed members of a set may be objects that the caller may not see.
     let is_named = access.may_object(Verb::List, Kind::Service, None);
@@ -100,11 +100,11 @@ fn guard_held(held: Held, access: &Access) -> Problem {
 }
 
 /// What a guard holds.
-pub(crate) fn held_in_words(held: &Held) -> String {
-    let Held { guarded, named: _, removed, total, limit_percent } = held;
-    let (what, flag) = match guarded {
-        Guarded::Vips => ("virtual addresses", "--guard-vips-percent"),
-        Guarded::Endpoints => ("endpoint addresses", "--guard-endpoints-percent"),
+pub(crate) fn held_in_words(held: &GuardRefusal) -> String {
+    let GuardRefusal { guard, named: _, removed, total, limit_percent } = held;
+    let (what, flag) = match guard {
+        RemovalGuard::Vips => ("virtual addresses", "--guard-vips-percent"),
+        RemovalGuard::Endpoints => ("endpoint addresses", "--guard-endpoints-percent"),
     };
     format!(
         "it would remove {removed} of {total} {what} at once; the limit is {limit_percent} % ({flag} of \

@@ -64,6 +64,13 @@ impl Table {
         self.rows.push(row);
     }
 
+    /// Adds a placeholder for a row that this version cannot decode.
+    pub(crate) fn push_unreadable(&mut self) {
+        let mut row = vec![Cell::toned(Tone::Waiting, "<unreadable>")];
+        row.resize(self.header.len().max(1), Cell::from(""));
+        self.push(row);
+    }
+
     /// Returns true if there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -1,15 +1,27 @@
 //! Tables of BGP sessions, routes and events. Pure.
 
-use model::primitives::quantity::Timestamp;
+use std::fmt::Display;
+
+use model::{
+    bgp::{
+        listing::{BgpEvent, BgpRouteItem, BgpSessionItem},
+        report::{BgpError, BgpSessionState},
+    },
+    kinds::{address::AddressSpec, event::EventReason},
+    observed::status::{AddressByBgp, AddressStatus, BgpPeerSessions},
+    primitives::quantity::Timestamp,
+};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
     age::age,
-    lenient_json::{clean, entries, flag, items, joined, number, scalar, text, time},
+    lenient_json::{clean, items},
     terminal::{
         style::{Style, Tone},
         table::{Cell, Table},
     },
+    typed::{decode, decode_items, word, words},
 };
 
 /// Placeholder for an empty value.
@@ -37,30 +49,34 @@ pub fn peers(listing: &Value, wide: bool, now: Timestamp, style: Style) -> Optio
     }
     let mut table = Table::new(header);
     for item in items(listing, "/items") {
-        let since = time(item, "/session/since").map(|since| age(since, now)).unwrap_or_default();
-        let (state, tone, because) = standing(item, "/session");
-        let or_nothing = |at| Cell::from(or_nothing(text(item, at)));
+        let Some(item) = decode::<BgpSessionItem>(item) else {
+            table.push_unreadable();
+            continue;
+        };
+        let session = &item.session;
+        let (state, tone, because) = standing(item.is_reporting, session.state, &session.reason);
         let mut row: Vec<Cell> = vec![
-            text(item, "/node").into(),
-            text(item, "/session/peer").into(),
-            or_nothing("/session/address"),
-            or_nothing("/session/remoteASN"),
+            word(&item.node).into(),
+            word(&session.peer).into(),
+            or_nothing(&session.address).into(),
+            or_nothing(&session.remote_asn).into(),
             Cell::toned(tone, state),
-            since.into(),
-            number(item, "/session/counters/prefixesSent").to_string().into(),
+            age(session.since, now).into(),
+            session.counters.prefixes_sent.to_string().into(),
             because.into(),
         ];
         if wide {
-            row.push(text(item, "/session/localASN").into());
-            row.push(or_nothing("/session/remoteRouterId"));
-            row.push(or_nothing("/session/hostName"));
-            row.push(or_nothing("/session/negotiated/holdTime"));
-            row.push(or_nothing("/session/negotiated/keepaliveTime"));
-            row.push(number(item, "/session/established").to_string().into());
-            row.push(number(item, "/session/counters/prefixesReceived").to_string().into());
-            row.push(or_nothing("/session/bfd"));
-            row.push(notification(item, "/session/lastSent", now).into());
-            row.push(notification(item, "/session/lastReceived", now).into());
+            let negotiated = session.negotiated.as_ref();
+            row.push(session.local_asn.to_string().into());
+            row.push(or_nothing(&session.remote_router_id).into());
+            row.push(or_nothing(&session.host_name).into());
+            row.push(or_nothing(&negotiated.map(|negotiated| negotiated.hold_time)).into());
+            row.push(or_nothing(&negotiated.map(|negotiated| negotiated.keepalive_time)).into());
+            row.push(session.established.to_string().into());
+            row.push(session.counters.prefixes_received.to_string().into());
+            row.push(or_nothing(&session.bfd).into());
+            row.push(notification(session.last_sent.as_ref(), now).into());
+            row.push(notification(session.last_received.as_ref(), now).into());
         }
         table.push(row);
     }
@@ -69,27 +85,26 @@ pub fn peers(listing: &Value, wide: bool, now: Timestamp, style: Style) -> Optio
 
 /// Returns the state of a session, its tone and its reason. For a node whose agent is silent the last
 /// reported state is part of the reason.
-fn standing(item: &Value, session: &str) -> (String, Tone, String) {
-    let [state, reason] = ["state", "reason"].map(|field| text(item, &format!("{session}/{field}")));
-    if !flag(item, "/isReporting", true) {
-        return (
-            "Unknown".to_owned(),
-            Tone::Waiting,
-            format!("the agent is silent; last reported {state}: {reason}"),
-        );
+fn standing(is_reporting: bool, state: BgpSessionState, reason: &str) -> (String, Tone, String) {
+    let name = word(&state);
+    if !is_reporting {
+        let last = format!("the agent is silent; last reported {name}: {reason}");
+        return ("Unknown".to_owned(), Tone::Waiting, last);
     }
-    let tone = match state.as_str() {
-        "Established" => Tone::Good,
-        "Idle" => Tone::Bad,
-        _ => Tone::Waiting,
+    let tone = match state {
+        BgpSessionState::Established => Tone::Good,
+        BgpSessionState::Idle => Tone::Bad,
+        BgpSessionState::Connect
+        | BgpSessionState::Active
+        | BgpSessionState::OpenSent
+        | BgpSessionState::OpenConfirm => Tone::Waiting,
     };
-    (state, tone, reason)
+    (name, tone, reason.to_owned())
 }
 
-fn notification(item: &Value, at: &str, now: Timestamp) -> String {
-    let Some(error) = item.pointer(at).filter(|error| error.is_object()) else { return NOTHING.to_owned() };
-    let ago = time(error, "/at").map(|at| format!(" {} ago", age(at, now))).unwrap_or_default();
-    format!("{}/{}{ago}: {}", text(error, "/code"), text(error, "/subcode"), text(error, "/message"))
+fn notification(error: Option<&BgpError>, now: Timestamp) -> String {
+    let Some(BgpError { at, code, subcode, message }) = error else { return NOTHING.to_owned() };
+    format!("{code}/{subcode} {} ago: {message}", age(*at, now))
 }
 
 /// Returns one hint line per problem of sessions that are not established; sessions with the same problem
@@ -97,22 +112,21 @@ fn notification(item: &Value, at: &str, now: Timestamp) -> String {
 #[must_use]
 pub fn hints(listing: &Value) -> Vec<String> {
     let mut hints: Vec<(String, String, usize)> = Vec::new();
-    for item in items(listing, "/items").iter().filter(|item| flag(item, "/isReporting", true)) {
-        let [reason, hint] = ["/trouble/reason", "/trouble/hint"].map(|at| clean(&text(item, at)));
-        if hint.is_empty() {
-            continue;
-        }
-        let what = format!("{reason}: {hint}");
-        if let Some((_, _, more)) = hints.iter_mut().find(|(_, known, _)| *known == what) {
+    for item in decode_items::<BgpSessionItem>(listing, "/items").into_iter().filter(|item| item.is_reporting)
+    {
+        let Some(trouble) = &item.trouble else { continue };
+        let Some(hint) = trouble.hint.as_ref().filter(|hint| !hint.is_empty()) else { continue };
+        let problem = clean(&format!("{}: {hint}", trouble.reason));
+        if let Some((_, _, more)) = hints.iter_mut().find(|(_, known, _)| *known == problem) {
             *more += 1;
         } else if hints.len() < HINTS_MAX {
-            let whose = format!("{} with {}", text(item, "/node"), text(item, "/session/peer"));
-            hints.push((clean(&whose), what, 0));
+            let session = format!("{} with {}", item.node, item.session.peer);
+            hints.push((clean(&session), problem, 0));
         }
     }
-    let line = |(whose, what, more): (String, String, usize)| {
+    let line = |(session, problem, more): (String, String, usize)| {
         let others = if more == 0 { String::new() } else { format!(" and {more} more") };
-        format!("hint: {whose}{others}: {what}")
+        format!("hint: {session}{others}: {problem}")
     };
     hints.into_iter().map(line).collect()
 }
@@ -125,41 +139,45 @@ pub fn routes(listing: &Value, wide: bool, now: Timestamp, style: Style) -> Opti
     header.extend(wide.then_some("ADDRESSES"));
     let mut table = Table::new(header);
     for item in items(listing, "/items") {
-        let withheld = text(item, "/withheld");
-        let mut told: Vec<(&str, &Value)> = entries(item, "/peers").collect();
-        if told.is_empty() {
-            told.push((NOTHING, &Value::Null));
-        }
-        for (router, told) in told {
-            let since = time(told, "/since");
-            let details = text(told, "/text");
-            let (state, tone) = match (since, withheld.is_empty()) {
-                _ if !flag(item, "/isReporting", true) => ("Unknown", Tone::Waiting),
+        let Some(item) = decode::<BgpRouteItem>(item) else {
+            table.push_unreadable();
+            continue;
+        };
+        let mut row = |router: &str, since: Option<Timestamp>, text: &str| {
+            let (state, tone) = match (since, &item.withheld) {
+                _ if !item.is_reporting => ("Unknown", Tone::Waiting),
                 (Some(_), _) => ("Announced", Tone::Good),
-                (None, false) => ("Withheld", Tone::Bad),
-                (None, true) => ("Waiting", Tone::Waiting),
+                (None, Some(_)) => ("Withheld", Tone::Bad),
+                (None, None) => ("Waiting", Tone::Waiting),
             };
+            let withheld = item.withheld.as_deref().unwrap_or_default();
             let mut row: Vec<Cell> = vec![
-                text(item, "/node").into(),
-                text(item, "/prefix").into(),
+                word(&item.node).into(),
+                word(&item.prefix).into(),
                 router.into(),
                 Cell::toned(tone, state),
-                or_nothing(since.map(|since| age(since, now)).unwrap_or_default()).into(),
-                if details.is_empty() { &withheld } else { &details }.into(),
+                since.map_or_else(|| NOTHING.to_owned(), |since| age(since, now)).into(),
+                if text.is_empty() { withheld } else { text }.into(),
             ];
             if wide {
-                row.push(addresses(item).into());
+                row.push(addresses(&item).into());
             }
             table.push(row);
+        };
+        if item.peers.is_empty() {
+            row(NOTHING, None, "");
+        }
+        for (router, sent) in &item.peers {
+            row(router, sent.since, &sent.text);
         }
     }
     (!table.is_empty()).then(|| table.render(style))
 }
 
-fn addresses(item: &Value) -> String {
-    match number(item, "/addressesOmitted") {
-        0 => joined(item, "/addresses"),
-        omitted => format!("{} + {omitted} more", joined(item, "/addresses")),
+fn addresses(item: &BgpRouteItem) -> String {
+    match item.addresses_omitted {
+        0 => words(&item.addresses),
+        omitted => format!("{} + {omitted} more", words(&item.addresses)),
     }
 }
 
@@ -168,32 +186,36 @@ fn addresses(item: &Value) -> String {
 pub fn events(listing: &Value, style: Style) -> Option<String> {
     let mut table = Table::new(vec!["TIME", "NODE", "PEER", "NEIGHBOUR", "SESSION", "COUNT", "MESSAGE"]);
     for event in items(listing, "/items").iter().rev() {
-        let reason = text(event, "/reason");
-        let (word, tone) = match reason.as_str() {
-            "BgpSessionUp" => ("Up", Tone::Good),
-            "BgpSessionDown" => ("Down", Tone::Bad),
-            other => (other, Tone::Plain),
+        let Some(event) = decode::<BgpEvent>(event) else {
+            table.push_unreadable();
+            continue;
+        };
+        let (name, tone) = match event.reason {
+            EventReason::BgpSessionUp => ("Up".to_owned(), Tone::Good),
+            EventReason::BgpSessionDown => ("Down".to_owned(), Tone::Bad),
+            other => (word(&other), Tone::Plain),
         };
         table.push(vec![
-            text(event, "/time").into(),
-            text(event, "/node").into(),
-            or_nothing(text(event, "/peer")).into(),
-            or_nothing(text(event, "/address")).into(),
-            Cell::toned(tone, word),
-            text(event, "/count").into(),
-            text(event, "/message").into(),
+            word(&event.time).into(),
+            word(&event.node).into(),
+            or_nothing(&event.peer).into(),
+            or_nothing(&event.address).into(),
+            Cell::toned(tone, name),
+            event.count.to_string().into(),
+            event.message.into(),
         ]);
     }
     (!table.is_empty()).then(|| table.render(style))
 }
 
-fn or_nothing(text: String) -> String {
+fn or_nothing(value: &impl Serialize) -> String {
+    let text = word(value);
     if text.is_empty() { NOTHING.to_owned() } else { text }
 }
 
 /// Returns the table of sessions in the status of a peer.
 #[must_use]
-pub(crate) fn of_peer(peer: &Value, now: Timestamp) -> Table {
+pub(crate) fn of_peer(sessions: &BgpPeerSessions, now: Timestamp) -> Table {
     let mut table = Table::new(vec![
         "NODE",
         "NEIGHBOUR",
@@ -204,17 +226,17 @@ pub(crate) fn of_peer(peer: &Value, now: Timestamp) -> Table {
         "LAST-RECEIVED",
         "BECAUSE",
     ]);
-    for (node, sessions) in entries(peer, "/status/sessions/byNode") {
-        for session in sessions.as_array().into_iter().flatten() {
-            let (state, tone, because) = standing(session, "");
+    for (node, sessions) in &sessions.by_node {
+        for session in sessions {
+            let (state, tone, because) = standing(session.is_reporting, session.state, &session.reason);
             table.push(vec![
-                node.into(),
-                or_nothing(text(session, "/address")).into(),
+                word(node).into(),
+                or_nothing(&session.address).into(),
                 Cell::toned(tone, state),
-                time(session, "/since").map(|since| age(since, now)).unwrap_or_default().into(),
-                number(session, "/prefixesSent").to_string().into(),
-                notification(session, "/lastSent", now).into(),
-                notification(session, "/lastReceived", now).into(),
+                age(session.since, now).into(),
+                session.prefixes_sent.to_string().into(),
+                notification(session.last_sent.as_ref(), now).into(),
+                notification(session.last_received.as_ref(), now).into(),
                 because.into(),
             ]);
         }
@@ -224,36 +246,31 @@ pub(crate) fn of_peer(peer: &Value, now: Timestamp) -> Table {
 
 /// Returns a summary of the nodes that announce an address by BGP, or `None` if there are none.
 #[must_use]
-pub fn announcers(address: &Value) -> Option<String> {
-    let nodes = number(address, "/status/byBgp/nodes");
+pub(crate) fn announcers(address: &AddressStatus) -> Option<String> {
+    let nodes = address.by_bgp.as_ref().map_or(0, |by_bgp| by_bgp.nodes);
     (nodes > 0).then(|| format!("{nodes} by BGP"))
 }
 
 /// Returns label and value of each BGP line of an address.
 #[must_use]
-pub fn of_address(address: &Value) -> Vec<(&'static str, String)> {
-    if !address.pointer("/status/byBgp").is_some_and(Value::is_object) {
-        return Vec::new();
-    }
-    let at = |key: &str| format!("/status/byBgp/{key}");
-    let listed = |names: &str, count: &str| {
-        let (names, count) = (items(address, &at(names)), number(address, &at(count)));
-        let shown: Vec<String> = names.iter().map(scalar).collect();
-        let more = usize::try_from(count).unwrap_or(usize::MAX).saturating_sub(shown.len());
-        let shown = shown.join(", ");
-        if more == 0 { shown } else { format!("{shown} and {more} more") }
-    };
+pub(crate) fn of_address(address: &AddressSpec, by_bgp: &AddressByBgp) -> Vec<(&'static str, String)> {
+    let AddressByBgp { nodes, routers, announced_by, announced_to, prefixes, not_by } = by_bgp;
     let mut lines = vec![
-        ("Advertisements", joined(address, "/spec/announcement/advertisements")),
-        ("Announced by", listed("announcedBy", "nodes")),
-        ("Announced to", listed("announcedTo", "routers")),
+        ("Advertisements", words(&address.announcement.advertisements)),
+        ("Announced by", listed(announced_by, *nodes)),
+        ("Announced to", listed(announced_to, *routers)),
     ];
-    let prefixes = joined(address, &at("prefixes"));
     if !prefixes.is_empty() {
-        lines.push(("As", prefixes));
+        lines.push(("As", words(prefixes)));
     }
-    for (node, why) in entries(address, &at("notBy")) {
-        lines.push(("Not by", format!("{node}: {}", scalar(why))));
-    }
+    lines.extend(not_by.iter().map(|(node, reason)| ("Not by", format!("{node}: {reason}"))));
     lines
+}
+
+/// Lists names, and the number of those beyond the listed ones.
+fn listed(names: &[impl Display], total: u32) -> String {
+    let shown: Vec<String> = names.iter().map(ToString::to_string).collect();
+    let more = usize::try_from(total).unwrap_or(usize::MAX).saturating_sub(shown.len());
+    let shown = shown.join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
 }

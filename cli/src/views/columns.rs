@@ -3,20 +3,32 @@
 pub(crate) mod addresses;
 pub(crate) mod bgp;
 
-use model::{kinds::resource::Kind, primitives::quantity::Timestamp};
+use std::{collections::BTreeSet, net::IpAddr};
+
+use model::{
+    cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    kinds::{
+        endpoint_set::{Endpoint, EndpointPort},
+        metadata::{Labels, Metadata},
+        resource::Kind,
+        service::{ServicePort, ServiceType},
+        workload::WorkloadSpec,
+    },
+    observed::status::{ConditionStatus, ConditionType},
+    primitives::quantity::{PortRange, Timestamp},
+};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
     age::age,
-    lenient_json::{
-        condition, condition_tone, entries, flag, items, joined, labels, number, port_range, scalar, text,
-        time,
-    },
+    lenient_json::text,
     resource::Resource,
     terminal::{
         style::Tone,
         table::{Cell, Table},
     },
+    typed::{ConditionRow, EndpointSet, Node, Service, TypedObject, Workload, compiled, word, words},
     views::{
         columns::{addresses as columns_addresses, bgp as columns_bgp},
         health,
@@ -39,10 +51,23 @@ pub struct Columns {
     pub event: bool,
 }
 
+/// Headings of a resource: narrow, and the additional wide ones.
+type Headings = (&'static [&'static str], &'static [&'static str]);
+
 /// Returns an empty table with the headings of a resource.
 #[must_use]
 pub fn empty(resource: Resource, columns: Columns) -> Table {
-    let (narrow, wide): (&[&str], &[&str]) = match (resource, columns.wide) {
+    let (narrow, wide) = headings(resource, columns);
+    let mut header = Vec::new();
+    header.extend(columns.event.then_some("EVENT"));
+    header.extend((columns.namespace && resource.is_namespaced()).then_some("NAMESPACE"));
+    header.extend(narrow);
+    header.extend(if columns.wide { wide } else { &[] });
+    Table::new(header)
+}
+
+fn headings(resource: Resource, columns: Columns) -> Headings {
+    match (resource, columns.wide) {
         (Resource::Object(Kind::Service), _) => (
             &["NAME", "TYPE", "CLUSTER-IP", "EXTERNAL-IP", "PORT(S)", "AGE"],
             &["SELECTOR", "ENDPOINTS", "PROGRAMMED", "READY"],
@@ -67,13 +92,7 @@ pub fn empty(resource: Resource, columns: Columns) -> Table {
         (Resource::Endpoints, true) => {
             (&["NAME", "PORT", "ENDPOINT", "READY", "SERVING", "TERMINATING", "WEIGHT", "NODE", "ZONE"], &[])
         }
-    };
-    let mut header = Vec::new();
-    header.extend(columns.event.then_some("EVENT"));
-    header.extend((columns.namespace && resource.is_namespaced()).then_some("NAMESPACE"));
-    header.extend(narrow);
-    header.extend(if columns.wide { wide } else { &[] });
-    Table::new(header)
+    }
 }
 
 /// Adds the rows of one object; `event` is used if [`Columns::event`] is set.
@@ -85,22 +104,7 @@ pub fn push(
     now: Timestamp,
     event: &str,
 ) {
-    let rows = match resource {
-        Resource::Object(Kind::Service) => vec![service(object, columns.wide, now)],
-        Resource::Object(Kind::EndpointSet) => vec![endpoint_set(object, columns.wide, now)],
-        Resource::Object(Kind::Workload) => vec![workload(object, columns.wide, now)],
-        Resource::Object(Kind::Node) => vec![node(object, columns.wide, now)],
-        Resource::Object(Kind::AddressPool) => vec![columns_addresses::pool(object, columns.wide, now)],
-        Resource::Object(Kind::Advertisement) => {
-            vec![columns_addresses::advertisement(object, columns.wide, now)]
-        }
-        Resource::Object(Kind::BgpPeer) => vec![columns_bgp::peer(object, columns.wide, now)],
-        Resource::Object(Kind::BfdProfile) => vec![columns_bgp::profile(object, columns.wide, now)],
-        Resource::Object(Kind::Address) => vec![columns_addresses::address(object, columns.wide, now)],
-        Resource::Object(Kind::EndpointHealth) => vec![health::record(object, columns.wide, now)],
-        Resource::Endpoints if columns.wide => endpoints_wide(object),
-        Resource::Endpoints => vec![endpoints(object)],
-    };
+    let rows = rows(resource, columns, object, now).unwrap_or_else(|| vec![unreadable(resource, columns)]);
     let (namespace, name) = identity(resource, object);
     for rest in rows {
         let mut row = Vec::new();
@@ -116,12 +120,53 @@ pub fn push(
     }
 }
 
+/// Returns the cells of an object without event, namespace and name, or `None` if it cannot be decoded.
+fn rows(resource: Resource, columns: Columns, object: &Value, now: Timestamp) -> Option<Vec<Vec<Cell>>> {
+    let Columns { wide, .. } = columns;
+    match resource {
+        Resource::Object(Kind::Service) => row(object, |object| service(object, wide, now)),
+        Resource::Object(Kind::EndpointSet) => row(object, |object| endpoint_set(object, wide, now)),
+        Resource::Object(Kind::Workload) => row(object, |object| workload(object, wide, now)),
+        Resource::Object(Kind::Node) => row(object, |object| node(object, wide, now)),
+        Resource::Object(Kind::AddressPool) => {
+            row(object, |object| columns_addresses::pool(object, wide, now))
+        }
+        Resource::Object(Kind::Advertisement) => {
+            row(object, |object| columns_addresses::advertisement(object, wide, now))
+        }
+        Resource::Object(Kind::BgpPeer) => row(object, |object| columns_bgp::peer(object, wide, now)),
+        Resource::Object(Kind::BfdProfile) => row(object, |object| columns_bgp::profile(object, wide, now)),
+        Resource::Object(Kind::Address) => {
+            row(object, |object| columns_addresses::address(object, wide, now))
+        }
+        Resource::Object(Kind::EndpointHealth) => row(object, |object| health::record(object, wide, now)),
+        Resource::Endpoints if wide => compiled(object).map(|compiled| endpoints_wide(&compiled)),
+        Resource::Endpoints => compiled(object).map(|compiled| vec![endpoints(&compiled)]),
+    }
+}
+
+fn row<Spec: DeserializeOwned, Status: DeserializeOwned + Serialize + Default>(
+    object: &Value,
+    cells: impl FnOnce(&TypedObject<Spec, Status>) -> Vec<Cell>,
+) -> Option<Vec<Vec<Cell>>> {
+    TypedObject::of(object).map(|object| vec![cells(&object)])
+}
+
+/// Returns the cells of an object that this version cannot decode.
+fn unreadable(resource: Resource, columns: Columns) -> Vec<Cell> {
+    let (narrow, wide) = headings(resource, columns);
+    let width = narrow.len() + if columns.wide { wide.len() } else { 0 };
+    let mut cells = vec![Cell::toned(Tone::Waiting, "<unreadable>")];
+    cells.resize(width.saturating_sub(1).max(1), Cell::from(""));
+    cells
+}
+
 /// Sorts objects for display: addresses numerically, others in server order.
 #[must_use]
 pub fn in_order(resource: Resource, objects: &[Value]) -> Vec<&Value> {
     let mut objects: Vec<&Value> = objects.iter().collect();
     if resource == Resource::Object(Kind::Address) {
-        objects.sort_by_key(|object| columns_addresses::rank(object));
+        objects.sort_by_cached_key(|object| columns_addresses::rank(object));
     }
     objects
 }
@@ -142,158 +187,141 @@ pub fn identity(resource: Resource, object: &Value) -> (String, String) {
 }
 
 /// Formats the ports of a Service, such as `80:30080/TCP,53/UDP,8000-8100/TCP`.
-#[must_use]
-pub fn service_ports(service: &Value) -> String {
-    let port = |port: &Value| {
-        let node_port = port.get("nodePort").map(|number| format!(":{}", scalar(number))).unwrap_or_default();
-        let protocol = port.get("protocol").map_or_else(|| "TCP".to_owned(), scalar);
-        format!("{}{node_port}/{protocol}", port_range(port))
+pub(crate) fn service_ports(service: &Service) -> String {
+    let port = |port: &ServicePort| {
+        let node_port = port.node_port.map(|number| format!(":{number}")).unwrap_or_default();
+        format!("{}{node_port}/{}", port.range(), port.protocol.as_str())
     };
-    items(service, "/spec/ports").iter().map(port).collect::<Vec<_>>().join(",")
+    service.spec.ports.iter().map(port).collect::<Vec<_>>().join(",")
 }
 
 /// Returns the external addresses of a Service: load balancer addresses, `externalIPs` and the external name.
-#[must_use]
-pub fn external_addresses(service: &Value) -> String {
-    let ingress = items(service, "/status/loadBalancer/ingress").iter().map(|ingress| text(ingress, "/ip"));
-    let external = items(service, "/spec/externalIPs").iter().map(scalar);
-    let name = Some(text(service, "/spec/externalName"));
-    let all: Vec<String> = ingress.chain(external).chain(name).filter(|text| !text.is_empty()).collect();
-    let is_balancer = text(service, "/spec/type") == "LoadBalancer";
+pub(crate) fn external_addresses(service: &Service) -> String {
+    let ingress = service.status.load_balancer.ingress.iter().map(|ingress| ingress.ip.to_string());
+    let external = service.spec.external_ips.iter().map(ToString::to_string);
+    let name = service.spec.external_name.as_ref().map(ToString::to_string);
+    let all: Vec<String> = ingress.chain(external).chain(name).collect();
+    let is_balancer = service.spec.service_type == ServiceType::LoadBalancer;
     if all.is_empty() && is_balancer { "<pending>".to_owned() } else { all.join(",") }
 }
 
 /// Returns the virtual addresses of a Service, or `None` for a headless one.
-#[must_use]
-pub fn cluster_addresses(service: &Value) -> String {
-    let several = joined(service, "/spec/clusterIPs");
-    if several.is_empty() { text(service, "/spec/clusterIP") } else { several }
+pub(crate) fn cluster_addresses(service: &Service) -> String {
+    let several = words(&service.spec.cluster_ips);
+    if several.is_empty() { word(&service.spec.cluster_ip) } else { several }
 }
 
-/// Returns the addresses of a Workload or a Node.
-#[must_use]
-pub fn joined_addresses(object: &Value) -> String {
-    joined(object, "/spec/addresses")
+/// Formats labels as `key=value,key=value`.
+pub(crate) fn labels(labels: &Labels) -> String {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
-fn service(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
-    let service_type = Some(text(object, "/spec/type")).filter(|text| !text.is_empty());
+fn service(object: &Service, wide: bool, now: Timestamp) -> Vec<Cell> {
     let mut row: Vec<Cell> = vec![
-        service_type.unwrap_or_else(|| "ClusterIP".to_owned()).into(),
+        word(&object.spec.service_type).into(),
         cluster_addresses(object).into(),
         external_addresses(object).into(),
         service_ports(object).into(),
-        age_cell(object, now),
+        age_cell(object.metadata.as_ref(), now),
     ];
     if wide {
-        row.push(labels(object, "/spec/selector").into());
-        row.push(ratio(number(object, "/status/endpoints/ready"), number(object, "/status/endpoints/total")));
-        row.push(ratio(number(object, "/status/nodes/verified"), number(object, "/status/nodes/total")));
-        row.push(condition_cell(object, "Ready"));
+        let (endpoints, nodes) = (&object.status.endpoints, &object.status.nodes);
+        row.push(labels(&object.spec.selector).into());
+        row.push(ratio(endpoints.ready.into(), endpoints.total.into()));
+        row.push(ratio(nodes.verified.into(), nodes.total.into()));
+        row.push(condition_cell(&object.conditions, ConditionType::Ready));
     }
     row
 }
 
-fn endpoint_set(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
-    let port = |port: &Value| {
-        let protocol = port.get("protocol").map_or_else(|| "TCP".to_owned(), scalar);
-        format!("{}/{protocol}", text(port, "/port"))
-    };
-    let takes = |endpoint: &&Value| {
-        flag(endpoint, "/conditions/ready", true)
-            && !flag(endpoint, "/drain", false)
-            && endpoint.pointer("/maintenance/mode").is_none()
-    };
-    let endpoints = items(object, "/spec/endpoints");
+fn endpoint_set(object: &EndpointSet, wide: bool, now: Timestamp) -> Vec<Cell> {
+    let port = |port: &EndpointPort| format!("{}/{}", port.port, port.protocol.as_str());
+    let takes =
+        |endpoint: &&Endpoint| endpoint.conditions.ready && !endpoint.drain && endpoint.maintenance.is_none();
+    let endpoints = &object.spec.endpoints;
     let mut row: Vec<Cell> = vec![
-        text(object, "/spec/service").into(),
-        items(object, "/spec/ports").iter().map(port).collect::<Vec<_>>().join(",").into(),
+        word(&object.spec.service).into(),
+        object.spec.ports.iter().map(port).collect::<Vec<_>>().join(",").into(),
         ratio(endpoints.iter().filter(takes).count() as u64, endpoints.len() as u64),
-        age_cell(object, now),
+        age_cell(object.metadata.as_ref(), now),
     ];
     if wide {
-        row.push(
-            endpoints.iter().map(|endpoint| text(endpoint, "/address")).collect::<Vec<_>>().join(",").into(),
-        );
-        row.push(condition_cell(object, "Accepted"));
+        row.push(words(endpoints.iter().map(|endpoint| &endpoint.address)).into());
+        row.push(condition_cell(&object.conditions, ConditionType::Accepted));
     }
     row
 }
 
-fn workload(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
-    let phase = Some(text(object, "/spec/phase")).filter(|text| !text.is_empty());
-    let ready = flag(object, "/spec/ready", true);
+fn workload(object: &Workload, wide: bool, now: Timestamp) -> Vec<Cell> {
+    let spec = &object.spec;
     let mut row: Vec<Cell> = vec![
-        match text(object, "/spec/maintenance/mode").as_str() {
-            "" if ready => Cell::toned(Tone::Good, "yes"),
-            "" => Cell::toned(Tone::Waiting, "no"),
-            mode => Cell::toned(Tone::Waiting, mode),
+        match &spec.maintenance {
+            None if spec.ready => Cell::toned(Tone::Good, "yes"),
+            None => Cell::toned(Tone::Waiting, "no"),
+            Some(maintenance) => Cell::toned(Tone::Waiting, maintenance.mode.as_str()),
         },
-        phase.unwrap_or_else(|| "Running".to_owned()).into(),
-        joined(object, "/spec/addresses").into(),
-        text(object, "/spec/node").into(),
-        labels(object, "/metadata/labels").into(),
-        age_cell(object, now),
+        word(&spec.phase).into(),
+        words(&spec.addresses).into(),
+        word(&spec.node).into(),
+        object.metadata.as_ref().map(|metadata| labels(&metadata.labels)).unwrap_or_default().into(),
+        age_cell(object.metadata.as_ref(), now),
     ];
     if wide {
-        row.push(text(object, "/spec/zone").into());
-        row.push(workload_ports(object).into());
-        row.push(object.pointer("/spec/weight").map_or_else(|| "1".to_owned(), scalar).into());
+        row.push(word(&spec.zone).into());
+        row.push(workload_ports(spec).into());
+        row.push(word(&spec.weight).into());
     }
     row
 }
 
 /// Formats the named ports of a Workload, such as `http=8080/TCP`.
-#[must_use]
-pub fn workload_ports(workload: &Value) -> String {
-    let port = |(name, port): (&str, &Value)| {
-        let protocol = port.get("protocol").map_or_else(|| "TCP".to_owned(), scalar);
-        format!("{name}={}/{protocol}", text(port, "/port"))
-    };
-    entries(workload, "/spec/ports").map(port).collect::<Vec<_>>().join(",")
+pub(crate) fn workload_ports(workload: &WorkloadSpec) -> String {
+    let ports = workload.ports.iter();
+    let ports = ports.map(|(name, port)| format!("{}={}/{}", word(name), port.port, port.protocol.as_str()));
+    ports.collect::<Vec<_>>().join(",")
 }
 
-fn node(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
+fn node(object: &Node, wide: bool, now: Timestamp) -> Vec<Cell> {
     let (status, tone) = node_status(object);
     let mut row: Vec<Cell> = vec![
         Cell::toned(tone, status),
         running_mode(object).into(),
-        joined(object, "/spec/addresses").into(),
-        text(object, "/status/verified").into(),
-        text(object, "/status/agentVersion").into(),
-        age_cell(object, now),
+        words(&object.spec.addresses).into(),
+        word(&object.status.verified).into(),
+        word(&object.status.agent_version).into(),
+        age_cell(object.metadata.as_ref(), now),
     ];
     if wide {
-        row.push(text(object, "/spec/zone").into());
-        row.push(joined(object, "/spec/workloadCIDRs").into());
-        row.push(text(object, "/status/facts/kernel").into());
-        row.push(number(object, "/status/failures").to_string().into());
+        row.push(word(&object.spec.zone).into());
+        row.push(words(&object.spec.workload_cidrs).into());
+        row.push((&object.status.facts.kernel).into());
+        row.push(object.status.failures.to_string().into());
     }
     row
 }
 
 /// Returns the mode in use on a Node, or the requested one before its agent has reported.
-#[must_use]
-pub fn running_mode(object: &Value) -> String {
-    let running = text(object, "/status/mode");
-    if running.is_empty() { text(object, "/spec/mode") } else { running }
+fn running_mode(node: &Node) -> String {
+    word(&node.status.mode.or(node.spec.mode))
 }
 
 /// Returns a one-word summary of a Node: its first problem, or `Ready`.
-#[must_use]
-pub fn node_status(object: &Value) -> (String, Tone) {
-    let is = |condition_type| condition(object, condition_type) == "True";
-    let (word, tone) = match (is("Connected"), is("Converged")) {
+pub(crate) fn node_status(node: &Node) -> (String, Tone) {
+    let status = |condition_type| condition(&node.conditions, condition_type);
+    let is = |condition_type| status(condition_type) == Some(ConditionStatus::True);
+    let (summary, tone) = match (is(ConditionType::Connected), is(ConditionType::Converged)) {
         (false, _) => ("NotConnected", Tone::Bad),
-        (true, false) if number(object, "/status/failures") > 0 => ("Failing", Tone::Bad),
+        (true, false) if node.status.failures > 0 => ("Failing", Tone::Bad),
         (true, false) => ("Converging", Tone::Waiting),
-        (true, true) if condition(object, "Accepted") == "False" => ("Unsupported", Tone::Waiting),
+        (true, true) if status(ConditionType::Accepted) == Some(ConditionStatus::False) => {
+            ("Unsupported", Tone::Waiting)
+        }
         (true, true) => ("Ready", Tone::Good),
     };
-    let drained = if flag(object, "/spec/unschedulable", false) { ",Unschedulable" } else { "" };
-    let out = text(object, "/spec/maintenance/mode");
-    let out = if out.is_empty() { out } else { format!(",{out}") };
-    (format!("{word}{drained}{out}"), tone)
+    let drained = if node.spec.unschedulable { ",Unschedulable" } else { "" };
+    let out = node.spec.maintenance.as_ref();
+    let out = out.map(|maintenance| format!(",{}", maintenance.mode.as_str())).unwrap_or_default();
+    (format!("{summary}{drained}{out}"), tone)
 }
 
 /// Formats `ip:port` with brackets around IPv6 (RFC 3986 §3.2.2).
@@ -303,37 +331,50 @@ pub fn socket(address: &str, port: &str) -> String {
 }
 
 /// Returns the socket of an endpoint; for a port range, the range, because the client's port is kept.
-fn endpoint_socket(port: &Value, endpoint: &Value) -> String {
-    let range = port_range(port);
-    let own = if range.contains('-') { range } else { text(endpoint, "/port") };
-    socket(&text(endpoint, "/address"), &own)
+fn endpoint_socket(port: &CompiledPort, endpoint: &CompiledEndpoint) -> String {
+    let is_range = port.range().single().is_none();
+    let own = if is_range { port.range() } else { PortRange::from(endpoint.port) };
+    socket(&endpoint.address.to_string(), &own.to_string())
 }
 
-fn endpoints(compiled: &Value) -> Vec<Cell> {
-    let of_port = |port| items(port, "/endpoints").iter().map(move |endpoint| (port, endpoint));
-    let all = items(compiled, "/ports").iter().flat_map(of_port);
-    let ready = all.filter(|(_, endpoint)| flag(endpoint, "/ready", false));
-    let ready: Vec<String> = ready.map(|(port, endpoint)| endpoint_socket(port, endpoint)).collect();
+/// Returns the endpoint counts of a compiled Service over all its ports: distinct addresses, and how many of
+/// them are ready.
+pub(crate) fn endpoint_counts(compiled: &CompiledService) -> (usize, usize) {
+    let endpoints = || compiled.ports.iter().flat_map(|port| &port.endpoints);
+    let all: BTreeSet<IpAddr> = endpoints().map(|endpoint| endpoint.address).collect();
+    let ready: BTreeSet<IpAddr> =
+        endpoints().filter(|endpoint| endpoint.ready).map(|endpoint| endpoint.address).collect();
+    (all.len(), ready.len())
+}
+
+fn endpoints(compiled: &CompiledService) -> Vec<Cell> {
+    let of_port = |port| Vec::from_iter(ready_sockets(port));
+    let ready: Vec<String> = compiled.ports.iter().flat_map(of_port).collect();
     let shown = ready.get(..ENDPOINTS_SHOWN).unwrap_or(&ready).join(",");
     let more = ready.len().saturating_sub(ENDPOINTS_SHOWN);
     vec![if more == 0 { shown.into() } else { format!("{shown} + {more} more").into() }]
 }
 
-fn endpoints_wide(compiled: &Value) -> Vec<Vec<Cell>> {
+fn ready_sockets(port: &CompiledPort) -> impl Iterator<Item = String> {
+    let ready = port.endpoints.iter().filter(|endpoint| endpoint.ready);
+    ready.map(|endpoint| endpoint_socket(port, endpoint))
+}
+
+fn endpoints_wide(compiled: &CompiledService) -> Vec<Vec<Cell>> {
     let mut rows = Vec::new();
-    for port in items(compiled, "/ports") {
-        let front = format!("{}/{}", port_range(port), text(port, "/protocol"));
-        for endpoint in items(port, "/endpoints") {
-            let ready = flag(endpoint, "/ready", false);
+    for port in &compiled.ports {
+        let front = format!("{}/{}", port.range(), port.protocol.as_str());
+        for endpoint in &port.endpoints {
+            let ready = endpoint.ready;
             rows.push(vec![
                 front.as_str().into(),
                 endpoint_socket(port, endpoint).into(),
                 Cell::toned(if ready { Tone::Good } else { Tone::Bad }, ready.to_string()),
-                flag(endpoint, "/serving", false).to_string().into(),
-                flag(endpoint, "/terminating", false).to_string().into(),
-                text(endpoint, "/weight").into(),
-                text(endpoint, "/node").into(),
-                text(endpoint, "/zone").into(),
+                endpoint.serving.to_string().into(),
+                endpoint.terminating.to_string().into(),
+                word(&endpoint.weight).into(),
+                word(&endpoint.node).into(),
+                word(&endpoint.zone).into(),
             ]);
         }
     }
@@ -343,15 +384,32 @@ fn endpoints_wide(compiled: &Value) -> Vec<Vec<Cell>> {
     rows
 }
 
-pub(crate) fn age_cell(object: &Value, now: Timestamp) -> Cell {
-    let created = time(object, "/metadata/creationTimestamp");
+pub(crate) fn age_cell(metadata: Option<&Metadata>, now: Timestamp) -> Cell {
+    let created = metadata.and_then(|metadata| metadata.creation_timestamp);
     created.map_or_else(|| "<unknown>".to_owned(), |created| age(created, now)).into()
 }
 
-fn condition_cell(object: &Value, condition_type: &str) -> Cell {
-    let status = condition(object, condition_type);
-    let tone = condition_tone(&status);
-    Cell::toned(tone, if status.is_empty() { "Unknown" } else { &status })
+/// Returns the status of the condition of a type, or `None` if the object lacks it.
+pub(crate) fn condition(
+    conditions: &[ConditionRow],
+    condition_type: ConditionType,
+) -> Option<ConditionStatus> {
+    let name = word(&condition_type);
+    conditions.iter().find(|condition| condition.condition_type == name).map(|condition| condition.status)
+}
+
+fn condition_cell(conditions: &[ConditionRow], condition_type: ConditionType) -> Cell {
+    let status = condition(conditions, condition_type).unwrap_or(ConditionStatus::Unknown);
+    Cell::toned(condition_tone(status), word(&status))
+}
+
+/// Returns the tone of a condition's status.
+pub(crate) const fn condition_tone(status: ConditionStatus) -> Tone {
+    match status {
+        ConditionStatus::True => Tone::Good,
+        ConditionStatus::False => Tone::Bad,
+        ConditionStatus::Unknown => Tone::Waiting,
+    }
 }
 
 fn ratio(part: u64, whole: u64) -> Cell {

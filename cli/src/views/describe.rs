@@ -4,19 +4,25 @@ pub(crate) mod addresses;
 pub(crate) mod bgp;
 pub(crate) mod objects;
 
-use model::{kinds::resource::Kind, primitives::quantity::Timestamp};
+use model::{
+    kinds::{metadata::Metadata, resource::Kind},
+    observed::status::ServiceStatus,
+    primitives::quantity::Timestamp,
+};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
     age::age,
-    lenient_json::{clean, condition_tone, endpoint_counts, entries, items, labels, scalar, text, time},
+    lenient_json::{clean, text},
     resource::Resource,
     terminal::{
         style::{Style, Tone},
         table::Table,
     },
+    typed::{self, TypedObject, compiled, decode, decode_or_default, word},
     views::{
-        columns::{self, Columns},
+        columns::{self, Columns, condition_tone, endpoint_counts, labels},
         describe::{addresses as describe_addresses, bgp as describe_bgp, objects as describe_objects},
         health, traffic,
     },
@@ -50,23 +56,38 @@ pub fn describe(subject: &Subject<'_>, now: Timestamp, style: Style) -> String {
     let mut page = Page { text: String::new(), style };
     match subject.resource {
         Resource::Endpoints => {
-            page.field("Service", &text(subject.object, "/service"));
-            page.field("Revision", &text(subject.object, "/revision"));
+            let compiled = compiled(subject.object);
+            page.field("Service", &word(&compiled.as_ref().map(|compiled| &compiled.service)));
+            page.field("Revision", &word(&compiled.as_ref().map(|compiled| compiled.revision)));
             endpoints(&mut page, subject.object, now);
         }
         Resource::Object(kind) => {
             identity(&mut page, subject.object, now);
+            let object = subject.object;
             match kind {
-                Kind::Service => describe_objects::service(&mut page, subject.object),
-                Kind::EndpointSet => describe_objects::endpoint_set(&mut page, subject.object),
-                Kind::Workload => describe_objects::workload(&mut page, subject.object),
-                Kind::Node => describe_objects::node(&mut page, subject.object, now),
-                Kind::AddressPool => describe_addresses::pool(&mut page, subject.object),
-                Kind::Advertisement => describe_addresses::advertisement(&mut page, subject.object),
-                Kind::BgpPeer => describe_bgp::peer(&mut page, subject.object, now),
-                Kind::BfdProfile => describe_bgp::profile(&mut page, subject.object),
-                Kind::Address => describe_addresses::address(&mut page, subject.object, now),
-                Kind::EndpointHealth => health::describe_record(&mut page, subject.object, now),
+                Kind::Service => sections(&mut page, object, describe_objects::service),
+                Kind::EndpointSet => sections(&mut page, object, describe_objects::endpoint_set),
+                Kind::Workload => sections(&mut page, object, describe_objects::workload),
+                Kind::Node => {
+                    sections(&mut page, object, |page, node| describe_objects::node(page, node, now))
+                }
+                Kind::AddressPool => sections(&mut page, object, describe_addresses::pool),
+                Kind::Advertisement => sections(&mut page, object, describe_addresses::advertisement),
+                Kind::BgpPeer => {
+                    sections(&mut page, object, |page, peer| describe_bgp::peer(page, peer, now))
+                }
+                Kind::BfdProfile => sections(&mut page, object, describe_bgp::profile),
+                Kind::Address => {
+                    sections(&mut page, object, |page, address| {
+                        describe_addresses::address(page, address, now)
+                    });
+                }
+                Kind::EndpointHealth => {
+                    let describe = |page: &mut Page, record: &typed::EndpointHealth| {
+                        health::describe_record(page, &record.spec, now);
+                    };
+                    sections(&mut page, object, describe);
+                }
             }
             // Records managed by the server have no spec to reconcile, and so no conditions.
             if kind != Kind::EndpointHealth {
@@ -92,62 +113,87 @@ pub fn describe(subject: &Subject<'_>, now: Timestamp, style: Style) -> String {
                 traffic(&mut page, of_service);
             }
             if kind == Kind::Service {
-                describe_objects::service_nodes(&mut page, subject.object);
+                let status: ServiceStatus = decode_or_default(object.get("status"));
+                describe_objects::service_nodes(&mut page, &status.nodes);
             }
         }
     }
     page.text
 }
 
-fn identity(page: &mut Page, object: &Value, now: Timestamp) {
-    page.field("Name", &text(object, "/metadata/name"));
-    page.optional("Namespace", &text(object, "/metadata/namespace"));
-    page.optional("Labels", &labels(object, "/metadata/labels"));
-    for (key, value) in entries(object, "/metadata/annotations") {
-        page.field("Annotation", &format!("{key}={}", scalar(value)));
+/// Adds the sections of a kind, or a placeholder if the object cannot be decoded.
+fn sections<Spec: DeserializeOwned, Status: DeserializeOwned + Serialize + Default>(
+    page: &mut Page,
+    object: &Value,
+    describe: impl FnOnce(&mut Page, &TypedObject<Spec, Status>),
+) {
+    if let Some(object) = TypedObject::of(object) {
+        describe(page, &object);
+    } else {
+        page.section("Spec");
+        page.line("  <unreadable>: this version cannot decode the object; `get -o yaml` prints it");
     }
-    page.optional("Apply set", &text(object, "/metadata/applySet"));
-    if let Some(created) = time(object, "/metadata/creationTimestamp") {
+}
+
+fn identity(page: &mut Page, object: &Value, now: Timestamp) {
+    let Some(metadata) = object.get("metadata").and_then(decode::<Metadata>) else {
+        page.field("Name", &text(object, "/metadata/name"));
+        return;
+    };
+    page.field("Name", &word(&metadata.name));
+    page.optional("Namespace", &word(&metadata.namespace));
+    page.optional("Labels", &labels(&metadata.labels));
+    for (key, value) in &metadata.annotations {
+        page.field("Annotation", &format!("{key}={value}"));
+    }
+    page.optional("Apply set", &word(&metadata.apply_set));
+    if let Some(created) = metadata.creation_timestamp {
         page.field("Created", &format!("{created} ({} ago)", age(created, now)));
     }
-    let [revision, generation] =
-        ["resourceVersion", "generation"].map(|key| text(object, &format!("/metadata/{key}")));
+    let (revision, generation) = (word(&metadata.resource_version), word(&metadata.generation));
     page.field("Revision", &format!("{revision} (generation {generation})"));
 }
 
 fn conditions(page: &mut Page, object: &Value) {
     page.section("Conditions");
-    let conditions = items(object, "/status/conditions");
+    let conditions = typed::conditions(object);
     if conditions.is_empty() {
         page.line("  <none>");
     }
     for condition in conditions {
-        let [kind, status, reason] = ["/type", "/status", "/reason"].map(|at| clean(&text(condition, at)));
-        let status = page.style.paint(condition_tone(&status), &format!("{status:<8}"));
+        let [kind, reason, message, hint] =
+            [&condition.condition_type, &condition.reason, &condition.message, &condition.hint]
+                .map(|text| clean(text));
+        let status = format!("{:<8}", word(&condition.status));
+        let status = page.style.paint(condition_tone(condition.status), &status);
         page.line(format!("  {kind:<20}{status}{reason}").trim_end());
-        for (title, at) in [("", "/message"), ("hint: ", "/hint")] {
-            let said = clean(&text(condition, at));
-            if !said.is_empty() {
-                page.line(&format!("    {title}{said}"));
+        for (title, text) in [("", message), ("hint: ", hint)] {
+            if !text.is_empty() {
+                page.line(&format!("    {title}{text}"));
             }
         }
     }
 }
 
-fn endpoints(page: &mut Page, compiled: &Value, now: Timestamp) {
-    let (all, ready) = endpoint_counts(compiled);
+fn endpoints(page: &mut Page, object: &Value, now: Timestamp) {
+    let Some(compiled) = compiled(object) else {
+        page.section("Endpoints");
+        page.line("  <unreadable>");
+        return;
+    };
+    let (all, ready) = endpoint_counts(&compiled);
     page.section(&format!("Endpoints ({ready} of {all} ready)"));
     let columns = Columns { wide: true, ..Columns::default() };
     let mut table = columns::empty(Resource::Endpoints, columns);
-    columns::push(&mut table, Resource::Endpoints, columns, compiled, now, "");
+    columns::push(&mut table, Resource::Endpoints, columns, object, now, "");
     if all == 0 {
         page.line("  <none>");
     } else {
         page.table(&table);
     }
-    for unsupported in items(compiled, "/unsupported") {
-        let [field, message] = ["/field", "/message"].map(|at| clean(&text(unsupported, at)));
-        page.line(&page.style.paint(Tone::Bad, &format!("  unsupported: {field}: {message}")));
+    for unsupported in &compiled.unsupported {
+        let line = clean(&format!("  unsupported: {}: {}", unsupported.field, unsupported.message));
+        page.line(&page.style.paint(Tone::Bad, &line));
     }
 }
 

@@ -2,106 +2,129 @@
 
 use std::fmt::Write;
 
+use model::{
+    views::explain::{CandidateEndpoint, Difference, Explanation, KernelSide, Path, Step, StepState},
+    wire::trace::TraceStep,
+};
 use serde_json::Value;
 
 use crate::{
-    lenient_json::{clean, flag, items, number, text},
+    lenient_json::{clean, items},
     terminal::{
         style::{Style, Tone},
         table::{Cell, Table},
     },
+    typed::{decode, decode_or_default, word},
     views::columns::socket,
 };
+
+/// Placeholder for a part of an explanation that this version cannot decode.
+const UNREADABLE: &str = "<unreadable>";
 
 /// Renders an explanation: the summary, the common steps, then the path through each node.
 #[must_use]
 pub fn explanation(explanation: &Value, style: Style) -> String {
+    let whole: Explanation = decode_or_default(Some(explanation));
     let mut out = String::new();
-    line(&mut out, &style.paint(Tone::Title, &clean(&text(explanation, "/subject"))));
+    line(&mut out, &style.paint(Tone::Title, &clean(&whole.subject)));
     let tone = if explanation.get("broken").is_some() { Tone::Bad } else { Tone::Good };
-    line(&mut out, &style.paint(tone, &clean(&text(explanation, "/summary"))));
-    let whole = items(explanation, "/steps");
-    if !whole.is_empty() {
+    line(&mut out, &style.paint(tone, &clean(&whole.summary)));
+    if !items(explanation, "/steps").is_empty() {
         line(&mut out, "");
-        whole.iter().for_each(|one| step(&mut out, one, style));
     }
-    items(explanation, "/paths").iter().for_each(|one| path(&mut out, one, style));
-    let omitted = number(explanation, "/pathsOmitted");
-    if omitted > 0 {
+    steps(&mut out, explanation, style);
+    for one in items(explanation, "/paths") {
+        match decode::<Path>(one) {
+            Some(path) => self::path(&mut out, &path, one, style),
+            None => line(&mut out, &format!("\n{UNREADABLE}")),
+        }
+    }
+    if whole.paths_omitted > 0 {
+        let omitted = whole.paths_omitted;
         line(&mut out, &format!("\n{omitted} more ways are left out; --at NODE shows those of one node"));
     }
     out
 }
 
-fn path(out: &mut String, path: &Value, style: Style) {
-    let protocol = text(path, "/packet/protocol").to_lowercase();
-    let to = socket(&text(path, "/packet/destination"), &text(path, "/packet/port"));
-    let packet = format!("{} -> {to}/{protocol}", text(path, "/packet/source"));
-    let mode = text(path, "/mode");
-    let mode = if mode.is_empty() { String::new() } else { format!(" ({mode})") };
-    let title = style.paint(Tone::Title, &clean(&format!("{}{mode}: {packet}", text(path, "/node"))));
+fn path(out: &mut String, path: &Path, whole: &Value, style: Style) {
+    let protocol = path.packet.protocol.as_str().to_lowercase();
+    let to = socket(&path.packet.destination.to_string(), &path.packet.port.to_string());
+    let packet = format!("{} -> {to}/{protocol}", path.packet.source);
+    let mode = path.mode.map(|mode| format!(" ({})", mode.as_str())).unwrap_or_default();
+    let title = style.paint(Tone::Title, &clean(&format!("{}{mode}: {packet}", path.node)));
     line(out, &format!("\n{title}"));
-    line(out, &style.paint(Tone::Faint, &format!("  this node because {}", clean(&text(path, "/chosen")))));
-    items(path, "/steps").iter().for_each(|one| step(out, one, style));
-    candidates(out, path, style);
-    line(out, &format!("  desired: it {}", clean(&text(path, "/fate"))));
-    let Some(kernel) = path.get("kernel") else { return };
-    line(out, &format!("  kernel:  it {}", clean(&text(kernel, "/fate"))));
-    for one in items(kernel, "/steps") {
-        let [place, rule, result] = ["/place", "/rule", "/result"].map(|at| clean(&text(one, at)));
-        let tone = if flag(one, "/odd", false) { Tone::Bad } else { Tone::Faint };
-        let rule = if rule.is_empty() { rule } else { format!("  {rule}") };
-        line(out, &style.paint(tone, &format!("    {place}{rule}  ⇒ {result}")));
-    }
-    if let Some(difference) = kernel.get("difference") {
-        let [place, rule, desired, found] =
-            ["/place", "/rule", "/desired", "/kernel"].map(|at| clean(&text(difference, at)));
-        let at = if rule.is_empty() { place } else { format!("{place}: {rule}") };
-        line(out, &style.paint(Tone::Bad, &format!("  first difference at {at}")));
-        line(out, &format!("    desired: it {desired}\n    kernel:  it {found}"));
+    line(out, &style.paint(Tone::Faint, &format!("  this node because {}", clean(&path.chosen))));
+    steps(out, whole, style);
+    candidates(out, path, whole, style);
+    line(out, &format!("  desired: it {}", clean(&path.fate)));
+    if let Some(kernel) = &path.kernel {
+        self::kernel(out, kernel, style);
     }
 }
 
-fn step(out: &mut String, step: &Value, style: Style) {
-    let (mark, tone) = match text(step, "/state").as_str() {
-        "Fine" => ("ok", Tone::Good),
-        "Broken" => ("BROKEN", Tone::Bad),
-        _ => ("?", Tone::Waiting),
+fn kernel(out: &mut String, kernel: &KernelSide, style: Style) {
+    line(out, &format!("  kernel:  it {}", clean(&kernel.fate)));
+    for TraceStep { place, rule, result, odd } in &kernel.steps {
+        let tone = if *odd { Tone::Bad } else { Tone::Faint };
+        let rule = if rule.is_empty() { String::new() } else { format!("  {}", clean(rule)) };
+        line(out, &style.paint(tone, &format!("    {}{rule}  ⇒ {}", clean(place), clean(result))));
+    }
+    if let Some(Difference { place, rule, desired, kernel }) = &kernel.difference {
+        let at = if rule.is_empty() { place.clone() } else { format!("{place}: {rule}") };
+        line(out, &style.paint(Tone::Bad, &format!("  first difference at {}", clean(&at))));
+        line(out, &format!("    desired: it {}\n    kernel:  it {}", clean(desired), clean(kernel)));
+    }
+}
+
+/// Adds the steps of an explanation or of a path.
+fn steps(out: &mut String, whole: &Value, style: Style) {
+    for one in items(whole, "/steps") {
+        match decode::<Step>(one) {
+            Some(step) => self::step(out, &step, style),
+            None => line(out, &format!("  {:<6}  {UNREADABLE}", "?")),
+        }
+    }
+}
+
+fn step(out: &mut String, step: &Step, style: Style) {
+    let (mark, tone) = match step.state {
+        StepState::Fine => ("ok", Tone::Good),
+        StepState::Broken => ("BROKEN", Tone::Bad),
+        StepState::Unknown => ("?", Tone::Waiting),
     };
     let mark = style.paint(tone, &format!("{mark:<6}"));
-    line(out, &format!("  {mark}  {:<18}  {}", clean(&text(step, "/about")), clean(&text(step, "/outcome"))));
-    let more = [text(step, "/why"), text(step, "/hint")];
-    let [why, hint] = more.map(|more| clean(&more));
-    if !why.is_empty() {
-        line(out, &format!("{:30}{why}", ""));
+    line(out, &format!("  {mark}  {:<18}  {}", word(&step.about), clean(&step.outcome)));
+    if !step.why.is_empty() {
+        line(out, &format!("{:30}{}", "", clean(&step.why)));
     }
-    if !hint.is_empty() {
-        line(out, &format!("{:30}hint: {hint}", ""));
+    if let Some(hint) = step.hint.as_ref().filter(|hint| !hint.is_empty()) {
+        line(out, &format!("{:30}hint: {}", "", clean(hint)));
     }
 }
 
-fn candidates(out: &mut String, path: &Value, style: Style) {
+fn candidates(out: &mut String, path: &Path, whole: &Value, style: Style) {
     let mut table = Table::new(vec!["    ENDPOINT", "NODE", "ZONE", "WEIGHT", "USED", "WHY"]);
-    let mut is_empty = true;
-    for one in items(path, "/candidates") {
-        is_empty = false;
-        let is_used = flag(one, "/used", false);
-        let at = socket(&text(one, "/address"), &text(one, "/port"));
+    for one in items(whole, "/candidates") {
+        let Some(one) = decode::<CandidateEndpoint>(one) else {
+            table.push_unreadable();
+            continue;
+        };
+        let at = socket(&one.address.to_string(), &one.port.to_string());
+        let tone = if one.used { Tone::Good } else { Tone::Faint };
         table.push(vec![
             format!("    {at}").into(),
-            text(one, "/node").into(),
-            text(one, "/zone").into(),
-            text(one, "/weight").into(),
-            Cell::toned(if is_used { Tone::Good } else { Tone::Faint }, if is_used { "yes" } else { "no" }),
-            text(one, "/why").into(),
+            word(&one.node).into(),
+            word(&one.zone).into(),
+            word(&one.weight).into(),
+            Cell::toned(tone, if one.used { "yes" } else { "no" }),
+            one.why.into(),
         ]);
     }
-    if !is_empty {
+    if !table.is_empty() {
         out.push_str(&table.render(style));
     }
-    let omitted = number(path, "/candidatesOmitted");
-    if omitted > 0 {
-        line(out, &format!("    and {omitted} more endpoints"));
+    if path.candidates_omitted > 0 {
+        line(out, &format!("    and {} more endpoints", path.candidates_omitted));
     }
 }
 
@@ -124,7 +147,7 @@ mod tests {
             "difference": { "place": "map inet tidegate endpoints4", "rule": "", "desired": "goes to A", "kernel": "is dropped" },
         });
         let path = json!({
-            "node": "n1", "mode": "nftables", "chosen": "it was asked for", "fate": "goes to A",
+            "node": "n1", "mode": "nftables", "chosen": "it was asked for", "fate": "goes to A", "ends": [],
             "packet": { "source": "10.1.0.9", "destination": "10.96.0.10", "protocol": "TCP", "port": 80 },
             "steps": [step("Frontend", "Fine", "it meets port 80"), step("Kernel", "Broken", "the kernel differs")],
             "candidates": [{ "address": "10.1.1.2", "port": 80, "weight": 1, "used": true, "why": "ready; gets 1 of 1" }],

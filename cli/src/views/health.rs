@@ -1,15 +1,20 @@
 //! Tables of endpoint health. Pure.
 
-use model::primitives::quantity::Timestamp;
+use model::{
+    kinds::endpoint_health::EndpointHealthSpec,
+    observed::service_health::{CheckedEndpoint, HealthState},
+    primitives::quantity::Timestamp,
+};
 use serde_json::Value;
 
 use crate::{
     age::age,
-    lenient_json::{clean, entries, flag, items, joined, number, text, time},
+    lenient_json::{clean, items, joined, text, time},
     terminal::{
         style::{Style, Tone},
         table::{Cell, Table},
     },
+    typed::{EndpointHealth, decode, word, words},
     views::{
         columns::{age_cell, socket},
         describe::Page,
@@ -36,44 +41,45 @@ fn table(health: &Value, is_wide: bool, now: Timestamp) -> Option<Table> {
     header.extend(is_wide.then_some("SAID"));
     let mut table = Table::new(header);
     for endpoint in items(health, "/endpoints") {
-        let since = time(endpoint, "/since").map_or_else(|| "-".to_owned(), |since| age(since, now));
-        let nodes: Vec<&str> = entries(endpoint, "/checkers").map(|(node, _)| node).collect();
-        let held = if flag(endpoint, "/held", false) { " (held)" } else { "" };
-        let state = text(endpoint, "/state");
+        let Some(endpoint) = decode::<CheckedEndpoint>(endpoint) else {
+            table.push_unreadable();
+            continue;
+        };
+        let since = endpoint.since.map_or_else(|| "-".to_owned(), |since| age(since, now));
+        let held = if endpoint.held { " (held)" } else { "" };
         let mut row: Vec<Cell> = vec![
-            socket(&text(endpoint, "/address"), &text(endpoint, "/port")).into(),
-            Cell::toned(tone(&state), state),
+            socket(&endpoint.address.to_string(), &endpoint.port.to_string()).into(),
+            Cell::toned(tone(endpoint.state), word(&endpoint.state)),
             since.into(),
-            format!("{}%{held}", number(endpoint, "/share")).into(),
-            nodes.join(",").into(),
-            text(endpoint, "/message").into(),
+            format!("{}%{held}", endpoint.share).into(),
+            words(endpoint.checkers.keys()).into(),
+            (&endpoint.message).into(),
         ];
-        row.extend(is_wide.then(|| Cell::from(said(endpoint))));
+        row.extend(is_wide.then(|| Cell::from(results(&endpoint))));
         table.push(row);
     }
     (!table.is_empty()).then_some(table)
 }
 
-fn tone(state: &str) -> Tone {
+const fn tone(state: HealthState) -> Tone {
     match state {
-        "Healthy" => Tone::Good,
-        "Unhealthy" => Tone::Bad,
-        _ => Tone::Waiting,
+        HealthState::Healthy => Tone::Good,
+        HealthState::Unhealthy => Tone::Bad,
+        HealthState::Pending | HealthState::Unknown => Tone::Waiting,
     }
 }
 
 /// Formats the results per node, such as `node1=Healthy,node2=silent`.
-fn said(endpoint: &Value) -> String {
-    let word = |(node, of): (&str, &Value)| {
-        let state = text(of, "/state");
-        let word = match (flag(of, "/isReporting", false), state.is_empty()) {
-            (false, _) => "silent",
-            (true, true) => "nothing",
-            (true, false) => &state,
+fn results(endpoint: &CheckedEndpoint) -> String {
+    let results = endpoint.checkers.iter().map(|(node, checker)| {
+        let result = match checker.state {
+            _ if !checker.is_reporting => "silent".to_owned(),
+            None => "nothing".to_owned(),
+            Some(state) => word(&state),
         };
-        format!("{node}={word}")
-    };
-    entries(endpoint, "/checkers").map(word).collect::<Vec<_>>().join(",")
+        format!("{node}={result}")
+    });
+    results.collect::<Vec<_>>().join(",")
 }
 
 /// Returns the warning that all endpoints of a port are used because too few are healthy, if that is so.
@@ -102,47 +108,44 @@ pub fn held(guard: &Value, now: Timestamp, style: Style) -> Option<String> {
 }
 
 /// Returns the row of an EndpointHealth object.
-pub(crate) fn record(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
-    let (out, growing) = counts(object);
+pub(crate) fn record(object: &EndpointHealth, wide: bool, now: Timestamp) -> Vec<Cell> {
+    let (out, growing) = counts(&object.spec);
     let mut row: Vec<Cell> = vec![
         Cell::toned(if out > 0 { Tone::Bad } else { Tone::Plain }, out.to_string()),
         growing.to_string().into(),
-        age_cell(object, now),
+        age_cell(object.metadata.as_ref(), now),
     ];
     if wide {
-        let names: Vec<&str> = entries(object, "/spec/endpoints").map(|(endpoint, _)| endpoint).collect();
-        row.push(names.join(",").into());
+        row.push(words(object.spec.endpoints.keys()).into());
     }
     row
 }
 
 /// Returns a one-line summary of an EndpointHealth object.
-pub(crate) fn record_summary(object: &Value) -> String {
-    let (out, growing) = counts(object);
+pub(crate) fn record_summary(record: &EndpointHealthSpec) -> String {
+    let (out, growing) = counts(record);
     let growing = if growing > 0 { format!(", {growing} growing") } else { String::new() };
     format!("{out} out of service{growing}")
 }
 
 /// Adds the sections of an EndpointHealth object.
-pub(crate) fn describe_record(page: &mut Page, object: &Value, now: Timestamp) {
+pub(crate) fn describe_record(page: &mut Page, record: &EndpointHealthSpec, now: Timestamp) {
     page.section("Endpoints not fully in service");
     let mut table = Table::new(vec!["ENDPOINT", "SHARE", "SINCE", "SAID-BY", "RESULT"]);
-    for (endpoint, verdict) in entries(object, "/spec/endpoints") {
-        let since = time(verdict, "/since").map_or_else(|| "-".to_owned(), |since| age(since, now));
+    for (endpoint, verdict) in &record.endpoints {
         table.push(vec![
-            endpoint.into(),
-            format!("{}%", number(verdict, "/share")).into(),
-            since.into(),
-            joined(verdict, "/checkers").into(),
-            text(verdict, "/message").into(),
+            endpoint.to_string().into(),
+            format!("{}%", verdict.share).into(),
+            age(verdict.since, now).into(),
+            words(&verdict.checkers).into(),
+            (&verdict.message).into(),
         ]);
     }
     page.table(&table);
 }
 
 /// Returns the number of endpoints out of service, and the number whose share is growing.
-fn counts(object: &Value) -> (usize, usize) {
-    let shares = || entries(object, "/spec/endpoints").map(|(_, verdict)| number(verdict, "/share"));
-    let out = shares().filter(|share| *share == 0).count();
-    (out, shares().count() - out)
+fn counts(record: &EndpointHealthSpec) -> (usize, usize) {
+    let out = record.endpoints.values().filter(|verdict| verdict.share == 0).count();
+    (out, record.endpoints.len() - out)
 }

@@ -1,13 +1,12 @@
 //! Convergence times as text. Pure.
 
+use model::observed::lag::{LagOverview, NodeLag};
 use serde_json::Value;
 
 use crate::{
-    lenient_json::{clean, items, number, text},
-    terminal::{
-        style::Style,
-        table::{Cell, Table},
-    },
+    lenient_json::{clean, items},
+    terminal::{style::Style, table::Table},
+    typed::{decode, word},
 };
 
 /// Table of `top nodes`: one row per node, slowest first. `None` without nodes.
@@ -15,20 +14,23 @@ use crate::{
 pub fn by_node(answer: &Value, style: Style) -> Option<String> {
     let mut table = Table::new(vec!["NODE", "CHANGES", "P50", "P99", "WAITING", "REASON", "MESSAGE"]);
     for node in items(answer, "/nodes") {
-        let waiting = match number(node, "/waiting") {
-            0 => "0".to_owned(),
-            count => format!("{count} for {}", millis(node, "/waitingMs")),
+        let Some(node) = decode::<NodeLag>(node) else {
+            table.push_unreadable();
+            continue;
         };
-        let row = [
-            text(node, "/node"),
-            text(node, "/measured"),
-            millis(node, "/p50Ms"),
-            millis(node, "/p99Ms"),
-            waiting,
-            text(node, "/reason"),
-            text(node, "/message"),
-        ];
-        table.push(row.iter().map(Cell::from).collect());
+        let waiting = match node.waiting {
+            0 => "0".to_owned(),
+            count => format!("{count} for {}", millis(node.waiting_ms)),
+        };
+        table.push(vec![
+            word(&node.node).into(),
+            node.measured.to_string().into(),
+            millis(node.p50_ms).into(),
+            millis(node.p99_ms).into(),
+            waiting.into(),
+            word(&node.reason).into(),
+            node.message.into(),
+        ]);
     }
     (!table.is_empty()).then(|| table.render(style))
 }
@@ -36,24 +38,24 @@ pub fn by_node(answer: &Value, style: Style) -> Option<String> {
 /// Returns the convergence line of `status`, or `None` if nothing has been measured or is pending.
 #[must_use]
 pub fn summary(answer: &Value) -> Option<String> {
-    let slowest = answer.get("slowest").filter(|slowest| !slowest.is_null())?;
-    let name = clean(&text(slowest, "/node"));
-    let why = format!("{}: {}", clean(&text(slowest, "/reason")), clean(&text(slowest, "/message")));
-    let slowest = match number(slowest, "/waiting") {
-        0 => format!("slowest {name} {} ({why})", millis(slowest, "/p99Ms")),
-        count => format!("{name} is {count} behind for {} ({why})", millis(slowest, "/waitingMs")),
+    let overview: LagOverview = decode(answer)?;
+    let slowest = overview.slowest?;
+    let (name, message) = (word(&slowest.node), clean(&slowest.message));
+    let why = format!("{}: {message}", word(&slowest.reason));
+    let slowest = match slowest.waiting {
+        0 => format!("slowest {name} {} ({why})", millis(slowest.p99_ms)),
+        count => format!("{name} is {count} behind for {} ({why})", millis(slowest.waiting_ms)),
     };
-    let changes = number(answer, "/changes");
-    let (p50, p99) = (millis(answer, "/p50Ms"), millis(answer, "/p99Ms"));
+    let (changes, p50, p99) = (overview.changes, millis(overview.p50_ms), millis(overview.p99_ms));
     Some(format!("Changes    last {changes} applied on nodes after {p50} (p50), {p99} (p99); {slowest}"))
 }
 
 /// Formats a duration in milliseconds, seconds or minutes.
-fn millis(of: &Value, at: &str) -> String {
-    let Some(millis) = of.pointer(at).and_then(Value::as_u64) else { return "-".to_owned() };
+fn millis(millis: Option<u64>) -> String {
     match millis {
-        0..10_000 => format!("{millis} ms"),
-        10_000..600_000 => format!("{} s", millis / 1000),
-        _ => format!("{} min", millis / 60_000),
+        None => "-".to_owned(),
+        Some(millis @ 0..10_000) => format!("{millis} ms"),
+        Some(millis @ 10_000..600_000) => format!("{} s", millis / 1000),
+        Some(millis) => format!("{} min", millis / 60_000),
     }
 }

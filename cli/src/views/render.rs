@@ -1,6 +1,7 @@
 //! Output that is neither a table nor a description: errors, the status summary, outcomes and events.
 
-use model::{kinds::resource::Kind, primitives::quantity::Timestamp};
+use model::{kinds::resource::Kind, observed::status::ConditionType, primitives::quantity::Timestamp};
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 pub use translate::json::field_path;
@@ -8,11 +9,15 @@ pub use translate::json::field_path;
 use crate::{
     age::age,
     error::{Failure, Problem},
-    lenient_json::{clean, condition, entries, flag, items, joined, labels, number, scalar, text, time},
+    lenient_json::{clean, entries, flag, items, number, scalar, text, time},
     resource::Resource,
     terminal::style::{Style, Tone},
+    typed::{
+        Address, AddressPool, Advertisement, BfdProfile, BgpPeer, EndpointHealth, EndpointSet, Node, Service,
+        TypedObject, Workload, word, words,
+    },
     views::{
-        columns::{self, addresses as columns_addresses, bgp as columns_bgp},
+        columns::{self, addresses as columns_addresses, bgp as columns_bgp, labels},
         health,
     },
 };
@@ -255,61 +260,89 @@ pub fn event(event: &Value, style: Style) -> Option<String> {
     Some(line.trim_end().to_owned())
 }
 
-/// Returns the summary that follows the name of an object in an event.
+/// Returns the summary that follows the name of an object in an event; empty if the object cannot be decoded.
 fn summary(object: &Value) -> String {
     let parts = match Kind::parse(&text(object, "/kind")) {
-        Some(Kind::Service) => vec![
-            text(object, "/spec/type"),
-            columns::cluster_addresses(object),
-            columns::service_ports(object),
-            columns::external_addresses(object),
-        ],
-        Some(Kind::EndpointSet) => {
-            let endpoints = items(object, "/spec/endpoints").len();
-            vec![format!("for service/{}", text(object, "/spec/service")), format!("{endpoints} endpoints")]
-        }
-        Some(Kind::Workload) => vec![
-            columns::joined_addresses(object),
-            if flag(object, "/spec/ready", true) { "ready" } else { "not ready" }.to_owned(),
-            labels(object, "/metadata/labels"),
-        ],
-        Some(Kind::Node) => {
-            let ready = condition(object, "Ready");
-            let ready = if ready.is_empty() { String::new() } else { format!("Ready={ready}") };
-            vec![columns::joined_addresses(object), ready]
-        }
-        Some(Kind::AddressPool) => vec![
-            joined(object, "/spec/addresses"),
-            if flag(object, "/spec/autoAssign", true) { "" } else { "on request only" }.to_owned(),
-            if flag(object, "/spec/disabled", false) { "disabled" } else { "" }.to_owned(),
-        ],
-        Some(Kind::Advertisement) => {
-            let pools = joined(object, "/spec/addressPools");
+        Some(Kind::Service) => parts(object, service_summary),
+        Some(Kind::EndpointSet) => parts(object, |EndpointSet { spec, .. }| {
+            vec![format!("for service/{}", spec.service), format!("{} endpoints", spec.endpoints.len())]
+        }),
+        Some(Kind::Workload) => parts(object, workload_summary),
+        Some(Kind::Node) => parts(object, node_summary),
+        Some(Kind::AddressPool) => parts(object, |AddressPool { spec, .. }| {
+            vec![
+                words(&spec.addresses),
+                if spec.auto_assign { "" } else { "on request only" }.to_owned(),
+                if spec.disabled { "disabled" } else { "" }.to_owned(),
+            ]
+        }),
+        Some(Kind::Advertisement) => parts(object, |Advertisement { spec, .. }| {
+            let pools = words(&spec.address_pools);
             let pools = if pools.is_empty() { "all pools".to_owned() } else { format!("pools {pools}") };
-            vec![text(object, "/spec/type"), pools]
+            vec![word(&spec.advertisement_type), pools]
+        }),
+        Some(Kind::BgpPeer) => parts(object, |BgpPeer { spec, .. }| {
+            let disabled = if spec.disabled { "disabled" } else { "" };
+            vec![columns_bgp::remote(spec), columns_bgp::asn(spec), disabled.to_owned()]
+        }),
+        Some(Kind::BfdProfile) => {
+            parts(object, |profile: &BfdProfile| vec![columns_bgp::intervals(&profile.spec)])
         }
-        Some(Kind::BgpPeer) => {
-            let disabled = if flag(object, "/spec/disabled", false) { "disabled" } else { "" };
-            vec![columns_bgp::remote(object), columns_bgp::asn(object), disabled.to_owned()]
+        Some(Kind::Address) => parts(object, address_summary),
+        Some(Kind::EndpointHealth) => {
+            parts(object, |record: &EndpointHealth| vec![health::record_summary(&record.spec)])
         }
-        Some(Kind::BfdProfile) => vec![columns_bgp::intervals(object)],
-        Some(Kind::Address) => address_summary(object),
-        Some(Kind::EndpointHealth) => vec![health::record_summary(object)],
         None => Vec::new(),
     };
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
+fn parts<Spec: DeserializeOwned, Status: DeserializeOwned + Serialize + Default>(
+    object: &Value,
+    summary: impl FnOnce(&TypedObject<Spec, Status>) -> Vec<String>,
+) -> Vec<String> {
+    // Without a spec, its defaults would be printed as if the object had them.
+    let object = Some(object).filter(|object| object.get("spec").is_some()).and_then(TypedObject::of);
+    object.map(|object| summary(&object)).unwrap_or_default()
+}
+
+fn service_summary(service: &Service) -> Vec<String> {
+    vec![
+        word(&service.spec.service_type),
+        columns::cluster_addresses(service),
+        columns::service_ports(service),
+        columns::external_addresses(service),
+    ]
+}
+
+fn workload_summary(workload: &Workload) -> Vec<String> {
+    vec![
+        words(&workload.spec.addresses),
+        if workload.spec.ready { "ready" } else { "not ready" }.to_owned(),
+        workload.metadata.as_ref().map(|metadata| labels(&metadata.labels)).unwrap_or_default(),
+    ]
+}
+
+fn node_summary(node: &Node) -> Vec<String> {
+    let ready = columns::condition(&node.conditions, ConditionType::Ready);
+    vec![
+        words(&node.spec.addresses),
+        ready.map(|ready| format!("Ready={}", word(&ready))).unwrap_or_default(),
+    ]
+}
+
 /// Returns the holders of an address and its candidates in order.
-fn address_summary(address: &Value) -> Vec<String> {
-    let former = text(address, "/spec/quarantine/former");
-    let holders = joined(address, "/spec/services");
-    let nodes: Vec<String> =
-        items(address, "/spec/announcement/candidates").iter().map(|at| text(at, "/node")).collect();
+fn address_summary(address: &Address) -> Vec<String> {
+    let spec = &address.spec;
+    let holders = words(&spec.services);
+    let nodes = words(spec.announcement.candidates.iter().map(|candidate| &candidate.node));
     vec![
         if holders.is_empty() { holders } else { format!("for {holders}") },
-        if former.is_empty() { former } else { format!("quarantined for {former}") },
-        if nodes.is_empty() { String::new() } else { format!("at {}", nodes.join(",")) },
+        spec.quarantine
+            .as_ref()
+            .map(|quarantine| format!("quarantined for {}", quarantine.former))
+            .unwrap_or_default(),
+        if nodes.is_empty() { nodes } else { format!("at {nodes}") },
     ]
 }
 

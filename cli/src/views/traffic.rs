@@ -1,57 +1,46 @@
 //! Tables of Service traffic. Pure.
 
+use model::{
+    observed::traffic::{BusyService, EndpointTraffic, NodeTraffic},
+    wire::traffic_counts::{Counts, Rate, TargetFailures},
+};
 use serde_json::Value;
 
 use crate::{
-    lenient_json::{clean, entries, items, joined, number, text},
+    lenient_json::{entries, items},
     terminal::{
         style::Style,
         table::{Cell, Table},
     },
+    typed::{decode, decode_or_default, word},
     views::columns::socket,
 };
 
 /// Placeholder for a value that a proxy mode does not count.
 const NOT_COUNTED: &str = "-";
 
-/// Values of a row, with their headings.
-const COUNTS: [(&str, Figure); 8] = [
-    ("CONNECTIONS", Figure::Count("/connections")),
-    ("CONN/S", Figure::Rate("/perSecond/connections")),
-    ("ACTIVE", Figure::Count("/active")),
-    ("INACTIVE", Figure::Count("/inactive")),
-    ("PACKETS", Figure::Count("/packets")),
-    ("BYTES", Figure::Count("/bytes")),
-    ("BYTES/S", Figure::Rate("/perSecond/bytes")),
-    ("FAILED", Figure::Failed),
-];
-
-/// Kind of a value, with its JSON pointer.
-#[derive(Debug, Clone, Copy)]
-enum Figure {
-    /// Count.
-    Count(&'static str),
-    /// Rate per second.
-    Rate(&'static str),
-    /// Failed connections by cause.
-    Failed,
-}
+/// Headings of the counters.
+const COUNTS: [&str; 8] =
+    ["CONNECTIONS", "CONN/S", "ACTIVE", "INACTIVE", "PACKETS", "BYTES", "BYTES/S", "FAILED"];
 
 /// Table of `traffic`: one row per endpoint and node, and a total.
 #[must_use]
 pub fn by_node(traffic: &Value, style: Style) -> String {
     let mut table = table(&["NODE", "MODE", "ENDPOINT", "PORTS"], &["AGE"]);
-    for (node, of_node) in entries(traffic, "/nodes") {
-        for endpoint in items(of_node, "/endpoints") {
-            let mut row = vec![Cell::from(node), text(of_node, "/mode").into()];
+    for (name, node) in entries(traffic, "/nodes") {
+        let Some(node) = decode::<NodeTraffic>(node) else {
+            table.push_unreadable();
+            continue;
+        };
+        for endpoint in &node.endpoints {
+            let mut row = vec![Cell::from(name), word(&node.mode).into()];
             row.extend(endpoint_cells(endpoint));
-            row.push(format!("{}s", number(of_node, "/ageSeconds")).into());
+            row.push(format!("{}s", node.age_seconds.unwrap_or(0)).into());
             table.push(row);
         }
     }
-    let total = traffic.get("total").unwrap_or(&Value::Null);
     let mut sum: Vec<Cell> = ["total", NOT_COUNTED, NOT_COUNTED, NOT_COUNTED].map(Cell::from).to_vec();
-    sum.extend(counts(total));
+    sum.extend(total(traffic));
     sum.push(NOT_COUNTED.into());
     table.push(sum);
     table.render(style)
@@ -63,15 +52,19 @@ pub fn by_node(traffic: &Value, style: Style) -> String {
 pub fn busiest(answer: &Value, style: Style) -> Option<String> {
     let mut table = table(&["SERVICE", "NODES"], &[]);
     for service in items(answer, "/services") {
-        let mut row: Vec<Cell> = vec![text(service, "/service").into(), text(service, "/nodes").into()];
-        row.extend(counts(service));
+        let Some(service) = decode::<BusyService>(service) else {
+            table.push_unreadable();
+            continue;
+        };
+        let mut row: Vec<Cell> = vec![word(&service.service).into(), service.nodes.to_string().into()];
+        row.extend(counts(&service.counts));
         table.push(row);
     }
     if table.is_empty() {
         return None;
     }
     let mut sum: Vec<Cell> = vec!["total".into(), NOT_COUNTED.into()];
-    sum.extend(counts(answer.get("total").unwrap_or(&Value::Null)));
+    sum.extend(total(answer));
     table.push(sum);
     Some(table.render(style))
 }
@@ -81,7 +74,10 @@ pub fn busiest(answer: &Value, style: Style) -> Option<String> {
 pub fn by_endpoint(traffic: &Value, style: Style) -> Option<String> {
     let mut table = table(&["ENDPOINT", "PORTS"], &[]);
     for endpoint in items(traffic, "/endpoints") {
-        table.push(endpoint_cells(endpoint));
+        match decode::<EndpointTraffic>(endpoint) {
+            Some(endpoint) => table.push(endpoint_cells(&endpoint)),
+            None => table.push_unreadable(),
+        }
     }
     (!table.is_empty()).then(|| table.render(style))
 }
@@ -96,46 +92,52 @@ pub fn reporting_nodes(traffic: &Value) -> String {
 }
 
 fn table(before: &[&'static str], after: &[&'static str]) -> Table {
-    let counts = COUNTS.map(|(title, _)| title);
-    Table::new([before, &counts, after].concat())
+    Table::new([before, &COUNTS, after].concat())
 }
 
-fn endpoint_cells(endpoint: &Value) -> Vec<Cell> {
-    let port = text(endpoint, "/port");
-    let port = if port.is_empty() { "*" } else { &port };
-    let target = format!("{}/{}", socket(&text(endpoint, "/address"), port), text(endpoint, "/protocol"));
-    let mut row: Vec<Cell> = vec![target.into(), joined(endpoint, "/servicePorts").into()];
-    row.extend(counts(endpoint));
+fn total(answer: &Value) -> [Cell; 8] {
+    counts(&decode_or_default(answer.get("total")))
+}
+
+fn endpoint_cells(endpoint: &EndpointTraffic) -> Vec<Cell> {
+    let port = endpoint.port.map_or_else(|| "*".to_owned(), |port| port.to_string());
+    let address = socket(&endpoint.address.to_string(), &port);
+    let target = format!("{address}/{}", endpoint.protocol.as_str());
+    let mut row: Vec<Cell> = vec![target.into(), endpoint.service_ports.join(",").into()];
+    row.extend(counts(&endpoint.counts));
     row
 }
 
-fn counts(of: &Value) -> Vec<Cell> {
-    let cell = |(_, figure): (&str, Figure)| {
-        let figure = match figure {
-            Figure::Count(at) => clean(&text(of, at)),
-            Figure::Rate(at) => rate(of, at),
-            Figure::Failed => failed(of),
-        };
-        Cell::from(if figure.is_empty() { NOT_COUNTED } else { &figure })
-    };
-    COUNTS.map(cell).to_vec()
+fn counts(counts: &Counts) -> [Cell; 8] {
+    let Counts { connections, packets, bytes, active, inactive, per_second, failed } = counts;
+    [
+        Some(connections.to_string()),
+        per_second.map(|rates| rate(rates.connections)),
+        active.map(|count| count.to_string()),
+        inactive.map(|count| count.to_string()),
+        packets.map(|count| count.to_string()),
+        bytes.map(|count| count.to_string()),
+        per_second.and_then(|rates| rates.bytes).map(rate),
+        failed.map(failures),
+    ]
+    .map(|figure| figure.map_or_else(|| NOT_COUNTED.into(), Cell::from))
 }
 
 /// Formats a rate; values below 100 with one decimal.
-fn rate(of: &Value, at: &str) -> String {
-    let rate = of.pointer(at).and_then(Value::as_f64);
-    let digits = |rate: f64| usize::from(rate > 0.0 && rate < 100.0);
-    rate.map(|rate| format!("{rate:.0$}", digits(rate))).unwrap_or_default()
+fn rate(rate: Rate) -> String {
+    let rate = rate.per_second();
+    let digits = usize::from(rate > 0.0 && rate < 100.0);
+    format!("{rate:.digits$}")
 }
 
-/// Formats the number of failed connections by cause; empty if failures are not counted.
-fn failed(of: &Value) -> String {
-    if of.get("failed").is_none_or(Value::is_null) {
-        return String::new();
-    }
-    let kinds =
-        ["refused", "unreachable", "silent", "reset"].map(|how| (how, number(of, &format!("/failed/{how}"))));
-    let words: Vec<_> =
-        kinds.iter().filter(|(_, count)| *count > 0).map(|(how, count)| format!("{count} {how}")).collect();
-    if words.is_empty() { "0".to_owned() } else { words.join(", ") }
+/// Formats the number of failed connections by cause.
+fn failures(failed: TargetFailures) -> String {
+    let TargetFailures { refused, unreachable, silent, reset } = failed;
+    let causes = [(refused, "refused"), (unreachable, "unreachable"), (silent, "silent"), (reset, "reset")];
+    let causes: Vec<_> = causes
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, cause)| format!("{count} {cause}"))
+        .collect();
+    if causes.is_empty() { "0".to_owned() } else { causes.join(", ") }
 }

@@ -1,13 +1,16 @@
 //! Tables of predicted node failures. Pure.
 
+use model::observed::rollup::what_if::{AddressMove, ServiceLoss, SinglePoint, WhatIf};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    lenient_json::{clean, flag, items, number, text},
+    lenient_json::{clean, items},
     terminal::{
         style::{Style, Tone},
         table::{Cell, Table},
     },
+    typed::{decode, decode_items, decode_or_default, word},
 };
 
 /// Maximum number of names in one cell; the count covers all.
@@ -16,19 +19,22 @@ const NAMES_MAX: usize = 5;
 /// Returns true if a Service or an address would become unavailable.
 #[must_use]
 pub fn is_harmful(answer: &Value) -> bool {
-    let is_lost = items(answer, "/addresses").iter().any(|address| flag(address, "/isLost", false));
-    is_lost || items(answer, "/services").iter().any(|service| flag(service, "/isDown", false))
+    let is_lost = |address: &AddressMove| address.is_lost;
+    let is_down = |service: &ServiceLoss| service.is_down;
+    decode_items(answer, "/addresses").iter().any(is_lost)
+        || decode_items(answer, "/services").iter().any(is_down)
 }
 
 /// Renders the output of `what-if`.
 #[must_use]
 pub fn tables(answer: &Value, style: Style) -> String {
+    let whole: WhatIf = decode_or_default(Some(answer));
     let sections = [
         (addresses(answer), "ADDRESSES", "No address would move."),
         (services(answer), "SERVICES", "No Service would lose an endpoint."),
         (single_points(answer), "SINGLE POINTS OF FAILURE", "Nothing depends on a single node."),
     ];
-    let failed = names(answer, "/failed");
+    let failed = names(&whole.failed);
     let mut out = match failed.as_str() {
         "" => "Nothing fails.\n".to_owned(),
         failed => format!("If {failed} failed:\n"),
@@ -41,7 +47,7 @@ pub fn tables(answer: &Value, style: Style) -> String {
         };
         out = out + "\n" + &body;
     }
-    match number(answer, "/omitted") {
+    match whole.omitted {
         0 => out,
         omitted => out + &format!("\n{omitted} more not shown.\n"),
     }
@@ -50,22 +56,19 @@ pub fn tables(answer: &Value, style: Style) -> String {
 fn addresses(answer: &Value) -> Table {
     let mut table = Table::new(vec!["ADDRESS", "SERVICES", "ANNOUNCED BY", "THEN BY", "BGP PATHS"]);
     for address in items(answer, "/addresses") {
-        let node = |pointer: &str| match text(address, pointer) {
-            node if node.is_empty() => "-".to_owned(),
-            node => node,
+        let Some(address) = decode::<AddressMove>(address) else {
+            table.push_unreadable();
+            continue;
         };
-        let then = if flag(address, "/isLost", false) {
-            Cell::toned(Tone::Bad, "nobody")
-        } else {
-            Cell::from(node("/nextOwner"))
-        };
-        let paths = format!("{} of {}", number(address, "/pathsLeft"), number(address, "/paths"));
+        let node = |node| Some(word(node)).filter(|node| !node.is_empty()).unwrap_or_else(|| "-".to_owned());
+        let next =
+            if address.is_lost { Cell::toned(Tone::Bad, "nobody") } else { node(&address.next_owner).into() };
         table.push(vec![
-            text(address, "/address").into(),
-            names(address, "/services").into(),
-            node("/owner").into(),
-            then,
-            paths.into(),
+            address.address.to_string().into(),
+            names(&address.services).into(),
+            node(&address.owner).into(),
+            next,
+            format!("{} of {}", address.paths_left, address.paths).into(),
         ]);
     }
     table
@@ -74,10 +77,16 @@ fn addresses(answer: &Value) -> Table {
 fn services(answer: &Value) -> Table {
     let mut table = Table::new(vec!["SERVICE", "ENDPOINTS LEFT", "CAPACITY LEFT"]);
     for service in items(answer, "/services") {
-        let left = format!("{} of {}", number(service, "/endpointsLeft"), number(service, "/endpoints"));
-        let tone = if flag(service, "/isDown", false) { Tone::Bad } else { Tone::Waiting };
-        let capacity = format!("{} %", number(service, "/capacityLeft"));
-        table.push(vec![text(service, "/service").into(), left.into(), Cell::toned(tone, capacity)]);
+        let Some(service) = decode::<ServiceLoss>(service) else {
+            table.push_unreadable();
+            continue;
+        };
+        let tone = if service.is_down { Tone::Bad } else { Tone::Waiting };
+        table.push(vec![
+            word(&service.service).into(),
+            format!("{} of {}", service.endpoints_left, service.endpoints).into(),
+            Cell::toned(tone, format!("{} %", service.capacity_left)),
+        ]);
     }
     table
 }
@@ -85,20 +94,24 @@ fn services(answer: &Value) -> Table {
 fn single_points(answer: &Value) -> Table {
     let mut table = Table::new(vec!["NODE", "SERVICES", "ADDRESSES"]);
     for point in items(answer, "/singlePoints") {
+        let Some(point) = decode::<SinglePoint>(point) else {
+            table.push_unreadable();
+            continue;
+        };
         table.push(vec![
-            text(point, "/node").into(),
-            names(point, "/services").into(),
-            names(point, "/addresses").into(),
+            word(&point.node).into(),
+            names(&point.services).into(),
+            names(&point.addresses).into(),
         ]);
     }
     table
 }
 
-fn names(value: &Value, pointer: &str) -> String {
-    let all = items(value, pointer);
-    let some: Vec<_> =
-        all.iter().take(NAMES_MAX).map(|name| clean(&crate::lenient_json::scalar(name))).collect();
-    match all.len().saturating_sub(NAMES_MAX) {
+fn names<'a, T: Serialize + 'a>(all: impl IntoIterator<Item = &'a T, IntoIter: ExactSizeIterator>) -> String {
+    let all = all.into_iter();
+    let more = all.len().saturating_sub(NAMES_MAX);
+    let some: Vec<String> = all.take(NAMES_MAX).map(|name| clean(&word(name))).collect();
+    match more {
         0 => some.join(", "),
         more => format!("{} and {more} more", some.join(", ")),
     }

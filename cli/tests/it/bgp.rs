@@ -62,7 +62,8 @@ fn where_there_is_nothing_it_says_what_is_missing() {
 fn pages_are_put_together_hints_go_beside_the_table_and_documents_are_whole() {
     let session = |peer: &str, state: &str| {
         format!(
-            r#"{{"node":"node-1","isReporting":true,"session":{{"peer":"{peer}","state":"{state}","since":"2026-11-21T08:00:00Z","reason":"because"}},
+            r#"{{"node":"node-1","isReporting":true,"asn":64512,"routerId":"10.0.0.9",
+                "session":{{"peer":"{peer}","state":"{state}","since":"2026-11-21T08:00:00Z","reason":"because","localASN":64512}},
                 "trouble":{{"reason":"WrongPeerAS","hint":"set spec.peerASN"}},"newer":7}}"#
         )
     };

@@ -377,6 +377,55 @@ fn fixtures_have_the_shape_that_the_model_publishes() {
     all::<NodeSpec, NodeStatus>(&fixtures["nodes"]);
 }
 
+/// A server of another version may send fields and conditions that this command does not have, or an object that
+/// it cannot decode: the rest of the answer is rendered.
+#[test]
+fn a_status_with_an_unknown_field_and_an_unknown_condition_is_rendered() {
+    let resource = Resource::Object(Kind::Service);
+    let mut service = fixtures()["services"][0].clone();
+    service["status"]["shadows"] = json!({ "total": 7 });
+    service["status"]["nodes"]["dreaming"] = json!(2);
+    service["spec"]["ports"][0]["tint"] = json!("blue");
+    let blessed =
+        json!({ "type": "Blessed", "status": "False", "reason": "NoSaint", "message": "nobody came" });
+    service["status"]["conditions"].as_array_mut().unwrap().push(blessed);
+    let unreadable = json!({ "metadata": { "name": "odd", "namespace": "default" }, "spec": 7 });
+    let columns = Columns { wide: true, ..Columns::default() };
+    let mut table = columns::empty(resource, columns);
+    for object in [&service, &unreadable] {
+        columns::push(&mut table, resource, columns, object, now(), "");
+    }
+    let recorded = table_of(&fixtures()["services"][0], columns);
+    let text = table.render(Style::PLAIN);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[1].split_whitespace().collect::<Vec<_>>(), recorded, "nothing is lost");
+    assert!(lines[2].starts_with("odd") && lines[2].contains("<unreadable>"), "{text}");
+    let describe = |object| {
+        let subject = Subject {
+            resource,
+            object,
+            endpoints: None,
+            traffic: None,
+            health: None,
+            addresses: None,
+            sessions: None,
+        };
+        describe(&subject, now(), Style::PLAIN)
+    };
+    let text = describe(&service);
+    assert!(text.contains("Blessed             False   NoSaint\n    nobody came"), "{text}");
+    assert!(text.contains("80:30080") || text.contains("8000/TCP to port 80"), "{text}");
+    assert!(describe(&unreadable).contains("<unreadable>"));
+}
+
+/// Returns the fields of the row of a Service.
+fn table_of(object: &Value, columns: Columns) -> Vec<String> {
+    let mut table = columns::empty(Resource::Object(Kind::Service), columns);
+    columns::push(&mut table, Resource::Object(Kind::Service), columns, object, now(), "");
+    let text = table.render(Style::PLAIN);
+    text.lines().nth(1).unwrap().split_whitespace().map(str::to_owned).collect()
+}
+
 /// The pure functions render any response without a panic.
 #[test]
 fn no_shape_of_an_answer_stops_the_rendering() {

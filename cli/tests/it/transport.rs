@@ -400,14 +400,14 @@ fn a_reader_that_stops_reading_is_no_failure() {
 #[test]
 fn f086_traffic_asks_for_one_service_and_prints_its_table() {
     let answer = r#"{"service": "shop/web", "total": {"connections": 7}, "endpoints": [], "nodes": {"n1": {"mode": "nftables",
-        "ageSeconds": 2, "endpoints": [{"protocol": "TCP", "address": "10.1.1.1", "port": 80, "servicePorts": ["80"], "connections": 7}]}}}"#;
+        "total": {"connections": 7}, "ageSeconds": 2, "endpoints": [{"protocol": "TCP", "address": "10.1.1.1", "port": 80, "servicePorts": ["80"], "connections": 7}]}}}"#;
     let server = Stub::fixed("200 OK", "application/json", answer);
     let (code, out, _) = run(&server.url, &["traffic", "web", "-n", "shop"]);
     assert_eq!(code, 0);
     assert!(out.contains("n1") && out.contains("10.1.1.1:80/TCP") && out.contains('7'), "{out}");
     assert_eq!(server.first_lines(), ["GET /v1/namespaces/shop/services/web/traffic HTTP/1.1"]);
 
-    let busiest = r#"{"services": [{"service": "shop/web", "nodes": 2, "connections": 7, "perSecond": {"bytes": 9.5}}], "servicesOmitted": 3}"#;
+    let busiest = r#"{"services": [{"service": "shop/web", "nodes": 2, "connections": 7, "perSecond": {"connections": 1, "bytes": 9.5}}], "servicesOmitted": 3}"#;
     let server = Stub::fixed("200 OK", "application/json", busiest);
     let (code, out, note) = run(&server.url, &["top", "services", "-n", "shop", "--sort", "byte-rate"]);
     assert!(code == 0 && out.contains("shop/web") && out.contains("9.5"), "{out}");

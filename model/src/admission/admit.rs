@@ -1,4 +1,5 @@
-//! The one gate for every write: what is asked, against what is, gives what will be, or every reason why not.
+//! Admission: the single gate for every write. Computes the state after a request, or returns all reasons to
+//! refuse it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +27,6 @@ use crate::{
 
 mod addresses;
 mod bgp;
-mod candidate;
 mod entropy;
 mod families;
 mod guard;
@@ -34,231 +34,235 @@ mod health;
 mod pools;
 mod rules;
 mod service;
+mod staged_object;
 
 pub use self::addresses::RETRIES_MAX;
-pub(crate) use self::candidate::is_same;
-pub use self::guard::{ENDPOINTS_FREE, Guarded, Held, NAMED_MAX, VIPS_FREE};
+pub use self::guard::{ENDPOINTS_FREE, GuardRefusal, NAMED_MAX, RemovalGuard, VIPS_FREE};
 pub use self::pools::EVICTIONS_MAX;
+pub(crate) use self::staged_object::is_same;
 
-use self::{addresses::Ledger, candidate::Candidate};
+use self::{addresses::Ledger, staged_object::StagedObject};
 
-/// Operations in one request; more belong into several.
+/// Maximum number of operations in one request.
 pub const OPERATIONS_MAX: usize = 5000;
-/// Members that a prune may remove without an explicit limit: this many, or a fifth of the set if that is more.
+/// Number of members that a prune may remove without an explicit limit: this many, or a fifth of the set if
+/// that is more.
 pub const PRUNE_FREE: usize = 5;
 
-/// A write: all of it is accepted, as one revision, or none.
+/// Write request. All operations are accepted together as one revision, or none is.
 ///
-/// With every write, and by one without operations, quarantines of addresses that have ended are cleared away, and
-/// Services that wait for an address are served when there is one for them.
+/// Every request, also one without operations, removes expired quarantines of addresses and allocates addresses
+/// to pending Services where some have become free.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
-    /// What to do, in the order of the input.
+    /// Operations, in the order of the input.
     pub operations: Vec<Operation>,
-    /// The set that owns the written objects afterwards.
+    /// Apply set that owns the written objects afterwards.
     pub apply_set: Option<ApplySet>,
-    /// Give Services other addresses, or leave them waiting, when a pool loses the ones they have; refused otherwise.
+    /// True if a pool change may take addresses from Services, which then get other addresses or become
+    /// pending. Without it such a change is refused.
     pub evict: bool,
-    /// Do it even if it removes more at once than the guards allow.
+    /// True if the request is confirmed: the guards against large removals are skipped.
     pub confirmed: bool,
-    /// Records of addresses as they were: the Services of the request that were in one have the first claim on the
-    /// address, and who answered for it comes first again. Only a rollback has them.
+    /// Former records of addresses; only a rollback sets them. The Services in a record have the first claim on
+    /// its address, and its order of candidates is restored.
     pub former: Vec<AddressSpec>,
 }
 
-/// One thing to do.
+/// Single operation of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// Make an object that must not exist.
+    /// Creates an object that must not exist.
     Create(Object),
-    /// Replace an object that must exist.
+    /// Replaces an object that must exist.
     Replace {
-        /// Its new state. Allocated values that it leaves out are kept.
+        /// New state of the object. Allocated values that it omits are kept.
         object: Object,
-        /// The revision it must still have; `None` overwrites whatever there is.
+        /// Required current revision; `None` replaces any revision.
         if_revision: Option<Revision>,
     },
-    /// Make or replace.
+    /// Creates or replaces an object.
     Apply(Object),
-    /// Remove an object that must exist.
+    /// Deletes an object that must exist.
     Delete {
-        /// Which.
+        /// Key of the object.
         key: ObjectKey,
-        /// The revision it must still have; `None` removes whatever there is.
+        /// Required current revision; `None` deletes any revision.
         if_revision: Option<Revision>,
     },
-    /// Make an object what it was, with everything that it had been given and that is free; only a rollback asks for this.
+    /// Restores a former state of an object, with its allocated values as far as they are free. Only a rollback
+    /// uses this operation.
     Restore {
-        /// What it was.
+        /// Former state.
         object: Object,
-        /// The revision it must still have; `None` when it must not exist.
+        /// Required current revision; `None` if the object must not exist.
         if_revision: Option<Revision>,
     },
-    /// Try to serve Services that wait for an address, after one of them if one is given. Only the server itself asks.
+    /// Allocates addresses to pending Services, starting after `after`. Only the server uses this operation.
     Retry {
-        /// The last that had its turn.
+        /// Pending Service at which the previous turn ended.
         after: Option<Pending>,
     },
-    /// Set who answers for an address; only the server itself asks for this. Nothing happens when the record is gone or
-    /// has another epoch by now.
+    /// Sets the announcement of an address. Only the server uses this operation. Without effect if the record
+    /// does not exist or has another epoch.
     Announce {
-        /// Which address.
+        /// Load balancer address.
         address: IpAddr,
-        /// The epoch of the record that the decision rests on.
+        /// Announcement epoch on which the decision is based.
         if_epoch: u64,
-        /// Who answers; its epoch is raised to the next unless it is higher.
+        /// New announcement. Its epoch is increased to the next one unless it is higher already.
         announcement: Announcement,
     },
-    /// Set whether a Node counts as gone; only the server itself asks for this. Nothing happens when there is no such
-    /// Node.
+    /// Marks a Node as lost or as present. Only the server uses this operation. Without effect if the Node does
+    /// not exist.
     Lose {
-        /// Which Node.
+        /// Name of the Node.
         node: Name,
-        /// Since when; `None` when it is back.
+        /// Start of the loss; `None` if the Node is present again.
         since: Option<Timestamp>,
     },
-    /// Set what health checks have taken out of a Service; only the server itself asks for this. Nothing happens when there
-    /// is no such Service, or its endpoints are not checked.
+    /// Sets the health verdicts of a Service. Only the server uses this operation. Without effect if the
+    /// Service does not exist or its endpoints are not checked.
     Judge {
-        /// Which Service.
+        /// Key of the Service.
         service: ServiceKey,
-        /// The endpoints that are not fully in service; without any, the record is deleted.
+        /// Endpoints that are not fully in service. If empty, the record is deleted.
         endpoints: BTreeMap<CheckKey, EndpointVerdict>,
     },
 }
 
-/// The set of objects that one source applies together.
+/// Set of objects that one source applies together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApplySet {
-    /// Its name.
+    /// Name of the set.
     pub name: Name,
-    /// Remove the members that the request does not name.
+    /// True if members that the request does not name are deleted.
     pub prune: bool,
-    /// How many may be removed; the built-in bound when `None`.
+    /// Maximum number of members to delete; `None` selects the built-in limit.
     pub prune_limit: Option<usize>,
-    /// Take objects that exist and belong to no set; refused otherwise.
+    /// True if existing objects without a set become members; otherwise such a write is refused.
     pub adopt: bool,
 }
 
 /// Time and randomness of one admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entropy {
-    /// When the write is admitted.
+    /// Time of the admission.
     pub now: Timestamp,
-    /// Unpredictable to clients; fixes the uids.
+    /// Random seed of the uids; not predictable for clients.
     pub seed: u64,
 }
 
-/// What an accepted write does.
+/// Result of an accepted write.
 #[derive(Debug, Clone)]
-pub struct Admitted {
-    /// The state after the write. Its revision is the next one if anything changes, else that of before.
+pub struct AdmittedWrite {
+    /// State after the write. Its revision is increased by one if anything changes.
     pub snapshot: Snapshot,
-    /// What changes; empty when everything was so already.
+    /// Changes; empty if the write has no effect.
     pub changes: Vec<Change>,
-    /// What happened to each object named, then to each object pruned. Records that change with them are not among
-    /// them.
+    /// Outcome for each object of the request, then for each pruned object. Records that change along are not
+    /// included.
     pub outcomes: Vec<Outcome>,
 }
 
-/// What happened to one object.
+/// Outcome of a write for one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// The verb.
+    /// Action that was taken.
     pub action: Action,
-    /// The state after (for removals: the last state).
+    /// State after the action, or the last state of a deleted object.
     pub object: Arc<Object>,
 }
 
-/// Why a write is refused.
+/// Reason for refusing a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// An object that must exist does not.
+    /// The object must exist and does not.
     NotFound(ObjectKey),
-    /// An object that must not exist does.
+    /// The object exists already.
     AlreadyExists(Arc<Object>),
-    /// The precondition of the request (`If-Match`) names another revision than the current one.
+    /// The precondition of the request (`If-Match`) does not match the current revision.
     PreconditionFailed(Arc<Object>),
-    /// The body's `metadata.resourceVersion` or `metadata.uid` is not the current one.
+    /// `metadata.resourceVersion` or `metadata.uid` of the body is not the current one.
     Conflict(Arc<Object>),
-    /// Fields that must change. Those of [`Operation::Apply`] have pointers that start with `/items/N`.
+    /// Fields with invalid values. Pointers of [`Operation::Apply`] start with `/items/N`.
     Invalid(Vec<Violation>),
-    /// The prune would remove more than allowed.
+    /// The prune would delete more members than the limit allows.
     PruneLimit {
-        /// What it would remove.
+        /// Members that would be deleted.
         would_prune: Vec<ObjectKey>,
-        /// How many it may.
+        /// Maximum number of members to delete.
         limit: usize,
     },
-    /// It would remove more at once than a guard allows.
-    GuardHeld(Held),
-    /// More operations than [`OPERATIONS_MAX`].
+    /// The write would remove more at once than a guard allows.
+    GuardHeld(GuardRefusal),
+    /// The request has more than [`OPERATIONS_MAX`] operations.
     TooManyOperations(usize),
 }
 
-/// Admits a request on the state it will be committed on.
+/// Admits a request against the state on which it will be committed.
 ///
 /// # Errors
-/// Every reason that is known at once.
+/// Returns the refusal with all violations that one pass can find.
 pub fn admit(
     snapshot: &Snapshot,
     config: &ClusterConfig,
     request: &Request,
     entropy: &Entropy,
-) -> Result<Admitted, Refusal> {
+) -> Result<AdmittedWrite, Refusal> {
     if request.operations.len() > OPERATIONS_MAX {
         return Err(Refusal::TooManyOperations(request.operations.len()));
     }
     let mut violations = Vec::new();
-    let mut candidates = candidate::resolve(snapshot, request, &mut violations)?;
-    let pruned = select_pruned(snapshot, request, &candidates)?;
+    let mut staged = staged_object::resolve(snapshot, request, &mut violations)?;
+    let pruned = select_pruned(snapshot, request, &staged)?;
 
-    // What the request gives up is free for what it asks for, in whatever order the input names them.
+    // Values that the request releases are free for its own objects, independent of the order of operations.
     let mut working = snapshot.clone();
     let mut ledger = Ledger::new(snapshot, config, entropy.now);
-    ledger.clear_ended(&mut working, &candidates);
-    for key in candidates.iter().map(|candidate| &candidate.key).chain(&pruned) {
+    ledger.clear_ended(&mut working, &staged);
+    for key in staged.iter().map(|staged_object| &staged_object.key).chain(&pruned) {
         if let Some(service) = ServiceKey::of_object_key(key) {
             ledger.detach(&mut working, &service);
         }
         working.take(key);
     }
     ledger.recall(&request.former);
-    settle(&mut working, config, &mut candidates, &mut violations);
+    settle(&mut working, config, &mut staged, &mut violations);
     if violations.is_empty() {
-        settle_addresses(&mut ledger, &mut working, &mut candidates, &pruned, request, &mut violations);
+        settle_addresses(&mut ledger, &mut working, &mut staged, &pruned, request, &mut violations);
     }
     if !violations.is_empty() {
         return Err(Refusal::Invalid(violations));
     }
-    let mut records = ledger.into_candidates(&working);
-    records.extend(health::useless(snapshot, &mut working, &candidates, &pruned));
-    let admitted = conclude(snapshot, working, candidates, pruned, records, entropy);
+    let mut records = ledger.into_staged(&working);
+    records.extend(health::remove_obsolete(snapshot, &mut working, &staged, &pruned));
+    let admitted = conclude(snapshot, working, staged, pruned, records, entropy);
     if !request.confirmed {
         guard::check(snapshot, &admitted, config.guards())?;
     }
     Ok(admitted)
 }
 
-/// What depends on the request as a whole: references, and load balancer addresses.
+/// Settles the parts that depend on the request as a whole: references and load balancer addresses.
 fn settle_addresses(
     ledger: &mut Ledger<'_>,
     working: &mut Snapshot,
-    candidates: &mut [Candidate],
+    staged: &mut [StagedObject],
     pruned: &[ObjectKey],
     request: &Request,
     violations: &mut Vec<Violation>,
 ) {
-    for candidate in candidates.iter_mut() {
-        violations.extend(candidate.check(|_, object, found| {
+    for staged_object in staged.iter_mut() {
+        violations.extend(staged_object.check(|_, object, found| {
             if let Spec::Advertisement(spec) = &object.spec {
                 pools::check_advertisement(working, spec, found);
             }
         }));
     }
-    pools::check_removed(working, candidates, pruned, violations);
-    bgp::check(working, ledger.config, candidates, pruned, violations);
-    let displaced = pools::settle(ledger, working, candidates, pruned, request.evict, violations);
+    pools::check_removed(working, staged, pruned, violations);
+    bgp::check(working, ledger.config, staged, pruned, violations);
+    let displaced = pools::settle(ledger, working, staged, pruned, request.evict, violations);
     let retry = request.operations.iter().find_map(|operation| match operation {
         Operation::Retry { after } => Some(after.as_ref()),
         Operation::Create(_)
@@ -271,44 +275,44 @@ fn settle_addresses(
         | Operation::Judge { .. } => None,
     });
     let retry = retry.or_else(|| request.operations.is_empty().then_some(None));
-    ledger.settle(working, candidates, !pruned.is_empty(), &displaced, retry, violations);
-    bgp::check_addresses(ledger.before, working, candidates, violations);
+    ledger.settle(working, staged, !pruned.is_empty(), &displaced, retry, violations);
+    bgp::check_addresses(ledger.before, working, staged, violations);
 }
 
-/// The members of the apply set that the request no longer names.
+/// Returns the members of the apply set that the request no longer names.
 fn select_pruned(
     snapshot: &Snapshot,
     request: &Request,
-    candidates: &[Candidate],
+    staged: &[StagedObject],
 ) -> Result<Vec<ObjectKey>, Refusal> {
     let Some(set) = request.apply_set.as_ref().filter(|set| set.prune) else { return Ok(Vec::new()) };
-    let named: BTreeSet<_> = candidates.iter().map(|candidate| &candidate.key).collect();
+    let named: BTreeSet<_> = staged.iter().map(|staged_object| &staged_object.key).collect();
     let members: Vec<_> = snapshot.apply_set_members(&set.name).collect();
     let limit = set.prune_limit.unwrap_or_else(|| PRUNE_FREE.max(members.len() / 5));
     let would_prune: Vec<_> = members.into_iter().filter(|key| !named.contains(key)).cloned().collect();
     if would_prune.len() > limit { Err(Refusal::PruneLimit { would_prune, limit }) } else { Ok(would_prune) }
 }
 
-/// Checks the candidates against everything else and gives them what they need: first what was asked for by value, then
-/// what is free.
+/// Checks the staged objects against the rest of the state and allocates their values: first the ones requested by
+/// value, then free ones.
 fn settle(
     working: &mut Snapshot,
     config: &ClusterConfig,
-    candidates: &mut [Candidate],
+    staged: &mut [StagedObject],
     violations: &mut Vec<Violation>,
 ) {
-    for candidate in candidates.iter_mut() {
-        let is_restored = candidate.is_restored;
-        let found = candidate.check(|old, object, found| {
+    for staged_object in staged.iter_mut() {
+        let is_restored = staged_object.is_restored;
+        let found = staged_object.check(|old, object, found| {
             rules::check(working, config, object, found);
             if let Spec::Service(spec) = &mut object.spec {
-                // What is restored says itself what it had.
+                // A restored object carries its former values itself.
                 let old = old.filter(|_| !is_restored).and_then(Object::as_service);
                 service::claim(working, config, old, spec, found);
             }
         });
         if found.is_empty()
-            && let Some(object) = &candidate.new
+            && let Some(object) = &staged_object.new
         {
             working.put(Arc::new(object.clone()));
         }
@@ -317,30 +321,31 @@ fn settle(
     if !violations.is_empty() {
         return;
     }
-    for candidate in candidates.iter_mut() {
-        // Where the search starts depends on the name alone, so that a dry run names what the write then gets.
-        let mut random = entropy::Random::of_name(&candidate.key.to_store_key());
-        let found = candidate.check(|_, object, found| {
+    for staged_object in staged.iter_mut() {
+        // The search starts at a point derived from the name alone, so that a dry run returns the same values
+        // as the write.
+        let mut random = entropy::Random::of_name(&staged_object.key.to_store_key());
+        let found = staged_object.check(|_, object, found| {
             if let Spec::Service(spec) = &mut object.spec {
                 service::allocate(working, config, spec, &mut random, found);
             }
         });
-        if let Some(object) = &candidate.new {
+        if let Some(object) = &staged_object.new {
             working.put(Arc::new(object.clone()));
         }
         violations.extend(found);
     }
 }
 
-/// Gives what differs its revision, and leaves alone what does not.
+/// Sets the new revision on the objects that differ, and collects changes and outcomes.
 fn conclude(
     before: &Snapshot,
     mut working: Snapshot,
-    candidates: Vec<Candidate>,
+    staged: Vec<StagedObject>,
     pruned: Vec<ObjectKey>,
-    records: Vec<Candidate>,
+    records: Vec<StagedObject>,
     entropy: &Entropy,
-) -> Admitted {
+) -> AdmittedWrite {
     let revision = before.revision().next();
     let mut random = entropy::Random::new(entropy.seed);
     let mut changes = Vec::new();
@@ -349,8 +354,8 @@ fn conclude(
         changes.extend(change_kind(action).map(|kind| Change { kind, object: Arc::clone(&object) }));
         outcomes.push(Outcome { action, object });
     };
-    for candidate in candidates {
-        match candidate.conclude(revision, entropy.now, &mut random) {
+    for staged_object in staged {
+        match staged_object.conclude(revision, entropy.now, &mut random) {
             (Action::Deleted, object) => conclude_one(Action::Deleted, object),
             (action, object) => {
                 working.put(Arc::clone(&object));
@@ -359,7 +364,7 @@ fn conclude(
         }
     }
     for old in pruned.iter().filter_map(|key| before.get(key)) {
-        conclude_one(Action::Pruned, Arc::new(candidate::with_revision(old, revision)));
+        conclude_one(Action::Pruned, Arc::new(staged_object::with_revision(old, revision)));
     }
     for record in records {
         let (action, object) = record.conclude(revision, entropy.now, &mut random);
@@ -369,10 +374,10 @@ fn conclude(
         changes.extend(change_kind(action).map(|kind| Change { kind, object }));
     }
     if changes.is_empty() {
-        return Admitted { snapshot: before.clone(), changes, outcomes };
+        return AdmittedWrite { snapshot: before.clone(), changes, outcomes };
     }
     working.set_revision(revision);
-    Admitted { snapshot: working, changes, outcomes }
+    AdmittedWrite { snapshot: working, changes, outcomes }
 }
 
 const fn change_kind(action: Action) -> Option<ChangeKind> {
@@ -384,7 +389,7 @@ const fn change_kind(action: Action) -> Option<ChangeKind> {
     }
 }
 
-/// A violation saying that another object has what was asked for.
+/// Returns the violation for a value that another Service holds.
 fn taken(pointer: String, code: ViolationCode, what: &str, holder: &impl std::fmt::Display) -> Violation {
     Violation::new(pointer, code, format!("must be free; {what} is held by Service {holder}"))
         .hint("leave the field out to get a free one, or change the holder first")

@@ -1,10 +1,10 @@
-//! From JSON that somebody sent to an object that is valid in itself: every violation at once, each with its pointer.
+//! Decoding of request bodies into valid objects: all violations at once, each with its JSON pointer.
 //!
-//! serde stops at the first problem. Here the offending value is taken out and reading goes on, so that one answer names
-//! all of them; pointers refer to the input as it was sent.
+//! serde stops at the first error. The decoder removes the offending value and continues, so that one response
+//! lists all violations; pointers refer to the input as it was sent.
 
+mod error;
 mod nearest;
-mod problem;
 mod reader;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,16 +26,17 @@ use crate::{
     },
 };
 
-/// Structural violations listed in one answer; reading stops there, because each costs another pass over the input.
+/// Maximum number of structural violations in one response. Decoding stops there, because each violation costs
+/// another pass over the input.
 pub const VIOLATIONS_MAX: usize = 50;
 
-/// The namespace of objects that name none.
+/// Namespace of objects without one.
 pub const DEFAULT_NAMESPACE: &str = "default";
 
-/// The fields of every object.
+/// Top-level fields of every object.
 const ENVELOPE: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 
-/// Kinds of Kubernetes that run something, which people may try here.
+/// Kubernetes kinds that run something; they get a hint of their own.
 const RUNNERS: [&str; 8] = [
     "Deployment",
     "ReplicationController",
@@ -47,22 +48,22 @@ const RUNNERS: [&str; 8] = [
     "CronJob",
 ];
 
-/// What the place that an object was sent to says about it.
+/// Object identity given by the request path.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Expect {
-    /// The kind, on paths of one kind; then `kind` and `apiVersion` may be left out.
+    /// Kind, if the path has one; `kind` and `apiVersion` are optional then.
     pub kind: Option<Kind>,
-    /// The namespace, on paths that have one.
+    /// Namespace, if the path has one.
     pub namespace: Option<Namespace>,
-    /// The name, on paths of one object.
+    /// Name, if the path has one.
     pub name: Option<Name>,
 }
 
-/// Reads one object. `status` and what the server sets in `metadata` may be present, so that an answer can be sent
-/// back; they are read-only, except that `uid` and `resourceVersion` are compared when the object is admitted.
+/// Decodes one object. `status` and the server-managed fields of `metadata` are accepted, so that a response
+/// can be sent back. They are ignored, except `uid` and `resourceVersion`, which admission compares.
 ///
 /// # Errors
-/// Every violation that the object has in itself.
+/// Returns all violations of the object by itself.
 pub fn decode(value: &Value, expect: &Expect) -> Result<Object, Vec<Violation>> {
     let Value::Object(fields) = value else {
         return Err(vec![Violation::new("", ViolationCode::Invalid, "must be a JSON object")]);
@@ -82,7 +83,7 @@ pub fn decode(value: &Value, expect: &Expect) -> Result<Object, Vec<Violation>> 
     }
 }
 
-/// Adds the violations of rules between fields, unless the field concerned could not be read in the first place.
+/// Adds the violations of rules between fields, except for fields that could not be decoded.
 fn merge_rule_violations(object: &Object, violations: &mut Vec<Violation>) {
     let unread: Vec<String> = violations.iter().map(|violation| violation.pointer.clone()).collect();
     let related = |a: &str, b: &str| a.starts_with(b) || b.starts_with(a);
@@ -95,7 +96,7 @@ fn check_envelope(fields: &Map<String, Value>, violations: &mut Vec<Violation>) 
         if !ENVELOPE.contains(&key.as_str()) {
             let hint = match nearest(key, ENVELOPE.into_iter()) {
                 Some(word) => format!("did you mean `{word}`?"),
-                None => format!("known: {}; what the object should be is in `spec`", ENVELOPE.join(", ")),
+                None => format!("known: {}; the desired state belongs into `spec`", ENVELOPE.join(", ")),
             };
             let unknown =
                 Violation::new(pointer("", key), ViolationCode::UnknownField, "is not a field here");
@@ -137,15 +138,13 @@ fn decode_kind(
                     value.as_str().and_then(|word| nearest(word, Kind::ALL.into_iter().map(Kind::as_str)));
                 let hint = match (value.as_str().filter(|word| RUNNERS.contains(word)), near) {
                     (Some(word), _) => format!(
-                        "Tidegate schedules and runs nothing, so there is no {word}: run it elsewhere, and say its addresses \
+                        "Tidegate schedules and runs nothing, so there is no {word}: run it elsewhere, and declare its addresses \
                          as Workloads or an EndpointSet, or let `tidegate-sync` do so"
                     ),
                     (None, Some(word)) => format!("did you mean `{word}`?"),
-                    (None, None) => {
-                        "Tidegate does not schedule or run workloads; objects of others are read by \
-                                     `tidegate import`"
-                            .to_owned()
-                    }
+                    (None, None) => "Tidegate does not schedule or run workloads; use \
+                                     `tidegate import` for objects of other systems"
+                        .to_owned(),
                 };
                 let message = format!("must be one of {known}, not {value}");
                 violations.push(Violation::new("/kind", ViolationCode::Invalid, message).hint(hint));
@@ -222,7 +221,8 @@ fn decode_spec(kind: Kind, value: Option<&Value>, violations: &mut Vec<Violation
     }
 }
 
-/// Reads a typed value out of JSON found at `at`; what cannot be read is reported, taken out, and reading goes on.
+/// Decodes a typed value from the JSON at `at`. A value that cannot be decoded is reported and removed, and
+/// decoding continues.
 pub fn decode_part<T: DeserializeOwned>(
     mut value: Value,
     at: &str,
@@ -230,34 +230,34 @@ pub fn decode_part<T: DeserializeOwned>(
 ) -> Option<T> {
     let mut removed = RemovedElements::default();
     loop {
-        // The value itself is kept for the next attempt; inputs are bounded and almost always right the first time.
-        let error = match serde_path_to_error::deserialize::<_, T>(Reader(&value)) {
+        // The value is kept for the next attempt: inputs are bounded and almost always valid at once.
+        let located = match serde_path_to_error::deserialize::<_, T>(Reader(&value)) {
             Ok(part) => return Some(part),
-            Err(error) => error,
+            Err(located) => located,
         };
-        let path: Vec<Step> = error.path().iter().filter_map(Step::of).collect();
-        let problem = error.into_inner();
-        let steps = problem.locate(&path);
-        let violation = problem.violation(&removed.original_pointer(at, &steps));
-        // A needed field that was taken out as wrong is reported as wrong only.
+        let path: Vec<PathStep> = located.path().iter().filter_map(PathStep::of).collect();
+        let error = located.into_inner();
+        let steps = error.locate(&path);
+        let violation = error.violation(&removed.original_pointer(at, &steps));
+        // A required field that was removed as invalid is not reported as missing too.
         if !violations.iter().any(|earlier| earlier.pointer == violation.pointer) {
             violations.push(violation);
         }
-        let offender = if problem.is_missing() { &path } else { &steps };
-        if violations.len() >= VIOLATIONS_MAX || !removed.take_out(&mut value, offender) {
+        let offender = if error.is_missing() { &path } else { &steps };
+        if violations.len() >= VIOLATIONS_MAX || !removed.remove(&mut value, offender) {
             return None;
         }
     }
 }
 
-/// One step of a path into JSON.
+/// Single step of a path into JSON.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Step {
+enum PathStep {
     Field(String),
     Index(usize),
 }
 
-impl Step {
+impl PathStep {
     fn of(segment: &Segment) -> Option<Self> {
         match segment {
             Segment::Map { key } => Some(Self::Field(key.clone())),
@@ -267,59 +267,59 @@ impl Step {
     }
 }
 
-/// Which elements have been taken out of which arrays, so that later indices can be told as the sender counts them.
+/// Removed array elements, from which the original indices of later elements are computed.
 #[derive(Default)]
-struct RemovedElements(BTreeMap<Vec<Step>, BTreeSet<usize>>);
+struct RemovedElements(BTreeMap<Vec<PathStep>, BTreeSet<usize>>);
 
 impl RemovedElements {
-    /// Takes out the value at `steps`; answers whether there was one.
-    fn take_out(&mut self, value: &mut Value, steps: &[Step]) -> bool {
+    /// Removes the value at `steps`; returns false if there is none.
+    fn remove(&mut self, value: &mut Value, steps: &[PathStep]) -> bool {
         let Some((last, parents)) = steps.split_last() else { return false };
         let original = self.original(parents);
         let mut parent = value;
         for step in parents {
             let next = match step {
-                Step::Field(name) => parent.get_mut(name),
-                Step::Index(index) => parent.get_mut(index),
+                PathStep::Field(name) => parent.get_mut(name),
+                PathStep::Index(index) => parent.get_mut(index),
             };
             let Some(next) = next else { return false };
             parent = next;
         }
         match (last, parent) {
-            (Step::Field(name), Value::Object(fields)) => fields.remove(name).is_some(),
-            (Step::Index(index), Value::Array(elements)) if *index < elements.len() => {
+            (PathStep::Field(name), Value::Object(fields)) => fields.remove(name).is_some(),
+            (PathStep::Index(index), Value::Array(elements)) if *index < elements.len() => {
                 elements.remove(*index);
                 let removed = self.0.entry(original).or_default();
                 let sent_index = nth_absent(removed, *index);
                 removed.insert(sent_index)
             }
-            (Step::Field(_) | Step::Index(_), _) => false,
+            (PathStep::Field(_) | PathStep::Index(_), _) => false,
         }
     }
 
-    fn original(&self, steps: &[Step]) -> Vec<Step> {
-        let mut original: Vec<Step> = Vec::with_capacity(steps.len());
+    fn original(&self, steps: &[PathStep]) -> Vec<PathStep> {
+        let mut original: Vec<PathStep> = Vec::with_capacity(steps.len());
         for step in steps {
             let step = match step {
-                Step::Field(name) => Step::Field(name.clone()),
-                Step::Index(index) => {
-                    Step::Index(self.0.get(&original).map_or(*index, |removed| nth_absent(removed, *index)))
-                }
+                PathStep::Field(name) => PathStep::Field(name.clone()),
+                PathStep::Index(index) => PathStep::Index(
+                    self.0.get(&original).map_or(*index, |removed| nth_absent(removed, *index)),
+                ),
             };
             original.push(step);
         }
         original
     }
 
-    fn original_pointer(&self, at: &str, steps: &[Step]) -> String {
+    fn original_pointer(&self, at: &str, steps: &[PathStep]) -> String {
         self.original(steps).iter().fold(at.to_owned(), |at, step| match step {
-            Step::Field(name) => pointer(&at, name),
-            Step::Index(index) => pointer(&at, &index.to_string()),
+            PathStep::Field(name) => pointer(&at, name),
+            PathStep::Index(index) => pointer(&at, &index.to_string()),
         })
     }
 }
 
-/// The `n`th number (from 0) that is not in the set.
+/// Returns the `n`th number (from 0) that is not in the set.
 fn nth_absent(set: &BTreeSet<usize>, n: usize) -> usize {
     set.iter().fold(n, |candidate, &taken| if taken <= candidate { candidate + 1 } else { candidate })
 }

@@ -1,8 +1,8 @@
-//! Rollback: from what objects were to the write that makes them so again.
+//! Rollback: the write that restores former states of objects.
 //!
-//! A rollback is a write like any other: it is admitted, refused with reasons, tried without doing it, and is a revision
-//! of its own that can be undone. Records of addresses are not restored as objects, because they follow from Services and
-//! pools; what they were tells who has the first claim on which address, and in which order nodes answer for it.
+//! A rollback is a normal write: it is admitted or refused with violations, can be a dry run, and makes a
+//! revision that can be undone. Address records follow from Services and pools and are not restored as objects.
+//! The former records determine who has the first claim on an address, and the order of its candidates.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,26 +23,27 @@ use crate::{
     primitives::quantity::Revision,
 };
 
-/// What objects shall be again; `None` is that there is no such object.
-pub type Former = BTreeMap<ObjectKey, Option<Arc<Object>>>;
+/// Former states of objects; `None` if the object did not exist.
+pub type FormerStates = BTreeMap<ObjectKey, Option<Arc<Object>>>;
 
-/// Something that stands in the way of undoing one write: a later write of the same object.
+/// Later write of an object, which conflicts with the undo of an earlier one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Later {
-    /// The object.
+pub struct LaterWrite {
+    /// Key of the object.
     pub key: ObjectKey,
-    /// The write.
+    /// Revision of the later write.
     pub revision: Revision,
-    /// Who asked for it.
+    /// Author of the later write.
     pub author: String,
 }
 
-/// Adds what the objects were before some writes, which follow those that were added before. What the server and the agents wrote by themselves
-/// is no intent, and is not undone; but who had and answered for an address before what somebody asked for comes first again.
-pub fn before(former: &mut Former, entries: &[RevisionEntry]) {
+/// Adds the states of objects before some writes, which precede the writes that were added before. Writes of
+/// the server and of agents by themselves are not undone, but holders and candidates of an address before the
+/// first client write are restored.
+pub fn before(former: &mut FormerStates, entries: &[RevisionEntry]) {
     for entry in entries {
         let is_intent = is_intent(entry);
-        // Before anybody asked for anything, it followed from nothing that is undone.
+        // An address record older than any client write depends on nothing that is undone.
         let may_follow = !former.is_empty();
         let is_meant = |key: &ObjectKey| is_intent || (may_follow && key.kind == Kind::Address);
         for object in entry.objects.iter().filter(|object| is_meant(&object.key)) {
@@ -51,17 +52,17 @@ pub fn before(former: &mut Former, entries: &[RevisionEntry]) {
     }
 }
 
-/// As [`before`], whoever wrote.
-pub fn before_all(former: &mut Former, entries: &[RevisionEntry]) {
+/// Adds the states of objects before some writes, independent of their authors; compare [`before`].
+pub fn before_all(former: &mut FormerStates, entries: &[RevisionEntry]) {
     for object in entries.iter().flat_map(|entry| &entry.objects) {
         former.entry(object.key.clone()).or_insert_with(|| object.before.clone());
     }
 }
 
-/// The state in which the objects are what they were, one revision on, and the changes that lead there. Nothing is
-/// admitted: it is a state to look at.
+/// Returns the state in which the objects have their former states, one revision later, and the changes to get
+/// there. The state is not admitted; it is for display only.
 #[must_use]
-pub fn state(snapshot: &Snapshot, former: &Former) -> (Snapshot, Vec<Change>) {
+pub fn state(snapshot: &Snapshot, former: &FormerStates) -> (Snapshot, Vec<Change>) {
     let mut state = snapshot.clone();
     state.set_revision(snapshot.revision().next());
     let mut changes = Vec::new();
@@ -84,19 +85,19 @@ pub fn state(snapshot: &Snapshot, former: &Former) -> (Snapshot, Vec<Change>) {
     (state, changes)
 }
 
-/// What the objects of one write were before it, whoever wrote.
+/// Returns the states of objects before one write, independent of its author.
 #[must_use]
-pub fn before_only(entry: &RevisionEntry) -> Former {
+pub fn before_only(entry: &RevisionEntry) -> FormerStates {
     entry.objects.iter().map(|object| (object.key.clone(), object.before.clone())).collect()
 }
 
-/// The first of some later writes of each object.
+/// Returns the first later write of each object.
 #[must_use]
-pub fn later(former: &Former, entries: &[RevisionEntry]) -> Vec<Later> {
-    let mut found: BTreeMap<&ObjectKey, Later> = BTreeMap::new();
+pub fn later(former: &FormerStates, entries: &[RevisionEntry]) -> Vec<LaterWrite> {
+    let mut found: BTreeMap<&ObjectKey, LaterWrite> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| is_intent(entry)) {
         for object in entry.objects.iter().filter(|object| former.contains_key(&object.key)) {
-            found.entry(&object.key).or_insert_with(|| Later {
+            found.entry(&object.key).or_insert_with(|| LaterWrite {
                 key: object.key.clone(),
                 revision: entry.revision,
                 author: entry.origin.author.clone(),
@@ -106,10 +107,10 @@ pub fn later(former: &Former, entries: &[RevisionEntry]) -> Vec<Later> {
     found.into_values().collect()
 }
 
-/// The write that makes objects what they were. `evict` says that Services may lose addresses by it that the former pools
-/// did not have.
+/// Returns the write that restores the former states. `evict` permits that Services lose addresses that the
+/// former pools did not contain.
 #[must_use]
-pub fn request(snapshot: &Snapshot, former: &Former, evict: bool) -> Request {
+pub fn request(snapshot: &Snapshot, former: &FormerStates, evict: bool) -> Request {
     let mut request = Request { evict, ..Request::default() };
     let mut claimants: BTreeSet<ServiceKey> = BTreeSet::new();
     for (key, target) in former.iter().filter(|(key, _)| key.kind == Kind::Address) {
@@ -140,7 +141,7 @@ pub fn request(snapshot: &Snapshot, former: &Former, evict: bool) -> Request {
             }
         }
     }
-    // They were not written, but have another address than they had.
+    // These Services were not written, but hold other addresses than before.
     for service in claimants {
         if let Some(object) = snapshot.service(&service) {
             let if_revision = Some(object.metadata.revision());
@@ -150,7 +151,7 @@ pub fn request(snapshot: &Snapshot, former: &Former, evict: bool) -> Request {
     request
 }
 
-/// Intent: what somebody asked for.
+/// True if a client requested the write.
 fn is_intent(entry: &RevisionEntry) -> bool {
     match entry.origin.maker {
         Maker::Client => true,
@@ -158,10 +159,10 @@ fn is_intent(entry: &RevisionEntry) -> bool {
     }
 }
 
-/// The object as it was, but for what is not its author's to say.
+/// Returns the former state of an object, with the server-managed fields of the current one.
 fn restored(
     snapshot: &Snapshot,
-    former: &Former,
+    former: &FormerStates,
     key: &ObjectKey,
     target: &Object,
     current: Option<&Object>,
@@ -174,7 +175,7 @@ fn restored(
         };
     }
     if let (Spec::Service(spec), Some(service)) = (&mut object.spec, ServiceKey::of_object_key(key)) {
-        // Who took it meanwhile and is not part of the rollback keeps it; the Service gets another.
+        // A holder outside of the rollback keeps its value; the Service gets another one.
         let is_taken = |holder: Option<&ServiceKey>| {
             holder.is_some_and(|holder| *holder != service && !former.contains_key(&holder.object_key()))
         };

@@ -1,4 +1,4 @@
-//! What must hold between the fields of one object, whatever else exists.
+//! Rules between the fields of one object, independent of other objects.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ mod node;
 mod pool;
 mod service;
 
-/// Every rule that an object breaks in itself.
+/// Returns all violations of an object by itself.
 #[must_use]
 pub(crate) fn validate(object: &Object) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -60,13 +60,13 @@ pub(crate) fn validate(object: &Object) -> Vec<Violation> {
                 ViolationCode::Invalid,
                 "must not be `EndpointHealth`: the server keeps these records",
             )
-            .hint("say in spec.healthCheck of a Service how its endpoints are checked"),
+            .hint("configure health checks in spec.healthCheck of a Service"),
         ),
     }
     found
 }
 
-/// Reports a list that is longer than allowed; answers whether it is not.
+/// Reports a list that is too long; returns true if it is not.
 fn check_length(at: &str, len: usize, max: usize, found: &mut Vec<Violation>) -> bool {
     if len > max {
         let message = format!("must have at most {max} entries, has {len}");
@@ -75,7 +75,7 @@ fn check_length(at: &str, len: usize, max: usize, found: &mut Vec<Violation>) ->
     len <= max
 }
 
-/// Reports entries that occur twice; `at` gives the pointer of the entry with that index.
+/// Reports duplicate entries; `at` returns the pointer of the entry with an index.
 fn check_unique<T: Ord>(
     entries: impl Iterator<Item = T>,
     at: impl Fn(usize) -> String,
@@ -93,7 +93,7 @@ fn check_unique<T: Ord>(
     }
 }
 
-/// Reports an address that can never be an endpoint, a virtual address or a node's.
+/// Reports an address that can never be an endpoint, a virtual address or a node address.
 fn check_address(at: String, address: std::net::IpAddr, found: &mut Vec<Violation>) {
     if let Some(why) = net::forbidden(address) {
         let message = format!("must be an ordinary unicast address; {address} is {why}");
@@ -101,7 +101,7 @@ fn check_address(at: String, address: std::net::IpAddr, found: &mut Vec<Violatio
     }
 }
 
-/// Reports a network that is written with bits behind its prefix; answers whether it is not.
+/// Reports a network with bits set after its prefix; returns true if there are none.
 fn check_network(at: String, network: &ipnet::IpNet, found: &mut Vec<Violation>) -> bool {
     let is_network = network.trunc() == *network;
     if !is_network {
@@ -112,7 +112,7 @@ fn check_network(at: String, network: &ipnet::IpNet, found: &mut Vec<Violation>)
     is_network
 }
 
-/// Reports more than one address of a family.
+/// Reports more than one address of an IP family.
 fn check_one_per_family(at: &str, families: impl Iterator<Item = IpFamily>, found: &mut Vec<Violation>) {
     let mut seen = BTreeSet::new();
     if !families.into_iter().all(|family| seen.insert(family)) {

@@ -1,4 +1,4 @@
-//! What is taken out of service by intent, and how many connections are left on it.
+//! Endpoints in drain or maintenance, with their remaining connections.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -18,66 +18,68 @@ use crate::{
     },
 };
 
-/// Endpoints in one answer; about 500 bytes each.
+/// Maximum number of endpoints in one response; about 500 bytes each.
 pub const DRAINS_LISTED_MAX: usize = 1000;
-/// Nodes named for one endpoint.
+/// Maximum number of nodes listed for one endpoint.
 const NODES_LISTED_MAX: usize = 20;
 
-/// Which endpoints are asked about; all that are taken out of service when nothing is named.
+/// Filter for drained endpoints; without any field it selects all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DrainFilter {
-    /// Those on this Node.
+    /// Node of the endpoints.
     pub node: Option<Name>,
-    /// Those of Services in this namespace.
+    /// Namespace of their Services.
     pub namespace: Option<Namespace>,
-    /// Those of Services with this name.
+    /// Name of their Services.
     pub service: Option<Name>,
-    /// Those at this address.
+    /// Address of the endpoints.
     pub address: Option<IpAddr>,
 }
 
-/// Endpoints that are taken out of service.
+/// Endpoints that are in drain or maintenance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainList {
-    /// Connections that are left, as far as is known.
+    /// Number of remaining connections that the nodes have reported.
     pub connections: u64,
-    /// Whether every node has said so, and none is left.
+    /// True if no connection remains and every node has reported since the change.
     pub is_over: bool,
-    /// The endpoints, by Service.
+    /// Endpoints, grouped by Service; at most 1000.
     #[schema(max_items = 1000)]
-    pub items: Vec<Drained>,
-    /// Endpoints that are not listed, for want of room; `connections` and `isOver` are about them as well.
+    pub items: Vec<DrainedEndpoint>,
+    /// Number of endpoints beyond the limit of `items`; `connections` and `isOver` include them.
     pub omitted: usize,
 }
 
-/// An endpoint of a Service that is taken out of service.
+/// Endpoint of a Service that is in drain or maintenance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Drained {
-    /// The Service.
+#[schema(as = Drained)]
+pub struct DrainedEndpoint {
+    /// Service of the endpoint.
     pub service: ServiceKey,
-    /// The transport protocol.
+    /// Transport protocol.
     pub protocol: Protocol,
-    /// The endpoint's address.
+    /// IP address of the endpoint.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// The endpoint's port; `null` where the client's port is kept.
+    /// Port of the endpoint; `null` for a port range, which keeps the port of the client.
     pub port: Option<Port>,
-    /// Its Node, if known.
+    /// Node of the endpoint, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
-    /// How it is taken out of service, why, and by whom.
+    /// Mode, reason and author of the drain or maintenance.
     pub maintenance: Maintenance,
-    /// Open connections that the nodes carry to it.
+    /// Number of open connections to the endpoint over all nodes.
     pub connections: u64,
-    /// The same by node; at most 20.
+    /// Number of open connections by node; at most 20 nodes.
     pub nodes: BTreeMap<Name, u64>,
-    /// Nodes that have not said yet how many they carry, each with the reason; at most 20.
+    /// Nodes without a connection count since the change, with the reason; at most 20.
     pub unknown: BTreeMap<Name, String>,
 }
 
-/// Lists what is taken out of service of all compiled Services. Costs a walk over their endpoints.
+/// Lists the endpoints of all compiled Services that are in drain or maintenance. The cost is one walk over all
+/// endpoints.
 #[must_use]
 pub fn drains<'a>(
     services: impl Iterator<Item = &'a CompiledService>,
@@ -88,12 +90,12 @@ pub fn drains<'a>(
 ) -> DrainList {
     let mut list = DrainList { connections: 0, is_over: true, items: Vec::new(), omitted: 0 };
     for service in services.filter(|service| filter.takes_service(&service.service)) {
-        let counted = Counted { book, views, wanted: Position { epoch, revision: service.revision } };
+        let counts = ConnectionCounts { book, views, wanted: Position { epoch, revision: service.revision } };
         for port in &service.ports {
             for endpoint in &port.endpoints {
                 let Some(maintenance) = &endpoint.maintenance else { continue };
                 if filter.takes_endpoint(endpoint) {
-                    list.push(counted.drained(service, port, endpoint, maintenance));
+                    list.push(counts.drained(service, port, endpoint, maintenance));
                 }
             }
         }
@@ -115,7 +117,7 @@ impl DrainFilter {
 }
 
 impl DrainList {
-    fn push(&mut self, drained: Drained) {
+    fn push(&mut self, drained: DrainedEndpoint) {
         self.connections = self.connections.saturating_add(drained.connections);
         self.is_over &= drained.connections == 0 && drained.unknown.is_empty();
         if self.items.len() < DRAINS_LISTED_MAX {
@@ -126,22 +128,22 @@ impl DrainList {
     }
 }
 
-/// What the nodes have counted of one Service.
-struct Counted<'a> {
+/// Connection counts of one Service.
+struct ConnectionCounts<'a> {
     book: &'a TrafficBook,
     views: &'a [NodeView<'a>],
-    /// How far a node must have been when it counted.
+    /// Position that a node must have applied before its count is current.
     wanted: Position,
 }
 
-impl Counted<'_> {
+impl ConnectionCounts<'_> {
     fn drained(
         &self,
         service: &CompiledService,
         port: &CompiledPort,
         endpoint: &CompiledEndpoint,
         maintenance: &Maintenance,
-    ) -> Drained {
+    ) -> DrainedEndpoint {
         let is_range = port.range().single().is_none();
         let target = TargetKey {
             protocol: port.protocol,
@@ -156,10 +158,10 @@ impl Counted<'_> {
                 nodes.insert(node.clone(), active);
             }
         }
-        // Where nothing is programmed, nothing is carried.
+        // Nodes do not carry connections of a Service that is not programmed.
         let views = self.views.iter().filter(|_| service.is_programmable());
         let unknown = views.filter_map(|view| Some((view.name.clone(), self.why_unknown(view)?)));
-        Drained {
+        DrainedEndpoint {
             service: service.service.clone(),
             protocol: target.protocol,
             address: target.address,

@@ -1,13 +1,13 @@
-//! Why a packet goes where it goes, and why an address or a Service does not answer: from the desired state, step by step,
-//! with the reason of each and the first that is broken. Pure.
+//! Explanations: the path of a packet, and the reachability of an address or a Service, as steps with their
+//! reasons and the first broken one. Pure functions of the desired state.
 //!
 //! ```text
-//! destination ─▶ announced by whom ─▶ node ─▶ programmed ─▶ frontend ─▶ source ranges ─▶ policy ─▶ affinity
+//! destination ─▶ announcement ─▶ node ─▶ programmed ─▶ frontend ─▶ source ranges ─▶ policy ─▶ affinity
 //!                                                                              │
 //!                         return path ◀─ translation ◀─ candidates ◀───────────┘
 //! ```
-//! What becomes of a packet is the oracle's to say (`program::oracle::decide`), so this cannot disagree with it. What a
-//! node's kernel holds is asked of the node (`trace`) and compared here.
+//! The result for a packet comes from the oracle (`program::oracle::decide`), so an explanation cannot
+//! contradict the programs. The kernel state of a node is requested from the node (`trace`) and compared here.
 
 mod candidates;
 mod destination;
@@ -37,199 +37,200 @@ pub use self::{
     whole::{address, service},
 };
 
-/// Ways of packets in one answer: each may be asked of a node.
+/// Maximum number of packet paths in one response, because each may need a request to a node.
 pub const PATHS_MAX: usize = 64;
-/// Endpoints that are listed for one way; the counts are of all.
+/// Maximum number of endpoints listed for one path; the counts include all.
 pub const CANDIDATES_MAX: usize = 256;
 
-/// An answer.
+/// Explanation of a packet, an address or a Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// What was asked about.
+    /// Subject of the explanation, such as `Service default/web`.
     pub subject: String,
-    /// The answer in one sentence; never empty.
+    /// Result in one sentence; never empty.
     pub summary: String,
-    /// The first thing that is broken.
+    /// First broken step, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub broken: Option<Broken>,
-    /// What holds on every node.
+    pub broken: Option<BrokenStep>,
+    /// Steps that are common to all nodes.
     pub steps: Vec<Step>,
-    /// What happens to packets, node by node.
+    /// Paths of packets, by node; at most 64.
     #[schema(max_items = 64)]
     pub paths: Vec<Path>,
-    /// Nodes and frontends that are left out, for want of room.
+    /// Number of paths beyond the limit of `paths`.
     #[serde(default)]
     pub paths_omitted: u64,
-    /// The chain graph of the Service, where it was asked for.
+    /// Chain graph of the Service, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<String>,
 }
 
-/// Something that is broken, and where.
+/// Broken step and its node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Broken {
-    /// The node; nothing where it holds for all.
+#[schema(as = Broken)]
+pub struct BrokenStep {
+    /// Node of the step; absent for steps that are common to all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
-    /// The step.
+    /// Broken step.
     pub step: Step,
 }
 
-/// One step.
+/// Single step of an explanation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// What it is about.
+    /// Subject of the step.
     pub about: About,
-    /// Whether it is as it must be for connections to be served.
+    /// State of the step, from the view of connections.
     pub state: StepState,
-    /// What comes of it.
+    /// Result of the step.
     pub outcome: String,
-    /// Why; empty where the outcome says it.
+    /// Reason for the result; empty if the result needs none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// What to do about it.
+    /// Remedy, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
-/// What a step is about.
+/// Subject of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum About {
-    /// Whose the address is.
+    /// Owner of the destination address.
     Destination,
-    /// Whether the Service is carried out with all its settings.
+    /// Acceptance of the Service with all its settings.
     Accepted,
-    /// Whether the Service has its addresses.
+    /// Allocation of the addresses of the Service.
     AddressAssigned,
-    /// Who answers for the address on the wire, and which routers are told.
+    /// Announcement of the address by ARP, NDP or BGP.
     Announced,
-    /// Whether the Service has endpoints.
+    /// Endpoints of the Service.
     EndpointsAvailable,
-    /// Whether the node's agent speaks.
+    /// Connection to the agent of the node.
     Node,
-    /// Whether the node has the Service in its kernel, read back.
+    /// Programming of the Service in the kernel of the node, confirmed by a read-back.
     Programmed,
-    /// Which frontend the packet meets.
+    /// Frontend that the packet matches.
     Frontend,
-    /// Whether its source may connect.
+    /// Source ranges of the Service.
     SourceRanges,
-    /// What the traffic policies make of where it comes from.
+    /// Traffic policy for the origin of the packet.
     Policy,
-    /// Whether a client stays on an endpoint.
+    /// Session affinity.
     Affinity,
-    /// The endpoints that it can be given.
+    /// Endpoints that can receive the packet.
     Candidates,
-    /// Whose address the endpoint sees.
+    /// Address translation before the endpoint.
     Translation,
-    /// How the answer comes back.
+    /// Return path of the response.
     ReturnPath,
-    /// What the node's kernel holds.
+    /// Kernel state of the node.
     Kernel,
 }
 
-/// How a step is.
+/// State of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum StepState {
-    /// As it must be.
+    /// The step lets connections pass.
     Fine,
-    /// Connections end here.
+    /// Connections fail at this step.
     Broken,
-    /// Nobody knows.
+    /// The state is not known.
     Unknown,
 }
 
-/// What happens to one packet on one node.
+/// Path of one packet through one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Path {
-    /// The node.
+    /// Name of the node.
     pub node: Name,
-    /// Why this node.
+    /// Reason for which this node is explained.
     pub chosen: String,
-    /// How its agent programs the kernel, where that is known.
+    /// Active proxy mode of the node, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ProxyMode>,
-    /// The packet.
+    /// Packet that is followed.
     pub packet: Packet,
-    /// The Service whose frontend the packet meets.
+    /// Service whose frontend the packet matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub service: Option<ServiceKey>,
-    /// The steps, in order.
+    /// Steps on this node, in order.
     pub steps: Vec<Step>,
-    /// The endpoints of the frontend, each with whether and why it can be met.
+    /// Endpoints of the frontend, each with its eligibility and the reason; at most 256.
     #[serde(default)]
     #[schema(max_items = 256)]
     pub candidates: Vec<CandidateEndpoint>,
-    /// Endpoints that are not listed.
+    /// Number of endpoints beyond the limit of `candidates`.
     #[serde(default)]
     pub candidates_omitted: u64,
-    /// What becomes of it by the desired state, in words.
+    /// Result for the packet by the desired state, as text.
     pub fate: String,
-    /// The ends that it can have.
+    /// Possible ends of the packet.
     pub ends: BTreeSet<End>,
-    /// What the node's kernel would do, where the node was asked.
+    /// Result of the kernel, if the node was queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<KernelSide>,
 }
 
-/// An endpoint of the frontend that a packet meets.
+/// Endpoint of the frontend that a packet matches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CandidateEndpoint {
-    /// Its address.
+    /// IP address of the endpoint.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// Its port.
+    /// Port of the endpoint.
     pub port: Port,
-    /// Its Node, if known.
+    /// Node of the endpoint, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
-    /// Its zone, if known.
+    /// Zone of the endpoint, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<Label>,
-    /// Its weight.
+    /// Weight of the endpoint for new connections.
     pub weight: Weight,
-    /// Whether the packet can be given to it.
+    /// True if the endpoint can receive the packet.
     pub used: bool,
-    /// Why, or why not.
+    /// Reason for the eligibility.
     pub why: String,
 }
 
-/// What a node's kernel would do with a packet.
+/// Result of the kernel of a node for a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KernelSide {
-    /// The steps, as read back from the kernel.
+    /// Steps that the agent read back from the kernel; at most 256.
     #[schema(max_items = 256)]
     pub steps: Vec<TraceStep>,
-    /// What becomes of it, in words.
+    /// Result for the packet, as text.
     pub fate: String,
-    /// The first difference from the desired state.
+    /// First difference from the desired state, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub difference: Option<Difference>,
 }
 
-/// Where the kernel differs from the desired state.
+/// Difference between the kernel and the desired state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
-    /// Where in the kernel.
+    /// Place in the kernel, such as a chain or table.
     pub place: String,
-    /// The rule, element or entry there.
+    /// Rule, element or entry at that place.
     pub rule: String,
-    /// What should become of the packet and does not.
+    /// Result by the desired state that the kernel lacks.
     pub desired: String,
-    /// What becomes of it and should not.
+    /// Result by the kernel that is not desired.
     pub kernel: String,
 }
 
 impl Explanation {
-    /// Finds the first thing that is broken, and says it in one sentence. What holds on all nodes comes first; one node
-    /// on which it works does not make up for another on which it does not.
+    /// Finds the first broken step and writes the summary. Common steps come first. A broken step on one node
+    /// counts even if the path works on others.
     #[must_use]
     pub fn concluded(mut self) -> Self {
         let is_broken = |step: &&Step| step.state == StepState::Broken;
@@ -239,9 +240,9 @@ impl Explanation {
             .iter()
             .find_map(|path| path.steps.iter().find(is_broken).map(|step| (Some(path.node.clone()), step)));
         let first = whole.or(of_paths);
-        self.broken = first.map(|(node, step)| Broken { node, step: step.clone() });
+        self.broken = first.map(|(node, step)| BrokenStep { node, step: step.clone() });
         self.summary = match &self.broken {
-            Some(Broken { node, step }) => {
+            Some(BrokenStep { node, step }) => {
                 let at = node.as_ref().map(|node| format!("on {node}: ")).unwrap_or_default();
                 format!("{at}{}", step.sentence())
             }
@@ -254,13 +255,13 @@ impl Explanation {
         let all = self.steps.iter().chain(self.paths.iter().flat_map(|path| &path.steps));
         let unknown = all.clone().find(|step| step.state == StepState::Unknown);
         if let Some(step) = unknown {
-            return format!("nothing is known to be broken, but {}", step.sentence());
+            return format!("no step is known to be broken, but {}", step.sentence());
         }
         let fates: BTreeSet<_> = self.paths.iter().map(|path| path.fate.as_str()).collect();
         match (fates.len(), fates.first()) {
             (1, Some(fate)) => format!("the packet {fate}"),
-            (0, _) => "nothing is broken, and no node has anything to do with it".to_owned(),
-            _ => format!("nothing is broken: {} ways through nodes end as they should", self.paths.len()),
+            (0, _) => "no step is broken, and no node is involved".to_owned(),
+            _ => format!("no step is broken: {} paths through nodes end as desired", self.paths.len()),
         }
     }
 }
@@ -286,7 +287,7 @@ impl Step {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// A condition as a step.
+    /// Creates a step from a condition.
     fn of(about: About, condition: &Condition) -> Self {
         let Condition { condition_type: _, status, reason, message, hint } = condition;
         let state = match status {
@@ -304,7 +305,8 @@ impl Step {
 }
 
 impl Path {
-    /// Takes in what the node says of its kernel, or why it says nothing, and finds the first difference.
+    /// Compares a path with the kernel trace of its node, or records the error of the request, and finds the
+    /// first difference.
     pub fn compare(&mut self, said: Result<PacketTrace, String>) {
         let PacketTrace { steps, fate, ends } = match said {
             Ok(traced) => traced,
@@ -319,7 +321,7 @@ impl Path {
             None => Step::fine(About::Kernel, "the kernel does the same, as read back"),
             Some(Difference { place, rule: _, desired: _, kernel }) => {
                 let outcome = format!("the kernel differs at {place}: the packet {kernel}");
-                let hint = "the agent repairs what it finds changed within moments; ask again, and else see its status";
+                let hint = "the agent repairs changes within moments; repeat the command, and otherwise check the agent's status";
                 Step::broken(About::Kernel, outcome).hint(hint)
             }
         });
@@ -330,7 +332,7 @@ impl Path {
         if *ends == self.ends || ends.len() >= crate::wire::trace::ENDS_MAX {
             return None;
         }
-        // What is odd explains what follows; without anything odd, the last step is where the ways part.
+        // A step marked as odd explains the difference; without one, it shows at the last step.
         let step = steps.iter().find(|step| step.odd).or_else(|| steps.last());
         let (place, rule) = step.map(|step| (step.place.clone(), step.rule.clone())).unwrap_or_default();
         let only = |some: &BTreeSet<End>, others: &BTreeSet<End>| {

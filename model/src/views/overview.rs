@@ -1,10 +1,11 @@
-//! How it is going, in one document: what users notice first, with the change that went before it.
+//! Overview: the state of all Services and Nodes in one document, by impact on users, with the write that
+//! preceded each problem.
 //!
 //! ```text
 //! statuses, reports ─▶ services, nodes ─▶ rows + findings ─▶ memory (since) ─▶ problems ─▶ document ─▶ diff
 //!                                                      writes ─▶ preceding ───┘
 //! ```
-//! Everything here is decided from arguments. What is not known is left out, never made up.
+//! All functions are pure. Unknown values are omitted, never guessed.
 
 pub mod affects;
 pub mod diff;
@@ -34,381 +35,384 @@ use crate::{
     },
 };
 
-/// Problems that are listed; whoever has more has one cause behind most of them, and lists to look it up in.
+/// Maximum number of listed problems. Larger numbers usually have one common cause, and the lists of objects
+/// show the rest.
 pub const PROBLEMS_MAX: usize = 100;
-/// Objects that a problem names as affected; further ones are counted.
+/// Maximum number of affected objects listed for one problem.
 pub const AFFECTS_MAX: usize = 10;
 
-/// How it is going.
+/// State of the cluster in one document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Overview {
-    /// Where the published state is in history.
+    /// Position of the published state.
     pub position: Position,
-    /// When this was worked out.
+    /// Time at which the overview was computed.
     pub at: Timestamp,
-    /// The version of this server.
+    /// Version of this control server.
     pub version: String,
-    /// This control server among those of its store.
+    /// Role of this control server among the servers of its store.
     pub replica: Replica,
-    /// Whether anybody who reaches this server may do anything.
+    /// True if authentication is disabled, so that every client may do everything.
     pub insecure: bool,
-    /// Whether this server takes no writes; never, so far.
+    /// True if this server rejects writes; always false at present.
     pub read_only: bool,
-    /// Whether this is all there is; `false` where whoever asks may see some namespaces only: what is outside of namespaces
-    /// is left out then.
+    /// True if the overview covers the whole cluster. False for callers with access to some namespaces only:
+    /// objects outside of namespaces are omitted then.
     pub is_whole: bool,
-    /// How many of what.
+    /// Number of objects by state.
     pub totals: Totals,
-    /// How long changes take until the nodes have them.
+    /// Propagation times of changes to the nodes.
     pub convergence: ConvergenceBrief,
-    /// The Services, in the order of namespaces and names.
-    // A row that is as it was is shared with the document before.
+    /// Services, ordered by namespace and name.
+    // Unchanged rows are shared with the previous document.
     #[schema(value_type = Vec<ServiceRow>)]
     pub services: Vec<Arc<ServiceRow>>,
-    /// The Nodes, in the order of names.
+    /// Nodes, ordered by name.
     pub nodes: Vec<NodeRow>,
-    /// What is wrong: by impact, then the oldest first, then those of which nobody knows since when; at most 100.
+    /// Problems, ordered by impact, then by age with the oldest first and unknown ages last; at most 100.
     #[schema(max_items = 100)]
     pub problems: Vec<Problem>,
-    /// How many problems there are, also beyond the listed ones.
+    /// Number of all problems, including those beyond the limit of `problems`.
     pub problems_total: usize,
 }
 
-/// A control server among those of its store.
+/// Control server among the servers of its store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Replica {
-    /// What it is called.
+    /// Name of the server.
     pub name: String,
-    /// Whether it does what is to be done once: it decides who announces addresses, which Nodes are lost, and which
-    /// endpoints are healthy.
+    /// True if this server runs the tasks that only one server may run: ownership of addresses, loss of Nodes,
+    /// and health of endpoints.
     pub is_leader: bool,
-    /// Whether there can be others: the store takes the writes of several.
+    /// True if other servers can use the same store.
     pub is_shared: bool,
 }
 
-/// How many of what.
+/// Number of objects by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewTotals)]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
     /// Services by state.
-    pub services: ServiceTotals,
+    pub services: ServiceStateTotals,
     /// Nodes by state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeTotals>,
-    /// Endpoints of all Services; one that serves several counts for each.
+    /// Endpoints of all Services. An endpoint of several Services counts for each of them.
     pub endpoints: EndpointTotals,
-    /// Load balancer addresses that Services have.
+    /// Load balancer addresses of Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<AddressTotals>,
-    /// Sessions with routers.
+    /// BGP sessions of the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bgp_sessions: Option<BgpSessionTotals>,
-    /// Nodes watched by others.
+    /// BFD sessions between nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bfd_sessions: Option<BfdSessionTotals>,
-    /// Pools.
+    /// Address pools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pools: Option<PoolTotals>,
 }
 
-/// Services by state.
+/// Number of Services by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewServices)]
 #[serde(rename_all = "camelCase")]
-pub struct ServiceTotals {
-    /// How many there are.
+pub struct ServiceStateTotals {
+    /// Total number of Services.
     pub total: usize,
-    /// Nothing is wrong with them, as far as users notice.
+    /// Number of Services without a problem that users notice.
     pub ok: usize,
-    /// They work, and one more failure hurts.
+    /// Number of Services that work and that one more failure degrades.
     pub at_risk: usize,
-    /// Some users cannot connect, or some capacity is gone.
+    /// Number of Services that refuse some connections or lack some capacity.
     pub degraded: usize,
-    /// Users cannot connect.
+    /// Number of Services that accept no connections.
     pub unreachable: usize,
-    /// They are disabled.
+    /// Number of disabled Services.
     pub disabled: usize,
 }
 
-/// Nodes by state.
+/// Number of Nodes by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewNodes)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeTotals {
-    /// How many there are.
+    /// Total number of Nodes.
     pub total: usize,
-    /// They have everything, read back, or get it at this moment.
+    /// Number of Nodes that have verified everything, or are about to.
     pub converged: usize,
-    /// They are behind for longer than changes take.
+    /// Number of Nodes that are behind for longer than a change normally takes.
     pub lagging: usize,
-    /// Services failed there, or the node holds a state back.
+    /// Number of Nodes on which Services failed, or which hold a state back.
     pub failing: usize,
-    /// Somebody else changed what they had programmed a short time ago; it was repaired.
+    /// Number of Nodes on which another program changed the kernel state within the last 10 minutes; it was
+    /// repaired.
     pub drifted: usize,
-    /// Their agent does not report.
+    /// Number of Nodes whose agent does not report.
     pub disconnected: usize,
 }
 
-/// Endpoints of all Services.
+/// Number of endpoints of all Services by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewEndpoints)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointTotals {
-    /// How many there are.
+    /// Total number of endpoints.
     pub total: u64,
-    /// They take new connections.
+    /// Number of endpoints that accept new connections.
     pub ready: u64,
-    /// Health checks have taken them out of service, or would if so many had not failed at once.
+    /// Number of endpoints that are unhealthy by their health checks, including those in use because of the
+    /// panic threshold.
     pub unhealthy: u64,
-    /// They are taken out of service because that was asked for: they drain, or are in maintenance.
+    /// Number of endpoints in drain or maintenance.
     pub draining: u64,
 }
 
-/// Load balancer addresses that Services have.
+/// Number of load balancer addresses of Services by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewAddresses)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressTotals {
-    /// How many there are.
+    /// Total number of addresses.
     pub total: usize,
-    /// They are announced.
+    /// Number of announced addresses.
     pub announced: usize,
-    /// They are not.
+    /// Number of addresses that are not announced.
     pub waiting: usize,
-    /// Somebody else was heard to announce them.
+    /// Number of addresses that another device also announces.
     pub conflicting: usize,
 }
 
-/// Sessions with routers.
+/// Number of BGP sessions by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewBgpSessions)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpSessionTotals {
-    /// How many nodes have, or try to have.
+    /// Total number of configured sessions.
     pub total: usize,
-    /// Routes are exchanged, and the node reports.
+    /// Number of established sessions of nodes that report.
     pub established: usize,
 }
 
-/// Nodes watched by others with BFD.
+/// Number of BFD sessions between nodes by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewBfdSessions)]
 #[serde(rename_all = "camelCase")]
 pub struct BfdSessionTotals {
-    /// How many watches there are between nodes; sessions with routers are not among them.
+    /// Total number of sessions between nodes, without sessions to routers.
     pub total: usize,
-    /// The other side answers.
+    /// Number of sessions in state Up.
     pub up: usize,
 }
 
-/// Pools.
+/// Number of address pools by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewPools)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolTotals {
-    /// How many there are.
+    /// Total number of pools.
     pub total: usize,
-    /// A tenth of their addresses or less is free, in a family that they have.
+    /// Number of pools of which at most 10 % are free in one of their IP families.
     pub nearly_full: usize,
 }
 
-/// How long changes take until the nodes have them: of the last changes that the server remembers.
+/// Propagation times of the recent changes that the server remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConvergenceBrief {
-    /// The time within which half of all was verified, in milliseconds.
+    /// Median time until a change was verified, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_millis: Option<u64>,
-    /// The time within which 99 of 100 were verified, in milliseconds.
+    /// 99th percentile of the time until a change was verified, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_millis: Option<u64>,
-    /// The node that waits longest or, when none waits, took longest.
+    /// Node with the largest lag or, if no node lags, with the largest propagation time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowest: Option<SlowestNode>,
 }
 
-/// The node that the others would wait for.
+/// Node that delays the convergence of changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SlowestNode {
-    /// Which.
+    /// Name of the node.
     pub node: Name,
-    /// How long the oldest change waits that it lacks or, when it lacks none, how long its slowest took, in milliseconds, to
-    /// two digits.
+    /// Age of the oldest change that the node lacks or, if it lacks none, its largest propagation time; in
+    /// milliseconds, rounded to two digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_millis: Option<u64>,
-    /// What it waits for, or where most of the time went.
+    /// Cause of the lag, or the phase that took most of the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<LagReason>,
 }
 
-/// A Service in one line.
+/// Summary of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceRow {
-    /// Its namespace.
+    /// Namespace of the Service.
     #[schema(value_type = String)]
     pub namespace: Namespace,
-    /// Its name.
+    /// Name of the Service.
     pub name: Name,
-    /// What kind of Service it is.
+    /// Type of the Service.
     #[serde(rename = "type")]
     pub service_type: ServiceType,
-    /// How it goes for its users.
+    /// State of the Service for its users.
     pub state: ServiceState,
-    /// Why, as a machine word; nothing when all is well.
+    /// Reason of the state in CamelCase; absent if there is no problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The same in words.
+    /// Description of the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Since when, if that is known.
+    /// Start of the state, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// Where it answers: load balancer addresses, external ones, then cluster addresses.
+    /// Addresses of the Service: load balancer addresses, external IPs, then cluster IPs.
     #[schema(value_type = Vec<String>)]
     pub addresses: Vec<IpAddr>,
-    /// At which ports, such as `80/TCP`.
+    /// Ports of the Service, such as `80/TCP`.
     pub ports: Vec<String>,
-    /// Endpoints that take new connections.
+    /// Number of endpoints that accept new connections.
     pub endpoints_ready: u32,
-    /// Endpoints that there are.
+    /// Number of all endpoints.
     pub endpoints_total: u32,
-    /// Nodes that have it in their kernel as it is to be, read back.
+    /// Number of nodes that have verified the Service in their kernel.
     pub nodes_verified: u32,
-    /// Nodes that should; 0 when there is nothing to program.
+    /// Number of nodes that should have the Service; 0 if it is not programmed.
     pub nodes_total: u32,
-    /// The revision that last changed what nodes are told of it or, where they are told nothing, the object.
+    /// Revision of the last change to the compiled Service or, if it is not programmed, to the object.
     pub revision: Revision,
 }
 
-/// How a Service goes for its users.
+/// State of a Service for its users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ServiceState {
-    /// Nothing is wrong, as far as users notice.
+    /// There is no problem that users notice.
     Ok,
-    /// It works, and one more failure hurts.
+    /// The Service works, and one more failure degrades it.
     AtRisk,
-    /// Some users cannot connect, or some capacity is gone.
+    /// Some connections are refused, or some capacity is missing.
     Degraded,
-    /// Users cannot connect.
+    /// No connections are accepted.
     Unreachable,
-    /// It is disabled.
+    /// The Service is disabled.
     Disabled,
 }
 
-/// A Node in one line.
+/// Summary of a Node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewNode)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRow {
-    /// Its name.
+    /// Name of the Node.
     pub name: Name,
-    /// Its zone.
+    /// Zone of the Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub zone: Option<String>,
-    /// The proxy mode that carries the traffic.
+    /// Active proxy mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ProxyMode>,
-    /// How far it is.
-    pub state: NodeState,
-    /// Why, as a machine word; nothing when it has everything.
+    /// Convergence state of the Node.
+    pub state: NodeConvergence,
+    /// Reason of the state in CamelCase; absent if the Node is converged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The same in words.
+    /// Description of the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Since when, if that is known.
+    /// Start of the state, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// How long the oldest change waits that it lacks, in milliseconds, to two digits.
+    /// Age of the oldest change that the Node lacks, in milliseconds, rounded to two digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag_millis: Option<u64>,
-    /// Everything up to here has been programmed; left out when it has everything.
+    /// Position up to which everything is programmed; absent if the Node is converged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<Position>,
-    /// Everything up to here has been read back; left out when it has everything.
+    /// Position up to which everything is verified; absent if the Node is converged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<Position>,
-    /// Load balancer addresses that it announces by ARP or NDP.
+    /// Number of load balancer addresses that the Node announces by ARP or NDP.
     pub addresses: usize,
-    /// Its sessions with routers, where it has any.
+    /// BGP sessions of the Node, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sessions: Option<BgpSessionTotals>,
 }
 
-/// How far a Node is.
+/// Convergence state of a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewNodeState)]
 #[serde(rename_all = "camelCase")]
-pub enum NodeState {
-    /// It has everything, read back, or gets it at this moment.
+pub enum NodeConvergence {
+    /// The Node has verified everything, or is about to.
     Converged,
-    /// It is behind for longer than changes take.
+    /// The Node is behind for longer than a change normally takes.
     Lagging,
-    /// Services failed there, or it holds a state back.
+    /// Services failed on the Node, or it holds a state back.
     Failing,
-    /// Somebody else changed what it had programmed a short time ago; it was repaired.
+    /// Another program changed the kernel state a short time ago; it was repaired.
     Drifted,
-    /// Its agent does not report.
+    /// The agent of the Node does not report.
     Disconnected,
 }
 
-/// What a problem means for users; the worst first.
+/// Impact of a problem on users, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Impact {
     /// Users cannot connect.
     Unreachable,
-    /// Some cannot, or some capacity is gone.
+    /// Some users cannot connect, or some capacity is missing.
     Degraded,
-    /// It works, and one more failure hurts.
+    /// The Service works, and one more failure degrades it.
     Risk,
-    /// It is not as it was asked for, and users do not notice.
+    /// The state differs from the requested one without effect for users.
     Notice,
 }
 
-/// Something that is not as it should be.
+/// Problem of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewProblem)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
-    /// What names it as long as it lasts.
+    /// Identifier of the problem for as long as it lasts.
     #[schema(example = "Service/default/web/EndpointsAvailable")]
     pub id: String,
-    /// The kind of the object that has it.
+    /// Kind of the object.
     pub kind: Kind,
-    /// The namespace of the object, if its kind has them.
+    /// Namespace of the object; absent for kinds without namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub namespace: Option<Namespace>,
-    /// The name of the object.
+    /// Name of the object.
     pub name: Name,
-    /// What it means for users.
+    /// Impact on users.
     pub impact: Impact,
-    /// The machine word.
+    /// Reason in CamelCase.
     pub reason: String,
-    /// The same in words.
+    /// Description of the reason.
     pub message: String,
-    /// What to do about it.
+    /// Remedy, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// Since when; left out where nobody knows, such as after a start of this server.
+    /// Start of the problem; absent if unknown, for example after a start of this server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// What else suffers from it; at most ten.
+    /// Other objects that the problem affects; at most ten.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 10)]
-    pub affects: Vec<Affected>,
-    /// How many more suffer from it.
+    pub affects: Vec<AffectedObject>,
+    /// Number of affected objects beyond the limit of `affects`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub affects_more: usize,
-    /// The last write that went before it and touches what it is about. That one led to the other is likely, not certain.
+    /// Last write before the problem that touches its objects. A causal relation is likely, not certain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<PrecedingChange>,
 }
@@ -419,45 +423,46 @@ const fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// An object that suffers from a problem of another.
+/// Object that is affected by the problem of another object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Affected {
-    /// Its kind.
+#[schema(as = Affected)]
+pub struct AffectedObject {
+    /// Kind of the object.
     pub kind: Kind,
-    /// Its namespace, if its kind has them.
+    /// Namespace of the object; absent for kinds without namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub namespace: Option<Namespace>,
-    /// Its name.
+    /// Name of the object.
     pub name: Name,
 }
 
-/// The last write before a problem.
+/// Last write before a problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PrecedingChange {
-    /// The revision that it made.
+    /// Revision of the write.
     pub revision: Revision,
-    /// When it was accepted.
+    /// Time at which the write was accepted.
     pub at: Timestamp,
-    /// Who asked for it.
+    /// Author of the write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<String>,
-    /// Why, as they said.
+    /// Message of the author.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-impl From<ObjectKey> for Affected {
+impl From<ObjectKey> for AffectedObject {
     fn from(key: ObjectKey) -> Self {
         let ObjectKey { kind, namespace, name } = key;
         Self { kind, namespace, name }
     }
 }
 
-impl ServiceTotals {
-    /// Counts one more.
+impl ServiceStateTotals {
+    /// Counts a Service by its state.
     pub fn add(&mut self, state: ServiceState) {
         self.total += 1;
         *match state {
@@ -471,15 +476,15 @@ impl ServiceTotals {
 }
 
 impl NodeTotals {
-    /// Counts one more.
-    pub fn add(&mut self, state: NodeState) {
+    /// Counts a Node by its state.
+    pub fn add(&mut self, state: NodeConvergence) {
         self.total += 1;
         *match state {
-            NodeState::Converged => &mut self.converged,
-            NodeState::Lagging => &mut self.lagging,
-            NodeState::Failing => &mut self.failing,
-            NodeState::Drifted => &mut self.drifted,
-            NodeState::Disconnected => &mut self.disconnected,
+            NodeConvergence::Converged => &mut self.converged,
+            NodeConvergence::Lagging => &mut self.lagging,
+            NodeConvergence::Failing => &mut self.failing,
+            NodeConvergence::Drifted => &mut self.drifted,
+            NodeConvergence::Disconnected => &mut self.disconnected,
         } += 1;
     }
 }

@@ -1,4 +1,4 @@
-//! Admission: what is kept, given out, refused, and with which reason.
+//! Admission: kept, allocated and refused values, with their reasons.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -23,7 +23,7 @@ fn web() -> serde_json::Value {
     service("web", json!({ "ports": [{ "port": 80 }] }))
 }
 
-/// A Service without a type → ClusterIP with an address of the primary range (F030).
+/// A Service without a type becomes a ClusterIP Service with an address of the primary range (F030).
 #[test]
 fn f030_a_service_without_type_is_a_cluster_ip_service_with_an_address() {
     let mut cluster = Cluster::new();
@@ -36,7 +36,7 @@ fn f030_a_service_without_type_is_a_cluster_ip_service_with_an_address() {
     assert_eq!(spec.ip_family_policy, Some(IpFamilyPolicy::SingleStack));
 }
 
-/// An update that names no address keeps it; naming another is refused; deleting frees it (F034).
+/// An update without an address keeps it, another address is refused, and a deletion frees it (F034).
 #[test]
 fn f034_a_cluster_ip_is_fixed_for_the_life_of_the_service() {
     let mut cluster = Cluster::new();
@@ -121,7 +121,7 @@ fn f036_node_ports_are_in_range_unique_per_protocol_and_honoured() {
 }
 
 #[test]
-fn a_load_balancer_may_do_without_node_ports() {
+fn a_load_balancer_may_have_no_node_ports() {
     let mut cluster = Cluster::new();
     let mut given = |are_given: Option<bool>| {
         let ports = json!([{ "name": "a", "port": 80 }, { "name": "b", "port": 81, "nodePort": 30_081 }]);
@@ -142,7 +142,7 @@ fn a_load_balancer_may_do_without_node_ports() {
 }
 
 #[test]
-fn node_ports_survive_updates_and_leave_with_the_type() {
+fn node_ports_survive_updates_and_are_released_with_the_type() {
     let mut cluster = Cluster::new();
     cluster
         .apply(&service("web", json!({ "type": "NodePort", "ports": [{ "name": "http", "port": 80 }] })))
@@ -197,7 +197,8 @@ fn dual_stack_follows_policy_and_configured_ranges() {
     assert_eq!(violations(four_only.apply(&refused))[0].0, "/items/0/spec/ipFamilyPolicy");
 }
 
-/// Only allowed ranges, never a virtual or workload address, and one holder per address and port (F040).
+/// External IPs lie in allowed ranges, are neither virtual nor workload addresses, and have one holder per port
+/// (F040).
 #[test]
 fn f040_external_ips_need_permission_and_have_one_holder_per_port() {
     let mut cluster = Cluster::new();
@@ -211,7 +212,7 @@ fn f040_external_ips_need_permission_and_have_one_holder_per_port() {
 }
 
 #[test]
-fn what_a_request_gives_up_is_free_for_what_it_asks_for() {
+fn values_that_a_request_releases_are_free_for_its_objects() {
     let mut cluster = Cluster::new();
     let port = |name: &str, number: u16| {
         service(name, json!({ "type": "NodePort", "ports": [{ "port": 80, "nodePort": number }] }))
@@ -243,7 +244,7 @@ fn a_refused_request_changes_nothing_and_names_every_item() {
     assert_eq!(cluster.snapshot, before);
 }
 
-/// A stale body is a conflict, a stale precondition is another thing (F006).
+/// A stale body is a conflict; a stale precondition is a failed precondition (F006).
 #[test]
 fn f006_metadata_is_complete_and_stale_revisions_are_refused() {
     let mut cluster = Cluster::new();
@@ -295,7 +296,7 @@ fn apply_sets_own_their_members_and_prune_within_bounds() {
 }
 
 #[test]
-fn an_apply_set_that_adopts_nothing_leaves_alone_what_belongs_to_no_set() {
+fn an_apply_set_without_adoption_changes_no_objects_outside_of_sets() {
     let mut cluster = Cluster::new();
     let careful = || {
         Some(ApplySet { name: Name::parse("blue").unwrap(), prune: false, prune_limit: None, adopt: false })
@@ -324,7 +325,7 @@ fn f033_headless_and_external_name_services_get_no_address() {
 }
 
 #[test]
-fn a_dry_run_names_what_the_write_then_gets() {
+fn a_dry_run_returns_the_values_that_the_write_gets() {
     let mut cluster = Cluster::new();
     let spec = json!({ "type": "NodePort", "ipFamilyPolicy": "PreferDualStack", "ports": [{ "port": 80 }] });
     let request =
@@ -336,7 +337,8 @@ fn a_dry_run_names_what_the_write_then_gets() {
     assert_eq!(tried, written);
 }
 
-/// External and load balancer addresses share one index: ranges of ports of one protocol never overlap between Services.
+/// External and load balancer addresses share one index: port ranges of one protocol never overlap between
+/// Services.
 #[test]
 fn f040_routed_addresses_have_one_holder_per_port_also_of_ranges() {
     let mut cluster = Cluster::new();
@@ -360,7 +362,7 @@ fn f040_routed_addresses_have_one_holder_per_port_also_of_ranges() {
     cluster.apply(&external("b", 201, 300, "TCP")).unwrap();
     cluster.apply(&external("c", 1, 99, "TCP")).unwrap();
     cluster.apply(&external("d", 1, 65535, "UDP")).unwrap();
-    // An address is an external IP or a load balancer's: that one belongs to its Services whole, on every port.
+    // A load balancer address belongs to its Services on every port, so it cannot be an external IP too.
     let taken = violations(cluster.apply(&pinned("e", "192.0.2.10", 450)));
     assert_eq!(taken, [("/items/0/spec/loadBalancer/addresses/0".to_owned(), AddressTaken)]);
     for name in ["a", "b", "c", "d"] {
@@ -370,9 +372,10 @@ fn f040_routed_addresses_have_one_holder_per_port_also_of_ranges() {
     assert_eq!(violations(cluster.apply(&external("a", 1, 10, "TCP"))), [(at, AddressTaken)]);
 }
 
-/// A pinned address is allowed where external IPs are, and never a Node's: it belongs to the Services whole.
+/// A pinned address lies in a range for external IPs, is no Node address, and belongs to the Services on every
+/// port.
 #[test]
-fn a_load_balancer_address_is_allowed_by_range_and_is_no_nodes() {
+fn a_load_balancer_address_lies_in_an_allowed_range_and_is_no_node_address() {
     let mut cluster = Cluster::new();
     let pinned = |address: &str| {
         let spec = json!({ "type": "LoadBalancer", "loadBalancer": { "addresses": [address] }, "ports": [{ "port": 80 }] });
@@ -390,9 +393,10 @@ fn a_load_balancer_address_is_allowed_by_range_and_is_no_nodes() {
     assert_eq!(refused, [("/items/0/spec/addresses/0".to_owned(), AddressTaken)]);
 }
 
-/// F036: health check node ports come from the node port range, meet no TCP node port, stay over updates, and are released.
+/// F036: health check node ports come from the node port range, differ from TCP node ports, stay over updates,
+/// and are released.
 #[test]
-fn f036_health_check_node_ports_are_given_kept_and_released() {
+fn f036_health_check_node_ports_are_allocated_kept_and_released() {
     let mut cluster = Cluster::with(&["10.96.0.0/16"], 30000..=30002);
     let local = |name: &str, extra: serde_json::Value| {
         let mut spec =
@@ -425,7 +429,7 @@ fn f036_health_check_node_ports_are_given_kept_and_released() {
     assert_eq!(cluster.apply(&thief(given.get())), Ok(Action::Created), "what was given up is free");
 }
 
-/// A range has no node port, also when a port with one becomes a range.
+/// A port range has no node port, also if a port with one becomes a range.
 #[test]
 fn a_port_range_gets_no_node_port() {
     let mut cluster = Cluster::new();

@@ -1,4 +1,4 @@
-//! Who answers for an address: candidates with reasons, stickiness, balance, takeovers, drains.
+//! Ownership of addresses: candidates with reasons, stickiness, balance, takeovers, drains.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -36,7 +36,7 @@ use serde_json::{Value, json};
 
 use crate::support::{key, object, of_kind, service};
 
-/// Nodes, objects and words of agents, from which decisions are asked one after the other.
+/// Nodes, objects and reports, on which decisions are made one after the other.
 struct World {
     objects: BTreeMap<ObjectKey, Arc<Object>>,
     reports: BTreeMap<Name, Report>,
@@ -54,7 +54,7 @@ fn ip(last: usize) -> IpAddr {
     format!("192.0.2.{last}").parse().unwrap()
 }
 
-/// A report from a node at 192.0.2.`host` on `eth0`.
+/// Returns a report of a node at 192.0.2.`host` on `eth0`.
 fn report(host: usize, more: Value) -> Report {
     let mut json = json!({
         "bootId": "a", "agentVersion": "0", "mode": "nftables", "received": "1-9", "applied": "1-9", "verified": "1-9",
@@ -65,7 +65,8 @@ fn report(host: usize, more: Value) -> Report {
 }
 
 impl World {
-    /// Nodes `a`, `b`, … in 192.0.2.0/24, one Advertisement of everything, and Services `s1`, … that have 192.0.2.101, ….
+    /// Creates nodes `a`, `b`, … in 192.0.2.0/24, one Advertisement of all pools, and Services `s1`, … with
+    /// 192.0.2.101, ….
     fn new(nodes: &[&str], addresses: usize) -> Self {
         let mut world = Self {
             objects: BTreeMap::new(),
@@ -160,7 +161,7 @@ impl World {
         self.with_scene(|scene| assign(scene, &circumstances, ip(last)).verdict)
     }
 
-    /// Decides about one address and records what comes of it; says whether anything did.
+    /// Decides about one address and records the decision; returns true if anything changed.
     fn settle(&mut self, last: usize) -> bool {
         let Verdict::Record(announcement) = self.decide(last, false) else { return false };
         self.set(last, announcement);
@@ -214,7 +215,7 @@ impl World {
 }
 
 #[test]
-fn f117_only_nodes_that_can_announce_an_address_are_candidates_and_the_others_know_why() {
+fn f117_only_nodes_that_can_announce_an_address_are_candidates_and_others_have_a_reason() {
     let mut world = World::new(&["a", "b", "c", "d", "e", "f", "g", "h"], 1);
     world.node("b", json!({}), json!({ "unschedulable": true }));
     world.reports.insert(
@@ -305,7 +306,7 @@ fn f117_a_local_service_is_announced_where_its_endpoints_are() {
 }
 
 #[test]
-fn an_owner_stays_over_a_form_that_it_has_not_verified_yet_and_goes_for_a_failure() {
+fn an_owner_stays_while_it_lacks_a_change_and_is_replaced_after_a_failure() {
     let mut world = World::new(&["a", "b"], 1);
     world.settle(101);
     let owner = world.order(101)[0].clone();
@@ -321,7 +322,7 @@ fn an_owner_stays_over_a_form_that_it_has_not_verified_yet_and_goes_for_a_failur
 }
 
 #[test]
-fn a_takeover_is_recorded_and_the_former_owner_steals_nothing_when_it_returns() {
+fn a_takeover_is_recorded_and_the_former_owner_does_not_preempt_it() {
     let mut world = World::new(&["a", "b", "c"], 1);
     world.settle(101);
     let before = world.order(101);
@@ -338,7 +339,7 @@ fn a_takeover_is_recorded_and_the_former_owner_steals_nothing_when_it_returns() 
 }
 
 #[test]
-fn a_silent_owner_is_followed_by_the_next_in_the_order_that_all_know() {
+fn the_next_candidate_in_the_order_succeeds_a_silent_owner() {
     let mut world = World::new(&["a", "b", "c", "d"], 6);
     world.settle_all();
     for last in 101..=106 {
@@ -350,7 +351,7 @@ fn a_silent_owner_is_followed_by_the_next_in_the_order_that_all_know() {
 }
 
 #[test]
-fn a_first_owner_is_chosen_among_all_that_get_ready_in_time() {
+fn the_first_owner_is_chosen_among_all_candidates_that_become_ready_in_time() {
     let mut world = World::new(&["a", "b"], 1);
     world.reports.insert(name("b"), report(2, json!({ "verified": "1-4" })));
     assert_eq!(world.decide(101, true), Verdict::Wait);
@@ -360,7 +361,7 @@ fn a_first_owner_is_chosen_among_all_that_get_ready_in_time() {
 }
 
 #[test]
-fn after_a_backup_was_restored_the_order_is_newer_than_what_agents_follow() {
+fn after_a_restore_the_order_has_a_higher_epoch_than_the_agents_follow() {
     let mut world = World::new(&["a"], 1);
     world.say("a", 101, AnnouncementRole::Owner, 40);
     world.say("x", 101, AnnouncementRole::Standby, u64::MAX);
@@ -387,7 +388,7 @@ fn an_address_moves_to_a_candidate_on_request_and_stays_there() {
 }
 
 #[test]
-fn conditions_say_what_keeps_an_address_from_being_announced() {
+fn conditions_name_the_obstacle_of_an_announcement() {
     let mut world = World::new(&["a", "b"], 1);
     assert!(world.announced(1).starts_with("False NotYetAnnounced the candidates"), "{}", world.announced(1));
     world.settle(101);
@@ -415,7 +416,7 @@ fn conditions_say_what_keeps_an_address_from_being_announced() {
 }
 
 #[test]
-fn f128_a_pool_in_no_nodes_network_and_an_advertisement_without_nodes_are_said() {
+fn f128_a_pool_outside_of_node_networks_and_an_advertisement_without_nodes_are_reported() {
     let mut world = World::new(&["a"], 0);
     let pool = |addresses: Value| {
         let Spec::AddressPool(spec) =
@@ -483,7 +484,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Equal nodes own equally many; the same input gives the same answer; a second look changes nothing.
+    /// Equal nodes own equally many addresses, equal input gives equal decisions, and a second pass changes
+    /// nothing.
     #[test]
     fn owners_are_balanced_within_one_and_decisions_repeat(nodes in 1_usize..=5, addresses in 1_usize..20) {
         let mut world = World::new(&NODES[..nodes], addresses);
@@ -497,10 +499,10 @@ proptest! {
         prop_assert_eq!(world.settle_all(), 0);
     }
 
-    /// Over any history, an owner changes only when the owner was lost or drained, and an address has an owner exactly
-    /// when some node may have it.
+    /// Over any history, the owner changes only if it was lost or drained, and an address has an owner exactly
+    /// if a node may own it.
     #[test]
-    fn only_what_must_move_moves(history in events()) {
+    fn an_owner_changes_only_if_it_must(history in events()) {
         let mut world = World::new(&NODES, 10);
         world.settle_all();
         let mut drained = BTreeSet::new();

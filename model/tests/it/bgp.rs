@@ -1,4 +1,4 @@
-//! BGP in the state: what is refused and why, what nodes are told, and that passwords are written and never shown.
+//! BGP objects: refusals with reasons, the state that nodes receive, and write-only passwords.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -43,7 +43,7 @@ fn peer(name: &str, spec: Value) -> Value {
     of_kind("BgpPeer", name, json!({}), spec)
 }
 
-/// An external peer at 10.0.0.`last` with more fields.
+/// Returns an external peer at 10.0.0.`last` with further fields.
 fn router(name: &str, last: u8, more: Value) -> Value {
     let mut spec = json!({ "peerAddress": format!("10.0.0.{last}"), "peerASN": 65_001 });
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -64,7 +64,7 @@ fn pool(name: &str, addresses: &[&str]) -> Value {
     of_kind("AddressPool", name, json!({}), json!({ "addresses": addresses }))
 }
 
-/// The one violation of a refusal.
+/// Returns the only violation of a refusal.
 fn refusal(result: Result<Action, Refusal>) -> (String, ViolationCode, String) {
     match result {
         Err(Refusal::Invalid(found)) if found.len() == 1 => {
@@ -98,9 +98,9 @@ fn with(base: Value, field: &str, value: Value) -> Value {
     spec
 }
 
-/// Write a password → it is kept by writes without one, ended by the empty one, and in nothing that is shown.
+/// A password is kept by writes without one, removed by the empty one, and never shown.
 #[test]
-fn a_password_is_kept_until_it_is_ended_and_never_shown() {
+fn a_password_is_kept_until_it_is_removed_and_never_shown() {
     let mut cluster = Cluster::new();
     let password = |cluster: &Cluster| {
         let spec = cluster.get("bgppeers//r").as_bgp_peer().unwrap();
@@ -117,7 +117,7 @@ fn a_password_is_kept_until_it_is_ended_and_never_shown() {
     };
     assert!(status(&cluster).has_password);
     assert!(!serde_json::to_string(&status(&cluster)).unwrap().contains("hush"));
-    // The node needs it.
+    // The node needs the password.
     assert_eq!(
         state(&cluster, "n").unwrap().peers[&name("r")].password.as_ref().unwrap().reveal(),
         "hush-hush"
@@ -130,14 +130,14 @@ fn a_password_is_kept_until_it_is_ended_and_never_shown() {
     assert_eq!(password(&cluster).as_deref(), Some("other"));
     cluster.apply(&router("r", 1, json!({ "password": "" }))).unwrap();
     assert_eq!((password(&cluster), status(&cluster).has_password), (None, false));
-    // A password that is no text is not repeated in the refusal.
+    // A password of the wrong type is not quoted in the refusal.
     let found = decode(&router("r", 1, json!({ "password": 47_114_711 })), &Expect::default()).unwrap_err();
     assert_eq!((found.len(), found[0].pointer.as_str()), (1, "/spec/password"));
     assert!(!format!("{found:?}").contains("4711"), "{found:?}");
 }
 
 #[test]
-fn a_node_is_told_its_peers_with_everything_filled_in() {
+fn a_node_receives_its_peers_with_all_defaults_set() {
     let mut cluster = Cluster::new();
     assert_eq!(state(&cluster, "n"), None);
     cluster
@@ -175,7 +175,7 @@ fn a_node_is_told_its_peers_with_everything_filled_in() {
     }
     let told = state(&cluster, "n").unwrap();
     assert_eq!((told.asn, told.router_id, told.is_draining), (ASN, Ipv4Addr::new(10, 0, 0, 9), false));
-    // What is told is read as it was meant, on the wire and from an agent's disk.
+    // The sent state decodes to the same value, on the wire and in an agent's journal.
     let frame = Frame::Node(NodeState { bgp: Some(Box::new(told.clone())), ..NodeState::default() });
     assert_eq!(serde_json::from_str::<Frame>(&serde_json::to_string(&frame).unwrap()).unwrap(), frame);
     let names: Vec<_> = told.peers.keys().map(Name::as_str).collect();
@@ -197,7 +197,8 @@ fn a_node_is_told_its_peers_with_everything_filled_in() {
     assert_eq!(advertisements, ["to-all", "to-far"]);
     let to_all = &told.advertisements[&name("to-all")];
     assert_eq!((to_all.aggregation_length, to_all.aggregation_length_v6, to_all.med), (32, 128, Some(7)));
-    // Of an Advertisement for peers that a node has not, it is not told: without names it would be for all.
+    // A node without the named peers does not receive the Advertisement; without names it would apply to all
+    // peers.
     let other = state(&cluster, "other").unwrap();
     assert_eq!((other.asn, other.router_id, other.is_draining), (65_001, Ipv4Addr::new(1, 2, 3, 4), true));
     assert_eq!(other.advertisements.keys().map(Name::as_str).collect::<Vec<_>>(), ["to-all"]);
@@ -206,7 +207,7 @@ fn a_node_is_told_its_peers_with_everything_filled_in() {
 }
 
 #[test]
-fn a_router_id_is_stated_or_an_address_or_made_of_the_name_and_never_zero() {
+fn a_router_id_comes_from_the_spec_an_address_or_the_name_and_is_never_zero() {
     let id = |name_of: &str, spec: Value| {
         let spec: NodeSpec = serde_json::from_value(spec).unwrap();
         let who = identity(&name(name_of), &spec, ASN);
@@ -218,7 +219,7 @@ fn a_router_id_is_stated_or_an_address_or_made_of_the_name_and_never_zero() {
         id("n", json!({ "addresses": ["fd00::1", "10.0.0.9"] })),
         ("10.0.0.9".to_owned(), RouterIdSource::Address)
     );
-    // FNV-1a of "node-1", worked out by other means: whoever upgrades keeps it.
+    // FNV-1a of "node-1", computed independently: upgrades must keep the identifier.
     assert_eq!(id("node-1", json!({ "addresses": ["fd00::1"] })).1, RouterIdSource::Name);
     assert_ne!(id("node-1", json!({})).0, id("node-2", json!({})).0);
     assert_eq!(id("node-1", json!({})).0, "84.196.51.131");
@@ -259,7 +260,7 @@ fn one_router_is_one_peer_of_a_node() {
             .apply(&router("second", 1, good.clone()))
             .unwrap_or_else(|refusal| panic!("{good}: {refusal:?}"));
     }
-    // Whatever is at the other end of a link is also what has an address there.
+    // The device at the other end of a link may also be a peer by its address.
     cluster.apply(&peer("link", json!({ "interface": "eth1", "peerASN": "external" }))).unwrap();
     let there = |interface: &str| {
         peer("there", json!({ "peerAddress": "fe80::1", "interface": interface, "peerASN": "external" }))
@@ -272,7 +273,8 @@ fn one_router_is_one_peer_of_a_node() {
     for key in ["bgppeers//link", "bgppeers//there"] {
         cluster.delete(key).unwrap();
     }
-    // A label, which an agent brings, is not refused; the earlier name has the session, and the status says so.
+    // Agents set labels, so the conflict is not refused: the first name keeps the session, and the status
+    // reports it.
     cluster.apply(&router("second", 1, json!({ "nodeSelectors": rack("b") }))).unwrap();
     let both = json!([{ "matchLabels": { "row": "1" } }]);
     let mut other = router("first", 1, json!({ "nodeSelectors": [rack("a")[0], both[0]] }));
@@ -286,12 +288,12 @@ fn one_router_is_one_peer_of_a_node() {
         bgp_peer_status(&cluster.snapshot, &name("second"), &spec, ASN);
     assert_eq!((conditions[1].reason.as_str(), nodes.len()), ("SameRouter", 1));
     assert!(nodes[&name("n2")].problem.as_ref().unwrap().contains("BgpPeer first"));
-    // It stands in no other write's way.
+    // The conflict does not block other writes.
     cluster.apply(&pool("lan", &["198.51.100.0/28"])).unwrap();
 }
 
 #[test]
-fn what_is_named_exists_and_stays_while_it_is_named() {
+fn references_exist_and_referenced_objects_stay() {
     let mut cluster = Cluster::new();
     let missing = refusal(cluster.apply(&router("r", 1, json!({ "bfdProfile": "fast" }))));
     assert_eq!((missing.0.as_str(), missing.1), ("/spec/bfdProfile", NotFound));
@@ -299,7 +301,7 @@ fn what_is_named_exists_and_stays_while_it_is_named() {
     assert_eq!((missing.0.as_str(), missing.1), ("/spec/peers", NotFound));
     let missing = refusal(cluster.apply(&announcing("a", json!({ "addressPools": ["lan"] }))));
     assert_eq!((missing.0.as_str(), missing.1), ("/spec/addressPools", NotFound));
-    // In any order in one request.
+    // The order within one request does not matter.
     let all = [
         announcing("a", json!({ "peers": ["r"] })),
         router("r", 1, json!({ "bfdProfile": "fast" })),
@@ -318,7 +320,7 @@ fn what_is_named_exists_and_stays_while_it_is_named() {
 }
 
 #[test]
-fn what_no_named_peer_is_told_is_refused_whichever_is_written_last() {
+fn attributes_without_a_receiving_peer_are_refused_in_either_order_of_writes() {
     let mut cluster = Cluster::new();
     cluster.apply(&router("out", 1, json!({}))).unwrap();
     cluster.apply(&peer("in", json!({ "peerAddress": "10.0.0.2", "peerASN": "internal" }))).unwrap();
@@ -341,7 +343,7 @@ fn what_no_named_peer_is_told_is_refused_whichever_is_written_last() {
     let (pointer, code, message) = refusal(cluster.apply(&outside));
     assert_eq!((pointer.as_str(), code), ("/spec/peerASN", Conflict));
     assert!(message.contains("Advertisement a") && message.contains("localPref"), "{message}");
-    // Internal by the AS of the Node: several hops and roles are for external peers.
+    // Internal by the AS of the Node: several hops and roles are for external peers only.
     let (pointer, _, message) =
         refusal(cluster.apply(&router("out", 1, json!({ "peerASN": ASN, "ebgpMultiHop": true }))));
     assert_eq!(pointer, "/spec/ebgpMultiHop", "{message}");
@@ -369,7 +371,7 @@ fn an_advertisement_selects_a_node_that_has_one_of_its_peers() {
 }
 
 #[test]
-fn peers_take_routes_of_a_family_that_the_pools_have() {
+fn peers_exchange_routes_of_a_family_of_the_pools() {
     let mut cluster = Cluster::new();
     cluster.apply(&pool("six", &["2001:db8::/64"])).unwrap();
     cluster.apply(&pool("both", &["2001:db8:1::/64", "198.51.100.0/28"])).unwrap();
@@ -387,7 +389,7 @@ fn peers_take_routes_of_a_family_that_the_pools_have() {
 }
 
 #[test]
-fn a_prefix_draws_no_traffic_of_addresses_that_are_not_ours() {
+fn a_prefix_attracts_no_traffic_of_foreign_addresses() {
     let mut cluster = Cluster::new();
     cluster.apply(&pool("small", &["198.51.100.0/28", "2001:db8::/64"])).unwrap();
     let (pointer, code, message) = refusal(
@@ -398,7 +400,7 @@ fn a_prefix_draws_no_traffic_of_addresses_that_are_not_ours() {
     let (pointer, ..) = refusal(cluster.apply(&announcing("a", json!({ "aggregationLengthV6": 48 }))));
     assert_eq!(pointer, "/spec/aggregationLengthV6");
     cluster.apply(&announcing("a", json!({ "aggregationLength": 28, "aggregationLengthV6": 64 }))).unwrap();
-    // The pool shrinks under it, or goes.
+    // The pool shrinks below the prefix, or is deleted.
     let (pointer, code, message) =
         refusal(cluster.apply(&pool("small", &["198.51.100.0/29", "2001:db8::/64"])));
     assert_eq!((pointer.as_str(), code), ("/spec/addresses", Overlap));
@@ -410,7 +412,7 @@ fn a_prefix_draws_no_traffic_of_addresses_that_are_not_ours() {
 }
 
 #[test]
-fn a_wider_prefix_and_the_policy_local_exclude_each_other() {
+fn an_aggregated_prefix_and_the_policy_local_exclude_each_other() {
     let mut cluster = Cluster::new();
     cluster.apply(&pool("lan", &["198.51.100.0/28"])).unwrap();
     let wide = announcing("wide", json!({ "addressPools": ["lan"], "aggregationLength": 28 }));
@@ -428,7 +430,7 @@ fn a_wider_prefix_and_the_policy_local_exclude_each_other() {
     let (pointer, code, message) = refusal(cluster.apply(&balancer("Local")));
     assert_eq!((pointer.as_str(), code), ("/spec/externalTrafficPolicy", Conflict));
     assert!(message.contains("Advertisement wide"), "{message}");
-    // An address of no pool lies in no prefix of ours.
+    // No prefix of ours contains an address outside of pools.
     cluster.delete("advertisements//wide").unwrap();
     cluster.apply(&announcing("all", json!({ "aggregationLength": 28 }))).unwrap();
     let spec = json!({ "type": "LoadBalancer", "loadBalancer": { "addresses": ["192.0.2.9"] }, "ports": [{ "port": 80 }] });
@@ -436,10 +438,10 @@ fn a_wider_prefix_and_the_policy_local_exclude_each_other() {
     assert_eq!((pointer.as_str(), code), ("/spec/loadBalancer/addresses", Conflict));
 }
 
-/// A Service waits, a wide Advertisement comes, then room: nobody asked for what came about, and no later write is refused
-/// for it; one that brings it about is.
+/// A Service is pending, an aggregated Advertisement is created, then an address becomes free: the conflict
+/// that nobody requested blocks no later write, but a write that creates one is refused.
 #[test]
-fn what_came_about_while_a_service_waited_hinders_no_write() {
+fn conflicts_that_arose_while_a_service_was_pending_block_no_write() {
     let mut cluster = Cluster::new();
     let balancer = |policy: &str, labels: Value| {
         let spec =
@@ -489,7 +491,7 @@ fn advertisements_do_not_contradict_each_other() {
 }
 
 #[test]
-fn a_peer_says_which_nodes_have_it_and_why_none_has() {
+fn the_status_of_a_peer_names_its_nodes_or_the_reason_for_none() {
     let mut cluster = Cluster::new();
     let of = |cluster: &Cluster| {
         let spec = cluster.get("bgppeers//r").as_bgp_peer().unwrap().clone();

@@ -1,4 +1,4 @@
-//! The book of BGP: what nodes say of sessions and routes, in bounded memory, and what happened between two reports.
+//! The book of BGP: reported sessions and routes in bounded memory, and the events between two reports.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -31,7 +31,7 @@ fn net(text: &str) -> IpNet {
     text.parse().unwrap()
 }
 
-/// A session with a peer at 10.0.0.1 in a state since a time.
+/// Returns a session with a peer at 10.0.0.1 in a state since a time.
 fn session(peer: &str, state: &str, since: i64, more: Value) -> BgpSession {
     let mut json = json!({
         "peer": peer, "address": "10.0.0.1", "state": state, "since": at(since), "reason": format!("{state} it is"),
@@ -46,7 +46,8 @@ fn sessions(sessions: Vec<BgpSession>) -> News {
     News { bgp: Some(bgp), ..News::default() }
 }
 
-/// A route for addresses: peers with what they were told, where a time means that it is announced.
+/// Returns a route for addresses, with the announcement times by peer; a time means that the route is
+/// announced.
 fn route(addresses: &[&str], peers: Value, withheld: Option<&str>) -> BgpRoute {
     serde_json::from_value(json!({ "addresses": addresses, "peers": peers, "withheld": withheld })).unwrap()
 }
@@ -65,7 +66,7 @@ fn shown(book: &BgpBook, filter: &RouteFilter) -> Vec<String> {
     part.items.iter().map(|item| format!("{} {}", item.node, item.prefix)).collect()
 }
 
-/// `Down tor-1: why` for each event, the oldest first.
+/// Returns `Down tor-1: why` for each event, the oldest first.
 fn happened(book: &BgpBook) -> Vec<String> {
     let word = |reason| if reason == EventReason::BgpSessionUp { "Up" } else { "Down" };
     let peer = |peer: &Option<Name>| peer.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
@@ -80,7 +81,7 @@ fn event(secs: i64, reason: EventReason, message: &str, count: u64) -> Event {
 }
 
 #[test]
-fn a_report_names_what_differs_and_a_complete_one_replaces() {
+fn a_report_updates_its_differences_and_a_complete_one_replaces_all() {
     let (mut book, a, all) = (BgpBook::default(), name("a"), RouteFilter::default());
     book.take(
         &a,
@@ -140,7 +141,7 @@ fn routes_are_found_by_node_peer_prefix_and_address() {
 }
 
 #[test]
-fn sessions_are_listed_in_order_whatever_the_agent_sends() {
+fn sessions_are_listed_in_order_for_any_input() {
     let mut book = BgpBook::default();
     let other = |address: &str| json!({ "address": address });
     book.take(
@@ -177,9 +178,9 @@ fn sessions_are_listed_in_order_whatever_the_agent_sends() {
     assert!(listed(racks, 9).is_empty());
 }
 
-/// Two reports in, what must have happened between them out.
+/// Two reports give the events that must have happened between them.
 #[test]
-fn what_happened_follows_from_two_reports() {
+fn events_follow_from_two_reports() {
     let up = |since| vec![session("tor-1", "Established", since, json!({}))];
     let down = |since| vec![session("tor-1", "Active", since, json!({}))];
     let unnumbered = |address: Value, state| vec![session("tor-1", state, 0, json!({ "address": address }))];
@@ -226,7 +227,7 @@ fn what_happened_follows_from_two_reports() {
 }
 
 #[test]
-fn what_the_agent_tells_itself_is_kept_once_with_the_session_that_its_words_name() {
+fn events_of_the_agent_are_kept_once_with_their_session() {
     let (mut book, a) = (BgpBook::default(), name("a"));
     let racks = |state, since| {
         let of = |address: &str| session("racks", state, since, json!({ "address": address }));
@@ -271,7 +272,7 @@ fn what_the_agent_tells_itself_is_kept_once_with_the_session_that_its_words_name
 }
 
 #[test]
-fn the_memory_is_bounded_and_says_what_it_does_not_hold() {
+fn the_memory_is_bounded_and_reports_its_omissions() {
     let (a, b) = (name("a"), name("b"));
     let mut book = BgpBook::with_room(1000);
     let prefixes: Vec<String> = (0..20).map(|at| format!("192.0.2.{at}/32")).collect();
@@ -312,7 +313,7 @@ fn events_are_a_ring_with_a_share_for_each_node() {
     assert_eq!(book.events().count(), EVENTS_OF_NODE_MAX);
 }
 
-/// One thing that a node says of prefixes.
+/// Report of one node about prefixes.
 #[derive(Debug, Clone)]
 struct Said {
     node: usize,
@@ -330,10 +331,10 @@ fn said() -> impl Strategy<Value = Said> {
 }
 
 proptest! {
-    /// Whatever nodes say in whatever order, the book shows the last word on each prefix, by each way of asking, and
-    /// forgets down to nothing.
+    /// For any reports in any order, the book returns the last report of each prefix by every query, and its
+    /// size returns to zero.
     #[test]
-    fn the_last_word_counts(all in prop::collection::vec(said(), 0..40), limit in 1..5_usize) {
+    fn the_last_report_counts(all in prop::collection::vec(said(), 0..40), limit in 1..5_usize) {
         let nodes = ["a", "b", "c"];
         let mut book = BgpBook::default();
         let mut expected: BTreeMap<(Name, IpNet), String> = BTreeMap::new();

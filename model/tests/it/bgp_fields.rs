@@ -1,4 +1,4 @@
-//! The fields of BgpPeers, BfdProfiles, Nodes and Advertisements of type BGP: what is refused, where, and all at once.
+//! Fields of BgpPeers, BfdProfiles, Nodes and BGP Advertisements: violations with their pointers, all at once.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -24,7 +24,7 @@ fn violations_of(value: &Value) -> Vec<(String, ViolationCode)> {
     found.into_iter().map(|Violation { pointer, code, .. }| (pointer, code)).collect()
 }
 
-/// What a peer with these fields is refused for.
+/// Returns the violations of a peer with the given fields.
 fn refused_peer(spec: Value) -> Vec<(String, ViolationCode)> {
     violations_of(&of_kind("BgpPeer", "router", json!({}), spec))
 }
@@ -44,7 +44,7 @@ fn plain() -> Value {
 }
 
 #[test]
-fn a_peer_is_found_in_exactly_one_way() {
+fn exactly_one_field_locates_a_peer() {
     for good in [
         plain(),
         json!({ "peerAddress": "127.0.0.1", "peerASN": "internal" }),
@@ -88,7 +88,7 @@ fn a_peer_is_found_in_exactly_one_way() {
 }
 
 #[test]
-fn numbers_and_times_of_a_peer_are_in_range_and_every_violation_is_told_at_once() {
+fn numbers_and_times_of_a_peer_are_in_range_and_all_violations_are_returned_at_once() {
     let cases = [
         ("peerASN", json!(0), Invalid),
         ("peerASN", json!(23_456), Invalid),
@@ -193,7 +193,7 @@ fn profiles_nodes_and_advertisements_are_checked_field_by_field() {
         assert_eq!(of_bgp(field, value), at(field, Invalid), "{field}");
     }
     assert_eq!(of_bgp("communities", json!(["65000:1", "maybe"])), at("communities/1", Invalid));
-    // What the server shows can be sent back.
+    // The object as the server returns it can be sent back.
     let shown = object(&announcing("a", json!({ "med": 1 }))).to_json();
     assert_eq!(violations_of(&shown), []);
 }

@@ -1,4 +1,5 @@
-//! What BGP makes of the conditions of addresses, Services and peers: who announces to whom, or the first reason why not.
+//! Conditions of addresses, Services and peers from BGP: the announcements by node and router, or the first
+//! reason for their absence.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -42,12 +43,12 @@ fn at(secs: i64) -> Timestamp {
     Timestamp::from_unix_seconds(1_771_000_000 + secs)
 }
 
-/// Nodes `a` to `d`, of which `d` is silent, and Service `web` with 192.0.2.7 on record.
+/// Nodes `a` to `d`, of which `d` is silent, and Service `web` with an address record for 192.0.2.7.
 struct World {
     book: AnnouncementBook,
     bgp: BgpBook,
     record: AddressSpec,
-    /// Of the Advertisement of type BGP.
+    /// Peers of the BGP Advertisement.
     peers: Value,
 }
 
@@ -118,7 +119,7 @@ impl World {
         self.look(|of| address_status(of, &self.record))
     }
 
-    /// `True Announced: message` of the address; the Service must say the same.
+    /// Returns `True Announced: message` of the address; the Service must have the same condition.
     fn announced(&self) -> String {
         let condition = self.status().conditions[0].clone();
         assert_eq!(self.look(|of| service_announced(of, &key("web"))).unwrap(), condition);
@@ -153,9 +154,9 @@ fn withheld(why: &str) -> (&'static str, Value) {
     ("192.0.2.7/32", json!({ "addresses": [ADDRESS], "withheld": why }))
 }
 
-/// F126: how many nodes announce it to how many routers, with names; what is missing is said, too.
+/// F126: the status counts the announcing nodes and the routers, with names, and lists missing ones.
 #[test]
-fn f126_an_announced_address_says_by_whom_to_whom() {
+fn f126_the_status_of_an_announced_address_names_nodes_and_routers() {
     let mut world = World::new();
     world.say("a", vec![up("tor-1")], &[told(&["tor-1", "racks@10.9.0.4"])]);
     assert_eq!(
@@ -185,9 +186,9 @@ fn f126_an_announced_address_says_by_whom_to_whom() {
     );
 }
 
-/// F126: the reasons are told apart: no session, withheld, not yet, or nobody who could say.
+/// F126: the reasons differ: no session, withheld, not yet announced, or no node that reports.
 #[test]
-fn f126_an_address_that_is_not_announced_says_the_first_reason() {
+fn f126_the_status_gives_the_first_reason_for_a_missing_announcement() {
     let waiting = (
         "192.0.2.7/32",
         json!({ "addresses": [ADDRESS], "peers": { "tor-1": { "text": "the session is down" } } }),
@@ -248,7 +249,7 @@ fn f126_an_address_that_is_not_announced_says_the_first_reason() {
 }
 
 #[test]
-fn an_address_that_is_to_be_announced_in_both_ways_needs_both() {
+fn an_address_with_two_types_of_announcement_needs_both() {
     let mut world = World::new();
     let candidate =
         Candidate { node: name("a"), address: "192.0.2.1".parse().unwrap(), interfaces: [].into() };
@@ -278,7 +279,7 @@ fn an_address_that_is_to_be_announced_in_both_ways_needs_both() {
     );
 }
 
-/// What nodes say of their sessions in, whether the peer is ready out.
+/// A peer is ready if every node has an established session.
 #[test]
 fn a_peer_is_ready_when_every_node_has_a_session_with_it() {
     let peer = |more: Value| {
@@ -289,7 +290,7 @@ fn a_peer_is_ready_when_every_node_has_a_session_with_it() {
         }
         object(&of_kind("BgpPeer", "tor-1", json!({}), spec))
     };
-    // Nodes `a` and `b` are in rack 1, `c` is in rack 2, `d` is silent and in rack 3.
+    // Nodes `a` and `b` are in rack 1, `c` is in rack 2, and the silent `d` is in rack 3.
     let racks = |racks: &[&str]| {
         let selector = json!({ "matchExpressions": [{ "key": "rack", "operator": "In", "values": racks }] });
         json!({ "nodeSelectors": [selector] })
@@ -356,7 +357,7 @@ fn a_peer_is_ready_when_every_node_has_a_session_with_it() {
 }
 
 #[test]
-fn a_peer_lists_its_sessions_those_that_are_wrong_first() {
+fn a_peer_lists_its_sessions_with_failed_ones_first() {
     let mut world = World::new();
     world.say("a", vec![up("tor-1"), up("tor-2")], &[]);
     let many = |at: usize| session("tor-1", "Idle", json!({ "address": format!("10.0.0.{at}") }));
@@ -376,9 +377,9 @@ fn a_peer_lists_its_sessions_those_that_are_wrong_first() {
     );
 }
 
-/// A session in, the machine word out: what ended the last attempt says more than the state, while it is fresh.
+/// The reason of a session is the cause of its last failure while that is recent, else its state.
 #[test]
-fn the_trouble_of_a_session_has_a_name() {
+fn a_failed_session_has_a_reason() {
     let error = |secs: i64, code: u8, subcode: u8| json!({ "at": at(secs), "code": code, "subcode": subcode, "message": "m" });
     let sent = |code, subcode| json!({ "lastSent": error(0, code, subcode) });
     let received = |code, subcode| json!({ "lastReceived": error(0, code, subcode) });

@@ -1,4 +1,4 @@
-//! Compilation and the packet program: which endpoints a Service has, and what a node does with its packets.
+//! Compilation and the packet program: endpoints of a Service, and the handling of its packets on a node.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -44,7 +44,7 @@ fn verdicts(cluster: &Cluster, name: &str) -> Vec<Verdict> {
     routes.map(|route| route.uniform().unwrap().clone()).collect()
 }
 
-/// Exactly the matching, living workloads of the namespace; readiness is carried (F020, F021).
+/// A selector picks exactly the matching, live workloads of the namespace, with their readiness (F020, F021).
 #[test]
 fn f020_a_selector_picks_exactly_the_matching_workloads() {
     let mut cluster = Cluster::new();
@@ -65,7 +65,8 @@ fn f020_a_selector_picks_exactly_the_matching_workloads() {
     assert_eq!(endpoints(&cluster, "web"), ["10.1.0.1:8080R", "10.1.0.2:8080", "10.1.0.3:8080T"]);
 }
 
-/// Without a ready endpoint the terminating ones that still serve take over (KEP-1669); without those, refusal.
+/// Without a ready endpoint, terminating endpoints that still serve are used (KEP-1669); without those,
+/// connections are refused.
 #[test]
 fn serving_terminating_endpoints_are_the_fallback() {
     let mut cluster = Cluster::new();
@@ -150,7 +151,7 @@ fn every_frontend_has_its_masquerade_rule_and_family() {
 }
 
 #[test]
-fn f033_headless_and_disabled_services_give_nodes_nothing_to_do() {
+fn f033_headless_and_disabled_services_are_not_programmed() {
     let mut cluster = Cluster::new();
     cluster.apply(&service("h", json!({ "clusterIP": "None", "ports": [{ "port": 80 }] }))).unwrap();
     cluster
@@ -164,7 +165,7 @@ fn f033_headless_and_disabled_services_give_nodes_nothing_to_do() {
 }
 
 #[test]
-fn a_service_with_a_blocking_setting_is_not_programmed_but_says_so() {
+fn a_service_with_a_blocking_setting_is_not_programmed_and_reports_it() {
     let mut cluster = Cluster::new();
     cluster
         .apply(&service("web", json!({ "forwardingMethod": "direct", "ports": [{ "port": 80 }] })))
@@ -174,7 +175,7 @@ fn a_service_with_a_blocking_setting_is_not_programmed_but_says_so() {
     assert_eq!(refused[0].field, "spec.forwardingMethod");
 }
 
-/// Every setting of a Node is carried out.
+/// A Node is accepted with every setting.
 #[test]
 fn a_node_is_accepted_with_every_setting() {
     let name = Name::parse("n1").unwrap();

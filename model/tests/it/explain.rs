@@ -1,4 +1,4 @@
-//! Why a packet, an address or a Service fares as it does: the first broken step is the one that was broken.
+//! Explanations of packets, addresses and Services: the first broken step is the one that the test broke.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -114,7 +114,7 @@ fn report(failures: Value) -> Report {
     .unwrap()
 }
 
-/// Which step is the first that is broken, and what is said of it.
+/// Returns subject and sentence of the first broken step.
 fn broken(explanation: &Explanation) -> Option<(About, &str)> {
     assert!(!explanation.summary.is_empty());
     explanation.broken.as_ref().map(|broken| (broken.step.about, broken.step.outcome.as_str()))
@@ -145,7 +145,7 @@ fn f166_a_packet_is_followed_from_its_destination_to_its_endpoints_and_back() {
 }
 
 #[test]
-fn f166_what_keeps_a_packet_from_being_served_is_named() {
+fn f166_the_obstacle_of_a_packet_is_named() {
     let lost = json!({ "default/web": { "revision": 99, "reason": "KernelRefused", "message": "no room" } });
     let ready = |value| json!([{ "address": "10.1.0.2", "node": "a", "conditions": { "ready": value } }]);
     let world = World::new(&json!({}));
@@ -176,7 +176,7 @@ fn f166_what_keeps_a_packet_from_being_served_is_named() {
 }
 
 #[test]
-fn f166_source_ranges_let_in_and_keep_out() {
+fn f166_source_ranges_allow_and_refuse() {
     let spec = json!({ "type": "NodePort", "loadBalancerSourceRanges": ["198.51.100.0/28"] });
     let mut all = spec;
     all["ports"] = json!([{ "name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080 }]);
@@ -189,7 +189,7 @@ fn f166_source_ranges_let_in_and_keep_out() {
 }
 
 #[test]
-fn f166_why_an_address_does_not_answer_is_never_empty() {
+fn f166_the_reason_for_an_unreachable_address_is_never_empty() {
     let mut world = World::new(&json!({}));
     for (address, about) in [("203.0.113.99", About::Destination), ("::1", About::Destination)] {
         assert_eq!(broken(&world.address(address)).unwrap().0, about, "{address}");

@@ -1,9 +1,9 @@
-//! Guards: what would take away much at once is held, what only moves or is confirmed is not.
+//! Guards: large removals are refused; moves and confirmed removals are not.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use model::{
-    admission::admit::{ApplySet, Guarded, Held, Operation, Refusal, Request},
+    admission::admit::{ApplySet, GuardRefusal, Operation, Refusal, RemovalGuard, Request},
     cluster::config::Guards,
     kinds::resource::ObjectKey,
 };
@@ -29,7 +29,7 @@ fn delete(names: &[&str]) -> Request {
     Request { operations: names.iter().map(delete).collect(), ..Request::default() }
 }
 
-fn held(result: Result<impl std::fmt::Debug, Refusal>) -> Held {
+fn held(result: Result<impl std::fmt::Debug, Refusal>) -> GuardRefusal {
     match result {
         Err(Refusal::GuardHeld(held)) => held,
         other => panic!("must be held, was {other:?}"),
@@ -42,12 +42,15 @@ fn set(name: &str, service: &str, hosts: std::ops::Range<u8>) -> Value {
 }
 
 #[test]
-fn more_than_half_of_the_virtual_addresses_at_once_are_held_and_named() {
+fn removing_more_than_half_of_the_virtual_addresses_is_refused_with_their_names() {
     let mut cluster = guarded();
     let services: Vec<_> = ["a", "b", "c", "d", "e"].map(plain).into();
     cluster.apply_many(&services, None).unwrap();
     let found = held(cluster.write(&delete(&["a", "b", "c"])));
-    assert_eq!((found.guarded, found.removed, found.total, found.limit_percent), (Guarded::Vips, 3, 5, 50));
+    assert_eq!(
+        (found.guard, found.removed, found.total, found.limit_percent),
+        (RemovalGuard::Vips, 3, 5, 50)
+    );
     assert!(found.named[0].ends_with(" of Service default/a"), "{:?}", found.named);
     cluster.write(&Request { confirmed: true, ..delete(&["a", "b", "c"]) }).unwrap();
     assert_eq!(cluster.snapshot.vips(), 2);
@@ -55,7 +58,7 @@ fn more_than_half_of_the_virtual_addresses_at_once_are_held_and_named() {
 }
 
 #[test]
-fn load_balancer_addresses_count_and_so_does_a_prune() {
+fn guards_count_load_balancer_addresses_and_pruned_objects() {
     let mut cluster = guarded();
     let pool = of_kind("AddressPool", "lan", json!({}), json!({ "addresses": ["198.51.100.0/28"] }));
     let balancer = |name: &str| service(name, json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] }));
@@ -71,13 +74,13 @@ fn load_balancer_addresses_count_and_so_does_a_prune() {
 }
 
 #[test]
-fn a_third_of_the_endpoints_at_once_are_held_and_those_that_move_are_not() {
+fn removing_a_third_of_the_endpoints_is_refused_and_moving_them_is_not() {
     let mut cluster = guarded();
     cluster.apply(&plain("web")).unwrap();
     cluster.apply(&set("one", "web", 1..31)).unwrap();
     assert_eq!(cluster.snapshot.endpoint_addresses(), 30);
     let found = held(cluster.apply(&set("one", "web", 1..20)));
-    assert_eq!((found.guarded, found.removed, found.total), (Guarded::Endpoints, 11, 30));
+    assert_eq!((found.guard, found.removed, found.total), (RemovalGuard::Endpoints, 11, 30));
     cluster.apply(&set("one", "web", 1..22)).unwrap();
     let key = ObjectKey::parse_store_key("endpointsets/default/one").unwrap();
     let moved = vec![

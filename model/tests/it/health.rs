@@ -1,4 +1,4 @@
-//! Health checks as control sees them: what nodes say, what is decided, what is recorded, what Services become by it.
+//! Health checks in the control plane: reports of nodes, decisions, records, and their effect on Services.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -43,7 +43,7 @@ fn name(text: &str) -> Name {
     Name::parse(text).unwrap()
 }
 
-/// Service `web` with as many endpoints without a Node, and a health check with further fields.
+/// Creates Service `web` with a number of endpoints without a Node, and a health check with further fields.
 fn cluster(endpoints: u8, more: Value) -> Cluster {
     let mut cluster = Cluster::new();
     let mut check = json!({ "type": "Tcp" });
@@ -57,7 +57,7 @@ fn cluster(endpoints: u8, more: Value) -> Cluster {
     cluster
 }
 
-/// What the nodes `a`, `b`, `c` say, and which of them report.
+/// Reports of the nodes `a`, `b` and `c`, and their presence.
 struct Nodes {
     book: HealthBook,
     checkers: BTreeSet<Name>,
@@ -70,7 +70,7 @@ impl Nodes {
         Self { book: HealthBook::default(), checkers, silent: BTreeSet::new() }
     }
 
-    /// A node's part of Service `web`; the others' parts stay.
+    /// Reports the results of a node for Service `web`; those of other nodes stay.
     fn say(&mut self, node: &str, states: &[(u8, CheckState)]) -> usize {
         let report = |(host, state): &(u8, CheckState)| CheckReport {
             address: check_key(*host).address,
@@ -89,7 +89,7 @@ impl Nodes {
         judge(&bench, &compiled(cluster), cluster.snapshot.endpoint_health(&key("web")))
     }
 
-    /// Judges and records; gives the shares of what is not fully in service.
+    /// Decides and records; returns the shares of the endpoints that are not fully in service.
     fn decide(&self, cluster: &mut Cluster, secs: i64) -> Vec<(u8, u8)> {
         let Judgement { endpoints, .. } = self.judge(cluster, secs);
         record(cluster, endpoints);
@@ -113,7 +113,7 @@ fn record(cluster: &mut Cluster, endpoints: BTreeMap<CheckKey, EndpointVerdict>)
     cluster.write(&Request { operations, ..Request::default() }).unwrap();
 }
 
-/// Records these shares by host.
+/// Records shares by host.
 fn record_shares(cluster: &mut Cluster, shares: &[(u8, u8)]) {
     let verdict = |share| EndpointVerdict {
         share,
@@ -134,15 +134,16 @@ fn shares(cluster: &Cluster) -> Vec<(u8, u8)> {
     endpoints.map(|(key, verdict)| (host(key), verdict.share)).collect()
 }
 
-/// Weight, ready and serving of each endpoint.
+/// Returns weight, readiness and serving state of each endpoint.
 fn made(cluster: &Cluster) -> Vec<(u16, bool, bool)> {
     let endpoints = compiled(cluster).ports.remove(0).endpoints;
     endpoints.into_iter().map(|one| (one.weight.0, one.ready, one.serving)).collect()
 }
 
-/// F148: an endpoint that most of its checkers call unhealthy is out; one that most call healthy is back.
+/// F148: an endpoint is out of service if most of its checkers report it unhealthy, and back if most report it
+/// healthy.
 #[test]
-fn f148_most_of_the_nodes_that_check_decide() {
+fn f148_the_majority_of_the_checking_nodes_decides() {
     let mut cluster = cluster(1, json!({}));
     let mut nodes = Nodes::new();
     assert_eq!(nodes.decide(&mut cluster, 0), [], "what nobody spoke of is in service");
@@ -169,9 +170,9 @@ fn f148_most_of_the_nodes_that_check_decide() {
     assert_eq!(made(&cluster), [(1, true, true)]);
 }
 
-/// F148: a node that is silent has no voice; with nobody left who speaks, everything stays as it was, both ways.
+/// F148: a silent node has no vote; without any vote, nothing changes in either direction.
 #[test]
-fn f148_silence_takes_nothing_out_and_brings_nothing_back() {
+fn f148_silent_nodes_change_no_verdict() {
     let mut cluster = cluster(2, json!({}));
     let mut nodes = Nodes::new();
     for node in ["a", "b", "c"] {
@@ -196,9 +197,9 @@ fn f148_silence_takes_nothing_out_and_brings_nothing_back() {
     assert_eq!(nodes.decide(&mut cluster, 5), [(1, 0)], "of those that report, all");
 }
 
-/// F148: the own node of an endpoint decides alone, whatever others say.
+/// F148: the node of an endpoint decides alone.
 #[test]
-fn f148_the_own_node_decides_alone() {
+fn f148_the_node_of_an_endpoint_decides_alone() {
     let nodes: BTreeSet<Name> = ["a", "b", "c", "d"].map(name).into();
     let own = name("b");
     assert_eq!(checkers(&check_key(1), Some(&own), &nodes), [&own].into());
@@ -215,9 +216,9 @@ fn f148_the_own_node_decides_alone() {
     assert_eq!(nodes.decide(&mut cluster, 0), [(1, 0)]);
 }
 
-/// F148: the share of one that comes back grows by tenths; it is out at once when it fails meanwhile.
+/// F148: the share of a recovered endpoint grows by tenths, and drops to zero if it fails meanwhile.
 #[test]
-fn f148_slow_start_gives_an_endpoint_its_share_by_and_by() {
+fn f148_slow_start_increases_the_share_of_an_endpoint_in_steps() {
     let mut cluster = cluster(2, json!({ "slowStartSeconds": 90 }));
     let mut nodes = Nodes::new();
     nodes.silent = ["b", "c"].map(name).into();
@@ -242,7 +243,7 @@ fn f148_slow_start_gives_an_endpoint_its_share_by_and_by() {
 }
 
 #[test]
-fn weights_that_cannot_be_multiplied_are_scaled_as_they_are_and_drains_stay_drains() {
+fn weights_are_scaled_directly_if_a_factor_would_overflow_and_drains_stay_drains() {
     let mut cluster = cluster(1, json!({ "slowStartSeconds": 90 }));
     let endpoints = json!([
         { "address": "10.1.0.1", "weight": 3 }, { "address": "10.1.0.2", "weight": 65535 },
@@ -255,7 +256,7 @@ fn weights_that_cannot_be_multiplied_are_scaled_as_they_are_and_drains_stay_drai
     assert_eq!(weights, [1, 65535, 0, 0]);
 }
 
-/// F148: below the threshold all endpoints are used; at it, the healthy ones only.
+/// F148: below the threshold all endpoints are used; from it on, only healthy ones.
 #[test]
 fn f148_the_panic_threshold_uses_all_endpoints_when_too_few_are_healthy() {
     let mut cluster = cluster(4, json!({ "panicThreshold": 50 }));
@@ -269,7 +270,7 @@ fn f148_the_panic_threshold_uses_all_endpoints_when_too_few_are_healthy() {
     let bench = Bench { book: &nodes.book, checkers: &nodes.checkers, is_heard: &is_heard, now: at(0) };
     let health = service_health(&cluster.snapshot, &compiled(&cluster), &bench, &Guard::new(33));
     assert_eq!(health.panic_ports, ["80/TCP"]);
-    // What is not ready for other reasons is no part of the share.
+    // Endpoints that are not ready for other reasons do not count for the share.
     let endpoint = |host: u8| {
         let ready = host > 2;
         json!({ "address": format!("10.1.0.{host}"), "conditions": { "ready": ready } })
@@ -283,7 +284,7 @@ fn f148_the_panic_threshold_uses_all_endpoints_when_too_few_are_healthy() {
 }
 
 #[test]
-fn a_record_goes_with_its_service_its_check_and_its_last_endpoint_in_the_same_commit() {
+fn a_record_is_deleted_with_its_service_check_or_last_endpoint_in_the_same_commit() {
     let mut cluster = cluster(2, json!({}));
     let has_record = |cluster: &Cluster| cluster.snapshot.get(&record_key(&key("web"))).is_some();
     let web = cluster.get("services/default/web").clone();
@@ -311,7 +312,7 @@ fn a_record_goes_with_its_service_its_check_and_its_last_endpoint_in_the_same_co
         assert!(!has_record(&cluster), "{what}");
         let of_record = admitted.changes.iter().find(|one| one.object.spec.kind() == Kind::EndpointHealth);
         assert_eq!(affected(&before, &cluster.snapshot, of_record.unwrap()), [key("web")].into());
-        // Nobody judges what is not there.
+        // Records without a Service are without effect.
         record_shares(&mut cluster, &[(1, 0)]);
         assert!(!has_record(&cluster), "{what}");
         let back = Operation::Apply({
@@ -338,7 +339,7 @@ fn a_record_goes_with_its_service_its_check_and_its_last_endpoint_in_the_same_co
 }
 
 #[test]
-fn nobody_but_the_server_writes_records() {
+fn only_the_server_writes_records() {
     let value =
         json!({ "kind": "EndpointHealth", "metadata": { "name": "web" }, "spec": { "endpoints": {} } });
     let found =
@@ -355,7 +356,7 @@ fn nobody_but_the_server_writes_records() {
 }
 
 #[test]
-fn nodes_that_are_not_lost_check() {
+fn nodes_that_are_not_lost_run_checks() {
     let mut cluster = cluster(1, json!({}));
     for node in ["a", "b"] {
         cluster.apply(&of_kind("Node", node, json!({}), json!({}))).unwrap();
@@ -366,7 +367,7 @@ fn nodes_that_are_not_lost_check() {
 }
 
 #[test]
-fn a_book_replaces_parts_forgets_nodes_and_tells_only_what_differs() {
+fn a_book_replaces_parts_forgets_nodes_and_returns_only_differences() {
     let mut nodes = Nodes::new();
     assert_eq!(nodes.say("a", &[(1, Healthy), (2, Healthy)]), 1);
     assert_eq!(nodes.say("a", &[(1, Healthy), (2, Healthy)]), 0, "the same");

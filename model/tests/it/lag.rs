@@ -1,4 +1,4 @@
-//! How long nodes lag, which is the slowest, and why.
+//! Lag of nodes: order and reasons.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -35,7 +35,7 @@ fn change(revision: u64, age_ms: u64, nodes: &[(&str, Steps)]) -> Change {
     Change { revision: Revision(revision), age_ms, nodes }
 }
 
-/// Nodes, each with the positions of its last report; nothing: it is silent.
+/// Computes the lags of nodes from the positions of their last reports; `None` for a silent node.
 fn look(changes: &[Change], nodes: &[(&str, Option<[u64; 3]>)]) -> LagOverview {
     let parts: BTreeMap<Name, Option<Report>> = nodes
         .iter()
@@ -73,9 +73,9 @@ fn percentiles_are_by_nearest_rank() {
     assert_eq!(percentile(&[1, 2, 3], 99), Some(3));
 }
 
-/// Changes and how far nodes are → the order of the nodes, with the reason of each.
+/// Nodes are ordered by lag, each with its reason.
 #[test]
-fn the_slowest_node_comes_first_and_says_why() {
+fn the_slowest_node_comes_first_with_its_reason() {
     let changes = [
         change(5, 9000, &[("a", told(10, 20, 30)), ("b", told(10, 200, 210)), ("c", told(40, 40, 40))]),
         change(6, 3000, &[("a", told(5, 10, 100)), ("b", told(10, 50, 60))]),
@@ -102,9 +102,9 @@ fn the_slowest_node_comes_first_and_says_why() {
     assert_eq!((slowest.node.as_str(), slowest.reason), ("c", LagReason::OneReport));
 }
 
-/// A node whose first report has a change already may have had it for long.
+/// A change that the first report of a node already contains has no known duration.
 #[test]
-fn what_a_first_report_brings_is_not_measured() {
+fn changes_in_a_first_report_are_not_measured() {
     let steps = Steps { is_first_report: true, ..told(50_000, 50_000, 50_000) };
     let lag = look(&[change(5, 60_000, &[("a", steps)])], &[("a", Some([5; 3]))]);
     assert_eq!((lag.slowest, lag.p99_ms, lag.changes), (None, None, 1));

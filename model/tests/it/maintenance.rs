@@ -1,4 +1,4 @@
-//! Endpoints that are drained or in maintenance: by whom it can be asked, what it does to programs, and what is left.
+//! Drain and maintenance of endpoints: sources of the request, effect on programs, and remaining connections.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -29,7 +29,7 @@ use crate::support::{Cluster, key, of_kind, service};
 
 const NOW: i64 = 1_771_000_000;
 
-/// Two Workloads and an endpoint by hand, on three Nodes.
+/// Creates two Workloads and a manual endpoint on three Nodes.
 fn web() -> Cluster {
     let mut cluster = Cluster::new();
     for node in ["n1", "n2", "n3"] {
@@ -66,7 +66,7 @@ fn compiled(cluster: &Cluster) -> CompiledService {
     compile(&cluster.snapshot, &key("web")).unwrap()
 }
 
-/// What new connections go to, and what drains until when.
+/// Returns the targets of new connections, and the draining endpoints with their deadlines.
 fn told(cluster: &Cluster) -> (Vec<String>, Vec<String>) {
     let place = Place { node: Name::parse("n1").unwrap(), zone: None };
     let program = program(&compiled(cluster), &place).unwrap();
@@ -77,7 +77,8 @@ fn told(cluster: &Cluster) -> (Vec<String>, Vec<String>) {
     (targets, leaving.collect())
 }
 
-/// The endpoint, its Workload, its Node and its Service may ask; what is stronger counts, and taking it back restores all.
+/// The endpoint, its Workload, its Node and its Service may request it; the strongest request counts, and
+/// withdrawing it restores all.
 #[test]
 fn endpoints_workloads_nodes_and_services_can_be_taken_out_of_service() {
     let mut cluster = web();
@@ -117,7 +118,8 @@ fn endpoints_workloads_nodes_and_services_can_be_taken_out_of_service() {
     expect(&cluster, &[], &[]);
 }
 
-/// Nobody has counted → unknown; before the change → unknown; one is open → its node; none is → over.
+/// No count is unknown, a count before the change is unknown, one open connection is counted for its node, and
+/// none means the drain is over.
 #[test]
 fn a_drain_is_over_when_every_node_has_counted_since_and_found_none() {
     let mut cluster = web();

@@ -1,4 +1,4 @@
-//! Properties of packet programs, asked of the oracle, over random Services, nodes and connections.
+//! Properties of packet programs, checked by the oracle over random Services, nodes and connections.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -27,7 +27,7 @@ use model::{
 use proptest::{prelude::*, sample::select};
 
 const WORKLOAD_NET: [&str; 2] = ["10.1.0.0/16", "fd00:1::/64"];
-/// Of each family: the address of the node, of a stranger whom source ranges allow, and of one whom they do not.
+/// Addresses per family: of the node, of a client that source ranges allow, and of one that they do not.
 const NODE: [&str; 2] = ["172.17.8.101", "fd00:17::101"];
 const ALLOWED: [&str; 2] = ["198.51.100.9", "2001:db8:51::9"];
 const STRANGER: [&str; 2] = ["203.0.113.9", "2001:db8:113::9"];
@@ -46,7 +46,7 @@ fn node(number: u8) -> Name {
 
 fn an_endpoint() -> impl Strategy<Value = CompiledEndpoint> {
     let at = (any::<bool>(), 1_u8..6, prop::option::of(1_u8..4), prop::option::of(select(vec!["a", "b"])));
-    // Ready, serving, terminating: as they occur, and one that contradicts itself.
+    // Common combinations of ready, serving and terminating, and a contradictory one.
     let states = [
         (true, true, false),
         (false, true, true),
@@ -69,7 +69,7 @@ fn an_endpoint() -> impl Strategy<Value = CompiledEndpoint> {
     )
 }
 
-/// One port at 80 with a node port, or a range, or both side by side in different protocols.
+/// Generates one port at 80 with a node port, or a range, or both side by side in different protocols.
 fn ports() -> impl Strategy<Value = Vec<CompiledPort>> {
     let endpoints = || prop::collection::vec(an_endpoint(), 0..6);
     (endpoints(), endpoints(), any::<bool>(), any::<bool>()).prop_map(
@@ -121,14 +121,14 @@ fn a_place() -> impl Strategy<Value = Place> {
         .prop_map(|(on, zone)| Place { node: node(on), zone: zone.map(|zone| Label::parse(zone).unwrap()) })
 }
 
-/// The networks of a node: all that is known, or nothing.
+/// Returns the networks of a node, known or not.
 fn networks(is_known: bool) -> Networks {
     if !is_known {
         return Networks::default();
     }
     Networks {
         workloads: WORKLOAD_NET.map(|net| net.parse().unwrap()).into(),
-        // Good enough for the sources of these tests, none of which lies in both.
+        // Sufficient for the sources of these tests, none of which lies in both.
         masquerade_sources: [
             "172.16.0.0/12",
             "198.51.100.0/24",
@@ -149,7 +149,7 @@ enum Class {
     Elsewhere,
 }
 
-/// Sources of every class and family, with every workload that may be a target.
+/// Returns sources of every class and family, and every workload that may be a target.
 fn sources(family: IpFamily) -> Vec<(IpAddr, Class)> {
     let of_family = |texts: [&str; 2]| ip(texts[usize::from(family == IpFamily::V6)]);
     let workloads = (1..8).map(|host| match family {
@@ -175,7 +175,7 @@ fn ask(program: &Program, networks: &Networks, connection: &Connection) -> Fate 
     fate(std::iter::once(program), networks, connection)
 }
 
-/// Every frontend with every source, and what becomes of it.
+/// Returns every frontend with every source, and the result.
 fn every_fate<'a>(
     program: &'a Program,
     networks: &'a Networks,
@@ -195,9 +195,10 @@ fn port_of<'a>(service: &'a CompiledService, frontend: &Frontend) -> &'a Compile
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every frontend decides, no two overlap, and beside them the Service's own addresses refuse and others are let be.
+    /// Every frontend decides, no two overlap, other ports of the Service's addresses refuse, and other packets
+    /// are ignored.
     #[test]
-    fn every_frontend_has_exactly_one_fate_and_nothing_else_has_any(service in a_service(), place in a_place(), known in any::<bool>()) {
+    fn every_packet_to_a_frontend_has_exactly_one_result_and_others_have_none(service in a_service(), place in a_place(), known in any::<bool>()) {
         let program = program(&service, &place).unwrap();
         let networks = networks(known);
         for (frontend, _, _, fate) in every_fate(&program, &networks) {
@@ -218,8 +219,8 @@ proptest! {
         }
     }
 
-    /// Targets are endpoints of the port and family, have a weight, and are ready; or, where no ready one can be had, they
-    /// still serve while they terminate. A range keeps the port that the client named.
+    /// Targets are endpoints of the port and family, have a weight, and are ready or, without ready ones, still
+    /// serve while terminating. A range keeps the port of the client.
     #[test]
     fn targets_are_usable_endpoints_of_the_port(service in a_service(), place in a_place(), known in any::<bool>()) {
         let program = program(&service, &place).unwrap();
@@ -242,10 +243,10 @@ proptest! {
         }
     }
 
-    /// With the policy Local, sources outside never meet an endpoint of another node, and keep their address; with Cluster
-    /// they are masqueraded, so that the reply comes back this way.
+    /// With policy Local, outside sources never reach an endpoint of another node and keep their address; with
+    /// Cluster they are masqueraded, so that replies return through this node.
     #[test]
-    fn the_external_policy_decides_where_sources_outside_go_and_as_whom(service in a_service(), place in a_place(), known in any::<bool>()) {
+    fn the_external_policy_determines_targets_and_masquerading_of_outside_sources(service in a_service(), place in a_place(), known in any::<bool>()) {
         let program = program(&service, &place).unwrap();
         for (frontend, route, (_, class), fate) in every_fate(&program, &networks(known)) {
             if route.role == Role::ClusterIp || class != Class::Elsewhere {
@@ -262,9 +263,9 @@ proptest! {
         }
     }
 
-    /// What starts in the cluster is served wherever there is an endpoint, unless the internal policy keeps it on the node.
+    /// Sources in the cluster reach any endpoint, unless the internal policy restricts them to the node.
     #[test]
-    fn sources_in_the_cluster_reach_any_endpoint_of_a_frontend_for_outside(service in a_service(), place in a_place()) {
+    fn sources_in_the_cluster_reach_any_endpoint_of_an_outside_frontend(service in a_service(), place in a_place()) {
         let program = program(&service, &place).unwrap();
         for (frontend, route, (_, class), fate) in every_fate(&program, &networks(true)) {
             let is_free = service.source_ranges.is_empty() || class == Class::Node;
@@ -280,9 +281,10 @@ proptest! {
         }
     }
 
-    /// Source ranges drop whom they do not name, except the node itself, at every frontend but the cluster IP.
+    /// Source ranges drop other sources at every frontend but the cluster IP; the node itself is always
+    /// allowed.
     #[test]
-    fn source_ranges_guard_every_way_in_from_outside(service in a_service(), place in a_place(), known in any::<bool>()) {
+    fn source_ranges_restrict_every_outside_frontend(service in a_service(), place in a_place(), known in any::<bool>()) {
         let program = program(&service, &place).unwrap();
         for (_, route, (source, class), fate) in every_fate(&program, &networks(known)) {
             let is_guarded = !service.source_ranges.is_empty() && route.role != Role::ClusterIp;
@@ -293,10 +295,10 @@ proptest! {
         }
     }
 
-    /// The fate depends on the class of the source alone: two of a class, both allowed or both not, meet the same targets in
-    /// the same way, but for who is its own target.
+    /// The result depends on the class of the source alone: two sources of a class, both allowed or both not,
+    /// reach the same targets in the same way, except for hairpins.
     #[test]
-    fn the_fate_depends_on_the_class_of_the_source_alone(service in a_service(), place in a_place()) {
+    fn the_result_depends_on_the_class_of_the_source_alone(service in a_service(), place in a_place()) {
         let program = program(&service, &place).unwrap();
         let without_hairpin = |fate: Fate| match fate {
             Fate::Forward { targets, is_masqueraded, .. } => Fate::Forward { targets, is_masqueraded, hairpins: BTreeSet::new() },
@@ -312,10 +314,10 @@ proptest! {
         }
     }
 
-    /// An endpoint of this node that may be given its own connection is masqueraded then: otherwise the reply would never
-    /// pass the node.
+    /// A local endpoint that may receive its own connection is masqueraded: otherwise the reply would bypass
+    /// the node.
     #[test]
-    fn who_may_meet_itself_is_masqueraded(service in a_service(), place in a_place(), known in any::<bool>()) {
+    fn hairpin_connections_are_masqueraded(service in a_service(), place in a_place(), known in any::<bool>()) {
         let program = program(&service, &place).unwrap();
         for (frontend, _, (source, _), fate) in every_fate(&program, &networks(known)) {
             let Fate::Forward { targets, hairpins, .. } = fate else { continue };

@@ -1,4 +1,4 @@
-//! The overview: what is called which impact, in which order, and which write is named before it.
+//! The overview: impacts, order of problems, and the preceding write.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -16,11 +16,11 @@ use model::{
     views::overview::{
         Impact, NodeRow, ServiceRow,
         affects::Forms,
-        memory::{Basis, Finding},
-        nodes::{self, NodeSight, two_digits},
+        memory::{Basis, StatusFinding},
+        nodes::{self, NodeInput, two_digits},
         preceding::{Write, Writes},
         problems::{problems, worst_by_object},
-        services::{self, ServiceView},
+        services::{self, ServiceInput},
     },
     wire::report::Report,
 };
@@ -54,8 +54,8 @@ fn endpoint(address: &str, more: &Value) -> Value {
     json
 }
 
-/// What is found of Service `web` with these endpoints, on nodes that report so.
-fn judge_service(spec: &Value, endpoints: &[Value], reports: &[Value]) -> (ServiceRow, Vec<Finding>) {
+/// Returns row and findings of Service `web` with the given endpoints and reports.
+fn judge_service(spec: &Value, endpoints: &[Value], reports: &[Value]) -> (ServiceRow, Vec<StatusFinding>) {
     let mut cluster = Cluster::new();
     let mut whole = json!({ "ports": [{ "port": 80 }] });
     whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
@@ -80,7 +80,7 @@ fn judge_service(spec: &Value, endpoints: &[Value], reports: &[Value]) -> (Servi
         &nodes,
         Observed::default(),
     );
-    let view = ServiceView {
+    let view = ServiceInput {
         key: &key,
         object,
         spec,
@@ -110,7 +110,7 @@ fn view<'a>(name: &'a Name, report: Option<&'a Report>) -> NodeView<'a> {
 }
 
 #[test]
-fn what_is_wrong_with_a_service_is_said_by_what_it_means_for_users() {
+fn the_findings_of_a_service_have_their_impact_on_users() {
     let fine = [json!({}), json!({})];
     let failed = json!({ "failures": { "default/web": { "revision": 90, "reason": "KernelRefused", "message": "EINVAL" } }, "failuresTotal": 1 });
     let (up, down) = (json!({}), json!({ "conditions": { "ready": false } }));
@@ -146,7 +146,7 @@ fn what_is_wrong_with_a_service_is_said_by_what_it_means_for_users() {
         let (row, findings) = judge_service(&spec, &endpoints, &reports);
         writeln!(text, "{name}: {:?} {}", row.state, row.reason.as_deref().unwrap_or("-")).unwrap();
         for one in findings {
-            let Finding { aspect, impact, reason, message, basis, is_passing, .. } = one;
+            let StatusFinding { aspect, impact, reason, message, basis, is_passing, .. } = one;
             let passing = if is_passing { ", passing" } else { "" };
             writeln!(text, "    {impact:?} {aspect}: {reason} ({basis:?}{passing}): {message}").unwrap();
         }
@@ -154,7 +154,7 @@ fn what_is_wrong_with_a_service_is_said_by_what_it_means_for_users() {
     check("overview_services.txt", &text);
 }
 
-fn judge_node(report: Option<&Value>, lag_millis: Option<u64>) -> (NodeRow, Vec<Finding>) {
+fn judge_node(report: Option<&Value>, lag_millis: Option<u64>) -> (NodeRow, Vec<StatusFinding>) {
     let name = Name::parse("n1").unwrap();
     let report = report.map(self::report);
     let view = view(&name, report.as_ref());
@@ -166,14 +166,14 @@ fn judge_node(report: Option<&Value>, lag_millis: Option<u64>) -> (NodeRow, Vec<
     let forms = || (1..=12).map(|n| (Revision(80 + n), key(&format!("s{n}")))).collect();
     let forms = Forms::new(Epoch(1), &forms);
     let sight =
-        NodeSight { view: &view, status: &status, zone: Some("a"), lag_millis, addresses: 2, sessions: None };
+        NodeInput { view: &view, status: &status, zone: Some("a"), lag_millis, addresses: 2, sessions: None };
     let mut findings = Vec::new();
     let row = nodes::judge(&sight, &forms, at(1000), &mut findings);
     (row, findings)
 }
 
 #[test]
-fn what_is_wrong_with_a_node_says_how_far_it_is_and_whom_that_concerns() {
+fn the_findings_of_a_node_have_state_and_affected_services() {
     let behind = json!({ "received": "1-85", "applied": "1-85", "verified": "1-85" });
     let drift = |time: i64| json!({ "events": [{ "time": at(time), "reason": "DriftRepaired", "message": "a map was gone", "count": 1 }] });
     let failure = json!({ "revision": 90, "reason": "KernelRefused", "message": "EINVAL" });
@@ -197,7 +197,7 @@ fn what_is_wrong_with_a_node_says_how_far_it_is_and_whom_that_concerns() {
         let verified = verified.map(|at| at.to_string()).unwrap_or_default();
         writeln!(text, "{name}: {state:?}, lag {lag_millis:?} {verified}").unwrap();
         for one in findings {
-            let Finding { aspect, impact, reason, message, since, affects, affects_more, .. } = one;
+            let StatusFinding { aspect, impact, reason, message, since, affects, affects_more, .. } = one;
             let affects: Vec<_> = affects.iter().map(|one| one.name.as_str()).collect();
             writeln!(
                 text,
@@ -209,14 +209,14 @@ fn what_is_wrong_with_a_node_says_how_far_it_is_and_whom_that_concerns() {
     check("overview_nodes.txt", &text);
 }
 
-fn finding(name: &str, impact: Impact, since: Option<i64>) -> Finding {
+fn finding(name: &str, impact: Impact, since: Option<i64>) -> StatusFinding {
     let about = key(name).object_key();
-    let found = Finding::new(about, "Ready", impact, "Because", String::new());
-    Finding { since: since.map(at), basis: Basis::Intent, ..found }
+    let found = StatusFinding::new(about, "Ready", impact, "Because", String::new());
+    StatusFinding { since: since.map(at), basis: Basis::Intent, ..found }
 }
 
 #[test]
-fn problems_come_by_impact_then_by_age_each_with_the_write_before_it() {
+fn problems_are_ordered_by_impact_then_age_with_the_preceding_write() {
     let mut writes = Writes::default();
     for (revision, time, name) in [(5, 100, "old"), (6, 200, "web"), (7, 300, "web"), (8, 310, "other")] {
         let touches: BTreeSet<ObjectKey> = BTreeSet::from([key(name).object_key()]);
@@ -253,7 +253,7 @@ fn problems_come_by_impact_then_by_age_each_with_the_write_before_it() {
 }
 
 #[test]
-fn what_grows_by_the_millisecond_is_news_now_and_then() {
+fn a_growing_lag_rarely_changes_the_row() {
     let numbers = [0, 9, 99, 100, 1234, 65_999, 65_000_999];
     assert_eq!(numbers.map(two_digits), [0, 9, 99, 100, 1200, 65_000, 65_000_000]);
 }

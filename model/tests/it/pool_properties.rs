@@ -1,6 +1,6 @@
-//! Random histories of pools, Services, Nodes, evictions, restarts, lost answers and passing time: no address is given
-//! twice, none is lost, and nobody waits for what could be had. What is checked is said again here, by looking at
-//! every address, without the indices and searches that give them.
+//! Random histories of pools, Services, Nodes, evictions, restarts, lost responses and passing time: no address
+//! is allocated twice, none leaks, and no Service is pending although an address is free. The checks scan every
+//! address and use none of the indices and searches of the allocator.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -33,7 +33,7 @@ enum Step {
     Restart,
 }
 
-/// One of few addresses, so that histories meet themselves; two of them old devices drop.
+/// Returns one of few addresses, so that histories collide; old devices drop two of them.
 fn address(offset: u8) -> String {
     std::net::Ipv4Addr::from(0xC633_64FA + u32::from(offset)).to_string()
 }
@@ -152,7 +152,7 @@ fn a_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The state as it is checked: plain lists.
+/// Checked state, as plain lists.
 struct State<'a> {
     snapshot: &'a Snapshot,
     records: BTreeMap<IpAddr, &'a AddressSpec>,
@@ -186,7 +186,8 @@ impl<'a> State<'a> {
         found
     }
 
-    /// Whether a Service may have an address, whoever has it; `asked` says that it names it.
+    /// True if a Service may have an address, independent of its holder; `asked` is true if the Service names
+    /// it.
     fn may_have(&self, key: &ServiceKey, address: IpAddr, asked: bool, held: bool) -> bool {
         let (object, spec) = self.services[key];
         let wanted = wanted(spec);
@@ -208,7 +209,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Whether two Services may share an address.
+    /// True if two Services may share an address.
     fn agree(&self, a: &ServiceKey, b: &ServiceKey) -> bool {
         let ((_, one), (_, other)) = (self.services[a], self.services[b]);
         let key = wanted(one).sharing_key;
@@ -243,7 +244,7 @@ fn wanted(spec: &ServiceSpec) -> LoadBalancer {
     spec.load_balancer.clone().unwrap_or_default()
 }
 
-/// What a Service is to have: each family, with the address that it names.
+/// Returns the requested families of a Service, with the address that it names.
 fn wants(spec: &ServiceSpec) -> BTreeMap<IpFamily, Option<IpAddr>> {
     if spec.service_type != ServiceType::LoadBalancer {
         return BTreeMap::new();
@@ -318,7 +319,7 @@ fn check(snapshot: &Snapshot) {
     assert_eq!(snapshot.pending_count(), waiting.count());
 }
 
-/// Without eviction, a Service that nobody changes loses no address.
+/// Without eviction, an unchanged Service loses no address.
 fn assert_who_stays_keeps(before: &Snapshot, after: &Snapshot) {
     for (key, (object, _)) in State::of(before).services {
         let same = after
@@ -339,7 +340,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn f122_no_address_is_ever_given_twice_or_lost(steps in prop::collection::vec(a_step(), 1..50)) {
+    fn f122_no_address_is_ever_allocated_twice_or_leaked(steps in prop::collection::vec(a_step(), 1..50)) {
         let mut cluster = Cluster::new();
         for step in steps {
             match step {
@@ -378,7 +379,7 @@ proptest! {
     }
 }
 
-/// Bounded in CI; `make soak` raises it.
+/// Returns the number of cases, which `make soak` increases.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(300)
 }

@@ -1,4 +1,5 @@
-//! Pools and load balancer addresses: what is given, kept, shared, refused, held back and taken away, with the reason.
+//! Pools and load balancer addresses: allocated, kept, shared, refused, quarantined and evicted, with the
+//! reason.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -21,7 +22,7 @@ fn pool(name: &str, spec: Value) -> Value {
     of_kind("AddressPool", name, json!({}), spec)
 }
 
-/// A pool without quarantine, so that what is freed is free.
+/// Returns a pool without quarantine, so that released addresses are free at once.
 fn simple(name: &str, addresses: &[&str]) -> Value {
     pool(name, json!({ "addresses": addresses, "quarantineSeconds": 0 }))
 }
@@ -58,14 +59,15 @@ fn said(result: Result<Action, Refusal>) -> (String, ViolationCode, String) {
     (pointer, code, message)
 }
 
-/// Looks for quarantines that ended and Services that wait.
+/// Removes expired quarantines and serves pending Services.
 fn turn(cluster: &mut Cluster) {
     cluster.write(&Request::default()).unwrap();
 }
 
-/// Ranges and networks of both families → only their addresses are given, in order, and the record names pool and holder.
+/// Ranges and networks of both families are allocated in order and exclusively, and the record names pool and
+/// holder.
 #[test]
-fn f118_addresses_are_given_from_the_ranges_and_from_nowhere_else() {
+fn f118_addresses_are_allocated_from_the_ranges_only() {
     let mut cluster = Cluster::new();
     let ranges = ["198.51.100.8/31", "198.51.100.20-198.51.100.21", "2001:db8:1::/127"];
     cluster.apply(&simple("blue", &ranges)).unwrap();
@@ -80,7 +82,7 @@ fn f118_addresses_are_given_from_the_ranges_and_from_nowhere_else() {
     assert_eq!(has(&cluster, "six"), ["2001:db8:1::"]);
     let record = cluster.get("addresses//198.51.100.8").as_address().unwrap();
     assert_eq!((record.pool.as_ref().unwrap().as_str(), record.services.len()), ("blue", 1));
-    // Reserved addresses and those that old devices drop are passed over.
+    // Reserved addresses and those that old devices drop are skipped.
     let careful = json!({ "addresses": ["203.0.113.255", "203.0.114.0-203.0.114.3"], "avoidBuggyIPs": true, "reserved": ["203.0.114.2"], "priority": 1 });
     cluster.apply(&pool("careful", careful)).unwrap();
     assert_eq!(has(&cluster, "s4"), ["203.0.114.1"], "the Service that waited is served in the very write");
@@ -89,7 +91,8 @@ fn f118_addresses_are_given_from_the_ranges_and_from_nowhere_else() {
     assert_eq!((has(&cluster, "s5"), has(&cluster, "s6")), (vec!["203.0.114.3".to_owned()], vec![]));
 }
 
-/// By name, else by selector before pools for all, each by priority; named pools need no autoAssign (F119, F120).
+/// A pool is chosen by name, else by selector before pools for all, each by priority; named pools need no
+/// autoAssign (F119, F120).
 #[test]
 fn f119_f120_a_pool_is_chosen_by_name_then_by_selector_then_by_priority() {
     let mut cluster = Cluster::new();
@@ -122,20 +125,20 @@ fn f119_f120_a_pool_is_chosen_by_name_then_by_selector_then_by_priority() {
         let name = value["metadata"]["name"].as_str().unwrap();
         assert_eq!(has(&cluster, name), [wanted], "{name}");
     }
-    // What is held stays when a better pool appears; a pool that is named moves the Service.
+    // Allocated addresses stay when a better pool appears; a named pool moves the Service.
     cluster.apply(&pool("best", one(7, json!({ "priority": 1 })))).unwrap();
     cluster.apply(&with(balancer("plain", json!({})), "/metadata/labels", json!({ "a": "b" }))).unwrap();
     assert_eq!(has(&cluster, "plain"), ["198.51.100.20"]);
     cluster.apply(&balancer("plain", json!({ "pool": "best" }))).unwrap();
     assert_eq!(has(&cluster, "plain"), ["198.51.100.70"]);
-    // A label that the pool asks for and the Service loses, loses the address.
+    // A Service loses its address with the label that the pool selects.
     cluster.apply(&balancer("golden", json!({}))).unwrap();
     assert_eq!(has(&cluster, "golden"), ["198.51.100.71"]);
 }
 
-/// F121: a free address of a pool is given; everything else is refused and says whose it is.
+/// F121: a free address of a pool is allocated; all others are refused with their holder.
 #[test]
-fn f121_a_requested_address_is_given_or_refused_with_the_reason() {
+fn f121_a_requested_address_is_allocated_or_refused_with_the_reason() {
     let mut cluster = Cluster::new();
     cluster
         .apply(&of_kind(
@@ -193,15 +196,15 @@ fn f121_a_requested_address_is_given_or_refused_with_the_reason() {
         cluster.apply(&balancer("first", json!({ "addresses": ["198.51.100.5"] }))),
         Ok(Action::Unchanged)
     );
-    // Outside every pool, a range that the operator allows.
+    // Outside of pools, an address of a range that the operator allows.
     cluster.apply(&balancer("web", json!({ "addresses": ["192.0.2.7"] }))).unwrap();
     assert_eq!(cluster.get("addresses//192.0.2.7").as_address().unwrap().pool, None);
 }
 
-/// F122: delete, change of type and change of request free an address; its former Service gets it back within the
-/// quarantine, everybody else after it; a restart changes nothing.
+/// F122: deletion, change of type and change of the request release an address; its former Service gets it back
+/// within the quarantine, others only afterwards; a restart changes nothing.
 #[test]
-fn f122_freed_addresses_are_held_back_and_return_to_the_pool() {
+fn f122_released_addresses_are_quarantined_and_return_to_the_pool() {
     let mut cluster = Cluster::new();
     cluster
         .apply(&pool("blue", json!({ "addresses": ["198.51.100.1-198.51.100.2"], "quarantineSeconds": 30 })))
@@ -230,9 +233,9 @@ fn f122_freed_addresses_are_held_back_and_return_to_the_pool() {
     assert_eq!(cluster.snapshot, before, "nothing is due");
 }
 
-/// F116: the same writes give the same addresses, and a store that is read again knows all there is to know.
+/// F116: equal writes allocate equal addresses, and a restored store contains all the state.
 #[test]
-fn f116_the_choice_follows_from_the_store_alone() {
+fn f116_the_allocation_depends_on_the_store_alone() {
     let run = |restart: bool| {
         let mut cluster = Cluster::new();
         cluster.apply(&simple("blue", &["198.51.100.0/28"])).unwrap();
@@ -257,9 +260,9 @@ fn f116_the_choice_follows_from_the_store_alone() {
     assert_eq!(run(false), run(true));
 }
 
-/// F038, F037: without a pool the Service waits, and gets its address in the very write that makes room.
+/// F038, F037: without a pool the Service is pending, and gets its address in the write that makes room.
 #[test]
-fn f037_f038_a_waiting_service_is_served_by_the_write_that_makes_room() {
+fn f037_f038_a_pending_service_is_served_by_the_write_that_makes_room() {
     let mut cluster = Cluster::new();
     cluster.apply(&balancer("old", json!({}))).unwrap();
     cluster.now += 1;
@@ -287,9 +290,9 @@ fn f037_f038_a_waiting_service_is_served_by_the_write_that_makes_room() {
     assert_eq!(admitted.outcomes.len(), 1);
 }
 
-/// More wait than one write tries: every one of them has its turn.
+/// Every pending Service gets its turn, even if more are pending than one write retries.
 #[test]
-fn f038_the_turn_goes_round_all_who_wait() {
+fn f038_every_pending_service_gets_its_turn() {
     let mut cluster = Cluster::new();
     let many = model::admission::admit::RETRIES_MAX + 3;
     let waiting: Vec<_> =
@@ -305,7 +308,8 @@ fn f038_the_turn_goes_round_all_who_wait() {
     assert_eq!(has(&cluster, "last"), ["198.51.100.1"]);
 }
 
-/// The same key, disjoint ports → one address; a clash names the other; without a key an address is one Service's.
+/// Services with one key and disjoint ports share an address; a collision names the other; without a key an
+/// address belongs to one Service.
 #[test]
 fn services_share_an_address_by_key_on_different_ports() {
     let mut cluster = Cluster::new();
@@ -325,7 +329,8 @@ fn services_share_an_address_by_key_on_different_ports() {
     }
     cluster.apply(&balancer("alone", json!({}))).unwrap();
     assert_eq!(has(&cluster, "alone"), ["198.51.100.2"]);
-    // Another port is taken: one that comes gets an address of its own, one that is there or insists is refused.
+    // The port is in use: a new Service gets an address of its own; an existing one, or one that names the
+    // address, is refused.
     cluster.apply(&sharer("c", port(1500), json!({}))).unwrap();
     assert_eq!(has(&cluster, "c"), ["198.51.100.3"]);
     let found = said(cluster.apply(&sharer("a", port(1500), json!({}))));
@@ -339,7 +344,7 @@ fn services_share_an_address_by_key_on_different_ports() {
     cluster.apply(&sharer("d", port(81), insisting)).unwrap();
     let other_key = balancer("e", json!({ "sharingKey": "other", "addresses": ["198.51.100.1"] }));
     assert!(said(cluster.apply(&other_key)).2.contains("198.51.100.1 is held by Service default/a"));
-    // The policies must agree, and Local ones the endpoints too.
+    // The policies must be equal, and for Local the selectors too.
     let local = json!({ "externalTrafficPolicy": "Local", "selector": { "app": "x" } });
     cluster.apply(&sharer("l1", port(7001), local.clone())).unwrap();
     let own = has(&cluster, "l1");
@@ -352,7 +357,7 @@ fn services_share_an_address_by_key_on_different_ports() {
         changed.2.ends_with("is shared with Service default/l1, which has other endpoints"),
         "{changed:?}"
     );
-    // A Service that drops the key leaves; the others stay, and the last one to leave frees the address.
+    // A Service that drops the key leaves; the others stay, and the last one to leave releases the address.
     cluster.apply(&with(sharer("a", port(80), json!({})), "/spec/loadBalancer", json!({}))).unwrap();
     assert_ne!(has(&cluster, "a"), ["198.51.100.1"]);
     for name in ["b", "u", "d"] {
@@ -362,7 +367,7 @@ fn services_share_an_address_by_key_on_different_ports() {
     assert_eq!(cluster.snapshot.address("198.51.100.1".parse::<IpAddr>().unwrap()), None);
 }
 
-/// Both families come from two pools; PreferDualStack takes what there is, RequireDualStack both or none.
+/// Both families come from two pools; PreferDualStack uses the available ones, RequireDualStack both or none.
 #[test]
 fn dual_stack_services_draw_from_two_pools() {
     let mut cluster = Cluster::new();
@@ -382,7 +387,8 @@ fn dual_stack_services_draw_from_two_pools() {
     assert_eq!(has(&cluster, "prefer"), ["198.51.100.1"], "the second family is given up");
 }
 
-/// MetalLB's annotations ask where the fields are absent, and are refused where they contradict or say nothing usable.
+/// MetalLB's annotations apply if the fields are absent, and are refused if they contradict them or are
+/// invalid.
 #[test]
 fn metallb_annotations_are_understood() {
     let mut cluster = Cluster::new();
@@ -428,9 +434,9 @@ fn metallb_annotations_are_understood() {
     assert_eq!(taken.0, "/items/0/metadata/annotations/metallb.io~1loadBalancerIPs");
 }
 
-/// A range in two hands is refused, whoever writes last, and names the other.
+/// A range of two pools is refused with the name of the other pool, in either order.
 #[test]
-fn pools_overlap_nothing_whoever_writes_last() {
+fn pools_never_overlap_in_either_order_of_writes() {
     let mut cluster = Cluster::new();
     cluster.apply(&simple("blue", &["198.51.100.0/28"])).unwrap();
     let node = |spec: Value| of_kind("Node", "n", json!({}), spec);
@@ -468,7 +474,7 @@ fn pools_overlap_nothing_whoever_writes_last() {
     );
 }
 
-/// Shrinking, reserving, narrowing and deleting name the holders and are refused; with `evict` they move them.
+/// Shrinking, reserving, narrowing and deleting are refused with the holders; with `evict` the holders move.
 #[test]
 fn a_pool_takes_an_address_from_a_service_only_by_eviction() {
     let mut cluster = Cluster::new();
@@ -503,7 +509,7 @@ fn a_pool_takes_an_address_from_a_service_only_by_eviction() {
     cluster.apply(&blue(json!({}))).unwrap();
     cluster.delete("services/default/late").unwrap();
 
-    // That the same request writes the Service too takes nothing from it.
+    // A write of the Service in the same request does not count as its consent.
     let both = [blue(json!({ "reserved": ["198.51.100.1"] })), balancer("web", json!({}))];
     let refused = cluster.apply_many(&both, None).unwrap_err();
     assert!(
@@ -519,7 +525,7 @@ fn a_pool_takes_an_address_from_a_service_only_by_eviction() {
     assert_eq!((has(&cluster, "web"), cluster.snapshot.pending_count()), (vec![], 1), "there is no other");
     cluster.apply(&blue(json!({}))).unwrap();
     assert_eq!(has(&cluster, "web"), ["198.51.100.1"]);
-    // A request that stands waits after an eviction, and its Service can still be written.
+    // An existing request is pending after an eviction, and its Service can still be written.
     let asking = balancer("web", json!({ "addresses": ["198.51.100.1"] }));
     cluster.apply(&asking).unwrap();
     evict(&mut cluster, &blue(json!({ "addresses": ["198.51.100.2"] }))).unwrap();
@@ -530,9 +536,10 @@ fn a_pool_takes_an_address_from_a_service_only_by_eviction() {
     assert_eq!(has(&cluster, "web"), ["198.51.100.1"]);
 }
 
-/// A pool over an address that was asked for by hand takes it in; replacing one pool by another keeps what is held.
+/// A new pool around a manually requested address adopts it; replacing a pool by another keeps allocated
+/// addresses.
 #[test]
-fn addresses_stay_while_pools_come_and_go_around_them() {
+fn addresses_stay_while_pools_around_them_are_created_and_deleted() {
     let mut cluster = Cluster::new();
     cluster.apply(&balancer("web", json!({ "addresses": ["192.0.2.7"] }))).unwrap();
     let pool_of = |cluster: &Cluster| {
@@ -557,7 +564,7 @@ fn addresses_stay_while_pools_come_and_go_around_them() {
     assert_eq!(pool_of(&cluster), None, "the range is still allowed by the operator");
 }
 
-/// What an Advertisement names is there, and stays.
+/// Pools of an Advertisement exist and cannot be deleted.
 #[test]
 fn an_advertisement_names_pools_that_exist() {
     let mut cluster = Cluster::new();
@@ -573,9 +580,9 @@ fn an_advertisement_names_pools_that_exist() {
     cluster.delete("addresspools//blue").unwrap();
 }
 
-/// Two Services swap their addresses, and one hands its address to another, in one request.
+/// Two Services swap their addresses, and one passes its address to another, in one request.
 #[test]
-fn one_request_may_hand_an_address_over() {
+fn one_request_may_pass_an_address_to_another_service() {
     let mut cluster = Cluster::new();
     cluster.apply(&pool("blue", json!({ "addresses": ["198.51.100.1-198.51.100.2"] }))).unwrap();
     let asking =

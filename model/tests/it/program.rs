@@ -1,7 +1,8 @@
-//! What each node does with the packets of a Service, as text files to read: `UPDATE_GOLDEN=1 cargo test -p model`
-//! rewrites them.
+//! Packet programs of a Service on each node, as text files: `UPDATE_GOLDEN=1 cargo test -p model` rewrites
+//! them.
 //!
-//! Each file shows one Service on three nodes; those on which it is the same are shown together. A line per frontend, and under it who goes where; `×3` is a weight.
+//! Each file shows one Service on three nodes; nodes with equal programs are grouped. One line per frontend,
+//! followed by the targets of each source class; `×3` is a weight.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -19,14 +20,14 @@ use serde_json::{Value, json};
 
 use crate::support::{Cluster, key, of_kind, service};
 
-/// The nodes that the files show: two in zone a, one in zone b.
+/// Nodes in the files: two in zone a, one in zone b.
 const NODES: [(&str, Option<&str>); 3] = [("n1", Some("a")), ("n2", Some("a")), ("n3", Some("b"))];
 
 fn place((node, zone): (&str, Option<&str>)) -> Place {
     Place { node: Name::parse(node).unwrap(), zone: zone.map(|zone| Label::parse(zone).unwrap()) }
 }
 
-/// A Service `web` with these settings and endpoints.
+/// Creates a Service `web` with the given settings and endpoints.
 fn cluster(spec: Value, endpoints: Value) -> Cluster {
     let mut all = json!({ "clusterIP": "10.96.0.10", "ports": [{ "port": 80, "targetPort": 8080 }] });
     all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
@@ -167,8 +168,8 @@ fn terminating(endpoint: Value, serving: bool) -> Value {
     with(endpoint, json!({ "conditions": { "ready": false, "serving": serving, "terminating": true } }))
 }
 
-/// F048: outside sources meet endpoints of the node only, silence where another node has one; what starts in the cluster is
-/// served by any. The health check node port counts what is on the node.
+/// F048: outside sources reach endpoints of the node only, and are dropped if only other nodes have one; inside
+/// sources reach any. The health check node port counts the endpoints of the node.
 #[test]
 fn f048_external_policy_local() {
     let spec = json!({
@@ -185,10 +186,10 @@ fn f048_external_policy_local() {
     check("external_local_without_endpoints", &cluster(spec, json!([])));
 }
 
-/// A workload with an address of each family is one endpoint; one without an address that the node port leads to is none, or a
-/// balancer would send connections to a node that drops them.
+/// A workload with an address of each family is one endpoint; one without an address for the node port is none,
+/// because a balancer would send connections to a node that drops them.
 #[test]
-fn f039_the_health_check_counts_endpoints_that_the_node_port_leads_to() {
+fn f039_the_health_check_counts_endpoints_of_the_node_port() {
     let spec = json!({
         "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30999,
         "ports": [{ "port": 80, "targetPort": 8080, "nodePort": 30080 }],
@@ -213,7 +214,8 @@ fn f039_the_health_check_counts_endpoints_that_the_node_port_leads_to() {
     assert_eq!(["n1", "n2", "n3"].map(|node| count(&both, node)), [1, 1, 0]);
 }
 
-/// Inside sources meet endpoints of the node only, also one that terminates; else silence while another node has one.
+/// Inside sources reach endpoints of the node only, also terminating ones; they are dropped if only other nodes
+/// have one.
 #[test]
 fn internal_policy_local_is_for_the_cluster_ip_alone() {
     let spec = json!({
@@ -224,9 +226,9 @@ fn internal_policy_local_is_for_the_cluster_ip_alone() {
     check("internal_local", &cluster(spec, endpoints));
 }
 
-/// Ready endpoints; without one, those that serve while they terminate; without those, refusal. By family.
+/// Ready endpoints; without one, terminating endpoints that still serve; without those, refusal. By family.
 #[test]
-fn the_fallback_to_terminating_endpoints_is_taken_by_each_family_for_itself() {
+fn each_family_falls_back_to_terminating_endpoints_independently() {
     let spec = json!({ "ipFamilyPolicy": "RequireDualStack", "clusterIPs": ["10.96.0.10", "fd00:96::10"] });
     let endpoints = json!([
         with(endpoint("10.1.1.1", "n1"), json!({ "weight": 3 })),
@@ -241,7 +243,7 @@ fn the_fallback_to_terminating_endpoints_is_taken_by_each_family_for_itself() {
     check("fallback_to_nothing", &cluster(spec, nothing));
 }
 
-/// `publishNotReadyAddresses` serves what is not ready as if it were, and counts it.
+/// `publishNotReadyAddresses` serves and counts endpoints that are not ready.
 #[test]
 fn published_endpoints_that_are_not_ready_are_served() {
     let not_ready =
@@ -250,9 +252,9 @@ fn published_endpoints_that_are_not_ready_are_served() {
     check("publish_not_ready", &cluster(spec, json!([not_ready, endpoint("10.1.2.1", "n2")])));
 }
 
-/// KEP-3015: the node's endpoints, else the zone's, else all; by distance only among ready ones.
+/// KEP-3015: endpoints of the node, else of the zone, else all; only ready ones are preferred by distance.
 #[test]
-fn traffic_distribution_prefers_the_near_and_leaves_nobody_without() {
+fn traffic_distribution_prefers_near_endpoints_and_falls_back() {
     let near = |address: &str, node: &str, zone: &str| with(endpoint(address, node), json!({ "zone": zone }));
     let endpoints =
         || json!([near("10.1.1.1", "n1", "a"), near("10.1.2.1", "n2", "a"), near("10.1.9.1", "n9", "c")]);
@@ -267,7 +269,8 @@ fn traffic_distribution_prefers_the_near_and_leaves_nobody_without() {
     check("distribution_fallback", &cluster(json!({ "trafficDistribution": "PreferSameNode" }), far));
 }
 
-/// A range keeps the client's port and has no node port; source ranges guard what leads in from outside, by family.
+/// A port range keeps the port of the client and has no node port; source ranges restrict outside frontends, by
+/// family.
 #[test]
 fn port_ranges_and_source_ranges() {
     let spec = json!({
@@ -285,7 +288,7 @@ fn port_ranges_and_source_ranges() {
     check("ranges_open", &cluster(open, both()));
 }
 
-/// What a route says beside its verdicts.
+/// Delivery settings are part of every route.
 #[test]
 fn settings_of_delivery_are_carried_to_every_frontend() {
     let spec = json!({

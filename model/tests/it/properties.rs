@@ -1,5 +1,5 @@
-//! Properties over random histories of writes: nothing is held twice, indices never drift from the objects, and
-//! compiling what a change concerns gives what compiling everything gives.
+//! Properties over random histories of writes: no value is allocated twice, indices match the objects, and
+//! incremental compilation equals full compilation.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::support::{self, Cluster, of_kind, service};
 
-/// A write drawn from few names and values, so that histories meet themselves.
+/// Write of few names and values, so that histories collide.
 #[derive(Debug, Clone)]
 enum Step {
     Apply(Value),
@@ -158,7 +158,7 @@ proptest! {
     }
 }
 
-/// Bounded in CI; `make soak` raises it.
+/// Returns the number of cases, which `make soak` increases.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(200)
 }

@@ -1,4 +1,4 @@
-//! Rollback: whatever was done, all objects, compiled Services, addresses and announcements become what they were.
+//! Rollback restores all objects, compiled Services, addresses and announcements.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Cluster, key, object, of_kind, service};
 
-/// A cluster that keeps its history, and whose server decides who answers for addresses after each write.
+/// Cluster with history, whose server decides the ownership of addresses after each write.
 struct World {
     cluster: Cluster,
     history: Vec<RevisionEntry>,
@@ -84,7 +84,7 @@ impl World {
         Ok(())
     }
 
-    /// What a client asks for, and what the server then makes of it.
+    /// Executes a client request, and the decisions of the server that follow.
     fn ask(&mut self, request: &Request) -> Result<(), Refusal> {
         self.write(Maker::Client, request)?;
         let unanswered = self.cluster.snapshot.list(Kind::Address, None, None);
@@ -117,7 +117,7 @@ impl World {
 
     fn roll_back(&mut self, to: Revision) {
         let after = self.history.partition_point(|entry| entry.revision <= to);
-        let mut former = rollback::Former::new();
+        let mut former = rollback::FormerStates::new();
         rollback::before(&mut former, &self.history[after..]);
         let request = rollback::request(&self.cluster.snapshot, &former, true);
         self.ask(&request).unwrap();
@@ -157,7 +157,7 @@ fn order(address: IpAddr, if_epoch: u64, nodes: [&str; 2]) -> Operation {
     }
 }
 
-/// What people see of a state: everything but revisions, uids, times, and the epochs of announcements, which rise.
+/// Returns the visible state without revisions, uids, times and the epochs of announcements, which increase.
 fn essence(snapshot: &Snapshot) -> BTreeMap<String, Value> {
     let mut seen = BTreeMap::new();
     for object in Kind::ALL.into_iter().flat_map(|kind| snapshot.list(kind, None, None)) {
@@ -189,10 +189,10 @@ fn assert_same(found: &Snapshot, expected: &BTreeMap<String, Value>, what: &str)
     }
 }
 
-/// A change that somebody may make.
+/// Client change.
 type Change = fn(&mut World) -> Result<(), Refusal>;
 
-/// In each, the state before has balancers a (pool quick) and b (pool slow), and the node port Service c.
+/// Changes; before each, there are balancers a (pool quick) and b (pool slow), and the node port Service c.
 const CHANGES: [(&str, Change); 24] = [
     ("a balancer is deleted", |world| world.delete("services/default/a")),
     ("a balancer of a pool with quarantine is deleted", |world| world.delete("services/default/b")),
@@ -259,8 +259,8 @@ const CHANGES: [(&str, Change); 24] = [
     }),
 ];
 
-/// In: each of the changes. Out: after the rollback everything is as before; and after the rollback of the rollback, as
-/// after the change.
+/// For each change, the rollback restores the state before it, and the rollback of the rollback the state after
+/// it.
 #[test]
 fn rollback_of_each_kind_of_change_restores_everything() {
     for (name, change) in CHANGES {
@@ -277,7 +277,7 @@ fn rollback_of_each_kind_of_change_restores_everything() {
 }
 
 #[test]
-fn what_others_took_meanwhile_stays_theirs_and_the_rollback_gets_another() {
+fn values_that_others_hold_meanwhile_stay_theirs_and_the_rollback_allocates_others() {
     let mut world = World::new();
     let former = world.cluster.service("c").clone();
     let base = world.head();
@@ -285,7 +285,7 @@ fn what_others_took_meanwhile_stays_theirs_and_the_rollback_gets_another() {
     let clash = json!({
         "type": "NodePort", "clusterIP": former.cluster_ip, "ports": [{ "port": 1, "nodePort": former.ports[0].node_port }],
     });
-    // As an agent's write it is nobody's intent, and stays.
+    // A write of an agent is not undone.
     let operations = vec![Operation::Apply(object(&service("z", clash)))];
     world.write(Maker::Agent, &Request { operations, ..Request::default() }).unwrap();
     world.roll_back(base);
@@ -295,10 +295,10 @@ fn what_others_took_meanwhile_stays_theirs_and_the_rollback_gets_another() {
     assert_eq!(world.cluster.service("z").cluster_ip, former.cluster_ip);
 }
 
-/// In: after a node was drained the server lets the other one answer first; or it does so by itself. Out: the rollback
-/// brings the order back in the first case; in the second there is nothing that anybody asked for, and nothing to undo.
+/// If the order of candidates changed because of a client's drain, the rollback restores the order; if the
+/// server changed it by itself, there is nothing to undo.
 #[test]
-fn who_answered_before_a_write_answers_first_again_also_where_the_server_decided_after_it() {
+fn a_rollback_restores_the_order_of_candidates_even_if_the_server_changed_it() {
     for is_asked in [true, false] {
         let mut world = World::new();
         let (base, before) = (world.head(), essence(&world.cluster.snapshot));
@@ -343,8 +343,8 @@ fn one_write_is_undone_unless_a_later_one_changed_the_same_object() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// In: twenty changes in any order, each as far as it is possible then. Out: after the rollback, from any of them,
-    /// everything is as it was there.
+    /// After twenty changes in any order, each if it is possible, the rollback from any of them restores the
+    /// state before it.
     #[test]
     fn rollback_over_random_changes_restores_everything(
         picks in prop::collection::vec(0..CHANGES.len(), 20),
@@ -359,7 +359,7 @@ proptest! {
             let snapshot = &world.cluster.snapshot;
             let is_possible = snapshot.addresses_of(&key("a")).next().is_some();
             if is_possible {
-                // What is refused in this state changes nothing.
+                // A change that is refused in this state has no effect.
                 let _ = CHANGES[*pick].1(&mut world);
             }
         }
@@ -370,7 +370,7 @@ proptest! {
     }
 }
 
-/// Bounded in CI; `make soak` raises it.
+/// Returns the number of cases, which `make soak` increases.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(100)
 }

@@ -1,4 +1,4 @@
-//! The status of EndpointSets and Workloads: whether they reach a Service, and why not.
+//! Status of EndpointSets and Workloads: the Services that they reach, or the reason for none.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -46,7 +46,7 @@ fn set_of(spec: Value) -> Value {
 }
 
 #[test]
-fn an_endpoint_set_says_why_no_service_takes_its_endpoints() {
+fn the_status_of_an_endpoint_set_gives_the_reason_for_unused_endpoints() {
     let mut cluster = Cluster::new();
     let key = "endpointsets/default/web-1";
     let endpoints = json!([{ "address": "10.1.0.1" }]);
@@ -77,7 +77,7 @@ fn an_endpoint_set_says_why_no_service_takes_its_endpoints() {
 }
 
 #[test]
-fn a_workload_says_who_selects_it_and_that_its_lease_is_not_carried_out() {
+fn the_status_of_a_workload_names_its_services_and_the_unsupported_lease() {
     let mut cluster = Cluster::new();
     let key = "workloads/default/web-1";
     let mut apply = |spec: Value| {
@@ -104,7 +104,7 @@ fn a_workload_says_who_selects_it_and_that_its_lease_is_not_carried_out() {
 }
 
 #[test]
-fn a_service_says_that_nobody_takes_its_connections_although_endpoints_are_ready() {
+fn a_service_reports_missing_receivers_although_endpoints_are_ready() {
     let mut cluster = Cluster::new();
     let both = json!({ "ports": [{ "port": 80 }], "ipFamilyPolicy": "RequireDualStack" });
     cluster.apply(&service("web", both)).unwrap();

@@ -1,4 +1,4 @@
-//! The roll-up of Services and Nodes: what a person reads about addresses, announcements, modes and failures.
+//! Roll-up of Services and Nodes: messages about addresses, announcements, modes and failures.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Cluster, key, of_kind, service};
 
-/// The status of Service `web`, as reports of these nodes make it.
+/// Returns the status of Service `web` from the reports of the given nodes.
 fn status(cluster: &Cluster, reports: &[(&str, Report)]) -> ServiceStatus {
     let names: Vec<Name> = reports.iter().map(|(name, _)| Name::parse(name).unwrap()).collect();
     let views = names.iter().zip(reports).map(|(name, (_, report))| view(name, report)).collect();
@@ -71,8 +71,8 @@ fn balancer(load_balancer: Value) -> Cluster {
     cluster
 }
 
-/// F050: addresses that are asked for are in the status, and leave it with the request; that nothing announces them is
-/// said.
+/// F050: requested addresses are in the status as long as they are requested, and so is the missing
+/// announcement.
 #[test]
 fn f050_requested_load_balancer_addresses_are_assigned_and_not_announced() {
     let cluster = balancer(json!({ "addresses": ["192.0.2.7", "2001:db8:e::7"] }));
@@ -88,7 +88,7 @@ fn f050_requested_load_balancer_addresses_are_assigned_and_not_announced() {
     assert!(announced.message.contains("192.0.2.7, 2001:db8:e::7"), "{announced:?}");
 }
 
-/// Without an address the Service is pending, and says why and what to do.
+/// Without an address the Service is pending, with a reason and a remedy.
 #[test]
 fn a_load_balancer_without_addresses_is_pending_with_a_reason() {
     let cluster = balancer(json!({ "pool": "blue", "sharingKey": "k" }));
@@ -100,9 +100,9 @@ fn a_load_balancer_without_addresses_is_pending_with_a_reason() {
     assert_eq!(status.unsupported, []);
 }
 
-/// F038: every way to have no address has a word and names what stands in the way.
+/// F038: each cause of a missing address has a reason and names the obstacle.
 #[test]
-fn f038_a_waiting_service_says_what_it_waits_for() {
+fn f038_a_pending_service_reports_its_obstacle() {
     let pool = |name: &str, spec: Value| of_kind("AddressPool", name, json!({}), spec);
     let mut cluster = Cluster::new();
     let mut reason = |writes: &[Value], asked: Value| {
@@ -153,9 +153,9 @@ fn f038_a_waiting_service_says_what_it_waits_for() {
     assert_eq!(reason(&[], require), "False NoPoolOfFamily: no IPv6 address is in pools blue, red");
 }
 
-/// A pool says how its addresses are used, and that it is full.
+/// The status of a pool counts its addresses and reports that it is full.
 #[test]
-fn a_pool_counts_its_addresses_by_family_and_says_when_it_is_full() {
+fn the_status_of_a_pool_counts_addresses_by_family_and_reports_a_full_pool() {
     let mut cluster = Cluster::new();
     let spec = json!({ "addresses": ["198.51.100.1-198.51.100.3", "2001:db8:1::/64"], "reserved": ["198.51.100.2"] });
     cluster.apply(&of_kind("AddressPool", "blue", json!({}), spec)).unwrap();
@@ -180,9 +180,9 @@ fn a_pool_counts_its_addresses_by_family_and_says_when_it_is_full() {
     assert_eq!(usage(&cluster), ((2, 1, 0, 1), "True Free".to_owned()));
 }
 
-/// A mode that lacks a setting fails that Service on its nodes only, and the remedy is named.
+/// An unsupported setting fails the Service on nodes of that mode only, with the remedy.
 #[test]
-fn a_setting_that_one_mode_lacks_is_told_from_a_failure() {
+fn an_unsupported_setting_differs_from_a_failure() {
     let cluster = balancer(json!({ "addresses": ["192.0.2.7"] }));
     let failing = |reason: &str| {
         let failure =
@@ -199,9 +199,9 @@ fn a_setting_that_one_mode_lacks_is_told_from_a_failure() {
     assert_eq!(line(condition(&broken.conditions, ConditionType::Programmed)), "False FailedOnNodes");
 }
 
-/// F053: a Node shows the mode that carries the traffic beside the one asked for, and is not converged while they differ.
+/// F053: a Node shows the active proxy mode beside the configured one, and is not converged while they differ.
 #[test]
-fn f053_a_node_converges_when_the_mode_asked_for_carries_the_traffic() {
+fn f053_a_node_converges_when_the_configured_mode_is_active() {
     let name = Name::parse("n1").unwrap();
     let head = Position { epoch: Epoch(1), revision: Revision(9) };
     let of = |spec: Value, report: &Report| -> NodeStatus {

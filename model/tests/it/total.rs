@@ -1,4 +1,4 @@
-//! Everything that reads input from outside is total: whatever comes, it answers, and what it accepts it can show again.
+//! Every decoder of outside input is total: it returns for any input, and accepted values encode again.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -17,7 +17,7 @@ use model::{
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// Field names and values near to what is known, so that random input gets deep.
+/// Generates field names and values close to known ones, so that random input gets past the first checks.
 fn near_json() -> impl Strategy<Value = Value> {
     let words = vec![
         "80",
@@ -139,7 +139,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_json_is_read_or_refused_with_reasons(value in prop_oneof![near_json(), near_object()], kind in prop::option::of(0_usize..9)) {
+    fn any_json_is_decoded_or_refused_with_violations(value in prop_oneof![near_json(), near_object()], kind in prop::option::of(0_usize..9)) {
         let expect = Expect { kind: kind.map(|index| Kind::ALL[index]), ..Expect::default() };
         match decode(&value, &expect) {
             Ok(object) => prop_assert_eq!(shown_again(&object), Ok(object)),

@@ -1,4 +1,4 @@
-//! The book of traffic: what nodes say, summed, bounded, and never falling where it must not.
+//! The book of traffic: sums of reported counters, bounded and monotonic.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -36,7 +36,7 @@ fn web() -> ServiceKey {
     ServiceKey::try_from("default/web".to_owned()).unwrap()
 }
 
-/// One endpoint `10.1.0.host:8080` as an agent reports it.
+/// Returns the counters of endpoint `10.1.0.host:8080` as an agent reports them.
 fn target(host: u8, connections: u64, packets: Option<u64>) -> TargetTraffic {
     serde_json::from_value(json!({
         "protocol": "TCP", "address": format!("10.1.0.{host}"), "port": 8080,
@@ -73,9 +73,9 @@ fn connections(book: &TrafficBook) -> u64 {
     book.totals().map(|totals| totals.counts.connections).sum()
 }
 
-/// F086: per Service, node and endpoint; figures that one mode does not count are missing, not zero.
+/// F086: counters per Service, node and endpoint; counters that a mode lacks are absent, not zero.
 #[test]
-fn f086_traffic_is_told_by_node_and_endpoint_and_summed() {
+fn f086_traffic_is_reported_by_node_and_endpoint_and_summed() {
     let mut book = TrafficBook::default();
     say(&mut book, "n1", "a", vec![target(1, 10, Some(100)), target(2, 5, Some(50))]);
     say(&mut book, "n2", "a", vec![target(1, 1, None)]);
@@ -100,9 +100,9 @@ fn f086_traffic_is_told_by_node_and_endpoint_and_summed() {
     assert_eq!(shown(&book).nodes.len(), 1, "an empty list ends what was said before");
 }
 
-/// An agent that has started again repeats what it counts; what it does not repeat in time is forgotten.
+/// A restarted agent repeats its targets; others are forgotten after a time.
 #[test]
-fn what_a_new_start_of_an_agent_does_not_repeat_is_forgotten_in_time() {
+fn targets_that_a_restarted_agent_does_not_repeat_are_forgotten() {
     let mut book = TrafficBook::default();
     say(&mut book, "n1", "a", vec![target(1, 10, None)]);
     book.take(&name("n1"), "b", BTreeMap::new(), at(0));
@@ -118,9 +118,10 @@ fn what_a_new_start_of_an_agent_does_not_repeat_is_forgotten_in_time() {
     assert_eq!((shown(&book).nodes.len(), connections(&book)), (0, 0));
 }
 
-/// An answer has room for so many rows: whole nodes, those with most connections; the sums cover all.
+/// A response has a limited number of rows: whole nodes, the ones with most connections first; the sums include
+/// all.
 #[test]
-fn an_answer_lists_the_busiest_nodes_and_sums_all() {
+fn a_response_lists_the_busiest_nodes_and_sums_all() {
     let mut book = TrafficBook::default();
     let many = |connections: u64| {
         let one = |port: usize| {
@@ -139,7 +140,7 @@ fn an_answer_lists_the_busiest_nodes_and_sums_all() {
 }
 
 #[test]
-fn beyond_the_limit_nothing_is_kept_and_what_is_known_goes_on() {
+fn beyond_the_limit_new_entries_are_dropped_and_known_ones_are_updated() {
     let mut book = TrafficBook::default();
     let template = target(1, 1, None);
     let many = |count: usize| {
@@ -176,9 +177,10 @@ fn a_step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever starts again, goes or is forgotten, a Service's sum never falls, and neither does an endpoint's that stays.
+    /// For any restarts and removals, the sum of a Service never decreases, nor does that of an endpoint that
+    /// stays.
     #[test]
-    fn sums_never_fall_and_are_what_the_endpoints_and_the_past_make(steps in prop::collection::vec(a_step(), 1..40)) {
+    fn sums_never_decrease_and_equal_current_and_former_endpoints(steps in prop::collection::vec(a_step(), 1..40)) {
         let mut book = TrafficBook::default();
         let mut reached = 0;
         for step in steps {

@@ -1,4 +1,4 @@
-//! Rules between the fields of one object: what is refused, where, and that every violation is named at once.
+//! Rules between the fields of one object: violations with their pointers, all at once.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -13,7 +13,7 @@ fn violations(kind: &str, spec: &Value) -> Vec<Violation> {
     decode(&object, &Expect::default()).err().unwrap_or_default()
 }
 
-/// Each violation as `pointer Code`, in the order in which they are found.
+/// Returns each violation as `pointer Code`, in the order of detection.
 fn found(kind: &str, spec: &Value) -> Vec<String> {
     violations(kind, spec).iter().map(|one| format!("{} {:?}", one.pointer, one.code)).collect()
 }
@@ -28,9 +28,10 @@ fn with_ports(ports: Value) -> Value {
     json!({ "type": "NodePort", "ports": ports })
 }
 
-/// A range is `port` to `endPort`; it has no target port and no node port, and meets no other port of its protocol.
+/// A range is `port` to `endPort`, has neither target port nor node port, and overlaps no other port of its
+/// protocol.
 #[test]
-fn a_range_of_ports_is_in_order_alone_and_without_target_and_node_port() {
+fn a_port_range_is_ordered_disjoint_and_without_target_and_node_port() {
     check(
         "Service",
         &[
@@ -62,7 +63,7 @@ fn a_range_of_ports_is_in_order_alone_and_without_target_and_node_port() {
 }
 
 #[test]
-fn a_scheduler_is_a_name_of_the_kernel_and_flags_fit_it_and_the_ports() {
+fn a_scheduler_is_a_kernel_name_and_its_flags_fit_it_and_the_ports() {
     let with = |fields: Value| {
         let mut spec =
             json!({ "ports": [{ "name": "u", "port": 53, "protocol": "UDP" }, { "name": "t", "port": 53 }] });
@@ -124,9 +125,9 @@ fn a_proxy_protocol_header_needs_a_protocol_that_carries_it() {
     );
 }
 
-/// Ranges guard whatever leads in from outside, and are networks.
+/// Source ranges require a frontend for outside clients, and are networks.
 #[test]
-fn source_ranges_need_a_way_in_from_outside() {
+fn source_ranges_need_an_outside_frontend() {
     let with = |fields: Value| {
         let mut spec = json!({ "loadBalancerSourceRanges": ["192.0.2.0/24"], "ports": [{ "port": 80 }] });
         spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -150,7 +151,7 @@ fn source_ranges_need_a_way_in_from_outside() {
 }
 
 #[test]
-fn policies_for_traffic_from_outside_need_a_way_in() {
+fn policies_for_outside_traffic_need_an_outside_frontend() {
     let base = |fields: Value| {
         let mut spec = json!({ "ports": [{ "port": 80 }] });
         spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -182,7 +183,7 @@ fn policies_for_traffic_from_outside_need_a_way_in() {
 }
 
 #[test]
-fn a_health_check_is_complete_in_range_and_speaks_to_the_ports_of_the_service() {
+fn a_health_check_is_complete_in_range_and_uses_the_protocol_of_the_ports() {
     let with = |check: Value| json!({ "ports": [{ "port": 80 }], "healthCheck": check });
     let mixed = |check: Value| {
         let ports = json!([{ "name": "a", "port": 80 }, { "name": "b", "port": 53, "protocol": "UDP" }]);
@@ -302,9 +303,9 @@ fn a_nodes_proxy_options_are_networks_and_two_different_bits() {
     );
 }
 
-/// Whoever gets a violation learns what would be right.
+/// Each violation contains the requirement.
 #[test]
-fn violations_say_what_must_hold_and_what_to_do() {
+fn violations_contain_requirement_and_remedy() {
     let spec = with_ports(json!([{ "port": 90, "endPort": 80, "nodePort": 30000 }]));
     let [order, node_port] = &violations("Service", &spec)[..] else { panic!("two violations expected") };
     assert_eq!(order.message, "must be at least `port`, 90, not 80");
@@ -312,9 +313,9 @@ fn violations_say_what_must_hold_and_what_to_do() {
     assert!(node_port.hint.as_ref().unwrap().contains("cluster IP"), "{node_port:?}");
 }
 
-/// A deadline is a drain's; reasons and names are one line of text.
+/// A deadline belongs to a drain; reasons and names are one line of text.
 #[test]
-fn what_is_taken_out_of_service_says_so_within_limits() {
+fn maintenance_fields_are_valid() {
     let with = |maintenance: Value| json!({ "maintenance": maintenance });
     let long = "x".repeat(513);
     check(

@@ -1,4 +1,4 @@
-//! What the failure of nodes would do to addresses: who announces them then.
+//! Node failures that are only assumed: the resulting announcements.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -42,8 +42,8 @@ fn record(address: &str, candidates: &[&str]) -> Object {
     Object { metadata: Metadata::named(name_of(record.address), None), spec: Spec::Address(record) }
 }
 
-/// 192.0.2.1 is answered for by a, then silent d, then b; 192.0.2.2 by b alone; 192.0.2.3 is announced by a and c to routers.
-/// The answer is a line for each address that moves, and one for each single point.
+/// Returns a line for each address that moves, and one for each single point of failure. The candidates of
+/// 192.0.2.1 are a, the silent d, and b; 192.0.2.2 has b alone; 192.0.2.3 is announced by a and c to routers.
 fn ask(failed: &[&str]) -> Vec<String> {
     let nodes = ["a", "b", "c", "d"];
     let mut objects: Vec<_> =
@@ -95,7 +95,7 @@ fn ask(failed: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn an_address_goes_to_the_next_candidate_that_reports_and_to_the_paths_that_are_left() {
+fn an_address_moves_to_the_next_reporting_candidate_and_the_remaining_paths() {
     assert_eq!(ask(&[]), ["only b: {192.0.2.2}"]);
     assert_eq!(
         ask(&["a"]),

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use model::{
-    admission::rollback::{self, Former},
+    admission::rollback::{self, FormerStates},
     cluster::snapshot::Snapshot,
     kinds::resource::{Kind, Object, ServiceKey},
     primitives::quantity::Revision,
@@ -80,7 +80,7 @@ fn concerned(published: &Published, resource: Resource, change: &RecentChange, u
 
 /// Returns the state at a former revision, or `None` if the commits are no longer available.
 pub(super) fn state_at(published: &Published, revision: Revision) -> Option<Snapshot> {
-    let mut former = Former::new();
+    let mut former = FormerStates::new();
     for change in changes(published, revision)? {
         let before: Option<Arc<Object>> = match &change.before {
             Before::Nothing => None,

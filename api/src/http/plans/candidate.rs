@@ -7,7 +7,7 @@ use std::{
 };
 
 use model::{
-    admission::admit::{self, Admitted, Entropy, Operation, Outcome, Refusal, Request},
+    admission::admit::{self, AdmittedWrite, Entropy, Operation, Outcome, Refusal, Request},
     cluster::change::{Change, Commit},
     compile::affected,
     kinds::resource::{Kind, ServiceKey},
@@ -57,7 +57,7 @@ pub(super) fn of(
         }
         admitted => (admitted, Vec::new()),
     };
-    let Admitted { snapshot, changes, outcomes } = admitted.map_err(|refusal| refused(refusal, access))?;
+    let AdmittedWrite { snapshot, changes, outcomes } = admitted.map_err(|refusal| refused(refusal, access))?;
     if changes.is_empty() {
         return Ok(Candidate { published: published.clone(), outcomes, guards });
     }
@@ -109,7 +109,7 @@ fn announced(
     };
     let request = Request { operations, confirmed: true, ..Request::default() };
     match admit::admit(&next.snapshot, &app.cluster, &request, entropy) {
-        Ok(Admitted { snapshot, changes, .. }) if !changes.is_empty() => {
+        Ok(AdmittedWrite { snapshot, changes, .. }) if !changes.is_empty() => {
             let commit = Commit { revision: snapshot.revision(), at: entropy.now, changes };
             let before = next.snapshot.clone();
             next.advance(vec![Step { before, after: snapshot, commit }])

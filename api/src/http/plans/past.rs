@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use futures::StreamExt as _;
 use model::{
-    admission::rollback::{self, Former},
+    admission::rollback::{self, FormerStates},
     cluster::change::Commit,
     primitives::name::Name,
     wire::{
@@ -29,9 +29,9 @@ use crate::{
 /// Objects before and after a write.
 pub(crate) struct Past {
     /// Objects changed by the write or a later one, as they were before the write.
-    pub(crate) before: Former,
+    pub(crate) before: FormerStates,
     /// Objects changed by later writes, as they were after the write.
-    pub(crate) after: Former,
+    pub(crate) after: FormerStates,
 }
 
 /// Queries every node for the difference between two past states.
@@ -41,7 +41,7 @@ pub(crate) async fn compare(
     past: &Past,
 ) -> BTreeMap<Name, NodePlan> {
     let now = app.source.now();
-    let of = |former: &Former| {
+    let of = |former: &FormerStates| {
         let (after, changes) = rollback::state(&published.snapshot, former);
         if changes.is_empty() {
             return published.clone();

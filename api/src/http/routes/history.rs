@@ -224,8 +224,12 @@ async fn rules(
 }
 
 /// Returns the states after a write of all objects that were changed again up to `head`.
-async fn former_after(app: &Shared, revision: Revision, head: Revision) -> Result<rollback::Former, Problem> {
-    let mut former = rollback::Former::new();
+async fn former_after(
+    app: &Shared,
+    revision: Revision,
+    head: Revision,
+) -> Result<rollback::FormerStates, Problem> {
+    let mut former = rollback::FormerStates::new();
     let mut next = revision.next();
     loop {
         let mut entries = app.store.revisions(next, ENTRIES_AT_ONCE).await.map_err(unavailable)?;

@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use model::{
     admission::{
         admit,
-        rollback::{self, Former, Later},
+        rollback::{self, FormerStates, LaterWrite},
     },
     cluster::history::MESSAGE_LENGTH_MAX,
     primitives::{
@@ -215,7 +215,7 @@ fn is_race(code: Code) -> bool {
 }
 
 /// Returns the states at a revision of all objects written since.
-async fn former_since(app: &Shared, revision: Revision) -> Result<Former, Problem> {
+async fn former_since(app: &Shared, revision: Revision) -> Result<FormerStates, Problem> {
     let head = app.hub.load().position().revision;
     if revision > head {
         return Err(unknown(app, revision).await?);
@@ -225,7 +225,7 @@ async fn former_since(app: &Shared, revision: Revision) -> Result<Former, Proble
     if revision < floor {
         return Err(dropped(revision, floor));
     }
-    let mut former = Former::new();
+    let mut former = FormerStates::new();
     let mut next = revision.next();
     loop {
         let entries = app.store.revisions(next, ENTRIES_AT_ONCE).await.map_err(unavailable)?;
@@ -238,7 +238,7 @@ async fn former_since(app: &Shared, revision: Revision) -> Result<Former, Proble
 }
 
 /// Returns the states of the objects of one write before it.
-async fn former_of_one(app: &Shared, caller: &Caller, revision: Revision) -> Result<Former, Problem> {
+async fn former_of_one(app: &Shared, caller: &Caller, revision: Revision) -> Result<FormerStates, Problem> {
     let entry = entry_of(app, revision).await?;
     let former = rollback::before_only(&entry);
     let mut next = revision.next();
@@ -255,13 +255,13 @@ async fn former_of_one(app: &Shared, caller: &Caller, revision: Revision) -> Res
     }
 }
 
-fn stands_in_the_way(access: &Access, revision: Revision, later: &[Later]) -> Problem {
-    let is_seen = |later: &&Later| access.may_object(Verb::Get, later.key.kind, later.key.namespace.as_ref());
+fn stands_in_the_way(access: &Access, revision: Revision, later: &[LaterWrite]) -> Problem {
+    let is_seen = |later: &&LaterWrite| access.may_object(Verb::Get, later.key.kind, later.key.namespace.as_ref());
     let named: Vec<_> = later
         .iter()
         .filter(is_seen)
         .take(LATER_NAMED_MAX)
-        .map(|Later { key, revision, author }| format!("{key} by revision {revision} of {author}"))
+        .map(|LaterWrite { key, revision, author }| format!("{key} by revision {revision} of {author}"))
         .collect();
     let more = later.len().saturating_sub(named.len());
     let more = (more > 0).then(|| format!("{more} more"));

@@ -2,7 +2,7 @@
 
 use model::{
     admission::{
-        admit::{Admitted, Entropy, Operation, Request, admit},
+        admit::{AdmittedWrite, Entropy, Operation, Request, admit},
         decode::{Expect, decode},
     },
     cluster::{change::Commit, config::ClusterConfig},
@@ -78,7 +78,8 @@ impl Cluster {
         let request = Request { operations: vec![operation], ..Request::default() };
         let entropy = Entropy { now: self.now, seed: self.seed };
         let before = self.published.snapshot.clone();
-        let Ok(Admitted { snapshot, changes, .. }) = admit(&before, &self.config, &request, &entropy) else {
+        let Ok(AdmittedWrite { snapshot, changes, .. }) = admit(&before, &self.config, &request, &entropy)
+        else {
             return;
         };
         if !changes.is_empty() {
@@ -109,7 +110,7 @@ impl Cluster {
 }
 
 /// Comparable contents of a part.
-type Seen = (ServiceRow, Vec<Finding>, EndpointCounts, bool);
+type Seen = (ServiceRow, Vec<StatusFinding>, EndpointCounts, bool);
 
 fn seen(share: &Share) -> Seen {
     let Share { basis: _, row, findings, endpoints, is_ready } = share;

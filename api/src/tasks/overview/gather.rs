@@ -11,10 +11,10 @@ use model::{
     primitives::name::Name,
     views::overview::{
         BfdSessionTotals, BgpSessionTotals, ConvergenceBrief, EndpointTotals, Impact, NodeRow, NodeTotals,
-        Overview, PoolTotals, Replica, ServiceRow, ServiceTotals, SlowestNode, Totals,
+        Overview, PoolTotals, Replica, ServiceRow, ServiceStateTotals, SlowestNode, Totals,
         affects::Forms,
-        memory::Finding,
-        nodes::{self, NodeSight, node_key, two_digits},
+        memory::StatusFinding,
+        nodes::{self, NodeInput, node_key, two_digits},
         others,
         problems::{problems, worst_by_object},
         services,
@@ -38,7 +38,7 @@ use crate::{
 struct Gathered {
     services: Vec<Arc<ServiceRow>>,
     nodes: Vec<NodeRow>,
-    findings: Vec<Finding>,
+    findings: Vec<StatusFinding>,
     endpoints: EndpointCounts,
     pools: PoolTotals,
     counts: Counts,
@@ -66,7 +66,7 @@ pub(super) fn gather(
     gather_nodes(&view, &renderer, &announced, &lag, &mut gathered);
     gather_others(app, &view, &renderer, &mut gathered);
     let Gathered { mut services, mut nodes, mut findings, endpoints, pools, counts } = gathered;
-    let mut is_moving = memory.note(&mut findings, now);
+    let mut is_moving = memory.update(&mut findings, now);
     explain_rows(&findings, &mut services, &mut nodes);
     let totals = totals(&view, &services, &nodes, endpoints, pools, &announced);
     is_moving |=
@@ -120,7 +120,7 @@ fn gather_nodes(
     for (view, lag_millis) in view.table().views().iter().zip(&lag.waiting_ms) {
         let Some(object) = published.snapshot.get(&node_key(view.name)) else { continue };
         let Some(status) = renderer.node(object) else { continue };
-        let sight = NodeSight {
+        let sight = NodeInput {
             view,
             status: &status,
             zone: zone(object),
@@ -175,7 +175,7 @@ fn gather_others(app: &ServerState, view: &View<'_>, renderer: &ObjectRenderer<'
     }
 }
 
-fn explain_rows(findings: &[Finding], services: &mut [Arc<ServiceRow>], nodes: &mut [NodeRow]) {
+fn explain_rows(findings: &[StatusFinding], services: &mut [Arc<ServiceRow>], nodes: &mut [NodeRow]) {
     if findings.is_empty() {
         return;
     }
@@ -191,7 +191,7 @@ fn explain_rows(findings: &[Finding], services: &mut [Arc<ServiceRow>], nodes: &
     for row in nodes {
         match worst.get(&node_key(&row.name)) {
             Some(worst) => nodes::explain(row, worst),
-            None => nodes::calm(row),
+            None => nodes::reset(row),
         }
     }
 }
@@ -204,7 +204,7 @@ fn totals(
     pools: PoolTotals,
     announced: &Announced,
 ) -> Totals {
-    let (mut of_services, mut of_nodes) = (ServiceTotals::default(), NodeTotals::default());
+    let (mut of_services, mut of_nodes) = (ServiceStateTotals::default(), NodeTotals::default());
     services.iter().for_each(|row| of_services.add(row.state));
     nodes.iter().for_each(|row| of_nodes.add(row.state));
     let mut bfd = BfdSessionTotals::default();

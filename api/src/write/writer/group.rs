@@ -11,7 +11,7 @@ use std::{
 };
 
 use model::{
-    admission::admit::{Admitted, admit},
+    admission::admit::{AdmittedWrite, admit},
     cluster::{
         change::{Change, ChangeKind, Commit},
         history::{Origin, Revised, RevisionEntry},
@@ -108,7 +108,7 @@ fn decide(context: &Context, group: &[Pending]) -> Decided {
         };
         let admitted = admit(&working, &context.cluster, request, entropy).map_err(WriteError::Refused);
         let answer = admitted.and_then(|admitted| permit(caller, admitted));
-        let answer = answer.map(|Admitted { snapshot, changes, outcomes }| {
+        let answer = answer.map(|AdmittedWrite { snapshot, changes, outcomes }| {
             let revision = snapshot.revision();
             let before = std::mem::replace(&mut working, snapshot.clone());
             if !changes.is_empty() {

@@ -2,19 +2,25 @@
 
 use std::net::IpAddr;
 
-use model::primitives::quantity::Timestamp;
+use model::{
+    kinds::{
+        address::AddressSpec,
+        advertisement::{AdvertisementSpec, AdvertisementType, PreferredNodes},
+        selector::{Expression, Operator, Selector},
+    },
+    observed::status::{ConditionStatus, ConditionType, PoolUsage},
+    primitives::quantity::Timestamp,
+};
 use serde_json::Value;
 
 use crate::{
     age::age,
-    lenient_json::{condition, entries, flag, items, joined, labels, number, scalar, text, time},
+    lenient_json::text,
     terminal::{style::Tone, table::Cell},
+    typed::{Address, AddressPool, Advertisement, ConditionRow, decode, word, words},
     views::{
         bgp,
-        columns::{
-            age_cell,
-            bgp::{or_dash, with_default},
-        },
+        columns::{age_cell, bgp::or_dash, condition_tone, labels},
     },
 };
 
@@ -49,8 +55,9 @@ pub(crate) const ADDRESS: (&[&str], &[&str]) = (
     &["EPOCH", "CANDIDATES", "INTERFACES", "LAST-GRATUITOUS", "REPLIES", "CONFLICT"],
 );
 
-pub(crate) fn pool(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
-    let ranges: Vec<String> = items(object, "/spec/addresses").iter().map(scalar).collect();
+pub(crate) fn pool(object: &AddressPool, wide: bool, now: Timestamp) -> Vec<Cell> {
+    let (spec, usages) = (&object.spec, [&object.status.v4, &object.status.v6]);
+    let ranges: Vec<String> = spec.addresses.iter().map(ToString::to_string).collect();
     let shown = ranges.get(..RANGES_SHOWN).unwrap_or(&ranges).join(",");
     let more = ranges.len().saturating_sub(RANGES_SHOWN);
     let shown = match more {
@@ -58,39 +65,36 @@ pub(crate) fn pool(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
         0 => shown,
         more => format!("{shown} + {more} more"),
     };
-    let auto = flag(object, "/spec/autoAssign", true);
-    let [v4_used, v4_free] = usage(object, "ipv4");
-    let [v6_used, v6_free] = usage(object, "ipv6");
+    let [[v4_used, v4_free], [v6_used, v6_free]] = usages.map(usage);
     let mut row: Vec<Cell> = vec![
         shown.into(),
-        if auto { "yes" } else { "no" }.into(),
+        if spec.auto_assign { "yes" } else { "no" }.into(),
         v4_used,
         v4_free,
         v6_used,
         v6_free,
-        status(object),
-        age_cell(object, now),
+        status(spec.disabled, &object.conditions),
+        age_cell(object.metadata.as_ref(), now),
     ];
     if wide {
-        let held_back =
-            ["ipv4", "ipv6"].map(|family| number(object, &format!("/status/{family}/quarantined")));
-        row.push(joined(object, "/spec/reserved").into());
-        row.push(text(object, "/spec/priority").into());
-        row.push(count(held_back.into_iter().fold(0, u64::saturating_add)).into());
-        row.push(or_all(joined(object, "/spec/namespaces")).into());
-        row.push(or_all(selectors(object, "/spec/serviceSelectors")).into());
+        let quarantined = usages.map(|usage| usage.quarantined).into_iter().fold(0, u64::saturating_add);
+        row.push(words(&spec.reserved).into());
+        row.push(word(&spec.priority).into());
+        row.push(count(quarantined).into());
+        row.push(or_all(words(&spec.namespaces)).into());
+        row.push(or_all(selectors(&spec.service_selectors)).into());
     }
     row
 }
 
 /// Returns the used and free addresses of a family, or `-` if the pool has none of that family.
-fn usage(pool: &Value, family: &str) -> [Cell; 2] {
-    let of = |key: &str| number(pool, &format!("/status/{family}/{key}"));
-    if of("total") == 0 {
+fn usage(usage: &PoolUsage) -> [Cell; 2] {
+    let PoolUsage { total, assigned, quarantined: _, available } = *usage;
+    if total == 0 {
         return ["-".into(), "-".into()];
     }
-    let free = of("available");
-    [count(of("assigned")).into(), Cell::toned(if free == 0 { Tone::Bad } else { Tone::Plain }, count(free))]
+    let tone = if available == 0 { Tone::Bad } else { Tone::Plain };
+    [count(assigned).into(), Cell::toned(tone, count(available))]
 }
 
 /// Formats a number of addresses: exact up to [`COUNT_EXACT_MAX`], beyond that as a magnitude such as
@@ -104,134 +108,119 @@ pub(crate) fn count(addresses: u64) -> String {
     format!("{first}.{}e{}", rest.get(..1).unwrap_or("0"), rest.len())
 }
 
-pub(crate) fn advertisement(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
-    let kind = text(object, "/spec/type");
-    let is_bgp = kind == "BGP";
+pub(crate) fn advertisement(object: &Advertisement, wide: bool, now: Timestamp) -> Vec<Cell> {
+    let spec = &object.spec;
+    let is_bgp = spec.advertisement_type == AdvertisementType::Bgp;
     // Settings that the type does not support are printed as a dash.
     let of_l2 = |said: String| if is_bgp { "-".to_owned() } else { said };
     let of_bgp = |said: String| if is_bgp { said } else { "-".to_owned() };
     let mut row: Vec<Cell> = vec![
-        if kind.is_empty() { "L2".to_owned() } else { kind }.into(),
-        or_all(joined(object, "/spec/addressPools")).into(),
-        or_all(selectors(object, "/spec/nodeSelectors")).into(),
-        of_l2(or_all(joined(object, "/spec/interfaces"))).into(),
-        status(object),
-        age_cell(object, now),
+        word(&spec.advertisement_type).into(),
+        or_all(words(&spec.address_pools)).into(),
+        or_all(selectors(&spec.node_selectors)).into(),
+        of_l2(or_all(words(&spec.interfaces))).into(),
+        status(false, &object.conditions),
+        age_cell(object.metadata.as_ref(), now),
     ];
     if wide {
-        let isolated = text(object, "/spec/whenIsolated");
-        row.push(or_all(selectors(object, "/spec/serviceSelectors")).into());
-        row.push(of_l2(preferences(object)).into());
-        row.push(of_l2(if flag(object, "/spec/answerPing", true) { "yes" } else { "no" }.to_owned()).into());
-        row.push(of_l2(isolated).into());
-        row.push(of_bgp(or_all(joined(object, "/spec/peers"))).into());
-        row.push(of_bgp(prefixes(object)).into());
-        row.push(of_bgp(attributes(object)).into());
+        row.push(or_all(selectors(&spec.service_selectors)).into());
+        row.push(of_l2(preferences(spec)).into());
+        row.push(of_l2(if spec.answer_ping { "yes" } else { "no" }.to_owned()).into());
+        row.push(of_l2(word(&spec.when_isolated)).into());
+        row.push(of_bgp(or_all(words(&spec.peers))).into());
+        row.push(of_bgp(prefixes(spec)).into());
+        row.push(of_bgp(attributes(spec)).into());
     }
     row
 }
 
 /// Formats the lengths of the announced prefixes, such as `/32,/128`.
-fn prefixes(advertisement: &Value) -> String {
-    let [v4, v6] = [("aggregationLength", "32"), ("aggregationLengthV6", "128")]
-        .map(|(field, whole)| with_default(advertisement, &format!("/spec/{field}"), whole));
+fn prefixes(spec: &AdvertisementSpec) -> String {
+    let (v4, v6) = (spec.aggregation_length.unwrap_or(32), spec.aggregation_length_v6.unwrap_or(128));
     format!("/{v4},/{v6}")
 }
 
 /// Formats the BGP attributes, such as `localPref 200 med 10 no-export,65000:1`.
-fn attributes(advertisement: &Value) -> String {
-    let named =
-        ["localPref", "med", "prepend"].map(|field| (field, text(advertisement, &format!("/spec/{field}"))));
-    let named = named.into_iter().filter(|(_, value)| !value.is_empty());
-    let named = named.map(|(field, value)| format!("{field} {value}"));
-    let communities = Some(joined(advertisement, "/spec/communities")).filter(|text| !text.is_empty());
+fn attributes(spec: &AdvertisementSpec) -> String {
+    let named = [("localPref", spec.local_pref), ("med", spec.med), ("prepend", spec.prepend.map(u32::from))];
+    let named = named.into_iter().filter_map(|(field, value)| Some(format!("{field} {}", value?)));
+    let communities = Some(words(&spec.communities)).filter(|text| !text.is_empty());
     or_dash(named.chain(communities).collect::<Vec<_>>().join(" "))
 }
 
 /// Formats the preferences of an advertisement, each as `50×rack=a`.
-pub(crate) fn preferences(advertisement: &Value) -> String {
-    let preference = |entry: &Value| {
-        let of = entry.get("preference").map(selector).unwrap_or_default();
-        format!("{}×{}", text(entry, "/weight"), or_all(of))
+pub(crate) fn preferences(spec: &AdvertisementSpec) -> String {
+    let preference = |preferred: &PreferredNodes| {
+        format!("{}×{}", preferred.weight, or_all(selector(&preferred.preference)))
     };
-    items(advertisement, "/spec/preferredNodeSelectors")
-        .iter()
-        .map(preference)
-        .collect::<Vec<_>>()
-        .join(" | ")
+    spec.preferred_node_selectors.iter().map(preference).collect::<Vec<_>>().join(" | ")
 }
 
-pub(crate) fn address(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
-    let owner = text(object, "/status/owner");
-    let since = time(object, "/status/since").filter(|_| !owner.is_empty());
+pub(crate) fn address(object: &Address, wide: bool, now: Timestamp) -> Vec<Cell> {
+    let (spec, owner) = (&object.spec, object.status.owner.as_ref());
+    let since = object.status.since.filter(|_| owner.is_some());
     let (state, tone) = address_state(object, now);
     let mut row: Vec<Cell> = vec![
-        text(object, "/spec/pool").into(),
-        joined(object, "/spec/services").into(),
-        owner_cell(object, &owner),
+        word(&spec.pool).into(),
+        words(&spec.services).into(),
+        owner_cell(object),
         since.map(|since| age(since, now)).unwrap_or_default().into(),
         Cell::toned(tone, state),
     ];
     if wide {
-        let part = entries(object, "/status/nodes").find(|(node, _)| *node == owner).map(|(_, part)| part);
-        let said = |at| part.map(|part| text(part, at)).unwrap_or_default();
-        let gratuitous = part.and_then(|part| time(part, "/lastGratuitous"));
-        let candidates = items(object, "/spec/announcement/candidates");
-        row.push(number(object, "/spec/announcement/epoch").to_string().into());
-        row.push(candidates.iter().map(|at| text(at, "/node")).collect::<Vec<_>>().join(",").into());
-        row.push(part.map(|part| joined(part, "/interfaces")).unwrap_or_default().into());
+        let part = owner.and_then(|owner| object.status.nodes.get(owner));
+        let gratuitous = part.and_then(|part| part.last_gratuitous);
+        row.push(spec.announcement.epoch.to_string().into());
+        row.push(words(spec.announcement.candidates.iter().map(|candidate| &candidate.node)).into());
+        row.push(part.map(|part| part.interfaces.join(",")).unwrap_or_default().into());
         row.push(gratuitous.map(|then| age(then, now)).unwrap_or_default().into());
-        row.push(said("/replies").into());
+        row.push(part.map(|part| part.replies.to_string()).unwrap_or_default().into());
         row.push(conflicts(object).join(",").into());
     }
     row
 }
 
 /// Returns the announcers of an address: its L2 owner, the number of BGP nodes, or both.
-fn owner_cell(object: &Value, owner: &str) -> Cell {
-    let by_bgp = bgp::announcers(object);
-    let all: Vec<String> =
-        Some(owner.to_owned()).filter(|one| !one.is_empty()).into_iter().chain(by_bgp).collect();
+fn owner_cell(object: &Address) -> Cell {
+    let by_l2 = object.status.owner.as_ref().map(ToString::to_string);
+    let all: Vec<String> = by_l2.into_iter().chain(bgp::announcers(&object.status)).collect();
     all.join(", ").into()
 }
 
 /// Returns a one-word state of an address: a conflict or quarantine if there is one, otherwise the state of
 /// its announcement.
-pub(crate) fn address_state(object: &Value, now: Timestamp) -> (String, Tone) {
-    if object.pointer("/spec/quarantine").is_some_and(Value::is_object) {
-        let left = time(object, "/spec/quarantine/until").map(|until| age(now, until));
-        let left = left.map(|left| format!(" {left}")).unwrap_or_default();
-        return (format!("Quarantined{left}"), Tone::Waiting);
+pub(crate) fn address_state(object: &Address, now: Timestamp) -> (String, Tone) {
+    if let Some(quarantine) = &object.spec.quarantine {
+        return (format!("Quarantined {}", age(now, quarantine.until)), Tone::Waiting);
     }
     if !conflicts(object).is_empty() {
         return ("Conflict".to_owned(), Tone::Bad);
     }
-    let of_announced = |condition: &&Value| text(condition, "/type") == "Announced";
-    let reason = items(object, "/status/conditions").iter().find(of_announced).map(|at| text(at, "/reason"));
-    let reason = reason.filter(|reason| !reason.is_empty()).unwrap_or_else(|| "Unknown".to_owned());
-    match condition(object, "Announced").as_str() {
-        "True" => ("Announced".to_owned(), Tone::Good),
-        "False" => (reason, Tone::Bad),
-        _ => (reason, Tone::Waiting),
+    let name = word(&ConditionType::Announced);
+    let announced = object.conditions.iter().find(|condition| condition.condition_type == name);
+    let Some(announced) = announced else { return ("Unknown".to_owned(), Tone::Waiting) };
+    match announced.status {
+        ConditionStatus::True => ("Announced".to_owned(), Tone::Good),
+        status if announced.reason.is_empty() => ("Unknown".to_owned(), condition_tone(status)),
+        status => (announced.reason.clone(), condition_tone(status)),
     }
 }
 
 /// Lists other stations that announce an address, each as `02:00:00:00:00:01@eth0`.
-pub(crate) fn conflicts(address: &Value) -> Vec<String> {
-    let mut heard: Vec<String> = entries(address, "/status/nodes")
-        .filter_map(|(_, part)| part.get("conflict").filter(|conflict| conflict.is_object()))
-        .map(|conflict| format!("{}@{}", text(conflict, "/mac"), text(conflict, "/interface")))
-        .collect();
+pub(crate) fn conflicts(address: &Address) -> Vec<String> {
+    let conflicts = address.status.nodes.values().filter_map(|part| part.conflict.as_ref());
+    let mut heard: Vec<String> =
+        conflicts.map(|conflict| format!("{}@{}", conflict.mac, conflict.interface)).collect();
     heard.sort();
     heard.dedup();
     heard
 }
 
-/// Returns an address in textual form, or the object's name if it has no address.
+/// Returns an address in textual form, or the object's name if it has no valid address.
 #[must_use]
 pub(crate) fn written(object: &Value) -> String {
-    let address = text(object, "/spec/address");
-    if address.is_empty() { text(object, "/metadata/name") } else { address }
+    let spec: Option<AddressSpec> = object.get("spec").and_then(decode);
+    spec.map_or_else(|| text(object, "/metadata/name"), |spec| spec.address.to_string())
 }
 
 /// Returns the sort key of an address: IPv4 before IPv6, each in numerical order; invalid addresses last.
@@ -242,23 +231,22 @@ pub(crate) fn rank(object: &Value) -> (bool, Option<IpAddr>) {
 }
 
 /// Formats a list of alternative selectors as `app=web,tier in (a,b) | app=api`.
-pub(crate) fn selectors(object: &Value, pointer: &str) -> String {
-    items(object, pointer).iter().map(selector).map(or_all).collect::<Vec<_>>().join(" | ")
+pub(crate) fn selectors(selectors: &[Selector]) -> String {
+    selectors.iter().map(selector).map(or_all).collect::<Vec<_>>().join(" | ")
 }
 
-fn selector(selector: &Value) -> String {
-    let expression = |expression: &Value| {
-        let [key, operator] = ["/key", "/operator"].map(|at| text(expression, at));
-        let values = joined(expression, "/values");
-        match operator.as_str() {
-            "In" => format!("{key} in ({values})"),
-            "NotIn" => format!("{key} notin ({values})"),
-            "DoesNotExist" => format!("!{key}"),
-            _ => key,
+fn selector(selector: &Selector) -> String {
+    let expression = |Expression { key, operator, values }: &Expression| {
+        let values = values.join(",");
+        match operator {
+            Operator::In => format!("{key} in ({values})"),
+            Operator::NotIn => format!("{key} notin ({values})"),
+            Operator::DoesNotExist => format!("!{key}"),
+            Operator::Exists => key.clone(),
         }
     };
-    let exact = Some(labels(selector, "/matchLabels")).filter(|text| !text.is_empty());
-    let others = items(selector, "/matchExpressions").iter().map(expression);
+    let exact = Some(labels(&selector.match_labels)).filter(|text| !text.is_empty());
+    let others = selector.match_expressions.iter().map(expression);
     exact.into_iter().chain(others).collect::<Vec<_>>().join(",")
 }
 
@@ -268,18 +256,14 @@ pub(crate) fn or_all(restriction: String) -> String {
 }
 
 /// Returns a one-word status: the reason of the first condition that is not true.
-pub(crate) fn status(object: &Value) -> Cell {
-    if flag(object, "/spec/disabled", false) {
+pub(crate) fn status(is_disabled: bool, conditions: &[ConditionRow]) -> Cell {
+    if is_disabled {
         return Cell::toned(Tone::Waiting, "Disabled");
     }
-    let conditions = items(object, "/status/conditions");
-    let first = |status: &str| {
-        let found = conditions.iter().find(|condition| text(condition, "/status") == status);
-        found.map(|condition| text(condition, "/reason"))
-    };
-    match (first("False"), first("Unknown")) {
-        (Some(reason), _) => Cell::toned(Tone::Bad, reason),
-        (None, Some(reason)) => Cell::toned(Tone::Waiting, reason),
+    let first = |status| conditions.iter().find(|condition| condition.status == status);
+    match (first(ConditionStatus::False), first(ConditionStatus::Unknown)) {
+        (Some(condition), _) => Cell::toned(Tone::Bad, &condition.reason),
+        (None, Some(condition)) => Cell::toned(Tone::Waiting, &condition.reason),
         (None, None) if conditions.is_empty() => Cell::toned(Tone::Waiting, "Unknown"),
         (None, None) => Cell::toned(Tone::Good, "Ready"),
     }
@@ -294,7 +278,7 @@ mod tests {
     #[test]
     fn addresses_are_ordered_by_family_and_number_and_never_as_text() {
         let mut list: Vec<Value> = ["2001:db8::10", "10.0.0.9", "x", "2001:db8::9", "10.0.0.10", "9.0.0.1"]
-            .map(|address| json!({"spec": {"address": address}}))
+            .map(|address| json!({"metadata": {"name": address}, "spec": {"address": address}}))
             .to_vec();
         list.sort_by_key(rank);
         let order: Vec<String> = list.iter().map(written).collect();

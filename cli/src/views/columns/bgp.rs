@@ -1,11 +1,16 @@
 //! Columns of BGP peers and BFD profiles. Pure.
 
-use model::primitives::quantity::Timestamp;
-use serde_json::Value;
+use model::{
+    kinds::{
+        bfd_profile::BfdProfileSpec,
+        bgp_peer::{BgpPeerSpec, HOLD_TIME_DEFAULT, PeerAsn},
+    },
+    primitives::quantity::Timestamp,
+};
 
 use crate::{
-    lenient_json::{entries, flag, joined, number, text},
     terminal::{style::Tone, table::Cell},
+    typed::{BfdProfile, BgpPeer, word, words},
     views::columns::{
         addresses::{or_all, selectors, status},
         age_cell,
@@ -21,33 +26,33 @@ pub(crate) const PEER: (&[&str], &[&str]) = (
 pub(crate) const PROFILE: (&[&str], &[&str]) =
     (&["NAME", "RECEIVE", "TRANSMIT", "MULTIPLIER", "STATUS", "AGE"], &["PASSIVE", "MINIMUM-TTL", "USED-BY"]);
 
-pub(crate) fn peer(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
+pub(crate) fn peer(object: &BgpPeer, wide: bool, now: Timestamp) -> Vec<Cell> {
+    let (spec, state) = (&object.spec, &object.status);
     let mut row: Vec<Cell> = vec![
-        remote(object).into(),
-        text(object, "/spec/peerASN").into(),
+        remote(spec).into(),
+        word(&spec.peer_asn).into(),
         local_asn(object).into(),
-        or_dash(text(object, "/spec/bfdProfile")).into(),
-        number(object, "/status/nodesTotal").to_string().into(),
+        or_dash(word(&spec.bfd_profile)).into(),
+        state.nodes_total.to_string().into(),
         sessions(object),
-        status(object),
-        age_cell(object, now),
+        status(spec.disabled, &object.conditions),
+        age_cell(object.metadata.as_ref(), now),
     ];
     if wide {
-        row.push(or_dash(text(object, "/spec/sourceAddress")).into());
-        row.push(format!("{}s", hold_time(object)).into());
-        row.push(hops(object).into());
-        row.push(if flag(object, "/status/hasPassword", false) { "yes" } else { "no" }.into());
-        row.push(families(object).into());
-        row.push(restart(object).into());
-        row.push(or_all(selectors(object, "/spec/nodeSelectors")).into());
+        row.push(or_dash(word(&spec.source_address)).into());
+        row.push(format!("{}s", hold_time(spec)).into());
+        row.push(hops(spec).into());
+        row.push(if state.has_password { "yes" } else { "no" }.into());
+        row.push(families(spec).into());
+        row.push(restart(spec).into());
+        row.push(or_all(selectors(&spec.node_selectors)).into());
     }
     row
 }
 
 /// Formats established and total sessions, such as `2/3`.
-fn sessions(peer: &Value) -> Cell {
-    let [established, total] =
-        ["established", "total"].map(|field| number(peer, &format!("/status/sessions/{field}")));
+fn sessions(peer: &BgpPeer) -> Cell {
+    let (established, total) = (peer.status.sessions.established, peer.status.sessions.total);
     let tone = match established {
         _ if established == total => Tone::Plain,
         0 => Tone::Bad,
@@ -56,105 +61,92 @@ fn sessions(peer: &Value) -> Cell {
     Cell::toned(tone, format!("{established}/{total}"))
 }
 
-pub(crate) fn profile(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
-    let milliseconds = |at| format!("{}ms", with_default(object, at, "300"));
+pub(crate) fn profile(object: &BfdProfile, wide: bool, now: Timestamp) -> Vec<Cell> {
+    let spec = &object.spec;
     let mut row: Vec<Cell> = vec![
-        milliseconds("/spec/receiveInterval").into(),
-        milliseconds("/spec/transmitInterval").into(),
-        with_default(object, "/spec/detectMultiplier", "3").into(),
-        status(object),
-        age_cell(object, now),
+        format!("{}ms", spec.receive_interval).into(),
+        format!("{}ms", spec.transmit_interval).into(),
+        spec.detect_multiplier.to_string().into(),
+        status(false, &object.conditions),
+        age_cell(object.metadata.as_ref(), now),
     ];
     if wide {
-        row.push(if flag(object, "/spec/passiveMode", false) { "yes" } else { "no" }.into());
-        row.push(with_default(object, "/spec/minimumTtl", "254").into());
-        row.push(joined(object, "/status/usedBy").into());
+        row.push(if spec.passive_mode { "yes" } else { "no" }.into());
+        row.push(spec.minimum_ttl.to_string().into());
+        row.push(words(&object.status.used_by).into());
     }
     row
 }
 
 /// Formats the address of a peer: `10.0.0.1`, `10.0.0.1:1179`, `fe80::1%eth0`, `eth0`, `10.0.0.0/24`.
 #[must_use]
-pub(crate) fn remote(peer: &Value) -> String {
-    let [address, interface, network, port] = ["peerAddress", "interface", "peerNetwork", "peerPort"]
-        .map(|field| text(peer, &format!("/spec/{field}")));
-    let at = match (address.is_empty(), interface.is_empty()) {
-        (false, true) => address,
-        (false, false) => format!("{address}%{interface}"),
-        (true, false) => interface,
-        (true, true) => network,
+pub(crate) fn remote(peer: &BgpPeerSpec) -> String {
+    let at = match (peer.peer_address, &peer.interface) {
+        (Some(address), None) => address.to_string(),
+        (Some(address), Some(interface)) => format!("{address}%{interface}"),
+        (None, Some(interface)) => interface.to_string(),
+        (None, None) => word(&peer.peer_network),
     };
-    match port.as_str() {
-        "" | "179" => at,
-        port if at.contains(':') => format!("[{at}]:{port}"),
-        port => format!("{at}:{port}"),
+    match peer.peer_port {
+        None | Some(179) => at,
+        Some(port) if at.contains(':') => format!("[{at}]:{port}"),
+        Some(port) => format!("{at}:{port}"),
     }
 }
 
 /// Formats the AS of a peer, such as `AS 65001`.
 #[must_use]
-pub(crate) fn asn(peer: &Value) -> String {
-    let asn = text(peer, "/spec/peerASN");
-    if asn.starts_with(|c: char| c.is_ascii_digit()) { format!("AS {asn}") } else { asn }
+pub(crate) fn asn(peer: &BgpPeerSpec) -> String {
+    match peer.peer_asn {
+        PeerAsn::Number(asn) => format!("AS {asn}"),
+        asn @ (PeerAsn::Internal | PeerAsn::External) => word(&asn),
+    }
 }
 
 /// Formats the intervals of a profile, such as `300/300 ms × 3`.
 #[must_use]
-pub(crate) fn intervals(profile: &Value) -> String {
-    format!(
-        "{}/{} ms × {}",
-        with_default(profile, "/spec/receiveInterval", "300"),
-        with_default(profile, "/spec/transmitInterval", "300"),
-        with_default(profile, "/spec/detectMultiplier", "3")
-    )
+pub(crate) fn intervals(profile: &BfdProfileSpec) -> String {
+    format!("{}/{} ms × {}", profile.receive_interval, profile.transmit_interval, profile.detect_multiplier)
 }
 
 /// Returns the local AS of a peer: the configured one, or that of its nodes if they agree.
-fn local_asn(peer: &Value) -> String {
-    let stated = text(peer, "/spec/localASN");
-    if !stated.is_empty() {
-        return stated;
+fn local_asn(peer: &BgpPeer) -> String {
+    if let Some(stated) = peer.spec.local_asn {
+        return stated.to_string();
     }
-    let mut of_nodes: Vec<String> =
-        entries(peer, "/status/nodes").map(|(_, node)| text(node, "/localASN")).collect();
-    of_nodes.sort();
+    let mut of_nodes: Vec<u32> = peer.status.nodes.values().map(|node| node.local_asn).collect();
+    of_nodes.sort_unstable();
     of_nodes.dedup();
     match &of_nodes[..] {
         [] => "-".to_owned(),
-        [one] => one.clone(),
+        [one] => one.to_string(),
         [..] => "by node".to_owned(),
     }
 }
 
 /// Returns the permitted distance of a peer in hops.
-pub(crate) fn hops(peer: &Value) -> String {
-    let security = text(peer, "/spec/ttlSecurity");
-    if !security.is_empty() {
-        return format!("{security} (GTSM)");
+pub(crate) fn hops(peer: &BgpPeerSpec) -> String {
+    match peer.ttl_security {
+        Some(hops) => format!("{hops} (GTSM)"),
+        None if peer.ebgp_multi_hop => "several".to_owned(),
+        None => "-".to_owned(),
     }
-    if flag(peer, "/spec/ebgpMultiHop", false) { "several" } else { "-" }.to_owned()
 }
 
 /// Returns the address families of a peer.
-pub(crate) fn families(peer: &Value) -> String {
-    let families = joined(peer, "/spec/families");
+pub(crate) fn families(peer: &BgpPeerSpec) -> String {
+    let families = words(&peer.families);
     if families.is_empty() { "IPv4,IPv6".to_owned() } else { families }
 }
 
 /// Returns the hold time in seconds.
-pub(crate) fn hold_time(peer: &Value) -> String {
-    with_default(peer, "/spec/holdTime", "90")
+pub(crate) fn hold_time(peer: &BgpPeerSpec) -> u16 {
+    peer.hold_time.unwrap_or(HOLD_TIME_DEFAULT)
 }
 
-fn restart(peer: &Value) -> String {
-    let time = text(peer, "/spec/gracefulRestart/restartTime");
-    if time.is_empty() { "-".to_owned() } else { format!("{time}s") }
-}
-
-/// Returns the value at a pointer, or `default` if it is empty.
-pub(crate) fn with_default(object: &Value, at: &str, default: &str) -> String {
-    let given = text(object, at);
-    if given.is_empty() { default.to_owned() } else { given }
+fn restart(peer: &BgpPeerSpec) -> String {
+    let restart = peer.graceful_restart.as_ref();
+    restart.map_or_else(|| "-".to_owned(), |restart| format!("{}s", restart.restart_time))
 }
 
 /// Returns a dash for an empty value.
@@ -167,6 +159,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::typed::decode;
 
     #[test]
     fn peers_are_written_so_that_they_can_be_told_apart() {
@@ -181,7 +174,9 @@ mod tests {
             (json!({ "interface": "eth0" }), "eth0"),
             (json!({ "peerNetwork": "10.0.0.0/24" }), "10.0.0.0/24"),
         ] {
-            assert_eq!(remote(&json!({ "spec": spec })), written);
+            let mut spec = spec;
+            spec["peerASN"] = 65001.into();
+            assert_eq!(remote(&decode(&spec).unwrap()), written);
         }
     }
 }

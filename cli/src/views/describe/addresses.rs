@@ -1,16 +1,25 @@
 //! `describe` sections of pools, advertisements and addresses. Pure.
 
-use model::{kinds::resource::Kind, primitives::quantity::Timestamp};
+use model::{
+    kinds::{
+        advertisement::{AdvertisementType, WhenIsolated},
+        resource::Kind,
+    },
+    observed::status::PoolUsage,
+    primitives::quantity::Timestamp,
+    wire::report::Role,
+};
 use serde_json::Value;
 
 use crate::{
     age::age,
-    lenient_json::{clean, entries, flag, items, joined, number, scalar, text, time},
+    lenient_json::clean,
     resource::Resource,
     terminal::{
         style::Tone,
         table::{Cell, Table},
     },
+    typed::{Address, AddressPool, Advertisement, word, words},
     views::{
         bgp,
         columns::{
@@ -24,39 +33,45 @@ use crate::{
 /// Maximum number of addresses in a description; `get addresses` lists all.
 const ADDRESSES_SHOWN: usize = 100;
 
-pub(crate) fn pool(page: &mut Page, object: &Value) {
+pub(crate) fn pool(page: &mut Page, object: &AddressPool) {
+    let spec = &object.spec;
     page.section("Address pool");
-    for range in items(object, "/spec/addresses") {
-        page.field("Addresses", &scalar(range));
+    for range in &spec.addresses {
+        page.field("Addresses", &range.to_string());
     }
-    page.optional("Reserved", &joined(object, "/spec/reserved"));
-    let auto = flag(object, "/spec/autoAssign", true);
+    page.optional("Reserved", &words(&spec.reserved));
     page.field(
         "Auto-assign",
-        if auto { "yes" } else { "no: only to Services that request the pool or one of its addresses" },
+        if spec.auto_assign {
+            "yes"
+        } else {
+            "no: only to Services that request the pool or one of its addresses"
+        },
     );
-    if flag(object, "/spec/avoidBuggyIPs", false) {
+    if spec.avoid_buggy_ips {
         page.field("Left out", "IPv4 addresses ending in .0 or .255");
     }
-    let priority = text(object, "/spec/priority");
-    page.field(
-        "Priority",
-        if priority.is_empty() { "none: used after pools with a priority" } else { &priority },
-    );
-    page.field("Namespaces", &or_all(joined(object, "/spec/namespaces")));
-    page.field("Services", &or_all(selectors(object, "/spec/serviceSelectors")));
-    let quarantine = text(object, "/spec/quarantineSeconds");
-    page.field("Quarantine (s)", if quarantine.is_empty() { "60 (the default)" } else { &quarantine });
-    if flag(object, "/spec/disabled", false) {
+    let priority = spec
+        .priority
+        .map_or_else(|| "none: used after pools with a priority".to_owned(), |it| it.to_string());
+    page.field("Priority", &priority);
+    page.field("Namespaces", &or_all(words(&spec.namespaces)));
+    page.field("Services", &or_all(selectors(&spec.service_selectors)));
+    let quarantine =
+        spec.quarantine_seconds.map_or_else(|| "60 (the default)".to_owned(), |it| it.to_string());
+    page.field("Quarantine (s)", &quarantine);
+    if spec.disabled {
         page.field("Disabled", "yes: assigned addresses are kept, no new ones are assigned");
     }
-    for (title, family) in [("IPv4", "ipv4"), ("IPv6", "ipv6")] {
-        let [total, assigned, quarantined, available] = ["total", "assigned", "quarantined", "available"]
-            .map(|key| {
-                let addresses = number(object, &format!("/status/{family}/{key}"));
-                if addresses == u64::MAX { format!("at least {addresses}") } else { addresses.to_string() }
-            });
-        if total != "0" {
+    let count = |addresses: u64| match addresses {
+        u64::MAX => format!("at least {addresses}"),
+        addresses => addresses.to_string(),
+    };
+    for (title, usage) in [("IPv4", &object.status.v4), ("IPv6", &object.status.v6)] {
+        let PoolUsage { total, assigned, quarantined, available } = *usage;
+        if total > 0 {
+            let [total, assigned, quarantined, available] =
+                [total, assigned, quarantined, available].map(count);
             page.field(
                 title,
                 &format!("{assigned} used, {quarantined} in quarantine, {available} free, of {total}"),
@@ -83,93 +98,88 @@ pub(crate) fn held(page: &mut Page, addresses: &[Value], now: Timestamp) {
     }
 }
 
-pub(crate) fn advertisement(page: &mut Page, object: &Value) {
+pub(crate) fn advertisement(page: &mut Page, object: &Advertisement) {
+    let spec = &object.spec;
     page.section("Advertisement");
-    let kind = text(object, "/spec/type");
-    page.field("Type", if kind.is_empty() { "L2" } else { &kind });
-    page.field("Pools", &or_all(joined(object, "/spec/addressPools")));
-    page.field("Services", &or_all(selectors(object, "/spec/serviceSelectors")));
-    page.field("Nodes", &or_all(selectors(object, "/spec/nodeSelectors")));
-    page.optional("Preferred nodes", &preferences(object));
-    if kind == "BGP" {
-        describe_bgp::advertisement(page, object);
+    page.field("Type", &word(&spec.advertisement_type));
+    page.field("Pools", &or_all(words(&spec.address_pools)));
+    page.field("Services", &or_all(selectors(&spec.service_selectors)));
+    page.field("Nodes", &or_all(selectors(&spec.node_selectors)));
+    page.optional("Preferred nodes", &preferences(spec));
+    if spec.advertisement_type == AdvertisementType::Bgp {
+        describe_bgp::advertisement(page, spec);
         return;
     }
-    let interfaces = joined(object, "/spec/interfaces");
+    let interfaces = words(&spec.interfaces);
     page.field(
         "Interfaces",
         if interfaces.is_empty() { "all interfaces whose network contains the address" } else { &interfaces },
     );
-    page.field("Answers ping", if flag(object, "/spec/answerPing", true) { "yes" } else { "no" });
-    page.field("When isolated", isolated(&text(object, "/spec/whenIsolated")));
+    page.field("Answers ping", if spec.answer_ping { "yes" } else { "no" });
+    page.field("When isolated", isolated(spec.when_isolated));
 }
 
-fn isolated(word: &str) -> &str {
-    match word {
-        "" | "Keep" => "Keep: the owner keeps announcing",
-        "Withdraw" => "Withdraw: the owner stops announcing",
-        other => other,
+const fn isolated(policy: WhenIsolated) -> &'static str {
+    match policy {
+        WhenIsolated::Keep => "Keep: the owner keeps announcing",
+        WhenIsolated::Withdraw => "Withdraw: the owner stops announcing",
     }
 }
 
-pub(crate) fn address(page: &mut Page, object: &Value, now: Timestamp) {
+pub(crate) fn address(page: &mut Page, object: &Address, now: Timestamp) {
+    let spec = &object.spec;
     page.section("Address");
-    page.field("Address", &columns::identity(Resource::Object(Kind::Address), object).1);
+    page.field("Address", &spec.address.to_string());
     let (state, tone) = address_state(object, now);
     let state = page.paint(tone, &state);
     page.line(&format!("{:<24}{state}", "State:"));
-    let pool = text(object, "/spec/pool");
-    page.field("Pool", if pool.is_empty() { "none: requested manually" } else { &pool });
-    page.field("Services", &joined(object, "/spec/services"));
-    page.optional("Sharing key", &text(object, "/spec/sharingKey"));
-    let former = text(object, "/spec/quarantine/former");
-    if !former.is_empty() {
-        let until = text(object, "/spec/quarantine/until");
+    let pool = spec.pool.as_ref().map_or_else(|| "none: requested manually".to_owned(), word);
+    page.field("Pool", &pool);
+    page.field("Services", &words(&spec.services));
+    page.optional("Sharing key", &word(&spec.sharing_key));
+    if let Some(quarantine) = &spec.quarantine {
+        let (former, until) = (&quarantine.former, quarantine.until);
         page.field("Held back", &format!("for {former} until {until}; then available to all"));
     }
-    let by_bgp = bgp::of_address(object);
-    let is_by_l2 = !text(object, "/status/owner").is_empty()
-        || !items(object, "/spec/announcement/candidates").is_empty();
-    if is_by_l2 || by_bgp.is_empty() {
+    let by_bgp = object.status.by_bgp.as_ref().map(|by_bgp| bgp::of_address(spec, by_bgp));
+    let is_by_l2 = object.status.owner.is_some() || !spec.announcement.candidates.is_empty();
+    if is_by_l2 || by_bgp.is_none() {
         announcement(page, object, now);
     }
-    if !by_bgp.is_empty() {
-        page.section("Announcement by BGP");
-    }
+    let Some(by_bgp) = by_bgp else { return };
+    page.section("Announcement by BGP");
     for (label, value) in by_bgp {
         page.field(label, &value);
     }
 }
 
 /// Adds owner, candidates and excluded nodes of an address.
-fn announcement(page: &mut Page, object: &Value, now: Timestamp) {
-    let owner = text(object, "/status/owner");
+fn announcement(page: &mut Page, object: &Address, now: Timestamp) {
+    let (announcement, status) = (&object.spec.announcement, &object.status);
     page.section("Announcement");
-    let since = time(object, "/status/since").filter(|_| !owner.is_empty());
+    let since = status.since.filter(|_| status.owner.is_some());
     let since = since.map(|then| format!(" since {then} ({} ago)", age(then, now))).unwrap_or_default();
-    page.field("Owner", &format!("{owner}{since}"));
-    page.field("Epoch", &text(object, "/spec/announcement/epoch"));
-    let ping = flag(object, "/spec/announcement/answerPing", false);
-    page.field("Answers ping", if ping { "yes" } else { "no" });
-    page.field("When isolated", isolated(&text(object, "/spec/announcement/whenIsolated")));
+    page.field("Owner", &format!("{}{since}", word(&status.owner)));
+    page.field("Epoch", &announcement.epoch.to_string());
+    page.field("Answers ping", if announcement.answer_ping { "yes" } else { "no" });
+    page.field("When isolated", isolated(announcement.when_isolated));
     for conflict in conflicts(object) {
         let line = page.paint(Tone::Bad, &format!("also announced by {conflict}"));
         page.line(&format!("{:<24}{line}", "Conflict:"));
     }
     candidates(page, object);
     parts(page, object, now);
-    let mut refused = entries(object, "/status/notCandidates").peekable();
-    if refused.peek().is_some() {
+    if !status.not_candidates.is_empty() {
         page.section("Excluded nodes");
     }
-    for (node, reason) in refused {
-        page.line(&format!("  {}: {}", clean(node), clean(&scalar(reason))));
+    for (node, reason) in &status.not_candidates {
+        page.line(&format!("  {}: {}", clean(&word(node)), clean(reason)));
     }
 }
 
-fn candidates(page: &mut Page, object: &Value) {
+fn candidates(page: &mut Page, object: &Address) {
     page.section("Candidates (the first live one owns the address)");
-    let candidates = items(object, "/spec/announcement/candidates");
+    let candidates = &object.spec.announcement.candidates;
     if candidates.is_empty() {
         page.line("  <none>");
         return;
@@ -178,18 +188,17 @@ fn candidates(page: &mut Page, object: &Value) {
     for (at, candidate) in candidates.iter().enumerate() {
         table.push(vec![
             (at + 1).to_string().into(),
-            text(candidate, "/node").into(),
-            text(candidate, "/address").into(),
-            joined(candidate, "/interfaces").into(),
+            word(&candidate.node).into(),
+            candidate.address.to_string().into(),
+            words(&candidate.interfaces).into(),
         ]);
     }
     page.table(&table);
 }
 
 /// Adds the announcement status reported by each node.
-fn parts(page: &mut Page, object: &Value, now: Timestamp) {
-    let mut parts = entries(object, "/status/nodes").peekable();
-    if parts.peek().is_none() {
+fn parts(page: &mut Page, object: &Address, now: Timestamp) {
+    if object.status.nodes.is_empty() {
         return;
     }
     page.section("Reported by nodes");
@@ -204,24 +213,22 @@ fn parts(page: &mut Page, object: &Value, now: Timestamp) {
         "LAST",
         "BECAUSE",
     ]);
-    for (node, part) in parts {
-        let role = text(part, "/role");
-        let tone = match role.as_str() {
-            "Owner" => Tone::Good,
-            "Held" => Tone::Bad,
-            _ => Tone::Plain,
+    for (node, part) in &object.status.nodes {
+        let tone = match part.role {
+            Role::Owner => Tone::Good,
+            Role::Standby => Tone::Plain,
+            Role::Held => Tone::Bad,
         };
-        let ago = |at| time(part, at).map(|then| age(then, now)).unwrap_or_default();
         table.push(vec![
-            node.into(),
-            Cell::toned(tone, role),
-            text(part, "/epoch").into(),
-            ago("/since").into(),
-            joined(part, "/interfaces").into(),
-            text(part, "/replies").into(),
-            text(part, "/gratuitous").into(),
-            ago("/lastGratuitous").into(),
-            text(part, "/reason").into(),
+            word(node).into(),
+            Cell::toned(tone, word(&part.role)),
+            part.epoch.to_string().into(),
+            age(part.since, now).into(),
+            part.interfaces.join(",").into(),
+            part.replies.to_string().into(),
+            part.gratuitous.to_string().into(),
+            part.last_gratuitous.map(|then| age(then, now)).unwrap_or_default().into(),
+            (&part.reason).into(),
         ]);
     }
     page.table(&table);

@@ -1,58 +1,59 @@
 //! `describe` sections of BGP peers and BFD profiles, and the BGP parts of other kinds. Pure.
 
-use model::primitives::quantity::Timestamp;
-use serde_json::Value;
+use model::{
+    bgp::identity::{AsnSource, NodeBgpStatus, RouterIdSource},
+    kinds::advertisement::AdvertisementSpec,
+    primitives::quantity::Timestamp,
+};
 
 use crate::{
-    lenient_json::{clean, entries, flag, joined, number, text},
+    lenient_json::clean,
     terminal::table::Table,
+    typed::{BfdProfile, BgpPeer, word, words},
     views::{
         bgp,
         columns::{
             addresses::{or_all, selectors},
-            bgp::{asn, families, hold_time, hops, remote, with_default},
+            bgp::{asn, families, hold_time, hops, remote},
         },
         describe::Page,
     },
 };
 
-pub(crate) fn peer(page: &mut Page, object: &Value, now: Timestamp) {
+pub(crate) fn peer(page: &mut Page, object: &BgpPeer, now: Timestamp) {
+    let spec = &object.spec;
     page.section("BGP peer");
-    page.field("Peer", &remote(object));
-    page.field("Peer AS", &asn(object));
-    let local = text(object, "/spec/localASN");
-    page.field("Our AS", if local.is_empty() { "that of each node" } else { &local });
-    let limit = with_default(object, "/spec/dynamicLimit", "16");
-    if !text(object, "/spec/peerNetwork").is_empty() {
+    page.field("Peer", &remote(spec));
+    page.field("Peer AS", &asn(spec));
+    let local = spec.local_asn.map_or_else(|| "that of each node".to_owned(), |asn| asn.to_string());
+    page.field("Our AS", &local);
+    if spec.peer_network.is_some() {
+        let limit = spec.dynamic_limit.unwrap_or(16);
         page.field("Neighbours", &format!("dynamic: any in the network, up to {limit} per node"));
     }
-    page.optional("Source address", &text(object, "/spec/sourceAddress"));
-    let keepalive = text(object, "/spec/keepaliveTime");
-    let keepalive = if keepalive.is_empty() { "a third of it".to_owned() } else { format!("{keepalive} s") };
-    page.field("Hold time", &format!("{} s, keepalives every {keepalive}", hold_time(object)));
-    page.field(
-        "After a failure",
-        &format!("{} s, then longer", with_default(object, "/spec/connectTime", "5")),
-    );
-    let has_password = flag(object, "/status/hasPassword", false);
+    page.optional("Source address", &word(&spec.source_address));
+    let keepalive = spec.keepalive_time.map_or_else(|| "third of it".to_owned(), |time| format!("{time} s"));
+    page.field("Hold time", &format!("{} s, keepalives every {keepalive}", hold_time(spec)));
+    page.field("After a failure", &format!("{} s, then longer", spec.connect_time.unwrap_or(5)));
+    let has_password = object.status.has_password;
     page.field("Password", if has_password { "set (TCP MD5); never shown" } else { "none" });
-    match hops(object).as_str() {
+    match hops(spec).as_str() {
         "-" => {}
         hops => page.field("Hops", hops),
     }
-    page.field("Routes of", &families(object));
-    page.optional("BFD profile", &text(object, "/spec/bfdProfile"));
-    let restart = text(object, "/spec/gracefulRestart/restartTime");
-    if !restart.is_empty() {
-        page.field("Graceful restart", &format!("the peer is asked to retain routes for {restart} s"));
+    page.field("Routes of", &families(spec));
+    page.optional("BFD profile", &word(&spec.bfd_profile));
+    if let Some(restart) = &spec.graceful_restart {
+        let time = restart.restart_time;
+        page.field("Graceful restart", &format!("the peer is asked to retain routes for {time} s"));
     }
-    page.optional("Role", &text(object, "/spec/role"));
-    if flag(object, "/spec/passive", false) {
+    page.optional("Role", &word(&spec.role));
+    if spec.passive {
         page.field("Passive", "yes: waits for connections from the peer");
     }
-    page.field("Maximum prefixes", &with_default(object, "/spec/maxPrefixes", "1000000"));
-    page.field("Nodes", &or_all(selectors(object, "/spec/nodeSelectors")));
-    if flag(object, "/spec/disabled", false) {
+    page.field("Maximum prefixes", &spec.max_prefixes.unwrap_or(1_000_000).to_string());
+    page.field("Nodes", &or_all(selectors(&spec.node_selectors)));
+    if spec.disabled {
         page.field("Disabled", "yes: no node opens a session with it");
     }
     nodes(page, object);
@@ -60,36 +61,32 @@ pub(crate) fn peer(page: &mut Page, object: &Value, now: Timestamp) {
 }
 
 /// Adds the sessions reported by nodes; with many sessions only the faulty ones.
-fn sessions(page: &mut Page, object: &Value, now: Timestamp) {
-    let [established, total] =
-        ["established", "total"].map(|field| number(object, &format!("/status/sessions/{field}")));
-    page.section(&format!("Sessions ({established} of {total} established)"));
-    let table = bgp::of_peer(object, now);
+fn sessions(page: &mut Page, object: &BgpPeer, now: Timestamp) {
+    let sessions = &object.status.sessions;
+    page.section(&format!("Sessions ({} of {} established)", sessions.established, sessions.total));
+    let table = bgp::of_peer(sessions, now);
     if table.is_empty() {
         page.line("  <none>");
         return;
     }
     page.table(&table);
-    let shown = entries(object, "/status/sessions/byNode")
-        .map(|(_, sessions)| sessions.as_array().map_or(0, Vec::len));
-    let shown: usize = shown.sum();
-    if usize::try_from(total).is_ok_and(|total| total > shown) {
-        let name = text(object, "/metadata/name");
+    let shown: usize = sessions.by_node.values().map(Vec::len).sum();
+    if usize::try_from(sessions.total).is_ok_and(|total| total > shown) {
+        let name = word(&object.metadata.as_ref().map(|metadata| &metadata.name));
         page.line(&format!("  more: `tidegate bgp peers --peer {}`", clean(&name)));
     }
 }
 
 /// Adds the nodes that use the peer.
-fn nodes(page: &mut Page, object: &Value) {
-    let total = number(object, "/status/nodesTotal");
-    page.section(&format!("Nodes ({total})"));
+fn nodes(page: &mut Page, object: &BgpPeer) {
+    page.section(&format!("Nodes ({})", object.status.nodes_total));
     let mut table = Table::new(vec!["NODE", "AS", "ROUTER-ID", "PROBLEM"]);
-    for (node, side) in entries(object, "/status/nodes") {
+    for (node, side) in &object.status.nodes {
         table.push(vec![
-            node.into(),
-            text(side, "/localASN").into(),
-            text(side, "/routerId").into(),
-            text(side, "/problem").into(),
+            word(node).into(),
+            side.local_asn.to_string().into(),
+            side.router_id.to_string().into(),
+            word(&side.problem).into(),
         ]);
     }
     if table.is_empty() {
@@ -99,58 +96,47 @@ fn nodes(page: &mut Page, object: &Value) {
     }
 }
 
-pub(crate) fn profile(page: &mut Page, object: &Value) {
+pub(crate) fn profile(page: &mut Page, object: &BfdProfile) {
+    let spec = &object.spec;
     page.section("BFD profile");
-    for (title, at) in
-        [("Receives every", "/spec/receiveInterval"), ("Sends every", "/spec/transmitInterval")]
-    {
-        page.field(title, &format!("{} ms", with_default(object, at, "300")));
-    }
-    let multiplier = with_default(object, "/spec/detectMultiplier", "3");
-    page.field("Failed after", &format!("{multiplier} missing packets"));
-    if flag(object, "/spec/passiveMode", false) {
+    page.field("Receives every", &format!("{} ms", spec.receive_interval));
+    page.field("Sends every", &format!("{} ms", spec.transmit_interval));
+    page.field("Failed after", &format!("{} missing packets", spec.detect_multiplier));
+    if spec.passive_mode {
         page.field("Passive", "yes: sends only after the first packet of the peer");
     }
-    let ttl = with_default(object, "/spec/minimumTtl", "254");
+    let ttl = spec.minimum_ttl;
     page.field("Over several hops", &format!("packets with a hop limit below {ttl} are dropped"));
-    page.field("Used by", &joined(object, "/status/usedBy"));
+    page.field("Used by", &words(&object.status.used_by));
 }
 
 /// Adds the BGP settings of an Advertisement.
-pub(crate) fn advertisement(page: &mut Page, object: &Value) {
-    page.field("Peers", &or_all(joined(object, "/spec/peers")));
-    for (title, at, whole) in [
-        ("IPv4 prefixes", "/spec/aggregationLength", "32"),
-        ("IPv6 prefixes", "/spec/aggregationLengthV6", "128"),
-    ] {
-        let length = with_default(object, at, whole);
+pub(crate) fn advertisement(page: &mut Page, spec: &AdvertisementSpec) {
+    page.field("Peers", &or_all(words(&spec.peers)));
+    for (title, length, whole) in
+        [("IPv4 prefixes", spec.aggregation_length, 32), ("IPv6 prefixes", spec.aggregation_length_v6, 128)]
+    {
+        let length = length.unwrap_or(whole);
         let each = if length == whole { ": one per address" } else { "" };
         page.field(title, &format!("/{length}{each}"));
     }
-    for (title, at) in
-        [("Local preference", "/spec/localPref"), ("MED", "/spec/med"), ("Prepended", "/spec/prepend")]
-    {
-        page.optional(title, &text(object, at));
-    }
-    page.optional("Communities", &joined(object, "/spec/communities"));
+    page.optional("Local preference", &word(&spec.local_pref));
+    page.optional("MED", &word(&spec.med));
+    page.optional("Prepended", &word(&spec.prepend));
+    page.optional("Communities", &words(&spec.communities));
 }
 
 /// Adds the BGP identity of a node.
-pub(crate) fn node(page: &mut Page, object: &Value) {
-    let [asn, asn_from, id, id_from] = ["asn", "asnFrom", "routerId", "routerIdFrom"]
-        .map(|field| text(object, &format!("/status/bgp/{field}")));
-    if asn.is_empty() {
-        return;
-    }
-    let from = match asn_from.as_str() {
-        "Node" => "spec.bgp.asn",
-        _ => "--asn of the control server",
+pub(crate) fn node(page: &mut Page, identity: &NodeBgpStatus) {
+    let from = match identity.asn_from {
+        AsnSource::Node => "spec.bgp.asn",
+        AsnSource::Default => "--asn of the control server",
     };
-    page.field("BGP AS", &format!("{asn} ({from})"));
-    let from = match id_from.as_str() {
-        "Node" => "spec.bgp.routerId",
-        "Address" => "its first IPv4 address",
-        _ => "derived from its name",
+    page.field("BGP AS", &format!("{} ({from})", identity.asn));
+    let from = match identity.router_id_from {
+        RouterIdSource::Node => "spec.bgp.routerId",
+        RouterIdSource::Address => "its first IPv4 address",
+        RouterIdSource::Name => "derived from its name",
     };
-    page.field("BGP Identifier", &format!("{id} ({from})"));
+    page.field("BGP Identifier", &format!("{} ({from})", identity.router_id));
 }

@@ -1,271 +1,286 @@
 //! `describe` sections that differ by kind. Pure.
 
-use model::primitives::quantity::Timestamp;
-use serde_json::Value;
+use model::{
+    kinds::{
+        endpoint_set::Endpoint,
+        maintenance::{Maintenance, MaintenanceMode},
+        node::ProxyOptions,
+        service::{ForwardingMethod, ServicePort, ServiceSpec},
+    },
+    observed::status::{NodeCounts, Phase},
+    primitives::quantity::Timestamp,
+};
 
 use crate::{
     age::age,
-    lenient_json::{clean, entries, flag, items, joined, labels, number, port_range, scalar, text, time},
+    lenient_json::{clean, entries, scalar},
     terminal::style::Tone,
+    typed::{EndpointSet, Node, Service, Workload, word, words},
     views::{
-        columns::{cluster_addresses, external_addresses, joined_addresses, node_status, workload_ports},
+        columns::{cluster_addresses, external_addresses, labels, node_status, workload_ports},
         describe::{Page, bgp as describe_bgp},
     },
 };
 
-/// Titles and pointers of the Service fields printed if they have a value.
-const SERVICE_FIELDS: [(&str, &str); 17] = [
-    ("IP families", "/spec/ipFamilies"),
-    ("IP family policy", "/spec/ipFamilyPolicy"),
-    ("Session affinity", "/spec/sessionAffinity"),
-    ("Affinity timeout (s)", "/spec/sessionAffinityConfig/clientIP/timeoutSeconds"),
-    ("External policy", "/spec/externalTrafficPolicy"),
-    ("Internal policy", "/spec/internalTrafficPolicy"),
-    ("Distribution", "/spec/trafficDistribution"),
-    ("Source ranges", "/spec/loadBalancerSourceRanges"),
-    ("Health check port", "/spec/healthCheckNodePort"),
-    ("Address pool", "/spec/loadBalancer/pool"),
-    ("Wanted addresses", "/spec/loadBalancer/addresses"),
-    ("Sharing key", "/spec/loadBalancer/sharingKey"),
-    ("Scheduler", "/spec/scheduler"),
-    ("Scheduler flags", "/spec/schedulerFlags"),
-    ("PROXY protocol", "/spec/proxyProtocol"),
-    ("Removal policy", "/spec/removalPolicy"),
-    ("Drain (s)", "/spec/drainSeconds"),
-];
+/// Returns titles and values of the Service fields that are printed if they have a value.
+fn service_fields(spec: &ServiceSpec) -> [(&'static str, String); 17] {
+    let affinity = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
+    let balancer = spec.load_balancer.as_ref();
+    let addresses = balancer.map(|balancer| words(&balancer.addresses)).unwrap_or_default();
+    [
+        ("IP families", words(&spec.ip_families)),
+        ("IP family policy", word(&spec.ip_family_policy)),
+        ("Session affinity", word(&spec.session_affinity)),
+        ("Affinity timeout (s)", word(&affinity.and_then(|client_ip| client_ip.timeout_seconds))),
+        ("External policy", word(&spec.external_traffic_policy)),
+        ("Internal policy", word(&spec.internal_traffic_policy)),
+        ("Distribution", word(&spec.traffic_distribution)),
+        ("Source ranges", words(&spec.load_balancer_source_ranges)),
+        ("Health check port", word(&spec.health_check_node_port)),
+        ("Address pool", word(&balancer.and_then(|balancer| balancer.pool.as_ref()))),
+        ("Wanted addresses", addresses),
+        ("Sharing key", word(&balancer.and_then(|balancer| balancer.sharing_key.as_ref()))),
+        ("Scheduler", word(&spec.scheduler)),
+        ("Scheduler flags", words(&spec.scheduler_flags)),
+        ("PROXY protocol", word(&spec.proxy_protocol)),
+        ("Removal policy", word(&spec.removal_policy)),
+        ("Drain (s)", word(&spec.drain_seconds)),
+    ]
+}
 
-/// Titles and pointers of a Node's proxy options printed if they have a value.
-const PROXY_FIELDS: [(&str, &str); 5] = [
-    ("Cluster networks", "/spec/proxy/clusterCIDRs"),
-    ("Node ports at", "/spec/proxy/nodePortAddresses"),
-    ("Masquerade mark bit", "/spec/proxy/masqueradeBit"),
-    ("Drop mark bit", "/spec/proxy/dropBit"),
-    ("Naming", "/spec/proxy/naming"),
-];
+/// Returns titles and values of a Node's proxy options that are printed if they have a value.
+fn proxy_fields(proxy: &ProxyOptions) -> [(&'static str, String); 5] {
+    // The server omits the options as a whole if all have their defaults.
+    let naming = if *proxy == ProxyOptions::default() { String::new() } else { word(&proxy.naming) };
+    [
+        ("Cluster networks", words(&proxy.cluster_cidrs)),
+        ("Node ports at", words(&proxy.node_port_addresses)),
+        ("Masquerade mark bit", word(&proxy.masquerade_bit)),
+        ("Drop mark bit", word(&proxy.drop_bit)),
+        ("Naming", naming),
+    ]
+}
 
-pub(crate) fn service(page: &mut Page, object: &Value) {
+pub(crate) fn service(page: &mut Page, object: &Service) {
+    let spec = &object.spec;
     page.section("Service");
-    let service_type = text(object, "/spec/type");
-    page.field("Type", if service_type.is_empty() { "ClusterIP" } else { &service_type });
+    page.field("Type", &word(&spec.service_type));
     page.field("Cluster IP", &cluster_addresses(object));
     page.optional("External", &external_addresses(object));
-    page.optional("Selector", &labels(object, "/spec/selector"));
-    for (title, at) in SERVICE_FIELDS {
-        page.optional(title, &either(object, at));
+    page.optional("Selector", &labels(&spec.selector));
+    for (title, value) in service_fields(spec) {
+        page.optional(title, &value);
     }
-    let forwarding = text(object, "/spec/forwardingMethod");
-    page.optional("Forwarding", if forwarding == "masquerade" { "" } else { &forwarding });
-    if let Some(check) = object.pointer("/spec/healthCheck").filter(|check| check.is_object()) {
-        let [kind, every, within] = ["/type", "/intervalMs", "/timeoutMs"].map(|at| text(check, at));
-        page.field("Health check", &format!("{kind} every {every} ms, timeout {within} ms"));
+    if spec.forwarding_method != ForwardingMethod::Masquerade {
+        page.field("Forwarding", &word(&spec.forwarding_method));
     }
-    if flag(object, "/spec/publishNotReadyAddresses", false) {
+    if let Some(check) = &spec.health_check {
+        let (every, within) = (check.interval_ms, check.timeout_ms);
+        let check_type = word(&check.check_type);
+        page.field("Health check", &format!("{check_type} every {every} ms, timeout {within} ms"));
+    }
+    if spec.publish_not_ready_addresses {
         page.field("Not ready endpoints", "receive traffic as if they were ready");
     }
-    if flag(object, "/spec/disabled", false) {
+    if spec.disabled {
         page.field("Disabled", "yes: addresses and ports are kept, but no traffic is served");
     }
-    page.optional("Out of service", &maintenance(object, "/spec/maintenance"));
-    for port in items(object, "/spec/ports") {
-        let [name, target, node_port] = ["/name", "/targetPort", "/nodePort"].map(|at| text(port, at));
-        let protocol = port.get("protocol").map_or_else(|| "TCP".to_owned(), scalar);
-        let mut line = format!("{}/{protocol}", port_range(port));
-        for (word, value) in [(" to port ", target), (", on every node ", node_port), (", named ", name)] {
-            if !value.is_empty() {
-                line.push_str(&format!("{word}{value}"));
-            }
-        }
-        page.field("Port", &line);
+    page.optional("Out of service", &maintenance(spec.maintenance.as_ref()));
+    for port in &spec.ports {
+        page.field("Port", &port_line(port));
     }
-    for unsupported in items(object, "/status/unsupported") {
-        page.field(
-            "Not carried out",
-            &format!("{}: {}", text(unsupported, "/field"), text(unsupported, "/message")),
-        );
+    for unsupported in &object.status.unsupported {
+        page.field("Not carried out", &format!("{}: {}", unsupported.field, unsupported.message));
     }
 }
 
+fn port_line(port: &ServicePort) -> String {
+    let mut line = format!("{}/{}", port.range(), port.protocol.as_str());
+    for (title, value) in [
+        (" to port ", word(&port.target_port)),
+        (", on every node ", word(&port.node_port)),
+        (", named ", word(&port.name)),
+    ] {
+        if !value.is_empty() {
+            line.push_str(&format!("{title}{value}"));
+        }
+    }
+    line
+}
+
 /// Adds the sync state of the nodes for a Service, and the lagging nodes.
-pub(crate) fn service_nodes(page: &mut Page, object: &Value) {
-    let [total, received, applied, verified] = ["total", "received", "applied", "verified"]
-        .map(|key| number(object, &format!("/status/nodes/{key}")));
+pub(crate) fn service_nodes(page: &mut Page, nodes: &NodeCounts) {
+    let NodeCounts { total, received, applied, verified, not_verified } = nodes;
     page.section(&format!("Nodes ({verified} of {total} verified)"));
     page.line(&format!(
         "  received {received}/{total}, applied {applied}/{total}, verified {verified}/{total}"
     ));
-    let mut listed = 0;
-    for (node, problem) in entries(object, "/status/nodes/notVerified") {
-        let [phase, reason, message] = ["/phase", "/reason", "/message"].map(|at| text(problem, at));
-        let reason = if reason.is_empty() { String::new() } else { format!(", {reason}") };
-        let tone = if phase == "Failed" { Tone::Bad } else { Tone::Waiting };
-        let state = page.paint(tone, &format!("{phase}{reason}"));
-        page.line(&format!("  {}: {state}: {}", clean(node), clean(&message)));
-        listed += 1;
+    for (node, problem) in not_verified {
+        let reason = word(&problem.reason);
+        let reason = if reason.is_empty() { reason } else { format!(", {reason}") };
+        let tone = if problem.phase == Phase::Failed { Tone::Bad } else { Tone::Waiting };
+        let state = page.paint(tone, &format!("{}{reason}", word(&problem.phase)));
+        page.line(&format!("  {}: {state}: {}", clean(&word(node)), clean(&problem.message)));
     }
-    let unlisted = total.saturating_sub(verified).saturating_sub(listed);
+    let listed = u32::try_from(not_verified.len()).unwrap_or(u32::MAX);
+    let unlisted = total.saturating_sub(*verified).saturating_sub(listed);
     if unlisted > 0 {
         page.line(&format!("  and {unlisted} more"));
     }
 }
 
-pub(crate) fn endpoint_set(page: &mut Page, object: &Value) {
+pub(crate) fn endpoint_set(page: &mut Page, object: &EndpointSet) {
     page.section("Endpoint set");
-    page.field("Service", &text(object, "/spec/service"));
-    for port in items(object, "/spec/ports") {
-        let protocol = port.get("protocol").map_or_else(|| "TCP".to_owned(), scalar);
-        let name = text(port, "/name");
-        let name = if name.is_empty() { String::new() } else { format!(", named {name}") };
-        page.field("Port", &format!("{}/{protocol}{name}", text(port, "/port")));
+    page.field("Service", &word(&object.spec.service));
+    for port in &object.spec.ports {
+        let name = port.name.as_ref().map(|name| format!(", named {}", word(name))).unwrap_or_default();
+        page.field("Port", &format!("{}/{}{name}", port.port, port.protocol.as_str()));
     }
-    let endpoints = items(object, "/spec/endpoints");
+    let endpoints = &object.spec.endpoints;
     page.field("Endpoints", &endpoints.len().to_string());
     for endpoint in endpoints {
         page.line(&format!("  {}", clean(&endpoint_line(endpoint))));
     }
 }
 
-fn endpoint_line(endpoint: &Value) -> String {
-    let mut line = text(endpoint, "/address");
-    for (word, at) in [(" on ", "/node"), (" in zone ", "/zone"), (" weight ", "/weight")] {
-        let value = text(endpoint, at);
+fn endpoint_line(endpoint: &Endpoint) -> String {
+    let mut line = endpoint.address.to_string();
+    for (title, value) in [
+        (" on ", word(&endpoint.node)),
+        (" in zone ", word(&endpoint.zone)),
+        (" weight ", word(&endpoint.weight)),
+    ] {
         if !value.is_empty() {
-            line.push_str(&format!("{word}{value}"));
+            line.push_str(&format!("{title}{value}"));
         }
     }
+    let conditions = &endpoint.conditions;
     let states = [
-        ("ready", flag(endpoint, "/conditions/ready", true)),
-        ("not ready", !flag(endpoint, "/conditions/ready", true)),
-        ("not serving", !flag(endpoint, "/conditions/serving", true)),
-        ("terminating", flag(endpoint, "/conditions/terminating", false)),
-        ("draining", flag(endpoint, "/drain", false)),
+        ("ready", conditions.ready),
+        ("not ready", !conditions.ready),
+        ("not serving", !conditions.serving),
+        ("terminating", conditions.terminating),
+        ("draining", endpoint.drain),
     ];
-    let states: Vec<&str> = states.into_iter().filter_map(|(word, holds)| holds.then_some(word)).collect();
-    let out = maintenance(endpoint, "/maintenance");
+    let states: Vec<&str> = states.into_iter().filter_map(|(name, holds)| holds.then_some(name)).collect();
+    let out = maintenance(endpoint.maintenance.as_ref());
     let out = if out.is_empty() { out } else { format!(", {out}") };
     format!("{line}: {}{out}", states.join(", "))
 }
 
 /// Describes the maintenance state, such as `drains until 2026-01-02T03:04:05Z, asked by ops: upgrade`; empty
 /// if in service.
-fn maintenance(object: &Value, at: &str) -> String {
-    let Some(asked) = object.pointer(at).filter(|asked| asked.is_object()) else { return String::new() };
-    let [mode, deadline, by, reason] =
-        ["/mode", "/deadline", "/by", "/reason"].map(|field| clean(&text(asked, field)));
-    let mut words = match mode.as_str() {
-        "Drain" if deadline.is_empty() => "drains".to_owned(),
-        "Drain" => format!("drains until {deadline}"),
-        "Maintenance" => "in maintenance".to_owned(),
-        _ => mode,
+fn maintenance(maintenance: Option<&Maintenance>) -> String {
+    let Some(Maintenance { mode, reason, by, deadline }) = maintenance else { return String::new() };
+    let mut text = match (mode, deadline) {
+        (MaintenanceMode::Drain, None) => "drains".to_owned(),
+        (MaintenanceMode::Drain, Some(deadline)) => format!("drains until {deadline}"),
+        (MaintenanceMode::Maintenance, _) => "in maintenance".to_owned(),
     };
-    for (before, word) in [(", asked by ", by), (": ", reason)] {
-        if !word.is_empty() {
-            words.push_str(before);
-            words.push_str(&word);
+    for (title, value) in [(", asked by ", by), (": ", reason)] {
+        if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
+            text.push_str(title);
+            text.push_str(&clean(value));
         }
     }
-    words
+    text
 }
 
-pub(crate) fn workload(page: &mut Page, object: &Value) {
+pub(crate) fn workload(page: &mut Page, object: &Workload) {
+    let spec = &object.spec;
     page.section("Workload");
-    page.field("Addresses", &joined_addresses(object));
-    page.field("Node", &text(object, "/spec/node"));
-    page.optional("Zone", &text(object, "/spec/zone"));
-    let phase = text(object, "/spec/phase");
-    page.field("Phase", if phase.is_empty() { "Running" } else { &phase });
-    page.field("Ready", if flag(object, "/spec/ready", true) { "yes" } else { "no" });
-    page.optional("Weight", &text(object, "/spec/weight"));
-    page.optional("Named ports", &workload_ports(object));
-    page.optional("Lease (s)", &text(object, "/spec/leaseSeconds"));
-    page.optional("Out of service", &maintenance(object, "/spec/maintenance"));
+    page.field("Addresses", &words(&spec.addresses));
+    page.field("Node", &word(&spec.node));
+    page.optional("Zone", &word(&spec.zone));
+    page.field("Phase", &word(&spec.phase));
+    page.field("Ready", if spec.ready { "yes" } else { "no" });
+    page.optional("Weight", &word(&spec.weight));
+    page.optional("Named ports", &workload_ports(spec));
+    page.optional("Lease (s)", &word(&spec.lease_seconds));
+    page.optional("Out of service", &maintenance(spec.maintenance.as_ref()));
 }
 
-pub(crate) fn node(page: &mut Page, object: &Value, now: Timestamp) {
+pub(crate) fn node(page: &mut Page, object: &Node, now: Timestamp) {
+    let (spec, state) = (&object.spec, &object.status);
     page.section("Node");
     let (status, tone) = node_status(object);
     let status = page.paint(tone, &status);
     page.line(&format!("{:<24}{status}", "Status:"));
-    page.field("Addresses", &joined_addresses(object));
-    page.optional("Zone", &text(object, "/spec/zone"));
-    page.field("Workload networks", &joined(object, "/spec/workloadCIDRs"));
+    page.field("Addresses", &words(&spec.addresses));
+    page.optional("Zone", &word(&spec.zone));
+    page.field("Workload networks", &words(&spec.workload_cidrs));
     page.field("Mode", &node_mode(object));
-    page.optional("Out of service", &maintenance(object, "/spec/maintenance"));
-    if flag(object, "/spec/proxy/masqueradeAll", false) {
+    page.optional("Out of service", &maintenance(spec.maintenance.as_ref()));
+    if spec.proxy.masquerade_all {
         page.field("Masquerade", "all traffic to virtual addresses");
     }
-    for (title, at) in PROXY_FIELDS {
-        page.optional(title, &either(object, at));
+    for (title, value) in proxy_fields(&spec.proxy) {
+        page.optional(title, &value);
     }
-    if !flag(object, "/spec/proxy/strictARP", true) {
+    if !spec.proxy.strict_arp {
         page.field("Strict ARP", "no: in ipvs mode the node answers ARP for all its addresses");
     }
-    describe_bgp::node(page, object);
-    page.section("Agent");
-    page.field("Version", &text(object, "/status/agentVersion"));
-    let reported = time(object, "/status/lastReport");
-    let reported = reported.map(|then| format!("{then} ({} ago)", age(then, now)));
-    page.field("Last report", &reported.unwrap_or_else(|| "never".to_owned()));
-    for (title, key) in
-        [("Received up to", "received"), ("Applied up to", "applied"), ("Verified up to", "verified")]
-    {
-        page.field(title, &text(object, &format!("/status/{key}")));
+    if let Some(identity) = &state.bgp {
+        describe_bgp::node(page, identity);
     }
-    page.field("Failing services", &number(object, "/status/failures").to_string());
-    page.optional("Kernel", &text(object, "/status/facts/kernel"));
-    page.optional("Supported modes", &joined(object, "/status/facts/capabilities"));
-    page.optional("Found addresses", &joined(object, "/status/facts/addresses"));
-    for (interface, networks) in entries(object, "/status/facts/subnets") {
-        page.field("Found networks", &format!("{interface}: {}", joined(networks, "")));
+    page.section("Agent");
+    page.field("Version", &word(&state.agent_version));
+    let reported = state.last_report.map(|then| format!("{then} ({} ago)", age(then, now)));
+    page.field("Last report", &reported.unwrap_or_else(|| "never".to_owned()));
+    page.field("Received up to", &word(&state.received));
+    page.field("Applied up to", &word(&state.applied));
+    page.field("Verified up to", &word(&state.verified));
+    page.field("Failing services", &state.failures.to_string());
+    page.optional("Kernel", &state.facts.kernel);
+    page.optional("Supported modes", &words(&state.facts.capabilities));
+    page.optional("Found addresses", &words(&state.facts.addresses));
+    for (interface, networks) in &state.facts.subnets {
+        page.field("Found networks", &format!("{interface}: {}", words(networks)));
     }
     page.section("Counters since agent start");
-    for (counter, value) in entries(object, "/status/counters") {
-        page.field(&format!("  {}", clean(&words(counter))), &scalar(value));
+    let counters = serde_json::to_value(&state.counters).unwrap_or_default();
+    for (counter, value) in entries(&counters, "") {
+        page.field(&format!("  {}", clean(&spaced(counter))), &scalar(value));
     }
     happenings(page, object, now);
 }
 
 /// Returns the requested mode, with the mode in use if it differs.
-fn node_mode(object: &Value) -> String {
-    let [wanted, running] = ["/spec/mode", "/status/mode"].map(|at| text(object, at));
-    match (wanted.is_empty(), running.is_empty()) {
-        (true, true) => "agent default".to_owned(),
-        (true, false) => format!("{running} (agent default)"),
-        (false, false) if wanted != running => format!("{wanted} requested, {running} in use"),
-        (false, true | false) => wanted,
+fn node_mode(node: &Node) -> String {
+    match (node.spec.mode, node.status.mode) {
+        (None, None) => "agent default".to_owned(),
+        (None, Some(running)) => format!("{} (agent default)", running.as_str()),
+        (Some(requested), Some(running)) if requested != running => {
+            format!("{} requested, {} in use", requested.as_str(), running.as_str())
+        }
+        (Some(requested), Some(_) | None) => requested.as_str().to_owned(),
     }
 }
 
 /// Adds the warnings and recent events of a node.
-fn happenings(page: &mut Page, object: &Value, now: Timestamp) {
-    let [warnings, events] = ["/status/warnings", "/status/events"].map(|at| items(object, at));
+fn happenings(page: &mut Page, node: &Node, now: Timestamp) {
+    let (warnings, events) = (&node.status.warnings, &node.status.events);
     if !warnings.is_empty() {
         page.section("Warnings");
     }
     for warning in warnings {
-        let warning = page.paint(Tone::Waiting, &scalar(warning));
+        let warning = page.paint(Tone::Waiting, warning);
         page.line(&format!("  {warning}"));
     }
     if !events.is_empty() {
         page.section("Events");
     }
     for event in events {
-        let when = time(event, "/time").map_or_else(|| "?".to_owned(), |then| age(then, now));
-        let count = number(event, "/count");
-        let times = if count > 1 { format!(", {count} times") } else { String::new() };
-        let [reason, message] = ["/reason", "/message"].map(|at| clean(&text(event, at)));
-        page.line(&format!("  {when} ago{times}: {reason}: {message}"));
+        let ago = age(event.time, now);
+        let times = if event.count > 1 { format!(", {} times", event.count) } else { String::new() };
+        let (reason, message) = (word(&event.reason), clean(&event.message));
+        page.line(&format!("  {ago} ago{times}: {reason}: {message}"));
     }
 }
 
 /// Splits camel case: `kernelMessages` becomes `kernel messages`.
-fn words(camel: &str) -> String {
+fn spaced(camel: &str) -> String {
     let spaced =
         |c: char| if c.is_ascii_uppercase() { format!(" {}", c.to_ascii_lowercase()) } else { c.to_string() };
     camel.chars().map(spaced).collect()
-}
-
-/// Returns the scalar or the joined scalars at a JSON pointer.
-fn either(object: &Value, at: &str) -> String {
-    let one = text(object, at);
-    if one.is_empty() { joined(object, at) } else { one }
 }

@@ -1,9 +1,10 @@
-//! Load balancer addresses of a write: taken from the Services it touches, kept, claimed by value, given out, freed.
+//! Allocation of load balancer addresses in one write.
 //!
-//! A Service that the write touches gives up its addresses first, into quarantine, and then has the first claim on them.
-//! So whatever the write does to pools, Services and their neighbours is judged on one state, and what nobody claims
-//! again is freed. The order among Services: all keep, then all get what they name, then each gets what is free; those
-//! that waited before come last, so that a write is never refused for them.
+//! A Service that the write touches first releases its addresses into quarantine and then has the first claim
+//! on them. All changes to pools, Services and neighbors are therefore judged against one state, and unclaimed
+//! addresses stay released. Order among Services: all keep addresses, then all get the addresses they name,
+//! then each gets free ones. Pending Services of earlier writes come last, so that a write is never refused
+//! because of them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use super::candidate::Candidate;
+use super::staged_object::StagedObject;
 use crate::{
     cluster::{
         allocate::{Denial, choose, place, room},
@@ -27,23 +28,23 @@ use crate::{
     primitives::{name::Name, net::IpFamily, quantity::Timestamp, violation::Violation},
 };
 
-/// Waiting Services that one write tries to serve, so that its cost does not grow with how many wait. The next turn
-/// begins where this one ended (`Operation::Retry`), so each of them has its turn.
+/// Maximum number of pending Services that one write retries, so that the cost is independent of how many are
+/// pending. The next turn starts after the last one (`Operation::Retry`), so each Service gets its turn.
 pub const RETRIES_MAX: usize = 256;
-/// Ended quarantines that one write clears away; the next takes the rest.
+/// Maximum number of expired quarantines that one write removes.
 const QUARANTINES_CLEARED_MAX: usize = 1024;
 
-/// The addresses of one write on their way.
+/// Working state of the addresses of one write.
 pub(super) struct Ledger<'a> {
     pub(super) before: &'a Snapshot,
     pub(super) config: &'a ClusterConfig,
     now: Timestamp,
-    /// What each Service had that this write touches.
+    /// Addresses that each touched Service held before the write.
     had: BTreeMap<ServiceKey, Vec<IpAddr>>,
-    /// What the records were that a rollback brings back.
+    /// Former records that a rollback restores.
     former: BTreeMap<IpAddr, AddressSpec>,
     touched: BTreeSet<IpAddr>,
-    /// Whether addresses became free or open to others, so that Services that wait may have them.
+    /// True if addresses became free or shareable, so that pending Services may get them.
     has_room: bool,
 }
 
@@ -60,22 +61,22 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Clears away quarantines that have ended.
-    pub(super) fn clear_ended(&mut self, working: &mut Snapshot, candidates: &[Candidate]) {
-        let is_candidate = |address: &IpAddr| {
+    /// Removes expired quarantines.
+    pub(super) fn clear_ended(&mut self, working: &mut Snapshot, staged: &[StagedObject]) {
+        let is_staged = |address: &IpAddr| {
             let name = name_of(*address);
-            candidates
-                .iter()
-                .any(|candidate| candidate.key.kind == Kind::Address && candidate.key.name == name)
+            staged.iter().any(|staged_object| {
+                staged_object.key.kind == Kind::Address && staged_object.key.name == name
+            })
         };
-        let ended = working.quarantines_ended(self.now).filter(|address| !is_candidate(address));
+        let ended = working.quarantines_ended(self.now).filter(|address| !is_staged(address));
         for address in ended.take(QUARANTINES_CLEARED_MAX).collect::<Vec<_>>() {
             self.remove(working, address);
             self.has_room = true;
         }
     }
 
-    /// Takes its addresses from a Service, for the time being.
+    /// Releases the addresses of a Service into quarantine.
     pub(super) fn detach(&mut self, working: &mut Snapshot, key: &ServiceKey) {
         let had: Vec<_> = working.addresses_of(key).collect();
         for address in &had {
@@ -95,7 +96,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Gives Services the first claim on what they had in former records, before what they have.
+    /// Gives Services the first claim on the addresses of their former records, before the ones they hold now.
     pub(super) fn recall(&mut self, former: &[AddressSpec]) {
         for record in former {
             for service in &record.services {
@@ -105,49 +106,51 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Gives the Services of the write, and then those that wait, what they are to have.
+    /// Allocates addresses to the Services of the write, then to pending ones.
     pub(super) fn settle(
         &mut self,
         working: &mut Snapshot,
-        candidates: &[Candidate],
+        staged: &[StagedObject],
         has_pruned: bool,
         displaced: &BTreeSet<ServiceKey>,
         retry: Option<Option<&Pending>>,
         found: &mut Vec<Violation>,
     ) {
-        let services: Vec<usize> = (0..candidates.len())
-            .filter(|index| candidates[*index].key.kind == Kind::Service && candidates[*index].new.is_some())
+        let services: Vec<usize> = (0..staged.len())
+            .filter(|index| staged[*index].key.kind == Kind::Service && staged[*index].new.is_some())
             .collect();
         for key in displaced {
             self.keep(working, key, &mut Vec::new());
         }
         for index in &services {
-            let candidate = &candidates[*index];
-            let Some(key) = candidate.service_key().filter(|key| !displaced.contains(key)) else { continue };
+            let staged_object = &staged[*index];
+            let Some(key) = staged_object.service_key().filter(|key| !displaced.contains(key)) else {
+                continue;
+            };
             let mut own = Vec::new();
             self.keep(working, &key, &mut own);
-            found.extend(own.into_iter().map(|violation| candidate.place(violation)));
+            found.extend(own.into_iter().map(|violation| staged_object.place(violation)));
         }
         for index in &services {
-            let candidate = &candidates[*index];
-            let Some(key) = candidate.service_key() else { continue };
+            let staged_object = &staged[*index];
+            let Some(key) = staged_object.service_key() else { continue };
             let mut own = Vec::new();
             self.claim(working, &key, &mut own);
-            found.extend(own.into_iter().map(|violation| candidate.place(violation)));
+            found.extend(own.into_iter().map(|violation| staged_object.place(violation)));
         }
         for index in &services {
-            if let Some(key) = candidates[*index].service_key() {
+            if let Some(key) = staged[*index].service_key() {
                 self.serve(working, &key, true);
             }
         }
         for key in displaced {
             self.serve(working, key, false);
         }
-        self.drop_useless(working);
-        // What is new takes, and frees nothing; a new pool does.
-        let makes_room = |candidate: &Candidate| match candidate.key.kind {
+        self.drop_useless_quarantines(working);
+        // A new Service or Node only occupies addresses and frees none; a new pool adds some.
+        let makes_room = |staged_object: &StagedObject| match staged_object.key.kind {
             Kind::AddressPool => true,
-            Kind::Service | Kind::Node => candidate.is_known(),
+            Kind::Service | Kind::Node => staged_object.is_known(),
             Kind::BfdProfile
             | Kind::BgpPeer
             | Kind::Advertisement
@@ -156,25 +159,29 @@ impl<'a> Ledger<'a> {
             | Kind::EndpointSet
             | Kind::EndpointHealth => false,
         };
-        if retry.is_some() || self.has_room || has_pruned || candidates.iter().any(makes_room) {
+        if retry.is_some() || self.has_room || has_pruned || staged.iter().any(makes_room) {
             self.retry(working, retry.flatten());
         }
         self.restore_orders(working);
     }
 
-    /// The records that the write changes.
-    pub(super) fn into_candidates(self, working: &Snapshot) -> Vec<Candidate> {
+    /// Returns the changed address records as staged objects.
+    pub(super) fn into_staged(self, working: &Snapshot) -> Vec<StagedObject> {
         let changed = self.touched.iter().filter_map(|address| {
             let (old, new) = (self.before.address(*address), working.address(*address));
             if old.is_none() && new.is_none() || old.zip(new).is_some_and(|(old, new)| old.spec == new.spec) {
                 return None;
             }
-            Some(Candidate::of_record(record_key(*address), old.cloned(), new.map(|new| Object::clone(new))))
+            Some(StagedObject::of_record(
+                record_key(*address),
+                old.cloned(),
+                new.map(|new| Object::clone(new)),
+            ))
         });
         changed.collect()
     }
 
-    /// Gives a Service what it had, as far as it still wants it and may have it.
+    /// Re-attaches the addresses that a Service held, as far as it still requests and may have them.
     fn keep(&mut self, working: &mut Snapshot, key: &ServiceKey, found: &mut Vec<Violation>) {
         let Some(object) = working.service(key).cloned() else { return };
         let Some(wanted) = LoadBalancerRequest::of(&object) else { return };
@@ -194,14 +201,14 @@ impl<'a> Ledger<'a> {
                 Err(denial) if denial.is_about_sharing() => {
                     found.push(denied("/spec/loadBalancer/sharingKey".to_owned(), address, &denial));
                 }
-                // It loses this one and gets another.
+                // The Service loses this address and gets another one.
                 Err(_) => {}
             }
         }
     }
 
-    /// Gives a Service the addresses that it names. A request that stands since an earlier write waits when it cannot be
-    /// met; a new one is refused.
+    /// Attaches the addresses that a Service names. An unfulfilled request that exists since an earlier write
+    /// stays pending; a new one is refused.
     fn claim(&mut self, working: &mut Snapshot, key: &ServiceKey, found: &mut Vec<Violation>) {
         let Some(object) = working.service(key).cloned() else { return };
         let Some(wanted) = LoadBalancerRequest::of(&object) else { return };
@@ -210,7 +217,7 @@ impl<'a> Ledger<'a> {
         let lacking = wanted.lacking(working.addresses_of(key));
         for address in lacking.iter().filter_map(|family| wanted.named(*family)) {
             match self.allowed(working, &wanted, address, true) {
-                // One that takes all or none is served when everything is known.
+                // An all-or-nothing request is fulfilled by `serve`, when all its addresses are known.
                 Ok(pool) if !wanted.takes_all_or_none() => self.attach(working, &wanted, address, pool),
                 Ok(_) => {}
                 Err(_) if stands(address) => {}
@@ -219,7 +226,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Gives a Service what it still lacks, as far as it can be had.
+    /// Allocates the missing addresses of a Service, as far as possible.
     fn serve(&mut self, working: &mut Snapshot, key: &ServiceKey, may_take_freed: bool) {
         let Some(object) = working.service(key).cloned() else { return };
         let Some(wanted) = LoadBalancerRequest::of(&object) else { return };
@@ -242,11 +249,12 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Tries to serve Services that wait, the oldest first.
+    /// Allocates addresses to pending Services, the oldest first.
     fn retry(&mut self, working: &mut Snapshot, after: Option<&Pending>) {
         let turn: Vec<_> =
             working.pending(after).take(RETRIES_MAX).map(|pending| pending.service.clone()).collect();
-        // Who is served may open an address to those before it that name the same sharing key: once more for them.
+        // A served Service may make its address shareable for earlier ones with the same sharing key; hence the
+        // second pass.
         for _ in 0..2 {
             self.has_room = false;
             for key in &turn {
@@ -288,7 +296,7 @@ impl<'a> Ledger<'a> {
         self.put(working, record);
     }
 
-    /// Moves a held address to the pool that has it.
+    /// Moves an address in use to the pool that now contains it.
     pub(super) fn set_pool(&mut self, working: &mut Snapshot, address: IpAddr, pool: Option<Name>) {
         if let Some(mut record) = record_of(working, address).filter(|record| record.pool != pool) {
             record.pool = pool;
@@ -296,8 +304,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Nothing is held back that could not be given again, or for no time.
-    fn drop_useless(&mut self, working: &mut Snapshot) {
+    /// Removes quarantines that have expired or whose address cannot be allocated anyway.
+    fn drop_useless_quarantines(&mut self, working: &mut Snapshot) {
         for address in self.touched.clone() {
             let Some(record) = record_of(working, address) else { continue };
             let Some(quarantine) = record.quarantine.filter(|_| record.services.is_empty()) else { continue };
@@ -310,7 +318,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Who answered for an address that is held again answers first, as far as those nodes are there.
+    /// Restores the former order of candidates of an address that is in use again, without the Nodes that are
+    /// gone.
     fn restore_orders(&mut self, working: &mut Snapshot) {
         for (address, former) in std::mem::take(&mut self.former) {
             let Some(mut record) = record_of(working, address) else { continue };
@@ -324,7 +333,8 @@ impl<'a> Ledger<'a> {
             if record.services.is_empty() || order.candidates.is_empty() || is_so {
                 continue;
             }
-            // Of two orders the higher epoch counts, and the one that is undone may still be on its way.
+            // Agents follow the order with the higher epoch, and the order being undone may still be in
+            // transit.
             order.epoch = order.epoch.max(record.announcement.epoch).saturating_add(1);
             record.announcement = order;
             self.put(working, record);

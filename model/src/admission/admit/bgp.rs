@@ -1,10 +1,10 @@
-//! Rules between peers, profiles, Advertisements of type BGP, pools, Nodes and Services: what could not work, or would
-//! draw traffic that is not ours, is refused in the write that brings it about.
+//! Admission rules between BgpPeers, BfdProfiles, BGP Advertisements, pools, Nodes and Services. A write is
+//! refused if it would create a configuration that cannot work, or that attracts traffic for foreign addresses.
 //!
-//! Only what the write itself names is looked at, with everything that it meets: a contradiction that came about by a
-//! Node's labels, which agents set, stands in no other write's way.
+//! Only the objects of the write are checked, each against all others: a conflict caused by Node labels, which
+//! agents set, does not block unrelated writes.
 
-use super::candidate::Candidate;
+use super::staged_object::StagedObject;
 use crate::{
     bgp::compile::{advertisements, identity, is_external, peers},
     cluster::{config::ClusterConfig, snapshot::Snapshot},
@@ -27,33 +27,35 @@ mod peers;
 
 pub(super) use self::addresses::check_addresses;
 
-/// Checks what a request writes, when all of it is in the snapshot.
+/// Checks the objects of a request; the snapshot must contain all of them.
 pub(super) fn check(
     snapshot: &Snapshot,
     config: &ClusterConfig,
-    candidates: &[Candidate],
+    staged: &[StagedObject],
     pruned: &[ObjectKey],
     found: &mut Vec<Violation>,
 ) {
-    let scene = Scene { snapshot, config };
-    for candidate in candidates {
+    let rules = BgpRules { snapshot, config };
+    for staged_object in staged {
         let mut own = Vec::new();
-        let name = &candidate.key.name;
-        match candidate.new.as_ref().map(|object| &object.spec) {
-            Some(Spec::BgpPeer(spec)) => scene.check_peer(name, spec, candidates, &mut own),
+        let name = &staged_object.key.name;
+        match staged_object.new.as_ref().map(|object| &object.spec) {
+            Some(Spec::BgpPeer(spec)) => rules.check_peer(name, spec, staged, &mut own),
             Some(Spec::Advertisement(spec)) if spec.advertisement_type == AdvertisementType::Bgp => {
-                scene.check_advertisement(name, spec, &mut own);
+                rules.check_advertisement(name, spec, &mut own);
             }
-            Some(Spec::AddressPool(_)) => scene.check_pools("/spec/addresses", candidates, &mut own),
-            None if candidate.key.kind == Kind::AddressPool => scene.check_pools("", candidates, &mut own),
+            Some(Spec::AddressPool(_)) => rules.check_pools("/spec/addresses", staged, &mut own),
+            None if staged_object.key.kind == Kind::AddressPool => rules.check_pools("", staged, &mut own),
             Some(_) | None => {}
         }
-        found.extend(own.into_iter().map(|violation| candidate.place(violation)));
+        found.extend(own.into_iter().map(|violation| staged_object.place(violation)));
     }
-    let removed =
-        candidates.iter().filter(|candidate| candidate.new.is_none()).map(|candidate| &candidate.key);
+    let removed = staged
+        .iter()
+        .filter(|staged_object| staged_object.new.is_none())
+        .map(|staged_object| &staged_object.key);
     for key in removed.chain(pruned) {
-        scene.check_removed(key, found);
+        rules.check_removed(key, found);
     }
 }
 
@@ -64,20 +66,20 @@ const fn length_field(family: IpFamily) -> &'static str {
     }
 }
 
-/// On which sides of the border of our AS a peer is, over all Nodes that it selects.
+/// Session types of a peer over all Nodes that it selects.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sides {
+struct SessionTypes {
     internal: bool,
     external: bool,
 }
 
-struct Scene<'a> {
+struct BgpRules<'a> {
     snapshot: &'a Snapshot,
     config: &'a ClusterConfig,
 }
 
-impl Scene<'_> {
-    /// Where selectors of two objects meet, in words.
+impl BgpRules<'_> {
+    /// Describes the Nodes that both selector lists match, or returns `None` if there are none.
     fn meeting(&self, a: &[Selector], b: &[Selector]) -> Option<String> {
         if a.is_empty() || b.is_empty() || a == b {
             return Some("every Node that it selects".to_owned());
@@ -92,20 +94,20 @@ impl Scene<'_> {
         self.snapshot.list(Kind::Node, None, None).map(|object| &**object)
     }
 
-    /// The Nodes that selectors choose, of those that exist.
+    /// Returns the existing Nodes that the selectors match.
     fn selected<'b>(&'b self, selectors: &'b [Selector]) -> impl Iterator<Item = &'b Object> + 'b {
         self.nodes().filter(|node| Selector::any_matches(selectors, &node.metadata.labels))
     }
 
-    fn sides(&self, spec: &BgpPeerSpec) -> Sides {
-        let mut sides = Sides::default();
+    fn session_types(&self, spec: &BgpPeerSpec) -> SessionTypes {
+        let mut types = SessionTypes::default();
         let mut note = |local: u32| match is_external(spec.peer_asn, local) {
-            true => sides.external = true,
-            false => sides.internal = true,
+            true => types.external = true,
+            false => types.internal = true,
         };
         if let Some(local) = spec.local_asn {
             note(local);
-            return sides;
+            return types;
         }
         let mut is_anywhere = false;
         for node in self.selected(&spec.node_selectors) {
@@ -116,10 +118,10 @@ impl Scene<'_> {
         if !is_anywhere {
             note(self.config.asn());
         }
-        sides
+        types
     }
 
-    /// What is named by others stays.
+    /// Refuses to delete a profile or peer that another object references.
     fn check_removed(&self, key: &ObjectKey, found: &mut Vec<Violation>) {
         let user = match key.kind {
             Kind::BfdProfile => {

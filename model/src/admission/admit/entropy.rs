@@ -1,6 +1,7 @@
-//! Randomness from a seed or a name: the same seed gives the same uids, the same name the same start of a search.
+//! Deterministic random numbers: the same seed gives the same uids, the same name the same start of a search.
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, well distributed, and not secret; the seed is what clients cannot know.
+/// SplitMix64 generator (Steele, Lea, Flood 2014). Not cryptographic; only the seed is unpredictable for
+/// clients.
 pub(super) struct Random(u64);
 
 impl Random {
@@ -8,7 +9,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Randomness that a name fixes (FNV-1a, then mixed).
+    /// Creates a generator from a name (FNV-1a; `next` mixes further).
     pub(super) fn of_name(name: &str) -> Self {
         let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
         Self(name.bytes().fold(0xCBF2_9CE4_8422_2325, hash))
@@ -22,13 +23,13 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which must not be zero.
+    /// Returns a number below `bound`, which must not be zero.
     pub(super) fn below(&mut self, bound: u128) -> u128 {
         let wide = (u128::from(self.next()) << 64) | u128::from(self.next());
         wide % bound
     }
 
-    /// A version 7 UUID (RFC 9562 §5.7) for an instant.
+    /// Returns a version 7 UUID (RFC 9562 §5.7) for a time.
     pub(super) fn uuid(&mut self, unix_seconds: i64) -> uuid::Uuid {
         let mut bytes = [0; 10];
         bytes[..8].copy_from_slice(&self.next().to_be_bytes());

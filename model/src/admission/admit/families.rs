@@ -1,4 +1,4 @@
-//! Which IP families a Service has, from what it asks for and what the cluster offers (the Kubernetes rules, KEP-563).
+//! IP families of a Service, from its spec and the ranges of the cluster (the Kubernetes rules, KEP-563).
 
 use crate::{
     cluster::config::ClusterConfig,
@@ -9,7 +9,7 @@ use crate::{
     },
 };
 
-/// Fills in `ipFamilies` and `ipFamilyPolicy`.
+/// Sets `ipFamilies` and `ipFamilyPolicy`.
 pub(super) fn settle(config: &ClusterConfig, spec: &mut ServiceSpec, found: &mut Vec<Violation>) {
     let configured: Vec<_> = config.families().collect();
     let mut families = asked(spec);
@@ -37,7 +37,7 @@ pub(super) fn settle(config: &ClusterConfig, spec: &mut ServiceSpec, found: &mut
     spec.ip_family_policy = Some(policy);
 }
 
-/// The families that the Service names itself, by family or by address.
+/// Returns the families that the Service requests, by family or by address.
 fn asked(spec: &ServiceSpec) -> Vec<IpFamily> {
     let mut families = spec.ip_families.clone();
     for family in spec.cluster_addresses().map(IpFamily::of) {

@@ -1,58 +1,60 @@
-//! Guards: a write that would take away much at once is held until somebody confirms it.
+//! Guards: a write that would remove too much at once is refused until it is confirmed.
 //!
-//! What is counted is what a mistake takes away and users notice: virtual addresses that nobody answers at afterwards, and
-//! addresses of endpoints. What only moves from one object to another is not taken away. Costs what the write changes.
+//! Counted are losses that users notice: virtual addresses that no Service holds afterwards, and addresses of
+//! endpoints. Addresses that move to another object are not counted. The cost is proportional to the size of
+//! the write.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use super::{Admitted, Refusal};
+use super::{AdmittedWrite, Refusal};
 use crate::{
     cluster::{change::Change, config::Guards, snapshot::Snapshot},
     kinds::resource::{Object, ServiceKey, Spec},
 };
 
-/// Virtual addresses that may always be removed at once: in a small cluster every removal is a large share.
+/// Number of virtual addresses that a write may always remove: in a small cluster each removal is a large
+/// share.
 pub const VIPS_FREE: usize = 2;
-/// Endpoint addresses that may always be removed at once.
+/// Number of endpoint addresses that a write may always remove.
 pub const ENDPOINTS_FREE: usize = 9;
-/// Names of what would be removed that a refusal lists.
+/// Maximum number of removed addresses that a refusal lists.
 pub const NAMED_MAX: usize = 100;
 
-/// What a guard guards.
+/// Type of guard addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Guarded {
+pub enum RemovalGuard {
     /// Cluster addresses and load balancer addresses of Services.
     Vips,
     /// Addresses of Workloads and of the endpoints in EndpointSets.
     Endpoints,
 }
 
-/// What a guard holds.
+/// Removal that a guard refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
-    /// Which guard.
-    pub guarded: Guarded,
-    /// The first [`NAMED_MAX`] of what would be removed.
+pub struct GuardRefusal {
+    /// Guard that refused it.
+    pub guard: RemovalGuard,
+    /// First [`NAMED_MAX`] addresses that would be removed.
     pub named: Vec<String>,
-    /// How many would be removed.
+    /// Number of addresses that would be removed.
     pub removed: usize,
-    /// How many there are.
+    /// Number of addresses before the write.
     pub total: usize,
-    /// The share that may be removed at once, in percent.
+    /// Share that may be removed at once, in percent.
     pub limit_percent: u8,
 }
 
-/// Holds a write that removes more than the guards allow.
-pub(super) fn check(before: &Snapshot, admitted: &Admitted, guards: Guards) -> Result<(), Refusal> {
+/// Refuses a write that removes more than the guards allow.
+pub(super) fn check(before: &Snapshot, admitted: &AdmittedWrite, guards: Guards) -> Result<(), Refusal> {
     let Guards { vips_percent, endpoints_percent } = guards;
     let vips = || removed_vips(before, admitted);
-    judge(Guarded::Vips, before.vips(), VIPS_FREE, vips_percent, vips)?;
+    judge(RemovalGuard::Vips, before.vips(), VIPS_FREE, vips_percent, vips)?;
     let endpoints = || removed_endpoints(before, admitted);
-    judge(Guarded::Endpoints, before.endpoint_addresses(), ENDPOINTS_FREE, endpoints_percent, endpoints)
+    judge(RemovalGuard::Endpoints, before.endpoint_addresses(), ENDPOINTS_FREE, endpoints_percent, endpoints)
 }
 
 fn judge(
-    guarded: Guarded,
+    guard: RemovalGuard,
     total: usize,
     free: usize,
     limit_percent: u8,
@@ -67,13 +69,13 @@ fn judge(
         return Ok(());
     }
     named.truncate(NAMED_MAX);
-    Err(Refusal::GuardHeld(Held { guarded, named, removed, total, limit_percent }))
+    Err(Refusal::GuardHeld(GuardRefusal { guard, named, removed, total, limit_percent }))
 }
 
-/// The states of a changed object before and after.
+/// Returns the states of a changed object before and after the write.
 fn states<'a>(
     before: &'a Snapshot,
-    admitted: &'a Admitted,
+    admitted: &'a AdmittedWrite,
     change: &Change,
 ) -> (Option<&'a Object>, Option<&'a Object>) {
     let key = change.object.key();
@@ -81,8 +83,8 @@ fn states<'a>(
     (state(before), state(&admitted.snapshot))
 }
 
-/// The addresses at which no Service answers any longer.
-fn removed_vips(before: &Snapshot, admitted: &Admitted) -> Vec<String> {
+/// Returns the addresses that no Service holds any longer.
+fn removed_vips(before: &Snapshot, admitted: &AdmittedWrite) -> Vec<String> {
     let after = &admitted.snapshot;
     let mut removed = Vec::new();
     for change in &admitted.changes {
@@ -112,8 +114,8 @@ fn removed_vips(before: &Snapshot, admitted: &Admitted) -> Vec<String> {
     removed
 }
 
-/// The endpoint addresses that are in no object any longer that the write changes.
-fn removed_endpoints(before: &Snapshot, admitted: &Admitted) -> Vec<String> {
+/// Returns the endpoint addresses that no written object contains any longer.
+fn removed_endpoints(before: &Snapshot, admitted: &AdmittedWrite) -> Vec<String> {
     let mut balance: BTreeMap<(Option<ServiceKey>, IpAddr), i64> = BTreeMap::new();
     for change in &admitted.changes {
         let (old, new) = states(before, admitted, change);
@@ -134,7 +136,7 @@ fn removed_endpoints(before: &Snapshot, admitted: &Admitted) -> Vec<String> {
     removed
 }
 
-/// The endpoint addresses of an object, with the Service where it names one.
+/// Returns the endpoint addresses of an object, with the Service if the object names one.
 fn endpoints_of(object: &Object) -> Vec<(Option<ServiceKey>, IpAddr)> {
     match &object.spec {
         Spec::Workload(spec) => spec.addresses.iter().map(|address| (None, *address)).collect(),

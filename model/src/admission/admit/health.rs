@@ -1,8 +1,8 @@
-//! Records of endpoint health: written by the server's own judgement, deleted with what they are about.
+//! Records of endpoint health: written from the verdicts of the server, deleted together with their Service.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::candidate::Candidate;
+use super::staged_object::StagedObject;
 use crate::{
     cluster::snapshot::Snapshot,
     kinds::{
@@ -12,12 +12,13 @@ use crate::{
     },
 };
 
-/// The record that a judgement makes, changes or ends; nothing where there is nothing to judge or to change.
+/// Returns the record that a set of verdicts creates, changes or deletes; `None` if there is no record and none
+/// is needed.
 pub(super) fn judge(
     snapshot: &Snapshot,
     service: &ServiceKey,
     endpoints: &BTreeMap<CheckKey, EndpointVerdict>,
-) -> Option<Candidate> {
+) -> Option<StagedObject> {
     let key = record_key(service);
     let old = snapshot.get(&key).cloned();
     let is_wanted = is_checked(snapshot, service) && !endpoints.is_empty();
@@ -30,30 +31,30 @@ pub(super) fn judge(
     };
     let spec = EndpointHealthSpec { endpoints: endpoints.clone() };
     let new = is_wanted.then_some(Object { metadata, spec: Spec::EndpointHealth(spec) });
-    Some(Candidate::of_record(key, old, new))
+    Some(StagedObject::of_record(key, old, new))
 }
 
-/// The records of Services that the write removes, or whose endpoints are no longer checked after it. They are taken out of
-/// the state here.
-pub(super) fn useless(
+/// Removes the records of Services that are deleted or whose endpoints are no longer checked, and returns them
+/// as staged objects.
+pub(super) fn remove_obsolete(
     before: &Snapshot,
     working: &mut Snapshot,
-    candidates: &[Candidate],
+    staged: &[StagedObject],
     pruned: &[ObjectKey],
-) -> Vec<Candidate> {
-    let touched = candidates.iter().map(|candidate| &candidate.key).chain(pruned);
+) -> Vec<StagedObject> {
+    let touched = staged.iter().map(|staged_object| &staged_object.key).chain(pruned);
     let services: Vec<_> = touched.filter_map(ServiceKey::of_object_key).collect();
     let mut records = Vec::new();
     for service in services {
         let key = record_key(&service);
         let Some(old) = before.get(&key).filter(|_| !is_checked(working, &service)) else { continue };
         working.take(&key);
-        records.push(Candidate::of_record(key, Some(Arc::clone(old)), None));
+        records.push(StagedObject::of_record(key, Some(Arc::clone(old)), None));
     }
     records
 }
 
-/// Whether agents check the endpoints of a Service.
+/// True if agents check the endpoints of a Service.
 fn is_checked(snapshot: &Snapshot, service: &ServiceKey) -> bool {
     let spec = snapshot.service(service).and_then(|object| object.as_service());
     spec.is_some_and(|spec| spec.health_check.is_some() && !spec.disabled)

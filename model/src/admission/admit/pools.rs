@@ -1,12 +1,12 @@
-//! Rules between pools and everything else: which ranges may be pools, and what happens to addresses that are held when
-//! their pool changes.
+//! Admission rules between pools and other objects: permitted ranges, and the effect of a pool change on
+//! allocated addresses.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
 };
 
-use super::{addresses::Ledger, candidate::Candidate};
+use super::{addresses::Ledger, staged_object::StagedObject};
 use crate::{
     cluster::{
         allocate::{Denial, is_for, place},
@@ -25,12 +25,12 @@ use crate::{
     },
 };
 
-/// Services that one request may move to other addresses; as many as it may have operations.
+/// Maximum number of Services that one request may move to other addresses.
 pub const EVICTIONS_MAX: usize = super::OPERATIONS_MAX;
-/// Holders that are named when an address cannot be taken from them.
+/// Maximum number of holders that a refusal lists.
 const HOLDERS_LISTED_MAX: usize = 10;
 
-/// Checks where a pool lies.
+/// Checks the ranges of a pool against pools, Service ranges, networks and addresses of others.
 pub(super) fn check(
     snapshot: &Snapshot,
     config: &ClusterConfig,
@@ -74,7 +74,7 @@ pub(super) fn check(
     }
 }
 
-/// The pool in whose way an address of a Node is.
+/// Checks that the address of a Node does not lie in a pool, unless the pool reserves it.
 pub(super) fn check_node_address(
     snapshot: &Snapshot,
     at: String,
@@ -90,7 +90,7 @@ pub(super) fn check_node_address(
     found.push(Violation::new(at, ViolationCode::AddressTaken, message).hint(hint));
 }
 
-/// Checks that what an Advertisement names is there; run when the whole request is in the snapshot.
+/// Checks that the pools of an Advertisement exist; the snapshot must contain the whole request.
 pub(super) fn check_advertisement(snapshot: &Snapshot, spec: &AdvertisementSpec, found: &mut Vec<Violation>) {
     for pool in spec.address_pools.iter().filter(|pool| snapshot.pool(pool).is_none()) {
         let message = format!("must name AddressPools that exist; there is no {pool}");
@@ -99,15 +99,17 @@ pub(super) fn check_advertisement(snapshot: &Snapshot, spec: &AdvertisementSpec,
     }
 }
 
-/// Refuses to remove pools that Advertisements name.
+/// Refuses to delete pools that Advertisements reference.
 pub(super) fn check_removed(
     snapshot: &Snapshot,
-    candidates: &[Candidate],
+    staged: &[StagedObject],
     pruned: &[ObjectKey],
     found: &mut Vec<Violation>,
 ) {
-    let removed =
-        candidates.iter().filter(|candidate| candidate.new.is_none()).map(|candidate| &candidate.key);
+    let removed = staged
+        .iter()
+        .filter(|staged_object| staged_object.new.is_none())
+        .map(|staged_object| &staged_object.key);
     for key in removed.chain(pruned).filter(|key| key.kind == Kind::AddressPool) {
         if let Some(advertisement) = snapshot.advertisement_of_pool(&key.name) {
             let message = format!("{key} must stay while Advertisement {advertisement} names it");
@@ -117,30 +119,30 @@ pub(super) fn check_removed(
     }
 }
 
-/// What is lost to its holder by a change of pools.
-struct Loss {
+/// Address that a pool change takes from its holder.
+struct AddressLoss {
     address: IpAddr,
     holder: ServiceKey,
     denial: Denial,
 }
 
-/// Looks again at every address that changed pools hold, or come to hold. Refuses to take one from a Service, unless
-/// `evict` says so: then answers the Services that must move, their addresses taken.
+/// Re-evaluates each address that the changed pools contain or contained. Refuses to take an address from a
+/// Service unless `evict` is set; then releases the addresses and returns the Services that lose them.
 pub(super) fn settle(
     ledger: &mut Ledger<'_>,
     working: &mut Snapshot,
-    candidates: &[Candidate],
+    staged: &[StagedObject],
     pruned: &[ObjectKey],
     evict: bool,
     found: &mut Vec<Violation>,
 ) -> BTreeSet<ServiceKey> {
     let mut displaced = BTreeSet::new();
-    let of_candidates = candidates.iter().map(|candidate| (&candidate.key, Some(candidate)));
-    for (key, candidate) in of_candidates.chain(pruned.iter().map(|key| (key, None))) {
+    let of_staged = staged.iter().map(|staged_object| (&staged_object.key, Some(staged_object)));
+    for (key, staged_object) in of_staged.chain(pruned.iter().map(|key| (key, None))) {
         if key.kind != Kind::AddressPool {
             continue;
         }
-        let new = candidate.and_then(|candidate| candidate.new.as_ref()).and_then(as_pool);
+        let new = staged_object.and_then(|staged_object| staged_object.new.as_ref()).and_then(as_pool);
         if ledger.before.pool(&key.name).zip(new).is_some_and(|(old, new)| gives_the_same(old, new)) {
             continue;
         }
@@ -149,8 +151,8 @@ pub(super) fn settle(
             displaced.extend(losses.into_iter().map(|loss| loss.holder));
         } else {
             let refusals = refuse(key, new.is_some(), &losses);
-            found.extend(refusals.into_iter().map(|violation| match candidate {
-                Some(candidate) => candidate.place(violation),
+            found.extend(refusals.into_iter().map(|violation| match staged_object {
+                Some(staged_object) => staged_object.place(violation),
                 None => violation,
             }));
         }
@@ -173,7 +175,7 @@ fn as_pool(object: &Object) -> Option<&AddressPoolSpec> {
     if let Spec::AddressPool(spec) = &object.spec { Some(spec) } else { None }
 }
 
-/// Whether two states of a pool have the same addresses for the same Services.
+/// True if two states of a pool have the same addresses for the same Services.
 fn gives_the_same(old: &AddressPoolSpec, new: &AddressPoolSpec) -> bool {
     let AddressPoolSpec {
         addresses,
@@ -193,13 +195,13 @@ fn gives_the_same(old: &AddressPoolSpec, new: &AddressPoolSpec) -> bool {
         && *service_selectors == new.service_selectors
 }
 
-/// Moves to their present pool the addresses that their holders may keep, and answers the others.
+/// Moves the addresses that their holders may keep to their current pool, and returns the others.
 fn review(
     ledger: &mut Ledger<'_>,
     working: &mut Snapshot,
     name: &Name,
     new: Option<&AddressPoolSpec>,
-) -> Vec<Loss> {
+) -> Vec<AddressLoss> {
     let mut addresses: BTreeSet<IpAddr> = ledger.before.held_of_pool(Some(name)).collect();
     let ranges = new.into_iter().flat_map(|pool| &pool.addresses);
     addresses.extend(ranges.flat_map(|range| working.held_of_no_pool_in(range)));
@@ -211,7 +213,7 @@ fn review(
             let Some(wanted) = LoadBalancerRequest::of(object) else { continue };
             match place(working, Some(ledger.config), &wanted, address, true) {
                 Ok(pool) => kept_in = Some(pool),
-                Err(denial) => losses.push(Loss { address, holder, denial }),
+                Err(denial) => losses.push(AddressLoss { address, holder, denial }),
             }
         }
         if let Some(pool) = kept_in {
@@ -221,8 +223,8 @@ fn review(
     losses
 }
 
-/// Who loses an address if the pool does: its holders, and those Services of the request itself that had it, still want
-/// it, and would have it if the pool had stayed as it was.
+/// Returns the Services that lose an address if the pool does: its holders, and the Services of the request
+/// that held it, still request it, and would get it from the unchanged pool.
 fn holders(before: &Snapshot, working: &Snapshot, pool: &Name, address: IpAddr) -> BTreeSet<ServiceKey> {
     let record = |snapshot: &Snapshot| {
         let record = snapshot.address(address).and_then(|object| object.as_address());
@@ -240,9 +242,9 @@ fn holders(before: &Snapshot, working: &Snapshot, pool: &Name, address: IpAddr) 
     holders
 }
 
-/// One violation for each field that takes addresses from Services.
-fn refuse(key: &ObjectKey, is_kept: bool, losses: &[Loss]) -> Vec<Violation> {
-    let mut by_field: BTreeMap<&str, Vec<&Loss>> = BTreeMap::new();
+/// Returns one violation for each field that takes addresses from Services.
+fn refuse(key: &ObjectKey, is_kept: bool, losses: &[AddressLoss]) -> Vec<Violation> {
+    let mut by_field: BTreeMap<&str, Vec<&AddressLoss>> = BTreeMap::new();
     for loss in losses {
         let field = if is_kept { field_of(&loss.denial) } else { "" };
         by_field.entry(field).or_default().push(loss);
@@ -265,7 +267,7 @@ fn refuse(key: &ObjectKey, is_kept: bool, losses: &[Loss]) -> Vec<Violation> {
     refusals.collect()
 }
 
-/// The field of the pool by which a holder loses its address.
+/// Returns the pool field that causes the loss.
 const fn field_of(denial: &Denial) -> &'static str {
     match denial {
         Denial::Reserved(_) => "/spec/reserved",
@@ -287,7 +289,7 @@ const fn field_of(denial: &Denial) -> &'static str {
     }
 }
 
-/// Checks that a network of workloads holds no load balancer address.
+/// Checks that a workload network contains no load balancer address and overlaps no pool.
 pub(super) fn check_workload_network(
     snapshot: &Snapshot,
     at: String,

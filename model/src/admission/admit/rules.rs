@@ -1,4 +1,4 @@
-//! Which addresses may stand where: virtual, workload and node addresses are distinct and never mixed.
+//! Rules for the placement of addresses: virtual, workload and node addresses are disjoint.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -69,7 +69,8 @@ pub(super) fn check(
     }
 }
 
-/// Two speakers with one BGP Identifier are one to a router that has sessions with both (RFC 4271 §6.8).
+/// Checks that a BGP Identifier is unique: a router with sessions to two speakers of one identifier cannot tell
+/// them apart (RFC 4271 §6.8).
 fn check_router_id(snapshot: &Snapshot, spec: &NodeSpec, found: &mut Vec<Violation>) {
     let id_of = |spec: &NodeSpec| spec.bgp.as_ref().and_then(|bgp| bgp.router_id);
     let Some(id) = id_of(spec) else { return };
@@ -88,8 +89,8 @@ fn outside_service_range(config: &ClusterConfig, at: String, address: IpAddr, fo
     }
 }
 
-/// External IPs lead traffic of somebody's address to the nodes. Load balancer addresses do too; they have records, and
-/// are checked when these are made.
+/// Checks external IPs, which attract foreign traffic to the nodes. Load balancer addresses are checked when
+/// they are allocated.
 fn check_external_ips(
     snapshot: &Snapshot,
     config: &ClusterConfig,

@@ -1,4 +1,4 @@
-//! Virtual addresses and node ports of a Service: kept, claimed by value, or given out.
+//! Virtual addresses and node ports of a Service: kept, claimed by value, or allocated.
 
 use std::net::IpAddr;
 
@@ -15,12 +15,12 @@ use crate::{
     },
 };
 
-/// Low addresses of a Service range that are given out last, so that people can pick memorable ones (as KEP-3070 does):
-/// a sixteenth of the range, at least 16, at most 256.
+/// Size of the lower part of a Service range that is allocated last, for addresses that users choose (as in
+/// KEP-3070): a sixteenth of the range, at least 16, at most 256.
 const BY_HAND_MIN: u128 = 16;
 const BY_HAND_MAX: u128 = 256;
 
-/// Keeps what the Service had, and checks what it asks for by value.
+/// Keeps the allocated values of the old state, and checks the values that the new state requests.
 pub(super) fn claim(
     snapshot: &Snapshot,
     config: &ClusterConfig,
@@ -31,7 +31,7 @@ pub(super) fn claim(
     if spec.is_external_name() {
         return;
     }
-    normalise(spec);
+    normalize(spec);
     if let Some(old) = old.filter(|old| !old.is_external_name()) {
         keep_addresses(old, spec, found);
         keep_node_ports(old, spec);
@@ -67,7 +67,7 @@ pub(super) fn claim(
     }
 }
 
-/// Gives the Service the addresses and ports it still lacks.
+/// Allocates the missing addresses and ports of a Service.
 pub(super) fn allocate(
     snapshot: &Snapshot,
     config: &ClusterConfig,
@@ -101,8 +101,8 @@ pub(super) fn allocate(
     }
 }
 
-/// `clusterIP` and `clusterIPs` say the same from here on.
-fn normalise(spec: &mut ServiceSpec) {
+/// Makes `clusterIP` and `clusterIPs` consistent.
+fn normalize(spec: &mut ServiceSpec) {
     if spec.cluster_ips.is_empty() {
         spec.cluster_ips.extend(spec.cluster_ip);
     }
@@ -143,7 +143,7 @@ fn keep_addresses(old: &ServiceSpec, spec: &mut ServiceSpec, found: &mut Vec<Vio
     spec.cluster_ip = spec.cluster_ips.first().copied();
 }
 
-/// A port keeps its node port when it keeps its number and protocol, or its name.
+/// Keeps the node port of each port with the same number and protocol, or with the same name.
 fn keep_node_ports(old: &ServiceSpec, spec: &mut ServiceSpec) {
     for index in 0..spec.ports.len() {
         let port = &spec.ports[index];
@@ -226,7 +226,7 @@ fn allocate_node_ports(
     random: &mut Random,
     found: &mut Vec<Violation>,
 ) {
-    // What is given out here is not in the snapshot until the Service is put there.
+    // Ports allocated here are not in the snapshot before the Service is.
     let mut own: Vec<(Protocol, Port)> =
         spec.ports.iter().filter_map(|port| Some((port.protocol, port.node_port?))).collect();
     own.extend(spec.health_check_node_port.map(|port| (Protocol::Tcp, port)));
@@ -258,7 +258,7 @@ fn no_node_port(config: &ClusterConfig, at: String) -> Violation {
         .hint("delete Services that are no longer needed, or start with a larger --node-port-range")
 }
 
-/// A free port of the configured range; the search starts anywhere.
+/// Returns a free port of the configured range; the search starts at a random port.
 fn any_free_node_port(
     snapshot: &Snapshot,
     config: &ClusterConfig,
@@ -274,7 +274,8 @@ fn any_free_node_port(
         .or_else(|| free_node_port(snapshot, protocol, *range.start(), *range.end(), own))
 }
 
-/// The first port that is free in the snapshot and not among a Service's own; looks at most once per own port.
+/// Returns the first port that is free in the snapshot and not used by the Service itself. Searches at most
+/// once per port of the Service.
 fn free_node_port(
     snapshot: &Snapshot,
     protocol: Protocol,
@@ -291,8 +292,8 @@ fn free_node_port(
     }
 }
 
-/// The addresses of a range that may be given out: without the network address (in IPv6 the subnet-router anycast
-/// address, RFC 4291 §2.6.1) and, in IPv4, without the broadcast address.
+/// Returns the usable addresses of a range: without the network address (for IPv6 the subnet-router anycast
+/// address, RFC 4291 §2.6.1) and, for IPv4, without the broadcast address.
 fn host_numbers(range: IpNet) -> std::ops::RangeInclusive<u128> {
     let (first, last) = (to_number(range.network()), to_number(range.broadcast()));
     match IpFamily::of_net(&range) {

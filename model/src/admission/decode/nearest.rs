@@ -1,9 +1,9 @@
-//! Which known word somebody most likely meant.
+//! Suggestions for misspelled words.
 
-/// Bytes of a word for which a near one is looked for; no field or value is longer.
+/// Maximum length of a word for which a suggestion is searched, in bytes; no field or value is longer.
 const WORD_MAX: usize = 40;
 
-/// The known word that is a slip away from the given one: another case, or a letter or two wrong.
+/// Returns the known word that differs from the given one only in case or in one or two letters.
 pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > WORD_MAX {
         return None;
@@ -18,7 +18,7 @@ pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> O
         .map(|(_, candidate)| candidate)
 }
 
-/// How many letters must be put in, left out, exchanged, or swapped with their neighbour.
+/// Returns the number of letters to insert, delete, replace, or swap with their neighbor.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];

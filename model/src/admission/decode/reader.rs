@@ -1,5 +1,5 @@
-//! JSON handed to serde, more strictly than `serde_json` does it: a struct is read from an object only, never from an
-//! array of its fields in order, and what is wrong stays structured until it is put into words.
+//! Deserializer over `serde_json::Value`, stricter than that of `serde_json`: structs are read from objects
+//! only, never from arrays, and errors stay structured.
 
 use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error, Expected, IntoDeserializer, Unexpected, VariantAccess,
@@ -8,19 +8,19 @@ use serde::de::{
 };
 use serde_json::Value;
 
-use super::problem::Problem;
+use super::error::DecodeError;
 
-/// A value to be read.
+/// Value to deserialize.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'de>(pub(super) &'de Value);
 
 impl<'de> Reader<'de> {
-    fn mismatch(self, expected: &dyn Expected) -> Problem {
-        Problem::invalid_type(unexpected(self.0), expected)
+    fn mismatch(self, expected: &dyn Expected) -> DecodeError {
+        DecodeError::invalid_type(unexpected(self.0), expected)
     }
 }
 
-/// The value in the words of serde.
+/// Returns the value as serde describes it.
 fn unexpected(value: &Value) -> Unexpected<'_> {
     match value {
         Value::Null => Unexpected::Unit,
@@ -37,7 +37,7 @@ fn unexpected(value: &Value) -> Unexpected<'_> {
     }
 }
 
-impl<'de> IntoDeserializer<'de, Problem> for Reader<'de> {
+impl<'de> IntoDeserializer<'de, DecodeError> for Reader<'de> {
     type Deserializer = Self;
     fn into_deserializer(self) -> Self {
         self
@@ -45,9 +45,9 @@ impl<'de> IntoDeserializer<'de, Problem> for Reader<'de> {
 }
 
 impl<'de> Deserializer<'de> for Reader<'de> {
-    type Error = Problem;
+    type Error = DecodeError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.0 {
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
@@ -66,7 +66,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         if self.0.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
     }
 
@@ -74,7 +74,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         self,
         _name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Problem> {
+    ) -> Result<V::Value, DecodeError> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -83,14 +83,14 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         _name: &'static str,
         _fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Problem> {
+    ) -> Result<V::Value, DecodeError> {
         if self.0.is_object() { self.deserialize_any(visitor) } else { Err(self.mismatch(&visitor)) }
     }
 
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        // Addresses and networks are parsed by their own crates, whose messages do not say what was expected.
-        let expected = Problem::expecting(&visitor);
-        self.deserialize_any(visitor).map_err(|problem| problem.of_text(self.0, &expected))
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        // Addresses and networks are parsed by their own crates, whose messages lack the expected format.
+        let expected = DecodeError::expecting(&visitor);
+        self.deserialize_any(visitor).map_err(|error| error.of_text(self.0, &expected))
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -98,10 +98,10 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         _name: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Problem> {
+    ) -> Result<V::Value, DecodeError> {
         match self.0.as_str() {
-            Some(word) => visitor.visit_enum(Word(word)),
-            None => Err(Problem::not_one_of(unexpected(self.0), variants)),
+            Some(word) => visitor.visit_enum(UnitVariant(word)),
+            None => Err(DecodeError::not_one_of(unexpected(self.0), variants)),
         }
     }
 
@@ -111,37 +111,38 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     }
 }
 
-/// One of a few words; no published enum carries data.
-struct Word<'de>(&'de str);
+/// Variant of an enum without data; no published enum carries data.
+struct UnitVariant<'de>(&'de str);
 
-impl<'de> EnumAccess<'de> for Word<'de> {
-    type Error = Problem;
+impl<'de> EnumAccess<'de> for UnitVariant<'de> {
+    type Error = DecodeError;
     type Variant = Self;
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), Problem> {
-        seed.deserialize(IntoDeserializer::<Problem>::into_deserializer(self.0)).map(|value| (value, self))
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), DecodeError> {
+        seed.deserialize(IntoDeserializer::<DecodeError>::into_deserializer(self.0))
+            .map(|value| (value, self))
     }
 }
 
-impl<'de> VariantAccess<'de> for Word<'de> {
-    type Error = Problem;
+impl<'de> VariantAccess<'de> for UnitVariant<'de> {
+    type Error = DecodeError;
 
-    fn unit_variant(self) -> Result<(), Problem> {
+    fn unit_variant(self) -> Result<(), DecodeError> {
         Ok(())
     }
 
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _seed: T) -> Result<T::Value, Problem> {
-        Err(Problem::custom(format!("`{}` must have a value", self.0)))
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _seed: T) -> Result<T::Value, DecodeError> {
+        Err(DecodeError::custom(format!("`{}` must have a value", self.0)))
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _len: usize, _visitor: V) -> Result<V::Value, Problem> {
-        Err(Problem::custom(format!("`{}` must have values", self.0)))
+    fn tuple_variant<V: Visitor<'de>>(self, _len: usize, _visitor: V) -> Result<V::Value, DecodeError> {
+        Err(DecodeError::custom(format!("`{}` must have values", self.0)))
     }
 
     fn struct_variant<V: Visitor<'de>>(
         self,
         _fields: &'static [&'static str],
         _visitor: V,
-    ) -> Result<V::Value, Problem> {
-        Err(Problem::custom(format!("`{}` must have fields", self.0)))
+    ) -> Result<V::Value, DecodeError> {
+        Err(DecodeError::custom(format!("`{}` must have fields", self.0)))
     }
 }

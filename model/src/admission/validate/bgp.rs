@@ -1,4 +1,4 @@
-//! Rules of a BgpPeer, of a BfdProfile, of the BGP of a Node, and of what an Advertisement says about BGP.
+//! Rules of BgpPeers, BfdProfiles, the BGP settings of Nodes, and BGP Advertisements.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -35,7 +35,7 @@ pub(super) fn validate_peer(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
     check_selectors("/spec/nodeSelectors", &spec.node_selectors, PEER_SELECTORS_MAX, found);
 }
 
-/// Where the peer is: one way of saying it.
+/// Checks that exactly one field locates the peer.
 fn check_place(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
     let is_on_link = spec.peer_address.is_some_and(is_link_local);
     let ways = [
@@ -46,13 +46,13 @@ fn check_place(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
     let given: Vec<&str> = ways.iter().filter(|(_, is_given)| *is_given).map(|(field, _)| *field).collect();
     match given[..] {
         [] => found.push(
-            Violation::new("/spec/peerAddress", ViolationCode::Required, "must say where the peer is")
-                .hint("give peerAddress; or interface, to find it on a link; or peerNetwork, to accept whoever is in it"),
+            Violation::new("/spec/peerAddress", ViolationCode::Required, "must be present, or one of the other fields that locate the peer")
+                .hint("set peerAddress; or interface, to discover the peer on a link; or peerNetwork, to accept all neighbors in it"),
         ),
         [_] => {}
         [first, ..] => {
             for field in &given[1..] {
-                let message = format!("must be left out with {first}: a peer is found in one way");
+                let message = format!("must be left out with {first}: one field locates the peer");
                 found.push(Violation::new(format!("/spec/{field}"), ViolationCode::Conflict, message));
             }
         }
@@ -77,7 +77,7 @@ fn check_peer_network(network: &IpNet, found: &mut Vec<Violation>) {
         return;
     }
     if network.prefix_len() == 0 {
-        let message = "must be a network of routers, not of everybody";
+        let message = "must be a network of routers, not the default route";
         found.push(Violation::new(at, ViolationCode::AddressNotAllowed, message));
     } else if let Some(why) = no_router(network.network()).filter(|_| network.prefix_len() > 0) {
         let message = format!("must be a network of routers; {network} begins with an address that is {why}");
@@ -85,11 +85,11 @@ fn check_peer_network(network: &IpNet, found: &mut Vec<Violation>) {
     }
 }
 
-/// What belongs to dynamic neighbours, and what does not.
+/// Checks the fields of dynamic neighbors.
 fn check_dynamic(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
     if let Some(limit) = spec.dynamic_limit {
         if spec.peer_network.is_none() {
-            let message = "must be left out without peerNetwork, whose neighbours it limits";
+            let message = "must be left out without peerNetwork, whose neighbors it limits";
             found.push(Violation::new("/spec/dynamicLimit", ViolationCode::Conflict, message));
         }
         if !(1..=DYNAMIC_NEIGHBOURS_MAX).contains(&limit) {
@@ -102,14 +102,15 @@ fn check_dynamic(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
             [("peerPort", spec.peer_port.is_some()), ("connectTime", spec.connect_time.is_some())]
         {
             if is_given {
-                let message = "must be left out with peerNetwork: neighbours of it connect, we do not";
+                let message = "must be left out with peerNetwork: its neighbors connect to the node";
                 found.push(Violation::new(format!("/spec/{field}"), ViolationCode::Conflict, message));
             }
         }
     }
 }
 
-/// Why an address can be no router's. Loopback addresses can: another daemon of the machine may be the peer.
+/// Returns the reason for which an address cannot be a router's. Loopback addresses are allowed: another daemon
+/// on the machine may be the peer.
 fn no_router(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(v4) if v4.octets()[0] == 0 => Some("unspecified (0.0.0.0/8)"),
@@ -150,7 +151,7 @@ fn check_source(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
                 .hint("leave it out: the interface has one link-local address"),
         );
     } else if is_link_local(source) && spec.interface.is_none() {
-        let message = "must not be link-local: nothing says on which interface it is";
+        let message = "must not be link-local without spec.interface";
         found.push(Violation::new(at, ViolationCode::AddressNotAllowed, message));
     }
 }
@@ -181,7 +182,7 @@ fn check_numbers(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
 
 fn check_asn(at: &str, asn: u32, found: &mut Vec<Violation>) {
     if let Some(why) = forbidden_asn(asn) {
-        let message = format!("must be somebody's AS; {asn} is {why}");
+        let message = format!("must be a usable AS number; {asn} is {why}");
         found.push(
             Violation::new(at, ViolationCode::Invalid, message)
                 .hint("64512 to 65534 and 4200000000 to 4294967294 are for private use (RFC 6996)"),
@@ -195,14 +196,14 @@ fn check_timers(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
         let message = format!("must be 0, or at least {HOLD_TIME_MIN} seconds (RFC 4271), not {hold}");
         found.push(
             Violation::new("/spec/holdTime", ViolationCode::Invalid, message)
-                .hint("BFD sees a failure within less than a second: name a bfdProfile"),
+                .hint("BFD detects a failure in less than a second: name a bfdProfile"),
         );
     }
     let at = "/spec/keepaliveTime";
     match spec.keepalive_time {
         None => {}
         Some(_) if hold == 0 => {
-            let message = "must be left out with holdTime 0, by which no keepalives are sent";
+            let message = "must be left out with holdTime 0, which disables keepalives";
             found.push(Violation::new(at, ViolationCode::Conflict, message));
         }
         Some(0) => {
@@ -213,21 +214,21 @@ fn check_timers(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
             let message = format!("must be less than holdTime, {hold}, not {keepalive}");
             found.push(
                 Violation::new(at, ViolationCode::Conflict, message)
-                    .hint("a third of holdTime is usual, and what it is when left out"),
+                    .hint("the default is a third of holdTime"),
             );
         }
         Some(_) => {}
     }
 }
 
-/// How far away the peer may be, and what depends on which side of a border it is.
+/// Checks the hop limits, which depend on the session type.
 fn check_hops(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
     if let Some(hops) = spec.ttl_security.filter(|hops| !(1..=254).contains(hops)) {
         let message = format!("must be between 1 and 254 hops, not {hops}");
         found.push(Violation::new("/spec/ttlSecurity", ViolationCode::Invalid, message));
     }
     if spec.ttl_security.is_some() && spec.ebgp_multi_hop {
-        let message = "must be left out with ttlSecurity, which says over how many hops the peer is";
+        let message = "must be left out with ttlSecurity, which sets the distance of the peer in hops";
         found.push(Violation::new("/spec/ebgpMultiHop", ViolationCode::Conflict, message));
     }
     if spec.ebgp_multi_hop && (spec.interface.is_some() || spec.peer_address.is_some_and(is_link_local)) {
@@ -244,7 +245,7 @@ fn check_hops(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
     }
 }
 
-/// What is for external peers only.
+/// Checks that fields of external peers are absent.
 pub(crate) fn check_internal(spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
     if spec.ebgp_multi_hop {
         let message = "must be left out for an internal peer, which may be any number of hops away";
@@ -268,7 +269,7 @@ pub(super) fn validate_profile(spec: &BfdProfileSpec, found: &mut Vec<Violation>
         }
     }
     if spec.detect_multiplier == 0 {
-        let message = "must be at least 1: how many missing packets mean that the path has failed";
+        let message = "must be at least 1: the number of missing packets after which the path has failed";
         found.push(Violation::new("/spec/detectMultiplier", ViolationCode::Invalid, message));
     }
     if !(1..=254).contains(&spec.minimum_ttl) {
@@ -277,7 +278,7 @@ pub(super) fn validate_profile(spec: &BfdProfileSpec, found: &mut Vec<Violation>
     }
 }
 
-/// The BGP of a Node.
+/// Checks the BGP settings of a Node.
 pub(super) fn validate_node(bgp: &NodeBgp, found: &mut Vec<Violation>) {
     if let Some(asn) = bgp.asn {
         check_asn("/spec/bgp/asn", asn, found);
@@ -291,7 +292,7 @@ pub(super) fn validate_node(bgp: &NodeBgp, found: &mut Vec<Violation>) {
     }
 }
 
-/// What belongs to one type of Advertisement is refused on the other: it would have no effect.
+/// Checks that fields of one Advertisement type are absent from the other, where they would have no effect.
 pub(super) fn validate_advertisement(spec: &AdvertisementSpec, found: &mut Vec<Violation>) {
     let is_bgp = spec.advertisement_type == AdvertisementType::Bgp;
     let of_bgp = [
@@ -316,7 +317,7 @@ pub(super) fn validate_advertisement(spec: &AdvertisementSpec, found: &mut Vec<V
         found.push(if is_bgp {
             violation
         } else {
-            violation.hint("write `type: BGP` if that is what is meant")
+            violation.hint("set `type: BGP` for a BGP Advertisement")
         });
     }
     if is_bgp {

@@ -1,4 +1,4 @@
-//! Rules of EndpointSets and Workloads: what may be the target of a Service.
+//! Rules of EndpointSets and Workloads, the sources of endpoints.
 
 use super::{check_address, check_length, check_one_per_family, check_unique};
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Longest lease of a Workload, in seconds: one day.
+/// Maximum lease of a Workload, in seconds: one day.
 const LEASE_SECONDS_MAX: u32 = 86_400;
 
 pub(super) fn validate_set(spec: &EndpointSetSpec, found: &mut Vec<Violation>) {

@@ -40,7 +40,8 @@ fn validate_cidrs(spec: &NodeSpec, found: &mut Vec<Violation>) {
             continue;
         }
         if let Some(why) = net::forbidden_within(cidr.network(), cidr.broadcast()) {
-            let message = format!("must be an ordinary unicast network; {cidr} holds what is {why}");
+            let message =
+                format!("must be an ordinary unicast network; {cidr} contains addresses that are {why}");
             found.push(Violation::new(at, ViolationCode::AddressNotAllowed, message));
         } else if let Some(other) =
             spec.workload_cidrs[..index].iter().find(|other| net::overlaps(other, cidr))
@@ -51,7 +52,7 @@ fn validate_cidrs(spec: &NodeSpec, found: &mut Vec<Violation>) {
     }
 }
 
-/// Networks of which some hold the others do no harm here; a network of everything is as good as any.
+/// Checks a list of networks. Overlaps are allowed, and so is a network of all addresses.
 fn validate_networks(at: &str, networks: &[IpNet], found: &mut Vec<Violation>) {
     if !check_length(at, networks.len(), NODE_NETWORKS_MAX, found) {
         return;

@@ -1,4 +1,4 @@
-//! Rules of an AddressPool and of an Advertisement.
+//! Rules of AddressPools and Advertisements.
 
 use super::{check_length, check_unique};
 use crate::{
@@ -70,7 +70,9 @@ fn check_ranges(at: &str, ranges: &[AddressRange], found: &mut Vec<Violation>) {
     check_unique(ranges.iter(), |index| format!("{at}/{index}"), found);
     for (index, range) in ranges.iter().enumerate() {
         if let Some(why) = net::forbidden_within(range.first(), range.last()) {
-            let message = format!("must hold ordinary unicast addresses only; {range} holds what is {why}");
+            let message = format!(
+                "must hold ordinary unicast addresses only; {range} contains addresses that are {why}"
+            );
             found.push(Violation::new(format!("{at}/{index}"), ViolationCode::AddressNotAllowed, message));
         }
         if let Some(other) = ranges[..index].iter().find(|other| other.overlaps(range) && *other != range) {
@@ -89,7 +91,7 @@ pub(super) fn check_selectors(at: &str, selectors: &[Selector], max: usize, foun
 }
 
 fn check_selector(at: &str, selector: &Selector, found: &mut Vec<Violation>) {
-    /// Entries of one selector, and values of one entry.
+    /// Maximum number of expressions of one selector.
     const EXPRESSIONS_MAX: usize = 32;
     const VALUES_MAX: usize = 64;
     check_labels(&format!("{at}/matchLabels"), &selector.match_labels, found);

@@ -93,7 +93,7 @@ fn families(spec: &ServiceSpec, found: &mut Vec<Violation>) {
     }
     let two = spec.ip_families.len() > 1 || spec.cluster_ips.len() > 1;
     if two && spec.ip_family_policy == Some(IpFamilyPolicy::SingleStack) {
-        let message = "must be PreferDualStack or RequireDualStack when two families are asked for";
+        let message = "must be PreferDualStack or RequireDualStack when two families are requested";
         found.push(Violation::new("/spec/ipFamilyPolicy", Conflict, message));
     }
 }

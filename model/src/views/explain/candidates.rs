@@ -1,4 +1,4 @@
-//! The endpoints of a port, each with whether a packet can be given to it, and why.
+//! Endpoints of a port, each with its eligibility for a packet and the reason.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,22 +20,22 @@ use crate::{
     program::{Place, Role, oracle::Class},
 };
 
-/// What decides which endpoints a packet can be given to.
+/// Inputs of the choice between the endpoints of a port.
 pub(super) struct Choice<'a> {
     pub(super) service: &'a CompiledService,
     pub(super) port: &'a CompiledPort,
     pub(super) place: &'a Place,
     pub(super) family: IpFamily,
-    /// The endpoints that the oracle names.
+    /// Endpoints that the oracle returns.
     pub(super) targets: &'a BTreeMap<(IpAddr, Port), Weight>,
     pub(super) role: Role,
     pub(super) class: Class,
-    /// What health checks have taken out.
+    /// Health verdicts of the Service.
     pub(super) health: Option<&'a EndpointHealthSpec>,
 }
 
 impl Choice<'_> {
-    /// The endpoints, those that are used first, and how many are left out.
+    /// Returns the endpoints, eligible ones first, and the number of omitted ones.
     pub(super) fn listed(&self) -> (Vec<CandidateEndpoint>, u64) {
         let used: BTreeSet<IpAddr> = self.targets.keys().map(|(address, _)| *address).collect();
         let mut all: Vec<_> = self
@@ -74,7 +74,7 @@ impl Choice<'_> {
         }
     }
 
-    /// What health checks have decided about an endpoint.
+    /// Returns the health verdict of an endpoint.
     fn verdict(&self, endpoint: &CompiledEndpoint) -> Option<&EndpointVerdict> {
         let port = self.service.health_check.as_ref()?.port.unwrap_or(endpoint.port);
         self.health?.endpoints.get(&CheckKey { address: endpoint.address, port })
@@ -108,7 +108,7 @@ impl Choice<'_> {
             };
         }
         if weight.0 == 0 {
-            return "its weight is 0: it takes no new connections".to_owned();
+            return "its weight is 0: it accepts no new connections".to_owned();
         }
         if let Some(EndpointVerdict { since, message, .. }) =
             self.verdict(endpoint).filter(|one| one.is_out())

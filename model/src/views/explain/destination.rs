@@ -1,4 +1,4 @@
-//! Whose an address is, and which Services may have something to do with a packet to it.
+//! Owner of an address, and the Services that may handle packets to it.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -10,7 +10,7 @@ use crate::{
     primitives::{name::Name, quantity::Port},
 };
 
-/// The Services whose programs can decide about packets to an address, at a port where one is given.
+/// Returns the Services whose programs may match packets to an address, and to a port if one is given.
 pub(super) fn holders(
     snapshot: &Snapshot,
     address: IpAddr,
@@ -29,7 +29,7 @@ pub(super) fn holders(
     holders
 }
 
-/// Whose an address is, and who announces it where somebody has to.
+/// Returns the steps that name the owner of an address and its announcers.
 pub(super) fn steps(of: &Announcing<'_>, address: IpAddr) -> Vec<Step> {
     let snapshot = of.scene.snapshot;
     let about = About::Destination;
@@ -40,7 +40,7 @@ pub(super) fn steps(of: &Announcing<'_>, address: IpAddr) -> Vec<Step> {
         return recorded(of, record);
     }
     if let Some(service) = snapshot.external_ip_holder(address) {
-        let why = "somebody else routes it to the nodes: nobody here announces external IPs";
+        let why = "external IPs are not announced; routes to the nodes are configured elsewhere";
         return vec![
             Step::fine(about, format!("{address} is an external IP of Service {service}")).because(why),
         ];
@@ -61,7 +61,7 @@ pub(super) fn steps(of: &Announcing<'_>, address: IpAddr) -> Vec<Step> {
     }
     let step = Step::broken(about, format!("{address} is not known"));
     let why = "it is no address of a Service, of a Node, of a pool or of a workload network";
-    let hint = "`tidegate get services -A` and `tidegate get addresses` show the addresses there are";
+    let hint = "`tidegate get services -A` and `tidegate get addresses` list all addresses";
     vec![step.because(why).hint(hint)]
 }
 
@@ -81,11 +81,11 @@ fn recorded(of: &Announcing<'_>, record: &crate::kinds::address::AddressSpec) ->
     vec![Step::fine(About::Destination, outcome).because(pool), announced(of, record)]
 }
 
-/// Who answers for a load balancer address.
+/// Returns the announcement step of a load balancer address.
 fn announced(of: &Announcing<'_>, record: &crate::kinds::address::AddressSpec) -> Step {
     let status = address_status(of, record);
     let Some(condition) = status.conditions.first() else {
-        return Step::new(About::Announced, StepState::Unknown, "nothing is known of its announcement");
+        return Step::new(About::Announced, StepState::Unknown, "its announcement is not known");
     };
     let mut why = Vec::new();
     let ranked: Vec<_> =
@@ -108,7 +108,7 @@ fn announced(of: &Announcing<'_>, record: &crate::kinds::address::AddressSpec) -
     step.because(why.join("; "))
 }
 
-/// The nodes that draw traffic for a load balancer address to themselves, each with how.
+/// Returns the nodes that attract traffic for a load balancer address, each with the reason.
 pub(super) fn announcers(of: &Announcing<'_>, address: IpAddr) -> Vec<(Name, String)> {
     let record = of.scene.snapshot.address(address).and_then(|object| object.as_address());
     let Some(status) = record.map(|record| address_status(of, record)) else { return Vec::new() };
@@ -125,14 +125,15 @@ pub(super) fn announcers(of: &Announcing<'_>, address: IpAddr) -> Vec<(Name, Str
     found
 }
 
-/// Whether an address is a Service's. Agents in ipvs mode have such addresses on their machines and report them.
+/// True if the address belongs to a Service. Agents in ipvs mode configure such addresses on their nodes and
+/// report them.
 pub(super) fn is_of_service(snapshot: &Snapshot, address: IpAddr) -> bool {
     snapshot.cluster_ip_holder(address).is_some()
         || snapshot.address(address).is_some()
         || snapshot.external_ip_holder(address).is_some()
 }
 
-/// The Node that has an address, as it is stated or as its agent reports.
+/// Returns the Node that has an address by its spec or by the report of its agent.
 pub(super) fn node_of(of: &Announcing<'_>, address: IpAddr) -> Option<Name> {
     if is_of_service(of.scene.snapshot, address) {
         return None;

@@ -1,4 +1,4 @@
-//! The chain graph of a Service on one node, as a drawing in the language of Graphviz or of Mermaid.
+//! Chain graph of a Service on one node, in the languages of Graphviz and Mermaid.
 
 use std::{collections::BTreeMap, fmt::Write, net::SocketAddr};
 
@@ -11,30 +11,30 @@ use crate::{
     program::{self as program, Destination, Frontend, Masquerade, Place, Role, Route, Target, Verdict},
 };
 
-/// Endpoints drawn for one choice; further ones are one box with their number.
+/// Maximum number of endpoints drawn for one choice; one box shows the number of the others.
 const TARGETS_DRAWN_MAX: usize = 50;
 
-/// The language of a drawing.
+/// Graph language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum GraphForm {
-    /// Graphviz.
+    /// Graphviz DOT.
     Dot,
-    /// Mermaid, as many viewers of Markdown draw it.
+    /// Mermaid flowchart, for Markdown viewers.
     Mermaid,
 }
 
-/// Boxes and arrows; equal boxes are one.
+/// Nodes and edges of the drawing; equal nodes are merged.
 #[derive(Default)]
 struct Drawing {
     boxes: BTreeMap<String, usize>,
     arrows: Vec<(usize, usize, String)>,
 }
 
-/// Draws what a node does with connections to a Service, by the packet program.
+/// Draws the packet program of a Service on a node.
 ///
 /// # Errors
-/// The settings that no proxy mode carries out; then nothing of the Service is programmed.
+/// Returns the settings that no proxy mode supports, because the Service is not programmed then.
 pub fn graph(
     service: &CompiledService,
     place: &Place,
@@ -172,11 +172,11 @@ impl Drawing {
 fn name(target: &Target) -> String {
     match target.port {
         Some(port) => SocketAddr::new(target.address, port.get()).to_string(),
-        None => format!("{} at the port asked for", target.address),
+        None => format!("{} at the requested port", target.address),
     }
 }
 
-/// What is between quotes; names have neither quotes nor backslashes, and this does not rest on it.
+/// Escapes a quoted text. Names contain neither quotes nor backslashes, but the output does not depend on that.
 fn quoted(text: &str) -> String {
     text.replace('\\', "/").replace('"', "'")
 }

@@ -1,4 +1,4 @@
-//! Which nodes a packet may come through.
+//! Nodes through which a packet may enter.
 
 use super::destination::{announcers, node_of};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     wire::trace::Packet,
 };
 
-/// The settings of a Node.
+/// Returns the spec of a Node.
 pub(super) fn spec_of<'a>(snapshot: &'a Snapshot, node: &Name) -> Option<&'a NodeSpec> {
     let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
     match &snapshot.get(&key)?.spec {
@@ -29,7 +29,8 @@ pub(super) fn spec_of<'a>(snapshot: &'a Snapshot, node: &Name) -> Option<&'a Nod
     }
 }
 
-/// The nodes that a packet may come through, each with why; all of them when nothing says which.
+/// Returns the nodes through which a packet may enter, each with the reason; all nodes if there is no
+/// restriction.
 pub(super) fn nodes_for(of: &Announcing<'_>, packet: &Packet, at: Option<&Name>) -> Vec<(Name, String)> {
     if let Some(node) = at {
         return vec![(node.clone(), "it was asked for".to_owned())];
@@ -48,11 +49,11 @@ pub(super) fn nodes_for(of: &Announcing<'_>, packet: &Packet, at: Option<&Name>)
     if !announcers.is_empty() {
         return announcers;
     }
-    let why = "nothing says which node the packet comes to";
+    let why = "the packet may enter through any node";
     of.scene.nodes.iter().map(|view| (view.name.clone(), why.to_owned())).collect()
 }
 
-/// The Node of a workload, by its networks.
+/// Returns the Node whose workload networks contain the source.
 fn home_of(of: &Announcing<'_>, packet: &Packet) -> Option<Name> {
     let is_home = |name: &&Name| {
         let spec = spec_of(of.scene.snapshot, name);
@@ -62,7 +63,7 @@ fn home_of(of: &Announcing<'_>, packet: &Packet) -> Option<Name> {
     names.find(is_home).cloned()
 }
 
-/// An address of a Node in a family, at which it takes node ports.
+/// Returns an address of a Node in a family, at which it accepts node ports.
 pub(super) fn address_of(of: &Announcing<'_>, node: &Name, family: IpFamily) -> Option<std::net::IpAddr> {
     let stated = spec_of(of.scene.snapshot, node).map(|spec| spec.addresses.as_slice()).unwrap_or_default();
     let view = of.scene.nodes.iter().find(|view| view.name == node);

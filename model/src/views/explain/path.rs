@@ -1,4 +1,4 @@
-//! One packet: whose its destination is, which nodes it may come through, and what happens to it on each.
+//! Explanation of one packet: the owner of its destination, the nodes it may enter, and its path through each.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -34,7 +34,7 @@ use crate::{
     },
 };
 
-/// Explains a packet, on one node or on those that it may come through.
+/// Explains a packet on one node, or on all nodes through which it may enter.
 #[must_use]
 pub fn packet(of: &Announcing<'_>, packet: &Packet, at: Option<&Name>) -> Explanation {
     let nodes = nodes_for(of, packet, at);
@@ -50,12 +50,12 @@ pub fn packet(of: &Announcing<'_>, packet: &Packet, at: Option<&Name>) -> Explan
     explanation.concluded()
 }
 
-/// What a node makes of a packet.
+/// Explains the path of a packet through a node.
 pub(super) fn path(of: &Announcing<'_>, packet: &Packet, node: &Name, chosen: String) -> Path {
-    let here = Here::of(of, packet, node);
-    let (programs, mut steps) = here.programs(of, packet);
+    let context = NodeContext::of(of, packet, node);
+    let (programs, mut steps) = context.programs(of, packet);
     let lowered = programs.iter().map(|(key, (program, _))| (key, program));
-    let decision = decide(lowered, &here.networks, &here.connection);
+    let decision = decide(lowered, &context.networks, &context.connection);
     let (mut candidates, mut candidates_omitted, mut service) = (Vec::new(), 0, None);
     steps.push(frontend_step(&decision, &programs, packet));
     if let Met::Frontend { of: key, frontend, route } = &decision.met {
@@ -74,7 +74,7 @@ pub(super) fn path(of: &Announcing<'_>, packet: &Packet, node: &Name, chosen: St
                 let choice = Choice {
                     service: compiled,
                     port,
-                    place: &here.place,
+                    place: &context.place,
                     family,
                     targets: &targets,
                     role,
@@ -83,14 +83,14 @@ pub(super) fn path(of: &Announcing<'_>, packet: &Packet, node: &Name, chosen: St
                 };
                 (candidates, candidates_omitted) = choice.listed();
             }
-            steps.extend(policy_steps(&decision, route, compiled, &here));
+            steps.extend(policy_steps(&decision, route, compiled, &context));
         }
     }
-    let ends = ends(&decision.fate, here.connection.is_from_node);
+    let ends = ends(&decision.fate, context.connection.is_from_node);
     Path {
         node: node.clone(),
         chosen,
-        mode: here.mode,
+        mode: context.mode,
         packet: *packet,
         service,
         steps,
@@ -104,8 +104,8 @@ pub(super) fn path(of: &Announcing<'_>, packet: &Packet, node: &Name, chosen: St
 
 type Programs<'a> = BTreeMap<ServiceKey, (Program, Arc<CompiledService>)>;
 
-/// A node as the packet finds it.
-struct Here<'a> {
+/// Node context of a path.
+struct NodeContext<'a> {
     view: Option<&'a NodeView<'a>>,
     place: Place,
     mode: Option<ProxyMode>,
@@ -113,7 +113,7 @@ struct Here<'a> {
     connection: Connection,
 }
 
-impl<'a> Here<'a> {
+impl<'a> NodeContext<'a> {
     fn of(of: &'a Announcing<'_>, packet: &Packet, node: &Name) -> Self {
         let snapshot = of.scene.snapshot;
         let spec = spec_of(snapshot, node).cloned().unwrap_or_default();
@@ -143,7 +143,7 @@ impl<'a> Here<'a> {
         }
     }
 
-    /// The programs that can decide, with whether the node has them.
+    /// Returns the programs that may match the packet, each with its state on the node.
     fn programs(&self, of: &Announcing<'_>, packet: &Packet) -> (Programs<'a>, Vec<Step>) {
         let mut steps = vec![self.node_step()];
         let mut programs = Programs::new();
@@ -183,11 +183,11 @@ impl<'a> Here<'a> {
             (_, _, Some(at)) => {
                 let step =
                     Step::new(About::Node, StepState::Unknown, format!("the agent of {name} is silent"));
-                step.because(format!("it has not reported since {at}; its kernel goes on with what it has"))
+                step.because(format!("it has not reported since {at}; its kernel keeps the last state"))
             }
             (_, _, None) => {
                 let step = Step::broken(About::Node, format!("the agent of {name} has never reported"));
-                step.hint("see whether tidegate-agent runs there, and reaches this server")
+                step.hint("check that tidegate-agent runs there and can reach this server")
             }
         }
     }
@@ -252,7 +252,7 @@ fn frontend_step(decision: &Decision<'_, &ServiceKey>, programs: &Programs<'_>, 
         Met::Nothing => {
             let step = Step::broken(about, "no frontend is for this destination: it is left to the node");
             step.because(
-                "node ports answer at the node's own addresses, as far as spec.proxy.nodePortAddresses says",
+                "node ports are open at the node's own addresses that spec.proxy.nodePortAddresses permits",
             )
         }
     }
@@ -280,7 +280,7 @@ fn policy_steps(
     decision: &Decision<'_, &ServiceKey>,
     route: &Route,
     service: &CompiledService,
-    here: &Here<'_>,
+    context: &NodeContext<'_>,
 ) -> Vec<Step> {
     let Some(verdict) = decision.verdict else { return Vec::new() };
     let is_internal = route.role == Role::ClusterIp;
@@ -297,20 +297,18 @@ fn policy_steps(
     let why = match (policy, is_internal, decision.class) {
         (TrafficPolicy::Cluster, _, _) => "endpoints of all nodes are used".to_owned(),
         (TrafficPolicy::Local, false, Class::Workload | Class::Node) => {
-            "what starts inside the cluster is served as if it came through any node".to_owned()
+            "connections from inside the cluster may use the endpoints of all nodes".to_owned()
         }
-        (TrafficPolicy::Local, ..) => format!("only endpoints on {} are used", here.place.node),
+        (TrafficPolicy::Local, ..) => format!("only endpoints on {} are used", context.place.node),
     };
     let outcome = format!("it comes from {class}, and {name} is {policy:?}");
     let mut steps = vec![Step::fine(About::Policy, outcome).because(why)];
     match verdict {
         Verdict::Reject => {
-            let step = Step::broken(About::Candidates, "no endpoint takes new connections: it is refused");
-            steps.push(
-                step.hint(
-                    "see the endpoints and why each is not used; `tidegate describe service` shows them",
-                ),
-            );
+            let step = Step::broken(About::Candidates, "no endpoint accepts new connections: it is refused");
+            steps.push(step.hint(
+                "`tidegate describe service` lists the endpoints and the reason for which each is not used",
+            ));
         }
         Verdict::Drop => {
             let outcome = "no endpoint is on this node, and others have some: it is dropped";
@@ -323,7 +321,7 @@ fn policy_steps(
         Verdict::Forward { masquerade, targets } => {
             steps.push(affinity_step(route));
             steps.push(Step::fine(About::Candidates, format!("{} endpoints can get it", targets.len())));
-            steps.extend(translation_steps(decision, *masquerade, here));
+            steps.extend(translation_steps(decision, *masquerade, context));
         }
     }
     steps
@@ -335,10 +333,10 @@ fn affinity_step(route: &Route) -> Step {
         |scheduler| format!("by scheduler {}", scheduler.0.as_str()),
     );
     match route.affinity_seconds {
-        None => Step::fine(About::Affinity, format!("every connection is placed anew, {how}")),
+        None => Step::fine(About::Affinity, format!("each connection is scheduled anew, {how}")),
         Some(seconds) => {
             let outcome = format!("a client stays on its endpoint for {seconds} s after its last connection");
-            Step::fine(About::Affinity, outcome).because(format!("a new one is placed {how}"))
+            Step::fine(About::Affinity, outcome).because(format!("new clients are scheduled {how}"))
         }
     }
 }
@@ -346,12 +344,12 @@ fn affinity_step(route: &Route) -> Step {
 fn translation_steps(
     decision: &Decision<'_, &ServiceKey>,
     masquerade: Masquerade,
-    here: &Here<'_>,
+    context: &NodeContext<'_>,
 ) -> Vec<Step> {
     let Fate::Forward { targets, is_masqueraded, hairpins } = &decision.fate else { return Vec::new() };
     let (about, back) = (About::Translation, About::ReturnPath);
-    let node = &here.place.node;
-    if here.mode == Some(ProxyMode::Userspace) {
+    let node = &context.place.node;
+    if context.mode == Some(ProxyMode::Userspace) {
         let outcome = "the relay connects to the endpoint, which sees the node";
         return vec![Step::fine(about, outcome), Step::fine(back, "the relay carries the answers back")];
     }

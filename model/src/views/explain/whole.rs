@@ -1,4 +1,5 @@
-//! A Service, or an address, without a packet: whether it can be reached at all, and how packets to it would fare.
+//! Explanation of a Service or an address without a packet: reachability, and the path of a sample packet to
+//! each frontend.
 
 use std::net::IpAddr;
 
@@ -22,10 +23,10 @@ use crate::{
     wire::trace::Packet,
 };
 
-/// Ways in of one Service that are followed on each node.
+/// Maximum number of frontends of a Service that are followed on each node.
 const FRONTENDS_MAX: usize = 8;
 
-/// Explains a Service; `None` when there is no such Service.
+/// Explains a Service; returns `None` if it does not exist.
 #[must_use]
 pub fn service(of: &Announcing<'_>, key: &ServiceKey, at: Option<&Name>) -> Option<Explanation> {
     of.scene.snapshot.service(key)?;
@@ -43,7 +44,7 @@ pub fn service(of: &Announcing<'_>, key: &ServiceKey, at: Option<&Name>) -> Opti
     Some(explanation.concluded())
 }
 
-/// Explains why an address answers, or why it does not.
+/// Explains the reachability of an address.
 #[must_use]
 pub fn address(of: &Announcing<'_>, address: IpAddr, at: Option<&Name>) -> Explanation {
     let mut explanation = Explanation {
@@ -67,7 +68,7 @@ pub fn address(of: &Announcing<'_>, address: IpAddr, at: Option<&Name>) -> Expla
     explanation.concluded()
 }
 
-/// The ladder of a Service.
+/// Returns the steps of a Service, from its conditions.
 fn service_steps(of: &Announcing<'_>, key: &ServiceKey) -> Vec<Step> {
     let scene = &of.scene;
     let Some(spec) = scene.snapshot.service(key).and_then(|object| object.as_service()) else {
@@ -94,7 +95,7 @@ fn service_steps(of: &Announcing<'_>, key: &ServiceKey) -> Vec<Step> {
     status.conditions.iter().filter_map(|condition| Some(Step::of(about(condition)?, condition))).collect()
 }
 
-/// Follows a packet to each way in of a Service on each node.
+/// Adds the paths of sample packets to each frontend of a Service on each node.
 fn follow(
     of: &Announcing<'_>,
     service: &CompiledService,
@@ -112,7 +113,7 @@ fn follow(
     }
 }
 
-/// A packet to each way in, from a source that is likely and allowed.
+/// Returns a sample packet for each frontend, from a likely and permitted source.
 fn packets(of: &Announcing<'_>, service: &CompiledService, only: Option<IpAddr>, node: &Name) -> Vec<Packet> {
     let mut packets = Vec::new();
     for port in &service.ports {
@@ -144,7 +145,8 @@ fn node_ports<'a>(
     })
 }
 
-/// A client: a workload of the node for what is inside, else the first that source ranges let in, else anybody.
+/// Returns a sample client: a workload of the node for inside addresses, else an address of the first source
+/// range, else a documentation address.
 fn source(
     of: &Announcing<'_>,
     service: &CompiledService,
@@ -152,7 +154,7 @@ fn source(
     family: IpFamily,
     is_inside: bool,
 ) -> IpAddr {
-    // Addresses of documentation (RFC 5737, RFC 3849): nobody is meant.
+    // Documentation addresses (RFC 5737, RFC 3849) stand for any client.
     let anybody: IpAddr = match family {
         IpFamily::V4 => IpAddr::from([198, 51, 100, 1]),
         IpFamily::V6 => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]),
@@ -166,7 +168,7 @@ fn source(
         service.source_ranges.iter().find(of_family).filter(|net| !net.contains(&anybody))
     };
     let Some(net) = net else { return anybody };
-    // The last address but one: the first ones are most often gateways.
+    // The last address but one, because the first ones are often gateways.
     let (first, last) = (to_number(net.network()), to_number(net.broadcast()));
     from_number(family, last.saturating_sub(1).max(first)).unwrap_or(anybody)
 }

@@ -1,14 +1,14 @@
-//! What suffers from what a node lacks.
+//! Services that are affected by the lag of a node.
 
 use std::cell::OnceCell;
 
-use super::{AFFECTS_MAX, Affected};
+use super::{AFFECTS_MAX, AffectedObject};
 use crate::{
     kinds::resource::ServiceKey,
     primitives::quantity::{Epoch, Position, Revision},
 };
 
-/// The forms that nodes are told of, the newest first. They are listed and sorted for the first node that lacks some.
+/// Compiled Services with their revisions, the newest first. The list is built and sorted on first use.
 pub struct Forms<'a> {
     epoch: Epoch,
     list: &'a dyn Fn() -> Vec<(Revision, ServiceKey)>,
@@ -16,7 +16,7 @@ pub struct Forms<'a> {
 }
 
 impl<'a> Forms<'a> {
-    /// The forms of an epoch, in any order.
+    /// Creates the list for an epoch from compiled Services in any order.
     #[must_use]
     pub const fn new(epoch: Epoch, list: &'a dyn Fn() -> Vec<(Revision, ServiceKey)>) -> Self {
         Self { epoch, list, sorted: OnceCell::new() }
@@ -30,21 +30,22 @@ impl<'a> Forms<'a> {
         })
     }
 
-    /// The Services whose form is newer than what a node has verified; those beyond the first ten are counted.
-    pub(super) fn beyond(&self, verified: Option<Position>) -> (Vec<Affected>, usize) {
+    /// Returns the Services that are newer than the verified position of a node, and the number of those beyond
+    /// the limit.
+    pub(super) fn beyond(&self, verified: Option<Position>) -> (Vec<AffectedObject>, usize) {
         let is_newer = |revision: Revision| {
             verified.is_none_or(|verified| Position { epoch: self.epoch, revision } > verified)
         };
         let forms = self.sorted();
         let count = forms.partition_point(|(revision, _)| is_newer(*revision));
         let listed = forms.iter().take(count.min(AFFECTS_MAX));
-        let listed = listed.map(|(_, key)| Affected::from(key.object_key())).collect();
+        let listed = listed.map(|(_, key)| AffectedObject::from(key.object_key())).collect();
         (listed, count.saturating_sub(AFFECTS_MAX))
     }
 }
 
-/// The first ten objects, and how many there are beyond them.
-pub(super) fn listed<T: Into<Affected>>(all: impl Iterator<Item = T>) -> (Vec<Affected>, usize) {
+/// Returns the first [`AFFECTS_MAX`](super::AFFECTS_MAX) objects, and the number of the others.
+pub(super) fn listed<T: Into<AffectedObject>>(all: impl Iterator<Item = T>) -> (Vec<AffectedObject>, usize) {
     let mut all = all.map(Into::into);
     let listed: Vec<_> = all.by_ref().take(AFFECTS_MAX).collect();
     (listed, all.count())

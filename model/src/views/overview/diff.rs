@@ -1,4 +1,4 @@
-//! What differs between two documents, and how a reader makes one of the other.
+//! Changes between two overviews, and their application by a client.
 
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
@@ -12,131 +12,131 @@ use crate::primitives::{
     quantity::{Position, Timestamp},
 };
 
-/// One line of the watch.
+/// Line of the overview watch stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "camelCase")]
 pub enum OverviewFrame {
-    /// The whole document; the first line.
+    /// Whole document; always the first line.
     Overview(Box<Overview>),
-    /// What differs from the document before.
+    /// Changes since the previous line.
     Change(Box<OverviewChange>),
-    /// Nothing differs; at least every 2 seconds.
+    /// Heartbeat without changes; sent at least every 2 seconds.
     Heartbeat(OverviewHeartbeat),
-    /// The watch ends.
+    /// End of the watch with an error.
     Error(OverviewError),
 }
 
-/// Nothing differs.
+/// Heartbeat without changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OverviewHeartbeat {
-    /// Where the published state is in history.
+    /// Position of the published state.
     pub position: Position,
-    /// When this was said.
+    /// Time of the heartbeat.
     pub at: Timestamp,
 }
 
-/// Why the watch ends.
+/// Error that ends the watch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OverviewError {
-    /// A problem (RFC 9457).
+    /// Problem details (RFC 9457).
     #[schema(value_type = Object)]
     pub problem: Value,
 }
 
-/// What differs from the document before. What is left out is as it was; what is there replaces what was.
+/// Changes since the previous line. Absent fields are unchanged; present fields replace their former value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OverviewChange {
-    /// As in the document.
+    /// Position of the published state.
     pub position: Position,
-    /// As in the document.
+    /// Time at which the overview was computed.
     pub at: Timestamp,
-    /// As in the document.
+    /// New value of `replica`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica: Option<Replica>,
-    /// As in the document.
+    /// New value of `isWhole`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_whole: Option<bool>,
-    /// As in the document.
+    /// New value of `totals`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub totals: Option<Totals>,
-    /// As in the document.
+    /// New value of `convergence`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub convergence: Option<ConvergenceBrief>,
-    /// As in the document.
+    /// New value of `problemsTotal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problems_total: Option<usize>,
-    /// Rows of Services.
+    /// Changed and removed rows of Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub services: Option<ServiceChanges>,
-    /// Rows of Nodes.
+    /// Changed and removed rows of Nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeChanges>,
-    /// Problems.
+    /// Changed problems and their new order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problems: Option<ProblemChanges>,
 }
 
-/// Rows of Services that differ.
+/// Changes of the Service rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewServiceChanges)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceChanges {
-    /// New or changed rows, each whole.
+    /// New or changed rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<ServiceRow>)]
     pub changed: Vec<Arc<ServiceRow>>,
-    /// Rows that are gone.
+    /// Services without a row from now on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<ServiceName>,
 }
 
-/// The name of a Service.
+/// Namespace and name of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewServiceName)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceName {
-    /// Its namespace.
+    /// Namespace of the Service.
     #[schema(value_type = String)]
     pub namespace: Namespace,
-    /// Its name.
+    /// Name of the Service.
     pub name: Name,
 }
 
-/// Rows of Nodes that differ.
+/// Changes of the Node rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewNodeChanges)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeChanges {
-    /// New or changed rows, each whole.
+    /// New or changed rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<NodeRow>,
-    /// The names of rows that are gone.
+    /// Names of Nodes without a row from now on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<Name>,
 }
 
-/// Problems that differ.
+/// Changes of the problems.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = OverviewProblemChanges)]
 #[serde(rename_all = "camelCase")]
 pub struct ProblemChanges {
-    /// New or changed problems, each whole.
+    /// New or changed problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<Problem>,
-    /// The ids of all problems that there are, in their order; what is not among them is gone.
+    /// Identifiers of all problems in their new order; a problem that is not listed is over.
     pub order: Vec<String>,
 }
 
-/// What differs between two documents; nothing when only the time does.
+/// Returns the changes between two overviews, or `None` if only the time differs.
 #[must_use]
 pub fn between(old: &Overview, new: &Overview) -> Option<OverviewChange> {
     let Overview {
         position,
         at,
-        // A server does not change these while it runs.
+        // Constant while a server runs.
         version: _,
         insecure: _,
         read_only: _,
@@ -165,7 +165,7 @@ pub fn between(old: &Overview, new: &Overview) -> Option<OverviewChange> {
     (!is_empty || old.position != *position).then_some(change)
 }
 
-/// A change of nothing.
+/// Returns a change without any differences.
 fn nothing(old: &Overview) -> OverviewChange {
     OverviewChange {
         position: old.position,
@@ -185,7 +185,7 @@ fn services(old: &Overview, new: &Overview) -> Option<ServiceChanges> {
     let key =
         |row: &Arc<ServiceRow>| ServiceName { namespace: row.namespace.clone(), name: row.name.clone() };
     let compare = |a: &Arc<ServiceRow>, b: &Arc<ServiceRow>| {
-        // Most rows are shared: their names need not be read.
+        // Shared rows have equal names.
         if Arc::ptr_eq(a, b) {
             Ordering::Equal
         } else {
@@ -203,7 +203,7 @@ fn nodes(old: &Overview, new: &Overview) -> Option<NodeChanges> {
     (changes != NodeChanges::default()).then_some(changes)
 }
 
-/// New and changed rows, and those that are gone, of two sorted lists.
+/// Returns new and changed rows, and the removed ones, of two sorted lists.
 fn rows<'a, Row: Clone + PartialEq>(
     old: &'a [Row],
     new: &[Row],
@@ -237,7 +237,7 @@ fn problems(old: &Overview, new: &Overview) -> Option<ProblemChanges> {
 }
 
 impl Overview {
-    /// Makes the new document of the old one.
+    /// Applies a change to the overview.
     pub fn apply(&mut self, change: OverviewChange) {
         let OverviewChange {
             position,

@@ -1,84 +1,85 @@
-//! What is wrong and since when: a finding is a problem before it is known whether it lasts.
+//! Memory of findings: the time at which each was first seen.
 //!
-//! Where what was observed carries no time, the memory says when a finding was first seen. That is the truth only if it was
-//! looked for shortly before, so after a start, and after nobody has looked for a while, nothing is said.
+//! A finding is a candidate for a problem. If its source has no time, the memory supplies the time at which it
+//! was first seen. This is correct only if the previous look was shortly before; after a start, and after a
+//! pause in which nobody watched, the time is unknown.
 
 use std::collections::BTreeMap;
 
-use super::{Affected, Impact};
+use super::{AffectedObject, Impact};
 use crate::{
     kinds::resource::{Kind, ObjectKey},
     primitives::quantity::Timestamp,
 };
 
-/// Time between two looks up to which what is new is known to be new, in seconds: three times that between looks while
-/// nobody watches.
+/// Maximum time between two looks after which a new finding counts as new, in seconds: three times the interval
+/// of looks without watchers.
 pub const LOOK_GAP_MAX_SECS: i64 = 30;
-/// Time after a start in which agents say for the first time what has long been so, in seconds: as long as an agent may be
-/// silent without counting as silent.
+/// Time after a start in which agents send their first reports, in seconds; equal to the time after which an
+/// agent counts as silent.
 pub const START_SECS: i64 = 60;
-/// Time that something which usually passes has to last before it is a problem, in seconds.
+/// Minimum duration of a transient finding before it becomes a problem, in seconds.
 pub const PASSING_SECS: i64 = 3;
-/// Findings remembered: as many as objects that a server holds well. Of more, nobody knows since when.
+/// Maximum number of remembered findings; the start of further ones is unknown.
 const FINDINGS_MAX: usize = 20_000;
 
-/// Something that is not as it should be.
+/// Deviation from the desired state, before it is known to last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// The object that has it.
+pub struct StatusFinding {
+    /// Object of the finding.
     pub about: ObjectKey,
-    /// What of it: the name of a condition, or another word.
+    /// Aspect of the object: a condition type or another name.
     pub aspect: &'static str,
-    /// What it means for users.
+    /// Impact on users.
     pub impact: Impact,
-    /// The machine word; never empty.
+    /// Reason in CamelCase; never empty.
     pub reason: String,
-    /// The same in words.
+    /// Description of the reason.
     pub message: String,
-    /// What to do about it.
+    /// Remedy, if there is one.
     pub hint: Option<String>,
-    /// Since when, where what was observed says so.
+    /// Start of the deviation, if its source has a time.
     pub since: Option<Timestamp>,
-    /// What it follows from.
+    /// Source of the finding.
     pub basis: Basis,
-    /// Whether it usually passes within moments.
+    /// True if the deviation usually ends within moments.
     pub is_passing: bool,
-    /// What else suffers from it.
-    pub affects: Vec<Affected>,
-    /// How many more do.
+    /// Other affected objects.
+    pub affects: Vec<AffectedObject>,
+    /// Number of further affected objects.
     pub affects_more: usize,
-    /// What a write must touch to be called its likely cause.
+    /// Objects that a write must touch to count as the likely cause.
     pub concerns: Concerns,
 }
 
-/// What a finding follows from.
+/// Source of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
-    /// From what is stored: known at once after a start.
+    /// Stored objects, which are complete after a start.
     Intent,
-    /// From what agents say: after a start, nothing is known until they have spoken.
+    /// Reports of agents, which are missing after a start.
     Reports,
 }
 
-/// What a write must touch to be called the likely cause of something.
+/// Objects that a write must touch to count as the likely cause of a finding.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Concerns {
-    /// One of these objects, or
+    /// Objects by key.
     pub keys: Vec<ObjectKey>,
-    /// any object of one of these kinds.
+    /// Objects by kind, in addition to `keys`.
     pub kinds: &'static [Kind],
 }
 
-/// When findings were first seen.
+/// Times at which findings were first seen.
 #[derive(Debug)]
-pub struct Memory {
+pub struct FindingMemory {
     seen: BTreeMap<(ObjectKey, &'static str, Impact), Option<Timestamp>>,
     started: Timestamp,
     looked: Option<Timestamp>,
 }
 
-impl Finding {
-    /// A finding about an object of which nothing more is known.
+impl StatusFinding {
+    /// Creates a finding with the given properties and defaults for all others.
     #[must_use]
     pub fn new(
         about: ObjectKey,
@@ -103,7 +104,7 @@ impl Finding {
         }
     }
 
-    /// What names it as long as it lasts.
+    /// Returns the identifier of the finding for as long as it lasts.
     #[must_use]
     pub fn id(&self) -> String {
         let ObjectKey { kind, namespace, name } = &self.about;
@@ -112,21 +113,21 @@ impl Finding {
     }
 }
 
-impl Memory {
-    /// A memory that begins to look.
+impl FindingMemory {
+    /// Creates an empty memory.
     #[must_use]
     pub const fn new(started: Timestamp) -> Self {
         Self { seen: BTreeMap::new(), started, looked: None }
     }
 
-    /// Notes that nothing had changed since the last look.
-    pub fn look_again(&mut self, now: Timestamp) {
+    /// Records a look at an unchanged state.
+    pub fn note_unchanged(&mut self, now: Timestamp) {
         self.looked = Some(now);
     }
 
-    /// Says of each finding since when it is known; forgets what is not found any longer. Drops findings that are young
-    /// and usually pass, and says whether there were such.
-    pub fn note(&mut self, findings: &mut Vec<Finding>, now: Timestamp) -> bool {
+    /// Sets the start of each finding, removes transient findings that are too young, and forgets findings that
+    /// are over. Returns true if any was removed as too young.
+    pub fn update(&mut self, findings: &mut Vec<StatusFinding>, now: Timestamp) -> bool {
         let age = |at: Timestamp| now.unix_seconds() - at.unix_seconds();
         let has_looked = self.looked.is_some_and(|at| age(at) <= LOOK_GAP_MAX_SECS);
         let is_warm = age(self.started) > START_SECS;
@@ -159,23 +160,27 @@ mod tests {
         Timestamp::from_unix_seconds(seconds)
     }
 
-    fn finding(name: &str, basis: Basis, is_passing: bool) -> Finding {
+    fn finding(name: &str, basis: Basis, is_passing: bool) -> StatusFinding {
         let about = ObjectKey { kind: Kind::Node, namespace: None, name: Name::parse(name).unwrap() };
-        let finding = Finding::new(about, "Connected", Impact::Risk, "AgentSilent", String::new());
-        Finding { basis, is_passing, ..finding }
+        let finding = StatusFinding::new(about, "Connected", Impact::Risk, "AgentSilent", String::new());
+        StatusFinding { basis, is_passing, ..finding }
     }
 
-    /// Looks at a moment; gives the ids with their times, and whether something waits.
-    fn look(memory: &mut Memory, found: &[Finding], now: i64) -> (Vec<(String, Option<i64>)>, bool) {
+    /// Runs one look; returns the identifiers with their times, and whether findings were removed as too young.
+    fn look(
+        memory: &mut FindingMemory,
+        found: &[StatusFinding],
+        now: i64,
+    ) -> (Vec<(String, Option<i64>)>, bool) {
         let mut findings = found.to_vec();
-        let is_waiting = memory.note(&mut findings, at(now));
-        let seen = |one: &Finding| (one.id(), one.since.map(Timestamp::unix_seconds));
+        let is_waiting = memory.update(&mut findings, at(now));
+        let seen = |one: &StatusFinding| (one.id(), one.since.map(Timestamp::unix_seconds));
         (findings.iter().map(seen).collect(), is_waiting)
     }
 
     #[test]
     fn since_when_is_said_only_of_what_began_under_the_eyes_of_the_memory() {
-        let mut memory = Memory::new(at(1000));
+        let mut memory = FindingMemory::new(at(1000));
         let (old, new) = (finding("old", Basis::Intent, false), finding("new", Basis::Intent, false));
         let word = finding("word", Basis::Reports, false);
         let id = |name: &str| format!("Node/{name}/Connected");
@@ -202,7 +207,7 @@ mod tests {
 
     #[test]
     fn what_usually_passes_is_a_problem_once_it_lasts() {
-        let mut memory = Memory::new(at(0));
+        let mut memory = FindingMemory::new(at(0));
         let passing = [finding("n", Basis::Intent, true)];
         assert_eq!(look(&mut memory, &passing, 1).0.len(), 1, "how long it has lasted is not known");
         assert_eq!(look(&mut memory, &[], 2), (Vec::new(), false));

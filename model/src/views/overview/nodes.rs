@@ -1,9 +1,9 @@
-//! How far a Node is.
+//! Row and findings of a Node.
 
 use super::{
-    BgpSessionTotals, Impact, NodeRow, NodeState,
+    BgpSessionTotals, Impact, NodeConvergence, NodeRow,
     affects::{self, Forms},
-    memory::{Basis, Finding},
+    memory::{Basis, StatusFinding},
 };
 use crate::{
     kinds::{
@@ -18,45 +18,47 @@ use crate::{
     wire::report::Report,
 };
 
-/// How long a change may take before the node counts as behind, in milliseconds: far more than a change takes, and less than
-/// anybody waits without asking.
+/// Time for which a Node may lack a change before it counts as lagging, in milliseconds: far more than a change
+/// takes.
 pub const LAGGING_MILLIS: u64 = 2000;
-/// How long a repaired drift is shown, in seconds: whoever is called because of it has opened the page by then.
+/// Time for which a repaired drift is shown, in seconds; enough for an operator to react to the alert.
 pub const DRIFT_SHOWN_SECS: i64 = 600;
-/// Services that failed on one node and are problems of their own; of more, the node is the problem.
-pub const FAILURES_SAID_ALONE_MAX: u64 = 3;
+/// Maximum number of failed Services on one Node that are problems of their own; beyond it, the Node is the
+/// problem.
+pub const SINGLE_FAILURES_MAX: u64 = 3;
 
-/// What is known of a Node.
+/// Inputs of the row of a Node.
 #[derive(Debug, Clone, Copy)]
-pub struct NodeSight<'a> {
-    /// What its agent says.
+pub struct NodeInput<'a> {
+    /// Reports of the agent.
     pub view: &'a NodeView<'a>,
-    /// What the roll-up says.
+    /// Rolled-up status.
     pub status: &'a NodeStatus,
-    /// Its zone.
+    /// Zone of the Node.
     pub zone: Option<&'a str>,
-    /// How long the oldest change waits that it lacks, in milliseconds; nothing when it lacks none, or none that is remembered.
+    /// Age of the oldest change that the Node lacks, in milliseconds; `None` if there is none, or none that the
+    /// server remembers.
     pub lag_millis: Option<u64>,
-    /// Load balancer addresses that it announces by ARP or NDP.
+    /// Number of load balancer addresses that the Node announces by ARP or NDP.
     pub addresses: usize,
-    /// Its sessions with routers.
+    /// BGP sessions of the Node.
     pub sessions: Option<BgpSessionTotals>,
 }
 
-/// Whether so much failed on a node that its own problem says it for all Services.
+/// True if so many Services failed on a Node that its own finding covers them.
 #[must_use]
-pub fn says_failures(view: &NodeView<'_>) -> bool {
-    view.report.is_some_and(|report| report.failures_total > FAILURES_SAID_ALONE_MAX)
+pub fn covers_failures(view: &NodeView<'_>) -> bool {
+    view.report.is_some_and(|report| report.failures_total > SINGLE_FAILURES_MAX)
 }
 
-/// Makes the row of a Node, and adds what is wrong with it.
+/// Returns the row of a Node, and adds its findings.
 pub fn judge(
-    sight: &NodeSight<'_>,
+    sight: &NodeInput<'_>,
     forms: &Forms<'_>,
     now: Timestamp,
-    findings: &mut Vec<Finding>,
+    findings: &mut Vec<StatusFinding>,
 ) -> NodeRow {
-    let NodeSight { view, status, zone, lag_millis, addresses, sessions } = *sight;
+    let NodeInput { view, status, zone, lag_millis, addresses, sessions } = *sight;
     let found = disconnected(sight, forms)
         .or_else(|| failing(sight, forms))
         .or_else(|| lagging(sight, forms))
@@ -65,7 +67,7 @@ pub fn judge(
         name: view.name.clone(),
         zone: zone.map(str::to_owned),
         mode: status.mode,
-        state: NodeState::Converged,
+        state: NodeConvergence::Converged,
         reason: None,
         message: None,
         since: None,
@@ -77,7 +79,7 @@ pub fn judge(
     };
     if let Some((state, found)) = found {
         row.state = state;
-        if state != NodeState::Drifted {
+        if state != NodeConvergence::Drifted {
             row.lag_millis = lag_millis.map(two_digits);
             (row.applied, row.verified) = (status.applied, status.verified);
         }
@@ -86,20 +88,20 @@ pub fn judge(
     row
 }
 
-/// Says in the row what is wrong.
-pub fn explain(row: &mut NodeRow, worst: &Finding) {
+/// Sets state and reason of the row from its worst finding.
+pub fn explain(row: &mut NodeRow, worst: &StatusFinding) {
     row.reason = Some(worst.reason.clone());
     row.message = Some(worst.message.clone());
     row.since = worst.since;
 }
 
-/// Says that nothing is wrong for long enough to be said.
-pub fn calm(row: &mut NodeRow) {
-    row.state = NodeState::Converged;
+/// Resets the row to converged, because its finding is too young.
+pub fn reset(row: &mut NodeRow) {
+    row.state = NodeConvergence::Converged;
     (row.lag_millis, row.applied, row.verified) = (None, None, None);
 }
 
-/// A number to two digits, so that what grows by the millisecond is news now and then only.
+/// Rounds a number to two digits, so that a lag that grows by the millisecond rarely changes the row.
 #[must_use]
 pub fn two_digits(number: u64) -> u64 {
     let mut unit = 1;
@@ -109,7 +111,7 @@ pub fn two_digits(number: u64) -> u64 {
     number / unit * unit
 }
 
-/// The key of a Node.
+/// Returns the key of a Node.
 #[must_use]
 pub fn node_key(name: &Name) -> ObjectKey {
     ObjectKey { kind: Kind::Node, namespace: None, name: name.clone() }
@@ -120,35 +122,40 @@ fn condition(status: &NodeStatus, wanted: ConditionType) -> Option<&Condition> {
     found.filter(|one| one.status != ConditionStatus::True)
 }
 
-fn finding(view: &NodeView<'_>, aspect: &'static str, impact: Impact, condition: &Condition) -> Finding {
+fn finding(
+    view: &NodeView<'_>,
+    aspect: &'static str,
+    impact: Impact,
+    condition: &Condition,
+) -> StatusFinding {
     let Condition { reason, message, hint, .. } = condition;
-    let found = Finding::new(node_key(view.name), aspect, impact, reason, message.clone());
-    Finding { hint: hint.clone(), basis: Basis::Reports, ..found }
+    let found = StatusFinding::new(node_key(view.name), aspect, impact, reason, message.clone());
+    StatusFinding { hint: hint.clone(), basis: Basis::Reports, ..found }
 }
 
-fn disconnected(sight: &NodeSight<'_>, forms: &Forms<'_>) -> Option<(NodeState, Finding)> {
-    let NodeSight { view, status, .. } = sight;
+fn disconnected(sight: &NodeInput<'_>, forms: &Forms<'_>) -> Option<(NodeConvergence, StatusFinding)> {
+    let NodeInput { view, status, .. } = sight;
     let condition = condition(status, ConditionType::Connected)?;
     let (affects, affects_more) = forms.beyond(status.verified);
     let found = finding(view, "Connected", Impact::Risk, condition);
-    // Two agents under one name do report.
+    // Two agents that share a name do report.
     let (state, since) = if view.is_connected {
-        (NodeState::Failing, None)
+        (NodeConvergence::Failing, None)
     } else {
-        (NodeState::Disconnected, view.last_report)
+        (NodeConvergence::Disconnected, view.last_report)
     };
-    Some((state, Finding { since, affects, affects_more, ..found }))
+    Some((state, StatusFinding { since, affects, affects_more, ..found }))
 }
 
-fn failing(sight: &NodeSight<'_>, forms: &Forms<'_>) -> Option<(NodeState, Finding)> {
-    let NodeSight { view, status, .. } = sight;
+fn failing(sight: &NodeInput<'_>, forms: &Forms<'_>) -> Option<(NodeConvergence, StatusFinding)> {
+    let NodeInput { view, status, .. } = sight;
     let condition = condition(status, ConditionType::Converged)?;
     if let Some(held) = status.held {
         let (affects, affects_more) = forms.beyond(status.verified);
         let found = finding(view, "Converged", Impact::Risk, condition);
         return Some((
-            NodeState::Failing,
-            Finding { since: Some(held.since), affects, affects_more, ..found },
+            NodeConvergence::Failing,
+            StatusFinding { since: Some(held.since), affects, affects_more, ..found },
         ));
     }
     if status.failures == 0 {
@@ -160,39 +167,42 @@ fn failing(sight: &NodeSight<'_>, forms: &Forms<'_>) -> Option<(NodeState, Findi
     );
     let total = usize::try_from(status.failures).unwrap_or(usize::MAX);
     let affects_more = listed_more.max(total.saturating_sub(affects.len()));
-    // Few failures are problems of their Services.
-    let impact = if says_failures(view) { Impact::Degraded } else { Impact::Notice };
+    // Few failures are findings of their Services.
+    let impact = if covers_failures(view) { Impact::Degraded } else { Impact::Notice };
     let found = finding(view, "Converged", impact, condition);
-    Some((NodeState::Failing, Finding { affects, affects_more, ..found }))
+    Some((NodeConvergence::Failing, StatusFinding { affects, affects_more, ..found }))
 }
 
-fn lagging(sight: &NodeSight<'_>, forms: &Forms<'_>) -> Option<(NodeState, Finding)> {
-    let NodeSight { view, status, lag_millis, .. } = sight;
+fn lagging(sight: &NodeInput<'_>, forms: &Forms<'_>) -> Option<(NodeConvergence, StatusFinding)> {
+    let NodeInput { view, status, lag_millis, .. } = sight;
     let condition = condition(status, ConditionType::Converged)?;
     if condition.reason == "OtherMode" {
         let found = finding(view, "Mode", Impact::Notice, condition);
-        return Some((NodeState::Lagging, Finding { is_passing: true, ..found }));
+        return Some((NodeConvergence::Lagging, StatusFinding { is_passing: true, ..found }));
     }
     if lag_millis.is_some_and(|lag| lag < LAGGING_MILLIS) {
         return None;
     }
     let (affects, affects_more) = forms.beyond(status.verified);
     let found = finding(view, "Converged", Impact::Risk, condition);
-    Some((NodeState::Lagging, Finding { affects, affects_more, is_passing: lag_millis.is_none(), ..found }))
+    Some((
+        NodeConvergence::Lagging,
+        StatusFinding { affects, affects_more, is_passing: lag_millis.is_none(), ..found },
+    ))
 }
 
-fn drifted(sight: &NodeSight<'_>, now: Timestamp) -> Option<(NodeState, Finding)> {
+fn drifted(sight: &NodeInput<'_>, now: Timestamp) -> Option<(NodeConvergence, StatusFinding)> {
     let view = sight.view;
     let event = view.report.and_then(|report| last_drift(report))?;
     if now.unix_seconds() - event.time.unix_seconds() > DRIFT_SHOWN_SECS {
         return None;
     }
     let about = node_key(view.name);
-    let found = Finding::new(about, "Drift", Impact::Notice, "DriftRepaired", event.message.clone());
+    let found = StatusFinding::new(about, "Drift", Impact::Notice, "DriftRepaired", event.message.clone());
     let hint =
-        "find out what else changes the packet filter there; `tidegate doctor` looks for the usual ones";
+        "find the program that changes the packet filter there; `tidegate doctor` checks the usual ones";
     let (hint, since) = (Some(hint.to_owned()), Some(event.time));
-    Some((NodeState::Drifted, Finding { since, hint, basis: Basis::Reports, ..found }))
+    Some((NodeConvergence::Drifted, StatusFinding { since, hint, basis: Basis::Reports, ..found }))
 }
 
 fn last_drift(report: &Report) -> Option<&Event> {

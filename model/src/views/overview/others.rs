@@ -1,8 +1,8 @@
-//! What is wrong with what Services and Nodes rest on: pools, Advertisements, peers, and the guards of the server.
+//! Findings of pools, Advertisements, peers, and the guards of the server.
 
 use super::{
-    Affected, Impact, affects,
-    memory::{Basis, Finding},
+    AffectedObject, Impact, affects,
+    memory::{Basis, StatusFinding},
     nodes::node_key,
 };
 use crate::{
@@ -21,12 +21,12 @@ use crate::{
     primitives::{name::Name, quantity::Timestamp},
 };
 
-/// Share of a pool that is free when it counts as nearly full, in percent.
+/// Free share at which a pool counts as nearly full, in percent.
 pub const NEARLY_FULL_PERCENT: u64 = 10;
-/// Names in one message.
+/// Maximum number of names in one message.
 const NAMES_MAX: usize = 10;
 
-/// Whether a pool is nearly full in a family that it has.
+/// True if a pool is nearly full in one of its IP families.
 #[must_use]
 pub fn is_nearly_full(status: &AddressPoolStatus) -> bool {
     let is_near = |usage: &PoolUsage| {
@@ -36,9 +36,9 @@ pub fn is_nearly_full(status: &AddressPoolStatus) -> bool {
     is_near(&status.v4) || is_near(&status.v6)
 }
 
-/// What is wrong with a pool.
+/// Returns the finding of a pool, if any.
 #[must_use]
-pub fn pool(object: &Object, status: &AddressPoolStatus) -> Option<Finding> {
+pub fn pool(object: &Object, status: &AddressPoolStatus) -> Option<StatusFinding> {
     let room = status.conditions.iter().find(|one| one.condition_type == ConditionType::HasRoom);
     let is_full = room.is_some_and(|room| room.reason == "Full");
     if !is_full && is_nearly_full(status) && room.is_some_and(|room| room.status == ConditionStatus::True) {
@@ -48,30 +48,30 @@ pub fn pool(object: &Object, status: &AddressPoolStatus) -> Option<Finding> {
         let free: Vec<_> =
             [("IPv4", &status.v4), ("IPv6", &status.v6)].into_iter().filter_map(word).collect();
         let message = format!("free: {}", free.join(", "));
-        let found = Finding::new(object.key(), "HasRoom", Impact::Risk, "NearlyFull", message);
+        let found = StatusFinding::new(object.key(), "HasRoom", Impact::Risk, "NearlyFull", message);
         let hint = "add a range to spec.addresses before Services wait for addresses";
-        return Some(Finding { hint: Some(hint.to_owned()), ..found });
+        return Some(StatusFinding { hint: Some(hint.to_owned()), ..found });
     }
     first(object, &status.conditions, if is_full { Impact::Risk } else { Impact::Notice })
 }
 
-/// What is wrong with a peer: a session less is redundancy that is gone.
+/// Returns the finding of a peer, if any: a missing session means less redundancy.
 #[must_use]
-pub fn bgp_peer(object: &Object, status: &BgpPeerStatus) -> Option<Finding> {
+pub fn bgp_peer(object: &Object, status: &BgpPeerStatus) -> Option<StatusFinding> {
     let ready = status.conditions.iter().find(|one| one.condition_type == ConditionType::Ready);
     let is_unused = ready.is_some_and(|ready| ready.reason == "NotUsed");
     let found = first(object, &status.conditions, if is_unused { Impact::Notice } else { Impact::Risk })?;
     let is_down = |one: &&NodeBgpSession| one.state != BgpSessionState::Established;
     let down = status.sessions.by_node.iter().filter(|(_, all)| all.iter().any(|one| is_down(&one)));
     let (affects, affects_more) = affects::listed(down.map(|(node, _)| node_key(node)));
-    // Agents tell of their sessions within moments after a peer was written.
+    // Agents report their sessions shortly after a peer is written.
     let is_passing = found.reason == "NoSession";
-    Some(Finding { affects, affects_more, is_passing, basis: Basis::Reports, ..found })
+    Some(StatusFinding { affects, affects_more, is_passing, basis: Basis::Reports, ..found })
 }
 
-/// The first condition that does not hold: the others follow from it more often than not.
+/// Returns the finding of the first condition that is not true; the others are usually consequences.
 #[must_use]
-pub fn first(object: &Object, conditions: &[Condition], impact: Impact) -> Option<Finding> {
+pub fn first(object: &Object, conditions: &[Condition], impact: Impact) -> Option<StatusFinding> {
     let Condition { condition_type, status: _, reason, message, hint } =
         conditions.iter().find(|one| one.status != ConditionStatus::True)?;
     let aspect = match condition_type {
@@ -86,27 +86,29 @@ pub fn first(object: &Object, conditions: &[Condition], impact: Impact) -> Optio
         | ConditionType::Connected
         | ConditionType::Converged => "Ready",
     };
-    let mut found = Finding::new(object.key(), aspect, impact, reason, message.clone());
+    let mut found = StatusFinding::new(object.key(), aspect, impact, reason, message.clone());
     found.concerns.kinds = &[Kind::Advertisement, Kind::Node];
-    Some(Finding { hint: hint.clone(), basis: Basis::Reports, ..found })
+    Some(StatusFinding { hint: hint.clone(), basis: Basis::Reports, ..found })
 }
 
-/// More Nodes are silent than may count as gone at once.
+/// Returns the finding of the guard against the loss of many Nodes at once.
 #[must_use]
-pub fn too_many_silent(held: &[Name]) -> Option<Finding> {
+pub fn too_many_silent(held: &[Name]) -> Option<StatusFinding> {
     let names: Vec<_> = held.iter().take(NAMES_MAX).map(ToString::to_string).collect();
     let message = format!(
         "{} silent Nodes are not taken out of service, because so many are silent at once: {}",
         held.len(),
         names.join(", ")
     );
-    let found = Finding::new(node_key(held.first()?), "Silence", Impact::Risk, "TooManySilent", message);
+    let found =
+        StatusFinding::new(node_key(held.first()?), "Silence", Impact::Risk, "TooManySilent", message);
     let (affects, affects_more) = affects::listed(held.iter().map(node_key));
     let hint = "see whether this server is cut off; delete the Nodes that are really gone";
-    Some(Finding { hint: Some(hint.to_owned()), affects, affects_more, basis: Basis::Reports, ..found })
+    Some(StatusFinding { hint: Some(hint.to_owned()), affects, affects_more, basis: Basis::Reports, ..found })
 }
 
-/// Endpoints are used although they are unhealthy. `counts`: those that are held, and all that are checked.
+/// Returns the finding of the health guard of a Service, which uses unhealthy endpoints. `counts` are the held
+/// and all checked endpoints.
 #[must_use]
 pub fn health_held(
     service: &ServiceKey,
@@ -114,7 +116,7 @@ pub fn health_held(
     first: &Held,
     counts: (usize, usize),
     affected: impl Iterator<Item = ServiceKey>,
-) -> Finding {
+) -> StatusFinding {
     let (held, checked) = counts;
     let message = format!(
         "{held} of {checked} checked endpoints stay in service although they are unhealthy, because so many became so at \
@@ -122,11 +124,10 @@ pub fn health_held(
         first.message
     );
     let about = service.object_key();
-    let found = Finding::new(about, "HealthGuard", Impact::Degraded, "HealthGuardHeld", message);
-    let hint =
-        "see whether the checks or the network are at fault; `tidegate health --confirm` takes them out";
-    let affected = affected.map(|key| Affected::from(key.object_key()));
+    let found = StatusFinding::new(about, "HealthGuard", Impact::Degraded, "HealthGuardHeld", message);
+    let hint = "find out whether the checks or the network are at fault; `tidegate health --confirm` removes them from service";
+    let affected = affected.map(|key| AffectedObject::from(key.object_key()));
     let (affects, affects_more) = affects::listed(affected);
     let since: Option<Timestamp> = Some(first.since);
-    Finding { hint: Some(hint.to_owned()), since, affects, affects_more, ..found }
+    StatusFinding { hint: Some(hint.to_owned()), since, affects, affects_more, ..found }
 }

@@ -1,4 +1,4 @@
-//! Which write went before a problem: the last one within a window that touches what the problem is about.
+//! Likely cause of a problem: the last write before it that touches its objects.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -9,32 +9,33 @@ use crate::{
     primitives::quantity::{Revision, Timestamp},
 };
 
-/// Time between a write and a problem up to which it is named with it, in seconds: longer than it takes until health checks,
-/// sessions and leases show what a write has done, and shorter than that one write is behind everything of a day.
+/// Maximum time between a write and a problem for which the write is named, in seconds: longer than health
+/// checks, sessions and leases need to show an effect, and short enough that one write is not named for all
+/// problems of a day.
 pub const WINDOW_SECS: i64 = 600;
-/// Writes that are kept for this.
+/// Maximum number of remembered writes.
 pub const WRITES_KEPT_MAX: usize = 1000;
-/// Touched objects that are kept for this, over all writes.
+/// Maximum number of remembered touched objects over all writes.
 pub const TOUCHES_KEPT_MAX: usize = 50_000;
 
-/// A write with what it touched.
+/// Write with the objects that it touched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
-    /// The revision that it made.
+    /// Revision of the write.
     pub revision: Revision,
-    /// When it was accepted.
+    /// Time at which the write was accepted.
     pub at: Timestamp,
-    /// What asked for it.
+    /// Type of the author.
     pub maker: Maker,
-    /// Who.
+    /// Author of the write.
     pub author: String,
-    /// Why, as they said.
+    /// Message of the author.
     pub message: Option<String>,
-    /// The objects that it wrote, and the Services of endpoints among them.
+    /// Written objects, and the Services of written endpoints.
     pub touches: BTreeSet<ObjectKey>,
 }
 
-/// The last writes that somebody asked for, the oldest first.
+/// Recent writes of clients, the oldest first.
 #[derive(Debug, Default)]
 pub struct Writes {
     writes: VecDeque<Write>,
@@ -42,7 +43,7 @@ pub struct Writes {
 }
 
 impl Writes {
-    /// Adds a newer write. What servers and agents write by themselves is a consequence, and is left out.
+    /// Adds a newer write. Writes of servers and agents by themselves are consequences and are ignored.
     pub fn push(&mut self, write: Write) {
         match write.maker {
             Maker::Client => {}
@@ -57,7 +58,7 @@ impl Writes {
         }
     }
 
-    /// The last write within the window before something that touches it.
+    /// Returns the last write within the window before `since` that touches the objects.
     #[must_use]
     pub fn preceding(&self, concerns: &Concerns, since: Timestamp) -> Option<PrecedingChange> {
         let touches = |write: &&Write| {
@@ -65,7 +66,7 @@ impl Writes {
                 || concerns.kinds.iter().any(|kind| has_kind(&write.touches, *kind))
         };
         let age = |write: &Write| since.unix_seconds() - write.at.unix_seconds();
-        // Times are whole seconds: a write of the same second may be the one.
+        // Times have a resolution of one second: a write in the same second may be the cause.
         let before = self.writes.iter().rev().skip_while(|write| age(write) < 0);
         let found = before.take_while(|write| age(write) <= WINDOW_SECS).find(touches)?;
         let Write { revision, at, maker: _, author, message, touches: _ } = found;

@@ -1,14 +1,14 @@
-//! From findings to problems: which are listed, in which order, and what went before them.
+//! Selection and order of problems from findings.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
-use super::{PROBLEMS_MAX, Problem, memory::Finding, preceding::Writes};
+use super::{PROBLEMS_MAX, Problem, memory::StatusFinding, preceding::Writes};
 use crate::kinds::resource::{Kind, ObjectKey};
 
-/// The worst finding of every Service and Node; of equals the first. Rows are explained by them.
+/// Returns the worst finding of every Service and Node, or the first of equal ones.
 #[must_use]
-pub fn worst_by_object(findings: &[Finding]) -> BTreeMap<&ObjectKey, &Finding> {
-    let mut worst: BTreeMap<&ObjectKey, &Finding> = BTreeMap::new();
+pub fn worst_by_object(findings: &[StatusFinding]) -> BTreeMap<&ObjectKey, &StatusFinding> {
+    let mut worst: BTreeMap<&ObjectKey, &StatusFinding> = BTreeMap::new();
     for finding in findings {
         let kept = worst.entry(&finding.about).or_insert(finding);
         if finding.impact < kept.impact {
@@ -18,12 +18,12 @@ pub fn worst_by_object(findings: &[Finding]) -> BTreeMap<&ObjectKey, &Finding> {
     worst
 }
 
-/// The problems that are listed, and how many there are. Of a Service the worst alone is listed: what else is wrong with it
-/// follows from it more often than not.
+/// Returns the listed problems and the number of all. Only the worst finding of a Service is listed, because
+/// the others are usually consequences.
 #[must_use]
-pub fn problems(findings: &[Finding], writes: &Writes) -> (Vec<Problem>, usize) {
+pub fn problems(findings: &[StatusFinding], writes: &Writes) -> (Vec<Problem>, usize) {
     let worst = worst_by_object(findings);
-    let is_listed = |finding: &&Finding| match finding.about.kind {
+    let is_listed = |finding: &&StatusFinding| match finding.about.kind {
         Kind::Service => worst.get(&finding.about).is_some_and(|worst| std::ptr::eq(*worst, *finding)),
         Kind::Node
         | Kind::AddressPool
@@ -42,14 +42,14 @@ pub fn problems(findings: &[Finding], writes: &Writes) -> (Vec<Problem>, usize) 
     (listed.into_iter().map(|finding| problem(finding, writes)).collect(), total)
 }
 
-/// By impact; then the oldest first, and those last of which nobody knows since when; then by object.
-fn order(a: &Finding, b: &Finding) -> Ordering {
-    let rank = |one: &Finding| (one.impact, one.since.is_none(), one.since);
+/// Orders by impact, then by age with the oldest first and unknown ages last, then by object.
+fn order(a: &StatusFinding, b: &StatusFinding) -> Ordering {
+    let rank = |one: &StatusFinding| (one.impact, one.since.is_none(), one.since);
     rank(a).cmp(&rank(b)).then_with(|| (&a.about, a.aspect).cmp(&(&b.about, b.aspect)))
 }
 
-fn problem(finding: &Finding, writes: &Writes) -> Problem {
-    let Finding {
+fn problem(finding: &StatusFinding, writes: &Writes) -> Problem {
+    let StatusFinding {
         about,
         aspect: _,
         impact,

@@ -1,10 +1,10 @@
-//! What somebody sees who may see some namespaces only.
+//! Overview for callers with restricted permissions.
 
-use super::{ConvergenceBrief, EndpointTotals, Overview, ServiceTotals, Totals};
+use super::{ConvergenceBrief, EndpointTotals, Overview, ServiceStateTotals, Totals};
 use crate::primitives::name::Namespace;
 
 impl Overview {
-    /// Leaves everything but who changed what.
+    /// Returns the overview without the writes that preceded problems.
     #[must_use]
     pub fn without_changes(&self) -> Self {
         let mut overview = self.clone();
@@ -12,8 +12,8 @@ impl Overview {
         overview
     }
 
-    /// Leaves the Services of some namespaces and their problems, and nothing that is outside of namespaces. `endpoints`: of
-    /// these Services.
+    /// Returns the overview of some namespaces: their Services and problems, without objects outside of
+    /// namespaces.
     #[must_use]
     pub fn restricted(
         &self,
@@ -21,7 +21,7 @@ impl Overview {
         may_see_changes: impl Fn(&Namespace) -> bool,
     ) -> Self {
         let services: Vec<_> = self.services.iter().filter(|row| may_see(&row.namespace)).cloned().collect();
-        let mut totals = ServiceTotals::default();
+        let mut totals = ServiceStateTotals::default();
         for row in &services {
             totals.add(row.state);
         }

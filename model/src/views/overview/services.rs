@@ -1,10 +1,10 @@
-//! How a Service goes for its users.
+//! Row and findings of a Service.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     ServiceRow, ServiceState, affects,
-    memory::{Basis, Finding},
+    memory::{Basis, StatusFinding},
 };
 use crate::{
     cluster::compiled::{CompiledEndpoint, CompiledService},
@@ -22,34 +22,34 @@ use crate::{
 
 use super::Impact::{Degraded, Notice, Risk, Unreachable};
 
-/// Nodes of endpoints out of service whose writes are looked at.
+/// Maximum number of Nodes of missing endpoints whose writes are considered as causes.
 const NODES_LOOKED_AT_MAX: usize = 10;
 
-/// What is known of a Service.
+/// Inputs of the row of a Service.
 #[derive(Debug, Clone, Copy)]
-pub struct ServiceView<'a> {
-    /// Its name.
+pub struct ServiceInput<'a> {
+    /// Key of the Service.
     pub key: &'a ServiceKey,
-    /// The object.
+    /// Stored object.
     pub object: &'a Object,
-    /// Its spec.
+    /// Spec of the object.
     pub spec: &'a ServiceSpec,
-    /// What the roll-up says.
+    /// Rolled-up status.
     pub status: &'a ServiceStatus,
-    /// What nodes are told of it.
+    /// Compiled form that the nodes receive.
     pub compiled: Option<&'a CompiledService>,
-    /// What is on record of the health of its endpoints.
+    /// Health verdicts of its endpoints.
     pub health: Option<&'a EndpointHealthSpec>,
-    /// How many of its load balancer addresses somebody announces.
+    /// Number of its load balancer addresses that are announced.
     pub announced: usize,
 }
 
-/// Makes the row of a Service, and adds what is wrong with it. `is_said_of_node`: whether so much failed on a node that
-/// the node's problem says it for all.
+/// Returns the row of a Service, and adds its findings. `is_covered_by_node` returns true for a Node whose own
+/// finding covers failed Services.
 pub fn judge(
-    view: &ServiceView<'_>,
-    is_said_of_node: &dyn Fn(&Name) -> bool,
-    findings: &mut Vec<Finding>,
+    view: &ServiceInput<'_>,
+    is_covered_by_node: &dyn Fn(&Name) -> bool,
+    findings: &mut Vec<StatusFinding>,
 ) -> ServiceRow {
     if !view.spec.disabled {
         let conditions = &view.status.conditions;
@@ -58,9 +58,9 @@ pub fn judge(
                 ConditionType::Accepted => accepted(view, condition),
                 ConditionType::AddressAssigned => address_assigned(view, condition),
                 ConditionType::EndpointsAvailable => endpoints_available(view, condition),
-                ConditionType::Programmed => programmed(view, condition, is_said_of_node),
+                ConditionType::Programmed => programmed(view, condition, is_covered_by_node),
                 ConditionType::Announced => announced(view, condition),
-                // The sum of the others; and those of other kinds.
+                // `Ready` summarizes the others; the rest belongs to other kinds.
                 ConditionType::Ready
                 | ConditionType::Connected
                 | ConditionType::Converged
@@ -73,8 +73,8 @@ pub fn judge(
     row(view)
 }
 
-/// Says in the row what is wrong; of several findings the worst counts, of equals the first.
-pub fn explain(row: &mut ServiceRow, worst: &Finding) {
+/// Sets state and reason of the row from its worst finding, or from the first of equal ones.
+pub fn explain(row: &mut ServiceRow, worst: &StatusFinding) {
     row.state = match worst.impact {
         Unreachable => ServiceState::Unreachable,
         Degraded => ServiceState::Degraded,
@@ -86,8 +86,8 @@ pub fn explain(row: &mut ServiceRow, worst: &Finding) {
     row.since = worst.since;
 }
 
-fn row(view: &ServiceView<'_>) -> ServiceRow {
-    let ServiceView { key, object, spec, status, compiled, .. } = view;
+fn row(view: &ServiceInput<'_>) -> ServiceRow {
+    let ServiceInput { key, object, spec, status, compiled, .. } = view;
     let mut addresses: Vec<IpAddr> = status.load_balancer.ingress.iter().map(|one| one.ip).collect();
     addresses.extend(&spec.external_ips);
     addresses.extend(spec.cluster_addresses());
@@ -116,7 +116,7 @@ fn is_true(condition: &Condition) -> bool {
     condition.status == ConditionStatus::True
 }
 
-fn finding(view: &ServiceView<'_>, impact: super::Impact, condition: &Condition) -> Finding {
+fn finding(view: &ServiceInput<'_>, impact: super::Impact, condition: &Condition) -> StatusFinding {
     let Condition { condition_type, status: _, reason, message, hint } = condition;
     let aspect = match condition_type {
         ConditionType::Accepted => "Accepted",
@@ -131,18 +131,18 @@ fn finding(view: &ServiceView<'_>, impact: super::Impact, condition: &Condition)
         | ConditionType::HasRoom => "Ready",
     };
     let about = view.key.object_key();
-    Finding { hint: hint.clone(), ..Finding::new(about, aspect, impact, reason, message.clone()) }
+    StatusFinding { hint: hint.clone(), ..StatusFinding::new(about, aspect, impact, reason, message.clone()) }
 }
 
-fn accepted(view: &ServiceView<'_>, condition: &Condition) -> Option<Finding> {
+fn accepted(view: &ServiceInput<'_>, condition: &Condition) -> Option<StatusFinding> {
     (!is_true(condition)).then(|| finding(view, Unreachable, condition))
 }
 
-fn address_assigned(view: &ServiceView<'_>, condition: &Condition) -> Option<Finding> {
+fn address_assigned(view: &ServiceInput<'_>, condition: &Condition) -> Option<StatusFinding> {
     let has_one = !view.status.load_balancer.ingress.is_empty();
     let impact = match (is_true(condition), has_one, condition.hint.is_some()) {
         (true, _, false) => return None,
-        // It takes what there is, and would take more.
+        // The Service has the available addresses and would use more.
         (true, _, true) => Notice,
         (false, true, _) => Degraded,
         (false, false, _) => Unreachable,
@@ -152,23 +152,23 @@ fn address_assigned(view: &ServiceView<'_>, condition: &Condition) -> Option<Fin
     Some(found)
 }
 
-fn endpoints_available(view: &ServiceView<'_>, condition: &Condition) -> Option<Finding> {
-    let ServiceView { spec, status, compiled, health, .. } = view;
+fn endpoints_available(view: &ServiceInput<'_>, condition: &Condition) -> Option<StatusFinding> {
+    let ServiceInput { spec, status, compiled, health, .. } = view;
     if spec.is_external_name() {
         return None;
     }
     let verdicts = || health.iter().flat_map(|health| health.endpoints.values()).filter(|one| one.is_out());
-    let with_nodes = |mut found: Finding| {
+    let with_nodes = |mut found: StatusFinding| {
         found.concerns.keys.extend(nodes_of_absent(*compiled));
         Some(found)
     };
     if !is_true(condition) {
-        // Of a headless Service names are resolved; there is no address that refuses connections.
+        // Clients resolve the names of a headless Service; no address refuses connections.
         let impact = if spec.is_headless() { Notice } else { Unreachable };
         let since = (condition.reason == "NoHealthyEndpoints")
             .then(|| verdicts().map(|one| one.since).max())
             .flatten();
-        return with_nodes(Finding { since, ..finding(view, impact, condition) });
+        return with_nodes(StatusFinding { since, ..finding(view, impact, condition) });
     }
     let counts = status.endpoints;
     let lost = compiled.map(lost).unwrap_or_default();
@@ -178,26 +178,30 @@ fn endpoints_available(view: &ServiceView<'_>, condition: &Condition) -> Option<
             if condition.reason == "EndpointsReady" { "EndpointsUnhealthy" } else { &condition.reason };
         let found = finding(view, Degraded, condition);
         let since = verdicts().map(|one| one.since).min();
-        return with_nodes(Finding { reason: reason.to_owned(), since, ..found });
+        return with_nodes(StatusFinding { reason: reason.to_owned(), since, ..found });
     }
     if !families.is_empty() {
         let found = finding(view, Degraded, condition);
-        return Some(Finding { reason: "FamilyWithoutEndpoint".to_owned(), message: families, ..found });
+        return Some(StatusFinding {
+            reason: "FamilyWithoutEndpoint".to_owned(),
+            message: families,
+            ..found
+        });
     }
     if lost > 0 {
         let found = finding(view, Degraded, condition);
         let message = format!("{lost} of {} endpoints are not ready", counts.total);
-        return with_nodes(Finding { reason: "EndpointsNotReady".to_owned(), message, ..found });
+        return with_nodes(StatusFinding { reason: "EndpointsNotReady".to_owned(), message, ..found });
     }
     if counts.ready == 1 && counts.total > 1 {
         let found = finding(view, Risk, condition);
-        let message = format!("one of {} endpoints takes connections", counts.total);
-        return with_nodes(Finding { reason: "OneEndpointLeft".to_owned(), message, ..found });
+        let message = format!("one of {} endpoints accepts connections", counts.total);
+        return with_nodes(StatusFinding { reason: "OneEndpointLeft".to_owned(), message, ..found });
     }
     if counts.unknown > 0 {
         let found = finding(view, Risk, condition);
         let basis = Basis::Reports;
-        return with_nodes(Finding { reason: "HealthUnknown".to_owned(), basis, ..found });
+        return with_nodes(StatusFinding { reason: "HealthUnknown".to_owned(), basis, ..found });
     }
     None
 }
@@ -206,7 +210,8 @@ fn endpoints(compiled: &CompiledService) -> impl Iterator<Item = &CompiledEndpoi
     compiled.ports.iter().flat_map(|port| &port.endpoints)
 }
 
-/// Addresses that take no connections although nobody took them out of service and they are not on their way out.
+/// Returns the number of addresses that accept no connections, without those that terminate or are in drain or
+/// maintenance.
 fn lost(compiled: &CompiledService) -> usize {
     let is_lost = |one: &&CompiledEndpoint| !one.ready && !one.terminating && one.maintenance.is_none();
     if !endpoints(compiled).any(|one| is_lost(&one)) {
@@ -217,7 +222,7 @@ fn lost(compiled: &CompiledService) -> usize {
     lost.filter(|address| !ready.contains(address)).collect::<BTreeSet<_>>().len()
 }
 
-/// The Nodes of endpoints that take no connections: a drain of one is a write to it.
+/// Returns the Nodes of endpoints that accept no connections, because a drain is a write to the Node.
 fn nodes_of_absent(compiled: Option<&CompiledService>) -> Vec<ObjectKey> {
     let absent = compiled.into_iter().flat_map(endpoints).filter(|one| !one.ready || one.weight.0 == 0);
     let nodes: BTreeSet<_> = absent.filter_map(|one| one.node.as_ref()).collect();
@@ -229,10 +234,10 @@ fn node_key(name: &Name) -> ObjectKey {
 }
 
 fn programmed(
-    view: &ServiceView<'_>,
+    view: &ServiceInput<'_>,
     condition: &Condition,
-    is_said_of_node: &dyn Fn(&Name) -> bool,
-) -> Option<Finding> {
+    is_covered_by_node: &dyn Fn(&Name) -> bool,
+) -> Option<StatusFinding> {
     let counts = &view.status.nodes;
     match condition.status {
         ConditionStatus::True => return None,
@@ -249,7 +254,7 @@ fn programmed(
         return first_form_nowhere(view, condition);
     }
     let is_nowhere = counts.applied == 0;
-    if !is_nowhere && failed.iter().all(|node| is_said_of_node(node)) {
+    if !is_nowhere && failed.iter().all(|node| is_covered_by_node(node)) {
         return None;
     }
     let mut found = finding(view, if is_nowhere { Unreachable } else { Degraded }, condition);
@@ -259,9 +264,9 @@ fn programmed(
     Some(found)
 }
 
-/// What no node has yet is a problem of the Service only when there was nothing before it: else what was before goes on, and
-/// the nodes are behind.
-fn first_form_nowhere(view: &ServiceView<'_>, condition: &Condition) -> Option<Finding> {
+/// Returns the finding of a Service that no node has programmed yet. Only the first version of a Service
+/// counts: otherwise the former version still works, and the nodes are lagging.
+fn first_form_nowhere(view: &ServiceInput<'_>, condition: &Condition) -> Option<StatusFinding> {
     let metadata = &view.object.metadata;
     let is_first = metadata.generation == Some(1)
         && view.compiled.is_some_and(|compiled| compiled.revision == metadata.revision());
@@ -270,11 +275,11 @@ fn first_form_nowhere(view: &ServiceView<'_>, condition: &Condition) -> Option<F
     (is_first && is_nowhere).then(|| {
         let mut found = finding(view, Unreachable, condition);
         found.concerns.kinds = &[Kind::Node];
-        Finding { basis: Basis::Reports, is_passing: true, ..found }
+        StatusFinding { basis: Basis::Reports, is_passing: true, ..found }
     })
 }
 
-fn announced(view: &ServiceView<'_>, condition: &Condition) -> Option<Finding> {
+fn announced(view: &ServiceInput<'_>, condition: &Condition) -> Option<StatusFinding> {
     let addresses = view.status.load_balancer.ingress.len();
     if is_true(condition) || addresses == 0 {
         return None;
@@ -289,5 +294,5 @@ fn announced(view: &ServiceView<'_>, condition: &Condition) -> Option<Finding> {
     let mut found = finding(view, impact, condition);
     found.concerns.kinds =
         &[Kind::AddressPool, Kind::Advertisement, Kind::BgpPeer, Kind::BfdProfile, Kind::Node];
-    Some(Finding { basis: Basis::Reports, is_passing, ..found })
+    Some(StatusFinding { basis: Basis::Reports, is_passing, ..found })
 }

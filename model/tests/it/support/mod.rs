@@ -1,10 +1,10 @@
-//! A cluster in memory for tests: writes in YAML-like JSON, answers as the API would give them.
+//! In-memory cluster for tests: writes in JSON, responses as the API returns them.
 
 #![allow(dead_code, clippy::unwrap_used, reason = "every test binary uses its own part; tests may panic")]
 
 use model::{
     admission::{
-        admit::{Admitted, ApplySet, Entropy, Operation, Refusal, Request, admit},
+        admit::{AdmittedWrite, ApplySet, Entropy, Operation, Refusal, Request, admit},
         decode::{Expect, decode},
     },
     cluster::{change::Action, config::ClusterConfig, snapshot::Snapshot},
@@ -23,7 +23,7 @@ pub(crate) struct Cluster {
     pub(crate) snapshot: Snapshot,
     pub(crate) config: ClusterConfig,
     pub(crate) seed: u64,
-    /// Unix seconds.
+    /// Time in Unix seconds.
     pub(crate) now: i64,
 }
 
@@ -39,7 +39,7 @@ impl Cluster {
         Self { snapshot: Snapshot::default(), config, seed: 1, now: 1_771_000_000 }
     }
 
-    pub(crate) fn write(&mut self, request: &Request) -> Result<Admitted, Refusal> {
+    pub(crate) fn write(&mut self, request: &Request) -> Result<AdmittedWrite, Refusal> {
         self.seed = self.seed.wrapping_add(1);
         let entropy = Entropy { now: Timestamp::from_unix_seconds(self.now), seed: self.seed };
         let admitted = admit(&self.snapshot, &self.config, request, &entropy)?;
@@ -61,7 +61,7 @@ impl Cluster {
         self.apply_many(std::slice::from_ref(value), None).map(|actions| actions[0])
     }
 
-    pub(crate) fn delete(&mut self, store_key: &str) -> Result<Admitted, Refusal> {
+    pub(crate) fn delete(&mut self, store_key: &str) -> Result<AdmittedWrite, Refusal> {
         let key = ObjectKey::parse_store_key(store_key).unwrap();
         self.write(&Request {
             operations: vec![Operation::Delete { key, if_revision: None }],
@@ -94,7 +94,7 @@ pub(crate) fn key(name: &str) -> ServiceKey {
     ServiceKey::try_from(format!("default/{name}")).unwrap()
 }
 
-/// Pointers and codes of a refusal that must be about fields.
+/// Returns pointers and codes of a refusal because of invalid fields.
 pub(crate) fn violations(result: Result<Action, Refusal>) -> Vec<(String, ViolationCode)> {
     match result {
         Err(Refusal::Invalid(found)) => {

@@ -1,10 +1,10 @@
-//! Addresses that must not hide in wider prefixes.
+//! Rules for addresses that are announced only as part of an aggregated prefix.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::length_field;
 use crate::{
-    admission::admit::candidate::Candidate,
+    admission::admit::staged_object::StagedObject,
     cluster::snapshot::Snapshot,
     kinds::{
         advertisement::{AdvertisementSpec, AdvertisementType},
@@ -19,19 +19,19 @@ use crate::{
     },
 };
 
-/// Checks what depends on the addresses that Services have, when they have them.
+/// Checks the rules that depend on allocated addresses; runs after the allocation.
 pub(in crate::admission::admit) fn check_addresses(
     before: &Snapshot,
     snapshot: &Snapshot,
-    candidates: &[Candidate],
+    staged: &[StagedObject],
     found: &mut Vec<Violation>,
 ) {
-    for candidate in candidates {
+    for staged_object in staged {
         let mut own = Vec::new();
-        match candidate.new.as_ref().map(|object| &object.spec) {
+        match staged_object.new.as_ref().map(|object| &object.spec) {
             Some(Spec::Service(_)) => {
-                let Some(key) = candidate.service_key() else { continue };
-                // What came about without this write, because the Service waited, does not hinder it.
+                let Some(key) = staged_object.service_key() else { continue };
+                // A conflict that arose without this write, while the Service was pending, does not block it.
                 let stands = before.service(&key).map(|old| policy(old))
                     == snapshot.service(&key).map(|new| policy(new));
                 let had: BTreeSet<IpAddr> = before.addresses_of(&key).filter(|_| stands).collect();
@@ -40,16 +40,16 @@ pub(in crate::admission::admit) fn check_addresses(
                 }
             }
             Some(Spec::Advertisement(spec)) if spec.advertisement_type == AdvertisementType::Bgp => {
-                check_addresses_of(snapshot, &candidate.key.name, spec, &mut own);
+                check_addresses_of(snapshot, &staged_object.key.name, spec, &mut own);
             }
             Some(_) | None => {}
         }
-        // One address says it; the others have the same remedy.
-        found.extend(own.into_iter().take(1).map(|violation| candidate.place(violation)));
+        // The first address is enough: the remedy is the same for all.
+        found.extend(own.into_iter().take(1).map(|violation| staged_object.place(violation)));
     }
 }
 
-/// The addresses that an Advertisement covers.
+/// Checks the addresses that an Advertisement covers.
 fn check_addresses_of(
     snapshot: &Snapshot,
     name: &Name,
@@ -67,8 +67,8 @@ fn check_addresses_of(
     }
 }
 
-/// Checks that an address does not hide in a wider prefix where that cannot work. With `name` it is that Advertisement which is
-/// written, else the Service.
+/// Checks that an address may be announced as part of a longer aggregate. `name` is the Advertisement of the
+/// write; `None` if the Service is written.
 fn check_address(snapshot: &Snapshot, address: IpAddr, name: Option<&Name>, found: &mut Vec<Violation>) {
     let Some(record) = snapshot.address(address).and_then(|object| object.as_address()) else { return };
     let family = IpFamily::of(address);

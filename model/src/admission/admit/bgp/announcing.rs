@@ -1,10 +1,11 @@
-//! What an Advertisement tells whom: not what nobody hears, not what others contradict, and no prefix of others.
+//! Admission rules of BGP Advertisements: no attributes without a receiver, no conflicting attributes for one
+//! prefix, and no prefixes with foreign addresses.
 
 use std::collections::BTreeSet;
 
-use super::{Scene, Sides, length_field};
+use super::{BgpRules, SessionTypes, length_field};
 use crate::{
-    admission::admit::candidate::Candidate,
+    admission::admit::staged_object::StagedObject,
     bgp::compile::{advertisements, peer, peers},
     cluster::coverage::Coverage,
     kinds::{
@@ -21,7 +22,7 @@ use crate::{
     },
 };
 
-impl Scene<'_> {
+impl BgpRules<'_> {
     pub(super) fn check_advertisement(
         &self,
         name: &Name,
@@ -36,8 +37,9 @@ impl Scene<'_> {
         if !found.is_empty() {
             return;
         }
-        for (field, why) in self.useless(spec) {
-            let message = format!("must be left out: none of the named peers is {why}, and no other is told");
+        for (field, why) in self.ineffective_attributes(spec) {
+            let message =
+                format!("must be left out: none of the named peers is {why}, and only such peers receive it");
             found.push(Violation::new(format!("/spec/{field}"), ViolationCode::Conflict, message));
         }
         if self.shares_no_node(spec) {
@@ -47,11 +49,10 @@ impl Scene<'_> {
         }
         found.extend(self.outside(spec).map(|(family, message)| {
             Violation::new(length_field(family), ViolationCode::Overlap, message)
-                .hint("routers would send the traffic of all of it; take a longer prefix, or name all pools that it holds")
+                .hint("routers would send the traffic of all of it; use a longer prefix, or name all pools that it contains")
         }));
-        if let Some(families) = self.untold_families(spec) {
-            let message =
-                format!("must name a peer that takes {families} routes, which is all that the pools have");
+        if let Some(families) = self.families_without_receiver(spec) {
+            let message = format!("must name a peer for {families} routes, the only family of the pools");
             let hint = "compare spec.families of the BgpPeers and spec.addresses of the AddressPools";
             found.push(Violation::new("/spec/peers", ViolationCode::Conflict, message).hint(hint));
         }
@@ -60,52 +61,57 @@ impl Scene<'_> {
         }
     }
 
-    /// The fields that none of the named peers is told, with the sort of peers that would be.
-    pub(super) fn useless(&self, spec: &AdvertisementSpec) -> Vec<(&'static str, &'static str)> {
-        let sides: Vec<Sides> = spec
+    /// Returns the attributes that no named peer receives, each with the type of peer that would.
+    pub(super) fn ineffective_attributes(
+        &self,
+        spec: &AdvertisementSpec,
+    ) -> Vec<(&'static str, &'static str)> {
+        let types: Vec<SessionTypes> = spec
             .peers
             .iter()
             .filter_map(|name| peer(self.snapshot, name))
-            .map(|peer| self.sides(peer))
+            .map(|peer| self.session_types(peer))
             .collect();
-        if sides.is_empty() {
+        if types.is_empty() {
             return Vec::new();
         }
-        let mut useless = Vec::new();
-        if spec.local_pref.is_some() && !sides.iter().any(|side| side.internal) {
-            useless.push(("localPref", "an internal peer"));
+        let mut ineffective = Vec::new();
+        if spec.local_pref.is_some() && !types.iter().any(|types| types.internal) {
+            ineffective.push(("localPref", "an internal peer"));
         }
-        if spec.prepend.is_some_and(|times| times > 0) && !sides.iter().any(|side| side.external) {
-            useless.push(("prepend", "an external peer"));
+        if spec.prepend.is_some_and(|times| times > 0) && !types.iter().any(|types| types.external) {
+            ineffective.push(("prepend", "an external peer"));
         }
-        useless
+        ineffective
     }
 
-    /// Whether Nodes are selected and have none of the peers, while others have them. As long as either side has no Nodes at
-    /// all, they may come.
+    /// True if Nodes are selected and none of them has one of the peers, while other Nodes have. False as long
+    /// as either side matches no Node at all, because Nodes may be added.
     pub(super) fn shares_no_node(&self, spec: &AdvertisementSpec) -> bool {
-        let is_told = |name: &Name| spec.peers.is_empty() || spec.peers.contains(name);
-        let told: Vec<_> = peers(self.snapshot).filter(|(name, _)| is_told(name)).map(|(_, of)| of).collect();
+        let is_receiver = |name: &Name| spec.peers.is_empty() || spec.peers.contains(name);
+        let receivers: Vec<_> =
+            peers(self.snapshot).filter(|(name, _)| is_receiver(name)).map(|(_, of)| of).collect();
         let has_peer = |node: &Object| {
-            told.iter().any(|peer| Selector::any_matches(&peer.node_selectors, &node.metadata.labels))
+            receivers.iter().any(|peer| Selector::any_matches(&peer.node_selectors, &node.metadata.labels))
         };
         let mut selected = self.selected(&spec.node_selectors).peekable();
         selected.peek().is_some() && !selected.any(has_peer) && self.nodes().any(has_peer)
     }
 
-    /// The families of the named pools, in words, where none of the named peers takes routes of any.
-    pub(super) fn untold_families(&self, spec: &AdvertisementSpec) -> Option<String> {
+    /// Returns the address families of the named pools as text, if none of the named peers exchanges routes of
+    /// these families.
+    pub(super) fn families_without_receiver(&self, spec: &AdvertisementSpec) -> Option<String> {
         let pools = spec.address_pools.iter().filter_map(|name| self.snapshot.pool(name));
         let held: BTreeSet<IpFamily> =
             pools.flat_map(|pool| &pool.addresses).map(AddressRange::family).collect();
         let peers = spec.peers.iter().filter_map(|name| peer(self.snapshot, name));
         let taken: BTreeSet<IpFamily> =
             peers.flat_map(BgpPeerSpec::effective_families).map(BgpFamily::ip).collect();
-        let is_untold = !held.is_empty() && !taken.is_empty() && held.is_disjoint(&taken);
-        is_untold.then(|| held.iter().map(|family| family.as_str()).collect::<Vec<_>>().join(" and "))
+        let has_no_receiver = !held.is_empty() && !taken.is_empty() && held.is_disjoint(&taken);
+        has_no_receiver.then(|| held.iter().map(|family| family.as_str()).collect::<Vec<_>>().join(" and "))
     }
 
-    /// The prefixes of an Advertisement that hold addresses which are none of its pools', in words.
+    /// Returns a message for each family whose prefixes would contain addresses outside of the pools.
     fn outside(&self, spec: &AdvertisementSpec) -> impl Iterator<Item = (IpFamily, String)> {
         let wide: Vec<IpFamily> =
             IpFamily::ALL.into_iter().filter(|family| spec.aggregates(*family)).collect();
@@ -123,10 +129,10 @@ impl Scene<'_> {
         Coverage::of(covered.filter_map(|object| self.snapshot.pool(&object.metadata.name)))
     }
 
-    /// Pools that change under Advertisements with wider prefixes.
-    pub(super) fn check_pools(&self, at: &str, candidates: &[Candidate], found: &mut Vec<Violation>) {
+    /// Checks a pool change against the Advertisements with aggregated prefixes.
+    pub(super) fn check_pools(&self, at: &str, staged: &[StagedObject], found: &mut Vec<Violation>) {
         let is_written = |name: &Name| {
-            candidates.iter().any(|other| other.key.kind == Kind::Advertisement && other.key.name == *name)
+            staged.iter().any(|other| other.key.kind == Kind::Advertisement && other.key.name == *name)
         };
         for (name, spec) in advertisements(self.snapshot).filter(|(name, _)| !is_written(name)) {
             for (family, message) in self.outside(spec) {
@@ -142,7 +148,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Two Advertisements that say different things of the same prefixes to the same peers.
+    /// Checks two Advertisements for conflicting attributes of the same prefixes to the same peers.
     fn check_contradiction(
         &self,
         spec: &AdvertisementSpec,
@@ -169,11 +175,11 @@ impl Scene<'_> {
         ] {
             if ours != theirs {
                 let message = format!(
-                    "must be that of Advertisement {name}, {}, which tells the same peers of the same prefixes, not {}",
+                    "must equal that of Advertisement {name}, {}, which announces the same prefixes to the same peers, not {}",
                     shown(theirs),
                     shown(ours)
                 );
-                let hint = "tell them apart by peers, nodeSelectors, addressPools, serviceSelectors or the prefix length";
+                let hint = "separate them by peers, nodeSelectors, addressPools, serviceSelectors or the prefix length";
                 found.push(
                     Violation::new(format!("/spec/{field}"), ViolationCode::Conflict, message).hint(hint),
                 );
@@ -181,14 +187,14 @@ impl Scene<'_> {
         }
     }
 
-    /// Whether two Advertisements have prefixes of one length in a family that they share a pool of.
+    /// True if two Advertisements announce prefixes of the same length in a family of a shared pool.
     fn announces_same_prefix(&self, a: &AdvertisementSpec, b: &AdvertisementSpec) -> bool {
         let pools = self.snapshot.list(Kind::AddressPool, None, None).map(|object| &object.metadata.name);
         let shared: BTreeSet<&Name> =
             pools.filter(|name| a.covers_pool(Some(name)) && b.covers_pool(Some(name))).collect();
         let ranges =
             || shared.iter().filter_map(|name| self.snapshot.pool(name)).flat_map(|pool| &pool.addresses);
-        // Addresses of no pool may be of either family.
+        // Addresses outside of pools may be of either family.
         let is_for_all = a.address_pools.is_empty() && b.address_pools.is_empty();
         IpFamily::ALL.into_iter().any(|family| {
             let is_shared = is_for_all || ranges().any(|range| range.family() == family);

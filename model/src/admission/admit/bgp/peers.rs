@@ -1,8 +1,8 @@
-//! A peer beside the others, and under the Advertisements that name it.
+//! Admission rules of BgpPeers against other peers and against the Advertisements that reference them.
 
-use super::Scene;
+use super::BgpRules;
 use crate::{
-    admission::{admit::candidate::Candidate, validate::bgp::check_internal},
+    admission::{admit::staged_object::StagedObject, validate::bgp::check_internal},
     bgp::compile::{advertisements, is_same_router, peer, peers, profile},
     kinds::{bgp_peer::BgpPeerSpec, resource::Kind},
     primitives::{
@@ -11,12 +11,12 @@ use crate::{
     },
 };
 
-impl Scene<'_> {
+impl BgpRules<'_> {
     pub(super) fn check_peer(
         &self,
         name: &Name,
         spec: &BgpPeerSpec,
-        candidates: &[Candidate],
+        staged: &[StagedObject],
         found: &mut Vec<Violation>,
     ) {
         if let Some(missing) = spec.bfd_profile.as_ref().filter(|name| profile(self.snapshot, name).is_none())
@@ -26,25 +26,25 @@ impl Scene<'_> {
             found.push(Violation::new("/spec/bfdProfile", ViolationCode::NotFound, message).hint(hint));
         }
         self.check_same(name, spec, found);
-        // What is internal by its own fields was told so when it was read.
-        if spec.local_asn.is_none() && self.sides(spec).internal {
+        // Peers that are internal by their own fields were checked during decoding.
+        if spec.local_asn.is_none() && self.session_types(spec).internal {
             check_internal(spec, found);
         }
         let is_written = |name: &Name| {
-            candidates.iter().any(|other| other.key.kind == Kind::Advertisement && other.key.name == *name)
+            staged.iter().any(|other| other.key.kind == Kind::Advertisement && other.key.name == *name)
         };
         for (advertisement, of) in advertisements(self.snapshot) {
-            // One that is written as well says it itself.
+            // An Advertisement in the same request reports its own conflicts.
             if !of.peers.contains(name) || is_written(advertisement) {
                 continue;
             }
-            for (field, why) in self.useless(of) {
+            for (field, why) in self.ineffective_attributes(of) {
                 let message = format!("must leave {why} to Advertisement {advertisement}, which has {field}");
                 found.push(Violation::new("/spec/peerASN", ViolationCode::Conflict, message));
             }
-            if let Some(families) = self.untold_families(of) {
+            if let Some(families) = self.families_without_receiver(of) {
                 let message = format!(
-                    "must have {families} for Advertisement {advertisement}, which names this peer and announces nothing else"
+                    "must contain {families} for Advertisement {advertisement}, which names this peer and announces no other family"
                 );
                 found.push(Violation::new("/spec/families", ViolationCode::Conflict, message));
             }
@@ -57,7 +57,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Two peers that are one router to a node.
+    /// Checks that no Node gets two sessions with the same router.
     fn check_same(&self, name: &Name, spec: &BgpPeerSpec, found: &mut Vec<Violation>) {
         let same = |other: &BgpPeerSpec| !other.disabled && !spec.disabled && is_same_router(spec, other);
         for (other, _) in peers(self.snapshot).filter(|(other, of)| *other != name && same(of)) {
@@ -69,7 +69,7 @@ impl Scene<'_> {
                 (None, None) => "interface",
             };
             let message = format!("must not be that of BgpPeer {other}, which {meeting} has too");
-            let hint = "one session with a router carries everything; tell them apart by nodeSelectors, peerPort or sourceAddress";
+            let hint = "one session with a router is enough; separate them by nodeSelectors, peerPort or sourceAddress";
             found
                 .push(Violation::new(format!("/spec/{field}"), ViolationCode::Duplicate, message).hint(hint));
         }

@@ -1,4 +1,4 @@
-//! Rules of how connections are given to endpoints, and taken from them.
+//! Rules of connection scheduling, the PROXY protocol, and draining.
 
 use crate::{
     kinds::service::{
@@ -24,7 +24,7 @@ fn scheduler(spec: &ServiceSpec, found: &mut Vec<Violation>) {
     let name = spec.scheduler.as_ref().map(|scheduler| scheduler.0.as_str());
     if let Some(len) = name.map(str::len).filter(|len| *len > SCHEDULER_LENGTH_MAX) {
         let message = format!("must have at most {SCHEDULER_LENGTH_MAX} characters, has {len}");
-        let hint = "the kernel knows rr, wrr, lc, wlc, fo, ovf, lblc, lblcr, dh, sh, mh, sed, nq and twos";
+        let hint = "the kernel has rr, wrr, lc, wlc, fo, ovf, lblc, lblcr, dh, sh, mh, sed, nq and twos";
         found.push(Violation::new("/spec/scheduler", TooLong, message).hint(hint));
     }
     let at = "/spec/schedulerFlags";
@@ -36,8 +36,7 @@ fn scheduler(spec: &ServiceSpec, found: &mut Vec<Violation>) {
     if of_hashes.iter().any(|flag| flags.contains(flag))
         && name.is_some_and(|name| !["sh", "mh"].contains(&name))
     {
-        let message =
-            "must not hold `fallback` or `port` unless `scheduler` is sh or mh; no other knows them";
+        let message = "must not hold `fallback` or `port` unless `scheduler` is sh or mh; no other scheduler supports them";
         found.push(Violation::new(at, Conflict, message));
     }
     if flags.contains(&SchedulerFlag::OnePacket)
@@ -80,7 +79,7 @@ fn drain(spec: &ServiceSpec, found: &mut Vec<Violation>) {
     }
 }
 
-/// The first port whose protocol is such, with its place.
+/// Returns the first port whose protocol fulfills the condition, with its index.
 fn first_port(spec: &ServiceSpec, is_such: impl Fn(Protocol) -> bool) -> Option<(usize, Protocol)> {
     spec.ports.iter().map(|port| port.protocol).enumerate().find(|(_, protocol)| is_such(*protocol))
 }

@@ -15,13 +15,13 @@ use crate::{
 };
 
 const AT: &str = "/spec/healthCheck";
-/// Longest path of an HTTP check, in bytes.
+/// Maximum length of the path of an HTTP check, in bytes.
 const HTTP_PATH_LENGTH_MAX: usize = 2048;
-/// Longest name of a gRPC service, in bytes.
+/// Maximum length of the name of a gRPC service, in bytes.
 const GRPC_SERVICE_LENGTH_MAX: usize = 255;
-/// What a certificate in PEM begins with (RFC 7468 §5.1).
+/// First line of a certificate in PEM (RFC 7468 §5.1).
 const PEM_BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-/// What it ends with.
+/// Last line of a certificate in PEM.
 const PEM_END: &str = "-----END CERTIFICATE-----";
 
 pub(super) fn validate(spec: &ServiceSpec, check: &HealthCheck, found: &mut Vec<Violation>) {
@@ -61,7 +61,7 @@ fn ranges(check: &HealthCheck, found: &mut Vec<Violation>) {
     range("slowStartSeconds", check.slow_start_seconds, 0, 3600);
 }
 
-/// Each part belongs to the types that use it: a part that would be ignored is refused.
+/// Checks that each part belongs to the type of the check, because it would be ignored otherwise.
 fn parts(check: &HealthCheck, found: &mut Vec<Violation>) {
     use HealthCheckType::{Grpc, Http, Https, Udp};
     let is = |types: &[HealthCheckType]| types.contains(&check.check_type);
@@ -78,12 +78,12 @@ fn parts(check: &HealthCheck, found: &mut Vec<Violation>) {
         }
     }
     if is(&[Udp]) && check.udp.is_none() {
-        let message = "must be present when type is Udp: nobody answers a datagram that says nothing";
+        let message = "must be present when type is Udp: an empty datagram gets no response";
         found.push(Violation::new(format!("{AT}/udp"), Required, message));
     }
 }
 
-/// Without a port of its own, a check speaks to the ports of the Service, so these have to be of its protocol.
+/// Checks the protocol of the ports: a check without a port of its own connects to the ports of the Service.
 fn ports(spec: &ServiceSpec, check: &HealthCheck, found: &mut Vec<Violation>) {
     if spec.is_external_name() {
         let message = "must be left out when type is ExternalName, which is only a DNS name";
@@ -107,14 +107,14 @@ fn ports(spec: &ServiceSpec, check: &HealthCheck, found: &mut Vec<Violation>) {
     let is_other = |port: &&ServicePort| port.protocol != protocol;
     if let Some(port) = spec.ports.iter().find(is_other) {
         let message = format!(
-            "must name a port: the check speaks {}, and port {} of the Service is {}",
+            "must name a port: the check uses {}, and port {} of the Service is {}",
             protocol.as_str(),
             port.range(),
             port.protocol.as_str()
         );
         found.push(
             Violation::new(format!("{AT}/port"), Required, message)
-                .hint("name a port at which every endpoint answers the check"),
+                .hint("name a port at which every endpoint responds to the check"),
         );
     }
 }
@@ -155,7 +155,7 @@ fn tls(check: &TlsCheck, found: &mut Vec<Violation>) {
         found.push(Violation::new(&at, Invalid, message));
     }
     if *insecure_skip_verify {
-        let message = "must be left out when insecureSkipVerify is true, which takes any certificate";
+        let message = "must be left out when insecureSkipVerify is true, which accepts any certificate";
         found.push(Violation::new(&at, Conflict, message));
     }
 }

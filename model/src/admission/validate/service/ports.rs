@@ -63,7 +63,7 @@ fn range(index: usize, port: &ServicePort, earlier: &[ServicePort], found: &mut 
             found.push(Violation::new(at(index, "targetPort"), Conflict, message));
         }
     }
-    // Two that begin alike are reported as a repetition already.
+    // Two ranges with the same start are reported as duplicates already.
     let overlaps = |other: &&ServicePort| {
         other.protocol == port.protocol && other.port != port.port && other.range().overlaps(port.range())
     };

@@ -1,4 +1,4 @@
-//! One object of a request on its way: what it was, what it shall be, and where the input named it.
+//! Object of a request during admission, with its old and new state and its position in the input.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -18,39 +18,41 @@ use crate::{
     },
 };
 
-pub(super) struct Candidate {
+pub(super) struct StagedObject {
     pub(super) key: ObjectKey,
     old: Option<Arc<Object>>,
-    /// `None` when the object is removed.
+    /// New state; `None` if the object is deleted.
     pub(super) new: Option<Object>,
-    /// Put before every pointer, such as `/items/3`.
+    /// Prefix of every pointer, such as `/items/3`.
     at: String,
-    /// It becomes what it was; what it is does not bind it.
+    /// True if a former state is restored; the current values do not bind it.
     pub(super) is_restored: bool,
 }
 
-/// Finds what each operation is about and checks its preconditions.
+/// Resolves the operations to staged objects and checks their preconditions.
 pub(super) fn resolve(
     snapshot: &Snapshot,
     request: &Request,
     violations: &mut Vec<Violation>,
-) -> Result<Vec<Candidate>, Refusal> {
-    let mut candidates = Vec::with_capacity(request.operations.len());
+) -> Result<Vec<StagedObject>, Refusal> {
+    let mut staged = Vec::with_capacity(request.operations.len());
     let mut seen = BTreeSet::new();
     for (index, operation) in request.operations.iter().enumerate() {
-        let Some(candidate) = resolve_one(snapshot, request, operation, index, violations)? else { continue };
-        if !seen.insert(candidate.key.clone()) {
-            let message = format!("must not repeat {}, which is in the request already", candidate.key);
+        let Some(staged_object) = resolve_one(snapshot, request, operation, index, violations)? else {
+            continue;
+        };
+        if !seen.insert(staged_object.key.clone()) {
+            let message = format!("must not repeat {}, which is in the request already", staged_object.key);
             violations.push(Violation::new(
-                format!("{}/metadata/name", candidate.at),
+                format!("{}/metadata/name", staged_object.at),
                 ViolationCode::Duplicate,
                 message,
             ));
             continue;
         }
-        candidates.push(candidate);
+        staged.push(staged_object);
     }
-    Ok(candidates)
+    Ok(staged)
 }
 
 fn announce(
@@ -58,29 +60,29 @@ fn announce(
     address: IpAddr,
     if_epoch: u64,
     announcement: &Announcement,
-) -> Option<Candidate> {
+) -> Option<StagedObject> {
     let old = snapshot.address(address)?;
     let mut record = old.as_address().filter(|record| record.announcement.epoch == if_epoch)?.clone();
     let epoch = announcement.epoch.max(if_epoch.saturating_add(1));
     record.announcement = Announcement { epoch, ..announcement.clone() };
     let new = Object { metadata: old.metadata.clone(), spec: Spec::Address(record) };
-    Some(Candidate::of_record(old.key(), Some(Arc::clone(old)), Some(new)))
+    Some(StagedObject::of_record(old.key(), Some(Arc::clone(old)), Some(new)))
 }
 
-fn lose(snapshot: &Snapshot, node: &Name, since: Option<Timestamp>) -> Option<Candidate> {
+fn lose(snapshot: &Snapshot, node: &Name, since: Option<Timestamp>) -> Option<StagedObject> {
     let old = snapshot.get(&ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() })?;
     let Spec::Node(spec) = &old.spec else { return None };
     let spec = NodeSpec { lost_since: since, ..spec.clone() };
     let new = Object { metadata: old.metadata.clone(), spec: Spec::Node(spec) };
-    Some(Candidate::of_record(old.key(), Some(Arc::clone(old)), Some(new)))
+    Some(StagedObject::of_record(old.key(), Some(Arc::clone(old)), Some(new)))
 }
 
-/// What the server says of a Node stays as it is: a body leaves it out, or repeats it.
+/// Keeps `lostSince`, which only the server writes: a body may omit or repeat it.
 fn keep_lease(new: &mut Object, old: Option<&Object>, at: &str, violations: &mut Vec<Violation>) {
     let Spec::Node(spec) = &mut new.spec else { return };
     let known = old.and_then(|old| if let Spec::Node(spec) = &old.spec { spec.lost_since } else { None });
     if spec.lost_since.is_some() && spec.lost_since != known {
-        let message = "must not be set: the server says by it that the Node's agent is silent";
+        let message = "must not be set: the server sets it while the Node's agent is silent";
         violations.push(
             Violation::new(format!("{at}/spec/lostSince"), ViolationCode::Invalid, message)
                 .hint("leave the field out"),
@@ -89,7 +91,8 @@ fn keep_lease(new: &mut Object, old: Option<&Object>, at: &str, violations: &mut
     spec.lost_since = known;
 }
 
-/// Whoever writes back what was read has no password to write: the one that is there stays. The empty one ends it.
+/// Keeps the stored password if the body has none, because responses never contain it. An empty password
+/// removes it.
 fn keep_password(new: &mut Object, old: Option<&Object>) {
     let Spec::BgpPeer(spec) = &mut new.spec else { return };
     match &spec.password {
@@ -105,7 +108,7 @@ fn resolve_one(
     operation: &Operation,
     index: usize,
     violations: &mut Vec<Violation>,
-) -> Result<Option<Candidate>, Refusal> {
+) -> Result<Option<StagedObject>, Refusal> {
     let (key, new, at) = match operation {
         Operation::Create(object) | Operation::Replace { object, .. } => {
             (object.key(), Some(object), String::new())
@@ -116,7 +119,13 @@ fn resolve_one(
             let (key, new) = (object.key(), Some(object.clone()));
             let old = snapshot.get(&key).cloned();
             check_existence(operation, &key, old.as_ref())?;
-            return Ok(Some(Candidate { key, old, new, at: format!("/items/{index}"), is_restored: true }));
+            return Ok(Some(StagedObject {
+                key,
+                old,
+                new,
+                at: format!("/items/{index}"),
+                is_restored: true,
+            }));
         }
         Operation::Retry { .. } => return Ok(None),
         Operation::Announce { address, if_epoch, announcement } => {
@@ -161,7 +170,7 @@ fn resolve_one(
         }
         object.metadata.apply_set = asked.or(owner);
     }
-    Ok(Some(Candidate { key, old, new, at, is_restored: false }))
+    Ok(Some(StagedObject { key, old, new, at, is_restored: false }))
 }
 
 fn check_existence(operation: &Operation, key: &ObjectKey, old: Option<&Arc<Object>>) -> Result<(), Refusal> {
@@ -197,7 +206,7 @@ fn check_existence(operation: &Operation, key: &ObjectKey, old: Option<&Arc<Obje
     }
 }
 
-/// A body that says which object or revision it was made from must be right about it.
+/// Checks `uid` and `resourceVersion` of a body against the current object.
 fn check_identity(
     new: &Object,
     old: Option<&Arc<Object>>,
@@ -223,29 +232,30 @@ fn check_identity(
     if same_uid && same_version { Ok(()) } else { Err(Refusal::Conflict(Arc::clone(old))) }
 }
 
-impl Candidate {
-    /// A record that the write changes besides what it names.
+impl StagedObject {
+    /// Creates the staged object of a record that changes along with the objects of the request.
     pub(super) const fn of_record(key: ObjectKey, old: Option<Arc<Object>>, new: Option<Object>) -> Self {
         Self { key, old, new, at: String::new(), is_restored: false }
     }
 
-    /// Whether the object is there already.
+    /// True if the object exists already.
     pub(super) const fn is_known(&self) -> bool {
         self.old.is_some()
     }
 
-    /// The Service that this is about, if it is one.
+    /// Returns the key of the Service, if the staged object is one.
     pub(super) fn service_key(&self) -> Option<ServiceKey> {
         ServiceKey::of_object_key(&self.key)
     }
 
-    /// Gives a violation the pointer of this candidate.
+    /// Prefixes the pointer of a violation with the position of this object.
     pub(super) fn place(&self, mut violation: Violation) -> Violation {
         violation.pointer.insert_str(0, &self.at);
         violation
     }
 
-    /// Runs a check over the old and new state; what it finds gets the pointer of this candidate.
+    /// Runs a check on the old and the new state and prefixes its violations with the position of this
+    /// object.
     pub(super) fn check(
         &mut self,
         check: impl FnOnce(Option<&Object>, &mut Object, &mut Vec<Violation>),
@@ -257,7 +267,8 @@ impl Candidate {
         found.into_iter().map(|violation| self.place(violation)).collect()
     }
 
-    /// Settles the bookkeeping: what differs gets the revision, what does not stays the very same object.
+    /// Sets the server-managed metadata: a changed object gets the new revision, an unchanged one is returned
+    /// as is.
     pub(super) fn conclude(
         self,
         revision: Revision,
@@ -288,14 +299,14 @@ impl Candidate {
     }
 }
 
-/// The object as of another revision.
+/// Returns a copy of the object with another revision.
 pub(super) fn with_revision(object: &Object, revision: Revision) -> Object {
     let mut object = object.clone();
     object.metadata.resource_version = Some(revision.to_string());
     object
 }
 
-/// Whether two states of an object differ in nothing that somebody asks for.
+/// True if two states of an object have the same spec, labels, annotations and apply set.
 pub(crate) fn is_same(old: &Object, new: &Object) -> bool {
     old.spec == new.spec
         && old.metadata.labels == new.metadata.labels

@@ -1,40 +1,40 @@
-//! What is wrong with a value, in words that a user understands: serde's events, never serde's phrases.
+//! Deserialization errors in the terms of the API, built from the events of serde instead of its messages.
 
 use std::fmt;
 
 use serde::de::{Error, Expected, Unexpected};
 use serde_json::Value;
 
-use super::{Step, nearest::nearest};
+use super::{PathStep, nearest::nearest};
 use crate::primitives::violation::{Violation, ViolationCode};
 
-/// Characters of a value that are repeated to whoever sent it.
+/// Maximum length of a value that a message quotes, in characters.
 const QUOTED_MAX: usize = 80;
 
-/// What serde found, sorted.
+/// Deserialization error.
 #[derive(Debug)]
-pub(super) enum Problem {
-    /// A needed field is absent.
+pub(super) enum DecodeError {
+    /// A required field is missing.
     Missing(&'static str),
-    /// A field that the place does not have.
+    /// The object has no such field.
     Unknown {
-        /// Its name.
+        /// Name of the field.
         field: String,
-        /// The fields of the place.
+        /// Known fields of the object.
         expected: &'static [&'static str],
     },
-    /// A value that cannot be read.
+    /// The value is invalid.
     Wrong {
-        /// What it must be.
+        /// Requirement that the value does not meet.
         message: String,
-        /// What to do about it.
+        /// Remedy, if known.
         hint: Option<String>,
     },
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for DecodeError {}
 
-impl fmt::Display for Problem {
+impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing(field) => write!(f, "the field `{field}` is missing"),
@@ -44,20 +44,20 @@ impl fmt::Display for Problem {
     }
 }
 
-impl Error for Problem {
+impl Error for DecodeError {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::Wrong { message: message.to_string(), hint: None }
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        let wanted = Wanted::of(&expected.to_string());
+        let wanted = ExpectedType::of(&expected.to_string());
         let hint = match (&wanted, &found) {
-            (Wanted::Whole(_), Unexpected::Str(text)) if text.parse::<u64>().is_ok() => {
+            (ExpectedType::Whole(_), Unexpected::Str(text)) if text.parse::<u64>().is_ok() => {
                 Some("write the number without quotes".to_owned())
             }
-            (Wanted::Bool, Unexpected::Str(_)) => Some("write true or false without quotes".to_owned()),
+            (ExpectedType::Bool, Unexpected::Str(_)) => Some("write true or false without quotes".to_owned()),
             (
-                Wanted::Text,
+                ExpectedType::Text,
                 Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_) | Unexpected::Bool(_),
             ) => Some("put it in quotes".to_owned()),
             (_, Unexpected::Unit) => Some("leave the field out, or give it a value".to_owned()),
@@ -67,11 +67,15 @@ impl Error for Problem {
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        let wanted = Wanted::of(&expected.to_string());
+        let wanted = ExpectedType::of(&expected.to_string());
         let range = match wanted {
-            Wanted::Whole(Some(max)) => format!(" between 0 and {max}"),
-            Wanted::Whole(None) => " that is not negative".to_owned(),
-            Wanted::Bool | Wanted::Text | Wanted::List | Wanted::Object | Wanted::Other(_) => String::new(),
+            ExpectedType::Whole(Some(max)) => format!(" between 0 and {max}"),
+            ExpectedType::Whole(None) => " that is not negative".to_owned(),
+            ExpectedType::Bool
+            | ExpectedType::Text
+            | ExpectedType::List
+            | ExpectedType::Object
+            | ExpectedType::Other(_) => String::new(),
         };
         Self::Wrong { message: format!("must be {wanted}{range}, not {}", shown(found)), hint: None }
     }
@@ -91,18 +95,18 @@ impl Error for Problem {
     }
 }
 
-impl Problem {
-    /// What a visitor says that it expects.
+impl DecodeError {
+    /// Returns the expectation of a visitor as text.
     pub(super) fn expecting(expected: &dyn Expected) -> String {
         expected.to_string()
     }
 
-    /// A value that is none of a few words.
+    /// Creates the error for a value outside of an enumeration.
     pub(super) fn not_one_of(found: Unexpected<'_>, words: &[&str]) -> Self {
         Self::custom(one_of(found, words))
     }
 
-    /// The same, for a text that a parser of addresses has refused.
+    /// Replaces the error of an address parser by one with an example.
     pub(super) fn of_text(self, value: &Value, expected: &str) -> Self {
         let example = match expected {
             "IP address" => "an IP address, such as 192.0.2.1 or 2001:db8::1",
@@ -115,14 +119,14 @@ impl Problem {
         }
     }
 
-    /// The place concerned, given where serde stood when it stopped.
-    pub(super) fn locate(&self, path: &[Step]) -> Vec<Step> {
+    /// Returns the path of the value concerned, from the path at which serde stopped.
+    pub(super) fn locate(&self, path: &[PathStep]) -> Vec<PathStep> {
         let mut steps = path.to_vec();
         match self {
-            Self::Missing(field) => steps.push(Step::Field((*field).to_owned())),
+            Self::Missing(field) => steps.push(PathStep::Field((*field).to_owned())),
             Self::Unknown { field, .. } => {
-                if steps.last() != Some(&Step::Field(field.clone())) {
-                    steps.push(Step::Field(field.clone()));
+                if steps.last() != Some(&PathStep::Field(field.clone())) {
+                    steps.push(PathStep::Field(field.clone()));
                 }
             }
             Self::Wrong { .. } => {}
@@ -130,7 +134,7 @@ impl Problem {
         steps
     }
 
-    /// Whether the place is absent, so that only what should hold it can be taken out.
+    /// True if the value is missing, so that only its parent can be removed.
     pub(super) const fn is_missing(&self) -> bool {
         match self {
             Self::Missing(_) => true,
@@ -138,7 +142,7 @@ impl Problem {
         }
     }
 
-    /// The violation for whoever sent the value.
+    /// Returns the violation for the client.
     pub(super) fn violation(&self, pointer: &str) -> Violation {
         match self {
             Self::Missing(_) => Violation::new(pointer, ViolationCode::Required, "must be present"),
@@ -157,9 +161,9 @@ impl Problem {
     }
 }
 
-/// What a visitor of serde waits for.
-enum Wanted {
-    /// A whole number, with the largest one unless that is beyond any field.
+/// Type that a serde visitor expects.
+enum ExpectedType {
+    /// Unsigned integer, with its maximum unless that is `u64::MAX`.
     Whole(Option<u64>),
     Bool,
     Text,
@@ -168,7 +172,7 @@ enum Wanted {
     Other(String),
 }
 
-impl Wanted {
+impl ExpectedType {
     fn of(expected: &str) -> Self {
         match expected {
             "u8" => Self::Whole(Some(u8::MAX.into())),
@@ -187,7 +191,7 @@ impl Wanted {
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for ExpectedType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Whole(_) => "a whole number",
