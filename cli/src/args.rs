@@ -11,6 +11,7 @@ mod help;
 pub mod history;
 pub mod plan;
 pub mod security;
+pub mod settings;
 pub mod top;
 pub mod wait;
 pub mod what_if;

@@ -15,7 +15,6 @@ pub mod lenient_json;
 mod manifest;
 mod output;
 mod resource;
-pub mod settings;
 pub mod terminal;
 mod typed;
 pub mod views;
@@ -36,7 +35,7 @@ use translate::parse;
 /// code.
 pub async fn run(arguments: Vec<OsString>) -> ExitCode {
     let mut terminal = Terminal::of_process();
-    let arguments = match settings::parse(&arguments) {
+    let arguments = match args::settings::parse(&arguments) {
         Ok(arguments) => arguments,
         Err(Error::File(error)) => {
             let failure = Failure::from(error);

@@ -358,22 +358,22 @@ fn machine_name() -> String {
     name.and_then(|name| named(name).ok()).unwrap_or_else(|| REPLICA_NAME_DEFAULT.to_owned())
 }
 
-/// What the server needs to know from its configuration.
+/// Settings of the running server.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The ranges of the cluster.
     pub cluster: ClusterConfig,
-    /// Whether the server listens off loopback without security.
+    /// True if the server listens off loopback without security.
     pub is_insecure: bool,
-    /// Which `Host` headers are answered.
+    /// Accepted `Host` headers.
     pub hosts: Hosts,
     /// Percentage of health-checked endpoints that may become unhealthy at once. 100 disables the guard.
     pub health_guard_percent: u8,
     /// Name of this control server among the servers of the same store.
     pub replica_name: String,
-    /// How TLS is spoken; not at all when left out.
+    /// TLS options; plain HTTP if `None`.
     pub tls: Option<TlsOptions>,
-    /// Whether everybody has to prove who they are.
+    /// True if every request must be authenticated.
     pub is_auth_required: bool,
     /// Settings of the status page.
     pub page: PageSettings,

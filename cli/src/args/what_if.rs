@@ -13,7 +13,7 @@ pub struct WhatIf {
     pub output: WhatIfOutput,
 }
 
-/// Output formats of `what-if`.
+/// Output formats.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum WhatIfOutput {
     /// Human-readable text
