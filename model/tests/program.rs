@@ -15,7 +15,7 @@ use model::{
         name::{Label, Name},
         quantity::Weight,
     },
-    program::{Destination, Masquerade, Place, Program, Removal, Route, Target, Verdict, program},
+    program::{Destination, Masquerade, NodeLocation, Program, Removal, Route, Target, Verdict, program},
 };
 use serde_json::{Value, json};
 use support::{Cluster, key, of_kind, service};
@@ -23,8 +23,8 @@ use support::{Cluster, key, of_kind, service};
 /// The nodes that the files show: two in zone a, one in zone b.
 const NODES: [(&str, Option<&str>); 3] = [("n1", Some("a")), ("n2", Some("a")), ("n3", Some("b"))];
 
-fn place((node, zone): (&str, Option<&str>)) -> Place {
-    Place { node: Name::parse(node).unwrap(), zone: zone.map(|zone| Label::parse(zone).unwrap()) }
+fn place((node, zone): (&str, Option<&str>)) -> NodeLocation {
+    NodeLocation { node: Name::parse(node).unwrap(), zone: zone.map(|zone| Label::parse(zone).unwrap()) }
 }
 
 /// A Service `web` with these settings and endpoints.

@@ -10,7 +10,7 @@ use model::{
     cluster::compiled::{CompiledService, UnsupportedField},
     kinds::resource::ServiceKey,
     primitives::name::Name,
-    program::{self as program, Place},
+    program::{self as program, NodeLocation},
     wire::report::{Failure, FailureReason},
 };
 
@@ -27,7 +27,7 @@ const MESSAGE_BYTES_MAX: usize = 1024;
 /// Desired kernel state of a node, updated incrementally with the received state.
 #[derive(Debug, Clone)]
 pub struct Derived {
-    place: Place,
+    place: NodeLocation,
     defaults: ProxyDefaults,
     desired: Desired,
     unsupported: BTreeMap<ServiceKey, Failure>,
@@ -48,7 +48,7 @@ impl Derived {
     #[must_use]
     pub fn new(node: Name, defaults: ProxyDefaults) -> Self {
         Self {
-            place: Place { node, zone: None },
+            place: NodeLocation { node, zone: None },
             defaults,
             desired: Desired::default(),
             unsupported: BTreeMap::new(),

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use model::{
     admission::admit::{Operation, RETRIES_MAX, Request},
-    cluster::snapshot::{Pending, Snapshot},
+    cluster::snapshot::{PendingService, Snapshot},
     primitives::quantity::Timestamp,
 };
 
@@ -39,7 +39,7 @@ pub(crate) async fn run(app: Arc<ServerState>) {
             continue;
         }
         let next = last_of_turn(snapshot, after.as_ref());
-        let request = Request { operations: vec![Operation::Retry { after }], ..Request::default() };
+        let request = Request { operations: vec![Operation::RetryPending { after }], ..Request::default() };
         if app.writer.write(request, app.source.draw(), 0).await.is_err() {
             tracing::debug!("a retry of pending Services was not written; it will be repeated");
         } else {
@@ -54,6 +54,6 @@ fn ends_by(snapshot: &Snapshot, now: Timestamp) -> bool {
 }
 
 /// Returns the start of the next turn, or `None` if this turn reaches the end.
-fn last_of_turn(snapshot: &Snapshot, after: Option<&Pending>) -> Option<Pending> {
+fn last_of_turn(snapshot: &Snapshot, after: Option<&PendingService>) -> Option<PendingService> {
     snapshot.pending(after).nth(RETRIES_MAX - 1).cloned()
 }

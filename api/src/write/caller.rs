@@ -159,10 +159,10 @@ pub(crate) fn note_request(request: &Request, is_dry_run: bool) {
         | Operation::Replace { object, .. }
         | Operation::Restore { object, .. } => Some(object.key().to_string()),
         Operation::Delete { key, .. } => Some(key.to_string()),
-        Operation::Announce { address, .. } => Some(format!("Address {address}")),
-        Operation::Lose { node, .. } => Some(format!("Node {node}")),
-        Operation::Judge { service, .. } => Some(format!("Service {service}")),
-        Operation::Retry { .. } => None,
+        Operation::SetAnnouncer { address, .. } => Some(format!("Address {address}")),
+        Operation::SetNodeLost { node, .. } => Some(format!("Node {node}")),
+        Operation::SetEndpointHealth { service, .. } => Some(format!("Service {service}")),
+        Operation::RetryPending { .. } => None,
     };
     note(|deed| {
         deed.objects_total = request.operations.len();

@@ -10,7 +10,7 @@ use crate::{
     cluster::{
         change::{Action, Change, ChangeKind},
         config::ClusterConfig,
-        snapshot::{Pending, Snapshot},
+        snapshot::{PendingService, Snapshot},
     },
     kinds::{
         address::{AddressSpec, Announcement},
@@ -95,13 +95,13 @@ pub enum Operation {
         if_revision: Option<Revision>,
     },
     /// Try to serve Services that wait for an address, after one of them if one is given. Only the server itself asks.
-    Retry {
+    RetryPending {
         /// The last that had its turn.
-        after: Option<Pending>,
+        after: Option<PendingService>,
     },
     /// Set who answers for an address; only the server itself asks for this. Nothing happens when the record is gone or
     /// has another epoch by now.
-    Announce {
+    SetAnnouncer {
         /// Which address.
         address: IpAddr,
         /// The epoch of the record that the decision rests on.
@@ -111,7 +111,7 @@ pub enum Operation {
     },
     /// Set whether a Node counts as gone; only the server itself asks for this. Nothing happens when there is no such
     /// Node.
-    Lose {
+    SetNodeLost {
         /// Which Node.
         node: Name,
         /// Since when; `None` when it is back.
@@ -119,7 +119,7 @@ pub enum Operation {
     },
     /// Set what health checks have taken out of a Service; only the server itself asks for this. Nothing happens when there
     /// is no such Service, or its endpoints are not checked.
-    Judge {
+    SetEndpointHealth {
         /// Which Service.
         service: ServiceKey,
         /// The endpoints that are not fully in service; without any, the record is deleted.
@@ -221,7 +221,7 @@ pub fn admit(
         if let Some(service) = ServiceKey::of_object_key(key) {
             ledger.detach(&mut working, &service);
         }
-        working.take(key);
+        working.remove(key);
     }
     ledger.recall(&request.former);
     settle(&mut working, config, &mut candidates, &mut violations);
@@ -260,15 +260,15 @@ fn settle_addresses(
     bgp::check(working, ledger.config, candidates, pruned, violations);
     let displaced = pools::settle(ledger, working, candidates, pruned, request.evict, violations);
     let retry = request.operations.iter().find_map(|operation| match operation {
-        Operation::Retry { after } => Some(after.as_ref()),
+        Operation::RetryPending { after } => Some(after.as_ref()),
         Operation::Create(_)
         | Operation::Replace { .. }
         | Operation::Apply(_)
         | Operation::Restore { .. }
         | Operation::Delete { .. }
-        | Operation::Announce { .. }
-        | Operation::Lose { .. }
-        | Operation::Judge { .. } => None,
+        | Operation::SetAnnouncer { .. }
+        | Operation::SetNodeLost { .. }
+        | Operation::SetEndpointHealth { .. } => None,
     });
     let retry = retry.or_else(|| request.operations.is_empty().then_some(None));
     ledger.settle(working, candidates, !pruned.is_empty(), &displaced, retry, violations);

@@ -1,7 +1,7 @@
 //! The Address: the record of one load balancer address, kept by the server: who holds it, and who answers for it.
 //!
 //! The record is what makes an address unique: its name is the address, and the store has one object of a name. Admission
-//! makes and frees records together with the Services that ask for them; `Operation::Announce` sets who answers.
+//! makes and frees records together with the Services that ask for them; `Operation::SetAnnouncer` sets who answers.
 
 use std::{
     collections::BTreeSet,

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 use utoipa::ToSchema;
 
 use crate::{
@@ -19,7 +20,9 @@ use crate::{
 pub const API_VERSION: &str = "tidegate/v1";
 
 /// A kind of object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema, VariantArray,
+)]
 pub enum Kind {
     /// A machine with an agent.
     Node,
@@ -44,19 +47,9 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind, in the order in which an `apply` takes effect and a listing shows them.
-    pub const ALL: [Self; 10] = [
-        Self::Node,
-        Self::AddressPool,
-        Self::BfdProfile,
-        Self::BgpPeer,
-        Self::Advertisement,
-        Self::Workload,
-        Self::Service,
-        Self::EndpointSet,
-        Self::Address,
-        Self::EndpointHealth,
-    ];
+    /// All kinds, in the order of the enum: an `apply` writes and a listing shows them in this order.
+    pub const ALL: [Self; Self::VARIANTS.len()] =
+        *Self::VARIANTS.first_chunk().expect("an array has as many elements as its length");
 
     /// The word in `kind:`.
     #[must_use]

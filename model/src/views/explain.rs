@@ -294,7 +294,7 @@ impl Step {
             ConditionStatus::False => StepState::Broken,
             ConditionStatus::Unknown => StepState::Unknown,
         };
-        let outcome = if message.is_empty() { reason.clone() } else { message.clone() };
+        let outcome = if message.is_empty() { reason.as_str().to_owned() } else { message.clone() };
         Self { about, state, outcome, why: String::new(), hint: hint.clone() }
     }
 

@@ -191,7 +191,7 @@ async fn move_address(
             .is_some_and(|record| record.announcement.candidates == announcement.candidates);
         // An unchanged assignment is not recorded again: every new one makes its owner repeat the
         // announcement on the network.
-        (!is_there).then_some(Operation::Announce { address, if_epoch, announcement })
+        (!is_there).then_some(Operation::SetAnnouncer { address, if_epoch, announcement })
     };
     let manner =
         Manner { is_dry_run: query.dry_run, evict: false, confirm: query.confirm, form, bytes: bytes.len() };

@@ -15,7 +15,7 @@ use model::{
         report::{BgpSession, BgpSessionState},
     },
     kinds::advertisement::ADVERTISEMENT_ENTRIES_MAX,
-    observed::{announcements::News, health::HealthNews},
+    observed::{announcements::AnnouncementUpdate, health::HealthUpdate},
     primitives::{
         name::Name,
         violation::{Violation, ViolationCode},
@@ -77,13 +77,13 @@ async fn report(
     app.metrics.reports.inc();
     let now = app.source.now();
     let traffic = std::mem::take(&mut report.traffic);
-    app.traffic().take(&node, &report.boot_id, traffic, now);
-    let news = News {
+    app.traffic().apply(&node, &report.boot_id, traffic, now);
+    let news = AnnouncementUpdate {
         parts: std::mem::take(&mut report.announcements),
         gone: std::mem::take(&mut report.announcements_gone),
         is_complete: report.announcements_complete,
     };
-    let bgp = bgp_book::News {
+    let bgp = bgp_book::BgpReportUpdate {
         bgp: report.bgp.take(),
         routes: std::mem::take(&mut report.bgp_routes),
         gone: std::mem::take(&mut report.bgp_routes_gone),
@@ -98,11 +98,11 @@ async fn report(
     let has_other_sessions = {
         let mut book = app.bgp();
         let before = sessions(&book, &node);
-        book.take(&node, bgp, now);
+        book.apply(&node, bgp, now);
         before != sessions(&book, &node)
     };
     let health =
-        HealthNews { services: std::mem::take(&mut report.health), is_complete: report.health_complete };
+        HealthUpdate { services: std::mem::take(&mut report.health), is_complete: report.health_complete };
     let report = Arc::new(report);
     let earlier = app.nodes.report(&*app.store, &node, Arc::clone(&report), now).await;
     // Must follow the update of the last-seen time, or the first results would be ignored.
@@ -114,7 +114,7 @@ async fn report(
         (before, Ladder::from(&*report)),
         std::time::Instant::now(),
     );
-    let addresses = app.announcements().take(&node, news);
+    let addresses = app.announcements().apply(&node, news);
     if is_by_name || has_other_sessions || is_news(earlier.report.as_deref(), &report) {
         app.overview.report();
     }

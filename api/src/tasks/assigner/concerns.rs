@@ -80,7 +80,7 @@ impl Assigner {
         match order {
             Some(order) => {
                 if before.is_some_and(|before| before.epoch != order.epoch) {
-                    self.app.announcements().note_order(address);
+                    self.app.announcements().record_order(address);
                 }
                 self.concern(address);
             }

@@ -14,7 +14,7 @@ use model::{
     admission::admit::{Admitted, Outcome, admit},
     cluster::{
         change::{Change, ChangeKind, Commit},
-        history::{Origin, Revised, RevisionEntry},
+        history::{Origin, RevisedObject, RevisionEntry},
         snapshot::Snapshot,
     },
     primitives::{quantity::Position, violation::Violation},
@@ -141,7 +141,7 @@ fn entry_of(before: &Snapshot, commit: &Commit, origin: Origin) -> RevisionEntry
             ChangeKind::Added | ChangeKind::Modified => Some(Arc::clone(&change.object)),
             ChangeKind::Deleted => None,
         };
-        Revised { before: before.get(&key).cloned(), after, key }
+        RevisedObject { before: before.get(&key).cloned(), after, key }
     };
     let objects = commit.changes.iter().map(revised).collect();
     RevisionEntry { revision: commit.revision, at: commit.at, origin, objects }

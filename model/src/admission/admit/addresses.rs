@@ -16,7 +16,7 @@ use crate::{
     cluster::{
         allocate::{Denial, choose, place, room},
         config::ClusterConfig,
-        snapshot::{Pending, Snapshot},
+        snapshot::{PendingService, Snapshot},
     },
     kinds::{
         address::{AddressSpec, Quarantine, name_of},
@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Waiting Services that one write tries to serve, so that its cost does not grow with how many wait. The next turn
-/// begins where this one ended (`Operation::Retry`), so each of them has its turn.
+/// begins where this one ended (`Operation::RetryPending`), so each of them has its turn.
 pub const RETRIES_MAX: usize = 256;
 /// Ended quarantines that one write clears away; the next takes the rest.
 const QUARANTINES_CLEARED_MAX: usize = 1024;
@@ -112,7 +112,7 @@ impl<'a> Ledger<'a> {
         candidates: &[Candidate],
         has_pruned: bool,
         displaced: &BTreeSet<ServiceKey>,
-        retry: Option<Option<&Pending>>,
+        retry: Option<Option<&PendingService>>,
         found: &mut Vec<Violation>,
     ) {
         let services: Vec<usize> = (0..candidates.len())
@@ -243,7 +243,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// Tries to serve Services that wait, the oldest first.
-    fn retry(&mut self, working: &mut Snapshot, after: Option<&Pending>) {
+    fn retry(&mut self, working: &mut Snapshot, after: Option<&PendingService>) {
         let turn: Vec<_> =
             working.pending(after).take(RETRIES_MAX).map(|pending| pending.service.clone()).collect();
         // Who is served may open an address to those before it that name the same sharing key: once more for them.
@@ -335,7 +335,7 @@ impl<'a> Ledger<'a> {
     }
 
     fn remove(&mut self, working: &mut Snapshot, address: IpAddr) {
-        working.take(&record_key(address));
+        working.remove(&record_key(address));
         self.touched.insert(address);
     }
 }

@@ -8,7 +8,9 @@ use utoipa::ToSchema;
 use crate::{
     cluster::compiled::{CompiledService, UnsupportedField},
     primitives::quantity::Weight,
-    program::{self as program, Destination, Frontend, Masquerade, Place, Role, Route, Target, Verdict},
+    program::{
+        self as program, Destination, Frontend, Masquerade, NodeLocation, Role, Route, Target, Verdict,
+    },
 };
 
 /// Endpoints drawn for one choice; further ones are one box with their number.
@@ -37,7 +39,7 @@ struct Drawing {
 /// The settings that no proxy mode carries out; then nothing of the Service is programmed.
 pub fn graph(
     service: &CompiledService,
-    place: &Place,
+    place: &NodeLocation,
     form: GraphForm,
 ) -> Result<String, Vec<UnsupportedField>> {
     let program = program::program(service, place)?;

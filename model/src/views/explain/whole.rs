@@ -12,7 +12,7 @@ use crate::{
     cluster::compiled::{CompiledPort, CompiledService},
     kinds::resource::ServiceKey,
     observed::{
-        rollup::{Announcing, NodeViews, Observed, service_announced, service_status},
+        rollup::{AnnouncementInputs, NodeViews, ServiceObservations, service_announced, service_status},
         status::{Condition, ConditionType},
     },
     primitives::{
@@ -27,7 +27,7 @@ const FRONTENDS_MAX: usize = 8;
 
 /// Explains a Service; `None` when there is no such Service.
 #[must_use]
-pub fn service(of: &Announcing<'_>, key: &ServiceKey, at: Option<&Name>) -> Option<Explanation> {
+pub fn service(of: &AnnouncementInputs<'_>, key: &ServiceKey, at: Option<&Name>) -> Option<Explanation> {
     of.scene.snapshot.service(key)?;
     let mut explanation = Explanation {
         subject: format!("Service {key}"),
@@ -45,7 +45,7 @@ pub fn service(of: &Announcing<'_>, key: &ServiceKey, at: Option<&Name>) -> Opti
 
 /// Explains why an address answers, or why it does not.
 #[must_use]
-pub fn address(of: &Announcing<'_>, address: IpAddr, at: Option<&Name>) -> Explanation {
+pub fn address(of: &AnnouncementInputs<'_>, address: IpAddr, at: Option<&Name>) -> Explanation {
     let mut explanation = Explanation {
         subject: address.to_string(),
         steps: destination::steps(of, address),
@@ -68,7 +68,7 @@ pub fn address(of: &Announcing<'_>, address: IpAddr, at: Option<&Name>) -> Expla
 }
 
 /// The ladder of a Service.
-fn service_steps(of: &Announcing<'_>, key: &ServiceKey) -> Vec<Step> {
+fn service_steps(of: &AnnouncementInputs<'_>, key: &ServiceKey) -> Vec<Step> {
     let scene = &of.scene;
     let Some(spec) = scene.snapshot.service(key).and_then(|object| object.as_service()) else {
         return vec![Step::broken(About::Accepted, format!("there is no Service {key}"))];
@@ -76,7 +76,7 @@ fn service_steps(of: &Announcing<'_>, key: &ServiceKey) -> Vec<Step> {
     let compiled = (scene.compiled)(key);
     let nodes = NodeViews::new(scene.nodes.to_vec());
     let announced = service_announced(of, key);
-    let observed = Observed { announced_on_record: announced, health: None };
+    let observed = ServiceObservations { announced_on_record: announced, health: None };
     let status =
         service_status(scene.snapshot, key, spec, compiled.as_deref(), scene.epoch, &nodes, observed);
     let about = |condition: &Condition| match condition.condition_type {
@@ -96,7 +96,7 @@ fn service_steps(of: &Announcing<'_>, key: &ServiceKey) -> Vec<Step> {
 
 /// Follows a packet to each way in of a Service on each node.
 fn follow(
-    of: &Announcing<'_>,
+    of: &AnnouncementInputs<'_>,
     service: &CompiledService,
     only: Option<IpAddr>,
     nodes: Vec<(Name, String)>,
@@ -113,7 +113,12 @@ fn follow(
 }
 
 /// A packet to each way in, from a source that is likely and allowed.
-fn packets(of: &Announcing<'_>, service: &CompiledService, only: Option<IpAddr>, node: &Name) -> Vec<Packet> {
+fn packets(
+    of: &AnnouncementInputs<'_>,
+    service: &CompiledService,
+    only: Option<IpAddr>,
+    node: &Name,
+) -> Vec<Packet> {
     let mut packets = Vec::new();
     for port in &service.ports {
         let inside = service.cluster_ips.iter().map(|address| (*address, true));
@@ -132,7 +137,7 @@ fn packets(of: &Announcing<'_>, service: &CompiledService, only: Option<IpAddr>,
 }
 
 fn node_ports<'a>(
-    of: &'a Announcing<'_>,
+    of: &'a AnnouncementInputs<'_>,
     service: &'a CompiledService,
     port: &'a CompiledPort,
     node: &'a Name,
@@ -146,7 +151,7 @@ fn node_ports<'a>(
 
 /// A client: a workload of the node for what is inside, else the first that source ranges let in, else anybody.
 fn source(
-    of: &Announcing<'_>,
+    of: &AnnouncementInputs<'_>,
     service: &CompiledService,
     node: &Name,
     family: IpFamily,

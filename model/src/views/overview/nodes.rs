@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     kinds::{
+        condition_reason::ConditionReason,
         event::{Event, EventReason},
         resource::{Kind, ObjectKey, ServiceKey},
     },
@@ -122,7 +123,7 @@ fn condition(status: &NodeStatus, wanted: ConditionType) -> Option<&Condition> {
 
 fn finding(view: &NodeView<'_>, aspect: &'static str, impact: Impact, condition: &Condition) -> Finding {
     let Condition { reason, message, hint, .. } = condition;
-    let found = Finding::new(node_key(view.name), aspect, impact, reason, message.clone());
+    let found = Finding::new(node_key(view.name), aspect, impact, reason.as_str(), message.clone());
     Finding { hint: hint.clone(), basis: Basis::Reports, ..found }
 }
 
@@ -169,7 +170,7 @@ fn failing(sight: &NodeSight<'_>, forms: &Forms<'_>) -> Option<(NodeState, Findi
 fn lagging(sight: &NodeSight<'_>, forms: &Forms<'_>) -> Option<(NodeState, Finding)> {
     let NodeSight { view, status, lag_millis, .. } = sight;
     let condition = condition(status, ConditionType::Converged)?;
-    if condition.reason == "OtherMode" {
+    if condition.reason == ConditionReason::OtherMode {
         let found = finding(view, "Mode", Impact::Notice, condition);
         return Some((NodeState::Lagging, Finding { is_passing: true, ..found }));
     }

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     cluster::compiled::{CompiledEndpoint, CompiledService},
     kinds::{
+        condition_reason::ConditionReason,
         endpoint_health::EndpointHealthSpec,
         resource::{Kind, Object, ObjectKey, ServiceKey},
         service::ServiceSpec,
@@ -131,7 +132,7 @@ fn finding(view: &ServiceView<'_>, impact: super::Impact, condition: &Condition)
         | ConditionType::HasRoom => "Ready",
     };
     let about = view.key.object_key();
-    Finding { hint: hint.clone(), ..Finding::new(about, aspect, impact, reason, message.clone()) }
+    Finding { hint: hint.clone(), ..Finding::new(about, aspect, impact, reason.as_str(), message.clone()) }
 }
 
 fn accepted(view: &ServiceView<'_>, condition: &Condition) -> Option<Finding> {
@@ -165,7 +166,7 @@ fn endpoints_available(view: &ServiceView<'_>, condition: &Condition) -> Option<
     if !is_true(condition) {
         // Of a headless Service names are resolved; there is no address that refuses connections.
         let impact = if spec.is_headless() { Notice } else { Unreachable };
-        let since = (condition.reason == "NoHealthyEndpoints")
+        let since = (condition.reason == ConditionReason::NoHealthyEndpoints)
             .then(|| verdicts().map(|one| one.since).max())
             .flatten();
         return with_nodes(Finding { since, ..finding(view, impact, condition) });
@@ -174,8 +175,10 @@ fn endpoints_available(view: &ServiceView<'_>, condition: &Condition) -> Option<
     let lost = compiled.map(lost).unwrap_or_default();
     let families = families_without(*compiled);
     if counts.unhealthy > 0 {
-        let reason =
-            if condition.reason == "EndpointsReady" { "EndpointsUnhealthy" } else { &condition.reason };
+        let reason = match condition.reason {
+            ConditionReason::EndpointsReady => "EndpointsUnhealthy",
+            other => other.as_str(),
+        };
         let found = finding(view, Degraded, condition);
         let since = verdicts().map(|one| one.since).min();
         return with_nodes(Finding { reason: reason.to_owned(), since, ..found });
@@ -266,7 +269,7 @@ fn first_form_nowhere(view: &ServiceView<'_>, condition: &Condition) -> Option<F
     let is_first = metadata.generation == Some(1)
         && view.compiled.is_some_and(|compiled| compiled.revision == metadata.revision());
     let counts = &view.status.nodes;
-    let is_nowhere = counts.applied == 0 && condition.reason == "CatchingUp";
+    let is_nowhere = counts.applied == 0 && condition.reason == ConditionReason::CatchingUp;
     (is_first && is_nowhere).then(|| {
         let mut found = finding(view, Unreachable, condition);
         found.concerns.kinds = &[Kind::Node];
@@ -279,13 +282,13 @@ fn announced(view: &ServiceView<'_>, condition: &Condition) -> Option<Finding> {
     if is_true(condition) || addresses == 0 {
         return None;
     }
-    let impact = match (condition.status, condition.reason.as_str(), view.announced) {
-        (ConditionStatus::Unknown, "OwnerSilent", _) => Risk,
+    let impact = match (condition.status, condition.reason, view.announced) {
+        (ConditionStatus::Unknown, ConditionReason::OwnerSilent, _) => Risk,
         (ConditionStatus::Unknown, _, _) => Notice,
-        (_, "Conflict", _) | (_, _, 1..) => Degraded,
+        (_, ConditionReason::Conflict, _) | (_, _, 1..) => Degraded,
         (_, _, 0) => Unreachable,
     };
-    let is_passing = condition.reason == "NotYetAnnounced";
+    let is_passing = condition.reason == ConditionReason::NotYetAnnounced;
     let mut found = finding(view, impact, condition);
     found.concerns.kinds =
         &[Kind::AddressPool, Kind::Advertisement, Kind::BgpPeer, Kind::BfdProfile, Kind::Node];
