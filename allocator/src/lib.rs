@@ -1,14 +1,15 @@
-//! The allocator of the servers, and how many bytes it holds: one choice for both, so that their figures mean the same.
+//! Memory allocator of the servers, and its memory usage. All servers use the same one, so their figures are
+//! comparable.
 //!
-//! A program chooses it in its main file:
+//! A program selects the allocator in its main file:
 //!
 //! ```
 //! #[global_allocator]
 //! static ALLOCATOR: allocator::Allocator = allocator::ALLOCATOR;
 //! ```
 //!
-//! Libraries never do: their tests run on the allocator of the system. [`Figures`] says what *this* allocator holds, so that it is next to
-//! nothing in a program that has not chosen it.
+//! Libraries do not select an allocator: their tests run on that of the system. [`Figures`] describes only this
+//! allocator, so the values are close to zero in a program that has not selected it.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The allocator in a program that uses it.
+//! Tests of the allocator in a program that uses it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -14,14 +14,14 @@ use tikv_jemalloc_ctl::{Access, AsName, background_thread, max_background_thread
 #[global_allocator]
 static ALLOCATOR: allocator::Allocator = allocator::ALLOCATOR;
 
-/// Serializes the test that allocates much and the one that measures.
+/// Serializes the test with large allocations and the one that measures.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Allocation size; far larger than concurrent allocations of the test program.
 const BYTES: usize = 64 << 20;
 
 #[test]
-fn what_is_allocated_is_in_use_until_it_is_freed() {
+fn allocated_memory_is_in_use_until_it_is_freed() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let before = Figures::read().unwrap();
     let held = black_box(vec![1_u8; BYTES]);
@@ -37,9 +37,9 @@ fn what_is_allocated_is_in_use_until_it_is_freed() {
 }
 
 #[test]
-fn what_a_thread_has_freed_and_keeps_at_hand_is_not_in_use() {
+fn freed_memory_in_thread_caches_is_not_in_use() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (tell, told) = std::sync::mpsc::channel::<()>();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let before = Figures::read().unwrap();
     let (freed, has_freed) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
@@ -49,12 +49,12 @@ fn what_a_thread_has_freed_and_keeps_at_hand_is_not_in_use() {
             drop(held);
         }
         freed.send(()).unwrap();
-        let _end = told.recv();
+        let _end = stopped.recv();
     });
     has_freed.recv().unwrap();
     let with = Figures::read().unwrap();
     let kept: usize = b"stats.arenas.4096.tcache_bytes\0"[..].name().read().unwrap();
-    drop(tell);
+    drop(stop);
     thread.join().unwrap();
     assert!(kept > 500 << 10, "{kept} bytes are kept for threads");
     assert!(with.in_use_bytes < before.in_use_bytes + (200 << 10), "{with:?} after {before:?}, {kept} kept");

@@ -1,4 +1,4 @@
-//! BGP as the cluster configures, reports and lists it.
+//! BGP in the cluster: configuration of each node, reports of agents, and listings of sessions, routes and events.
 
 pub mod book;
 pub mod compile;

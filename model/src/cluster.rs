@@ -1,4 +1,5 @@
-//! State of the whole cluster at one revision, with indices, allocation of addresses, and its history.
+//! State of the whole cluster at one revision, with its indices, the allocation of addresses, and the history of
+//! writes.
 
 pub(crate) mod allocate;
 pub mod change;

@@ -5,6 +5,7 @@ pub mod address_pool;
 pub mod advertisement;
 pub mod bfd_profile;
 pub mod bgp_peer;
+pub mod condition_reason;
 pub mod endpoint_health;
 pub mod endpoint_set;
 pub mod event;

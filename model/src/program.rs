@@ -1,7 +1,7 @@
-//! The packet program: which destination and source lead to which verdict on one node, for one Service.
+//! Packet program: maps the destination and source of a new connection to a verdict, on one node and for one Service.
 //!
-//! This one pure function feeds every backend's render, the drift checks, the test oracle ([`oracle`]) and `explain`.
-//! What is not expressed here does not exist in any kernel.
+//! All backends, the drift checks, the test oracle ([`oracle`]) and `explain` use this one pure function. No kernel
+//! contains anything that a program does not express.
 //!
 //! ```text
 //! new connection ─▶ frontend (destination, protocol, port)? ── no ──▶ port of a virtual address? ─▶ reject : untouched
@@ -29,7 +29,7 @@ use ipnet::IpNet;
 use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
 
-use self::endpoints::Chosen;
+use self::endpoints::SelectedEndpoints;
 use crate::{
     cluster::compiled::{CompiledPort, CompiledService, UnsupportedField},
     kinds::service::{
@@ -43,54 +43,53 @@ use crate::{
     },
 };
 
-/// What one node does with the packets of one Service.
+/// Treatment of the packets of one Service on one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// What happens to new connections, by destination. Most programs have one frontend: a node of a tree has room for eleven.
+    /// Routes of new connections by destination. Most programs have one frontend; a tree node has room for eleven.
     pub frontends: LiteMap<Frontend, Route>,
-    /// Addresses that the Service owns whole (cluster IPs and load balancer addresses): every port that is no frontend
-    /// of any Service is rejected there.
+    /// Addresses that belong entirely to the Service: cluster IPs and load balancer addresses. All their ports that
+    /// are no frontend of any Service are rejected.
     pub virtual_addresses: BTreeSet<IpAddr>,
-    /// Targets on this node (or on no known node), which reach themselves through their own Service only if that
-    /// connection is masqueraded.
+    /// Targets on this node, or on no known node. A connection of such a target to itself through the Service works
+    /// only if it is masqueraded.
     pub hairpins: BTreeSet<IpAddr>,
-    /// Where the node says whether it has endpoints. No rule of a backend: the agent itself serves it.
+    /// Health check node port. The agent serves it; it is not part of any rule.
     pub health_check: Option<HealthCheckNodePort>,
 }
 
-/// The health check node port of a Service with external policy Local.
+/// Health check node port of a Service with external policy Local.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthCheckNodePort {
-    /// The TCP port on the node's addresses.
+    /// TCP port at the node's addresses.
     pub port: Port,
-    /// Distinct addresses of ready endpoints on this node, of the first family of the Service: a workload with an address of
-    /// each family is one endpoint, and one that the Service's addresses do not lead to is none. Terminating ones do not
-    /// count (KEP-1669).
+    /// Number of distinct addresses of ready endpoints on this node, in the first IP family of the Service, so that a
+    /// workload with an address of each family counts once. Terminating endpoints do not count (KEP-1669).
     pub local_endpoints: u32,
 }
 
-/// The destination of a new connection. Frontends of one program never overlap.
+/// Destination of a new connection. Frontends of one program do not overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Frontend {
-    /// The address, or any address of the node.
+    /// Address, or all addresses of the node.
     pub destination: Destination,
-    /// The transport protocol.
+    /// Transport protocol.
     pub protocol: Protocol,
-    /// The destination ports.
+    /// Destination ports.
     pub ports: PortRange,
 }
 
-/// The address part of a frontend.
+/// Address part of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Destination {
-    /// Exactly this address.
+    /// One address.
     Address(IpAddr),
-    /// Every non-loopback address of the node in this family that node ports answer at.
+    /// Every non-loopback address of the node in a family at which node ports are enabled.
     AnyLocal(IpFamily),
 }
 
 impl Destination {
-    /// The family of the packets that can match.
+    /// Returns the family of matching packets.
     #[must_use]
     pub const fn family(self) -> IpFamily {
         match self {
@@ -100,92 +99,93 @@ impl Destination {
     }
 }
 
-/// What happens to new connections to one frontend.
+/// Treatment of new connections to one frontend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// What the frontend is, and of which port of the Service; names rules, decides nothing.
+    /// Type of the frontend. Used in the names of rules only, it affects no decision.
     pub role: Role,
-    /// The name of the Service's port, if it has one.
+    /// Name of the Service's port, if it has one.
     pub port_name: Option<Label>,
-    /// Sources that may connect, all when `None`; connections from others are dropped. The node itself always may.
+    /// Networks that may connect; `None` allows all. Connections from other sources are dropped, except those of the
+    /// node itself.
     pub allowed_sources: Option<BTreeSet<IpNet>>,
-    /// For sources in the workload networks.
+    /// Verdict for sources in the workload networks.
     pub from_workloads: Verdict,
-    /// For the node's own addresses, unless they lie in the workload networks.
+    /// Verdict for the node's own addresses outside of the workload networks.
     pub from_node: Verdict,
-    /// For every other source.
+    /// Verdict for all other sources.
     pub from_elsewhere: Verdict,
-    /// How long a source address stays on its target after its last new connection, in seconds, 1–86,400; per frontend
-    /// and node. `None`: every connection is placed anew.
+    /// Time for which a source address stays on its target after its last new connection, in seconds, 1–86,400; per
+    /// frontend and node. `None` disables session affinity.
     pub affinity_seconds: Option<u32>,
-    /// How a target is chosen; at random in proportion to the weights when `None`.
+    /// Scheduler that selects a target; `None` selects at random in proportion to the weights.
     pub scheduler: Option<Scheduler>,
     /// Variants of the scheduler.
     pub scheduler_flags: BTreeSet<SchedulerFlag>,
-    /// The header that tells the target the client's address.
+    /// PROXY protocol header that carries the client's address to the target.
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// What happens to established connections of a target that goes.
+    /// Treatment of established connections to removed targets.
     pub removal: Removal,
-    /// Targets that go and whose established TCP connections may finish instead, until the time given if there is one.
-    /// None of them is a target of a verdict.
-    pub leaving: Leaving,
+    /// Removed targets whose established TCP connections may continue, with an optional deadline. No verdict contains
+    /// any of them.
+    pub leaving: DrainingTargets,
 }
 
-/// What a frontend is.
+/// Type of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Role {
-    /// A virtual address inside the cluster.
+    /// Cluster IP.
     ClusterIp,
-    /// An address that someone else routes to the nodes.
+    /// External IP, which another system routes to the nodes.
     ExternalIp,
-    /// A load balancer address.
+    /// Load balancer address.
     LoadBalancer,
-    /// A port of every node.
+    /// Port of every node.
     NodePort,
 }
 
-/// What happens to established TCP connections of a target that goes. UDP and SCTP flows move at once in every case.
+/// Treatment of established TCP connections to a removed target. UDP and SCTP flows always move immediately.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Removal {
-    /// They go on until they end by themselves.
+    /// The connections continue until they end.
     #[default]
     Keep,
-    /// They are cut after this many seconds.
+    /// The connections are terminated after this number of seconds.
     Drain(u32),
-    /// They are cut at once.
+    /// The connections are terminated immediately.
     Reset,
 }
 
-/// Targets that drain, with the time at which what is left is cut.
-pub type Leaving = Arc<BTreeMap<Target, Option<Timestamp>>>;
+/// Draining targets with the deadline at which remaining connections are terminated.
+pub type DrainingTargets = Arc<BTreeMap<Target, Option<Timestamp>>>;
 
-/// Targets with their weights above zero.
+/// Targets with their weights, which are above zero.
 pub type Targets = Arc<BTreeMap<Target, Weight>>;
 
-/// What happens to a new connection.
+/// Decision for a new connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// It goes to one of the targets.
+    /// The connection goes to one of the targets.
     Forward {
-        /// Whose source address is replaced by the node's.
+        /// Sources that are masqueraded.
         masquerade: Masquerade,
-        /// Where to; never empty.
+        /// Targets; never empty.
         targets: Targets,
     },
-    /// It is refused: TCP by a reset (or ICMP), everything else by ICMP port unreachable.
+    /// The connection is rejected: TCP by a reset (or ICMP), other protocols by ICMP port unreachable.
     Reject,
-    /// It is dropped without an answer: somebody else has endpoints for it.
+    /// The packet is dropped without an answer, because another node has endpoints.
     Drop,
-    /// It is handed to a socket of this node that listens at the port. Never made from a Service: the userspace
-    /// backend puts its listeners in the place of targets.
+    /// The connection goes to a listening socket of this node. Programs of Services never contain this verdict: the
+    /// userspace backend replaces targets by its listeners.
     Relay {
-        /// The listener's port.
+        /// Port of the listener.
         port: Port,
     },
 }
 
 impl Verdict {
-    /// The targets, if it has any.
+    /// Returns the targets, if the verdict has any.
     #[must_use]
     pub const fn targets(&self) -> Option<&Targets> {
         match self {
@@ -196,7 +196,7 @@ impl Verdict {
 }
 
 impl Route {
-    /// The same verdict for everybody, and nothing special.
+    /// Creates a route with one verdict for all sources and defaults otherwise.
     #[must_use]
     pub fn new(role: Role, verdict: Verdict) -> Self {
         Self {
@@ -211,24 +211,24 @@ impl Route {
             scheduler_flags: BTreeSet::new(),
             proxy_protocol: None,
             removal: Removal::Keep,
-            leaving: Leaving::default(),
+            leaving: DrainingTargets::default(),
         }
     }
 
-    /// The verdicts, in the order in which the sources are told apart.
+    /// Returns the verdicts, in the order in which sources are classified.
     #[must_use]
     pub const fn verdicts(&self) -> [&Verdict; 3] {
         [&self.from_workloads, &self.from_node, &self.from_elsewhere]
     }
 
-    /// The verdict, when it is the same for every source.
+    /// Returns the verdict, if all sources have the same.
     #[must_use]
     pub fn uniform(&self) -> Option<&Verdict> {
         let [workloads, node, elsewhere] = self.verdicts();
         (workloads == node && node == elsewhere).then_some(elsewhere)
     }
 
-    /// Every target that any source can meet.
+    /// Returns the targets of all sources.
     #[must_use]
     pub fn all_targets(&self) -> BTreeSet<Target> {
         self.verdicts()
@@ -239,41 +239,41 @@ impl Route {
     }
 }
 
-/// Whose source address is replaced by the node's. A target that connects to itself is masqueraded in every case
+/// Sources whose address is replaced by the node's. A target that connects to itself is always masqueraded
 /// (`Program::hairpins`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Masquerade {
-    /// Nobody's.
+    /// No source.
     Never,
-    /// Sources outside the workload networks, if any are known ([`oracle::Networks::masquerade_sources`]).
+    /// Sources outside of the workload networks, if any are known ([`oracle::Networks::masquerade_sources`]).
     OffCluster,
-    /// Every source, because the reply has to come back through this node.
+    /// All sources, because the reply must return through this node.
     Always,
 }
 
-/// Where a connection goes.
+/// Destination of a forwarded connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Target {
-    /// The endpoint's address.
+    /// Address of the endpoint.
     pub address: IpAddr,
-    /// The endpoint's port; `None`: the port that the client named (frontends of several ports, and only those).
+    /// Port of the endpoint; `None` keeps the destination port of the client, for frontends with a port range.
     pub port: Option<Port>,
 }
 
-/// What a node knows of itself when it makes programs.
+/// Node and zone for which programs are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// Its name.
+pub struct NodeLocation {
+    /// Name of the node.
     pub node: Name,
-    /// Its failure zone.
+    /// Zone of the node.
     pub zone: Option<Label>,
 }
 
-/// Turns a compiled Service into what a node does with its packets.
+/// Derives the packet program of a compiled Service for one node.
 ///
 /// # Errors
-/// The settings that no proxy mode carries out; then nothing of the Service is programmed.
-pub fn program(service: &CompiledService, place: &Place) -> Result<Program, Vec<UnsupportedField>> {
+/// The settings that no proxy mode implements; the Service is not programmed.
+pub fn program(service: &CompiledService, place: &NodeLocation) -> Result<Program, Vec<UnsupportedField>> {
     if !service.unsupported.is_empty() {
         return Err(service.unsupported.clone());
     }
@@ -282,17 +282,17 @@ pub fn program(service: &CompiledService, place: &Place) -> Result<Program, Vec<
     let first_family = service.ip_families.first().copied();
     let mut ready_here: BTreeSet<IpAddr> = BTreeSet::new();
     let ports = service.ports.iter().flat_map(|port| IpFamily::ALL.map(|family| (port, family)));
-    let asked: Vec<_> =
+    let planned: Vec<_> =
         ports.map(|(port, family)| (port, family, frontends(service, port, family))).collect();
-    // Agents hold a program of every Service for long: no room is kept for more.
-    program.frontends = LiteMap::with_capacity(asked.iter().map(|(.., frontends)| frontends.len()).sum());
+    // Agents hold the programs of all Services for a long time, so no spare capacity is allocated.
+    program.frontends = LiteMap::with_capacity(planned.iter().map(|(.., frontends)| frontends.len()).sum());
     for port in &service.ports {
         let ready = endpoints::ready_on(port, &place.node);
         ready_here.extend(ready.filter(|&ip| first_family.is_none_or(|family| IpFamily::of(ip) == family)));
     }
-    for (port, family, frontends) in asked {
+    for (port, family, frontends) in planned {
         if !frontends.is_empty() {
-            let chosen = Chosen::of(service, port, place, family);
+            let chosen = SelectedEndpoints::of(service, port, place, family);
             program.hairpins.extend(chosen.hairpins());
             for (destination, number, role) in frontends {
                 let frontend = Frontend { destination, protocol: port.protocol, ports: number };
@@ -319,7 +319,7 @@ fn frontends(
     };
     let node_port = port.node_port.filter(|_| service.ip_families.contains(&family));
     let node_port = node_port.map(|number| (Destination::AnyLocal(family), number.into(), Role::NodePort));
-    // One address may be listed twice in different roles; the later one describes it better.
+    // An address may be listed in two roles; the later role describes it better.
     [
         at(&service.external_ips, Role::ExternalIp),
         at(&service.load_balancer_ips, Role::LoadBalancer),
@@ -329,7 +329,7 @@ fn frontends(
     .concat()
 }
 
-fn route(service: &CompiledService, port: &CompiledPort, chosen: &Chosen, role: Role) -> Route {
+fn route(service: &CompiledService, port: &CompiledPort, chosen: &SelectedEndpoints, role: Role) -> Route {
     let (from_workloads, from_node, from_elsewhere) = match role {
         Role::ClusterIp => {
             let verdict = match service.internal_traffic_policy {
@@ -343,7 +343,7 @@ fn route(service: &CompiledService, port: &CompiledPort, chosen: &Chosen, role: 
                 let verdict = chosen.anywhere(Masquerade::Always);
                 (verdict.clone(), verdict.clone(), verdict)
             }
-            // What starts inside the cluster is served as if it had gone out and come back through any node.
+            // Connections from inside the cluster are treated as if they had left it and returned through any node.
             TrafficPolicy::Local => (
                 chosen.anywhere(Masquerade::Never),
                 chosen.anywhere(Masquerade::Always),

@@ -14,7 +14,7 @@ use std::{
 use model::{
     cluster::{
         change::{Change, ChangeKind, Commit},
-        history::{Maker, Origin, Revised, RevisionEntry},
+        history::{Maker, Origin, RevisedObject, RevisionEntry},
     },
     kinds::{
         endpoint_set::{Endpoint, EndpointConditions, EndpointSetSpec},
@@ -142,7 +142,7 @@ fn entry(commit: &Commit) -> RevisionEntry {
         request_id: Some("0123456789abcdef".to_owned()),
         source: Some([192, 0, 2, 1].into()),
     };
-    let objects = commit.changes.iter().map(|change| Revised {
+    let objects = commit.changes.iter().map(|change| RevisedObject {
         key: change.object.key(),
         before: Some(Arc::clone(&change.object)),
         after: Some(Arc::clone(&change.object)),

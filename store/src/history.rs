@@ -8,7 +8,7 @@ use std::sync::Arc;
 use model::{
     cluster::{
         change::ChangeKind,
-        history::{Maker, Origin, Revised, RevisionEntry, RevisionHead},
+        history::{Maker, Origin, RevisedObject, RevisionEntry, RevisionHead},
     },
     kinds::resource::{Kind, Object, ObjectKey},
     primitives::{
@@ -181,7 +181,7 @@ pub(crate) fn decode(row: HeadRow, body: &[u8]) -> Result<RevisionEntry, StoreEr
         let (before, after) = (object(&key, before)?, object(&key, after)?);
         let known = ObjectKey::parse_store_key(&key);
         let key = known.ok_or_else(|| unreadable(revision, &format!("{key} has an unknown kind")))?;
-        Ok(Revised { key, before, after })
+        Ok(RevisedObject { key, before, after })
     };
     let objects = states.into_iter().map(revised).collect::<Result<_, StoreError>>()?;
     Ok(RevisionEntry { revision, at, origin, objects })

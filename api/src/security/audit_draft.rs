@@ -113,9 +113,9 @@ fn named(operation: &Operation) -> Option<String> {
         | Operation::Replace { object, .. }
         | Operation::Restore { object, .. } => Some(object.key().to_string()),
         Operation::Delete { key, .. } => Some(key.to_string()),
-        Operation::Announce { address, .. } => Some(format!("Address {address}")),
-        Operation::Lose { node, .. } => Some(format!("Node {node}")),
-        Operation::Judge { service, .. } => Some(format!("Service {service}")),
-        Operation::Retry { .. } => None,
+        Operation::SetAnnouncer { address, .. } => Some(format!("Address {address}")),
+        Operation::SetNodeLost { node, .. } => Some(format!("Node {node}")),
+        Operation::SetEndpointHealth { service, .. } => Some(format!("Service {service}")),
+        Operation::RetryPending { .. } => None,
     }
 }

@@ -100,12 +100,14 @@ impl Access {
                 (&[Verb::Update], object.key(), Some(object))
             }
             Operation::Restore { object, if_revision: None } => (&[Verb::Create], object.key(), Some(object)),
-            Operation::Announce { address, .. } => {
+            Operation::SetAnnouncer { address, .. } => {
                 let name = model::kinds::address::name_of(*address);
                 (&[Verb::Move], ObjectKey { kind: Kind::Address, namespace: None, name }, None)
             }
             // Used by the server itself only.
-            Operation::Retry { .. } | Operation::Lose { .. } | Operation::Judge { .. } => return,
+            Operation::RetryPending { .. }
+            | Operation::SetNodeLost { .. }
+            | Operation::SetEndpointHealth { .. } => return,
         };
         if let Some(node) = agent_of(self.identity()) {
             if let Some(message) = refused_to_agent(node, operation) {

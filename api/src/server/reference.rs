@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::CommandFactory as _;
 use model::{
-    bgp::book::{BgpBook, News},
+    bgp::book::{BgpBook, BgpReportUpdate},
     cluster::snapshot::Snapshot,
     observed::{
         health::{Guard, HealthBook},
@@ -66,8 +66,11 @@ async fn scrape() -> String {
     let mut routers = BgpBook::default();
     let session = json!({ "peer": "tor-1", "state": "Established", "since": now, "reason": "established", "localASN": 64512 });
     let report = json!({ "asn": 64512, "routerId": "10.0.0.1", "sessions": [session] });
-    let news =
-        News { bgp: Some(serde_json::from_value(report).unwrap()), is_complete: true, ..News::default() };
+    let news = BgpReportUpdate {
+        bgp: Some(serde_json::from_value(report).unwrap()),
+        is_complete: true,
+        ..BgpReportUpdate::default()
+    };
     routers.take(&node, news, now);
     bgp::register(&mut moment, &routers, |_| true);
 

@@ -11,7 +11,7 @@ use std::{
 
 use model::{
     observed::{
-        lag::{Change, ChangeView, LagBrief, Steps, brief},
+        lag::{ChangeProgress, ChangeView, LagBrief, Steps, brief},
         rollup::NodeView,
     },
     primitives::{
@@ -204,7 +204,8 @@ mod tests {
             |revision| book.of(Revision(revision), later(10)).map(|(nodes, _)| nodes[&node].verified);
         assert_eq!((verified(1), verified(2)), (Some(Some(5)), Some(Some(9))));
         let steps = Steps { received: Some(7), applied: Some(9), verified: Some(9), is_first_report: false };
-        let change = Change { revision: Revision(2), age_ms: 10, nodes: [(node.clone(), steps)].into() };
+        let change =
+            ChangeProgress { revision: Revision(2), age_ms: 10, nodes: [(node.clone(), steps)].into() };
         assert_eq!(book.changes(later(10)), [change], "the first does not concern nodes");
         // A commit of another server, seen after the report that includes it.
         book.record_revisions(&[Revision(3)], later(10));

@@ -2,7 +2,7 @@
 
 use model::{
     kinds::resource::ServiceKey,
-    observed::health::{Guard, HealthBook, HealthNews},
+    observed::health::{Guard, HealthBook, HealthUpdate},
     primitives::name::Name,
 };
 use std::{
@@ -44,11 +44,11 @@ impl HealthState {
     }
 
     /// Leaves what a report brings.
-    pub(crate) fn report(&self, node: &Name, news: HealthNews) {
+    pub(crate) fn report(&self, node: &Name, news: HealthUpdate) {
         if news.services.is_empty() && !news.is_complete {
             return;
         }
-        let changed = self.book().take(node, news);
+        let changed = self.book().apply(node, news);
         self.ring(changed);
     }
 

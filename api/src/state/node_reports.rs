@@ -10,7 +10,7 @@ use model::{
     cluster::snapshot::Snapshot,
     kinds::resource::{Kind, ObjectKey},
     observed::{
-        lease::{ANNOUNCEMENT_LEASE_SECS, Gone, Heard},
+        lease::{ANNOUNCEMENT_LEASE_SECS, ExpiredLeases, NodeLease},
         rollup::NodeView,
     },
     primitives::{name::Name, quantity::Timestamp},
@@ -71,7 +71,7 @@ impl NodeEntry {
 pub(crate) struct Nodes {
     entries: Mutex<BTreeMap<Name, NodeEntry>>,
     /// Nodes excluded as announcement candidates because their lease expired.
-    gone: Mutex<Gone>,
+    gone: Mutex<ExpiredLeases>,
 }
 
 /// State of a node before a report.
@@ -178,19 +178,19 @@ impl Nodes {
     }
 
     /// Returns the last report time of these Nodes.
-    pub(crate) fn heard(&self, nodes: impl Iterator<Item = (Name, bool)>) -> Vec<Heard> {
+    pub(crate) fn heard(&self, nodes: impl Iterator<Item = (Name, bool)>) -> Vec<NodeLease> {
         let entries = self.lock();
         let last_report = |node: &Name| entries.get(node).and_then(|entry| entry.last_report);
-        nodes.map(|(node, is_gone)| Heard { last_report: last_report(&node), node, is_gone }).collect()
+        nodes.map(|(node, is_lost)| NodeLease { last_report: last_report(&node), node, is_lost }).collect()
     }
 
     /// Returns the Nodes whose announcement lease expired, and the Nodes exempted from expiry.
-    pub(crate) fn gone(&self) -> Gone {
+    pub(crate) fn gone(&self) -> ExpiredLeases {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Sets the Nodes whose announcement lease expired.
-    pub(crate) fn set_gone(&self, gone: Gone) {
+    pub(crate) fn set_gone(&self, gone: ExpiredLeases) {
         *self.gone.lock().unwrap_or_else(PoisonError::into_inner) = gone;
     }
 

@@ -10,12 +10,12 @@ use model::{
     cluster::compiled::CompiledService,
     kinds::resource::{Object, ServiceKey, Spec},
     observed::{
-        assign::Scene,
-        health::Bench,
+        assign::ClusterView,
+        health::HealthInputs,
         rollup::{
-            Announcing, NodeViews, Observed, address_pool_status, address_status, advertisement_status,
-            bfd_profile_status, bgp_peer_status, endpoint_set_status, node_bgp_status, node_status,
-            pool_announced, service_announced, service_health, service_status, with_sessions,
+            AnnouncementInputs, NodeViews, ServiceObservations, address_pool_status, address_status,
+            advertisement_status, bfd_profile_status, bgp_peer_status, endpoint_set_status, node_bgp_status,
+            node_status, pool_announced, service_announced, service_health, service_status, with_sessions,
             workload_status,
         },
         service_health::ServiceHealth,
@@ -120,7 +120,7 @@ impl ObjectRenderer<'_> {
             compiled,
             published.epoch,
             self.nodes(),
-            Observed { announced_on_record, health: self.health(&key) },
+            ServiceObservations { announced_on_record, health: self.health(&key) },
         ))
     }
 
@@ -135,11 +135,11 @@ impl ObjectRenderer<'_> {
         let published = self.view.published();
         let form = &published.compiled.get(key).filter(|entry| entry.form.health_check.is_some())?.form;
         let table = self.view.table();
-        let is_heard = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
+        let is_reporting = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
         let state = &self.view.observations.health;
         let book = state.book();
         let checkers = &published.network.checkers;
-        let bench = Bench { book: &book, checkers, is_heard: &is_heard, now: self.view.now };
+        let inputs = HealthInputs { book: &book, checkers, is_reporting: &is_reporting, now: self.view.now };
         let guard = state.guard();
         Some(service_health(&published.snapshot, form, &bench, &guard))
     }
@@ -184,10 +184,10 @@ impl ObjectRenderer<'_> {
     }
 
     /// Calls `look` with the announcement data.
-    pub(crate) fn announcing<T>(&self, look: impl FnOnce(&Announcing<'_>) -> T) -> T {
+    pub(crate) fn announcing<T>(&self, look: impl FnOnce(&AnnouncementInputs<'_>) -> T) -> T {
         let published = self.view.published();
         let compiled = |key: &ServiceKey| published.compiled.get(key).map(|entry| Arc::clone(&entry.form));
-        let scene = Scene {
+        let scene = ClusterView {
             snapshot: &published.snapshot,
             epoch: published.epoch,
             nodes: self.nodes().all(),
@@ -195,7 +195,7 @@ impl ObjectRenderer<'_> {
         };
         let book = self.view.observations.announcements();
         let bgp = self.view.observations.bgp();
-        look(&Announcing { scene, book: &book, bgp: &bgp })
+        look(&AnnouncementInputs { scene, book: &book, bgp: &bgp })
     }
 
     /// Returns the status of a Node.

@@ -19,8 +19,8 @@ use model::{
     },
     kinds::resource::{Kind, ObjectKey, ServiceKey},
     observed::{
-        announcements::{AnnouncementBook, News},
-        health::HealthNews,
+        announcements::{AnnouncementBook, BgpReportUpdate},
+        health::HealthUpdate,
         traffic::TrafficBook,
     },
     primitives::{
@@ -68,9 +68,9 @@ pub(crate) struct Arrival {
 /// Parts of a report that are stored separately from it.
 struct ReportParts {
     report: Arc<Report>,
-    announcements: News,
-    bgp: bgp_book::News,
-    health: HealthNews,
+    announcements: BgpReportUpdate,
+    bgp: bgp_book::BgpReportUpdate,
+    health: HealthUpdate,
 }
 
 impl Observations {
@@ -126,7 +126,7 @@ impl Observations {
 
     /// Applies the BGP state of a node. Returns true if the sessions changed in a part that the overview
     /// contains.
-    fn apply_bgp(&self, node: &Name, news: bgp_book::News, now: Timestamp) -> bool {
+    fn apply_bgp(&self, node: &Name, news: bgp_book::BgpReportUpdate, now: Timestamp) -> bool {
         let mut book = self.bgp();
         let before = sessions(&book, node);
         book.take(node, news, now);
@@ -169,20 +169,22 @@ impl Observations {
 
 impl ReportParts {
     fn of(mut report: Report) -> Self {
-        let announcements = News {
+        let announcements = BgpReportUpdate {
             parts: std::mem::take(&mut report.announcements),
             gone: std::mem::take(&mut report.announcements_gone),
             is_complete: report.announcements_complete,
         };
-        let bgp = bgp_book::News {
+        let bgp = bgp_book::BgpReportUpdate {
             bgp: report.bgp.take(),
             routes: std::mem::take(&mut report.bgp_routes),
             gone: std::mem::take(&mut report.bgp_routes_gone),
             is_complete: report.bgp_routes_complete,
             events: report.events.clone(),
         };
-        let health =
-            HealthNews { services: std::mem::take(&mut report.health), is_complete: report.health_complete };
+        let health = HealthUpdate {
+            services: std::mem::take(&mut report.health),
+            is_complete: report.health_complete,
+        };
         Self { report: Arc::new(report), announcements, bgp, health }
     }
 

@@ -12,7 +12,7 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use model::{
-    bgp::listing::Part,
+    bgp::listing::ListPage,
     primitives::quantity::{Position, Timestamp},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -195,8 +195,8 @@ impl Moment {
     }
 
     /// Builds the list envelope.
-    pub(crate) fn envelope<T: Serialize, K: Serialize>(&self, part: &Part<T, K>) -> Value {
-        let Part { items, more_after } = part;
+    pub(crate) fn envelope<T: Serialize, K: Serialize>(&self, part: &ListPage<T, K>) -> Value {
+        let ListPage { items, more_after } = part;
         let mut metadata = json!({});
         if let Some(k) = more_after {
             let token = serde_json::to_vec(&MomentToken { k, q: self.query }).expect("a token serialises");

@@ -59,10 +59,10 @@ impl CachedPlan {
                 | Operation::Replace { .. }
                 | Operation::Delete { .. }
                 | Operation::Restore { .. }
-                | Operation::Retry { .. }
-                | Operation::Announce { .. }
-                | Operation::Judge { .. }
-                | Operation::Lose { .. } => operation,
+                | Operation::RetryPending { .. }
+                | Operation::SetAnnouncer { .. }
+                | Operation::SetEndpointHealth { .. }
+                | Operation::SetNodeLost { .. } => operation,
             })
             .collect();
         let pruned = outcomes.iter().filter(|outcome| outcome.action == Action::Pruned);

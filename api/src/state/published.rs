@@ -353,11 +353,11 @@ mod tests {
                 let commit = Commit { revision: snapshot.revision(), at: entropy.now, changes: done };
                 let before = published.snapshot.clone();
                 assert_eq!(
-                    before.follow(&commit).as_ref(),
+                    before.apply(&commit).as_ref(),
                     Some(&snapshot),
                     "what another server makes of it"
                 );
-                assert_eq!(snapshot.follow(&commit), None, "once");
+                assert_eq!(snapshot.apply(&commit), None, "once");
                 published = published.advance(vec![Step { before, after: snapshot, commit }]);
             }
             for name in &names {

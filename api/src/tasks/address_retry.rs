@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use model::{
     admission::admit::{Operation, RETRIES_MAX, Request},
-    cluster::snapshot::{Pending, Snapshot},
+    cluster::snapshot::{PendingService, Snapshot},
     primitives::quantity::{Position, Revision, Timestamp},
 };
 
@@ -17,7 +17,7 @@ pub(crate) struct AddressRetry {
     app: Arc<ServerState>,
     seen: Position,
     /// Last Service of the previous turn; the next turn continues after it.
-    after: Option<Pending>,
+    after: Option<PendingService>,
     /// True if pending Services are retried without a quarantine that ends. `None` before the first turn as
     /// the leader: Services that are pending then, for example since an older version with other allocation
     /// rules, are retried at once.
@@ -71,7 +71,7 @@ impl AddressRetry {
             return;
         }
         let next = last_of_turn(snapshot, self.after.as_ref());
-        let operations = vec![Operation::Retry { after: self.after.take() }];
+        let operations = vec![Operation::RetryPending { after: self.after.take() }];
         let request = Request { operations, ..Request::default() };
         let entropy = self.app.source.draw();
         if self.app.writer.write(&Caller::server(), request, entropy, 0).await.is_err() {
@@ -88,6 +88,6 @@ fn ends_by(snapshot: &Snapshot, now: Timestamp) -> bool {
 }
 
 /// Returns the start of the next turn, or `None` if this turn reaches the end.
-fn last_of_turn(snapshot: &Snapshot, after: Option<&Pending>) -> Option<Pending> {
+fn last_of_turn(snapshot: &Snapshot, after: Option<&PendingService>) -> Option<PendingService> {
     snapshot.pending(after).nth(RETRIES_MAX - 1).cloned()
 }

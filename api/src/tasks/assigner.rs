@@ -23,7 +23,7 @@ use model::{
         resource::{Kind, ServiceKey, Spec},
     },
     observed::{
-        assign::{Circumstances, Scene, Verdict, assign},
+        assign::{AssignmentAction, AssignmentInputs, ClusterView, assign},
         lease::{ANNOUNCEMENT_LEASE_SECS, ENDPOINT_LEASE_SECS, expired},
     },
     primitives::{
@@ -227,13 +227,13 @@ impl Assigner {
             .nodes
             .heard(nodes().map(|node| (node.metadata.name.clone(), lost_since(&node.spec).is_some())));
         let gone = expired(&heard, ENDPOINT_LEASE_SECS, self.listening_since, now);
-        let changed = heard.into_iter().filter(|one| one.is_gone != gone.nodes.contains(&one.node));
+        let changed = heard.into_iter().filter(|one| one.is_lost != gone.nodes.contains(&one.node));
         let operations: Vec<_> = changed
             .map(|one| {
-                let since = (!one.is_gone).then_some(now);
+                let since = (!one.is_lost).then_some(now);
                 tracing::info!(node = %one.node, is_lost = since.is_some(), "the endpoint lease of a \
                                                                              Node changed");
-                Operation::Lose { node: one.node, since }
+                Operation::SetNodeLost { node: one.node, since }
             })
             .collect();
         // A failed write is repeated at the next tick.
@@ -248,7 +248,7 @@ impl Assigner {
         let table = app.observations.nodes.table(&published.snapshot, app.source.now());
         let views = table.views();
         let compiled = |key: &ServiceKey| published.compiled.get(key).map(|entry| Arc::clone(&entry.form));
-        let scene = Scene {
+        let scene = ClusterView {
             snapshot: &published.snapshot,
             epoch: published.epoch,
             nodes: &views,
@@ -268,24 +268,24 @@ impl Assigner {
                 continue;
             }
             let waited = self.due.get(address).map_or(FIRST_CHOICE_WAIT, Instant::elapsed);
-            let circumstances =
-                Circumstances { book: &book, owned: &owned, may_wait: waited < FIRST_CHOICE_WAIT };
-            let decision = assign(&scene, &circumstances, *address);
+            let inputs =
+                AssignmentInputs { book: &book, owned: &owned, may_wait: waited < FIRST_CHOICE_WAIT };
+            let decision = assign(&scene, &inputs, *address);
             for node in decision.waiting {
                 self.waiting.entry(node).or_default().insert(*address);
             }
-            match decision.verdict {
-                Verdict::Wait => {}
-                Verdict::Leave => {
+            match decision.action {
+                AssignmentAction::Wait => {}
+                AssignmentAction::Leave => {
                     self.due.remove(address);
                 }
-                Verdict::Record(announcement) => {
+                AssignmentAction::Record(announcement) => {
                     let owner =
                         |order: &Announcement| order.candidates.first().map(|first| first.node.clone());
                     let (from, to) = (owner(&record.announcement), owner(&announcement));
                     affected::count(&mut owned, from.as_ref(), to.as_ref());
                     let if_epoch = record.announcement.epoch;
-                    operations.push(Operation::Announce { address: *address, if_epoch, announcement });
+                    operations.push(Operation::SetAnnouncer { address: *address, if_epoch, announcement });
                 }
             }
         }

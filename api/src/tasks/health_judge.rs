@@ -21,7 +21,7 @@ use model::{
         endpoint_health::{CheckKey, EndpointVerdict},
         resource::{Kind, Object, ServiceKey},
     },
-    observed::health::{Bench, Guard, Judgement, checks, judge},
+    observed::health::{Guard, HealthDecision, HealthInputs, checks, judge},
     primitives::{
         name::{Name, Namespace},
         quantity::{Position, Revision, Timestamp},
@@ -145,7 +145,7 @@ impl HealthJudge {
             self.forget(&form.service);
             return;
         }
-        self.app.observations.health.guard().note_checked(&form.service, checked);
+        self.app.observations.health.guard().record_checked(&form.service, checked);
         self.due.insert(form.service.clone());
     }
 
@@ -165,7 +165,7 @@ impl HealthJudge {
         let verdicts = record.into_iter().flat_map(|record| &record.endpoints);
         let out =
             verdicts.filter(|(_, verdict)| verdict.is_out()).map(|(key, verdict)| (*key, verdict.since));
-        self.app.observations.health.guard().note_out(&service, out.collect());
+        self.app.observations.health.guard().record_out(&service, out.collect());
         self.due.insert(service);
     }
 
@@ -201,16 +201,21 @@ impl HealthJudge {
         let published = app.hub.load();
         let now = app.source.now();
         let table = app.observations.nodes.table(&published.snapshot, now);
-        let is_heard = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
+        let is_reporting = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
         let book = app.observations.health.book();
-        let bench = Bench { book: &book, checkers: &published.network.checkers, is_heard: &is_heard, now };
+        let inputs = HealthInputs {
+            book: &book,
+            checkers: &published.network.checkers,
+            is_reporting: &is_reporting,
+            now,
+        };
         let mut guard = app.observations.health.guard();
         let held_before = guard.held_count();
         let mut operations = Vec::new();
         for service in services {
             let Some(entry) = published.compiled.get(service) else { continue };
             let record = published.snapshot.endpoint_health(service);
-            let mut judgement = judge(&bench, &entry.form, record);
+            let mut judgement = judge(&inputs, &entry.form, record);
             let current = record.map(|record| &record.endpoints);
             hold_back(&mut guard, service, &mut judgement, current, now);
             match judgement.next {
@@ -219,8 +224,8 @@ impl HealthJudge {
             };
             if current.unwrap_or(&BTreeMap::new()) != &judgement.endpoints {
                 self.log(service, &judgement, current);
-                let Judgement { endpoints, .. } = judgement;
-                operations.push(Operation::Judge { service: service.clone(), endpoints });
+                let HealthDecision { endpoints, .. } = judgement;
+                operations.push(Operation::SetEndpointHealth { service: service.clone(), endpoints });
             }
         }
         if guard.held_count() > held_before {
@@ -238,7 +243,7 @@ impl HealthJudge {
     fn log(
         &self,
         service: &ServiceKey,
-        judgement: &Judgement,
+        judgement: &HealthDecision,
         current: Option<&BTreeMap<CheckKey, EndpointVerdict>>,
     ) {
         let out = |of: &BTreeMap<CheckKey, EndpointVerdict>| -> BTreeMap<CheckKey, String> {
@@ -261,7 +266,7 @@ impl HealthJudge {
 fn hold_back(
     guard: &mut Guard,
     service: &ServiceKey,
-    judgement: &mut Judgement,
+    judgement: &mut HealthDecision,
     current: Option<&BTreeMap<CheckKey, EndpointVerdict>>,
     now: Timestamp,
 ) {

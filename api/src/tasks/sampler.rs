@@ -62,8 +62,12 @@ fn gather(app: &ServerState, shown: &Overview) -> Sample {
     let views = view.table().views();
     let head = view.published().nodes_head();
     let lag = app.observations.convergence.brief(&views, head, Instant::now());
-    let converged: BTreeSet<_> =
-        shown.nodes.iter().filter(|row| row.state == NodeConvergence::Converged).map(|row| &row.name).collect();
+    let converged: BTreeSet<_> = shown
+        .nodes
+        .iter()
+        .filter(|row| row.state == NodeConvergence::Converged)
+        .map(|row| &row.name)
+        .collect();
     let waiting = lag.waiting_ms.iter().copied().chain(repeat(None));
     let nodes = views.iter().zip(waiting).map(|(one, waiting_ms)| {
         (one.name.clone(), node(one, waiting_ms, converged.contains(one.name), head))

@@ -43,7 +43,7 @@ pub(crate) fn register(
             "Unhealthy endpoints that stay in service because so many failed at once",
             guard.held_count(),
         ),
-        ("health_words", "Probe results kept, one for each node and endpoint", book.words()),
+        ("health_words", "Probe results kept, one for each node and endpoint", book.results()),
     ] {
         let gauge = Gauge::<i64>::default();
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));

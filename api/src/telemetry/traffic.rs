@@ -5,7 +5,7 @@ use std::{cmp::Reverse, net::IpAddr};
 
 use model::{
     kinds::service::Protocol,
-    observed::traffic::{ServiceTotals, TargetKey, TrafficBook},
+    observed::traffic::{ServiceTrafficTotals, TargetKey, TrafficBook},
     wire::traffic_counts::{Counts, TargetFailures},
 };
 use prometheus_client::{
@@ -66,7 +66,7 @@ pub(crate) fn registry(book: &TrafficBook) -> Registry {
     everything.set(&NoLabels {}, &Counts::sum(all));
     totals.sort_by_key(|totals| (Reverse(totals.counts.connections), totals.service));
     let hidden_services = totals.split_off(totals.len().min(SERVICES_EXPOSED_MAX));
-    for ServiceTotals { service, counts, endpoints: _ } in &totals {
+    for ServiceTrafficTotals { service, counts, endpoints: _ } in &totals {
         let (namespace, service) = (service.namespace.to_string(), service.name.to_string());
         services.set(&ServiceLabels { namespace, service }, counts);
     }
@@ -98,7 +98,7 @@ pub(crate) fn registry(book: &TrafficBook) -> Registry {
     registry
 }
 
-fn busiest_endpoints(totals: &[ServiceTotals<'_>]) -> Vec<(EndpointLabels, Counts)> {
+fn busiest_endpoints(totals: &[ServiceTrafficTotals<'_>]) -> Vec<(EndpointLabels, Counts)> {
     let all = totals.iter().flat_map(|totals| {
         totals.endpoints.iter().map(move |(target, counts)| (totals.service, *target, *counts))
     });
@@ -211,7 +211,7 @@ mod tests {
         let key = |number: u64| ServiceKey::try_from(format!("default/s{number}")).unwrap();
         let traffic: BTreeMap<_, _> = (1..=SERVICES).map(|number| (key(number), targets(number))).collect();
         let (node, now) = (Name::parse("n1").unwrap(), Timestamp::from_unix_seconds(0));
-        book.take(&node, "a", traffic, now);
+        book.apply(&node, "a", traffic, now);
         let sum = 3 * SERVICES * (SERVICES + 1) / 2;
         let lines = |book: &TrafficBook| -> Vec<String> {
             let mut text = String::new();

@@ -14,7 +14,7 @@ use std::{
 
 use http::{Method, StatusCode};
 use model::{
-    bgp::listing::Part,
+    bgp::listing::ListPage,
     cluster::history::Origin,
     primitives::quantity::{Revision, Timestamp},
 };
@@ -220,7 +220,7 @@ impl AuditLog {
         store: &dyn Store,
         after: Option<u64>,
         limit: usize,
-    ) -> Result<Part<AuditEntry, u64>, StoreError> {
+    ) -> Result<ListPage<AuditEntry, u64>, StoreError> {
         let is_meant = |entry: &&AuditEntry| after.is_none_or(|after| entry.number < after);
         let entries = |log: &Log| -> Vec<AuditEntry> {
             log.waiting.iter().map(|waiting| &waiting.entry).filter(is_meant).cloned().collect()
@@ -234,7 +234,7 @@ impl AuditLog {
         let has_more = all.len() > limit;
         let items: Vec<_> = all.into_values().rev().take(limit).collect();
         let more_after = items.last().filter(|_| has_more).map(|last| last.number);
-        Ok(Part { items, more_after })
+        Ok(ListPage { items, more_after })
     }
 }
 

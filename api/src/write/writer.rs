@@ -83,7 +83,7 @@ pub(crate) enum WriteError {
 
 /// A queued write.
 #[derive(Debug)]
-struct Pending {
+struct PendingService {
     /// Write request; `None` only confirms the state.
     request: Option<Request>,
     entropy: Entropy,
@@ -95,7 +95,7 @@ struct Pending {
 /// Handle for submitting writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
-    queue: mpsc::Sender<Pending>,
+    queue: mpsc::Sender<PendingService>,
 }
 
 /// Dependencies of the writer task.
@@ -147,7 +147,7 @@ impl Writer {
         (request, entropy, bytes): (Option<Request>, Entropy, usize),
     ) -> Result<Written, WriteError> {
         let (reply, answer) = oneshot::channel();
-        match self.queue.try_send(Pending { request, entropy, caller, bytes, reply }) {
+        match self.queue.try_send(PendingService { request, entropy, caller, bytes, reply }) {
             Ok(()) => answer.await.unwrap_or(Err(WriteError::Unavailable)),
             Err(mpsc::error::TrySendError::Full(_)) => Err(WriteError::Busy),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(WriteError::Unavailable),
@@ -160,7 +160,7 @@ impl Writer {
     }
 }
 
-async fn run(context: Context, mut waiting: mpsc::Receiver<Pending>, stop: CancellationToken) {
+async fn run(context: Context, mut waiting: mpsc::Receiver<PendingService>, stop: CancellationToken) {
     let mut in_doubt = false;
     let mut follow_from = Instant::now();
     loop {
@@ -197,7 +197,7 @@ async fn moved(store: &dyn Store, at: Position, from: Instant) -> Result<(), sto
     store.moved(at).await
 }
 
-fn drain(first: Pending, waiting: &mut mpsc::Receiver<Pending>) -> Vec<Pending> {
+fn drain(first: PendingService, waiting: &mut mpsc::Receiver<PendingService>) -> Vec<PendingService> {
     let mut bytes = first.bytes;
     let mut group = vec![first];
     while group.len() < GROUP_WRITES_MAX && bytes < GROUP_BYTES_MAX {
@@ -208,7 +208,7 @@ fn drain(first: Pending, waiting: &mut mpsc::Receiver<Pending>) -> Vec<Pending> 
     group
 }
 
-fn answer_all(group: Vec<Pending>, answer: impl Fn() -> Result<Written, WriteError>) {
+fn answer_all(group: Vec<PendingService>, answer: impl Fn() -> Result<Written, WriteError>) {
     for pending in group {
         let _ = pending.reply.send(answer());
     }

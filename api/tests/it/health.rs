@@ -168,7 +168,7 @@ async fn f148_what_was_decided_holds_while_nobody_says_anything() {
     source.advance(20);
     let health = until(&server, HEALTH, |_, health| health["endpoints"][0]["state"] == "Unknown").await;
     assert_eq!(health["endpoints"][0]["share"], 0, "{health:#}");
-    assert_eq!(health["endpoints"][0]["message"], "a, b, c check it and say nothing");
+    assert_eq!(health["endpoints"][0]["message"], "a, b, c check it and have not reported a result");
     server.running.stop().await;
     let server = support::start_on(support::settings(30000..=32767), store, source).await;
     say(&server, "a", &[(1, "Pending"), (2, "Pending")]).await;

@@ -11,7 +11,7 @@ use crate::{
     cluster::{
         change::{Action, Change, ChangeKind},
         config::ClusterConfig,
-        snapshot::{Pending, Snapshot},
+        snapshot::{PendingService, Snapshot},
     },
     kinds::{
         address::{AddressSpec, Announcement},
@@ -99,13 +99,13 @@ pub enum Operation {
         if_revision: Option<Revision>,
     },
     /// Allocates addresses to pending Services, starting after `after`. Only the server uses this operation.
-    Retry {
+    RetryPending {
         /// Pending Service at which the previous turn ended.
-        after: Option<Pending>,
+        after: Option<PendingService>,
     },
     /// Sets the announcement of an address. Only the server uses this operation. Without effect if the record
     /// does not exist or has another epoch.
-    Announce {
+    SetAnnouncer {
         /// Load balancer address.
         address: IpAddr,
         /// Announcement epoch on which the decision is based.
@@ -115,7 +115,7 @@ pub enum Operation {
     },
     /// Marks a Node as lost or as present. Only the server uses this operation. Without effect if the Node does
     /// not exist.
-    Lose {
+    SetNodeLost {
         /// Name of the Node.
         node: Name,
         /// Start of the loss; `None` if the Node is present again.
@@ -123,7 +123,7 @@ pub enum Operation {
     },
     /// Sets the health verdicts of a Service. Only the server uses this operation. Without effect if the
     /// Service does not exist or its endpoints are not checked.
-    Judge {
+    SetEndpointHealth {
         /// Key of the Service.
         service: ServiceKey,
         /// Endpoints that are not fully in service. If empty, the record is deleted.
@@ -225,7 +225,7 @@ pub fn admit(
         if let Some(service) = ServiceKey::of_object_key(key) {
             ledger.detach(&mut working, &service);
         }
-        working.take(key);
+        working.remove(key);
     }
     ledger.recall(&request.former);
     settle(&mut working, config, &mut staged, &mut violations);
@@ -264,15 +264,15 @@ fn settle_addresses(
     bgp::check(working, ledger.config, staged, pruned, violations);
     let displaced = pools::settle(ledger, working, staged, pruned, request.evict, violations);
     let retry = request.operations.iter().find_map(|operation| match operation {
-        Operation::Retry { after } => Some(after.as_ref()),
+        Operation::RetryPending { after } => Some(after.as_ref()),
         Operation::Create(_)
         | Operation::Replace { .. }
         | Operation::Apply(_)
         | Operation::Restore { .. }
         | Operation::Delete { .. }
-        | Operation::Announce { .. }
-        | Operation::Lose { .. }
-        | Operation::Judge { .. } => None,
+        | Operation::SetAnnouncer { .. }
+        | Operation::SetNodeLost { .. }
+        | Operation::SetEndpointHealth { .. } => None,
     });
     let retry = retry.or_else(|| request.operations.is_empty().then_some(None));
     ledger.settle(working, staged, !pruned.is_empty(), &displaced, retry, violations);

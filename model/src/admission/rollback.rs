@@ -71,7 +71,7 @@ pub fn state(snapshot: &Snapshot, former: &FormerStates) -> (Snapshot, Vec<Chang
             (None, None) => continue,
             (Some(current), Some(target)) if current == target => continue,
             (Some(current), None) => {
-                state.take(key);
+                state.remove(key);
                 Change { kind: ChangeKind::Deleted, object: Arc::clone(current) }
             }
             (current, Some(target)) => {

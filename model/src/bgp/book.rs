@@ -1,7 +1,7 @@
-//! What the agents say of their BGP: sessions, what became of every prefix, and what happened of late.
+//! BGP reports of all agents: sessions, state of each prefix, and recent events.
 //!
-//! A report names only the prefixes that differ, so the last word of each node is kept here, up to [`BYTES_KEPT_MAX`].
-//! Beside it runs a ring of events, because a session that is established again looks as if nothing had been.
+//! A report contains only changed prefixes, so the last state of each node is stored here, up to [`BYTES_KEPT_MAX`].
+//! A ring of events is stored too, because a session that is established again shows no trace of its interruption.
 
 mod events;
 mod route;
@@ -25,50 +25,50 @@ use crate::{
     primitives::{name::Name, quantity::Timestamp},
 };
 
-pub use self::route::Route;
+pub use self::route::StoredRoute;
 
-/// Memory for routes, in bytes as [`weight`] estimates them: some 400,000 prefixes on nodes with two routers each. Of
-/// more, nothing is kept.
+/// Maximum memory for routes, in bytes as estimated by [`weight`]: about 400,000 prefixes on nodes with two routers
+/// each. Further routes are not stored.
 pub const BYTES_KEPT_MAX: usize = 256 * 1024 * 1024;
 
-/// What a report says of its node's BGP.
+/// BGP part of a report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct News {
-    /// The sessions; nothing where the node has no peers.
+pub struct BgpReportUpdate {
+    /// Sessions; `None` on a node without peers.
     pub bgp: Option<BgpReport>,
-    /// Prefixes that differ from before.
+    /// Prefixes that changed since the previous report.
     pub routes: BTreeMap<IpNet, BgpRoute>,
-    /// Prefixes about which the node has nothing to say any longer.
+    /// Prefixes that the node no longer reports.
     pub gone: BTreeSet<IpNet>,
-    /// Whether what `routes` does not name is gone as well.
+    /// True if prefixes missing in `routes` are gone too.
     pub is_complete: bool,
-    /// What happened on the node of late, also other than BGP; whole in every report.
+    /// Recent events on the node, including those of other areas. Every report has the full list.
     pub events: Vec<Event>,
 }
 
-/// What all agents have said.
+/// Last BGP reports of all agents.
 #[derive(Debug)]
 pub struct BgpBook {
-    nodes: BTreeMap<Name, Page>,
-    /// The routes by the addresses that they are announced for.
-    addresses: BTreeMap<IpAddr, BTreeMap<(Name, IpNet), Arc<Route>>>,
+    nodes: BTreeMap<Name, NodeBgp>,
+    /// Routes by the addresses that they announce.
+    addresses: BTreeMap<IpAddr, BTreeMap<(Name, IpNet), Arc<StoredRoute>>>,
     bytes: usize,
     bytes_max: usize,
     events: Events,
-    /// How often a node's word was not kept because [`BYTES_KEPT_MAX`] is reached.
+    /// Number of routes that were not stored because [`BYTES_KEPT_MAX`] was reached.
     pub refused: u64,
 }
 
-/// What one node says.
+/// BGP state of one node.
 #[derive(Debug, Default)]
-struct Page {
+struct NodeBgp {
     report: Option<BgpReport>,
-    routes: BTreeMap<IpNet, Arc<Route>>,
-    /// Prefixes that were not kept.
+    routes: BTreeMap<IpNet, Arc<StoredRoute>>,
+    /// Prefixes that were not stored.
     missing: BTreeSet<IpNet>,
 }
 
-/// Prefixes of one node that are remembered as not kept; beyond, that there are such is all that is known.
+/// Maximum number of prefixes of a node that are remembered as not stored.
 const MISSING_MAX: usize = 1000;
 
 impl Default for BgpBook {
@@ -78,7 +78,7 @@ impl Default for BgpBook {
 }
 
 impl BgpBook {
-    /// An empty book that keeps at most so many bytes of routes.
+    /// Creates an empty store for at most `bytes_max` bytes of routes.
     #[must_use]
     pub fn with_room(bytes_max: usize) -> Self {
         Self {
@@ -91,14 +91,14 @@ impl BgpBook {
         }
     }
 
-    /// Takes what a node's agent reports at the moment `now`.
-    pub fn take(&mut self, node: &Name, news: News, now: Timestamp) {
-        let News { mut bgp, routes, mut gone, is_complete, events } = news;
+    /// Applies a report of a node's agent that arrived at `now`.
+    pub fn apply(&mut self, node: &Name, news: BgpReportUpdate, now: Timestamp) {
+        let BgpReportUpdate { mut bgp, routes, mut gone, is_complete, events } = news;
         if let Some(report) = &mut bgp {
             report.sessions.sort_by(|a, b| (&a.peer, a.address).cmp(&(&b.peer, b.address)));
         }
         let before = self.nodes.get(node).and_then(|page| page.report.as_ref());
-        self.events.take(node, before, bgp.as_ref(), events, now);
+        self.events.apply(node, before, bgp.as_ref(), events, now);
         if is_complete && let Some(page) = self.nodes.get_mut(node) {
             page.missing.clear();
             gone.extend(page.routes.keys().filter(|prefix| !routes.contains_key(prefix)));
@@ -111,14 +111,14 @@ impl BgpBook {
         for (prefix, route) in routes {
             self.put(node, prefix, route);
         }
-        if self.nodes.get(node).is_some_and(Page::is_empty) {
+        if self.nodes.get(node).is_some_and(NodeBgp::is_empty) {
             self.nodes.remove(node);
         }
     }
 
     fn put(&mut self, node: &Name, prefix: IpNet, said: BgpRoute) {
         self.remove(node, prefix);
-        let route = Arc::new(Route::from(said));
+        let route = Arc::new(StoredRoute::from(said));
         let bytes = weight(node, &route);
         let page = self.nodes.entry(node.clone()).or_default();
         if self.bytes.saturating_add(bytes) > self.bytes_max {
@@ -144,7 +144,7 @@ impl BgpBook {
         self.forget_addresses(node, prefix, &route);
     }
 
-    fn forget_addresses(&mut self, node: &Name, prefix: IpNet, route: &Route) {
+    fn forget_addresses(&mut self, node: &Name, prefix: IpNet, route: &StoredRoute) {
         let key = (node.clone(), prefix);
         for address in route.addresses() {
             if let Some(of_address) = self.addresses.get_mut(address) {
@@ -156,7 +156,7 @@ impl BgpBook {
         }
     }
 
-    /// Forgets nodes that no longer exist, with what happened on them.
+    /// Removes nodes that no longer exist, with their events.
     pub fn forget(&mut self, has_node: impl Fn(&Name) -> bool) {
         let deleted: Vec<_> = self.nodes.keys().filter(|node| !has_node(node)).cloned().collect();
         for node in deleted {
@@ -169,23 +169,23 @@ impl BgpBook {
         self.events.forget(has_node);
     }
 
-    /// The nodes that have BGP, in the order of the names.
+    /// Returns the nodes with BGP and their reports, in the order of names.
     pub fn reports(&self) -> impl Iterator<Item = (&Name, &BgpReport)> {
         self.nodes.iter().filter_map(|(node, page)| Some((node, page.report.as_ref()?)))
     }
 
-    /// The sessions of a node, in the order of peers and addresses.
+    /// Returns the sessions of a node, in the order of peers and addresses.
     pub fn sessions_of<'a>(&'a self, node: &Name) -> impl Iterator<Item = &'a BgpSession> + use<'a> {
         let report = self.nodes.get(node).and_then(|page| page.report.as_ref());
         report.into_iter().flat_map(|report| &report.sessions)
     }
 
-    /// The routes of a node with prefixes from `from` on, in the order of the prefixes.
+    /// Returns the routes of a node from the prefix `from` on, in the order of prefixes.
     pub(crate) fn routes_of<'a>(
         &'a self,
         node: &Name,
         from: Option<IpNet>,
-    ) -> impl Iterator<Item = (IpNet, &'a Route)> + use<'a> {
+    ) -> impl Iterator<Item = (IpNet, &'a StoredRoute)> + use<'a> {
         let routes = self.nodes.get(node).map(|page| match from {
             Some(from) => page.routes.range(from..),
             None => page.routes.range(..),
@@ -193,7 +193,7 @@ impl BgpBook {
         routes.into_iter().flatten().map(|(prefix, route)| (*prefix, &**route))
     }
 
-    /// The nodes that say anything, from `from` on, in the order of the names.
+    /// Returns the nodes with any state from `from` on, in the order of names.
     pub(crate) fn nodes_from(&self, from: Option<&Name>) -> impl Iterator<Item = &Name> {
         let nodes = match from {
             Some(from) => self.nodes.range::<Name, _>(from..),
@@ -202,31 +202,31 @@ impl BgpBook {
         nodes.map(|(node, _)| node)
     }
 
-    /// What the nodes say of the prefixes that are for an address, in the order of nodes and prefixes.
-    pub fn of_address(&self, address: IpAddr) -> impl Iterator<Item = (&Name, IpNet, &Route)> {
+    /// Returns the routes that announce an address, in the order of nodes and prefixes.
+    pub fn of_address(&self, address: IpAddr) -> impl Iterator<Item = (&Name, IpNet, &StoredRoute)> {
         let of_address = self.addresses.get(&address);
         of_address.into_iter().flatten().map(|((node, prefix), route)| (node, *prefix, &**route))
     }
 
-    /// Whether something was said of prefixes that is not kept, for want of room.
+    /// Returns true if routes are missing because the memory limit was reached.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         self.nodes.values().any(|page| !page.missing.is_empty())
     }
 
-    /// What happened, the newest first.
+    /// Returns the events, newest first.
     pub fn events(&self) -> impl DoubleEndedIterator<Item = &BgpEvent> {
         self.events.newest_first()
     }
 
-    /// Bytes of routes that are kept, as estimated.
+    /// Returns the estimated size of the stored routes, in bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-impl Page {
+impl NodeBgp {
     fn is_empty(&self) -> bool {
         let Self { report, routes, missing } = self;
         report.is_none() && routes.is_empty() && missing.is_empty()
@@ -234,7 +234,7 @@ impl Page {
 }
 
 impl BgpSession {
-    /// Whether routes are exchanged.
+    /// Returns true if the session exchanges routes.
     #[must_use]
     pub fn is_established(&self) -> bool {
         self.state == BgpSessionState::Established

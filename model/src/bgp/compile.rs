@@ -1,7 +1,7 @@
-//! From the state to what one node needs to know of BGP: who it is, its peers, and which Advertisements it carries out.
+//! Compilation of the BGP configuration of a node from the state: identity, peers and Advertisements.
 //!
-//! What a node is told depends on the Node, the BgpPeers, the BfdProfiles and the Advertisements, never on Services: which
-//! addresses an Advertisement covers is recorded with the addresses.
+//! The result depends on the Node, the BgpPeers, the BfdProfiles and the Advertisements, never on Services: the
+//! address records list the Advertisements that cover them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,23 +30,23 @@ use crate::{
     primitives::name::Name,
 };
 
-/// The hop limit towards peers that may be several hops away: what hosts send with (RFC 1700), and enough for any network.
+/// Hop limit towards peers that may be several hops away: the default of hosts (RFC 1700).
 const TTL_SEVERAL_HOPS: u8 = 64;
-/// The hop limit towards external peers on a network of the node.
+/// Hop limit towards external peers in a network of the node.
 const TTL_ONE_HOP: u8 = 1;
-/// The hop limit with GTSM (RFC 5082 §3).
+/// Hop limit with GTSM (RFC 5082 §3).
 const TTL_SECURITY: u8 = 255;
 
-/// What a node needs to know of BGP; `None` where it has no peers. `asn` is that of Nodes that state none.
+/// Returns the BGP configuration of a node, or `None` if it has no peers. `asn` is the default AS number of Nodes.
 #[must_use]
 pub fn bgp_state(snapshot: &Snapshot, node: &Name, asn: u32) -> Option<BgpState> {
-    // Most clusters have no peers at all.
+    // Fast path: most clusters have no peers.
     if snapshot.count(Kind::BgpPeer) == 0 {
         return None;
     }
     let (object, spec) = node_of(snapshot, node)?;
     let who = identity(node, spec, asn);
-    let peers: BTreeMap<Name, BgpNeighbour> = sides(snapshot, &object.metadata.labels)
+    let peers: BTreeMap<Name, BgpNeighbour> = selecting_peers(snapshot, &object.metadata.labels)
         .into_iter()
         .filter(|side| side.clash.is_none())
         .filter_map(|side| Some((side.name.clone(), neighbour(snapshot, side.spec, who.asn)?)))
@@ -67,7 +67,7 @@ pub fn bgp_state(snapshot: &Snapshot, node: &Name, asn: u32) -> Option<BgpState>
     })
 }
 
-/// Who a Node is in BGP.
+/// Returns the BGP identity of a Node. `asn` is the default AS number.
 #[must_use]
 pub fn identity(name: &Name, node: &NodeSpec, asn: u32) -> NodeBgpStatus {
     let stated = node.bgp.clone().unwrap_or_default();
@@ -84,43 +84,44 @@ pub fn identity(name: &Name, node: &NodeSpec, asn: u32) -> NodeBgpStatus {
     NodeBgpStatus { asn, asn_from, router_id, router_id_from }
 }
 
-/// A BGP Identifier made of a name: FNV-1a, which is the same in every version and on every machine. Never zero (RFC 6286 §2.1).
+/// Derives a BGP Identifier from a name by FNV-1a, which is the same in every version and on every machine. The
+/// result is never zero (RFC 6286 §2.1).
 fn id_of_name(name: &Name) -> Ipv4Addr {
     let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     let hash = name.as_str().bytes().fold(0x811c_9dc5, mix);
     Ipv4Addr::from(hash.max(1))
 }
 
-/// A peer that selects a node.
+/// Peer that selects a node.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Side<'a> {
-    /// The peer's name.
+pub(crate) struct SelectingPeer<'a> {
+    /// Name of the peer.
     pub(crate) name: &'a Name,
-    /// The peer.
+    /// Specification of the peer.
     pub(crate) spec: &'a BgpPeerSpec,
-    /// An earlier peer that is the same router to the node, so that this one has no session. Writes of peers are
-    /// refused that would lead here; changes of a Node's labels are not.
+    /// Earlier peer that leads to the same router, so that this one has no session. Admission rejects writes of peers
+    /// with this result, but not changes of a Node's labels.
     pub(crate) clash: Option<&'a Name>,
 }
 
-/// The peers that select a node with these labels, in the order of their names.
-pub(crate) fn sides<'a>(snapshot: &'a Snapshot, labels: &Labels) -> Vec<Side<'a>> {
-    let mut sides: Vec<Side<'a>> = Vec::new();
+/// Returns the peers that select a node with `labels`, in the order of names.
+pub(crate) fn selecting_peers<'a>(snapshot: &'a Snapshot, labels: &Labels) -> Vec<SelectingPeer<'a>> {
+    let mut found: Vec<SelectingPeer<'a>> = Vec::new();
     for (name, spec) in peers(snapshot) {
         if spec.disabled || !Selector::any_matches(&spec.node_selectors, labels) {
             continue;
         }
-        let same = sides.iter().find(|side| side.clash.is_none() && is_same_router(side.spec, spec));
-        let clash = same.map(|side| side.name);
-        sides.push(Side { name, spec, clash });
+        let same = found.iter().find(|peer| peer.clash.is_none() && is_same_router(peer.spec, spec));
+        let clash = same.map(|peer| peer.name);
+        found.push(SelectingPeer { name, spec, clash });
     }
-    sides
+    found
 }
 
-/// Whether two peers would be the same session to a node that has both.
+/// Returns true if two peers would be the same session on a node that has both.
 pub(crate) fn is_same_router(a: &BgpPeerSpec, b: &BgpPeerSpec) -> bool {
     let is_unnumbered = |spec: &BgpPeerSpec| spec.peer_address.is_none() && spec.interface.is_some();
-    // Whatever router is at the other end of a link is also the one with an address there.
+    // The router at the other end of a link may be the one with an address there.
     let is_same_link = a.interface.is_some() && a.interface == b.interface;
     let place = |spec: &BgpPeerSpec| {
         (spec.peer_address, spec.interface.clone(), spec.peer_network.map(|network| network.trunc()))
@@ -128,32 +129,32 @@ pub(crate) fn is_same_router(a: &BgpPeerSpec, b: &BgpPeerSpec) -> bool {
     let is_same_place =
         if is_unnumbered(a) || is_unnumbered(b) { is_same_link } else { place(a) == place(b) };
     let port = |spec: &BgpPeerSpec| spec.peer_port.unwrap_or(BGP_PORT);
-    // Without a source address the kernel may choose the one that the other names.
+    // Without a source address the kernel may select the one that the other peer names.
     let may_be_same_source =
         a.source_address.is_none() || b.source_address.is_none() || a.source_address == b.source_address;
     is_same_place && port(a) == port(b) && may_be_same_source
 }
 
-/// Every BgpPeer, in the order of the names.
+/// Returns all BgpPeers, in the order of names.
 pub(crate) fn peers(snapshot: &Snapshot) -> impl Iterator<Item = (&Name, &BgpPeerSpec)> {
     let all = snapshot.list(Kind::BgpPeer, None, None);
     all.filter_map(|object| Some((&object.metadata.name, object.as_bgp_peer()?)))
 }
 
-/// Every Advertisement of type BGP, in the order of the names.
+/// Returns all Advertisements of type BGP, in the order of names.
 pub(crate) fn advertisements(snapshot: &Snapshot) -> impl Iterator<Item = (&Name, &AdvertisementSpec)> {
     let all = snapshot.list(Kind::Advertisement, None, None);
     let all = all.filter_map(|object| Some((&object.metadata.name, object.as_advertisement()?)));
     all.filter(|(_, spec)| spec.advertisement_type == AdvertisementType::Bgp)
 }
 
-/// One BgpPeer.
+/// Returns a BgpPeer.
 pub(crate) fn peer<'a>(snapshot: &'a Snapshot, name: &Name) -> Option<&'a BgpPeerSpec> {
     let key = ObjectKey { kind: Kind::BgpPeer, namespace: None, name: name.clone() };
     snapshot.get(&key)?.as_bgp_peer()
 }
 
-/// One BfdProfile.
+/// Returns a BfdProfile.
 pub(crate) fn profile<'a>(snapshot: &'a Snapshot, name: &Name) -> Option<&'a BfdProfileSpec> {
     let key = ObjectKey { kind: Kind::BfdProfile, namespace: None, name: name.clone() };
     snapshot.get(&key)?.as_bfd_profile()
@@ -164,7 +165,7 @@ fn node_of<'a>(snapshot: &'a Snapshot, name: &Name) -> Option<(&'a Arc<Object>, 
     if let Spec::Node(spec) = &object.spec { Some((object, spec)) } else { None }
 }
 
-/// A BgpPeer with everything filled in; `None` for one without a place, which no write makes.
+/// Returns a BgpPeer with all defaults filled in, or `None` without a location, which validation excludes.
 fn neighbour(snapshot: &Snapshot, spec: &BgpPeerSpec, asn: u32) -> Option<BgpNeighbour> {
     let local_asn = spec.local_asn.unwrap_or(asn);
     Some(BgpNeighbour {
@@ -209,7 +210,7 @@ fn ttl(spec: &BgpPeerSpec, local_asn: u32) -> u8 {
     }
 }
 
-/// Whether a peer is of another AS than ours.
+/// Returns true if the AS of a peer differs from the local one.
 pub(crate) const fn is_external(peer: PeerAsn, local_asn: u32) -> bool {
     match peer {
         PeerAsn::Number(asn) => asn != local_asn,
@@ -218,14 +219,14 @@ pub(crate) const fn is_external(peer: PeerAsn, local_asn: u32) -> bool {
     }
 }
 
-/// An Advertisement towards the peers that a node has; `None` when it names only others.
+/// Returns an Advertisement restricted to the peers of a node, or `None` if it names only others.
 fn advertisement(
     spec: &AdvertisementSpec,
     neighbours: &BTreeMap<Name, BgpNeighbour>,
 ) -> Option<BgpAdvertisement> {
     let named: BTreeSet<Name> =
         spec.peers.iter().filter(|name| neighbours.contains_key(*name)).cloned().collect();
-    // No names at all mean all peers, so a list that has lost its last one must not be told.
+    // An empty list means all peers, so a list that lost its last entry must be omitted.
     if named.is_empty() && !spec.peers.is_empty() {
         return None;
     }

@@ -1,26 +1,26 @@
-//! BGP identity of a node as its status shows it: AS number, router id and the origin of both.
+//! BGP identity of a node in its status: AS number, BGP Identifier, and the source of both.
 
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Who a Node is in BGP.
+/// BGP identity of a Node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeBgpStatus {
-    /// Its AS.
+    /// AS number of the node.
     pub asn: u32,
-    /// Where the AS is from.
+    /// Source of the AS number.
     pub asn_from: AsnSource,
-    /// Its BGP Identifier.
+    /// BGP Identifier (RFC 4271 §1.1).
     #[schema(value_type = String)]
     pub router_id: Ipv4Addr,
-    /// Where the BGP Identifier is from.
+    /// Source of the BGP Identifier.
     pub router_id_from: RouterIdSource,
 }
 
-/// Where the AS of a Node is from.
+/// Source of the AS number of a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum AsnSource {
     /// `spec.bgp.asn` of the Node.
@@ -29,13 +29,13 @@ pub enum AsnSource {
     Default,
 }
 
-/// Where the BGP Identifier of a Node is from.
+/// Source of the BGP Identifier of a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum RouterIdSource {
     /// `spec.bgp.routerId` of the Node.
     Node,
-    /// Its first IPv4 address.
+    /// First IPv4 address of the Node.
     Address,
-    /// Its name: a number that is the same each time.
+    /// Hash of the Node's name, which is the same on every server.
     Name,
 }

@@ -1,7 +1,7 @@
-//! What the listings of BGP show: sessions, routes and events, with filters and pages. Pure.
+//! Listings of BGP sessions, routes and events, with filters and pages. Pure.
 //!
-//! A page shows what the agents last said at the moment of its request; the next one goes on behind the last key, so that
-//! what comes and goes meanwhile shifts nothing.
+//! A page contains the last reports at the time of its request. The next page continues after the last key, so
+//! entries that appear or disappear in between shift nothing.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use crate::{
     bgp::{
-        book::{BgpBook, Route},
+        book::{BgpBook, StoredRoute},
         report::{BgpSession, BgpSessionState, BgpTold},
         trouble::{BgpTrouble, trouble},
     },
@@ -19,76 +19,77 @@ use crate::{
     primitives::{name::Name, quantity::Timestamp},
 };
 
-/// Addresses listed of one route; an aggregate may have very many.
+/// Maximum number of addresses listed for one route; an aggregate may have thousands.
 pub const ADDRESSES_LISTED_MAX: usize = 100;
 
-/// One session of one node.
+/// Session of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpSessionItem {
-    /// The node.
+    /// Name of the node.
     pub node: Name,
-    /// Whether its agent reports; if not, this is what it said last.
+    /// True if the agent of the node reports. Otherwise the item is from its last report.
     pub is_reporting: bool,
-    /// The AS of the node.
+    /// AS number of the node.
     pub asn: u32,
-    /// The BGP Identifier of the node.
+    /// BGP Identifier of the node.
     #[schema(value_type = String)]
     pub router_id: std::net::Ipv4Addr,
-    /// What the agent says.
+    /// Session as the agent reported it.
     pub session: BgpSession,
-    /// What is wrong with it, as far as it can be told, and what to do about it.
+    /// Classified problem of the session, with its remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<BgpTrouble>,
 }
 
-/// What became of one prefix on one node.
+/// State of one prefix on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpRouteItem {
-    /// The node.
+    /// Name of the node.
     pub node: Name,
-    /// Whether its agent reports; if not, this is what it said last.
+    /// True if the agent of the node reports. Otherwise the item is from its last report.
     pub is_reporting: bool,
-    /// The prefix.
+    /// Announced prefix, such as `192.0.2.0/24`.
     #[schema(value_type = String, example = "192.0.2.7/32")]
     pub prefix: IpNet,
-    /// The load balancer addresses that it is announced for; at most 100.
+    /// Load balancer addresses that the prefix announces; at most 100.
     #[schema(value_type = Vec<String>, max_items = 100)]
     pub addresses: Vec<IpAddr>,
-    /// Addresses that are not listed.
+    /// Number of addresses that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub addresses_omitted: usize,
-    /// What each router was told: the key is the peer's name, followed by `@` and the address for dynamic neighbours.
+    /// Announcement to each router. The key is the name of the peer, followed by `@` and the address for dynamic
+    /// neighbors.
     pub peers: BTreeMap<String, BgpTold>,
-    /// Why it is announced to nobody; nothing where it is announced.
+    /// Reason for which no router receives the prefix; absent if it is announced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withheld: Option<String>,
 }
 
-/// Something that happened to a session.
+/// Event of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpEvent {
-    /// Rises with every event that this server hears of; begins anew when the server does.
+    /// Number of the event. It increases with each event that this server receives, and restarts with the server.
     pub id: u64,
-    /// When it happened, or happened last.
+    /// Time of the event, or of its last repetition.
     pub time: Timestamp,
-    /// On which node.
+    /// Name of the node.
     pub node: Name,
-    /// The `BgpPeer`, if that is known.
+    /// Name of the `BgpPeer`, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub peer: Option<Name>,
-    /// The neighbour's address, if that is known.
+    /// Address of the neighbor, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub address: Option<IpAddr>,
-    /// `BgpSessionUp` or `BgpSessionDown`.
+    /// Type of the event: `BgpSessionUp` or `BgpSessionDown`.
     pub reason: EventReason,
-    /// Why, in words.
+    /// Cause of the event.
     pub message: String,
-    /// How often it happened in a row.
+    /// Number of consecutive occurrences.
     pub count: u64,
 }
 
@@ -97,55 +98,55 @@ const fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// Which sessions are wanted.
+/// Selection of sessions.
 #[derive(Debug, Clone, Default)]
 pub struct SessionFilter {
-    /// Only of this node.
+    /// Name of the node; all if absent.
     pub node: Option<Name>,
-    /// Only with this `BgpPeer`.
+    /// Name of the `BgpPeer`; all if absent.
     pub peer: Option<Name>,
-    /// Only in this state.
+    /// State of the session; all if absent.
     pub state: Option<BgpSessionState>,
 }
 
-/// Which routes are wanted.
+/// Selection of routes.
 #[derive(Debug, Clone, Default)]
 pub struct RouteFilter {
-    /// Only of this node.
+    /// Name of the node; all if absent.
     pub node: Option<Name>,
-    /// Only those of which this `BgpPeer` was told something, and only what it was told.
+    /// Name of a `BgpPeer`: selects routes with an announcement to it, and only that announcement.
     pub peer: Option<Name>,
-    /// Only this prefix and those inside it.
+    /// Prefix: selects it and the prefixes inside it.
     pub prefix: Option<IpNet>,
-    /// Only those that are announced for this address.
+    /// Address that the route announces.
     pub address: Option<IpAddr>,
 }
 
-/// Which events are wanted.
+/// Selection of events.
 #[derive(Debug, Clone, Default)]
 pub struct EventFilter {
-    /// Only of this node.
+    /// Name of the node; all if absent.
     pub node: Option<Name>,
-    /// Only with this `BgpPeer`.
+    /// Name of the `BgpPeer`; all if absent.
     pub peer: Option<Name>,
 }
 
-/// Where a session stands in the listing: node, peer, address.
+/// Position of a session in the listing: node, peer, address.
 pub type SessionKey = (Name, Name, Option<IpAddr>);
-/// Where a route stands in the listing: node, prefix.
+/// Position of a route in the listing: node, prefix.
 pub type RouteKey = (Name, IpNet);
 
-/// Part of a listing.
+/// Page of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part<T, K> {
-    /// The rows.
+pub struct ListPage<T, K> {
+    /// Rows of the page.
     pub items: Vec<T>,
-    /// The last key shown, if there is more.
+    /// Last key of the page, if more rows follow.
     pub more_after: Option<K>,
 }
 
-/// Sessions in the order of nodes, peers and addresses, behind `after`, at most `limit`. `spec_of` gives what a `BgpPeer`
-/// is to be.
+/// Returns sessions in the order of nodes, peers and addresses: those after `after`, at most `limit`. `spec_of`
+/// returns the specification of a `BgpPeer`.
 pub fn sessions<'a>(
     book: &BgpBook,
     wanted: &SessionFilter,
@@ -153,7 +154,7 @@ pub fn sessions<'a>(
     spec_of: impl Fn(&Name) -> Option<&'a BgpPeerSpec>,
     after: Option<&SessionKey>,
     limit: usize,
-) -> Part<BgpSessionItem, SessionKey> {
+) -> ListPage<BgpSessionItem, SessionKey> {
     let of_node = |node: &Name| wanted.node.as_ref().is_none_or(|wanted| wanted == node);
     let is_wanted = |session: &BgpSession| {
         wanted.peer.as_ref().is_none_or(|peer| *peer == session.peer)
@@ -181,27 +182,27 @@ pub fn sessions<'a>(
         };
         (key(node, session), item)
     };
-    part(rest.map(item), limit)
+    page(rest.map(item), limit)
 }
 
-/// Routes in the order of nodes and prefixes, behind `after`, at most `limit`.
+/// Returns routes in the order of nodes and prefixes: those after `after`, at most `limit`.
 pub fn routes(
     book: &BgpBook,
     wanted: &RouteFilter,
     is_reporting: impl Fn(&Name) -> bool,
     after: Option<&RouteKey>,
     limit: usize,
-) -> Part<BgpRouteItem, RouteKey> {
+) -> ListPage<BgpRouteItem, RouteKey> {
     let RouteFilter { node: of_node, peer, prefix: within, address } = wanted;
     let is_behind = |node: &Name, prefix: IpNet| after.is_none_or(|(of, last)| (node, prefix) > (of, *last));
-    let candidates: Box<dyn Iterator<Item = (&Name, IpNet, &Route)> + '_> = match address {
+    let candidates: Box<dyn Iterator<Item = (&Name, IpNet, &StoredRoute)> + '_> = match address {
         Some(address) => Box::new(book.of_address(*address)),
         None => {
             let nodes = book.nodes_from(after.map(|(node, _)| node));
             let nodes = nodes.filter(|node| of_node.as_ref().is_none_or(|wanted| wanted == *node));
             Box::new(nodes.flat_map(|node| {
                 let last = after.filter(|(of, _)| of == node).map(|(_, last)| *last);
-                // What is inside a prefix comes behind it, and before whatever else comes behind it.
+                // Prefixes inside another one sort directly after it.
                 let from = last.max(within.map(|within| within.trunc()));
                 let of_node = book.routes_of(node, from);
                 of_node
@@ -216,7 +217,7 @@ pub fn routes(
             && within.is_none_or(|within| within.contains(prefix))
             && peer.as_ref().is_none_or(|peer| route.peers().any(|(key, _)| is_of(key, peer)))
     });
-    let item = |(node, prefix, route): (&Name, IpNet, &Route)| {
+    let item = |(node, prefix, route): (&Name, IpNet, &StoredRoute)| {
         let told = route.peers().filter(|(key, _)| peer.as_ref().is_none_or(|peer| is_of(key, peer)));
         let item = BgpRouteItem {
             node: node.clone(),
@@ -229,31 +230,36 @@ pub fn routes(
         };
         ((node.clone(), prefix), item)
     };
-    part(found.map(item), limit)
+    page(found.map(item), limit)
 }
 
-/// Events, the newest first, older than the one numbered `after`, at most `limit`.
-pub fn events(book: &BgpBook, wanted: &EventFilter, after: Option<u64>, limit: usize) -> Part<BgpEvent, u64> {
+/// Returns events, newest first: those older than the one with the number `after`, at most `limit`.
+pub fn events(
+    book: &BgpBook,
+    wanted: &EventFilter,
+    after: Option<u64>,
+    limit: usize,
+) -> ListPage<BgpEvent, u64> {
     let found = book.events().filter(|event| {
         after.is_none_or(|after| event.id < after)
             && wanted.node.as_ref().is_none_or(|node| *node == event.node)
             && wanted.peer.as_ref().is_none_or(|peer| event.peer.as_ref() == Some(peer))
     });
-    part(found.map(|event| (event.id, event.clone())), limit)
+    page(found.map(|event| (event.id, event.clone())), limit)
 }
 
-/// Whether a key of [`BgpRouteItem::peers`] is of a `BgpPeer`.
+/// Returns true if a key of [`BgpRouteItem::peers`] belongs to a `BgpPeer`.
 fn is_of(key: &str, peer: &Name) -> bool {
     router(key).0 == peer.as_str()
 }
 
-/// The peer's name of a key of [`BgpRouteItem::peers`], and the address of a dynamic neighbour.
+/// Splits a key of [`BgpRouteItem::peers`] into the name of the peer and the address of a dynamic neighbor.
 #[must_use]
 pub fn router(key: &str) -> (&str, Option<&str>) {
     key.split_once('@').map_or((key, None), |(peer, address)| (peer, Some(address)))
 }
 
-fn part<T, K>(mut rows: impl Iterator<Item = (K, T)>, limit: usize) -> Part<T, K> {
+fn page<T, K>(mut rows: impl Iterator<Item = (K, T)>, limit: usize) -> ListPage<T, K> {
     let mut items = Vec::new();
     let mut last = None;
     for (key, item) in rows.by_ref().take(limit) {
@@ -261,5 +267,5 @@ fn part<T, K>(mut rows: impl Iterator<Item = (K, T)>, limit: usize) -> Part<T, K
         last = Some(key);
     }
     let has_more = rows.next().is_some();
-    Part { items, more_after: last.filter(|_| has_more) }
+    ListPage { items, more_after: last.filter(|_| has_more) }
 }

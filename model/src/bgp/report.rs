@@ -1,4 +1,4 @@
-//! What an agent tells of its BGP sessions and routes: part of [`crate::report::Report`].
+//! BGP part of a [`Report`](crate::wire::report::Report): sessions and routes of one node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,185 +10,187 @@ use utoipa::ToSchema;
 
 use crate::primitives::{name::Name, quantity::Timestamp};
 
-/// Sessions of one node that are told.
+/// Maximum number of sessions in a report of one node.
 pub const SESSIONS_MAX: usize = 512;
-/// Prefixes in one report; what is left over comes with the next.
+/// Maximum number of prefixes in one report; the rest follows in the next one.
 pub const ROUTES_MAX: usize = 5000;
-/// Longest text about a session or a route, in bytes.
+/// Maximum length of a text about a session or a route, in bytes.
 pub const BGP_TEXT_BYTES_MAX: usize = 1024;
 
-/// The BGP of a node as it is; always whole, but for the routes.
+/// BGP state of a node. Sessions are always complete; routes are reported as changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BgpReport {
-    /// The AS of the node.
+    /// AS number of the node.
     pub asn: u32,
-    /// Its BGP Identifier.
+    /// BGP Identifier of the node.
     #[schema(value_type = String)]
     pub router_id: Ipv4Addr,
-    /// The sessions, in the order of peers and addresses.
+    /// Sessions, in the order of peers and addresses.
     #[serde(default)]
     #[schema(max_items = 512)]
     pub sessions: Vec<BgpSession>,
-    /// Speakers that connected and belong to no peer, since the agent's start.
+    /// Number of connections from routers that belong to no peer, since the start of the agent.
     #[serde(default)]
     pub strangers: u64,
 }
 
-/// One session.
+/// Session with one neighbor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BgpSession {
-    /// The `BgpPeer`.
+    /// Name of the `BgpPeer`.
     pub peer: Name,
-    /// The neighbour's address; nothing while that of an unnumbered peer is not known.
+    /// Address of the neighbor; absent while that of an unnumbered peer is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub address: Option<IpAddr>,
-    /// Where the session stands.
+    /// State of the session.
     pub state: BgpSessionState,
-    /// Since when.
+    /// Time of the last change of state.
     #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
-    /// Why, in words; never empty.
+    /// Reason for the state; never empty.
     #[schema(max_length = 1024)]
     pub reason: String,
-    /// How often it was established since the agent's start.
+    /// Number of times the session was established, since the start of the agent.
     #[serde(default)]
     pub established: u64,
-    /// The neighbour's AS, once heard.
+    /// AS number of the neighbor, from its last OPEN message.
     #[serde(default, rename = "remoteASN", skip_serializing_if = "Option::is_none")]
     pub remote_asn: Option<u32>,
-    /// Our AS towards it.
+    /// AS number of the node towards the neighbor.
     #[serde(rename = "localASN")]
     pub local_asn: u32,
-    /// The neighbour's BGP Identifier, once heard.
+    /// BGP Identifier of the neighbor, from its last OPEN message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub remote_router_id: Option<Ipv4Addr>,
-    /// The neighbour's name, where it tells one.
+    /// Host name of the neighbor, if it sends one (FQDN capability).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 255)]
     pub host_name: Option<String>,
-    /// What both agreed on; while the session is established.
+    /// Negotiated parameters, while the session is established.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub negotiated: Option<BgpNegotiated>,
-    /// The last NOTIFICATION that we sent.
+    /// Last NOTIFICATION that the node sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_sent: Option<BgpError>,
-    /// The last NOTIFICATION that we received.
+    /// Last NOTIFICATION that the node received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_received: Option<BgpError>,
-    /// What BFD says of the path; nothing where it does not watch it.
+    /// State of BFD on the path; absent if BFD does not monitor it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 1024)]
     pub bfd: Option<String>,
-    /// What was counted.
+    /// Counters of the session.
     #[serde(default)]
     pub counters: BgpCounters,
 }
 
-/// Where a session stands (RFC 4271 §8.2.2).
+/// State of a session (RFC 4271 §8.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum BgpSessionState {
-    /// Nothing is tried.
+    /// The node makes and accepts no connection.
     Idle,
-    /// A connection is being made.
+    /// A connection is being established.
     Connect,
-    /// A connection is waited for.
+    /// The node waits for a connection of the neighbor, or for its next attempt.
     Active,
-    /// OPEN was sent.
+    /// The node has sent OPEN.
     OpenSent,
     /// OPEN was received and accepted.
     OpenConfirm,
-    /// Routes are exchanged.
+    /// The session exchanges routes.
     Established,
 }
 
-/// What both sides of a session agreed on.
+/// Negotiated parameters of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BgpNegotiated {
-    /// In seconds; 0: none.
+    /// Hold time, in seconds; 0 disables it.
     pub hold_time: u16,
-    /// In seconds; 0: none.
+    /// Time between KEEPALIVE messages, in seconds; 0 disables them.
     pub keepalive_time: u16,
-    /// What both can do, in words, such as `ipv4-unicast`, `4-octet AS`, `route refresh`.
+    /// Capabilities of both sides, such as `ipv4-unicast`, `4-octet AS`, `route refresh`.
     #[serde(default)]
     #[schema(max_items = 64)]
     pub capabilities: Vec<String>,
-    /// What the neighbour announced that it can do and we cannot, in words.
+    /// Capabilities that the neighbor announced and the node does not support.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 64)]
     pub other_capabilities: Vec<String>,
 }
 
-/// A NOTIFICATION.
+/// NOTIFICATION message (RFC 4271 §4.5).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BgpError {
-    /// When.
+    /// Time of the message.
     #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
-    /// The error code.
+    /// Error code of the NOTIFICATION (RFC 4271 §4.5).
     pub code: u8,
-    /// The error subcode.
+    /// Error subcode of the NOTIFICATION (RFC 4271 §4.5).
     pub subcode: u8,
-    /// What it says, in words, with the text that came with it (RFC 9003).
+    /// Meaning of the codes, with the text of the message (RFC 9003).
     #[schema(max_length = 1024)]
     pub message: String,
 }
 
-/// What was counted of a session since the agent's start.
+/// Counters of a session since the start of the agent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct BgpCounters {
-    /// Messages sent.
+    /// Number of messages sent.
     pub messages_sent: u64,
-    /// Messages received.
+    /// Number of messages received.
     pub messages_received: u64,
-    /// UPDATE messages sent.
+    /// Number of UPDATE messages sent.
     pub updates_sent: u64,
-    /// UPDATE messages received.
+    /// Number of UPDATE messages received.
     pub updates_received: u64,
-    /// Prefixes that the neighbour has from us.
+    /// Number of prefixes that the neighbor has from the node.
     pub prefixes_sent: u64,
-    /// Prefixes that the neighbour announced and has not withdrawn in this session; none is used.
+    /// Number of prefixes that the neighbor announced and has not withdrawn in this session; none is used.
     pub prefixes_received: u64,
-    /// Malformed attributes that were met as RFC 7606 says, without ending the session.
+    /// Number of malformed attributes handled without ending the session (RFC 7606).
     pub attribute_errors: u64,
-    /// Connections that failed.
+    /// Number of failed connections.
     pub connection_failures: u64,
-    /// Segments with a wrong or missing MD5 signature while this neighbour was awaited (of the whole node).
+    /// Number of segments with a wrong or missing MD5 signature that the node received while this session was not
+    /// established. The counter covers all neighbors of the node.
     pub md5_failures: u64,
 }
 
-/// What became of one prefix on a node.
+/// State of one prefix on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BgpRoute {
-    /// The load balancer addresses that it is announced for.
+    /// Load balancer addresses that the prefix announces.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     pub addresses: BTreeSet<IpAddr>,
-    /// What each neighbour was told: the key is the peer's name, followed by `@` and the address for dynamic neighbours.
+    /// Announcement to each neighbor. The key is the name of the peer, followed by `@` and the address for dynamic
+    /// neighbors.
     #[serde(default)]
     pub peers: BTreeMap<String, BgpTold>,
-    /// Why it is announced to nobody; nothing where it is announced.
+    /// Reason for which no neighbor receives the prefix; absent if it is announced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 1024)]
     pub withheld: Option<String>,
 }
 
-/// What one neighbour was told of a prefix.
+/// Announcement of a prefix to one neighbor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BgpTold {
-    /// Since when it is announced as it is; nothing while it is not.
+    /// Time since which the prefix is announced in its present form; absent if it is not announced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Timestamp>,
-    /// With which attributes, or why not, in words; never empty.
+    /// Attributes of the announcement, or the reason for its absence; never empty.
     #[schema(max_length = 1024)]
     pub text: String,
 }

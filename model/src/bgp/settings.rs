@@ -1,8 +1,9 @@
-//! What a node needs to know to announce by BGP: who it is, its peers, and which Advertisements it carries out.
+//! BGP configuration of one node: its identity, its peers, and its Advertisements.
 //!
-//! Control decides what concerns which node; the agent decides, from what it has verified, what is announced. An address is
-//! announced to a peer when an Advertisement names both: the address by [`crate::address::Announcement::advertisements`],
-//! the peer by [`BgpAdvertisement::peers`].
+//! Control decides the peers and Advertisements of each node. The agent decides the announced prefixes from the
+//! Services that it has verified. An address is announced to a peer if an Advertisement includes both: the address by
+//! [`Announcement::advertisements`](crate::kinds::address::Announcement::advertisements), the peer by
+//! [`BgpAdvertisement::peers`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,126 +23,127 @@ use crate::{
     primitives::{community::Community, name::Name, secret::Secret},
 };
 
-/// The BGP of one node; what it does not name does not exist.
+/// Complete BGP configuration of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpState {
-    /// The AS of the node.
+    /// AS number of the node.
     pub asn: u32,
-    /// Its BGP Identifier; never zero.
+    /// BGP Identifier of the node; never zero.
     #[schema(value_type = String)]
     pub router_id: Ipv4Addr,
-    /// Whether nothing may be announced, because the node is being drained (`Node.spec.unschedulable`, `Node.spec.maintenance`).
+    /// True if the node is being drained and must announce nothing (`Node.spec.unschedulable`,
+    /// `Node.spec.maintenance`).
     #[serde(default)]
     pub is_draining: bool,
-    /// The peers of this node, by the name of their object.
+    /// Peers of the node, by the names of their objects.
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, BgpNeighbour>)]
     pub peers: BTreeMap<Name, BgpNeighbour>,
-    /// The Advertisements that this node carries out.
+    /// Advertisements that select the node.
     #[serde(default)]
     #[schema(value_type = BTreeMap<String, BgpAdvertisement>)]
     pub advertisements: BTreeMap<Name, BgpAdvertisement>,
 }
 
-/// With whom to have a session, and how: a `BgpPeer` with everything filled in.
+/// Neighbor to have a session with: a `BgpPeer` with all defaults filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpNeighbour {
-    /// Where it is.
+    /// Location of the neighbor.
     pub remote: BgpRemote,
-    /// Its AS.
+    /// Expected AS number of the neighbor.
     pub peer_asn: PeerAsn,
-    /// Our AS towards it.
+    /// AS number of the node towards this neighbor.
     #[serde(rename = "localASN")]
     pub local_asn: u32,
-    /// Its port, and 179 for connections that it makes.
+    /// TCP port of the neighbor. Its own connections arrive at port 179.
     pub port: u16,
-    /// Our address towards it.
+    /// Source address of the node's connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub source_address: Option<IpAddr>,
-    /// The interface that packets to it must leave by (`SO_BINDTODEVICE`).
+    /// Interface to which the socket is bound (`SO_BINDTODEVICE`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub device: Option<InterfaceName>,
-    /// Longest silence that we propose, in seconds: 0 or 3–65535.
+    /// Proposed hold time, in seconds: 0 or 3–65535.
     pub hold_time: u16,
-    /// Time between keepalives in seconds; a third of what was agreed on when left out.
+    /// Time between KEEPALIVE messages, in seconds; a third of the negotiated hold time by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keepalive_time: Option<u16>,
-    /// Wait after a failed connection in seconds, 1–65535; grows with failures.
+    /// Pause after a failed connection, in seconds, 1–65535; it grows with further failures.
     pub connect_time: u16,
-    /// The key of TCP MD5 signatures (RFC 2385), 1–80 bytes.
+    /// Key of TCP MD5 signatures (RFC 2385), 1–80 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub password: Option<Secret>,
-    /// The hop limit of our packets, 1–255; 1 for external peers that are directly connected.
+    /// Hop limit of sent packets, 1–255; 1 for external peers that are directly connected.
     pub ttl: u8,
-    /// GTSM (RFC 5082): packets of the peer must have come over at most this many hops, 1–254; ours are sent with 255.
+    /// Maximum number of hops of received packets, 1–254 (GTSM, RFC 5082); sent packets have the hop limit 255.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_security: Option<u8>,
-    /// Wait for its connections and make none.
+    /// True if the node waits for connections of the neighbor and opens none.
     #[serde(default)]
     pub passive: bool,
-    /// Whose routes are exchanged.
+    /// Address families of the exchanged routes.
     pub families: BTreeSet<BgpFamily>,
-    /// Keep routes while sessions restart.
+    /// Graceful restart (RFC 4724): routes are retained while a session restarts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graceful_restart: Option<GracefulRestart>,
-    /// What we are to the peer (RFC 9234).
+    /// BGP role of the node towards the neighbor (RFC 9234).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<BgpRole>,
-    /// Watch the path by BFD.
+    /// BFD session that monitors the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bfd: Option<BfdProfileSpec>,
-    /// The session ends when the peer announces more prefixes than this.
+    /// Maximum number of prefixes from the neighbor; the session ends if it announces more.
     pub max_prefixes: u32,
 }
 
-/// Where a peer is.
+/// Location of a neighbor.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum BgpRemote {
-    /// At this address; of a link-local one, `device` says on which link.
+    /// IP address; for a link-local one, `device` selects the link.
     #[schema(value_type = String)]
     Address(IpAddr),
-    /// Whatever router is found at the other end of this interface (unnumbered).
+    /// Router at the other end of this interface (unnumbered).
     #[schema(value_type = String)]
     Interface(InterfaceName),
-    /// Whoever connects from this network, up to a number of neighbours (dynamic).
+    /// Any router that connects from this network, up to a limit (dynamic).
     #[serde(rename_all = "camelCase")]
     Network {
-        /// The network.
+        /// Network of the routers.
         #[schema(value_type = String)]
         network: IpNet,
-        /// At most this many at once.
+        /// Maximum number of concurrent sessions.
         limit: u16,
     },
 }
 
-/// An Advertisement of type BGP as a node carries it out.
+/// Advertisement of type BGP as one node applies it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpAdvertisement {
-    /// The peers that are told; all of the node when empty.
+    /// Peers that receive the routes; all peers of the node if empty.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub peers: BTreeSet<Name>,
-    /// The length of the announced IPv4 prefixes, 1–32.
+    /// Length of the announced IPv4 prefixes, 1–32.
     pub aggregation_length: u8,
-    /// The length of the announced IPv6 prefixes, 1–128.
+    /// Length of the announced IPv6 prefixes, 1–128.
     pub aggregation_length_v6: u8,
-    /// `LOCAL_PREF`, to peers of the own AS.
+    /// Attribute `LOCAL_PREF`, sent to internal peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_pref: Option<u32>,
-    /// `MULTI_EXIT_DISC`.
+    /// Value of the attribute `MULTI_EXIT_DISC` (RFC 4271).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub med: Option<u32>,
-    /// How often our AS is in the path beyond what is due, 0–16; to peers of other AS.
+    /// Number of additional copies of the own AS in the path, 0–16; sent to external peers.
     #[serde(default)]
     pub prepend: u8,
-    /// Communities of any kind.
+    /// Standard, extended and large communities.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub communities: BTreeSet<Community>,

@@ -1,7 +1,7 @@
-//! Which load balancer address a Service may have: whether it may have a certain one, which one it gets when it names
-//! none, and why it has none.
+//! Allocation of load balancer addresses: the rules for a requested address, the choice of a free one, and the reason
+//! why a Service has none.
 //!
-//! Nothing is given here: these are questions to a snapshot. What is given becomes a record in `admit`.
+//! These functions only query a snapshot. [`admit`](crate::admission::admit) writes the records.
 
 mod denial;
 mod lack;
@@ -19,14 +19,16 @@ use crate::{
     primitives::{name::Name, net::IpFamily},
 };
 
-/// Services that share one address; all of them are in its record, and every one more makes each change of it dearer.
+/// Maximum number of Services that share one address. The record lists all of them, so each one makes a change more
+/// expensive.
 pub(crate) const SHARED_MAX: usize = 256;
-/// Addresses with the same sharing key that are tried before the Service gets one of its own.
+/// Maximum number of addresses with the same sharing key that are tried before the Service receives an address of its
+/// own.
 const SHARING_TRIED_MAX: usize = 64;
 
-/// The pool from which a Service may have an address, whoever has it at present; `None` for an address of no pool in a
-/// range that the operator allows. `is_kept` says that the Service has it already. Without a configuration (in status)
-/// no range is allowed.
+/// Returns the pool from which a Service may have an address, regardless of the present holder, or `None` for an
+/// address outside of every pool in a range that the operator allows. `is_kept` is true if the Service already has
+/// the address. Without a configuration, as in a status, no range is allowed.
 pub(crate) fn place(
     snapshot: &Snapshot,
     config: Option<&ClusterConfig>,
@@ -41,7 +43,7 @@ pub(crate) fn place(
         return Err(Denial::NodeAddress(node.clone()));
     }
     let found = snapshot.pool_of(address).and_then(|name| Some((name, snapshot.pool(name)?)));
-    // No pool overlaps a workload network, so that addresses of pools need no walk over the networks of all Nodes.
+    // Pools do not overlap workload networks, so pool addresses skip the iteration over the networks of all Nodes.
     if found.is_none()
         && let Some(network) = snapshot.workload_cidrs().find(|network| network.contains(&address))
     {
@@ -76,8 +78,8 @@ pub(crate) fn place(
     }
 }
 
-/// Whether nobody stands in the way of a Service having an address. `is_freed` says that its quarantine is part of the
-/// same request, which may hand it over.
+/// Checks that no other object prevents a Service from having an address. `is_freed` is true if the same request ends
+/// the quarantine of the address.
 pub(crate) fn room(
     snapshot: &Snapshot,
     wanted: &LoadBalancerRequest<'_>,
@@ -101,8 +103,8 @@ pub(crate) fn room(
     }
 }
 
-/// Whether a Service may share an address that others have. All holders agree with each other, so one of them stands for
-/// all; only ports are compared with each.
+/// Checks that a Service may share an address with its holders. All holders already agree with each other, so the
+/// policies of one represent all; only ports are compared with each.
 fn share(snapshot: &Snapshot, wanted: &LoadBalancerRequest<'_>, record: &AddressSpec) -> Result<(), Denial> {
     let Some(holder) = record.services.iter().find(|holder| **holder != wanted.key) else { return Ok(()) };
     let key = wanted.sharing_key.as_ref().filter(|key| record.sharing_key.as_ref() == Some(key));
@@ -128,7 +130,8 @@ fn share(snapshot: &Snapshot, wanted: &LoadBalancerRequest<'_>, record: &Address
     if other.external_traffic_policy != wanted.spec.external_traffic_policy {
         return Err(Denial::OtherPolicy(holder.clone()));
     }
-    // A node answers for the address when it has endpoints: with Local they must be the same for all who share it.
+    // A node announces the address when it has endpoints. With policy Local all sharing Services therefore need the
+    // same ones.
     let is_local = wanted.spec.external_traffic_policy == TrafficPolicy::Local;
     let same_endpoints = other.selector == wanted.spec.selector
         && !other.selector.is_empty()
@@ -136,14 +139,14 @@ fn share(snapshot: &Snapshot, wanted: &LoadBalancerRequest<'_>, record: &Address
     if is_local && !same_endpoints { Err(Denial::OtherSelector(holder.clone())) } else { Ok(()) }
 }
 
-/// Whether a pool gives addresses to a Service, as far as its namespaces and selectors say.
+/// Returns true if the namespaces and selectors of a pool include a Service.
 pub(crate) fn is_for(pool: &AddressPoolSpec, wanted: &LoadBalancerRequest<'_>) -> bool {
     let AddressPoolSpec { namespaces, service_selectors, .. } = pool;
     (namespaces.is_empty() || namespaces.contains(&wanted.key.namespace))
         && crate::kinds::selector::Selector::any_matches(service_selectors, &wanted.metadata.labels)
 }
 
-/// The pools that a Service may get an address of without naming the address, in the order in which they are tried.
+/// Returns the pools that may provide an address to a Service, in the order of allocation.
 fn pools<'a>(
     snapshot: &'a Snapshot,
     wanted: &'a LoadBalancerRequest<'_>,
@@ -153,7 +156,8 @@ fn pools<'a>(
     named.into_iter().chain(unnamed).filter(|(_, pool)| is_for(pool, wanted))
 }
 
-/// The address of a family that a Service gets when it names none, with its pool.
+/// Returns the address, with its pool, that a Service receives in a family for which it names none: a quarantined
+/// address of its own first, then one shared by its sharing key, then the first free one.
 pub(crate) fn choose(
     snapshot: &Snapshot,
     wanted: &LoadBalancerRequest<'_>,

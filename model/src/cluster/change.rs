@@ -1,4 +1,4 @@
-//! What a commit did: the entries of the store's change log and of every watch.
+//! Result of a commit, as entries of the change log and events of watches.
 
 use std::sync::Arc;
 
@@ -10,52 +10,52 @@ use crate::{
     primitives::quantity::{Revision, Timestamp},
 };
 
-/// Everything that one accepted write changed; its objects change together or not at all.
+/// All changes of one accepted write; they take effect together or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
-    /// The revision that the write made.
+    /// Revision that the write created.
     pub revision: Revision,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub at: Timestamp,
-    /// At least one change, in the order of their keys' effect.
+    /// Changes, at least one, in the order of [`Kind::ALL`](crate::kinds::resource::Kind::ALL) and then of the keys.
     pub changes: Vec<Change>,
 }
 
-/// One object that changed.
+/// Change of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// How.
+    /// Type of the change.
     pub kind: ChangeKind,
-    /// Its new state; for a deletion the last state, with the revision of the deletion.
+    /// New state of the object; for a deletion the last state, with the revision of the deletion.
     pub object: Arc<Object>,
 }
 
-/// How an object changed.
+/// Type of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ChangeKind {
-    /// It did not exist before.
+    /// The object did not exist before.
     Added,
-    /// It existed before.
+    /// The object existed before.
     Modified,
-    /// It does not exist after.
+    /// The object was deleted.
     Deleted,
 }
 
-/// What happened to one object, as a word.
+/// Effect of a request on one object.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize, utoipa::ToSchema,
 )]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
-    /// It is new.
+    /// The object was created.
     Created,
-    /// It differs from before.
+    /// The object was changed.
     Updated,
-    /// It was so already.
+    /// The object already had the requested state.
     Unchanged,
-    /// It was removed as asked.
+    /// The object was deleted by the request.
     Deleted,
-    /// It was removed because its apply set no longer names it.
+    /// The object was deleted because its apply set no longer contains it.
     Pruned,
 }

@@ -1,7 +1,7 @@
-//! A compiled Service: everything any node needs to know about one Service, the same for all nodes.
+//! Compiled form of a Service: all data that agents need, the same for all nodes.
 //!
-//! Control compiles it, the feed carries it, the agent turns it into a packet program (`program`) for its own node. It
-//! holds no node's view, so that one serialised copy serves every agent.
+//! Control compiles the form, the feed transports it, and each agent turns it into a packet program (`program`) for
+//! its own node. It has no node-specific parts, so one serialized copy serves all agents.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -26,15 +26,15 @@ use crate::{
     },
 };
 
-/// One Service with its endpoints resolved.
+/// Service with resolved endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CompiledService {
-    /// Which Service.
+    /// Key of the Service.
     pub service: ServiceKey,
-    /// The revision whose change made this compiled form.
+    /// Revision of the change that produced this form.
     pub revision: Revision,
-    /// The virtual addresses; empty for headless Services.
+    /// Cluster IPs; empty for headless Services.
     #[serde(
         default,
         rename = "clusterIPs",
@@ -43,69 +43,70 @@ pub struct CompiledService {
     )]
     #[schema(value_type = Vec<String>)]
     pub cluster_ips: Vec<IpAddr>,
-    /// The families of the node ports.
+    /// IP families of the node ports.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub ip_families: Vec<IpFamily>,
-    /// Further addresses at which the Service answers.
+    /// External IPs of the Service.
     #[serde(default, rename = "externalIPs", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub external_ips: Vec<IpAddr>,
-    /// The load balancer addresses.
+    /// Load balancer addresses of the Service.
     #[serde(default, rename = "loadBalancerIPs", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub load_balancer_ips: Vec<IpAddr>,
-    /// Sources that may connect from outside; empty means all.
+    /// Client networks that may connect from outside; empty allows all.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub source_ranges: BTreeSet<IpNet>,
-    /// What clients connect to, with the endpoints of each port.
+    /// Ports that clients connect to, with the endpoints of each.
     #[serde(deserialize_with = "exact")]
     pub ports: Vec<CompiledPort>,
-    /// How long one client stays on one endpoint after its last connection, in seconds; `None`: not at all.
+    /// Time for which a client stays on its endpoint after its last new connection, in seconds; `None` disables
+    /// session affinity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity_seconds: Option<u32>,
-    /// Whether traffic from outside may leave the node.
+    /// Policy for traffic from outside of the cluster: with Local only endpoints on the receiving node are used.
     #[serde(default)]
     pub external_traffic_policy: TrafficPolicy,
-    /// Whether traffic from inside may leave the node.
+    /// Policy for traffic from inside of the cluster: with Local only endpoints on the client's node are used.
     #[serde(default)]
     pub internal_traffic_policy: TrafficPolicy,
     /// Preference for near endpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_distribution: Option<TrafficDistribution>,
-    /// Where each node says whether it has endpoints.
+    /// TCP port at which each node reports whether it has endpoints (KEP-1669).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check_node_port: Option<Port>,
-    /// How an endpoint is chosen; at random by weight when left out.
+    /// Scheduler that selects an endpoint; random by weight by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<Scheduler>,
     /// Variants of the scheduler.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub scheduler_flags: BTreeSet<SchedulerFlag>,
-    /// How packets reach the endpoint.
+    /// Method by which packets reach the endpoint.
     #[serde(default)]
     pub forwarding_method: ForwardingMethod,
-    /// How the endpoint is told the client's address.
+    /// Version of the PROXY protocol header that carries the client's address to the endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// What happens to established connections of removed endpoints.
+    /// Treatment of established connections to removed endpoints.
     #[serde(default)]
     pub removal_policy: RemovalPolicy,
-    /// How long they may go on with the policy `drain`, in seconds.
+    /// Time for which established connections may continue with the policy `drain`, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_seconds: Option<u32>,
-    /// How the endpoints are checked.
-    // Most Services say nothing of it, and every node holds all of them.
+    /// Health check of the endpoints.
+    // Boxed: most Services have none, and every node holds all Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<Box<HealthCheck>>,
-    /// Settings that no agent of this version carries out; with any of these the Service is not programmed at all,
-    /// because leaving them out would do something else than what was asked.
+    /// Settings that no agent of this version implements. A Service with any of them is not programmed, because it
+    /// would behave differently from its spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unsupported: Vec<UnsupportedField>,
 }
 
 impl CompiledService {
-    /// A Service without addresses, ports and settings.
+    /// Creates a Service without addresses, ports and settings.
     #[must_use]
     pub fn new(service: ServiceKey) -> Self {
         Self {
@@ -133,7 +134,7 @@ impl CompiledService {
         }
     }
 
-    /// Whether any node has something to program for it; headless and disabled Services need nothing.
+    /// Returns true if nodes have anything to program; headless and disabled Services need nothing.
     #[must_use]
     pub fn is_programmable(&self) -> bool {
         let has_node_port = self.ports.iter().any(|port| port.node_port.is_some());
@@ -141,85 +142,85 @@ impl CompiledService {
         has_node_port || addresses.iter().any(|addresses| !addresses.is_empty())
     }
 
-    /// Whether two compiled forms tell a node the same, whatever made them.
+    /// Returns true if two forms differ at most in their revision, so that nodes need no update.
     #[must_use]
     pub fn is_same_for_nodes(&self, other: &Self) -> bool {
         Self { revision: other.revision, ..self.clone() } == *other
     }
 }
 
-/// One port of a compiled Service.
+/// Port of a compiled Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CompiledPort {
-    /// Its name.
+    /// Name of the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Label>,
-    /// The transport protocol.
+    /// Transport protocol: `TCP`, `UDP` or `SCTP`.
     pub protocol: Protocol,
-    /// What clients connect to.
+    /// Port that clients connect to.
     pub port: Port,
-    /// The last of a range of ports that begins with `port`.
+    /// Last port of a range that begins with `port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_port: Option<Port>,
-    /// The port on every node.
+    /// Port on every node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<Port>,
-    /// The endpoints, ordered by address and port, without duplicates.
+    /// Endpoints, ordered by address and port, without duplicates.
     #[serde(default, deserialize_with = "exact")]
     pub endpoints: Vec<CompiledEndpoint>,
 }
 
 impl CompiledPort {
-    /// What clients connect to.
+    /// Returns the ports that clients connect to.
     #[must_use]
     pub fn range(&self) -> PortRange {
         PortRange::new(self.port, self.end_port.unwrap_or(self.port))
     }
 }
 
-/// Reads a list without room for more: agents keep these lists for long and never add to them.
+/// Deserializes a list without spare capacity: agents hold these lists for a long time and never extend them.
 fn exact<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
     let mut list = Vec::deserialize(deserializer)?;
     list.shrink_to_fit();
     Ok(list)
 }
 
-/// One endpoint of a compiled port.
+/// Endpoint of a compiled port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CompiledEndpoint {
-    /// Its address.
+    /// IP address of the endpoint, such as `10.1.13.2`.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// Where it listens.
+    /// Port at which the endpoint listens.
     pub port: Port,
-    /// Its Node, if known.
+    /// Node of the endpoint, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
-    /// Its zone, if known.
+    /// Zone of the endpoint, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<Label>,
-    /// Its share of new connections; 0 while it drains.
+    /// Share of new connections, relative to the other endpoints; 0 while it drains.
     pub weight: Weight,
-    /// Takes new connections.
+    /// True if the endpoint accepts new connections.
     pub ready: bool,
-    /// Answers.
+    /// True if the endpoint serves traffic, even while it terminates (KEP-1672).
     pub serving: bool,
-    /// Is on its way out.
+    /// True if the endpoint is terminating.
     pub terminating: bool,
-    /// Is taken out of service: with mode Drain its weight is 0, with mode Maintenance it neither takes connections nor
-    /// answers.
+    /// Removal from service: with mode Drain the weight is 0, with mode Maintenance the endpoint is neither ready nor
+    /// serving.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maintenance: Option<Box<Maintenance>>,
 }
 
-/// A setting that is not carried out, and what it would have to be.
+/// Setting that is not implemented, with the supported alternative.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnsupportedField {
-    /// The field, as a path a person reads, such as `spec.sessionAffinity`.
+    /// Path of the field for people, such as `spec.sessionAffinity`.
     pub field: String,
-    /// What is not there, in words.
+    /// Description of the missing feature.
     pub message: String,
 }

@@ -1,4 +1,5 @@
-//! What an operator fixes for the whole cluster before the first object: ranges that allocation draws from.
+//! Ranges that the operator fixes for the whole cluster before the first object, from which addresses and ports are
+//! allocated.
 
 use std::{net::IpAddr, ops::RangeInclusive};
 
@@ -9,10 +10,10 @@ use crate::{
     primitives::net::{self, IpFamily},
 };
 
-/// The AS of Nodes when nothing else is said: the first for private use (RFC 6996).
+/// Default AS number of Nodes: the first one for private use (RFC 6996).
 pub const ASN_DEFAULT: u32 = 64_512;
 
-/// The ranges of a cluster. Checked once, at start.
+/// Ranges of a cluster, validated at start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterConfig {
     service_cidrs: Vec<IpNet>,
@@ -22,48 +23,48 @@ pub struct ClusterConfig {
     guards: Guards,
 }
 
-/// What one write may take away, in percent of what there is; from 100 on there is no limit.
+/// Maximum share that one write may remove, in percent of the existing ones; 100 and more disable the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guards {
-    /// Of the virtual addresses: cluster addresses and load balancer addresses of Services.
+    /// Limit for virtual addresses: cluster IPs and load balancer addresses of Services.
     pub vips_percent: u8,
-    /// Of the addresses of Workloads and of the endpoints in EndpointSets.
+    /// Limit for addresses of Workloads and of endpoints in EndpointSets.
     pub endpoints_percent: u8,
 }
 
 impl Guards {
-    /// No limits.
+    /// Guards without limits.
     pub const OFF: Self = Self { vips_percent: 100, endpoints_percent: 100 };
 }
 
-/// Why ranges are not usable together.
+/// Violated rule of the configured ranges.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// One range per family, and at least one.
+    /// The ranges are not one or two of different families.
     #[error("--service-cidr takes one or two ranges, the second of the other IP family")]
     ServiceCidrFamilies,
-    /// An address where a network is meant.
-    #[error("--service-cidr {0} must be a network: it has bits set behind its prefix; write {1}")]
+    /// A range has host bits set.
+    #[error("--service-cidr {0} must be a network: its host bits are set; use {1}")]
     ServiceCidrHostBits(IpNet, IpNet),
-    /// A range that holds addresses which may never be used.
+    /// A range contains addresses that are not allowed.
     #[error("--service-cidr {0} must be an ordinary unicast range: its first address is {1}")]
     ServiceCidrForbidden(IpNet, &'static str),
-    /// A range too small to allocate from.
+    /// A range has fewer than 8 addresses.
     #[error("--service-cidr {0} must hold at least 8 addresses")]
     ServiceCidrTooSmall(IpNet),
-    /// Port 0, or upside down.
+    /// The range contains port 0 or is empty.
     #[error("--node-port-range must run from a smaller to a larger port, both above 0")]
     NodePortRange,
-    /// An AS that nobody can have.
-    #[error("--asn must be somebody's AS; {0} is {1}")]
+    /// The AS number is reserved.
+    #[error("--asn must be an assignable AS number; {0} is {1}")]
     Asn(u32, &'static str),
 }
 
 impl ClusterConfig {
-    /// Checks the ranges. `service_cidrs` has the primary family first.
+    /// Validates the ranges. `service_cidrs` has the primary family first.
     ///
     /// # Errors
-    /// The first rule that does not hold.
+    /// The first violated rule.
     pub fn new(
         service_cidrs: Vec<IpNet>,
         node_port_range: RangeInclusive<u16>,
@@ -91,10 +92,10 @@ impl ClusterConfig {
         Ok(Self { service_cidrs, node_port_range, external_ip_cidrs, asn: ASN_DEFAULT, guards: Guards::OFF })
     }
 
-    /// The same with another AS for Nodes that state none.
+    /// Sets the default AS number of Nodes.
     ///
     /// # Errors
-    /// Nobody can have the AS.
+    /// The AS number is reserved.
     pub fn with_asn(self, asn: u32) -> Result<Self, ConfigError> {
         match forbidden_asn(asn) {
             Some(why) => Err(ConfigError::Asn(asn, why)),
@@ -102,54 +103,54 @@ impl ClusterConfig {
         }
     }
 
-    /// The same with limits of what one write may take away; there are none otherwise.
+    /// Sets the limits of one write; the default is [`Guards::OFF`].
     #[must_use]
     pub fn with_guards(self, guards: Guards) -> Self {
         Self { guards, ..self }
     }
 
-    /// What one write may take away.
+    /// Returns the limits of one write.
     #[must_use]
     pub const fn guards(&self) -> Guards {
         self.guards
     }
 
-    /// The AS of Nodes that state none.
+    /// Returns the AS number of Nodes without `spec.bgp.asn`.
     #[must_use]
     pub const fn asn(&self) -> u32 {
         self.asn
     }
 
-    /// The families that Services can have, primary first.
+    /// Returns the IP families available to Services, primary first.
     pub fn families(&self) -> impl Iterator<Item = IpFamily> + '_ {
         self.service_cidrs.iter().map(IpFamily::of_net)
     }
 
-    /// The ranges of virtual addresses, primary first.
+    /// Returns the ranges of cluster IPs, primary first.
     #[must_use]
     pub fn service_cidrs(&self) -> &[IpNet] {
         &self.service_cidrs
     }
 
-    /// The range of virtual addresses of a family.
+    /// Returns the range of cluster IPs of a family.
     #[must_use]
     pub fn service_cidr(&self, family: IpFamily) -> Option<IpNet> {
         self.service_cidrs.iter().copied().find(|cidr| IpFamily::of_net(cidr) == family)
     }
 
-    /// The ports that nodes open.
+    /// Returns the range of node ports.
     #[must_use]
     pub const fn node_port_range(&self) -> &RangeInclusive<u16> {
         &self.node_port_range
     }
 
-    /// The ranges that external IPs, and load balancer addresses of no pool, may be in.
+    /// Returns the ranges allowed for external IPs, and for load balancer addresses outside of every pool.
     #[must_use]
     pub fn external_ip_cidrs(&self) -> &[IpNet] {
         &self.external_ip_cidrs
     }
 
-    /// The Service range that an address lies in.
+    /// Returns the range of cluster IPs that contains an address.
     #[must_use]
     pub fn service_cidr_of(&self, address: IpAddr) -> Option<IpNet> {
         self.service_cidrs.iter().copied().find(|cidr| cidr.contains(&address))

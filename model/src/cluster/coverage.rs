@@ -1,4 +1,4 @@
-//! Which addresses several pools hold together, and whether prefixes of a length stay inside.
+//! Addresses that several pools contain together, and the test of prefixes of one length against them.
 
 use ipnet::IpNet;
 
@@ -7,7 +7,7 @@ use crate::{
     primitives::net::{IpFamily, from_number},
 };
 
-/// The addresses of several pools, as intervals that neither overlap nor touch, in order.
+/// Addresses of several pools, as sorted intervals that neither overlap nor touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Coverage {
     v4: Vec<(u128, u128)>,
@@ -15,7 +15,7 @@ pub(crate) struct Coverage {
 }
 
 impl Coverage {
-    /// What pools hold, reserved addresses included: they are ours as well.
+    /// Returns the coverage of pools, including their reserved addresses, which belong to the cluster too.
     pub(crate) fn of<'a>(pools: impl Iterator<Item = &'a AddressPoolSpec>) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for range in pools.flat_map(|pool| &pool.addresses) {
@@ -27,14 +27,14 @@ impl Coverage {
         Self { v4: merged(v4), v6: merged(v6) }
     }
 
-    /// A prefix of a length that holds an address of the pools and one that is not.
+    /// Returns a prefix of a length that contains both an address of the pools and an address outside of them.
     pub(crate) fn reaching_outside(&self, family: IpFamily, length: u8) -> Option<IpNet> {
         let intervals = match family {
             IpFamily::V4 => &self.v4,
             IpFamily::V6 => &self.v6,
         };
         let below = u32::from(family.bits().saturating_sub(length));
-        // What lies behind the prefix, as a mask.
+        // Mask of the host bits.
         let tail = if below >= 128 { u128::MAX } else { (1_u128 << below) - 1 };
         let outlier = intervals.iter().find_map(|(first, last)| {
             let starts_before = first & tail != 0;

@@ -1,7 +1,7 @@
-//! What is kept of every accepted write for people: who asked for it, why, and each object before and after.
+//! History of accepted writes for people: author, message, and each object before and after.
 //!
-//! The change log is for watches and short; history is for the question "what happened here, and can it be undone?".
-//! Who asked is what the client says of itself, as long as nobody is asked to prove it.
+//! The change log serves watches and is short. The history answers the question of past changes, and rollbacks use
+//! it. The author is the client's own claim unless authentication is enabled.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -18,108 +18,108 @@ use crate::{
     primitives::quantity::{Revision, Timestamp},
 };
 
-/// Characters of an author: `user@host` with long names, and the longest name of a node with its prefix.
+/// Maximum number of characters of an author: `user@host` with long names, or the longest node name with its prefix.
 pub const AUTHOR_LENGTH_MAX: usize = 260;
-/// Characters of a message; whoever has more to say says where it is written.
+/// Maximum number of characters of a message; longer explanations belong into a linked document.
 pub const MESSAGE_LENGTH_MAX: usize = 200;
-/// Fields that the difference of one object lists; further ones are counted.
+/// Maximum number of fields in the difference of one object; further ones are counted.
 pub const FIELDS_MAX: usize = 1000;
-/// What the author of an agent's own write begins with; the name of its node follows.
+/// Prefix of the author of an agent's own write; the name of its node follows.
 pub const AGENT_AUTHOR_PREFIX: &str = "agent/";
-/// What is shown in place of a secret.
+/// Replacement of a secret in output.
 pub const HIDDEN: &str = "(hidden)";
-/// The author of what the server writes by itself.
+/// Author of writes by the server itself.
 pub const SERVER_AUTHOR: &str = "tidegate";
 
-/// Who asked for a write, and why.
+/// Author of a write, and its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
-    /// What asked.
+    /// Type of the author.
     pub maker: Maker,
-    /// Who, as the client says; `unknown` when it says nothing.
+    /// Author, as claimed by the client or authenticated; `unknown` without a claim.
     #[schema(max_length = 260)]
     pub author: String,
-    /// Why, as the client says.
+    /// Reason for the write, as given by the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 200)]
     pub message: Option<String>,
-    /// The id of the request, as in the log.
+    /// Id of the request, as in the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 128)]
     pub request_id: Option<String>,
-    /// The address that the request came from.
+    /// Source address of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub source: Option<IpAddr>,
 }
 
-/// What asked for a write.
+/// Type of author of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Maker {
-    /// Somebody; the author is claimed, not proven.
+    /// Client of the API. The author is a claim unless authentication is enabled.
     Client,
-    /// The agent of a node, registering it.
+    /// Agent of a node, which registers the Node.
     Agent,
-    /// The server itself.
+    /// Server itself.
     Server,
 }
 
-/// A revision in a listing.
+/// Revision in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevisionHead {
-    /// The revision.
+    /// Number of the revision.
     pub revision: Revision,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub at: Timestamp,
-    /// Who asked for it.
+    /// Author and reason.
     pub origin: Origin,
-    /// What it changed, and how.
+    /// Changed objects, with the type of each change.
     pub touched: Vec<(ChangeKind, ObjectKey)>,
 }
 
-/// A revision with all that it changed.
+/// Revision with all its changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevisionEntry {
-    /// The revision.
+    /// Number of the revision.
     pub revision: Revision,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub at: Timestamp,
-    /// Who asked for it.
+    /// Author and reason.
     pub origin: Origin,
-    /// At least one object.
-    pub objects: Vec<Revised>,
+    /// Changed objects, at least one.
+    pub objects: Vec<RevisedObject>,
 }
 
-/// An object of a revision, before and after; it is at least one of both.
+/// Object of a revision, before and after. At least one of both states exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Revised {
-    /// Which.
+pub struct RevisedObject {
+    /// Key of the object.
     pub key: ObjectKey,
-    /// As it was; `None` when it is new.
+    /// Previous state; `None` if the object is new.
     pub before: Option<Arc<Object>>,
-    /// As it is from then on; `None` when it is gone.
+    /// New state; `None` if the object was deleted.
     pub after: Option<Arc<Object>>,
 }
 
-/// A field that differs between two states of an object.
+/// Field that differs between two states of an object.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct FieldChange {
-    /// Where, as a JSON pointer (RFC 6901) into the object.
+    /// JSON pointer (RFC 6901) into the object.
     pub pointer: String,
-    /// What it was; left out when it was not there.
+    /// Previous value; absent if the field did not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub before: Option<Value>,
-    /// What it is; left out when it is not there.
+    /// New value; absent if the field no longer exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub after: Option<Value>,
 }
 
 impl Origin {
-    /// The server itself.
+    /// Returns the origin of writes by the server itself.
     #[must_use]
     pub fn server() -> Self {
         let author = SERVER_AUTHOR.to_owned();
@@ -128,7 +128,7 @@ impl Origin {
 }
 
 impl RevisionEntry {
-    /// The form in listings.
+    /// Returns the form for listings.
     #[must_use]
     pub fn head(&self) -> RevisionHead {
         let Self { revision, at, origin, objects } = self;
@@ -137,8 +137,8 @@ impl RevisionEntry {
     }
 }
 
-impl Revised {
-    /// How it changed.
+impl RevisedObject {
+    /// Returns the type of the change.
     #[must_use]
     pub const fn kind(&self) -> ChangeKind {
         match (&self.before, &self.after) {
@@ -149,21 +149,21 @@ impl Revised {
     }
 }
 
-/// The fields that differ between two published forms, in the order of their pointers, and how many there are beyond
-/// [`FIELDS_MAX`]. Bookkeeping of the server, which differs always, is left out. That a
-/// password changed is said, and never what it is.
+/// Returns the fields that differ between two published forms, in the order of their pointers, and the number of
+/// fields beyond [`FIELDS_MAX`]. Bookkeeping fields of the server, which change with every write, are omitted. A
+/// changed password appears as a change without its value.
 #[must_use]
 pub fn differences(before: Option<&Object>, after: Option<&Object>) -> (Vec<FieldChange>, usize) {
-    let (shown_before, shown_after) = (before.map(shown), after.map(shown));
+    let (published_before, published_after) = (before.map(published), after.map(published));
     let mut found = Vec::new();
-    compare("", shown_before.as_ref(), shown_after.as_ref(), &mut found);
+    compare("", published_before.as_ref(), published_after.as_ref(), &mut found);
     found.extend(password_change(before, after));
     let omitted = found.len().saturating_sub(FIELDS_MAX);
     found.truncate(FIELDS_MAX);
     (found, omitted)
 }
 
-/// A changed password, where the object is there before and after.
+/// Returns the change of a password, if the object exists before and after.
 fn password_change(before: Option<&Object>, after: Option<&Object>) -> Option<FieldChange> {
     let [before, after] =
         [before?, after?].map(|object| object.as_bgp_peer().and_then(|spec| spec.password.as_ref()));
@@ -172,8 +172,8 @@ fn password_change(before: Option<&Object>, after: Option<&Object>) -> Option<Fi
     (before != after).then(|| FieldChange { pointer, before: hidden(before), after: hidden(after) })
 }
 
-/// An object without what every write changes.
-fn shown(object: &Object) -> Value {
+/// Renders an object without the fields that every write changes.
+fn published(object: &Object) -> Value {
     let mut json = object.to_json();
     if let Some(Value::Object(metadata)) = json.get_mut("metadata") {
         for field in ["resourceVersion", "generation", "creationTimestamp", "selfLink", "uid"] {

@@ -1,9 +1,9 @@
-//! Which addresses of a pool may be given out, and the first of them that is free, in O(log n).
+//! Assignable addresses of a pool, and the search for the first free one in O(log n).
 //!
-//! The addresses on record are kept in rows of numbers (see [`Row`]). A pool that leaves out IPv4 addresses ending in
-//! `.0` and `.255` searches a row in which those have no numbers at all: however full the pool is, the search never
-//! stops at one of them. What is reserved cuts the ranges into pieces, of which there are few, and each piece is one
-//! look-up.
+//! The recorded addresses are stored as intervals of numbers, in the order of a [`Numbering`]. A pool with
+//! `avoidBuggyIPs` searches a numbering without the IPv4 addresses ending in `.0` and `.255`, so the search never
+//! stops at one of them, however full the pool is. Reserved addresses cut the ranges of a pool into a few pieces;
+//! each piece costs one look-up.
 
 use std::net::IpAddr;
 
@@ -12,9 +12,9 @@ use crate::{
     primitives::net::{IpFamily, from_number, to_number},
 };
 
-/// A way to number the addresses of a family without gaps.
+/// Numbering of the addresses of a family without gaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Row {
+pub(crate) enum Numbering {
     /// All of IPv4.
     V4,
     /// IPv4 without the addresses that end in `.0` and `.255`: 254 numbers for each 256 addresses.
@@ -23,7 +23,7 @@ pub(crate) enum Row {
     V6,
 }
 
-impl Row {
+impl Numbering {
     pub(crate) const ALL: [Self; 3] = [Self::V4, Self::V4Inner, Self::V6];
 
     fn of(family: IpFamily, avoid_buggy_ips: bool) -> Self {
@@ -41,14 +41,14 @@ impl Row {
         }
     }
 
-    /// The number of an address in this row, if it has one.
+    /// Returns the number of an address, or `None` if this numbering omits it.
     pub(crate) fn number(self, address: IpAddr) -> Option<u128> {
         let plain = to_number(address);
         let is_numbered = self.family() == IpFamily::of(address) && self.up(plain) == plain;
         is_numbered.then(|| self.compress(plain))
     }
 
-    /// The address with a number of this row.
+    /// Returns the address with a number.
     fn address(self, number: u128) -> Option<IpAddr> {
         let plain = match self {
             Self::V4 | Self::V6 => number,
@@ -57,7 +57,7 @@ impl Row {
         from_number(self.family(), plain)
     }
 
-    /// The numbers in this row of the addresses between two; `None` when there are none.
+    /// Returns the numbers of the first and last numbered address in a range, or `None` if the range has none.
     fn between(self, (first, last): (u128, u128)) -> Option<(u128, u128)> {
         let (first, last) = (self.up(first), self.down(last)?);
         (first <= last).then(|| (self.compress(first), self.compress(last)))
@@ -70,7 +70,7 @@ impl Row {
         }
     }
 
-    /// This address or the next that has a number.
+    /// Returns the address itself if it has a number, or the next one that has.
     fn up(self, plain: u128) -> u128 {
         match (self, plain % 256) {
             (Self::V4Inner, 0) => plain + 1,
@@ -79,7 +79,7 @@ impl Row {
         }
     }
 
-    /// This address or the one before that has a number.
+    /// Returns the address itself if it has a number, or the previous one that has.
     fn down(self, plain: u128) -> Option<u128> {
         match (self, plain % 256) {
             (Self::V4Inner, 0) => plain.checked_sub(2),
@@ -90,41 +90,43 @@ impl Row {
 }
 
 impl AddressPoolSpec {
-    /// Whether an address of the pool may be given out to anyone.
+    /// Returns true if an address of the pool may be assigned to a Service.
     pub(crate) fn is_usable(&self, address: IpAddr) -> bool {
         self.contains(address) && !self.is_reserved(address) && !self.is_avoided(address)
     }
 
-    /// Whether an address is reserved.
+    /// Returns true if an address is in `spec.reserved`.
     pub(crate) fn is_reserved(&self, address: IpAddr) -> bool {
         self.reserved.iter().any(|range| range.contains(address))
     }
 
-    /// Whether an address is left out for old devices.
+    /// Returns true if `avoidBuggyIPs` excludes an address, because old devices drop its packets.
     pub(crate) fn is_avoided(&self, address: IpAddr) -> bool {
-        Row::of(IpFamily::of(address), self.avoid_buggy_ips).number(address).is_none()
+        Numbering::of(IpFamily::of(address), self.avoid_buggy_ips).number(address).is_none()
     }
 
-    /// How many addresses of a family may be given out, used or not.
+    /// Returns the number of assignable addresses of a family, assigned ones included.
     pub(crate) fn capacity(&self, family: IpFamily) -> u128 {
-        let row = Row::of(family, self.avoid_buggy_ips);
-        let sizes = self.pieces(family).filter_map(|piece| row.between(piece));
+        let numbering = Numbering::of(family, self.avoid_buggy_ips);
+        let sizes = self.pieces(family).filter_map(|piece| numbering.between(piece));
         sizes.fold(0, |sum: u128, (first, last)| sum.saturating_add((last - first).saturating_add(1)))
     }
 
-    /// The first address of a family that may be given out and is free. `first_free` answers the first number of a row
-    /// that is free, from one to another; it is asked once for each piece of the pool at most.
+    /// Returns the first assignable address of a family that is free. `first_free` returns the first free number
+    /// between two numbers of a numbering; at most one call is made for each piece of the pool.
     pub(crate) fn first_free(
         &self,
         family: IpFamily,
-        first_free: impl Fn(Row, u128, u128) -> Option<u128>,
+        first_free: impl Fn(Numbering, u128, u128) -> Option<u128>,
     ) -> Option<IpAddr> {
-        let row = Row::of(family, self.avoid_buggy_ips);
-        let mut pieces = self.pieces(family).filter_map(|piece| row.between(piece));
-        pieces.find_map(|(first, last)| first_free(row, first, last)).and_then(|number| row.address(number))
+        let numbering = Numbering::of(family, self.avoid_buggy_ips);
+        let mut pieces = self.pieces(family).filter_map(|piece| numbering.between(piece));
+        pieces
+            .find_map(|(first, last)| first_free(numbering, first, last))
+            .and_then(|number| numbering.address(number))
     }
 
-    /// The ranges of a family in their order, cut where something is reserved.
+    /// Returns the ranges of a family in their order, cut at reserved addresses.
     fn pieces(&self, family: IpFamily) -> impl Iterator<Item = (u128, u128)> + '_ {
         let of_family = move |range: &&crate::kinds::address_pool::AddressRange| range.family() == family;
         let mut reserved: Vec<_> =
@@ -134,7 +136,7 @@ impl AddressPoolSpec {
     }
 }
 
-/// A range without what is reserved of it; `reserved` is in order and does not overlap itself.
+/// Returns the parts of a range that are not reserved; `reserved` is sorted and without overlaps.
 fn cut((first, last): (u128, u128), reserved: &[(u128, u128)]) -> Vec<(u128, u128)> {
     let mut pieces = Vec::new();
     let mut rest = Some(first);
@@ -164,10 +166,10 @@ mod tests {
         serde_json::from_value(json).unwrap()
     }
 
-    /// A /8 of which all but the last two addresses are on record, with and without what old devices drop → each search
-    /// is one look-up for each piece, and finds the last address that may be given out.
+    /// In a /8 with all but two addresses recorded, with and without `avoidBuggyIPs`, each search makes one look-up
+    /// for each piece and finds the last assignable address.
     #[test]
-    fn f118_a_nearly_full_pool_of_16_million_is_searched_in_a_look_up_a_piece() {
+    fn f118_a_nearly_full_pool_of_16_million_takes_one_look_up_per_piece() {
         let all = (to_number("10.0.0.0".parse().unwrap()), to_number("10.255.255.253".parse().unwrap()));
         for (avoid, reserved, free, pieces) in [
             (false, &[][..], "10.255.255.254", 1),
@@ -176,14 +178,14 @@ mod tests {
             (false, &["10.255.255.254"], "10.255.255.255", 2),
         ] {
             let pool = pool(&["10.0.0.0/8"], reserved, avoid);
-            let asked = Cell::new(0);
-            let found = pool.first_free(IpFamily::V4, |row, first, last| {
-                asked.set(asked.get() + 1);
-                let taken = row.between(all).unwrap();
+            let lookups = Cell::new(0);
+            let found = pool.first_free(IpFamily::V4, |numbering, first, last| {
+                lookups.set(lookups.get() + 1);
+                let taken = numbering.between(all).unwrap();
                 IntervalSet::of_range(taken.0, taken.1).first_free(first, last)
             });
             assert_eq!(found, Some(free.parse().unwrap()), "{avoid} {reserved:?}");
-            assert_eq!(asked.get(), pieces, "{avoid} {reserved:?}");
+            assert_eq!(lookups.get(), pieces, "{avoid} {reserved:?}");
         }
     }
 
@@ -196,10 +198,10 @@ mod tests {
     }
 
     proptest! {
-        /// Ranges, what is reserved, what is avoided and what is taken, over four /26 around a boundary of a /24 → the
-        /// search, the capacity and the single question agree with looking at every address.
+        /// Over four /26 around the boundary of a /24, the search, the capacity and the check of a single address
+        /// agree with an enumeration of all addresses.
         #[test]
-        fn the_search_agrees_with_looking_at_every_address(
+        fn the_search_agrees_with_an_enumeration(
             ranges in prop::collection::vec((0_u8..=255, 0_u8..40), 1..4),
             reserved in prop::collection::vec((0_u8..=255, 0_u8..10), 0..4),
             avoid: bool,
@@ -238,9 +240,9 @@ mod tests {
             for offset in 0..=255 {
                 prop_assert_eq!(pool.is_usable(address(offset)), usable.contains(&address(offset)));
             }
-            let free = pool.first_free(IpFamily::V4, |row, first, last| {
+            let free = pool.first_free(IpFamily::V4, |numbering, first, last| {
                 let mut set = IntervalSet::default();
-                taken.iter().filter_map(|one| row.number(address(*one))).for_each(|number| { set.insert(number); });
+                taken.iter().filter_map(|one| numbering.number(address(*one))).for_each(|number| { set.insert(number); });
                 set.first_free(first, last)
             });
             let wanted = usable.into_iter().find(|one| !taken.iter().any(|offset| address(*offset) == *one));

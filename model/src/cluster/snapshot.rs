@@ -1,7 +1,8 @@
-//! The whole cluster at one revision, with the indices that make every lookup of a write O(log n).
+//! State of the whole cluster at one revision, with indices that make every look-up of a write O(log n).
 //!
-//! The maps are persistent: a clone shares everything, so readers keep a snapshot while writers make the next. Only
-//! `admit`, the loading of a store and the commits of others make one; uniqueness of what the indices hold is checked before it is put here.
+//! The maps are persistent: a clone shares all data, so readers keep a snapshot while the writer creates the next.
+//! Only `admit`, the loading of a store and commits of other servers create one. Uniqueness of indexed values is
+//! checked before they are inserted here.
 
 use std::{collections::BTreeSet, net::IpAddr, ops::Bound, sync::Arc};
 
@@ -10,7 +11,7 @@ use ipnet::IpNet;
 
 mod addresses;
 
-pub use self::addresses::Pending;
+pub use self::addresses::PendingService;
 
 use self::addresses::AddressIndex;
 use crate::{
@@ -31,7 +32,7 @@ use crate::{
     },
 };
 
-/// The whole cluster at one revision.
+/// Immutable state of the whole cluster at one revision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
     revision: Revision,
@@ -39,9 +40,10 @@ pub struct Snapshot {
     counts: OrdMap<Kind, usize>,
     cluster_ips: OrdMap<IpAddr, ServiceKey>,
     taken_addresses: OrdMap<IpFamily, IntervalSet>,
-    /// By the first port of each range. No two overlap, so the nearest from below says whether a port is held.
+    /// Holders by the first port of each range. Ranges do not overlap, so the nearest entry from below decides the
+    /// holder of a port.
     routed_frontends: OrdMap<(IpAddr, Protocol, Port), RoutedFrontend>,
-    /// With the health check node ports, which are TCP.
+    /// Holders of node ports, including health check node ports, which are TCP.
     node_ports: OrdMap<(Protocol, Port), ServiceKey>,
     taken_node_ports: OrdMap<Protocol, IntervalSet>,
     workloads_by_label: OrdMap<LabelKey, OrdSet<Name>>,
@@ -55,18 +57,18 @@ pub struct Snapshot {
     lost_nodes: OrdSet<Name>,
     /// EndpointSets with an endpoint on the Node.
     sets_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
-    /// Addresses of Workloads and of endpoints in EndpointSets.
+    /// Number of addresses of Workloads and of endpoints in EndpointSets.
     endpoint_addresses: usize,
 }
 
-/// Who answers at a range of ports of an address from outside.
+/// Service that accepts connections to a port range of an external or load balancer address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RoutedFrontend {
     last: Port,
     holder: ServiceKey,
 }
 
-/// One label in one namespace.
+/// Label in a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct LabelKey {
     namespace: Namespace,
@@ -75,7 +77,7 @@ struct LabelKey {
 }
 
 impl Snapshot {
-    /// Builds the state and its indices from what a store holds.
+    /// Builds the state and its indices from the objects of a store.
     #[must_use]
     pub fn from_objects(revision: Revision, objects: impl IntoIterator<Item = Arc<Object>>) -> Self {
         let mut snapshot = Self { revision, ..Self::default() };
@@ -85,32 +87,32 @@ impl Snapshot {
         snapshot
     }
 
-    /// The revision of the last change.
+    /// Returns the revision of the last change.
     #[must_use]
     pub const fn revision(&self) -> Revision {
         self.revision
     }
 
-    /// One object.
+    /// Returns an object.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
         self.objects.get(key)
     }
 
-    /// One Service.
+    /// Returns a Service.
     #[must_use]
     pub fn service(&self, key: &ServiceKey) -> Option<&Arc<Object>> {
         self.objects.get(&key.object_key())
     }
 
-    /// The objects of a kind in the order of their keys, in one namespace or in all, after a key if one is given.
+    /// Returns the objects of a kind in the order of their keys, in one namespace or in all, optionally after a key.
     pub fn list<'a>(
         &'a self,
         kind: Kind,
         namespace: Option<&'a Namespace>,
         after: Option<&ObjectKey>,
     ) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
-        // No key with a namespace sorts before one without, and no name before the least.
+        // Keys without a namespace sort before keys with one, and the least name before all others.
         let start = match (after, namespace) {
             (Some(key), _) => Bound::Excluded(key.clone()),
             (None, namespace) => {
@@ -126,31 +128,31 @@ impl Snapshot {
             .map(|(_, object)| object)
     }
 
-    /// How many objects of a kind there are.
+    /// Returns the number of objects of a kind.
     #[must_use]
     pub fn count(&self, kind: Kind) -> usize {
         self.counts.get(&kind).copied().unwrap_or(0)
     }
 
-    /// How many virtual addresses Services have: cluster addresses and load balancer addresses.
+    /// Returns the number of virtual addresses of Services: cluster IPs and load balancer addresses.
     #[must_use]
     pub fn vips(&self) -> usize {
         self.cluster_ips.len() + self.held_addresses()
     }
 
-    /// How many addresses Workloads and the endpoints in EndpointSets have.
+    /// Returns the number of addresses of Workloads and of endpoints in EndpointSets.
     #[must_use]
     pub const fn endpoint_addresses(&self) -> usize {
         self.endpoint_addresses
     }
 
-    /// The Service that holds a virtual address.
+    /// Returns the Service that holds a cluster IP.
     #[must_use]
     pub fn cluster_ip_holder(&self, address: IpAddr) -> Option<&ServiceKey> {
         self.cluster_ips.get(&address)
     }
 
-    /// The Service that answers at an external or load balancer address, at any of these ports.
+    /// Returns the Service that holds any of the ports of an external or load balancer address.
     #[must_use]
     pub fn routed_holder(
         &self,
@@ -163,7 +165,7 @@ impl Snapshot {
         (is_same && frontend.last >= ports.first()).then_some(&frontend.holder)
     }
 
-    /// A Node with an address in a range, with that address, unless all such addresses are excepted.
+    /// Returns a Node address in a range, with its Node, unless all addresses of Nodes there are excepted.
     pub(crate) fn node_address_in(
         &self,
         range: &AddressRange,
@@ -174,25 +176,25 @@ impl Snapshot {
         Some((*address, nodes.get_min()?))
     }
 
-    /// A Node that has an address.
+    /// Returns a Node that has an address.
     #[must_use]
     pub fn node_with_address(&self, address: IpAddr) -> Option<&Name> {
         self.node_addresses.get(&address).and_then(OrdSet::get_min)
     }
 
-    /// The Service that holds a node port, also as its health check node port.
+    /// Returns the Service that holds a node port, including health check node ports.
     #[must_use]
     pub fn node_port_holder(&self, protocol: Protocol, port: Port) -> Option<&ServiceKey> {
         self.node_ports.get(&(protocol, port))
     }
 
-    /// The first free virtual address between two numbers of a family.
+    /// Returns the first free cluster IP between two numbers of a family.
     #[must_use]
     pub fn first_free_address(&self, family: IpFamily, start: u128, end: u128) -> Option<u128> {
         self.taken_addresses.get(&family).map_or(Some(start), |taken| taken.first_free(start, end))
     }
 
-    /// The first free node port between two ports.
+    /// Returns the first free node port between two ports.
     #[must_use]
     pub fn first_free_node_port(&self, protocol: Protocol, start: u16, end: u16) -> Option<u16> {
         let taken = self.taken_node_ports.get(&protocol);
@@ -200,7 +202,8 @@ impl Snapshot {
         free.and_then(|port| u16::try_from(port).ok())
     }
 
-    /// The Workloads of a namespace whose labels hold every entry of a selector; none for an empty selector.
+    /// Returns the Workloads of a namespace whose labels contain every entry of a selector; none for an empty
+    /// selector.
     pub fn workloads_matching<'a>(
         &'a self,
         namespace: &Namespace,
@@ -209,7 +212,7 @@ impl Snapshot {
         let candidates =
             |(key, value): (&String, &String)| self.workloads_by_label.get(&label_key(namespace, key, value));
         let sets: Option<Vec<_>> = selector.iter().map(candidates).collect();
-        // The rarest label decides how many are looked at.
+        // The rarest label bounds the number of Workloads to examine.
         let rarest = sets.and_then(|sets| sets.into_iter().min_by_key(|set| set.len()));
         let namespace = namespace.clone();
         rarest
@@ -222,7 +225,7 @@ impl Snapshot {
             .filter(|workload| is_subset(selector, &workload.metadata.labels))
     }
 
-    /// The Services of a namespace whose selector matches these labels.
+    /// Returns the Services of a namespace whose selector matches labels.
     pub fn services_selecting<'a>(
         &'a self,
         namespace: &'a Namespace,
@@ -239,24 +242,24 @@ impl Snapshot {
         )
     }
 
-    /// What health checks have taken out of a Service.
+    /// Returns the record of endpoints that health checks removed from a Service.
     #[must_use]
     pub fn endpoint_health(&self, service: &ServiceKey) -> Option<&EndpointHealthSpec> {
         self.objects.get(&record_key(service))?.as_endpoint_health()
     }
 
-    /// The Workloads that run on a Node.
+    /// Returns the Workloads on a Node.
     pub fn workloads_on<'a>(&'a self, node: &Name) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
         self.workloads_by_node.get(node).into_iter().flatten().filter_map(|key| self.objects.get(key))
     }
 
-    /// Whether a Node counts as gone, so that its Workloads are no endpoints.
+    /// Returns true if a Node counts as lost, so that its Workloads are no endpoints.
     #[must_use]
     pub fn is_lost(&self, node: &Name) -> bool {
         self.lost_nodes.contains(node)
     }
 
-    /// What takes a Node out of service.
+    /// Returns the maintenance of a Node.
     #[must_use]
     pub fn maintenance_of(&self, node: &Name) -> Option<&Maintenance> {
         let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
@@ -274,12 +277,12 @@ impl Snapshot {
         }
     }
 
-    /// The EndpointSets that have an endpoint on a Node.
+    /// Returns the EndpointSets that have an endpoint on a Node.
     pub fn endpoint_sets_on<'a>(&'a self, node: &Name) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
         self.sets_by_node.get(node).into_iter().flatten().filter_map(|key| self.objects.get(key))
     }
 
-    /// The EndpointSets of a Service.
+    /// Returns the EndpointSets of a Service.
     pub fn endpoint_sets_of<'a>(
         &'a self,
         service: &'a ServiceKey,
@@ -290,19 +293,19 @@ impl Snapshot {
         })
     }
 
-    /// The members of an apply set.
+    /// Returns the members of an apply set.
     pub fn apply_set_members<'a>(&'a self, name: &Name) -> impl Iterator<Item = &'a ObjectKey> + 'a {
         self.apply_sets.get(name).into_iter().flatten()
     }
 
-    /// The workload networks of all Nodes.
+    /// Returns the workload networks of all Nodes.
     pub fn workload_cidrs(&self) -> impl Iterator<Item = &IpNet> {
         self.workload_cidrs.keys()
     }
 
-    /// The state after a commit that was decided on this state elsewhere; `None` when it cannot have been.
+    /// Returns the state after a commit of another server, or `None` if the commit does not fit this state.
     #[must_use]
-    pub fn follow(&self, commit: &Commit) -> Option<Self> {
+    pub fn apply(&self, commit: &Commit) -> Option<Self> {
         if commit.revision != self.revision.next() {
             return None;
         }
@@ -313,7 +316,7 @@ impl Snapshot {
             match kind {
                 ChangeKind::Added if !is_known => next.put(Arc::clone(object)),
                 ChangeKind::Modified if is_known => next.put(Arc::clone(object)),
-                ChangeKind::Deleted if is_known => drop(next.take(&key)),
+                ChangeKind::Deleted if is_known => drop(next.remove(&key)),
                 ChangeKind::Added | ChangeKind::Modified | ChangeKind::Deleted => return None,
             }
         }
@@ -325,17 +328,17 @@ impl Snapshot {
         self.revision = revision;
     }
 
-    /// Puts an object in the place of the one with its key.
+    /// Inserts an object, replacing the one with the same key.
     pub(crate) fn put(&mut self, object: Arc<Object>) {
         let key = object.key();
-        self.take(&key);
+        self.remove(&key);
         self.index(&object, &key, Entry::Add);
         *self.counts.entry(key.kind).or_insert(0) += 1;
         self.objects.insert(key, object);
     }
 
-    /// Removes an object with everything the indices hold of it.
-    pub(crate) fn take(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
+    /// Removes an object and its index entries.
+    pub(crate) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
         let object = self.objects.remove(key)?;
         self.index(&object, key, Entry::Remove);
         match self.count(key.kind) {
@@ -391,17 +394,17 @@ impl Snapshot {
             (Spec::Address(spec), _) => self.index_address(spec, entry),
             (Spec::AddressPool(spec), _) => self.index_pool(&key.name, spec, entry),
             (Spec::Advertisement(spec), _) => self.index_advertisement(&key.name, spec, entry),
-            // They are few and looked at one by one.
+            // BgpPeers and BfdProfiles are few and need no index.
             (Spec::BgpPeer(_) | Spec::BfdProfile(_), _) => {}
-            // It is looked up by the name of its Service.
+            // EndpointHealth records are looked up by the name of their Service.
             (Spec::EndpointHealth(_), _) => {}
-            // A namespaced kind always has a namespace: decoding fills it in.
+            // Namespaced kinds always have a namespace, because decoding fills it in.
             (Spec::Service(_) | Spec::Workload(_) | Spec::EndpointSet(_), None) => {}
         }
     }
 
     fn index_service(&mut self, spec: &ServiceSpec, key: &ServiceKey, entry: Entry) {
-        // One entry of the selector is enough to find the Service by any label that matches it.
+        // One entry of the selector finds the Service by any label that matches it.
         if let Some((label, value)) = spec.selector.first_key_value() {
             entry.set(
                 &mut self.services_by_selector,
@@ -422,7 +425,7 @@ impl Snapshot {
     }
 }
 
-/// Whether an index gains or loses an entry; one path for both keeps them inverse.
+/// Direction of an index update. One path for both keeps them inverse.
 #[derive(Clone, Copy)]
 enum Entry {
     Add,

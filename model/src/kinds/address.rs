@@ -1,7 +1,7 @@
 //! Address: the server's record of one load balancer address, with its Services and its announcement.
 //!
 //! The name of the record is the address, which makes an address unique in the store. Admission creates and
-//! releases records together with the Services that request them. `Operation::Announce` sets the
+//! releases records together with the Services that request them. `Operation::SetAnnouncer` sets the
 //! announcement.
 
 use std::{

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 use utoipa::ToSchema;
 
 use crate::{
@@ -20,7 +21,9 @@ pub const API_VERSION: &str = "tidegate/v1";
 
 /// Kind of an object: `Node`, `AddressPool`, `BfdProfile`, `BgpPeer`, `Advertisement`, `Workload`, `Service`,
 /// `EndpointSet`, `Address` or `EndpointHealth`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema, VariantArray,
+)]
 pub enum Kind {
     /// Machine with an agent.
     Node,
@@ -46,18 +49,8 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order of application and of listings.
-    pub const ALL: [Self; 10] = [
-        Self::Node,
-        Self::AddressPool,
-        Self::BfdProfile,
-        Self::BgpPeer,
-        Self::Advertisement,
-        Self::Workload,
-        Self::Service,
-        Self::EndpointSet,
-        Self::Address,
-        Self::EndpointHealth,
-    ];
+    pub const ALL: [Self; Self::VARIANTS.len()] =
+        *Self::VARIANTS.first_chunk().expect("an array has as many elements as its length");
 
     /// Returns the value of the field `kind`.
     #[must_use]

@@ -1,6 +1,6 @@
-//! What the agents say of their parts in load balancer addresses: who announces what, since when, and what they hear.
+//! Announcement states of load balancer addresses, as agents report them.
 //!
-//! A report names only what differs, so the last word of each node is kept here, up to [`PARTS_KEPT_MAX`].
+//! A report contains only changes, so the last state of each node is stored here, up to [`PARTS_KEPT_MAX`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,52 +13,52 @@ use crate::{
     wire::report::{AddressReport, AnnouncementRole},
 };
 
-/// Parts remembered, one for each node that has one in an address: some 300 bytes each, so 60 MB. Of more, nothing is
-/// kept.
+/// Maximum number of stored states, one for each node and address: about 300 bytes each, so 60 MB. Further states are
+/// not stored.
 pub const PARTS_KEPT_MAX: usize = 200_000;
 
-/// What a report says of its node's parts.
+/// Announcement part of a report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct News {
-    /// Parts that differ from before.
+pub struct AnnouncementUpdate {
+    /// States that changed since the previous report.
     pub parts: BTreeMap<IpAddr, AddressReport>,
-    /// Addresses in which the node has no part any longer.
+    /// Addresses in which the node no longer takes part.
     pub gone: BTreeSet<IpAddr>,
-    /// Whether what `parts` does not name is gone as well.
+    /// True if addresses missing in `parts` are gone too.
     pub is_complete: bool,
 }
 
-/// What all agents have said.
+/// Last announcement states of all agents.
 #[derive(Debug, Default)]
 pub struct AnnouncementBook {
-    pages: BTreeMap<IpAddr, Page>,
-    /// Which pages a node is on.
+    pages: BTreeMap<IpAddr, AddressReports>,
+    /// Addresses of each node.
     nodes: BTreeMap<Name, BTreeSet<IpAddr>>,
     parts: usize,
-    /// Counts up with everything that happens, to tell what came first.
+    /// Logical clock: increases with each event, to order them.
     turn: u64,
-    /// How often a node's word was not kept because [`PARTS_KEPT_MAX`] is reached.
+    /// Number of states that were not stored because [`PARTS_KEPT_MAX`] was reached.
     pub refused: u64,
 }
 
 #[derive(Debug, Default)]
-struct Page {
-    parts: BTreeMap<Name, Part>,
-    /// When the order was last recorded.
+struct AddressReports {
+    parts: BTreeMap<Name, ReportedState>,
+    /// Logical time at which the candidate order was last recorded.
     ordered_at: u64,
 }
 
 #[derive(Debug)]
-struct Part {
+struct ReportedState {
     announced: AddressReport,
-    /// When the node began to say that it owns the address.
+    /// Logical time since which the node reports that it owns the address.
     owner_since: Option<u64>,
 }
 
 impl AnnouncementBook {
-    /// Takes what a node's agent reports; gives the addresses in which something changed that decisions depend on.
-    pub fn take(&mut self, node: &Name, news: News) -> BTreeSet<IpAddr> {
-        let News { parts, mut gone, is_complete } = news;
+    /// Applies a report of a node's agent. Returns the addresses with changes that affect decisions.
+    pub fn apply(&mut self, node: &Name, news: AnnouncementUpdate) -> BTreeSet<IpAddr> {
+        let AnnouncementUpdate { parts, mut gone, is_complete } = news;
         if is_complete {
             let known = self.nodes.get(node).into_iter().flatten();
             gone.extend(known.filter(|address| !parts.contains_key(address)));
@@ -96,7 +96,7 @@ impl AnnouncementBook {
         let owned_before = before.and_then(|part| part.owner_since);
         let owner_since =
             (announced.role == AnnouncementRole::Owner).then(|| owned_before.unwrap_or(self.turn));
-        parts.insert(node.clone(), Part { announced, owner_since });
+        parts.insert(node.clone(), ReportedState { announced, owner_since });
         is_news
     }
 
@@ -113,13 +113,13 @@ impl AnnouncementBook {
         was_there
     }
 
-    /// Notes that an order was recorded: what agents did before counts no longer as a takeover.
-    pub fn note_order(&mut self, address: IpAddr) {
+    /// Records that a candidate order was written: earlier claims of ownership no longer count as a takeover.
+    pub fn record_order(&mut self, address: IpAddr) {
         self.turn += 1;
         self.pages.entry(address).or_default().ordered_at = self.turn;
     }
 
-    /// Forgets nodes and addresses that no longer exist.
+    /// Removes nodes and addresses that no longer exist.
     pub fn forget(&mut self, has_node: impl Fn(&Name) -> bool, has_address: impl Fn(IpAddr) -> bool) {
         self.nodes.retain(|node, addresses| {
             addresses.retain(|address| has_address(*address));
@@ -132,13 +132,14 @@ impl AnnouncementBook {
         self.parts = self.pages.values().map(|page| page.parts.len()).sum();
     }
 
-    /// What each node says of its part in an address.
-    pub fn said(&self, address: IpAddr) -> impl Iterator<Item = (&Name, &AddressReport)> {
+    /// Returns the reported state of each node for an address.
+    pub fn reported(&self, address: IpAddr) -> impl Iterator<Item = (&Name, &AddressReport)> {
         let page = self.pages.get(&address);
         page.into_iter().flat_map(|page| page.parts.iter().map(|(node, part)| (node, &part.announced)))
     }
 
-    /// The candidate behind the first that has begun to own the address under the recorded order, or a newer one.
+    /// Returns the candidate, other than the first, that most recently became owner under the recorded order or a
+    /// newer one.
     #[must_use]
     pub fn takeover(&self, address: IpAddr, order: &Announcement) -> Option<&Name> {
         let page = self.pages.get(&address)?;
@@ -169,7 +170,7 @@ mod tests {
             role,
             epoch,
             since: Timestamp::from_unix_seconds(0),
-            reason: "as a test says".to_owned(),
+            reason: "test".to_owned(),
             interfaces: Vec::new(),
             last_gratuitous: None,
             replies: 0,
@@ -178,9 +179,9 @@ mod tests {
         }
     }
 
-    fn say(book: &mut AnnouncementBook, node: &str, role: AnnouncementRole, epoch: u64) -> bool {
+    fn report(book: &mut AnnouncementBook, node: &str, role: AnnouncementRole, epoch: u64) -> bool {
         let parts = BTreeMap::from([(ADDRESS.parse().unwrap(), part(role, epoch))]);
-        !book.take(&name(node), News { parts, ..News::default() }).is_empty()
+        !book.apply(&name(node), AnnouncementUpdate { parts, ..AnnouncementUpdate::default() }).is_empty()
     }
 
     fn order(epoch: u64, nodes: &[&str]) -> Announcement {
@@ -197,50 +198,53 @@ mod tests {
     }
 
     #[test]
-    fn who_began_to_own_last_has_taken_over_and_two_owners_do_not_alternate() {
+    fn the_newest_owner_has_taken_over_and_two_owners_do_not_alternate() {
         let mut book = AnnouncementBook::default();
-        say(&mut book, "a", AnnouncementRole::Owner, 1);
+        report(&mut book, "a", AnnouncementRole::Owner, 1);
         assert_eq!(takeover(&book, &order(1, &["a", "b"])), None, "the first owns");
-        say(&mut book, "b", AnnouncementRole::Owner, 1);
+        report(&mut book, "b", AnnouncementRole::Owner, 1);
         assert_eq!(takeover(&book, &order(1, &["a", "b"])).as_deref(), Some("b"));
-        book.note_order(ADDRESS.parse().unwrap());
-        say(&mut book, "a", AnnouncementRole::Owner, 2);
-        say(&mut book, "b", AnnouncementRole::Owner, 2);
-        assert_eq!(takeover(&book, &order(2, &["b", "a"])), None, "a goes on where it does not hear b");
+        book.record_order(ADDRESS.parse().unwrap());
+        report(&mut book, "a", AnnouncementRole::Owner, 2);
+        report(&mut book, "b", AnnouncementRole::Owner, 2);
+        assert_eq!(
+            takeover(&book, &order(2, &["b", "a"])),
+            None,
+            "a continues while it does not receive announcements of b"
+        );
     }
 
     #[test]
-    fn words_about_an_older_order_take_nothing_over() {
+    fn claims_under_an_older_order_are_no_takeover() {
         let mut book = AnnouncementBook::default();
-        say(&mut book, "a", AnnouncementRole::Owner, 1);
-        book.note_order(ADDRESS.parse().unwrap());
+        report(&mut book, "a", AnnouncementRole::Owner, 1);
+        book.record_order(ADDRESS.parse().unwrap());
         assert_eq!(takeover(&book, &order(2, &["c", "a"])), None, "an older epoch");
-        say(&mut book, "a", AnnouncementRole::Owner, 2);
-        assert_eq!(
-            takeover(&book, &order(2, &["c", "a"])),
-            None,
-            "it owned before the order, until c takes it"
-        );
-        say(&mut book, "a", AnnouncementRole::Standby, 2);
-        say(&mut book, "a", AnnouncementRole::Owner, 2);
-        assert_eq!(takeover(&book, &order(2, &["c", "a"])).as_deref(), Some("a"), "c went away meanwhile");
+        report(&mut book, "a", AnnouncementRole::Owner, 2);
+        assert_eq!(takeover(&book, &order(2, &["c", "a"])), None, "it became owner before the order");
+        report(&mut book, "a", AnnouncementRole::Standby, 2);
+        report(&mut book, "a", AnnouncementRole::Owner, 2);
+        assert_eq!(takeover(&book, &order(2, &["c", "a"])).as_deref(), Some("a"), "c has failed in between");
         assert_eq!(takeover(&book, &order(2, &["c", "d"])), None, "no candidate");
     }
 
     #[test]
-    fn a_complete_report_replaces_and_deleted_nodes_are_forgotten() {
+    fn a_complete_report_replaces_and_deleted_nodes_are_removed() {
         let mut book = AnnouncementBook::default();
         assert!(
-            say(&mut book, "a", AnnouncementRole::Owner, 1)
-                && !say(&mut book, "a", AnnouncementRole::Owner, 1),
-            "only news is news"
+            report(&mut book, "a", AnnouncementRole::Owner, 1)
+                && !report(&mut book, "a", AnnouncementRole::Owner, 1),
+            "an unchanged state is no change"
         );
-        let complete = News { is_complete: true, ..News::default() };
-        assert_eq!(book.take(&name("a"), complete.clone()).len(), 1);
-        assert_eq!((book.said(ADDRESS.parse().unwrap()).count(), book.parts), (0, 0));
-        assert!(book.take(&name("a"), complete).is_empty());
-        say(&mut book, "a", AnnouncementRole::Owner, 1);
+        let complete = AnnouncementUpdate { is_complete: true, ..AnnouncementUpdate::default() };
+        assert_eq!(book.apply(&name("a"), complete.clone()).len(), 1);
+        assert_eq!((book.reported(ADDRESS.parse().unwrap()).count(), book.parts), (0, 0));
+        assert!(book.apply(&name("a"), complete).is_empty());
+        report(&mut book, "a", AnnouncementRole::Owner, 1);
         book.forget(|_| false, |_| true);
-        assert_eq!((book.said(ADDRESS.parse().unwrap()).count(), book.parts, book.nodes.len()), (0, 0, 0));
+        assert_eq!(
+            (book.reported(ADDRESS.parse().unwrap()).count(), book.parts, book.nodes.len()),
+            (0, 0, 0)
+        );
     }
 }

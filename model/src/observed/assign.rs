@@ -1,10 +1,5 @@
-//! Who answers for a load balancer address: from the state, what nodes report and what they say they do, to a ranked
-//! list of candidates. Decisions are sticky: nothing moves that need not move.
-//!
-//! ```text
-//! state, reports ──▶ judge: may this node announce it? ──▶ rank: in which order ──▶ a new Announcement, or as it is
-//! ```
-//! The same judgement is what people read as the reason why a node is no candidate.
+//! Selection of the announcing node of a load balancer address: computes a ranked list of candidates from the state
+//! and the reports. Decisions are sticky: an owner changes only if necessary.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,129 +24,132 @@ pub(crate) use self::rank::rendezvous;
 mod reason;
 
 pub(crate) use judge::covering;
-pub use judge::{Fit, Judgement, Standing, judge};
-pub use reason::{Unfit, Why};
+pub use judge::{AddressEvaluation, Eligibility, EligibleNode, evaluate};
+pub use reason::{IneligibleReason, NoCandidateReason};
 
-/// What a judgement rests on.
+/// Input of an evaluation.
 #[derive(Clone, Copy)]
-pub struct Scene<'a> {
-    /// The state.
+pub struct ClusterView<'a> {
+    /// State of the cluster.
     pub snapshot: &'a Snapshot,
-    /// The life of the store, in which reported positions count.
+    /// Epoch of the store, in which reported positions count.
     pub epoch: Epoch,
-    /// What is known of the nodes, in the order of the names.
+    /// Views of the nodes, in the order of names.
     pub nodes: &'a [NodeView<'a>],
-    /// The compiled form of a Service.
+    /// Returns the compiled form of a Service.
     pub compiled: &'a dyn Fn(&ServiceKey) -> Option<Arc<CompiledService>>,
 }
 
-/// What a decision rests on beside the judgement.
+/// Input of an assignment in addition to the evaluation.
 #[derive(Clone, Copy)]
-pub struct Circumstances<'a> {
-    /// What the agents say of their parts.
+pub struct AssignmentInputs<'a> {
+    /// Announcement states of the agents.
     pub book: &'a AnnouncementBook,
-    /// How many addresses each node is the first candidate for.
+    /// Number of addresses for which each node is the first candidate.
     pub owned: &'a BTreeMap<Name, usize>,
-    /// Whether a first owner may be chosen later, when nodes that are not ready yet can take part.
+    /// True if the choice of a first owner may be deferred until nodes that are not ready yet can take part.
     pub may_wait: bool,
 }
 
-/// What comes of looking at one address.
+/// Result of an assignment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
-    /// What to do.
-    pub verdict: Verdict,
-    /// Nodes that will be candidates once they have verified its Services.
+pub struct Assignment {
+    /// Action for the address.
+    pub action: AssignmentAction,
+    /// Nodes that will be candidates after they have verified the Services of the address.
     pub waiting: BTreeSet<Name>,
 }
 
-/// What to do about an address.
+/// Action for an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is as it should be.
+pub enum AssignmentAction {
+    /// Keep the record.
     Leave,
-    /// Look again when the nodes that are not ready yet had their time.
+    /// Retry after nodes that are not ready yet have had time.
     Wait,
-    /// Record this instead; its epoch is higher than any known.
+    /// Write this record; its epoch is higher than any known.
     Record(Announcement),
 }
 
-/// Epochs that agents name are believed up to this far beyond the record's: it lies behind only after a backup was
-/// restored, and one mistaken agent must not use up all numbers.
+/// Maximum difference between an epoch that agents report and that of the record. A record is behind only after the
+/// restore of a backup, and one faulty agent must not exhaust the numbers.
 const EPOCH_LEAP_MAX: u64 = 1_000_000;
 
-/// Decides who answers for an address. Nothing is decided about an address that no Service has.
+/// Decides the candidates of an address. The record of an address without a Service is kept.
 #[must_use]
-pub fn assign(scene: &Scene<'_>, circumstances: &Circumstances<'_>, address: IpAddr) -> Decision {
-    let leave = Decision { verdict: Verdict::Leave, waiting: BTreeSet::new() };
-    let Some(judgement) = judge(scene, address) else { return leave };
-    let Some(record) = scene.snapshot.address(address).and_then(|object| object.as_address()) else {
+pub fn assign(view: &ClusterView<'_>, inputs: &AssignmentInputs<'_>, address: IpAddr) -> Assignment {
+    let leave = Assignment { action: AssignmentAction::Leave, waiting: BTreeSet::new() };
+    let Some(evaluation) = evaluate(view, address) else { return leave };
+    let Some(record) = view.snapshot.address(address).and_then(|object| object.as_address()) else {
         return leave;
     };
     let current = &record.announcement;
-    let takeover = circumstances.book.takeover(address, current);
-    let ranked = rank::rank(&judgement, current, takeover, circumstances.owned, address);
+    let takeover = inputs.book.takeover(address, current);
+    let ranked = rank::rank(&evaluation, current, takeover, inputs.owned, address);
     let known: BTreeSet<_> = current.candidates.iter().map(|candidate| &candidate.node).collect();
     let waiting: BTreeSet<Name> =
-        judgement.not_ready().filter(|node| !known.contains(node)).cloned().collect();
+        evaluation.not_ready().filter(|node| !known.contains(node)).cloned().collect();
     let is_first_choice = ranked.first().is_some_and(|first| !known.contains(&first.node));
-    let verdict = if is_first_choice && circumstances.may_wait && !waiting.is_empty() {
-        Verdict::Wait
+    let action = if is_first_choice && inputs.may_wait && !waiting.is_empty() {
+        AssignmentAction::Wait
     } else {
-        let next = next_epoch(circumstances.book, address, current);
-        conclude(current, announcement(&judgement, current, ranked, next))
+        let next = next_epoch(inputs.book, address, current);
+        action_for(current, announcement(&evaluation, current, ranked, next))
     };
-    Decision { verdict, waiting }
+    Assignment { action, waiting }
 }
 
-/// The order with a node in front.
+/// Returns the candidate order with a node in front.
 ///
 /// # Errors
-/// Why the node is no candidate.
+/// The reason for which the node is no candidate.
 pub fn move_to(
-    scene: &Scene<'_>,
+    view: &ClusterView<'_>,
     book: &AnnouncementBook,
     address: IpAddr,
     node: &Name,
-) -> Result<Announcement, Unfit> {
-    let judgement = judge(scene, address).ok_or(Unfit::NoService)?;
-    let record = scene.snapshot.address(address).and_then(|object| object.as_address());
+) -> Result<Announcement, IneligibleReason> {
+    let evaluation = evaluate(view, address).ok_or(IneligibleReason::NoService)?;
+    let record = view.snapshot.address(address).and_then(|object| object.as_address());
     let current = record.map(|record| record.announcement.clone()).unwrap_or_default();
-    let first = match judgement.standing(node) {
-        None => return Err(Unfit::NoNode),
-        Some(Standing::Fit(fit)) => fit.candidate.clone(),
-        Some(Standing::NotReady { why, .. } | Standing::Unfit(why)) => return Err(why.clone()),
+    let first = match evaluation.eligibility(node) {
+        None => return Err(IneligibleReason::NoNode),
+        Some(Eligibility::Eligible(fit)) => fit.candidate.clone(),
+        Some(Eligibility::NotReady { reason, .. } | Eligibility::Ineligible(reason)) => {
+            return Err(reason.clone());
+        }
     };
-    let others = rank::rank(&judgement, &current, None, &BTreeMap::new(), address);
+    let others = rank::rank(&evaluation, &current, None, &BTreeMap::new(), address);
     let others = others.into_iter().filter(|candidate| candidate.node != *node);
     let ranked = std::iter::once(first).chain(others).take(CANDIDATES_MAX).collect();
-    Ok(announcement(&judgement, &current, ranked, next_epoch(book, address, &current)))
+    Ok(announcement(&evaluation, &current, ranked, next_epoch(book, address, &current)))
 }
 
 fn announcement(
-    judgement: &Judgement,
+    evaluation: &AddressEvaluation,
     current: &Announcement,
     candidates: Vec<Candidate>,
     epoch: u64,
 ) -> Announcement {
-    // Without an Advertisement nobody announces, so there is nothing to say about how.
-    let (answer_ping, when_isolated) = if judgement.is_advertised {
-        (judgement.answer_ping, judgement.when_isolated)
+    // Without an Advertisement nothing is announced, so its settings keep their values.
+    let (answer_ping, when_isolated) = if evaluation.is_advertised {
+        (evaluation.answer_ping, evaluation.when_isolated)
     } else {
         (current.answer_ping, current.when_isolated)
     };
-    let advertisements = judgement.by_bgp.clone();
+    let advertisements = evaluation.by_bgp.clone();
     Announcement { epoch, candidates, answer_ping, when_isolated, advertisements }
 }
 
-fn conclude(current: &Announcement, next: Announcement) -> Verdict {
+fn action_for(current: &Announcement, next: Announcement) -> AssignmentAction {
     let is_same = Announcement { epoch: next.epoch, ..current.clone() } == next;
-    if is_same { Verdict::Leave } else { Verdict::Record(next) }
+    if is_same { AssignmentAction::Leave } else { AssignmentAction::Record(next) }
 }
 
-/// An epoch that every agent takes for newer than what it follows.
+/// Returns an epoch that every agent treats as newer than the current one.
 fn next_epoch(book: &AnnouncementBook, address: IpAddr, current: &Announcement) -> u64 {
     let bound = current.epoch.saturating_add(EPOCH_LEAP_MAX);
-    let said = book.said(address).map(|(_, announced)| announced.epoch).filter(|epoch| *epoch <= bound).max();
+    let said =
+        book.reported(address).map(|(_, announced)| announced.epoch).filter(|epoch| *epoch <= bound).max();
     current.epoch.max(said.unwrap_or(0)).saturating_add(1)
 }

@@ -1,9 +1,9 @@
-//! Who checks which endpoint, and what a node says of those that it checks.
+//! Health checks: assignment of checks to nodes, and merging of their results.
 //!
 //! ```text
-//! Service.spec.healthCheck ─▶ compiled Service ─▶ each agent: is it mine? ─▶ checks ─▶ report
-//!                                                                                        │
-//!      compiled Service (ready, weight) ◀─ record of what is down ◀─ merge, quorum ◀─────┘
+//! Service.spec.healthCheck ─▶ compiled Service ─▶ each agent: its endpoints ─▶ checks ─▶ report
+//!                                                                                         │
+//!      compiled Service (ready, weight) ◀─ EndpointHealth record ◀─ merge, majority ◀─────┘
 //! ```
 
 mod book;
@@ -19,15 +19,15 @@ use crate::{
 };
 
 pub use self::{
-    book::{HealthBook, HealthNews, WORDS_KEPT_MAX, Word},
-    guard::{GUARD_ENDPOINTS_MIN, GUARD_PERCENT_DEFAULT, GUARD_WINDOW_SECS, Guard, Held},
-    judge::{Bench, Judgement, Tally, judge},
+    book::{CheckResult, HealthBook, HealthUpdate, RESULTS_KEPT_MAX},
+    guard::{GUARD_ENDPOINTS_MIN, GUARD_PERCENT_DEFAULT, GUARD_WINDOW_SECS, Guard, HeldEndpoint},
+    judge::{HealthDecision, HealthInputs, Tally, judge},
 };
 
-/// Nodes that check an endpoint without a Node of its own; most of them decide.
+/// Number of nodes that check an endpoint without a Node of its own; the majority decides.
 pub const CHECKERS: usize = 3;
-/// The endpoints of a Service that are to be checked, each with its Node; none of a Service without a check, and none that is
-/// on its way out: whatever the answer, it takes no new connections.
+/// Returns the checked endpoints of a Service with their Nodes. A Service without a health check has none.
+/// Terminating endpoints are excluded, because they accept no new connections regardless of the result.
 #[must_use]
 pub fn checks(service: &CompiledService) -> BTreeMap<CheckKey, Option<Name>> {
     let Some(check) = &service.health_check else { return BTreeMap::new() };
@@ -37,8 +37,8 @@ pub fn checks(service: &CompiledService) -> BTreeMap<CheckKey, Option<Name>> {
     endpoints.map(|endpoint| (key(endpoint.address, endpoint.port), endpoint.node.clone())).collect()
 }
 
-/// The Nodes that check an endpoint: its own where that has an agent, else [`CHECKERS`] of all, each chosen by its score for the
-/// endpoint, so that a Node that comes or goes changes no other's (rendezvous hashing).
+/// Returns the Nodes that check an endpoint: its own Node if it has an agent, else [`CHECKERS`] of all Nodes,
+/// selected by rendezvous hashing so that a change of one Node affects no other.
 #[must_use]
 pub fn checkers<'a>(key: &CheckKey, own: Option<&'a Name>, nodes: &'a BTreeSet<Name>) -> BTreeSet<&'a Name> {
     if let Some(own) = own.and_then(|own| nodes.get(own)) {

@@ -1,5 +1,5 @@
-//! How long changes take until the nodes have them: by node, with the slowest and why. Of the last changes that the server
-//! remembers; nothing rests on it.
+//! Propagation time of changes to the nodes: percentiles of each node, and the slowest node with the reason.
+//! Informational only; the figures cover the last changes that the server remembers.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -14,113 +14,114 @@ use crate::{
     },
 };
 
-/// Nodes listed in one answer; the slowest come first.
+/// Maximum number of nodes listed in one response, slowest first.
 pub const NODES_LISTED_MAX: usize = 1000;
 
-/// When a node was told to have come how far with one change, in milliseconds after the commit.
+/// Times at which reports of a node confirmed one change, in milliseconds after its commit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Steps {
-    /// Until a report said that it has arrived.
+    /// Time until a report confirmed its arrival.
     pub received: Option<u64>,
-    /// Until a report said that it is programmed.
+    /// Time until a report confirmed its programming.
     pub applied: Option<u64>,
-    /// Until a report said that it was read back.
+    /// Time until a report confirmed its read-back.
     pub verified: Option<u64>,
-    /// The first report of the node in this life of the server said so: when it came that far is not known.
+    /// True if the first report since the start of the server confirmed the change, so that the actual time is
+    /// unknown.
     pub is_first_report: bool,
 }
 
-/// One change that concerns nodes.
+/// ChangeProgress that concerns nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// The revision that it made.
+pub struct ChangeProgress {
+    /// Revision of the change.
     pub revision: Revision,
-    /// How long ago it was committed, in milliseconds.
+    /// Time since its commit, in milliseconds.
     pub age_ms: u64,
-    /// What the nodes have said of it.
+    /// Confirmations of the nodes.
     pub nodes: BTreeMap<Name, Steps>,
 }
 
-/// How long changes take until the nodes have them.
+/// Propagation time of changes to the nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LagOverview {
-    /// Changes that this is about: the last ones that concern nodes, 256 at most, of this life of the server.
+    /// Number of changes covered: the last ones since the start of the server that concern nodes, at most 256.
     pub changes: usize,
-    /// The time within which half of all was verified, in milliseconds; nothing before anything was measured.
+    /// Median of the time until verification, in milliseconds; absent before the first measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<u64>,
-    /// The time within which 99 of 100 were verified.
+    /// 99th percentile of the time until verification, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<u64>,
-    /// The node that waits longest or, when none waits, took longest.
+    /// Node with the longest pending change, or with the longest measured time if none is pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowest: Option<NodeLag>,
-    /// Every node, the slowest first.
+    /// All nodes, slowest first.
     #[schema(max_items = 1000)]
     pub nodes: Vec<NodeLag>,
-    /// Nodes that are not listed, for want of room.
+    /// Number of nodes that are not listed.
     pub nodes_omitted: usize,
 }
 
-/// How long changes take until one node has them.
+/// Propagation time of changes to one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeLag {
-    /// Which node.
+    /// Name of the node.
     pub node: Name,
-    /// Changes of which it is known when the node had them verified.
+    /// Number of changes with a measured time until verification.
     pub measured: usize,
-    /// The time within which half of them was, in milliseconds.
+    /// Median of these times, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<u64>,
-    /// The time within which 99 of 100 were.
+    /// 99th percentile of these times, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ms: Option<u64>,
-    /// Changes that it does not have verified.
+    /// Number of changes that the node has not verified.
     pub waiting: usize,
-    /// How long the oldest of them waits, in milliseconds.
+    /// Age of the oldest of them, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_ms: Option<u64>,
-    /// What it waits for, or where most of the time went, as a machine word.
+    /// Machine-readable reason: the missing step of a pending change, or the slowest step of the slowest change.
     pub reason: LagReason,
-    /// The same in words.
+    /// Message for users. The text may change between releases.
     pub message: String,
 }
 
-/// What a node waits for, or where the time of its slowest change went.
+/// Missing step of a pending change, or slowest step of the slowest change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum LagReason {
-    /// Its agent does not report.
+    /// The agent does not report.
     AgentSilent,
-    /// Its agent has not received it.
+    /// The agent has not received the change.
     NotReceived,
-    /// Its agent has received it, and not programmed it yet.
+    /// The agent has received the change but not programmed it.
     NotApplied,
-    /// Its agent has programmed it, and not read it back yet.
+    /// The agent has programmed the change but not read it back.
     NotVerified,
-    /// Most of the time went until its agent said that it has received it.
+    /// The delivery to the agent took longest.
     Delivery,
-    /// Most of the time went into programming.
+    /// The programming took longest.
     Programming,
-    /// Most of the time went into reading back.
+    /// The read-back took longest.
     ReadingBack,
-    /// Its agent told everything by one report: where the time went is not known.
+    /// One report confirmed all steps, so their times are unknown.
     OneReport,
-    /// Nothing was measured: no change came since it reports.
+    /// No change was committed since the node reports.
     NothingMeasured,
 }
 
-/// The value that a share of sorted values does not exceed, by the nearest rank; `None` of nothing.
+/// Returns the percentile of sorted values by the nearest-rank method, or `None` without values.
 #[must_use]
 pub fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied()
 }
 
-/// Sums up what is known of the last changes.
+/// Computes the overview of the last changes.
 #[must_use]
-pub fn overview(changes: &[Change], views: &[NodeView<'_>], epoch: Position) -> LagOverview {
+pub fn overview(changes: &[ChangeProgress], views: &[NodeView<'_>], epoch: Position) -> LagOverview {
     let mut nodes: Vec<_> = views.iter().map(|view| node_lag(changes, view, epoch)).collect();
     nodes.sort_by_cached_key(|lag| (Reverse((lag.waiting_ms, lag.p99_ms)), lag.node.clone()));
     let known =
@@ -140,31 +141,33 @@ pub fn overview(changes: &[Change], views: &[NodeView<'_>], epoch: Position) -> 
     }
 }
 
-/// One change that concerns nodes, where it is kept.
+/// Borrowed form of a change that concerns nodes.
 #[derive(Debug, Clone, Copy)]
 pub struct ChangeView<'a> {
-    /// The revision that it made.
+    /// Revision of the change.
     pub revision: Revision,
-    /// How long ago it was committed, in milliseconds.
+    /// Time since its commit, in milliseconds.
     pub age_ms: u64,
-    /// What the nodes have said of it.
+    /// Confirmations of the nodes.
     pub nodes: &'a BTreeMap<Name, Steps>,
 }
 
-/// What fits into one line of the last changes.
+/// Summary of the last changes for one line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LagBrief {
-    /// The time within which half of all was verified, in milliseconds; nothing before anything was measured.
+    /// Median of the time until verification, in milliseconds; `None` before the first measurement.
     pub p50_ms: Option<u64>,
-    /// The time within which 99 of 100 were verified.
+    /// 99th percentile of the time until verification, in milliseconds.
     pub p99_ms: Option<u64>,
-    /// The node that waits longest or, when none waits, took longest, with that time and the reason.
+    /// Node with the longest pending change, or with the longest measured time if none is pending; with that time and
+    /// the reason.
     pub slowest: Option<(Name, u64, LagReason)>,
-    /// How long the oldest change waits that each node lacks, in the order of the nodes.
+    /// Age of the oldest change that each node lacks, in the order of the nodes.
     pub waiting_ms: Vec<Option<u64>>,
 }
 
-/// Sums up what is known of the last changes, the oldest first, in one walk over it. The nodes are in the order of names.
+/// Computes the summary of the last changes in one pass. `changes` are sorted by age, oldest first; `views` are
+/// sorted by name.
 #[must_use]
 pub fn brief(changes: &[ChangeView<'_>], views: &[NodeView<'_>], head: Position) -> LagBrief {
     let (mut all, mut longest) = (Vec::new(), None);
@@ -183,7 +186,7 @@ pub fn brief(changes: &[ChangeView<'_>], views: &[NodeView<'_>], head: Position)
     let waiting =
         waiting_ms.iter().zip(views).filter_map(|(waits, view)| Some(((*waits)?, Reverse(view.name))));
     let slowest = waiting.max().or(longest).and_then(|(took, Reverse(name))| {
-        let of_node = |change: &ChangeView<'_>| Change {
+        let of_node = |change: &ChangeView<'_>| ChangeProgress {
             revision: change.revision,
             age_ms: change.age_ms,
             nodes: change
@@ -208,18 +211,18 @@ fn oldest_lacking(changes: &[ChangeView<'_>], view: &NodeView<'_>, head: Positio
     changes.get(changes.partition_point(has)).map(|change| change.age_ms)
 }
 
-fn node_lag(changes: &[Change], view: &NodeView<'_>, head: Position) -> NodeLag {
+fn node_lag(changes: &[ChangeProgress], view: &NodeView<'_>, head: Position) -> NodeLag {
     let mut times: Vec<u64> = changes.iter().filter_map(|change| measured(change, view.name)).collect();
     times.sort_unstable();
-    let lacks = |change: &&Change| {
+    let lacks = |change: &&ChangeProgress| {
         let verified = view.report.map(|report| report.verified);
         verified.is_none_or(|verified| verified < Position { revision: change.revision, ..head })
     };
     let waiting: Vec<_> = changes.iter().filter(lacks).collect();
     let oldest = waiting.iter().max_by_key(|change| change.age_ms);
     let (reason, message) = match oldest {
-        Some(change) => waits_for(view, Position { revision: change.revision, ..head }),
-        None => went_into(changes, view.name),
+        Some(change) => missing_step(view, Position { revision: change.revision, ..head }),
+        None => slowest_step(changes, view.name),
     };
     NodeLag {
         node: view.name.clone(),
@@ -233,21 +236,21 @@ fn node_lag(changes: &[Change], view: &NodeView<'_>, head: Position) -> NodeLag 
     }
 }
 
-fn measured(change: &Change, node: &Name) -> Option<u64> {
+fn measured(change: &ChangeProgress, node: &Name) -> Option<u64> {
     change.nodes.get(node).filter(|steps| !steps.is_first_report)?.verified
 }
 
-/// Why a node does not have a state verified.
-fn waits_for(view: &NodeView<'_>, at: Position) -> (LagReason, String) {
+/// Returns the reason for which a node has not verified a position.
+fn missing_step(view: &NodeView<'_>, at: Position) -> (LagReason, String) {
     let Some(report) = view.report.filter(|_| view.is_connected) else {
         return (LagReason::AgentSilent, "its agent does not report".to_owned());
     };
     let (reason, words) = if report.received < at {
         (LagReason::NotReceived, "its agent has not received it")
     } else if report.applied < at {
-        (LagReason::NotApplied, "its agent has received it, and not applied it yet")
+        (LagReason::NotApplied, "its agent has received it but not applied it yet")
     } else {
-        (LagReason::NotVerified, "its agent has applied it, and not verified it yet")
+        (LagReason::NotVerified, "its agent has applied it but not verified it yet")
     };
     let failures = match report.failures_total {
         0 => String::new(),
@@ -256,19 +259,19 @@ fn waits_for(view: &NodeView<'_>, at: Position) -> (LagReason, String) {
     (reason, format!("{words}{failures}"))
 }
 
-/// Where the time of a node's slowest change went.
-fn went_into(changes: &[Change], node: &Name) -> (LagReason, String) {
+/// Returns the slowest step of a node's slowest change.
+fn slowest_step(changes: &[ChangeProgress], node: &Name) -> (LagReason, String) {
     let steps = changes.iter().filter(|change| measured(change, node).is_some());
     let slowest = steps.filter_map(|change| change.nodes.get(node)).max_by_key(|steps| steps.verified);
     let Some(Steps { received: Some(received), applied: Some(applied), verified: Some(verified), .. }) =
         slowest.copied()
     else {
-        return (LagReason::NothingMeasured, "no change came since it reports".to_owned());
+        return (LagReason::NothingMeasured, "no change was committed since it reports".to_owned());
     };
     if received == verified {
         return (
             LagReason::OneReport,
-            format!("one report told all of its slowest change after {verified} ms"),
+            format!("one report confirmed all steps of its slowest change after {verified} ms"),
         );
     }
     let (programming, reading) = (applied.saturating_sub(received), verified.saturating_sub(applied));

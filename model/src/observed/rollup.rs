@@ -1,4 +1,4 @@
-//! The roll-up of status: from intent, compiled forms and reports to conditions with reasons.
+//! Roll-up of status: derives conditions with reasons from intent, compiled forms and reports.
 
 mod announced;
 mod assigned;
@@ -22,6 +22,7 @@ use crate::{
         unsupported,
     },
     kinds::{
+        condition_reason::ConditionReason,
         maintenance::MaintenanceMode,
         resource::ServiceKey,
         service::{ServiceSpec, ServiceType},
@@ -42,8 +43,8 @@ use crate::{
 };
 
 pub use self::announced::{
-    AddressStanding, Announcing, address_standing, address_status, advertisement_status, pool_announced,
-    service_announced,
+    AddressStanding, AnnouncementInputs, address_standing, address_status, advertisement_status,
+    pool_announced, service_announced,
 };
 pub use self::assigned::address_pool_status;
 pub use self::bgp::{bfd_profile_status, bgp_peer_status, node_bgp_status};
@@ -52,40 +53,42 @@ pub use self::health::service_health;
 pub use self::node::node_status;
 pub use self::sources::{endpoint_set_status, workload_status};
 
-/// Nodes listed by name in a Service's status; the counts cover all.
+/// Maximum number of Nodes named in a Service's status; the counts cover all.
 const NOT_VERIFIED_LISTED_MAX: usize = 10;
 
-/// Nodes that are behind and are looked at one by one; of more, the ten that are named are found sooner among all.
+/// Maximum number of lagging Nodes that are examined individually. Among more, the ten to name are found faster in a
+/// pass over all Nodes.
 const FEW_NODES: usize = 64;
 
-/// What is known of one node.
+/// View of one Node: its lease and its last report.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeView<'a> {
-    /// The node.
+    /// Name of the Node.
     pub name: &'a Name,
-    /// Whether its agent reported within the lease.
+    /// True if the agent reported within the lease.
     pub is_connected: bool,
-    /// Whether two agents report under its name.
+    /// True if two agents report under this name.
     pub is_contested: bool,
-    /// Whether it was silent for so long that it is no candidate for addresses.
+    /// True if the agent has been silent for so long that the Node is no candidate for addresses.
     pub is_lost: bool,
-    /// When its agent last reported, also before a restart of control.
+    /// Time of the last report, including reports before a restart of control.
     pub last_report: Option<Timestamp>,
-    /// What it last reported.
+    /// Last report.
     pub report: Option<&'a Report>,
 }
 
-/// All nodes, prepared so that a Service with nothing wrong costs no walk over them.
+/// Views of all Nodes, prepared so that a Service without problems costs no pass over them.
 #[derive(Debug, Default)]
 pub struct NodeViews<'a> {
     views: Vec<NodeView<'a>>,
-    /// How far the nodes are, each rung sorted, so that how many have something is a search.
+    /// Sorted positions of the Nodes for each step, so that a binary search counts the Nodes that have reached a
+    /// position.
     received: Vec<Position>,
     applied: Vec<Position>,
     verified: Vec<Position>,
-    /// The nodes, those first that have verified least.
+    /// Indices of the Nodes, those with the oldest verified position first.
     by_verified: Vec<usize>,
-    /// The nodes on which a Service fails.
+    /// Indices of the Nodes on which a Service fails.
     failing: BTreeMap<&'a ServiceKey, Vec<usize>>,
 }
 
@@ -98,7 +101,7 @@ impl<'a> NodeViews<'a> {
             all.sort_unstable();
             all
         };
-        // What has not arrived is not programmed, whatever else a report says.
+        // Positions that were not received cannot be programmed, so other claims of a report are limited by it.
         let received = sorted(&|report| report.received);
         let applied = sorted(&|report| report.received.min(report.applied.max(report.verified)));
         let verified = sorted(&|report| report.received.min(report.verified));
@@ -116,13 +119,13 @@ impl<'a> NodeViews<'a> {
         Self { views, received, applied, verified, by_verified, failing }
     }
 
-    /// The views, in the order of the names.
+    /// Returns the views, in the order of names.
     #[must_use]
     pub fn all(&self) -> &[NodeView<'a>] {
         &self.views
     }
 
-    /// How far the nodes are with a form of a Service.
+    /// Returns the progress of the Nodes with a form of a Service.
     #[must_use]
     pub fn count(&self, key: &ServiceKey, wanted: Position) -> NodeCounts {
         let total = saturating(self.views.len());
@@ -153,7 +156,7 @@ impl<'a> NodeViews<'a> {
         counts
     }
 
-    /// The first nodes that have not verified something, where `behind` of them have not come that far, and others fail.
+    /// Returns the first Nodes that have not verified a position: `behind` lagging ones, and `failing` ones.
     fn not_verified(
         &self,
         key: &ServiceKey,
@@ -162,7 +165,7 @@ impl<'a> NodeViews<'a> {
         failing: &[usize],
     ) -> BTreeMap<Name, NodeProblem> {
         let mut candidates: Vec<usize> = if behind > FEW_NODES {
-            // The first ten are found soon.
+            // With so many lagging Nodes, the first ten are found quickly.
             (0..self.views.len()).collect()
         } else {
             self.by_verified.iter().take(behind).chain(failing).copied().collect()
@@ -185,8 +188,9 @@ pub(crate) fn progress<'a>(
     wanted: Position,
 ) -> (Phase, Option<&'a Failure>) {
     let Some(report) = view.report else { return (Phase::Pending, None) };
-    // A failure of an older form says nothing about the wanted one. Once the agent has applied the wanted one, what it
-    // still reports is of that one, whatever its number: control servers that started later number forms otherwise.
+    // A failure of an older form does not apply to the wanted one. After the agent has applied the wanted form,
+    // reported failures belong to it regardless of their revision, because control servers with different starts
+    // number forms differently.
     let is_of_wanted = |failure: &&Failure| failure.revision >= wanted.revision || report.applied >= wanted;
     let failure = report.failures.get(key).filter(is_of_wanted);
     let reached = reached_phase(report, wanted);
@@ -195,7 +199,7 @@ pub(crate) fn progress<'a>(
     (phase, failure)
 }
 
-/// How far a node is with something that did not fail.
+/// Returns the step that a Node has reached with a form that did not fail.
 fn reached_phase(report: &Report, wanted: Position) -> Phase {
     if report.received < wanted {
         Phase::Pending
@@ -221,17 +225,17 @@ fn problem(view: &NodeView<'_>, phase: Phase, failure: Option<&Failure>) -> Node
     NodeProblem { phase, reason: failure.map(|failure| failure.reason), message }
 }
 
-/// What else is known of a Service.
+/// Further observations of a Service.
 #[derive(Debug, Default)]
-pub struct Observed {
-    /// Of its addresses on record.
+pub struct ServiceObservations {
+    /// Announcement of its recorded addresses.
     pub announced_on_record: Option<Condition>,
-    /// Of the health of its endpoints, where they are checked.
+    /// Health of its endpoints, if they are checked.
     pub health: Option<ServiceHealth>,
 }
 
-/// Rolls up the status of a Service of a snapshot. `compiled` is its compiled form with the revision that made it, if it
-/// has one; `epoch` is that of the store.
+/// Rolls up the status of a Service in a snapshot. `compiled` is its compiled form with the revision that produced
+/// it, if any; `epoch` is that of the store.
 #[must_use]
 pub fn service_status(
     snapshot: &Snapshot,
@@ -240,9 +244,9 @@ pub fn service_status(
     compiled: Option<&CompiledService>,
     epoch: Epoch,
     nodes: &NodeViews<'_>,
-    observed: Observed,
+    observed: ServiceObservations,
 ) -> ServiceStatus {
-    let Observed { announced_on_record, health } = observed;
+    let ServiceObservations { announced_on_record, health } = observed;
     let mut endpoints = compiled.map(count_endpoints).unwrap_or_default();
     if let Some(health) = &health {
         health::count(health, &mut endpoints);
@@ -280,7 +284,7 @@ pub fn count_endpoints(compiled: &CompiledService) -> EndpointCounts {
     let ready: BTreeSet<_> = all.clone().filter(takes_connections).map(|endpoint| endpoint.address).collect();
     let in_mode = |mode| {
         let asked = all.clone().filter(|one| one.maintenance.as_ref().is_some_and(|it| it.mode == mode));
-        // An address that takes connections at another port is in service.
+        // An address that accepts connections at another port is in service.
         let addresses = asked.map(|one| one.address).filter(|address| !ready.contains(address));
         saturating(addresses.collect::<BTreeSet<_>>().len())
     };
@@ -297,7 +301,7 @@ fn all_endpoints(compiled: &CompiledService) -> impl Iterator<Item = &CompiledEn
     compiled.ports.iter().flat_map(|port| &port.endpoints)
 }
 
-/// Says which virtual addresses refuse connections because no endpoint is of their family; nothing when all have one.
+/// Describes the cluster IPs that reject connections because no endpoint has their family; empty if all have one.
 pub(crate) fn families_without(compiled: Option<&CompiledService>) -> String {
     let Some(compiled) = compiled else { return String::new() };
     let has_endpoint = |family| all_endpoints(compiled).any(|one| IpFamily::of(one.address) == family);
@@ -306,17 +310,17 @@ pub(crate) fn families_without(compiled: Option<&CompiledService>) -> String {
     if refusing.is_empty() {
         return String::new();
     }
-    format!("connections to {} are refused: no endpoint is of that IP family", refusing.join(", "))
+    format!("connections to {} are refused: no endpoint has that IP family", refusing.join(", "))
 }
 
 fn accepted(spec: &ServiceSpec) -> Condition {
     let blocking = unsupported::blocking(spec);
     if blocking.is_empty() {
-        return yes(ConditionType::Accepted, "Valid");
+        return yes(ConditionType::Accepted, ConditionReason::Valid);
     }
     let fields: Vec<_> = blocking.iter().map(|field| format!("{}: {}", field.field, field.message)).collect();
-    no(ConditionType::Accepted, "Unsupported", fields.join("; "))
-        .hint("the Service is not programmed with these settings; remove them to have it programmed without")
+    no(ConditionType::Accepted, ConditionReason::Unsupported, fields.join("; "))
+        .hint("the Service is not programmed with these settings: remove them")
 }
 
 fn endpoints_available(
@@ -326,32 +330,38 @@ fn endpoints_available(
 ) -> Condition {
     let at = ConditionType::EndpointsAvailable;
     if spec.is_external_name() {
-        return yes(at, "ExternalName");
+        return yes(at, ConditionReason::ExternalName);
     }
     match (endpoints.ready, endpoints.total) {
-        (1.., _) => Condition { message: families_without(compiled), ..yes(at, "EndpointsReady") },
+        (1.., _) => {
+            Condition { message: families_without(compiled), ..yes(at, ConditionReason::EndpointsReady) }
+        }
         (0, 1..) if endpoints.draining + endpoints.maintenance >= endpoints.total => {
             let EndpointCounts { draining, maintenance, .. } = endpoints;
             let message = format!(
-                "connections are refused: {draining} endpoints drain, {maintenance} are in maintenance"
+                "connections are refused: {draining} endpoints are draining, {maintenance} are in maintenance"
             );
-            no(at, "OutOfService", message)
-                .hint("`tidegate undrain` gives endpoints, Workloads, Nodes and Services back")
+            no(at, ConditionReason::OutOfService, message)
+                .hint("`tidegate undrain` returns endpoints, Workloads, Nodes and Services to service")
         }
         (0, 1..) if compiled.is_some_and(|compiled| all_endpoints(compiled).any(|one| one.ready)) => {
             let message = format!("none of {} endpoints has a weight", endpoints.total);
-            no(at, "NoWeight", message)
+            no(at, ConditionReason::NoWeight, message)
                 .hint("connections are refused; give an endpoint a weight above 0, or end its drain")
         }
-        (0, 1..) => no(at, "NoReadyEndpoints", format!("none of {} endpoints is ready", endpoints.total))
-            .hint("connections are refused unless a terminating endpoint still serves"),
+        (0, 1..) => no(
+            at,
+            ConditionReason::NoReadyEndpoints,
+            format!("none of {} endpoints is ready", endpoints.total),
+        )
+        .hint("connections are refused unless a terminating endpoint still serves"),
         (0, 0) if spec.selector.is_empty() => {
-            no(at, "NoEndpoints", "the Service has no endpoints".to_owned())
-                .hint("give it a selector that matches Workloads, or create an EndpointSet for it")
+            no(at, ConditionReason::NoEndpoints, "the Service has no endpoints".to_owned())
+                .hint("set a selector that matches Workloads, or create an EndpointSet for the Service")
         }
         (0, 0) => no(
             at,
-            "NoWorkloadMatches",
+            ConditionReason::NoWorkloadMatches,
             "no Workload with a usable port matches the selector".to_owned(),
         )
         .hint("compare the selector with the labels, phases and named ports of the namespace's Workloads"),
@@ -361,18 +371,28 @@ fn endpoints_available(
 fn programmed(spec: &ServiceSpec, counts: Option<&NodeCounts>) -> Condition {
     let at = ConditionType::Programmed;
     if !unsupported::blocking(spec).is_empty() {
-        return no(at, "Unsupported", "the Service has settings that no node carries out".to_owned());
+        return no(
+            at,
+            ConditionReason::Unsupported,
+            "the Service has settings that no node implements".to_owned(),
+        );
     }
     if spec.disabled {
-        return no(at, "Disabled", "the Service is disabled".to_owned()).hint("set spec.disabled to false");
+        return no(at, ConditionReason::Disabled, "the Service is disabled".to_owned())
+            .hint("set spec.disabled to false");
     }
-    let Some(counts) = counts else { return yes(at, "NothingToProgram") };
+    let Some(counts) = counts else { return yes(at, ConditionReason::NothingToProgram) };
     if counts.total == 0 {
-        return condition(at, ConditionStatus::Unknown, "NoNodes", "there are no Nodes".to_owned())
-            .hint("start tidegate-agent on a machine");
+        return condition(
+            at,
+            ConditionStatus::Unknown,
+            ConditionReason::NoNodes,
+            "there are no Nodes".to_owned(),
+        )
+        .hint("start tidegate-agent on a machine");
     }
     if counts.verified == counts.total {
-        return yes(at, "VerifiedOnAllNodes");
+        return yes(at, ConditionReason::VerifiedOnAllNodes);
     }
     let names: Vec<_> =
         counts.not_verified.iter().map(|(name, problem)| format!("{name}: {}", problem.message)).collect();
@@ -380,12 +400,12 @@ fn programmed(spec: &ServiceSpec, counts: Option<&NodeCounts>) -> Condition {
     let mut failures =
         counts.not_verified.values().filter(|problem| problem.phase == Phase::Failed).peekable();
     if failures.peek().is_none() {
-        no(at, "CatchingUp", message)
+        no(at, ConditionReason::CatchingUp, message)
     } else if failures.all(|problem| problem.reason == Some(FailureReason::Unsupported)) {
-        no(at, "UnsupportedOnNodes", message)
-            .hint("change the setting, or give these Nodes a proxy mode that carries it out (spec.mode)")
+        no(at, ConditionReason::UnsupportedOnNodes, message)
+            .hint("change the setting, or select a proxy mode that implements it on these Nodes (spec.mode)")
     } else {
-        no(at, "FailedOnNodes", message)
+        no(at, ConditionReason::FailedOnNodes, message)
     }
 }
 
@@ -394,44 +414,57 @@ fn announced(spec: &ServiceSpec, addresses: &[IpAddr]) -> Condition {
     let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
     match (spec.service_type, addresses.is_empty()) {
         (ServiceType::LoadBalancer, true) => {
-            no(at, "NoAddress", "there is no load balancer address to announce".to_owned())
+            no(at, ConditionReason::NoAddress, "there is no load balancer address to announce".to_owned())
         }
         (ServiceType::LoadBalancer, false) => {
             let message = format!("nothing announces {} to the network yet", addresses.join(", "));
-            no(at, "NoAnnouncer", message)
-                .hint("route it to the nodes by other means; every node answers at it already")
+            no(at, ConditionReason::NoAnnouncer, message)
+                .hint("route it to the nodes by other means; every node accepts connections to it already")
         }
         (ServiceType::ClusterIP | ServiceType::NodePort | ServiceType::ExternalName, _) => {
-            yes(at, "NothingToAnnounce")
+            yes(at, ConditionReason::NothingToAnnounce)
         }
     }
 }
 
-/// Ready is all of the others; its reason names the first that is not.
+/// Returns the condition Ready: true if all others are. Its reason names the first one that is not.
 fn ready(conditions: &[Condition]) -> Condition {
-    match conditions.iter().find(|condition| condition.status != ConditionStatus::True) {
-        None => yes(ConditionType::Ready, "Ready"),
-        Some(first) => {
-            let reason = format!("{:?}", first.condition_type);
-            condition(ConditionType::Ready, first.status, &format!("Not{reason}"), first.message.clone())
-        }
+    let mut unmet = conditions.iter().filter(|condition| condition.status != ConditionStatus::True);
+    let first = unmet.find_map(|condition| Some((condition, reason_not_ready(condition.condition_type)?)));
+    match first {
+        None => yes(ConditionType::Ready, ConditionReason::Ready),
+        Some((first, reason)) => condition(ConditionType::Ready, first.status, reason, first.message.clone()),
+    }
+}
+
+/// Returns the reason of Ready for an unmet condition, or `None` for a type that Ready does not depend on.
+const fn reason_not_ready(unmet: ConditionType) -> Option<ConditionReason> {
+    match unmet {
+        ConditionType::Accepted => Some(ConditionReason::NotAccepted),
+        ConditionType::AddressAssigned => Some(ConditionReason::NotAddressAssigned),
+        ConditionType::EndpointsAvailable => Some(ConditionReason::NotEndpointsAvailable),
+        ConditionType::Programmed => Some(ConditionReason::NotProgrammed),
+        ConditionType::Announced => Some(ConditionReason::NotAnnounced),
+        ConditionType::Connected => Some(ConditionReason::NotConnected),
+        ConditionType::Converged => Some(ConditionReason::NotConverged),
+        ConditionType::Ready | ConditionType::Used | ConditionType::HasRoom => None,
     }
 }
 
 fn condition(
     condition_type: ConditionType,
     status: ConditionStatus,
-    reason: &str,
+    reason: ConditionReason,
     message: String,
 ) -> Condition {
-    Condition { condition_type, status, reason: reason.to_owned(), message, hint: None }
+    Condition { condition_type, status, reason, message, hint: None }
 }
 
-fn yes(condition_type: ConditionType, reason: &str) -> Condition {
+fn yes(condition_type: ConditionType, reason: ConditionReason) -> Condition {
     condition(condition_type, ConditionStatus::True, reason, String::new())
 }
 
-fn no(condition_type: ConditionType, reason: &str, message: String) -> Condition {
+fn no(condition_type: ConditionType, reason: ConditionReason, message: String) -> Condition {
     condition(condition_type, ConditionStatus::False, reason, message)
 }
 

@@ -1,4 +1,4 @@
-//! The health of a Service's endpoints as it is shown: what the nodes say, and what was made of it.
+//! Health of a Service's endpoints as the API presents it: check results of the nodes, and the resulting decisions.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -14,88 +14,88 @@ use crate::{
     wire::report::CheckState,
 };
 
-/// The health of a Service's endpoints.
+/// Health of a Service's endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceHealth {
-    /// Which Service.
+    /// Key of the Service.
     #[schema(value_type = String, example = "default/web")]
     pub service: ServiceKey,
-    /// Ports of which all endpoints are used because fewer than `panicThreshold` percent of them are healthy.
+    /// Ports whose endpoints are all used, because fewer than `panicThreshold` percent of them are healthy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub panic_ports: Vec<String>,
-    /// What is checked, in the order of addresses and ports; empty when the Service has no health check.
+    /// Checked endpoints, in the order of addresses and ports; empty for a Service without a health check.
     pub endpoints: Vec<CheckedEndpoint>,
 }
 
-/// An address and a port that is checked.
+/// Checked address and port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckedEndpoint {
-    /// The endpoint's address.
+    /// Address of the endpoint.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// The port of the check.
+    /// Port of the check.
     pub port: Port,
-    /// The endpoint's Node, if known.
+    /// Node of the endpoint, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
-    /// What most of the nodes that check it hold of it.
+    /// State according to the majority of the nodes that check it.
     pub state: HealthState,
-    /// Since when, if somebody says so.
+    /// Time since which the state holds, if a node reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// The last result in words, or why there is none; never empty.
+    /// Last result, or the reason for its absence; never empty.
     pub message: String,
-    /// How much of its weight counts by its health, in percent: 0 while it is out of service, less than 100 while its share
-    /// grows again.
+    /// Share of the weight that counts, in percent: 0 while the endpoint is out of service, less than 100 during slow
+    /// start.
     pub share: u8,
-    /// Whether it is used although it is unhealthy, because too many became so at once.
+    /// True if the endpoint is used although it is unhealthy, because too many became unhealthy at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
-    /// The nodes that check it, and what each of them says.
+    /// Nodes that check the endpoint, with their results.
     pub checkers: BTreeMap<Name, Checker>,
 }
 
-/// What is held of the health of an endpoint.
+/// Health of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum HealthState {
-    /// It works.
+    /// The endpoint passes its checks.
     Healthy,
-    /// It does not.
+    /// The endpoint fails its checks.
     Unhealthy,
-    /// Not decided yet: too few answers, or the nodes that check it do not agree.
+    /// The state is undecided: results are missing, or the nodes disagree.
     Pending,
-    /// No node that checks it reports; what was decided last holds.
+    /// No node that checks the endpoint reports; the last decision remains in force.
     Unknown,
 }
 
-/// What one node says of an endpoint.
+/// Result of one node that checks an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Checker {
-    /// Whether its agent reports; the word of one that does not counts no longer.
+    /// True if the agent of the node reports. Results of silent agents are ignored.
     pub is_reporting: bool,
-    /// What it holds of the endpoint; nothing before it has said so.
+    /// Last result; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<CheckState>,
-    /// Since when.
+    /// Time since which the result holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// The result that led there, in words.
+    /// Description of the check that led to the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 impl CheckedEndpoint {
-    /// Whether health checks keep it from taking connections, or would if the guard let them.
+    /// Returns true if health checks remove the endpoint from service, or would do so without the guard.
     #[must_use]
     pub const fn is_out(&self) -> bool {
         self.share == 0 || self.held
     }
 }
 
-/// The word for a port of a Service in [`ServiceHealth::panic_ports`].
+/// Formats a port of a Service for [`ServiceHealth::panic_ports`].
 pub(crate) fn port_word(range: PortRange, protocol: crate::kinds::service::Protocol) -> String {
     format!("{range}/{}", protocol.as_str())
 }

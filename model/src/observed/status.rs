@@ -1,4 +1,5 @@
-//! Status: what was observed of an object, rolled up from what the agents report. Never intent, never stored with it.
+//! Status of objects: observations rolled up from the reports of agents. Status is never intent and never stored with
+//! it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +17,7 @@ use crate::{
         trouble::BgpTrouble,
     },
     cluster::compiled::UnsupportedField,
-    kinds::{event::Event, node::ProxyMode},
+    kinds::{condition_reason::ConditionReason, event::Event, node::ProxyMode},
     primitives::{
         name::Name,
         quantity::{Position, Timestamp},
@@ -27,113 +28,115 @@ use crate::{
     },
 };
 
-/// One rung of the ladder Accepted → AddressAssigned → EndpointsAvailable → Programmed → Announced → Ready.
+/// Condition of an object. The conditions of a Service depend on each other in the order Accepted, AddressAssigned,
+/// EndpointsAvailable, Programmed, Announced, Ready.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Which rung.
+    /// Type of the condition.
     #[serde(rename = "type")]
     pub condition_type: ConditionType,
-    /// Whether it is reached.
+    /// State of the condition.
     pub status: ConditionStatus,
-    /// Machine word; never empty.
-    pub reason: String,
-    /// The same in words.
+    /// Machine-readable reason of the status. The reference of condition reasons lists all of them with their remedies.
+    #[schema(value_type = String)]
+    pub reason: ConditionReason,
+    /// Description of the state for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// What to do about it, when it is not true.
+    /// Remedy, if the condition is not true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
-/// The rungs, and what nodes say of themselves.
+/// Type of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ConditionType {
-    /// The object is valid and every setting of it is carried out.
+    /// The object is valid, and all its settings are implemented.
     Accepted,
-    /// It has the addresses it asks for.
+    /// The Service has the addresses that it requests.
     AddressAssigned,
-    /// It has an endpoint that takes connections.
+    /// The Service has an endpoint that accepts connections.
     EndpointsAvailable,
-    /// Every node has it in its kernel, read back.
+    /// Every Node has programmed the Service and read it back from the kernel.
     Programmed,
-    /// Its addresses are announced to the network.
+    /// The addresses are announced to the network.
     Announced,
-    /// All of these.
+    /// All other conditions are true.
     Ready,
-    /// The node's agent reports.
+    /// The agent of the Node reports.
     Connected,
-    /// The node has everything, read back.
+    /// The Node has programmed everything and read it back.
     Converged,
-    /// The EndpointSet or Workload is an endpoint of a Service; a Node has the BgpPeer; a BgpPeer names the BfdProfile.
+    /// The object is in use: an EndpointSet or Workload by a Service, a BgpPeer by a Node, a BfdProfile by a BgpPeer.
     Used,
-    /// The AddressPool has a free address of every IP family that it holds.
+    /// The AddressPool has a free address in each of its IP families.
     HasRoom,
 }
 
-/// Whether a condition holds.
+/// State of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum ConditionStatus {
-    /// It holds.
+    /// The condition is met.
     True,
-    /// It does not.
+    /// The condition is not met.
     False,
-    /// Nobody knows.
+    /// The state cannot be determined.
     Unknown,
 }
 
-/// What was observed of a Service.
+/// Status of a Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceStatus {
-    /// The ladder.
+    /// Conditions, in the order in which they depend on each other.
     pub conditions: Vec<Condition>,
-    /// The load balancer addresses.
+    /// Load balancer addresses of the Service.
     pub load_balancer: LoadBalancerStatus,
-    /// The endpoints behind the Service.
+    /// Numbers of endpoints by state.
     pub endpoints: EndpointCounts,
-    /// How many nodes have it, and which have not.
+    /// Progress of the Nodes, with those that have not verified the Service.
     pub nodes: NodeCounts,
-    /// Settings of the spec that are not carried out.
+    /// Settings of the spec that are not implemented.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unsupported: Vec<UnsupportedField>,
 }
 
-/// The load balancer addresses of a Service.
+/// Load balancer addresses of a Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadBalancerStatus {
-    /// One entry per address.
+    /// One entry for each address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ingress: Vec<Ingress>,
 }
 
-/// One load balancer address.
+/// Load balancer address of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Ingress {
-    /// The address.
+    /// IP address, such as `192.0.2.10`.
     #[schema(value_type = String)]
     pub ip: IpAddr,
 }
 
-/// How many endpoints are in which state.
+/// Numbers of endpoints by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointCounts {
-    /// Distinct addresses.
+    /// Number of distinct addresses.
     pub total: u32,
-    /// Of these, taking new connections.
+    /// Number of addresses that accept new connections.
     pub ready: u32,
-    /// Of these, taking no new connections while established ones finish, because that was asked for.
+    /// Number of addresses that are draining: no new connections, established ones finish.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub draining: u32,
-    /// Of these, taken out of service, because that was asked for.
+    /// Number of addresses in maintenance: out of service on request.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub maintenance: u32,
-    /// Of all, those that health checks have taken out of service, or would if so many had not failed at once.
+    /// Number of addresses that health checks removed from service, or would remove without the guard.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unhealthy: u32,
-    /// Of all, those that are checked by nodes of which none reports.
+    /// Number of addresses whose checking nodes do not report.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unknown: u32,
 }
@@ -154,285 +157,286 @@ impl std::iter::Sum for EndpointCounts {
     }
 }
 
-// The signature is the one that serde calls.
+// serde requires this signature.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// How far the nodes are with one Service.
+/// Progress of the Nodes with one Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeCounts {
-    /// Nodes that should have it.
+    /// Number of Nodes that should have the Service.
     pub total: u32,
-    /// Of these, how many have received it.
+    /// Number of Nodes that have received it.
     pub received: u32,
-    /// How many have programmed it.
+    /// Number of Nodes that have programmed it.
     pub applied: u32,
-    /// How many have read it back.
+    /// Number of Nodes that have read it back.
     pub verified: u32,
-    /// Those that have not, with the reason; at most ten.
+    /// Nodes that have not verified the Service, with the reason; at most ten.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_verified: BTreeMap<Name, NodeProblem>,
 }
 
-/// Why a node has not verified a Service.
+/// Reason for which a Node has not verified a Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeProblem {
-    /// How far it got.
+    /// Step that the Node has reached.
     pub phase: Phase,
-    /// The failure, if it is one.
+    /// Type of the failure, if the Service failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<FailureReason>,
-    /// The cause in words.
+    /// Description of the cause.
     pub message: String,
 }
 
-/// How far a node is with something.
+/// Step that a Node has reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum Phase {
-    /// It has not arrived, as far as is known.
+    /// The change has not arrived, as far as is known.
     Pending,
-    /// It has arrived.
+    /// The change has arrived.
     Received,
-    /// It is in the kernel.
+    /// The change is programmed in the kernel.
     Applied,
-    /// It was read back from the kernel and found right.
+    /// The change was read back from the kernel and is correct.
     Verified,
-    /// It could not be done.
+    /// The programming failed.
     Failed,
 }
 
-/// What was observed of a Node.
+/// Status of a Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeStatus {
-    /// Connected, Converged, Ready.
+    /// Conditions Accepted, Connected, Converged and Ready.
     pub conditions: Vec<Condition>,
-    /// The agent's version.
+    /// Version of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
-    /// The proxy mode that carries the traffic; the one asked for is `spec.mode`.
+    /// Proxy mode in use; `spec.mode` is the requested one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ProxyMode>,
-    /// When the agent last reported.
+    /// Time of the last report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_report: Option<Timestamp>,
-    /// Everything up to here has arrived.
+    /// Position up to which the agent has received everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<Position>,
-    /// Everything up to here has been programmed.
+    /// Position up to which the agent has programmed everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<Position>,
-    /// Everything up to here has been read back.
+    /// Position up to which the agent has read everything back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<Position>,
-    /// The state that the node holds back, if it does.
+    /// State that the Node holds back, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldState>,
-    /// Services that failed here.
+    /// Number of Services that failed on the Node.
     pub failures: u64,
-    /// What the agent found on its machine.
+    /// Properties of the machine, as detected by the agent.
     #[serde(default)]
     pub facts: Facts,
-    /// What the agent has counted since its start.
+    /// Counters since the start of the agent.
     #[serde(default)]
     pub counters: Counters,
-    /// What is odd on the node without making its agent unhealthy.
+    /// Irregularities on the Node that do not make its agent unhealthy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Who it is in BGP; only where a BgpPeer selects it, or its spec says something about it.
+    /// BGP identity; present if a BgpPeer selects the Node or its spec has BGP settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bgp: Option<NodeBgpStatus>,
-    /// What happened on the node of late, oldest first.
+    /// Recent events on the Node, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
 }
 
-/// What was observed of a Workload.
+/// Status of a Workload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadStatus {
-    /// Whether the Workload is an endpoint of the Services that select it, and why not.
+    /// Conditions Accepted and Used; Used is true if the Workload is an endpoint of the Services that select it.
     pub conditions: Vec<Condition>,
 }
 
-/// What was observed of an EndpointSet.
+/// Status of an EndpointSet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointSetStatus {
-    /// Whether the Service exists and takes the endpoints, and why not.
+    /// Conditions Accepted and Used; Used is true if the Service exists and uses the endpoints.
     pub conditions: Vec<Condition>,
 }
 
-/// What was observed of an AddressPool.
+/// Status of an AddressPool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressPoolStatus {
-    /// Whether the pool has room, lies in the networks of nodes, and is announced; and why not.
+    /// Conditions Accepted, HasRoom and Announced; Announced is true if the addresses of the pool can be announced.
     pub conditions: Vec<Condition>,
-    /// How its IPv4 addresses are used.
+    /// Usage of the IPv4 addresses.
     #[serde(rename = "ipv4")]
     pub v4: PoolUsage,
-    /// How its IPv6 addresses are used.
+    /// Usage of the IPv6 addresses.
     #[serde(rename = "ipv6")]
     pub v6: PoolUsage,
 }
 
-/// How the addresses of one family of a pool are used; numbers beyond 2⁶⁴ − 1 are shown as that.
+/// Usage of the addresses of one family of a pool. Larger numbers appear as 2⁶⁴ − 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolUsage {
-    /// Addresses that may be given out, used or not.
+    /// Number of assignable addresses, assigned ones included.
     pub total: u64,
-    /// Of these, held by Services.
+    /// Number of addresses held by Services.
     pub assigned: u64,
-    /// Of these, freed lately and held back.
+    /// Number of released addresses in quarantine.
     pub quarantined: u64,
-    /// Of these, free.
+    /// Number of free addresses.
     pub available: u64,
 }
 
-/// What was observed of an Advertisement.
+/// Status of an Advertisement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AdvertisementStatus {
-    /// Whether it announces anything, and why not.
+    /// Conditions Accepted and Announced; Announced is true if the Advertisement has an effect on any Node.
     pub conditions: Vec<Condition>,
 }
 
-/// What was observed of a BgpPeer.
+/// Status of a BgpPeer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpPeerStatus {
-    /// Whether nodes are to have a session with it, and whether they have; and why not.
+    /// Conditions Accepted, Used and Ready; Ready is true if all expected sessions are established.
     pub conditions: Vec<Condition>,
-    /// Whether it has a password, which is never shown.
+    /// True if the peer has a password. The password is never returned.
     pub has_password: bool,
-    /// The nodes that have, or try to have, a session with it: their AS and BGP Identifier; at most 100.
+    /// Nodes with a session to the peer, or with attempts to establish one: their AS number and BGP Identifier; at
+    /// most 100.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<Name, BgpPeerNode>,
-    /// How many these are, also beyond the listed ones.
+    /// Total number of these Nodes, including those not listed.
     #[serde(default)]
     pub nodes_total: u32,
-    /// The sessions that nodes have with it, as their agents say.
+    /// Sessions of the Nodes with the peer, as their agents report them.
     #[serde(default)]
     pub sessions: BgpPeerSessions,
 }
 
-/// One node's side of a BgpPeer.
+/// Local settings of one Node towards a BgpPeer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpPeerNode {
-    /// Its AS towards the peer.
+    /// AS number of the Node towards the peer.
     #[serde(rename = "localASN")]
     pub local_asn: u32,
-    /// Its BGP Identifier.
+    /// BGP Identifier of the Node.
     #[schema(value_type = String)]
     pub router_id: Ipv4Addr,
-    /// Why it has no session with the peer although it is selected.
+    /// Reason for which the Node has no session with the peer although it is selected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
 
-/// What was observed of a BfdProfile.
+/// Status of a BfdProfile.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BfdProfileStatus {
-    /// Whether a BgpPeer uses it.
+    /// Conditions Accepted and Used; Used is true if a BgpPeer names the profile.
     pub conditions: Vec<Condition>,
-    /// The BgpPeers that name it; at most 100.
+    /// BgpPeers that name the profile; at most 100.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub used_by: BTreeSet<Name>,
 }
 
-/// What was observed of an Address.
+/// Status of an Address.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressStatus {
-    /// Whether it is announced, and why not.
+    /// Condition `Announced` of the object.
     pub conditions: Vec<Condition>,
-    /// The node that announces it, as that node says.
+    /// Node that announces the address, according to its own report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Name>,
-    /// Since when it does.
+    /// Time since which it announces the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// What each candidate says of its part, and every other node that has one.
+    /// Reported states of all candidates, and of other nodes that take part.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<Name, AddressReport>,
-    /// Why nodes are no candidates; at most ten.
+    /// Nodes that are no candidates, with the reason; at most ten.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_candidates: BTreeMap<Name, String>,
-    /// Who announces it by BGP; nothing where BGP has no part in it.
+    /// Announcement by BGP; absent if BGP does not apply to the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_bgp: Option<AddressByBgp>,
 }
 
-/// Who announces an address by BGP, as the nodes say.
+/// Announcement of an address by BGP, as the nodes report it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressByBgp {
-    /// Nodes that announce it.
+    /// Number of nodes that announce the address.
     pub nodes: u32,
-    /// Routers that have it from them.
+    /// Number of routers that received it from them.
     pub routers: u32,
-    /// The first ten of these nodes.
+    /// Names of the first ten of these nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub announced_by: Vec<Name>,
-    /// The first ten of these routers: the name of the `BgpPeer`, followed by `@` and the address for dynamic neighbours.
+    /// First ten of these routers: name of the `BgpPeer`, followed by `@` and the address for dynamic neighbors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub announced_to: Vec<String>,
-    /// As what it is announced.
+    /// Announced prefixes that contain the address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub prefixes: Vec<IpNet>,
-    /// Nodes that could announce it and do not, with the reason; at most ten.
+    /// Nodes that could announce the address but do not, with the reason; at most ten.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_by: BTreeMap<Name, String>,
 }
 
-/// The sessions of nodes with a `BgpPeer`.
+/// Sessions of Nodes with a `BgpPeer`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpPeerSessions {
-    /// How many there are; a dynamic peer has several on one node.
+    /// Number of sessions. A dynamic peer has several on one Node.
     pub total: u32,
-    /// Of these, established.
+    /// Number of established sessions.
     pub established: u32,
-    /// The sessions by node, at most 50; `/v1/bgp/sessions` lists all.
+    /// Sessions by Node, at most 50; `/v1/bgp/sessions` lists all.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_node: BTreeMap<Name, Vec<NodeBgpSession>>,
 }
 
-/// The session of a node with a `BgpPeer`.
+/// Session of a Node with a `BgpPeer`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeBgpSession {
-    /// The neighbour's address; nothing while that of an unnumbered peer is not known.
+    /// Address of the neighbor; absent while that of an unnumbered peer is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub address: Option<IpAddr>,
-    /// Where the session stands.
+    /// State of the session.
     pub state: BgpSessionState,
-    /// Whether the node's agent reports; if not, this is what it said last.
+    /// True if the agent of the Node reports. Otherwise the session is from its last report.
     pub is_reporting: bool,
-    /// Since when it stands there.
+    /// Time of the last change of state.
     pub since: Timestamp,
-    /// Why, in words.
+    /// Reason for the state.
     pub reason: String,
-    /// Prefixes that the neighbour has from the node.
+    /// Number of prefixes that the neighbor received from the Node.
     pub prefixes_sent: u64,
-    /// The last NOTIFICATION that the node sent.
+    /// Last NOTIFICATION that the Node sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_sent: Option<BgpError>,
-    /// The last NOTIFICATION that it received.
+    /// Last NOTIFICATION that the Node received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_received: Option<BgpError>,
-    /// What is wrong, as far as it can be told, and what to do about it.
+    /// Classified problem of the session, with its remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<BgpTrouble>,
 }

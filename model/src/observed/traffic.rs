@@ -1,8 +1,8 @@
-//! What went through: the traffic that agents report, by Service, node and endpoint, and sums of it.
+//! Traffic counters that agents report, by Service, node and endpoint, and their sums.
 //!
-//! A report names only what differs, so the last word on each node's endpoints is kept here, up to [`TARGETS_KEPT_MAX`].
-//! Beside it runs a sum that never falls, whatever endpoint, agent or proxy mode comes and goes: the form that
-//! Prometheus needs to tell a rate.
+//! A report contains only changes, so the last counters of each node are stored here, up to [`TARGETS_KEPT_MAX`].
+//! Additional sums never decrease when endpoints, agents or proxy modes change, so Prometheus can compute rates from
+//! them.
 
 mod busiest;
 
@@ -28,121 +28,124 @@ use crate::{
 
 pub use self::busiest::{BUSIEST_LISTED_MAX, Busiest, BusyService, SortBy};
 
-/// Endpoints remembered, once for each node that has them: about 200 bytes each, so 40 MB. Of more, nothing is kept.
+/// Maximum number of stored counters, one for each node and endpoint: about 200 bytes each, so 40 MB. Further
+/// counters are not stored.
 pub const TARGETS_KEPT_MAX: usize = 200_000;
-/// Endpoints listed in one answer, and rows of endpoints over all of its nodes: some 2 MB. Sums cover all.
+/// Maximum number of endpoints in one response, and of endpoint rows over all its nodes: about 2 MB. Sums cover all
+/// endpoints.
 pub const ROWS_LISTED_MAX: usize = 10_000;
-/// How long what an agent's earlier start said is believed when its next start does not repeat it, in seconds: an agent
-/// counts every 10 s and spreads much over several reports.
+/// Time after which counters are discarded if a restarted agent does not repeat them, in seconds. An agent counts
+/// every 10 s and distributes many counters over several reports.
 pub const REPEAT_WITHIN_SECS: i64 = 120;
 
-/// An endpoint of one protocol.
+/// Endpoint of one protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetKey {
-    /// The transport protocol.
+    /// Transport protocol: `TCP`, `UDP` or `SCTP`.
     pub protocol: Protocol,
-    /// The endpoint's address.
+    /// Address of the endpoint.
     pub address: IpAddr,
-    /// The endpoint's port; `None` where the client's port is kept.
+    /// Port of the endpoint; `None` if the client's port is kept.
     pub port: Option<Port>,
 }
 
-/// The traffic of one Service.
+/// Traffic of one Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceTraffic {
-    /// Which Service.
+    /// Key of the Service.
     pub service: ServiceKey,
-    /// The sum over all nodes and endpoints.
+    /// Sum over all nodes and endpoints.
     pub total: Counts,
-    /// The endpoints, each summed over the nodes.
+    /// Endpoints, each summed over the nodes.
     #[schema(max_items = 10000)]
     pub endpoints: Vec<EndpointTraffic>,
-    /// Endpoints that are not listed, for want of room.
+    /// Number of endpoints that are not listed.
     pub endpoints_omitted: usize,
-    /// The nodes that report traffic of the Service; those with most connections when there are too many.
+    /// Nodes that report traffic of the Service; if too many, those with most connections.
     pub nodes: BTreeMap<Name, NodeTraffic>,
-    /// Nodes that are not listed, for want of room.
+    /// Number of nodes that are not listed.
     pub nodes_omitted: usize,
 }
 
-/// The traffic of one Service through one node.
+/// Traffic of one Service through one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeTraffic {
-    /// The proxy mode that carries it.
+    /// Proxy mode that carries the traffic.
     pub mode: Option<ProxyMode>,
-    /// When the node last reported.
+    /// Time of the node's last report.
     pub last_report: Option<Timestamp>,
-    /// How old the figures are, in seconds; an agent counts every 10 s.
+    /// Age of the counters, in seconds; an agent counts every 10 s.
     pub age_seconds: Option<u64>,
-    /// The sum over the endpoints.
+    /// Sum over the endpoints.
     pub total: Counts,
-    /// The endpoints, counted since the node programmed each.
+    /// Endpoints, with counters since the node programmed each of them.
     pub endpoints: Vec<EndpointTraffic>,
 }
 
-/// The traffic of one endpoint.
+/// Traffic of one endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointTraffic {
-    /// The transport protocol.
+    /// Transport protocol: `TCP`, `UDP` or `SCTP`.
     pub protocol: Protocol,
-    /// The endpoint's address.
+    /// Address of the endpoint.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// The endpoint's port; `null` where the client's port is kept.
+    /// Port of the endpoint; `null` if the client's port is kept.
     pub port: Option<Port>,
-    /// The ports of the Service that lead there, such as `80` or `8000-8100`; empty for an endpoint that it has no longer.
+    /// Ports of the Service that lead to the endpoint, such as `80` or `8000-8100`; empty for a removed endpoint.
     pub service_ports: Vec<String>,
-    /// What was counted.
+    /// Traffic counters of the endpoint.
     #[serde(flatten)]
     pub counts: Counts,
 }
 
-/// Sums of one Service since this server began to listen. They never fall.
+/// Sums of one Service since the start of this server. They never decrease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServiceTotals<'a> {
-    /// Which Service.
+pub struct ServiceTrafficTotals<'a> {
+    /// Key of the Service.
     pub service: &'a ServiceKey,
-    /// All of it, also of endpoints that are gone.
+    /// Sum of all traffic, including that of removed endpoints.
     pub counts: Counts,
-    /// The endpoints that some node still has.
+    /// Endpoints that a node still has.
     pub endpoints: BTreeMap<TargetKey, Counts>,
 }
 
-/// What all agents have said.
+/// Last traffic counters of all agents.
 #[derive(Debug, Default)]
 pub struct TrafficBook {
-    services: BTreeMap<ServiceKey, ServicePages>,
-    /// The start of each node's agent.
+    services: BTreeMap<ServiceKey, ServiceCounters>,
+    /// Boot id of each node's agent.
     boots: BTreeMap<Name, String>,
     targets: usize,
-    /// What went through Services that are gone.
+    /// Traffic of removed Services.
     gone: Counts,
-    /// How often a node's word on a Service was not kept because [`TARGETS_KEPT_MAX`] is reached.
+    /// Number of reports on a Service that were not stored because [`TARGETS_KEPT_MAX`] was reached.
     pub refused: u64,
 }
 
 #[derive(Debug, Default)]
-struct ServicePages {
-    nodes: BTreeMap<Name, NodePage>,
-    /// By endpoint, without what is open at the moment.
+struct ServiceCounters {
+    nodes: BTreeMap<Name, NodeCounters>,
+    /// Sums by endpoint, without momentary values such as open connections.
     sums: BTreeMap<TargetKey, Counts>,
-    /// Of endpoints that no node has any longer.
+    /// Sum of endpoints that no node has any longer.
     gone: Counts,
 }
 
 #[derive(Debug, Default)]
-struct NodePage {
+struct NodeCounters {
     targets: BTreeMap<TargetKey, Counts>,
-    /// Since when the agent that said this is another.
+    /// Time since which the agent of these counters has been replaced by another start.
     unrepeated_since: Option<Timestamp>,
 }
 
 impl TrafficBook {
-    /// Takes what a node's agent reports: of each Service named everything, none for an empty list.
-    pub fn take(
+    /// Applies a report of a node's agent. The list of a named Service is complete; an empty list removes its
+    /// counters.
+    pub fn apply(
         &mut self,
         node: &Name,
         boot_id: &str,
@@ -156,15 +159,15 @@ impl TrafficBook {
             }
         }
         for (service, targets) in traffic {
-            self.take_service(node, service, targets);
+            self.apply_service(node, service, targets);
         }
     }
 
-    fn take_service(&mut self, node: &Name, service: ServiceKey, targets: Vec<TargetTraffic>) {
+    fn apply_service(&mut self, node: &Name, service: ServiceKey, targets: Vec<TargetTraffic>) {
         let targets: BTreeMap<_, _> = targets.iter().map(split).collect();
         let mut entry = match self.services.entry(service) {
             Entry::Vacant(_) if targets.is_empty() => return,
-            Entry::Vacant(entry) => entry.insert_entry(ServicePages::default()),
+            Entry::Vacant(entry) => entry.insert_entry(ServiceCounters::default()),
             Entry::Occupied(entry) => entry,
         };
         let pages = entry.get_mut();
@@ -180,11 +183,11 @@ impl TrafficBook {
         }
         self.targets = self.targets - earlier.len() + targets.len();
         if !targets.is_empty() {
-            pages.nodes.insert(node.clone(), NodePage { targets, unrepeated_since: None });
+            pages.nodes.insert(node.clone(), NodeCounters { targets, unrepeated_since: None });
         }
     }
 
-    /// Forgets what belongs to Services and nodes that no longer exist, and what an agent has not repeated.
+    /// Removes Services and nodes that no longer exist, and counters that a restarted agent has not repeated.
     pub fn forget(
         &mut self,
         has_service: impl Fn(&ServiceKey) -> bool,
@@ -201,7 +204,7 @@ impl TrafficBook {
             pages.nodes.retain(|node, page| has_node(node) && !page.unrepeated_since.is_some_and(is_over));
             let targets = pages.nodes.values().flat_map(|page| page.targets.keys());
             let held: BTreeSet<_> = targets.copied().collect();
-            let ServicePages { nodes, sums, gone } = pages;
+            let ServiceCounters { nodes, sums, gone } = pages;
             sums.retain(|target, counts| {
                 let is_held = held.contains(target);
                 if !is_held {
@@ -213,7 +216,7 @@ impl TrafficBook {
         }
     }
 
-    /// The traffic of one Service, as the nodes that exist last reported it.
+    /// Returns the traffic of one Service, as existing nodes last reported it.
     #[must_use]
     pub fn service(
         &self,
@@ -271,7 +274,7 @@ impl TrafficBook {
         }
     }
 
-    /// Open connections to a target of a Service, by the nodes that report it.
+    /// Returns the open connections to a target of a Service, by node.
     pub fn active<'a>(
         &'a self,
         service: &ServiceKey,
@@ -281,27 +284,27 @@ impl TrafficBook {
         nodes.filter_map(|(node, page)| Some((node, page.targets.get(target)?.active?)))
     }
 
-    /// What went through Services that are gone.
+    /// Returns the traffic of removed Services.
     #[must_use]
     pub const fn gone(&self) -> &Counts {
         &self.gone
     }
 
-    /// The sums of every Service that had a connection, or failed to give one to an endpoint.
-    pub fn totals(&self) -> impl Iterator<Item = ServiceTotals<'_>> {
+    /// Returns the sums of every Service with at least one connection or failure.
+    pub fn totals(&self) -> impl Iterator<Item = ServiceTrafficTotals<'_>> {
         let all = self.services.iter().map(|(service, pages)| {
             let mut endpoints = pages.sums.clone();
             for (target, counts) in pages.nodes.values().flat_map(|page| &page.targets) {
                 endpoints.entry(*target).or_default().add(&counts.momentary());
             }
             let counts = Counts::sum(endpoints.values().chain([&pages.gone]));
-            ServiceTotals { service, counts, endpoints }
+            ServiceTrafficTotals { service, counts, endpoints }
         });
         all.filter(|totals| totals.counts.has_any())
     }
 }
 
-/// What was counted by a node, without rates once its agent is silent: nobody knows what goes through at the moment.
+/// Returns the counters of a node; without rates if its agent is silent, because they are unknown then.
 fn current(counts: &Counts, view: &NodeView<'_>) -> Counts {
     Counts { per_second: counts.per_second.filter(|_| view.is_connected), ..*counts }
 }
@@ -329,7 +332,7 @@ fn row(target: TargetKey, counts: Counts, ports: &BTreeMap<TargetKey, Vec<String
     EndpointTraffic { protocol, address, port, service_ports, counts }
 }
 
-/// The ports of a Service that lead to each endpoint.
+/// Returns the ports of a Service that lead to each endpoint.
 fn service_ports(service: &CompiledService) -> BTreeMap<TargetKey, Vec<String>> {
     let mut found: BTreeMap<TargetKey, Vec<String>> = BTreeMap::new();
     for port in &service.ports {

@@ -1,4 +1,5 @@
-//! Which endpoints of a port a node uses: readiness, the terminating fallback, topology, locality.
+//! Selection of the endpoints of a port that a node uses: readiness, fallback to terminating ones, topology,
+//! locality.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,33 +7,33 @@ use std::{
     sync::Arc,
 };
 
-use super::{Leaving, Masquerade, Place, Target, Targets, Verdict};
+use super::{DrainingTargets, Masquerade, NodeLocation, Target, Targets, Verdict};
 use crate::{
     cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
     kinds::{maintenance::MaintenanceMode, service::TrafficDistribution},
     primitives::{name::Name, net::IpFamily},
 };
 
-/// The endpoints of one port and family, as one node uses them.
-pub(super) struct Chosen {
+/// Endpoints of one port and family that one node uses.
+pub(super) struct SelectedEndpoints {
     family: IpFamily,
-    /// Those that the node prefers among all.
+    /// Endpoints of the whole cluster that the node prefers.
     anywhere: Targets,
-    /// Those on the node itself.
+    /// Endpoints on the node itself.
     here: Targets,
-    /// Whether any node has one.
+    /// True if any node has an endpoint.
     exist: bool,
-    /// Those of either kind that may be on the node.
+    /// Addresses of used endpoints that may be on the node.
     hairpins: BTreeSet<IpAddr>,
-    /// Those that drain.
-    leaving: Leaving,
+    /// Targets that drain.
+    leaving: DrainingTargets,
 }
 
-impl Chosen {
+impl SelectedEndpoints {
     pub(super) fn of(
         service: &CompiledService,
         port: &CompiledPort,
-        place: &Place,
+        place: &NodeLocation,
         family: IpFamily,
     ) -> Self {
         let of_family: Vec<_> =
@@ -44,7 +45,7 @@ impl Chosen {
             .filter(|endpoint| endpoint.node.as_ref() == Some(&place.node))
             .collect();
         let is_ready = all.first().is_some_and(|endpoint| endpoint.ready);
-        // Distance counts among ready endpoints only: a fallback takes what there is.
+        // Topology applies to ready endpoints only: the fallback uses all terminating ones.
         let near = if is_ready { near(&all, service.traffic_distribution, place) } else { all.clone() };
         let here = with_fallback(&here);
         let may_be_here =
@@ -64,23 +65,23 @@ impl Chosen {
         self.family
     }
 
-    /// The targets that drain.
-    pub(super) fn leaving(&self) -> Leaving {
+    /// Returns the targets that drain.
+    pub(super) fn leaving(&self) -> DrainingTargets {
         Arc::clone(&self.leaving)
     }
 
-    /// The targets that may be on the node, and so may meet themselves.
+    /// Returns the addresses of targets that may be on the node and therefore may connect to themselves.
     pub(super) fn hairpins(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.hairpins.iter().copied()
     }
 
-    /// Any endpoint of the cluster that the node prefers; refusal when there is none.
+    /// Returns the verdict for any preferred endpoint of the cluster: a rejection if none exists.
     pub(super) fn anywhere(&self, masquerade: Masquerade) -> Verdict {
         forward(&self.anywhere, masquerade).unwrap_or(Verdict::Reject)
     }
 
-    /// Only endpoints of the node; without one, silence while another node has some, so that who balances between the
-    /// nodes has time to notice.
+    /// Returns the verdict for endpoints of this node only. Without one, packets are dropped while another node has
+    /// some, so that an external load balancer detects the change by its health checks.
     pub(super) fn here(&self, masquerade: Masquerade) -> Verdict {
         let otherwise = if self.exist { Verdict::Drop } else { Verdict::Reject };
         forward(&self.here, masquerade).unwrap_or(otherwise)
@@ -102,7 +103,7 @@ fn target(port: &CompiledPort, endpoint: &CompiledEndpoint) -> Target {
     Target { address: endpoint.address, port: (!is_range).then_some(endpoint.port) }
 }
 
-fn leaving(port: &CompiledPort, family: IpFamily) -> Leaving {
+fn leaving(port: &CompiledPort, family: IpFamily) -> DrainingTargets {
     let of_family = port.endpoints.iter().filter(|endpoint| IpFamily::of(endpoint.address) == family);
     let drain = |endpoint: &CompiledEndpoint| match endpoint.maintenance.as_ref()?.mode {
         MaintenanceMode::Drain => Some(endpoint.maintenance.as_ref()?.deadline),
@@ -119,13 +120,13 @@ fn weighted(port: &CompiledPort) -> impl Iterator<Item = &CompiledEndpoint> {
     port.endpoints.iter().filter(|endpoint| endpoint.weight.0 > 0)
 }
 
-/// The addresses of ready endpoints on a node.
+/// Returns the addresses of ready endpoints on a node.
 pub(super) fn ready_on(port: &CompiledPort, node: &Name) -> impl Iterator<Item = IpAddr> {
     let here = weighted(port).filter(|endpoint| endpoint.ready && endpoint.node.as_ref() == Some(node));
     here.map(|endpoint| endpoint.address)
 }
 
-/// Ready endpoints; when there are none, those that still serve while they terminate (KEP-1669).
+/// Returns the ready endpoints, or those that still serve while they terminate if none is ready (KEP-1669).
 fn with_fallback<'a>(endpoints: &[&'a CompiledEndpoint]) -> Vec<&'a CompiledEndpoint> {
     let ready: Vec<_> = endpoints.iter().copied().filter(|endpoint| endpoint.ready).collect();
     if !ready.is_empty() {
@@ -134,11 +135,11 @@ fn with_fallback<'a>(endpoints: &[&'a CompiledEndpoint]) -> Vec<&'a CompiledEndp
     endpoints.iter().copied().filter(|endpoint| endpoint.serving && endpoint.terminating).collect()
 }
 
-/// The nearest endpoints: of the node (if asked for), else of its zone, else all (KEP-3015).
+/// Returns the nearest endpoints: those of the node (if preferred), else those of its zone, else all (KEP-3015).
 fn near<'a>(
     ready: &[&'a CompiledEndpoint],
     preference: Option<TrafficDistribution>,
-    place: &Place,
+    place: &NodeLocation,
 ) -> Vec<&'a CompiledEndpoint> {
     let on_node = |endpoint: &CompiledEndpoint| endpoint.node.as_ref() == Some(&place.node);
     let in_zone = |endpoint: &CompiledEndpoint| place.zone.is_some() && endpoint.zone == place.zone;

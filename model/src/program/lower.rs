@@ -1,6 +1,8 @@
-//! What becomes of packet programs in modes that cannot do all of it: a program again, so that the oracle can be asked.
+//! Lowering of packet programs for modes that cannot implement all of them. The result is a program again, so the
+//! oracle applies to it.
 //!
-//! What is intended is the program; what a node's kernel should do is the program lowered for its mode.
+//! The program is the intended behavior; the program lowered for a node's mode is the expected behavior of its
+//! kernel.
 
 pub mod ipvs;
 pub mod userspace;
@@ -8,11 +10,11 @@ pub mod userspace;
 use super::Program;
 use crate::kinds::node::ProxyMode;
 
-/// The program that a node of a mode carries out.
+/// Returns the program that a node in `mode` implements.
 ///
 /// # Errors
-/// What the mode cannot do, in words; then nothing of the Service is programmed there. What only the node finds out is
-/// not known here.
+/// A message that describes the unsupported setting; the Service is not programmed on such a node. Limits that only
+/// the node detects are not included.
 pub fn lower(program: &Program, mode: ProxyMode) -> Result<Program, String> {
     match mode {
         ProxyMode::Nftables | ProxyMode::Iptables => Ok(program.clone()),

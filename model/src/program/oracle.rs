@@ -1,5 +1,5 @@
-//! The pure interpreter of packet programs: what becomes of a new connection on a node. What a kernel does is compared
-//! with this.
+//! Pure interpreter of packet programs: determines the fate of a new connection on a node. Tests compare kernels with
+//! it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,19 +18,19 @@ use crate::{
     },
 };
 
-/// The networks that the rules of a node tell apart.
+/// Networks that the rules of a node distinguish.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Networks {
-    /// Where workloads are: disjoint networks of both families.
+    /// Workload networks: disjoint networks of both families.
     pub workloads: BTreeSet<IpNet>,
-    /// Sources whose connections are masqueraded by [`Masquerade::OffCluster`]: disjoint networks of both families.
+    /// Sources masqueraded by [`Masquerade::OffCluster`]: disjoint networks of both families.
     pub masquerade_sources: BTreeSet<IpNet>,
-    /// Node ports answer at the node's addresses in these networks; disjoint, `0.0.0.0/0` and `::/0` for all.
+    /// Networks of node addresses at which node ports are enabled: disjoint; `0.0.0.0/0` and `::/0` for all.
     pub node_ports: BTreeSet<IpNet>,
 }
 
 impl Default for Networks {
-    /// No known workloads, nothing masqueraded by source, node ports at all addresses.
+    /// Returns networks without workloads and masqueraded sources, with node ports at all addresses.
     fn default() -> Self {
         let all = [IpNet::V4(ipnet::Ipv4Net::default()), IpNet::V6(ipnet::Ipv6Net::default())];
         Self {
@@ -41,106 +41,108 @@ impl Default for Networks {
     }
 }
 
-/// A new connection, as far as rules look at it.
+/// New connection, as far as rules examine it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection {
-    /// Where it comes from.
+    /// Source address.
     pub source: IpAddr,
-    /// Whether that is one of the node's own addresses.
+    /// True if the source is one of the node's own addresses.
     pub is_from_node: bool,
-    /// Where it goes.
+    /// Destination address.
     pub destination: IpAddr,
-    /// Whether that is one of the node's own addresses (not a loopback one).
+    /// True if the destination is one of the node's own addresses, except loopback addresses.
     pub is_node_address: bool,
-    /// The transport protocol.
+    /// Transport protocol.
     pub protocol: Protocol,
-    /// The destination port.
+    /// Destination port.
     pub port: Port,
 }
 
-/// What becomes of a new connection.
+/// Result for a new connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
-    /// No rule of ours concerns it.
+    /// No rule of a program matches.
     Untouched,
-    /// It is refused.
+    /// The connection is rejected.
     Reject,
-    /// It is dropped without an answer.
+    /// The packet is dropped without an answer.
     Drop,
-    /// It goes to one of the targets, which see the node as its source if `is_masqueraded`, and else the client.
+    /// The connection goes to one of the targets. They see the node as its source if `is_masqueraded`, otherwise the
+    /// client.
     Forward {
-        /// The targets, each with its port, by weight.
+        /// Targets with their ports and weights.
         targets: BTreeMap<(IpAddr, Port), Weight>,
-        /// Whether its source becomes the node, whichever target it meets.
+        /// True if the source is masqueraded for all targets.
         is_masqueraded: bool,
-        /// Targets that see the node as the source in any case, because they are the source.
+        /// Targets that always see the node as the source, because they are the source themselves.
         hairpins: BTreeSet<IpAddr>,
     },
-    /// It is handed to a listener of the node.
+    /// The connection goes to a listener of the node.
     Relay(Port),
 }
 
-/// Why a connection has its fate: what was looked up, and what was found. `K` names programs.
+/// Fate of a connection with the look-ups that led to it. `K` identifies programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision<'a, K> {
-    /// Where the connection is met.
-    pub met: Met<'a, K>,
-    /// Who connects.
+pub struct OracleDecision<'a, K> {
+    /// Matching part of the programs.
+    pub matched: FrontendMatch<'a, K>,
+    /// Class of the source.
     pub class: Class,
-    /// Whether its source may connect.
+    /// Result of the source check.
     pub admission: Admission,
-    /// What is done with it; nothing where no frontend meets it or the source may not connect.
+    /// Verdict; `None` if no frontend matches or the source may not connect.
     pub verdict: Option<&'a Verdict>,
-    /// What becomes of it.
+    /// Resulting fate.
     pub fate: Fate,
 }
 
-/// Where a connection is met.
+/// Part of the programs that matches the destination of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Met<'a, K> {
-    /// At a frontend.
+pub enum FrontendMatch<'a, K> {
+    /// Frontend.
     Frontend {
-        /// Whose it is.
+        /// Program of the frontend.
         of: K,
-        /// Which.
+        /// Matching frontend.
         frontend: &'a Frontend,
-        /// What it does.
+        /// Route of the frontend.
         route: &'a Route,
     },
-    /// At a port of a virtual address that is no frontend.
+    /// Port of a virtual address that is no frontend.
     VirtualAddress {
-        /// Whose address it is.
+        /// Program of the address.
         of: K,
     },
-    /// Nowhere.
+    /// No match.
     Nothing,
 }
 
-/// Who connects, in the order in which sources are told apart.
+/// Class of a source, in the order of classification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// A source in the workload networks.
+    /// Source in the workload networks.
     Workload,
-    /// The node itself.
+    /// Node itself.
     Node,
-    /// Everybody else.
+    /// All other sources.
     Elsewhere,
 }
 
-/// Whether a source may connect to a frontend.
+/// Result of the check of a source against the allowed networks of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Everybody may.
+    /// The frontend allows all sources.
     Open,
-    /// It lies in this allowed network.
+    /// The source is in this allowed network.
     Within(IpNet),
-    /// It is the node itself, which always may.
+    /// The source is the node itself, which is always allowed.
     Node,
-    /// It may not.
+    /// The source is in no allowed network.
     Denied,
 }
 
-/// What becomes of a new connection: exact addresses before node ports, programs in the order in which they come.
+/// Returns the fate of a new connection. Exact addresses take precedence over node ports, and earlier programs over
+/// later ones.
 pub fn fate<'a>(
     programs: impl Iterator<Item = &'a Program> + Clone,
     networks: &Networks,
@@ -149,23 +151,23 @@ pub fn fate<'a>(
     decide(programs.map(|program| ((), program)), networks, connection).fate
 }
 
-/// The same, with the reasons.
+/// Returns the fate of a new connection with the reasons.
 pub fn decide<'a, K>(
     programs: impl Iterator<Item = (K, &'a Program)> + Clone,
     networks: &Networks,
     connection: &Connection,
-) -> Decision<'a, K> {
+) -> OracleDecision<'a, K> {
     let is_workload = is_in(&networks.workloads, connection.source);
     let class = match (is_workload, connection.is_from_node) {
         (true, _) => Class::Workload,
         (false, true) => Class::Node,
         (false, false) => Class::Elsewhere,
     };
-    let met = meet(programs.clone(), networks, connection);
-    let (admission, verdict, fate) = match &met {
-        Met::Nothing => (Admission::Open, None, Fate::Untouched),
-        Met::VirtualAddress { .. } => (Admission::Open, None, Fate::Reject),
-        Met::Frontend { route, .. } => {
+    let matched = meet(programs.clone(), networks, connection);
+    let (admission, verdict, fate) = match &matched {
+        FrontendMatch::Nothing => (Admission::Open, None, Fate::Untouched),
+        FrontendMatch::VirtualAddress { .. } => (Admission::Open, None, Fate::Reject),
+        FrontendMatch::Frontend { route, .. } => {
             let admission = admission(route, connection);
             if admission == Admission::Denied {
                 (admission, None, Fate::Drop)
@@ -176,14 +178,14 @@ pub fn decide<'a, K>(
             }
         }
     };
-    Decision { met, class, admission, verdict, fate }
+    OracleDecision { matched, class, admission, verdict, fate }
 }
 
 fn meet<'a, K>(
     programs: impl Iterator<Item = (K, &'a Program)> + Clone,
     networks: &Networks,
     connection: &Connection,
-) -> Met<'a, K> {
+) -> FrontendMatch<'a, K> {
     let Connection { destination, protocol, port, .. } = *connection;
     let find = |wanted: Destination| {
         let matches = move |frontend: &Frontend| {
@@ -191,7 +193,7 @@ fn meet<'a, K>(
         };
         programs.clone().find_map(|(of, program)| {
             let (frontend, route) = program.frontends.iter().find(|(frontend, _)| matches(frontend))?;
-            Some(Met::Frontend { of, frontend, route })
+            Some(FrontendMatch::Frontend { of, frontend, route })
         })
     };
     let any_local = || {
@@ -200,9 +202,12 @@ fn meet<'a, K>(
     };
     let closed = || {
         let mut having = programs.clone().filter(|(_, one)| one.virtual_addresses.contains(&destination));
-        having.next().map(|(of, _)| Met::VirtualAddress { of })
+        having.next().map(|(of, _)| FrontendMatch::VirtualAddress { of })
     };
-    find(Destination::Address(destination)).or_else(any_local).or_else(closed).unwrap_or(Met::Nothing)
+    find(Destination::Address(destination))
+        .or_else(any_local)
+        .or_else(closed)
+        .unwrap_or(FrontendMatch::Nothing)
 }
 
 fn admission(route: &Route, connection: &Connection) -> Admission {
@@ -246,7 +251,7 @@ fn is_in(networks: &BTreeSet<IpNet>, address: IpAddr) -> bool {
 }
 
 impl Route {
-    /// The verdict for who connects.
+    /// Returns the verdict for a class of sources.
     #[must_use]
     pub const fn verdict(&self, class: Class) -> &Verdict {
         match class {

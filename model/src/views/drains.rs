@@ -58,7 +58,7 @@ pub struct DrainList {
 pub struct DrainedEndpoint {
     /// Service of the endpoint.
     pub service: ServiceKey,
-    /// Transport protocol.
+    /// Transport protocol: `TCP`, `UDP` or `SCTP`.
     pub protocol: Protocol,
     /// IP address of the endpoint.
     #[schema(value_type = String)]

@@ -74,7 +74,7 @@ pub struct BrokenStep {
     /// Node of the step; absent for steps that are common to all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
-    /// Broken step.
+    /// First step that is broken.
     pub step: Step,
 }
 
@@ -295,7 +295,7 @@ impl Step {
             ConditionStatus::False => StepState::Broken,
             ConditionStatus::Unknown => StepState::Unknown,
         };
-        let outcome = if message.is_empty() { reason.clone() } else { message.clone() };
+        let outcome = if message.is_empty() { reason.as_str().to_owned() } else { message.clone() };
         Self { about, state, outcome, why: String::new(), hint: hint.clone() }
     }
 

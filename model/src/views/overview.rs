@@ -95,9 +95,9 @@ pub struct Replica {
 #[schema(as = OverviewTotals)]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
-    /// Services by state.
+    /// Numbers of Services by state.
     pub services: ServiceStateTotals,
-    /// Nodes by state.
+    /// Numbers of Nodes by state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeTotals>,
     /// Endpoints of all Services. An endpoint of several Services counts for each of them.
@@ -111,7 +111,7 @@ pub struct Totals {
     /// BFD sessions between nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bfd_sessions: Option<BfdSessionTotals>,
-    /// Address pools.
+    /// Numbers of address pools by state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pools: Option<PoolTotals>,
 }
@@ -316,7 +316,7 @@ pub struct NodeRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub zone: Option<String>,
-    /// Active proxy mode.
+    /// Active proxy mode of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ProxyMode>,
     /// Convergence state of the Node.
@@ -393,9 +393,9 @@ pub struct Problem {
     pub namespace: Option<Namespace>,
     /// Name of the object.
     pub name: Name,
-    /// Impact on users.
+    /// Impact of the problem on users.
     pub impact: Impact,
-    /// Reason in CamelCase.
+    /// Reason as a stable identifier in CamelCase.
     pub reason: String,
     /// Description of the reason.
     pub message: String,

@@ -18,10 +18,11 @@ use model::{
         resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
     },
     observed::{
-        announcements::{AnnouncementBook, News},
-        assign::{Circumstances, Scene, Verdict, assign, judge, move_to},
+        announcements::{AnnouncementBook, AnnouncementUpdate},
+        assign::{AssignmentAction, AssignmentInputs, ClusterView, assign, evaluate, move_to},
         rollup::{
-            Announcing, NodeView, address_status, advertisement_status, pool_announced, service_announced,
+            AnnouncementInputs, NodeView, address_status, advertisement_status, pool_announced,
+            service_announced,
         },
         status::ConditionStatus,
     },
@@ -115,7 +116,7 @@ impl World {
         Snapshot::from_objects(Revision(1), self.objects.values().cloned())
     }
 
-    fn with_scene<T>(&self, look: impl FnOnce(&Scene<'_>) -> T) -> T {
+    fn with_scene<T>(&self, look: impl FnOnce(&ClusterView<'_>) -> T) -> T {
         let snapshot = self.snapshot();
         let names: Vec<Name> =
             snapshot.list(Kind::Node, None, None).map(|node| node.metadata.name.clone()).collect();
@@ -134,7 +135,7 @@ impl World {
                 Arc::new(form)
             })
         };
-        look(&Scene { snapshot: &snapshot, epoch: Epoch(1), nodes: &nodes, compiled: &compiled })
+        look(&ClusterView { snapshot: &snapshot, epoch: Epoch(1), nodes: &nodes, compiled: &compiled })
     }
 
     fn announcement(&self, last: usize) -> Announcement {
@@ -155,15 +156,15 @@ impl World {
         owned
     }
 
-    fn decide(&self, last: usize, may_wait: bool) -> Verdict {
+    fn decide(&self, last: usize, may_wait: bool) -> AssignmentAction {
         let owned = self.owned();
-        let circumstances = Circumstances { book: &self.book, owned: &owned, may_wait };
-        self.with_scene(|scene| assign(scene, &circumstances, ip(last)).verdict)
+        let circumstances = AssignmentInputs { book: &self.book, owned: &owned, may_wait };
+        self.with_scene(|scene| assign(scene, &circumstances, ip(last)).action)
     }
 
     /// Decides about one address and records the decision; returns true if anything changed.
     fn settle(&mut self, last: usize) -> bool {
-        let Verdict::Record(announcement) = self.decide(last, false) else { return false };
+        let AssignmentAction::Record(announcement) = self.decide(last, false) else { return false };
         self.set(last, announcement);
         true
     }
@@ -173,7 +174,7 @@ impl World {
         assert!(announcement.epoch > record.announcement.epoch);
         record.announcement = announcement;
         self.record(record);
-        self.book.note_order(ip(last));
+        self.book.record_order(ip(last));
     }
 
     fn settle_all(&mut self) -> usize {
@@ -196,18 +197,23 @@ impl World {
             gratuitous: 0,
             conflict: None,
         };
-        self.book
-            .take(&name(node), News { parts: BTreeMap::from([(ip(last), announced)]), ..News::default() });
+        self.book.apply(
+            &name(node),
+            AnnouncementUpdate {
+                parts: BTreeMap::from([(ip(last), announced)]),
+                ..AnnouncementUpdate::default()
+            },
+        );
     }
 
     fn why_not(&self, last: usize, node: &str) -> String {
-        let judgement = self.with_scene(|scene| judge(scene, ip(last)).unwrap());
-        judgement.standing(&name(node)).unwrap().why().map(ToString::to_string).unwrap_or_default()
+        let judgement = self.with_scene(|scene| evaluate(scene, ip(last)).unwrap());
+        judgement.eligibility(&name(node)).unwrap().reason().map(ToString::to_string).unwrap_or_default()
     }
 
     fn announced(&self, at: usize) -> String {
         let condition = self.with_scene(|scene| {
-            let of = Announcing { scene: *scene, book: &self.book, bgp: &self.bgp };
+            let of = AnnouncementInputs { scene: *scene, book: &self.book, bgp: &self.bgp };
             service_announced(&of, &key(&format!("s{at}"))).unwrap()
         });
         format!("{:?} {} {}", condition.status, condition.reason, condition.message)
@@ -239,7 +245,7 @@ fn f117_only_nodes_that_can_announce_an_address_are_candidates_and_others_have_a
     assert_eq!(candidate.interfaces.iter().map(ToString::to_string).collect::<Vec<_>>(), ["eth0"]);
     for (node, why) in [
         ("b", "spec.unschedulable"),
-        ("c", "none of its networks holds 192.0.2.101"),
+        ("c", "none of its networks contains 192.0.2.101"),
         ("d", "has not verified Service default/s1"),
         ("e", "failed there: no memory"),
         ("f", "has not reported since"),
@@ -250,7 +256,7 @@ fn f117_only_nodes_that_can_announce_an_address_are_candidates_and_others_have_a
     }
     let record = world.snapshot().address(ip(101)).unwrap().as_address().unwrap().clone();
     let status = world.with_scene(|scene| {
-        address_status(&Announcing { scene: *scene, book: &world.book, bgp: &world.bgp }, &record)
+        address_status(&AnnouncementInputs { scene: *scene, book: &world.book, bgp: &world.bgp }, &record)
     });
     assert_eq!(status.not_candidates.len(), 7, "{status:?}");
 }
@@ -354,10 +360,10 @@ fn the_next_candidate_in_the_order_succeeds_a_silent_owner() {
 fn the_first_owner_is_chosen_among_all_candidates_that_become_ready_in_time() {
     let mut world = World::new(&["a", "b"], 1);
     world.reports.insert(name("b"), report(2, json!({ "verified": "1-4" })));
-    assert_eq!(world.decide(101, true), Verdict::Wait);
-    assert!(matches!(world.decide(101, false), Verdict::Record(_)));
+    assert_eq!(world.decide(101, true), AssignmentAction::Wait);
+    assert!(matches!(world.decide(101, false), AssignmentAction::Record(_)));
     world.settle(101);
-    assert_eq!(world.decide(101, true), Verdict::Leave, "once there is an owner, nothing waits");
+    assert_eq!(world.decide(101, true), AssignmentAction::Leave, "once there is an owner, nothing waits");
 }
 
 #[test]
@@ -395,7 +401,9 @@ fn conditions_name_the_obstacle_of_an_announcement() {
     let owner = world.order(101)[0].clone();
     assert_eq!(
         world.announced(1),
-        format!("False NotYetAnnounced {owner} is to announce 192.0.2.101: it has not said so yet")
+        format!(
+            "False NotYetAnnounced {owner} is assigned to announce 192.0.2.101: it has not reported it yet"
+        )
     );
     world.say(&owner, 101, AnnouncementRole::Owner, 1);
     assert_eq!(world.announced(1), format!("True Announced {owner} announces 192.0.2.101 on eth0"));
@@ -411,7 +419,7 @@ fn conditions_name_the_obstacle_of_an_announcement() {
     world.node("a", json!({}), json!({ "unschedulable": true }));
     assert_eq!(
         world.announced(1),
-        "False NoCandidate no node can announce 192.0.2.101; a: it takes no announcements (spec.unschedulable or spec.maintenance)"
+        "False NoCandidate no node can announce 192.0.2.101; a: it is being drained (spec.unschedulable or spec.maintenance)"
     );
 }
 
@@ -438,7 +446,7 @@ fn f128_a_pool_outside_of_node_networks_and_an_advertisement_without_nodes_are_r
         let status =
             world.with_scene(|scene| advertisement_status(scene, object.as_advertisement().unwrap()));
         let last = status.conditions.last().unwrap().clone();
-        (last.status, last.reason)
+        (last.status, last.reason.as_str())
     };
     assert_eq!(advertised(&world).0, ConditionStatus::True);
     world.put(object(&of_kind(

@@ -497,15 +497,15 @@ fn the_status_of_a_peer_names_its_nodes_or_the_reason_for_none() {
         let spec = cluster.get("bgppeers//r").as_bgp_peer().unwrap().clone();
         let status = bgp_peer_status(&cluster.snapshot, &name("r"), &spec, ASN);
         let used = status.conditions[1].clone();
-        (used.reason, used.status, status.nodes_total)
+        (used.reason.as_str(), used.status, status.nodes_total)
     };
     let in_rack = json!({ "nodeSelectors": [{ "matchLabels": { "rack": "a" } }] });
     cluster.apply(&router("r", 1, in_rack.clone())).unwrap();
-    assert_eq!(of(&cluster), ("NoNodes".to_owned(), ConditionStatus::Unknown, 0));
+    assert_eq!(of(&cluster), ("NoNodes", ConditionStatus::Unknown, 0));
     cluster.apply(&node("n1", json!({}), json!({}))).unwrap();
-    assert_eq!(of(&cluster), ("NoMatchingNode".to_owned(), ConditionStatus::False, 0));
+    assert_eq!(of(&cluster), ("NoMatchingNode", ConditionStatus::False, 0));
     cluster.apply(&node("n1", json!({ "rack": "a" }), json!({}))).unwrap();
-    assert_eq!(of(&cluster), ("NodesSelected".to_owned(), ConditionStatus::True, 1));
+    assert_eq!(of(&cluster), ("NodesSelected", ConditionStatus::True, 1));
     let off = with(in_rack, "disabled", json!(true));
     cluster.apply(&router("r", 1, off)).unwrap();
     assert_eq!(of(&cluster).0, "Disabled");

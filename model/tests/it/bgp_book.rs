@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use ipnet::IpNet;
 use model::{
     bgp::{
-        book::{BgpBook, EVENTS_KEPT_MAX, EVENTS_OF_NODE_MAX, News},
+        book::{BgpBook, BgpReportUpdate, EVENTS_KEPT_MAX, EVENTS_OF_NODE_MAX},
         listing::{self as bgp_listing, EventFilter, RouteFilter, SessionFilter},
         report::{BgpReport, BgpRoute, BgpSession, BgpSessionState},
     },
@@ -41,9 +41,9 @@ fn session(peer: &str, state: &str, since: i64, more: Value) -> BgpSession {
     serde_json::from_value(json).unwrap()
 }
 
-fn sessions(sessions: Vec<BgpSession>) -> News {
+fn sessions(sessions: Vec<BgpSession>) -> BgpReportUpdate {
     let bgp = BgpReport { asn: 64512, router_id: "192.0.2.1".parse().unwrap(), sessions, strangers: 0 };
-    News { bgp: Some(bgp), ..News::default() }
+    BgpReportUpdate { bgp: Some(bgp), ..BgpReportUpdate::default() }
 }
 
 /// Returns a route for addresses, with the announcement times by peer; a time means that the route is
@@ -56,9 +56,9 @@ fn announced(address: &str) -> BgpRoute {
     route(&[address], json!({ "tor-1": { "since": at(0), "text": "next hop self" } }), None)
 }
 
-fn routes(routes: &[(&str, BgpRoute)]) -> News {
+fn routes(routes: &[(&str, BgpRoute)]) -> BgpReportUpdate {
     let routes = routes.iter().map(|(prefix, route)| (net(prefix), route.clone())).collect();
-    News { routes, ..News::default() }
+    BgpReportUpdate { routes, ..BgpReportUpdate::default() }
 }
 
 fn shown(book: &BgpBook, filter: &RouteFilter) -> Vec<String> {
@@ -83,21 +83,29 @@ fn event(secs: i64, reason: EventReason, message: &str, count: u64) -> Event {
 #[test]
 fn a_report_updates_its_differences_and_a_complete_one_replaces_all() {
     let (mut book, a, all) = (BgpBook::default(), name("a"), RouteFilter::default());
-    book.take(
+    book.apply(
         &a,
         routes(&[("192.0.2.1/32", announced("192.0.2.1")), ("192.0.2.2/32", announced("192.0.2.2"))]),
         at(0),
     );
-    book.take(&a, routes(&[("192.0.2.3/32", announced("192.0.2.3"))]), at(1));
+    book.apply(&a, routes(&[("192.0.2.3/32", announced("192.0.2.3"))]), at(1));
     assert_eq!(shown(&book, &all), ["a 192.0.2.1/32", "a 192.0.2.2/32", "a 192.0.2.3/32"]);
-    book.take(&a, News { gone: [net("192.0.2.2/32"), net("192.0.2.9/32")].into(), ..News::default() }, at(2));
+    book.apply(
+        &a,
+        BgpReportUpdate {
+            gone: [net("192.0.2.2/32"), net("192.0.2.9/32")].into(),
+            ..BgpReportUpdate::default()
+        },
+        at(2),
+    );
     assert_eq!(shown(&book, &all), ["a 192.0.2.1/32", "a 192.0.2.3/32"]);
-    let complete = News { is_complete: true, ..routes(&[("192.0.2.3/32", announced("192.0.2.4"))]) };
-    book.take(&a, complete, at(3));
+    let complete =
+        BgpReportUpdate { is_complete: true, ..routes(&[("192.0.2.3/32", announced("192.0.2.4"))]) };
+    book.apply(&a, complete, at(3));
     assert_eq!(shown(&book, &all), ["a 192.0.2.3/32"]);
     let of = |address: &str| book.of_address(address.parse().unwrap()).count();
     assert_eq!((of("192.0.2.1"), of("192.0.2.3"), of("192.0.2.4")), (0, 0, 1), "the index follows");
-    book.take(&a, News { is_complete: true, ..News::default() }, at(4));
+    book.apply(&a, BgpReportUpdate { is_complete: true, ..BgpReportUpdate::default() }, at(4));
     assert_eq!((book.bytes(), shown(&book, &all).len()), (0, 0));
 }
 
@@ -106,7 +114,7 @@ fn routes_are_found_by_node_peer_prefix_and_address() {
     let mut book = BgpBook::default();
     let told =
         json!({ "tor-1": { "since": at(0), "text": "x" }, "racks@10.9.0.4": { "text": "no session" } });
-    book.take(
+    book.apply(
         &name("a"),
         routes(&[
             ("192.0.2.0/24", route(&["192.0.2.7", "192.0.2.8"], told, None)),
@@ -116,7 +124,7 @@ fn routes_are_found_by_node_peer_prefix_and_address() {
         ]),
         at(0),
     );
-    book.take(&name("b"), routes(&[("192.0.2.7/32", announced("192.0.2.7"))]), at(0));
+    book.apply(&name("b"), routes(&[("192.0.2.7/32", announced("192.0.2.7"))]), at(0));
     let none = RouteFilter::default;
     let prefix = |text| RouteFilter { prefix: Some(net(text)), ..none() };
     let address = |text: &str| RouteFilter { address: Some(text.parse().unwrap()), ..none() };
@@ -144,7 +152,7 @@ fn routes_are_found_by_node_peer_prefix_and_address() {
 fn sessions_are_listed_in_order_for_any_input() {
     let mut book = BgpBook::default();
     let other = |address: &str| json!({ "address": address });
-    book.take(
+    book.apply(
         &name("a"),
         sessions(vec![
             session("tor-2", "Idle", 0, json!({})),
@@ -153,7 +161,7 @@ fn sessions_are_listed_in_order_for_any_input() {
         ]),
         at(0),
     );
-    book.take(&name("b"), sessions(vec![session("tor-2", "Established", 0, json!({}))]), at(0));
+    book.apply(&name("b"), sessions(vec![session("tor-2", "Established", 0, json!({}))]), at(0));
     let listed = |filter: SessionFilter, limit: usize| {
         let (mut rows, mut after) = (Vec::new(), None);
         loop {
@@ -204,7 +212,7 @@ fn events_follow_from_two_reports() {
         (
             up(0),
             vec![],
-            &["Up tor-1: Established it is", "Down tor-1: the node does not have this session any longer"],
+            &["Up tor-1: Established it is", "Down tor-1: the session was removed from the node"],
         ),
         (down(0), vec![], &[]),
         (
@@ -220,7 +228,7 @@ fn events_follow_from_two_reports() {
     ] {
         let mut book = BgpBook::default();
         for (secs, report) in [(1, &before), (10, &after), (20, &after)] {
-            book.take(&name("a"), sessions(report.clone()), at(secs));
+            book.apply(&name("a"), sessions(report.clone()), at(secs));
         }
         assert_eq!(happened(&book), expected, "{before:?} {after:?}");
     }
@@ -233,7 +241,7 @@ fn events_of_the_agent_are_kept_once_with_their_session() {
         let of = |address: &str| session("racks", state, since, json!({ "address": address }));
         vec![of("10.9.0.3"), of("10.9.0.30"), session("tor-1", state, since, json!({}))]
     };
-    book.take(&a, sessions(racks("Established", 0)), at(1));
+    book.apply(&a, sessions(racks("Established", 0)), at(1));
     assert_eq!(happened(&book).len(), 3);
     let told = vec![
         event(0, EventReason::DriftRepaired, "racks", 1),
@@ -241,8 +249,8 @@ fn events_of_the_agent_are_kept_once_with_their_session() {
         event(10, EventReason::BgpSessionDown, "tor-1: received Cease.", 1),
         event(11, EventReason::BgpSessionDown, "something about nobody", 1),
     ];
-    let report = News { events: told.clone(), ..sessions(racks("Active", 10)) };
-    book.take(&a, report.clone(), at(12));
+    let report = BgpReportUpdate { events: told.clone(), ..sessions(racks("Active", 10)) };
+    book.apply(&a, report.clone(), at(12));
     assert_eq!(
         happened(&book)[3..],
         [
@@ -258,11 +266,11 @@ fn events_of_the_agent_are_kept_once_with_their_session() {
         addresses[1..4],
         [Some("10.9.0.3"), None, Some("10.9.0.30")].map(|one| one.map(str::to_owned))
     );
-    book.take(&a, report, at(22));
+    book.apply(&a, report, at(22));
     assert_eq!(happened(&book).len(), 7, "a list that is repeated tells nothing new");
     let mut again = told;
     again[1] = event(40, EventReason::BgpSessionDown, &again[1].message.clone(), 2);
-    book.take(&a, News { events: again, ..sessions(racks("Active", 10)) }, at(42));
+    book.apply(&a, BgpReportUpdate { events: again, ..sessions(racks("Active", 10)) }, at(42));
     assert_eq!(book.events().next().map(|event| (event.count, event.time)), Some((2, at(40))));
     let of_racks = EventFilter { peer: Some(name("racks")), node: Some(a) };
     let newest = bgp_listing::events(&book, &of_racks, None, 2);
@@ -277,14 +285,14 @@ fn the_memory_is_bounded_and_reports_its_omissions() {
     let mut book = BgpBook::with_room(1000);
     let prefixes: Vec<String> = (0..20).map(|at| format!("192.0.2.{at}/32")).collect();
     let many: Vec<_> = prefixes.iter().map(|prefix| (prefix.as_str(), announced("192.0.2.1"))).collect();
-    book.take(&a, routes(&many), at(0));
+    book.apply(&a, routes(&many), at(0));
     let kept = shown(&book, &RouteFilter::default()).len();
     assert!((1..20).contains(&kept) && book.bytes() <= 1000, "{kept} routes in {} bytes", book.bytes());
     assert!(book.refused > 0 && book.is_partial());
-    book.take(&b, routes(&[("192.0.2.1/32", announced("192.0.2.1"))]), at(0));
+    book.apply(&b, routes(&[("192.0.2.1/32", announced("192.0.2.1"))]), at(0));
     book.forget(|node| *node == b);
     assert_eq!((book.bytes(), shown(&book, &RouteFilter::default()).len()), (0, 0));
-    book.take(&b, News { is_complete: true, ..routes(&many[..1]) }, at(1));
+    book.apply(&b, BgpReportUpdate { is_complete: true, ..routes(&many[..1]) }, at(1));
     assert!(!book.is_partial(), "a complete report that fits mends it");
     assert_eq!(shown(&book, &RouteFilter::default()), ["b 192.0.2.0/32"]);
 }
@@ -295,7 +303,7 @@ fn events_are_a_ring_with_a_share_for_each_node() {
     let flap = |book: &mut BgpBook, node: &str, times: usize| {
         for at_secs in (0..i64::try_from(times).unwrap()).map(|time| time * 10) {
             let state = if at_secs % 20 == 0 { "Established" } else { "Idle" };
-            book.take(&name(node), sessions(vec![session("tor-1", state, at_secs, json!({}))]), at(at_secs));
+            book.apply(&name(node), sessions(vec![session("tor-1", state, at_secs, json!({}))]), at(at_secs));
         }
     };
     flap(&mut book, "quiet", 2);
@@ -341,7 +349,7 @@ proptest! {
         let prefix = |number: u8| net(&format!("192.0.2.{number}/32"));
         for Said { node, prefixes, is_complete } in all {
             let node = name(nodes[node]);
-            let mut news = News { is_complete, ..News::default() };
+            let mut news = BgpReportUpdate { is_complete, ..BgpReportUpdate::default() };
             if is_complete {
                 expected.retain(|(of, _), _| *of != node);
             }
@@ -358,7 +366,7 @@ proptest! {
                     }
                 }
             }
-            book.take(&node, news, at(0));
+            book.apply(&node, news, at(0));
         }
         let (mut found, mut after) = (BTreeMap::new(), None);
         loop {

@@ -7,7 +7,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use model::{
     bgp::{
-        book::{BgpBook, News},
+        book::{BgpBook, BgpReportUpdate},
         report::{BgpReport, BgpSession},
         trouble::trouble,
     },
@@ -18,9 +18,11 @@ use model::{
         resource::{Object, Spec},
     },
     observed::{
-        announcements::{AnnouncementBook, News as Parts},
-        assign::Scene,
-        rollup::{Announcing, NodeView, address_status, bgp_peer_status, service_announced, with_sessions},
+        announcements::{AnnouncementBook, AnnouncementUpdate},
+        assign::ClusterView,
+        rollup::{
+            AnnouncementInputs, NodeView, address_status, bgp_peer_status, service_announced, with_sessions,
+        },
         status::{AddressStatus, BgpPeerStatus, Condition},
     },
     primitives::{
@@ -66,13 +68,13 @@ impl World {
         let route = |(prefix, route): &(&str, Value)| {
             (prefix.parse().unwrap(), serde_json::from_value(route.clone()).unwrap())
         };
-        let news = News {
+        let news = BgpReportUpdate {
             bgp: Some(bgp),
             routes: routes.iter().map(route).collect(),
             is_complete: true,
-            ..News::default()
+            ..BgpReportUpdate::default()
         };
-        self.bgp.take(&name(node), news, at(0));
+        self.bgp.apply(&name(node), news, at(0));
     }
 
     fn peer_status(&self, peer: Object) -> BgpPeerStatus {
@@ -83,11 +85,11 @@ impl World {
         })
     }
 
-    fn look<T>(&self, look: impl FnOnce(&Announcing<'_>) -> T) -> T {
+    fn look<T>(&self, look: impl FnOnce(&AnnouncementInputs<'_>) -> T) -> T {
         self.look_with(None, look)
     }
 
-    fn look_with<T>(&self, more: Option<Object>, look: impl FnOnce(&Announcing<'_>) -> T) -> T {
+    fn look_with<T>(&self, more: Option<Object>, look: impl FnOnce(&AnnouncementInputs<'_>) -> T) -> T {
         let racks = [("a", "1"), ("b", "1"), ("c", "2"), ("d", "3")];
         let node = |(node, rack)| object(&of_kind("Node", node, json!({ "rack": rack }), json!({})));
         let mut objects: Vec<Object> = racks.map(node).to_vec();
@@ -111,8 +113,8 @@ impl World {
             report: None,
         };
         let nodes: Vec<_> = names.iter().map(view).collect();
-        let scene = Scene { snapshot: &snapshot, epoch: Epoch(1), nodes: &nodes, compiled: &|_| None };
-        look(&Announcing { scene, book: &self.book, bgp: &self.bgp })
+        let scene = ClusterView { snapshot: &snapshot, epoch: Epoch(1), nodes: &nodes, compiled: &|_| None };
+        look(&AnnouncementInputs { scene, book: &self.book, bgp: &self.bgp })
     }
 
     fn status(&self) -> AddressStatus {
@@ -196,16 +198,16 @@ fn f126_the_status_gives_the_first_reason_for_a_missing_announcement() {
     let down = || session("tor-1", "Active", json!({}));
     type Saying = (&'static str, Vec<BgpSession>, Vec<(&'static str, Value)>);
     let cases: [(&[&str], Vec<Saying>, &str); 9] = [
-        (&[], vec![], "False NoSession: no node has a BGP session with a router, to announce 192.0.2.7 to"),
+        (&[], vec![], "False NoSession: no node has a BGP session with a router to announce 192.0.2.7"),
         (
             &["tor-2"],
             vec![("a", vec![up("tor-1")], vec![])],
-            "False NoSession: no node has a BGP session with tor-2, to announce 192.0.2.7 to",
+            "False NoSession: no node has a BGP session with tor-2 to announce 192.0.2.7",
         ),
         (
             &[],
             vec![("a", vec![down()], vec![waiting.clone()])],
-            "False NoSession: no BGP session is established to announce 192.0.2.7 over; a with tor-1: connection refused",
+            "False NoSession: no BGP session is established that could announce 192.0.2.7; a with tor-1: connection refused",
         ),
         (
             &[],
@@ -215,7 +217,7 @@ fn f126_the_status_gives_the_first_reason_for_a_missing_announcement() {
         (
             &[],
             vec![("a", vec![up("tor-1")], vec![])],
-            "False NotYetAnnounced: no node has said that it announces 192.0.2.7 by BGP (to-racks)",
+            "False NotYetAnnounced: no node has reported an announcement of 192.0.2.7 by BGP (to-racks)",
         ),
         (
             &[],
@@ -225,17 +227,17 @@ fn f126_the_status_gives_the_first_reason_for_a_missing_announcement() {
         (
             &[],
             vec![("a", vec![down()], vec![withheld("draining")]), ("b", vec![down()], vec![waiting])],
-            "False NoSession: no BGP session is established to announce 192.0.2.7 over; a with tor-1: connection refused",
+            "False NoSession: no BGP session is established that could announce 192.0.2.7; a with tor-1: connection refused",
         ),
         (
             &[],
             vec![("d", vec![up("tor-1")], vec![told(&["tor-1"])])],
-            "Unknown OwnerSilent: d announced 192.0.2.7 by BGP when last reporting, and is silent",
+            "Unknown OwnerSilent: d announced 192.0.2.7 by BGP in the last report, and is silent",
         ),
         (
             &[],
             vec![("d", vec![up("tor-1")], vec![withheld("draining")])],
-            "False NoSession: no node has a BGP session with a router, to announce 192.0.2.7 to",
+            "False NoSession: no node has a BGP session with a router to announce 192.0.2.7",
         ),
     ];
     for (peers, sayings, expected) in cases {
@@ -256,7 +258,7 @@ fn an_address_with_two_types_of_announcement_needs_both() {
     world.record.announcement.candidates.push(candidate);
     world.say("a", vec![up("tor-1")], &[told(&["tor-1"])]);
     assert!(
-        world.announced().starts_with("False NotYetAnnounced: a is to announce 192.0.2.7"),
+        world.announced().starts_with("False NotYetAnnounced: a is assigned to announce 192.0.2.7"),
         "{}",
         world.announced()
     );
@@ -265,7 +267,7 @@ fn an_address_with_two_types_of_announcement_needs_both() {
     }))
     .unwrap();
     let parts = [(ADDRESS.parse().unwrap(), part)].into();
-    world.book.take(&name("a"), Parts { parts, ..Parts::default() });
+    world.book.apply(&name("a"), AnnouncementUpdate { parts, ..AnnouncementUpdate::default() });
     assert_eq!(
         world.announced(),
         "True Announced: a announces 192.0.2.7 on eth0; 192.0.2.7 is announced by 1 node to 1 router (tor-1)"
@@ -310,13 +312,13 @@ fn a_peer_is_ready_when_every_node_has_a_session_with_it() {
             vec![],
             "False NotUsed: no node has a session with it while it is disabled",
         ),
-        (racks(&["9"]), vec![], "False NotUsed: no Node has labels that spec.nodeSelectors ask for"),
+        (racks(&["9"]), vec![], "False NotUsed: no Node has labels that match spec.nodeSelectors"),
         (racks(&["1"]), in_rack_1(), "True Established: 2 sessions established"),
-        (racks(&["1", "2"]), in_rack_1(), "False NoSession: these nodes have said nothing of a session: c"),
+        (racks(&["1", "2"]), in_rack_1(), "False NoSession: these nodes have reported no session: c"),
         (
             racks(&["1", "3"]),
             in_rack_1(),
-            "Unknown AgentSilent: silent, so that their sessions are not known: d",
+            "Unknown AgentSilent: the agents are silent, so their sessions are unknown: d",
         ),
         (
             json!({}),
@@ -331,7 +333,7 @@ fn a_peer_is_ready_when_every_node_has_a_session_with_it() {
         (
             network.clone(),
             in_rack_1(),
-            "Unknown AgentSilent: silent, so that their sessions are not known: d",
+            "Unknown AgentSilent: the agents are silent, so their sessions are unknown: d",
         ),
         (
             json!({ "peerNetwork": "10.0.0.0/24", "nodeSelectors": racks(&["2"])["nodeSelectors"] }),
@@ -372,7 +374,7 @@ fn a_peer_lists_its_sessions_with_failed_ones_first() {
     );
     assert_eq!(sessions.by_node.keys().map(Name::as_str).collect::<Vec<_>>(), ["b"], "50 are listed");
     assert_eq!(
-        sessions.by_node[&name("b")][0].trouble.as_ref().map(|trouble| &*trouble.reason),
+        sessions.by_node[&name("b")][0].trouble.as_ref().map(|trouble| trouble.reason.as_str()),
         Some("Connecting")
     );
 }
@@ -408,7 +410,7 @@ fn a_failed_session_has_a_reason() {
         (json!({ "lastSent": error(-181, 2, 2) }), "Connecting"),
     ] {
         let found = trouble(&session("tor-1", "Active", more.clone()), None).unwrap();
-        assert_eq!(found.reason, expected, "{more}");
+        assert_eq!(found.reason.as_str(), expected, "{more}");
     }
     let mut established = up("tor-1");
     established.last_sent = Some(serde_json::from_value(error(0, 2, 2)).unwrap());
@@ -419,8 +421,8 @@ fn a_failed_session_has_a_reason() {
     };
     let refused = json!({ "remoteASN": 65_002, "lastSent": error(0, 2, 2) });
     let refused = session("tor-1", "Active", refused);
-    assert_eq!(trouble(&refused, Some(&spec(65_001))).unwrap().reason, "WrongPeerAS");
+    assert_eq!(trouble(&refused, Some(&spec(65_001))).unwrap().reason.as_str(), "WrongPeerAS");
     let mended = trouble(&refused, Some(&spec(65_002))).unwrap();
-    assert_eq!(mended.reason, "Connecting", "the AS was corrected since");
+    assert_eq!(mended.reason.as_str(), "Connecting", "the AS was corrected since");
     assert!(mended.hint.unwrap().contains("after an error"));
 }

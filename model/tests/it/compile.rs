@@ -10,7 +10,7 @@ use model::{
         status::{ConditionStatus, ConditionType},
     },
     primitives::{name::Name, quantity::Position},
-    program::{Destination, Masquerade, Place, Program, Verdict, program},
+    program::{Destination, Masquerade, NodeLocation, Program, Verdict, program},
 };
 use serde_json::{Value, json};
 
@@ -35,8 +35,8 @@ fn program_of(cluster: &Cluster, name: &str) -> Program {
     program(&compile(&cluster.snapshot, &key(name)).unwrap(), &place()).unwrap()
 }
 
-fn place() -> Place {
-    Place { node: Name::parse("n1").unwrap(), zone: None }
+fn place() -> NodeLocation {
+    NodeLocation { node: Name::parse("n1").unwrap(), zone: None }
 }
 
 fn verdicts(cluster: &Cluster, name: &str) -> Vec<Verdict> {

@@ -11,14 +11,14 @@ use model::{
     kinds::{resource::ServiceKey, service::Protocol},
     observed::{
         announcements::AnnouncementBook,
-        assign::Scene,
-        rollup::{Announcing, NodeView},
+        assign::ClusterView,
+        rollup::{AnnouncementInputs, NodeView},
     },
     primitives::{
         name::Name,
         quantity::{Epoch, Port, Timestamp},
     },
-    program::Place,
+    program::NodeLocation,
     views::explain::{self, About, Explanation, GraphForm, Path, StepState, graph},
     wire::{
         report::Report,
@@ -64,7 +64,7 @@ impl World {
         self.cluster.apply(&of_kind("EndpointSet", "web", json!({}), spec)).unwrap();
     }
 
-    fn ask<T>(&self, look: impl FnOnce(&Announcing<'_>) -> T) -> T {
+    fn ask<T>(&self, look: impl FnOnce(&AnnouncementInputs<'_>) -> T) -> T {
         let views: Vec<_> = self
             .reports
             .iter()
@@ -78,9 +78,13 @@ impl World {
             })
             .collect();
         let compiled = |key: &ServiceKey| compile(&self.cluster.snapshot, key).map(Arc::new);
-        let scene =
-            Scene { snapshot: &self.cluster.snapshot, epoch: Epoch(1), nodes: &views, compiled: &compiled };
-        look(&Announcing { scene, book: &AnnouncementBook::default(), bgp: &BgpBook::default() })
+        let scene = ClusterView {
+            snapshot: &self.cluster.snapshot,
+            epoch: Epoch(1),
+            nodes: &views,
+            compiled: &compiled,
+        };
+        look(&AnnouncementInputs { scene, book: &AnnouncementBook::default(), bgp: &BgpBook::default() })
     }
 
     fn packet(&self, source: &str, destination: &str, port: u16) -> Explanation {
@@ -247,7 +251,7 @@ fn f166_a_service_is_followed_on_every_node_and_the_kernels_difference_is_found(
 #[test]
 fn f167_the_graph_of_a_service_has_every_frontend_verdict_and_endpoint() {
     let world = World::new(&json!({ "internalTrafficPolicy": "Local" }));
-    let place = Place { node: name("a"), zone: None };
+    let place = NodeLocation { node: name("a"), zone: None };
     let dot = graph(&world.compiled(), &place, GraphForm::Dot).unwrap();
     let expected = "\
 digraph \"default/web\" {

@@ -13,7 +13,7 @@ use model::{
         resource::Kind,
     },
     observed::{
-        health::{Bench, Guard, HealthBook, HealthNews, Judgement, checkers, judge},
+        health::{Guard, HealthBook, HealthDecision, HealthInputs, HealthUpdate, checkers, judge},
         rollup::service_health,
         service_health::HealthState,
     },
@@ -80,26 +80,36 @@ impl Nodes {
             message: format!("{node} says {state:?}"),
         };
         let services = BTreeMap::from([(key("web"), states.iter().map(report).collect())]);
-        self.book.take(&name(node), HealthNews { services, is_complete: false }).len()
+        self.book.apply(&name(node), HealthUpdate { services, is_complete: false }).len()
     }
 
-    fn judge(&self, cluster: &Cluster, secs: i64) -> Judgement {
-        let is_heard = |node: &Name| !self.silent.contains(node);
-        let bench = Bench { book: &self.book, checkers: &self.checkers, is_heard: &is_heard, now: at(secs) };
-        judge(&bench, &compiled(cluster), cluster.snapshot.endpoint_health(&key("web")))
+    fn judge(&self, cluster: &Cluster, secs: i64) -> HealthDecision {
+        let is_reporting = |node: &Name| !self.silent.contains(node);
+        let inputs = HealthInputs {
+            book: &self.book,
+            checkers: &self.checkers,
+            is_reporting: &is_reporting,
+            now: at(secs),
+        };
+        judge(&inputs, &compiled(cluster), cluster.snapshot.endpoint_health(&key("web")))
     }
 
     /// Decides and records; returns the shares of the endpoints that are not fully in service.
     fn decide(&self, cluster: &mut Cluster, secs: i64) -> Vec<(u8, u8)> {
-        let Judgement { endpoints, .. } = self.judge(cluster, secs);
+        let HealthDecision { endpoints, .. } = self.judge(cluster, secs);
         record(cluster, endpoints);
         shares(cluster)
     }
 
     fn states(&self, cluster: &Cluster) -> Vec<HealthState> {
-        let is_heard = |node: &Name| !self.silent.contains(node);
-        let bench = Bench { book: &self.book, checkers: &self.checkers, is_heard: &is_heard, now: at(0) };
-        let health = service_health(&cluster.snapshot, &compiled(cluster), &bench, &Guard::new(33));
+        let is_reporting = |node: &Name| !self.silent.contains(node);
+        let inputs = HealthInputs {
+            book: &self.book,
+            checkers: &self.checkers,
+            is_reporting: &is_reporting,
+            now: at(0),
+        };
+        let health = service_health(&cluster.snapshot, &compiled(cluster), &inputs, &Guard::new(33));
         health.endpoints.into_iter().map(|one| one.state).collect()
     }
 }
@@ -109,7 +119,7 @@ fn compiled(cluster: &Cluster) -> CompiledService {
 }
 
 fn record(cluster: &mut Cluster, endpoints: BTreeMap<CheckKey, EndpointVerdict>) {
-    let operations = vec![Operation::Judge { service: key("web"), endpoints }];
+    let operations = vec![Operation::SetEndpointHealth { service: key("web"), endpoints }];
     cluster.write(&Request { operations, ..Request::default() }).unwrap();
 }
 
@@ -266,9 +276,14 @@ fn f148_the_panic_threshold_uses_all_endpoints_when_too_few_are_healthy() {
     record_shares(&mut cluster, &[(1, 0), (2, 0), (3, 0), (4, 50)]);
     assert_eq!(made(&cluster), [(1, true, true); 4], "a quarter: whole weights, too");
     let nodes = Nodes::new();
-    let is_heard = |_: &Name| true;
-    let bench = Bench { book: &nodes.book, checkers: &nodes.checkers, is_heard: &is_heard, now: at(0) };
-    let health = service_health(&cluster.snapshot, &compiled(&cluster), &bench, &Guard::new(33));
+    let is_reporting = |_: &Name| true;
+    let inputs = HealthInputs {
+        book: &nodes.book,
+        checkers: &nodes.checkers,
+        is_reporting: &is_reporting,
+        now: at(0),
+    };
+    let health = service_health(&cluster.snapshot, &compiled(&cluster), &inputs, &Guard::new(33));
     assert_eq!(health.panic_ports, ["80/TCP"]);
     // Endpoints that are not ready for other reasons do not count for the share.
     let endpoint = |host: u8| {
@@ -279,7 +294,7 @@ fn f148_the_panic_threshold_uses_all_endpoints_when_too_few_are_healthy() {
     cluster.apply(&of_kind("EndpointSet", "web-1", json!({}), set)).unwrap();
     record_shares(&mut cluster, &[(3, 0)]);
     assert_eq!(ready(&cluster), 1, "half of the two that count");
-    let health = service_health(&cluster.snapshot, &compiled(&cluster), &bench, &Guard::new(33));
+    let health = service_health(&cluster.snapshot, &compiled(&cluster), &inputs, &Guard::new(33));
     assert_eq!(health.panic_ports, [""; 0]);
 }
 
@@ -361,7 +376,7 @@ fn nodes_that_are_not_lost_run_checks() {
     for node in ["a", "b"] {
         cluster.apply(&of_kind("Node", node, json!({}), json!({}))).unwrap();
     }
-    let lose = Operation::Lose { node: name("a"), since: Some(at(0)) };
+    let lose = Operation::SetNodeLost { node: name("a"), since: Some(at(0)) };
     cluster.write(&Request { operations: vec![lose], ..Request::default() }).unwrap();
     assert_eq!(network(&cluster.snapshot).checkers, [name("b")].into());
 }
@@ -372,13 +387,13 @@ fn a_book_replaces_parts_forgets_nodes_and_returns_only_differences() {
     assert_eq!(nodes.say("a", &[(1, Healthy), (2, Healthy)]), 1);
     assert_eq!(nodes.say("a", &[(1, Healthy), (2, Healthy)]), 0, "the same");
     assert_eq!(nodes.say("b", &[(1, Unhealthy)]), 1);
-    assert_eq!(nodes.book.words(), 3);
+    assert_eq!(nodes.book.results(), 3);
     assert_eq!(nodes.say("a", &[(1, Healthy)]), 1);
-    assert!(nodes.book.word(&key("web"), &check_key(2), &name("a")).is_none());
-    let complete = HealthNews { services: BTreeMap::new(), is_complete: true };
-    assert_eq!(nodes.book.take(&name("a"), complete.clone()), [key("web")].into());
-    assert_eq!(nodes.book.take(&name("a"), complete), [].into());
+    assert!(nodes.book.result(&key("web"), &check_key(2), &name("a")).is_none());
+    let complete = HealthUpdate { services: BTreeMap::new(), is_complete: true };
+    assert_eq!(nodes.book.apply(&name("a"), complete.clone()), [key("web")].into());
+    assert_eq!(nodes.book.apply(&name("a"), complete), [].into());
     assert_eq!(nodes.book.services_of(&name("b")).count(), 1);
     nodes.book.forget(|_| false, |_| true);
-    assert_eq!((nodes.book.words(), nodes.book.services_of(&name("b")).count()), (0, 0));
+    assert_eq!((nodes.book.results(), nodes.book.services_of(&name("b")).count()), (0, 0));
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use model::{
     observed::{
-        lag::{Change, LagOverview, LagReason, Steps, overview, percentile},
+        lag::{ChangeProgress, LagOverview, LagReason, Steps, overview, percentile},
         rollup::NodeView,
     },
     primitives::{
@@ -30,13 +30,13 @@ fn told(received: u64, applied: u64, verified: u64) -> Steps {
     }
 }
 
-fn change(revision: u64, age_ms: u64, nodes: &[(&str, Steps)]) -> Change {
+fn change(revision: u64, age_ms: u64, nodes: &[(&str, Steps)]) -> ChangeProgress {
     let nodes = nodes.iter().map(|(node, steps)| (name(node), *steps)).collect();
-    Change { revision: Revision(revision), age_ms, nodes }
+    ChangeProgress { revision: Revision(revision), age_ms, nodes }
 }
 
 /// Computes the lags of nodes from the positions of their last reports; `None` for a silent node.
-fn look(changes: &[Change], nodes: &[(&str, Option<[u64; 3]>)]) -> LagOverview {
+fn look(changes: &[ChangeProgress], nodes: &[(&str, Option<[u64; 3]>)]) -> LagOverview {
     let parts: BTreeMap<Name, Option<Report>> = nodes
         .iter()
         .map(|(node, at)| {

@@ -19,7 +19,7 @@ use model::{
         name::Name,
         quantity::{Epoch, Position, Revision, Timestamp},
     },
-    program::{Place, program},
+    program::{NodeLocation, program},
     views::drains::{DrainFilter, DrainList, drains},
     wire::report::Report,
 };
@@ -68,7 +68,7 @@ fn compiled(cluster: &Cluster) -> CompiledService {
 
 /// Returns the targets of new connections, and the draining endpoints with their deadlines.
 fn told(cluster: &Cluster) -> (Vec<String>, Vec<String>) {
-    let place = Place { node: Name::parse("n1").unwrap(), zone: None };
+    let place = NodeLocation { node: Name::parse("n1").unwrap(), zone: None };
     let program = program(&compiled(cluster), &place).unwrap();
     let route = program.frontends.values().next().unwrap();
     let targets = route.all_targets().iter().map(|target| target.address.to_string()).collect();
@@ -149,7 +149,7 @@ fn a_drain_is_over_when_every_node_has_counted_since_and_found_none() {
     let row = json!({ "protocol": "TCP", "address": "10.1.0.1", "port": 80, "connections": 5, "active": 2 });
     let say = |book: &mut TrafficBook, rows: Value| {
         let traffic = BTreeMap::from([(key("web"), serde_json::from_value(rows).unwrap())]);
-        book.take(&names[1], "boot", traffic, Timestamp::from_unix_seconds(NOW));
+        book.apply(&names[1], "boot", traffic, Timestamp::from_unix_seconds(NOW));
     };
     say(&mut book, json!([row]));
     let found = list(&book, Some("1-9"), &all);

@@ -19,7 +19,7 @@ use model::{
         quantity::{Port, Weight},
     },
     program::{
-        Destination, Frontend, Place, Program, Role, Route,
+        Destination, Frontend, NodeLocation, Program, Role, Route,
         oracle::{Connection, Fate, Networks, fate},
         program,
     },
@@ -116,9 +116,11 @@ fn a_service() -> impl Strategy<Value = CompiledService> {
     )
 }
 
-fn a_place() -> impl Strategy<Value = Place> {
-    (1_u8..4, prop::option::of(select(vec!["a", "b"])))
-        .prop_map(|(on, zone)| Place { node: node(on), zone: zone.map(|zone| Label::parse(zone).unwrap()) })
+fn a_place() -> impl Strategy<Value = NodeLocation> {
+    (1_u8..4, prop::option::of(select(vec!["a", "b"]))).prop_map(|(on, zone)| NodeLocation {
+        node: node(on),
+        zone: zone.map(|zone| Label::parse(zone).unwrap()),
+    })
 }
 
 /// Returns the networks of a node, known or not.

@@ -8,7 +8,7 @@ use model::{
     cluster::history::Maker,
     compile::compile,
     kinds::resource::{Kind, ObjectKey, Spec},
-    observed::rollup::{NodeView, NodeViews, Observed, node_status, service_status},
+    observed::rollup::{NodeView, NodeViews, ServiceObservations, node_status, service_status},
     primitives::{
         name::Name,
         quantity::{Epoch, Position, Revision, Timestamp},
@@ -78,7 +78,7 @@ fn judge_service(spec: &Value, endpoints: &[Value], reports: &[Value]) -> (Servi
         compiled.as_ref(),
         Epoch(1),
         &nodes,
-        Observed::default(),
+        ServiceObservations::default(),
     );
     let view = ServiceInput {
         key: &key,

@@ -167,12 +167,12 @@ fn f121_a_requested_address_is_allocated_or_refused_with_the_reason() {
         (
             "198.51.100.6",
             AddressTaken,
-            "is held back until 2026-02-13T16:27:40Z for Service default/gone, which had it",
+            "is in quarantine until 2026-02-13T16:27:40Z for its former Service default/gone",
         ),
         ("198.51.100.2", AddressNotAllowed, "is reserved in pool blue"),
-        ("198.51.100.0", AddressNotAllowed, "is left out by pool blue (avoidBuggyIPs)"),
+        ("198.51.100.0", AddressNotAllowed, "is excluded by pool blue (avoidBuggyIPs)"),
         ("203.0.113.3", AddressNotAllowed, "lies in pool other, which is not for this Service"),
-        ("203.0.113.9", AddressNotAllowed, "lies in no pool, and in no range that the control server allows"),
+        ("203.0.113.9", AddressNotAllowed, "is in no pool and in no range that the control server allows"),
         ("192.0.2.1", AddressNotAllowed, "is one of Node n1"),
         ("192.0.2.9", AddressTaken, "is an external IP of Service default/ext"),
         ("10.1.0.7", AddressNotAllowed, "lies in the workload network 10.1.0.0/24"),
@@ -303,7 +303,7 @@ fn f038_every_pending_service_gets_its_turn() {
     cluster.apply(&simple("blue", &["198.51.100.1"])).unwrap();
     assert_eq!(has(&cluster, "last"), Vec::<String>::new(), "its turn has not come");
     let after = cluster.snapshot.pending(None).nth(model::admission::admit::RETRIES_MAX - 1).cloned();
-    let operations = vec![Operation::Retry { after }];
+    let operations = vec![Operation::RetryPending { after }];
     cluster.write(&Request { operations, ..Request::default() }).unwrap();
     assert_eq!(has(&cluster, "last"), ["198.51.100.1"]);
 }
@@ -354,7 +354,7 @@ fn services_share_an_address_by_key_on_different_ports() {
     let other = json!({ "externalTrafficPolicy": "Local", "selector": { "app": "y" } });
     let changed = said(cluster.apply(&sharer("l2", port(7002), other)));
     assert!(
-        changed.2.ends_with("is shared with Service default/l1, which has other endpoints"),
+        changed.2.ends_with("is shared with Service default/l1, which has different endpoints"),
         "{changed:?}"
     );
     // A Service that drops the key leaves; the others stay, and the last one to leave releases the address.

@@ -14,7 +14,7 @@ use model::{
         name::{Label, Name},
         quantity::Weight,
     },
-    program::{Destination, Masquerade, Place, Program, Removal, Route, Target, Verdict, program},
+    program::{Destination, Masquerade, NodeLocation, Program, Removal, Route, Target, Verdict, program},
 };
 use serde_json::{Value, json};
 
@@ -23,8 +23,8 @@ use crate::support::{Cluster, key, of_kind, service};
 /// Nodes in the files: two in zone a, one in zone b.
 const NODES: [(&str, Option<&str>); 3] = [("n1", Some("a")), ("n2", Some("a")), ("n3", Some("b"))];
 
-fn place((node, zone): (&str, Option<&str>)) -> Place {
-    Place { node: Name::parse(node).unwrap(), zone: zone.map(|zone| Label::parse(zone).unwrap()) }
+fn place((node, zone): (&str, Option<&str>)) -> NodeLocation {
+    NodeLocation { node: Name::parse(node).unwrap(), zone: zone.map(|zone| Label::parse(zone).unwrap()) }
 }
 
 /// Creates a Service `web` with the given settings and endpoints.

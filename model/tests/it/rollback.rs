@@ -13,7 +13,7 @@ use model::{
         rollback,
     },
     cluster::{
-        history::{Maker, Origin, Revised, RevisionEntry},
+        history::{Maker, Origin, RevisedObject, RevisionEntry},
         snapshot::Snapshot,
     },
     compile::compile,
@@ -75,7 +75,7 @@ impl World {
         let revised = admitted.changes.iter().map(|change| {
             let key = change.object.key();
             let (before, after) = (state(&before, &key), state(&admitted.snapshot, &key));
-            Revised { key, before, after }
+            RevisedObject { key, before, after }
         });
         let objects = revised.collect();
         let origin = Origin { maker, ..Origin::server() };
@@ -150,7 +150,7 @@ fn order(address: IpAddr, if_epoch: u64, nodes: [&str; 2]) -> Operation {
     };
     let mut candidates: Vec<_> = ["n1", "n2"].into_iter().enumerate().map(candidate).collect();
     candidates.sort_by_key(|candidate| nodes.iter().position(|node| *node == candidate.node.as_str()));
-    Operation::Announce {
+    Operation::SetAnnouncer {
         address,
         if_epoch,
         announcement: Announcement { candidates, ..Announcement::default() },

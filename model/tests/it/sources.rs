@@ -6,7 +6,7 @@ use model::{
     compile::compile,
     kinds::resource::Spec,
     observed::{
-        rollup::{NodeViews, Observed, endpoint_set_status, service_status, workload_status},
+        rollup::{NodeViews, ServiceObservations, endpoint_set_status, service_status, workload_status},
         status::{Condition, ConditionStatus, ConditionType},
     },
     primitives::quantity::Epoch,
@@ -37,7 +37,10 @@ fn conditions(cluster: &Cluster, store_key: &str) -> Vec<Condition> {
 fn used(cluster: &Cluster, store_key: &str) -> String {
     let conditions = conditions(cluster, store_key);
     let used = conditions.iter().find(|one| one.condition_type == ConditionType::Used).unwrap();
-    assert_eq!(used.status == ConditionStatus::True, matches!(&*used.reason, "ServiceFound" | "Selected"));
+    assert_eq!(
+        used.status == ConditionStatus::True,
+        matches!(used.reason.as_str(), "ServiceFound" | "Selected")
+    );
     format!("{}: {}", used.reason, used.message)
 }
 
@@ -83,7 +86,7 @@ fn the_status_of_a_workload_names_its_services_and_the_unsupported_lease() {
     let mut apply = |spec: Value| {
         cluster.apply(&of_kind("Workload", "web-1", json!({ "app": "web" }), spec)).unwrap();
         let accepted = conditions(&cluster, key).remove(0);
-        (accepted.reason, used(&cluster, key))
+        (accepted.reason.as_str(), used(&cluster, key))
     };
     let (accepted, said) = apply(json!({ "addresses": ["10.1.0.1"], "leaseSeconds": 30 }));
     assert_eq!(accepted, "Unsupported");
@@ -119,14 +122,14 @@ fn a_service_reports_missing_receivers_although_endpoints_are_ready() {
             Some(&compiled),
             Epoch(1),
             &NodeViews::new(Vec::new()),
-            Observed::default(),
+            ServiceObservations::default(),
         );
         let mut found = status.conditions.into_iter();
         let found = found.find(|one| one.condition_type == ConditionType::EndpointsAvailable).unwrap();
-        (found.reason, found.message, status.endpoints.ready)
+        (found.reason.as_str(), found.message, status.endpoints.ready)
     };
     let (reason, message, ready) = available(json!([{ "address": "10.1.0.1", "weight": 0 }]));
-    assert_eq!((&*reason, &*message, ready), ("NoWeight", "none of 1 endpoints has a weight", 0));
+    assert_eq!((reason, &*message, ready), ("NoWeight", "none of 1 endpoints has a weight", 0));
     let (reason, message, _) = available(json!([{ "address": "10.1.0.1" }]));
     assert_eq!(reason, "EndpointsReady");
     assert!(message.starts_with("connections to fd00:96::"), "{message}");

@@ -6,7 +6,9 @@ use model::{
     compile::compile,
     kinds::{node::NodeSpec, resource::Spec},
     observed::{
-        rollup::{NodeView, NodeViews, Observed, address_pool_status, node_status, service_status},
+        rollup::{
+            NodeView, NodeViews, ServiceObservations, address_pool_status, node_status, service_status,
+        },
         status::{Condition, ConditionStatus, ConditionType, NodeStatus, ServiceStatus},
     },
     primitives::{
@@ -31,7 +33,7 @@ fn status(cluster: &Cluster, reports: &[(&str, Report)]) -> ServiceStatus {
         Some(&compiled),
         Epoch(1),
         &NodeViews::new(views),
-        Observed::default(),
+        ServiceObservations::default(),
     )
 }
 
@@ -124,7 +126,8 @@ fn f038_a_pending_service_reports_its_obstacle() {
     let named = |pool: &str| json!({ "loadBalancer": { "pool": pool } });
     assert_eq!(reason(&[], json!({})), "False NoPools: there are no address pools");
     let by_hand = [one(json!({ "autoAssign": false }))];
-    let unnamed = "False NoPoolMatches: no pool gives addresses to this Service unless it is named";
+    let unnamed =
+        "False NoPoolMatches: no pool assigns addresses to this Service unless the Service names it";
     assert_eq!(reason(&by_hand, json!({})), unnamed);
     assert_eq!(reason(&[], named("red")), "False PoolNotFound: there is no AddressPool red");
     let other = [one(json!({ "namespaces": ["other"] }))];
@@ -132,7 +135,7 @@ fn f038_a_pending_service_reports_its_obstacle() {
     let disabled = [one(json!({ "disabled": true }))];
     assert_eq!(
         reason(&disabled, json!({})),
-        "False PoolDisabled: pool blue gives nothing more: it is disabled"
+        "False PoolDisabled: pool blue assigns no more addresses: it is disabled"
     );
     let holder = json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] });
     let full = [
@@ -144,7 +147,7 @@ fn f038_a_pending_service_reports_its_obstacle() {
     assert_eq!(reason(&full, json!({})), "False PoolFull: no IPv4 address is free in pool blue");
     let freed = [service("holder", json!({ "ports": [{ "port": 80 }] }))];
     let held_back =
-        "False WaitingForQuarantine: no IPv4 address is free in pool blue; some are held back after use";
+        "False WaitingForQuarantine: no IPv4 address is free in pool blue; some are in quarantine";
     assert_eq!(reason(&freed, json!({})), held_back);
     let prefer = json!({ "ipFamilyPolicy": "PreferDualStack" });
     let second = [pool("red", json!({ "addresses": ["198.51.100.9"] }))];
@@ -213,7 +216,7 @@ fn f053_a_node_converges_when_the_configured_mode_is_active() {
     let waiting = of(json!({ "mode": "ipvs" }), &running);
     let converged = condition(&waiting.conditions, ConditionType::Converged);
     assert_eq!(line(converged), "False OtherMode");
-    assert_eq!(converged.message, "traffic goes by mode iptables, not by ipvs as asked");
+    assert_eq!(converged.message, "traffic uses mode iptables instead of the requested ipvs");
     assert_eq!((waiting.mode, &waiting.warnings), (Some(running.mode), &running.warnings));
     assert_eq!(waiting.events, running.events);
     for spec in [json!({}), json!({ "mode": "iptables" })] {

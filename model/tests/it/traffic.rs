@@ -53,7 +53,7 @@ fn report(mode: &str) -> Report {
 }
 
 fn say(book: &mut TrafficBook, node: &str, boot: &str, targets: Vec<TargetTraffic>) {
-    book.take(&name(node), boot, BTreeMap::from([(web(), targets)]), at(0));
+    book.apply(&name(node), boot, BTreeMap::from([(web(), targets)]), at(0));
 }
 
 fn shown(book: &TrafficBook) -> ServiceTraffic {
@@ -105,7 +105,7 @@ fn f086_traffic_is_reported_by_node_and_endpoint_and_summed() {
 fn targets_that_a_restarted_agent_does_not_repeat_are_forgotten() {
     let mut book = TrafficBook::default();
     say(&mut book, "n1", "a", vec![target(1, 10, None)]);
-    book.take(&name("n1"), "b", BTreeMap::new(), at(0));
+    book.apply(&name("n1"), "b", BTreeMap::new(), at(0));
     book.forget(|_| true, |_| true, at(REPEAT_WITHIN_SECS));
     assert_eq!(shown(&book).total.connections, 10);
     book.forget(|_| true, |_| true, at(REPEAT_WITHIN_SECS + 1));

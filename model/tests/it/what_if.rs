@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use model::{
-    bgp::book::{BgpBook, News},
+    bgp::book::{BgpBook, BgpReportUpdate},
     cluster::snapshot::Snapshot,
     kinds::{
         address::{AddressSpec, Candidate, name_of},
@@ -14,8 +14,8 @@ use model::{
     },
     observed::{
         announcements::AnnouncementBook,
-        assign::Scene,
-        rollup::{Announcing, NodeView, what_if::what_if},
+        assign::ClusterView,
+        rollup::{AnnouncementInputs, NodeView, what_if::what_if},
     },
     primitives::{
         name::Name,
@@ -58,9 +58,9 @@ fn ask(failed: &[&str]) -> Vec<String> {
     for node in ["a", "c"] {
         let route = json!({ "addresses": ["192.0.2.3"], "peers": { "tor": { "since": "2026-11-21T09:00:00Z", "text": "next hop self" } } });
         let routes = [("192.0.2.3/32".parse().unwrap(), serde_json::from_value(route).unwrap())].into();
-        bgp.take(
+        bgp.apply(
             &name(node),
-            News { routes, is_complete: true, ..News::default() },
+            BgpReportUpdate { routes, is_complete: true, ..BgpReportUpdate::default() },
             Timestamp::from_unix_seconds(0),
         );
     }
@@ -74,8 +74,8 @@ fn ask(failed: &[&str]) -> Vec<String> {
         report: None,
     };
     let views: Vec<_> = names.iter().map(view).collect();
-    let scene = Scene { snapshot: &snapshot, epoch: Epoch(1), nodes: &views, compiled: &|_| None };
-    let of = Announcing { scene, book: &AnnouncementBook::default(), bgp: &bgp };
+    let scene = ClusterView { snapshot: &snapshot, epoch: Epoch(1), nodes: &views, compiled: &|_| None };
+    let of = AnnouncementInputs { scene, book: &AnnouncementBook::default(), bgp: &bgp };
     let found = what_if(&of, std::iter::empty(), failed.iter().map(|node| name(node)).collect());
     let node = |node: &Option<Name>| node.as_ref().map_or("-".to_owned(), ToString::to_string);
     let moves = found.addresses.iter().map(|one| {

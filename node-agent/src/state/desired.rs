@@ -12,7 +12,7 @@ use model::{
     cluster::compiled::{CompiledService, UnsupportedField},
     kinds::resource::ServiceKey,
     primitives::name::Name,
-    program::{self as program, Place},
+    program::{self as program, NodeLocation},
     wire::report::{Failure, FailureReason},
 };
 
@@ -24,7 +24,7 @@ use crate::{
 /// Desired kernel state of a node, updated incrementally with the received state.
 #[derive(Debug, Clone)]
 pub struct Derived {
-    place: Place,
+    place: NodeLocation,
     defaults: ProxyDefaults,
     desired: Desired,
     unsupported: BTreeMap<ServiceKey, Failure>,
@@ -45,7 +45,7 @@ impl Derived {
     #[must_use]
     pub fn new(node: Name, defaults: ProxyDefaults) -> Self {
         Self {
-            place: Place { node, zone: None },
+            place: NodeLocation { node, zone: None },
             defaults,
             desired: Desired::default(),
             unsupported: BTreeMap::new(),

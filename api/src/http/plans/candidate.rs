@@ -13,7 +13,7 @@ use model::{
     kinds::resource::{Kind, ServiceKey},
     observed::{
         announcements::AnnouncementBook,
-        assign::{Circumstances, Scene, Verdict, assign},
+        assign::{AssignmentAction, AssignmentInputs, ClusterView, assign},
         rollup::NodeView,
     },
     primitives::name::Name,
@@ -57,7 +57,8 @@ pub(super) fn of(
         }
         admitted => (admitted, Vec::new()),
     };
-    let AdmittedWrite { snapshot, changes, outcomes } = admitted.map_err(|refusal| refused(refusal, access))?;
+    let AdmittedWrite { snapshot, changes, outcomes } =
+        admitted.map_err(|refusal| refused(refusal, access))?;
     if changes.is_empty() {
         return Ok(Candidate { published: published.clone(), outcomes, guards });
     }
@@ -141,7 +142,8 @@ fn decide(
         .map(|(view, report)| NodeView { report: report.as_ref(), ..*view })
         .collect();
     let compiled = |key: &ServiceKey| next.compiled.get(key).map(|entry| Arc::clone(&entry.form));
-    let scene = Scene { snapshot: &next.snapshot, epoch: next.epoch, nodes: &views, compiled: &compiled };
+    let scene =
+        ClusterView { snapshot: &next.snapshot, epoch: next.epoch, nodes: &views, compiled: &compiled };
     let mut owned: BTreeMap<Name, usize> = BTreeMap::new();
     for (_, entry) in next.addresses.after(None) {
         if let Some(first) = entry.form.announcement.candidates.first() {
@@ -150,8 +152,8 @@ fn decide(
     }
     let mut operations = Vec::new();
     for address in addresses {
-        let circumstances = Circumstances { book, owned: &owned, may_wait: false };
-        let Verdict::Record(announcement) = assign(&scene, &circumstances, *address).verdict else {
+        let inputs = AssignmentInputs { book, owned: &owned, may_wait: false };
+        let AssignmentAction::Record(announcement) = assign(&scene, &inputs, *address).action else {
             continue;
         };
         let record = next.snapshot.address(*address).and_then(|object| object.as_address());
@@ -168,7 +170,7 @@ fn decide(
             *owned.entry(to).or_default() += 1;
         }
         let if_epoch = record.announcement.epoch;
-        operations.push(Operation::Announce { address: *address, if_epoch, announcement });
+        operations.push(Operation::SetAnnouncer { address: *address, if_epoch, announcement });
     }
     operations
 }

@@ -203,7 +203,7 @@ async fn move_address(
             .is_some_and(|record| record.announcement.candidates == announcement.candidates);
         // An unchanged assignment is not recorded again: every new one makes its owner repeat the
         // announcement on the network.
-        (!is_there).then_some(Operation::Announce { address, if_epoch, announcement })
+        (!is_there).then_some(Operation::SetAnnouncer { address, if_epoch, announcement })
     };
     let manner = WriteOptions {
         is_dry_run: query.dry_run,

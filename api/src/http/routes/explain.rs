@@ -12,7 +12,7 @@ use model::{
         service::Protocol,
     },
     primitives::{name::Name, quantity::Port},
-    program::Place,
+    program::NodeLocation,
     views::explain::{self, Explanation, GraphForm},
     wire::{
         ask::{Question, Reply},
@@ -174,14 +174,14 @@ async fn explain_service(
 }
 
 /// Returns the node whose graph is drawn; a placeholder without Workloads if none is given.
-fn place(snapshot: &model::cluster::snapshot::Snapshot, node: Option<&Name>) -> Place {
+fn place(snapshot: &model::cluster::snapshot::Snapshot, node: Option<&Name>) -> NodeLocation {
     let nobody = || Name::parse("any-node").expect("this is a name");
-    let Some(node) = node else { return Place { node: nobody(), zone: None } };
+    let Some(node) = node else { return NodeLocation { node: nobody(), zone: None } };
     let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
     let object = snapshot.get(&key);
     let zone =
         object.and_then(|object| if let Spec::Node(spec) = &object.spec { spec.zone.clone() } else { None });
-    Place { node: node.clone(), zone }
+    NodeLocation { node: node.clone(), zone }
 }
 
 /// Queries all nodes concurrently, and each node about its packets in sequence.

@@ -6,7 +6,7 @@ use axum::extract::State;
 use http::HeaderMap;
 use model::{
     admission::rollback,
-    cluster::history::{Revised, RevisionEntry, RevisionHead, differences},
+    cluster::history::{RevisedObject, RevisionEntry, RevisionHead, differences},
     kinds::resource::{Kind, ObjectKey},
     observed::{
         lag::{Steps, percentile},
@@ -39,7 +39,7 @@ use crate::{
     security::{Access, Caller, Permission, Subject, Verb, access::forbidden},
     state::paging::Moment,
 };
-use model::bgp::listing::Part;
+use model::bgp::listing::ListPage;
 
 /// Maximum number of changed objects of one write in the listing; further ones are counted.
 const CHANGES_NAMED_MAX: usize = 100;
@@ -170,7 +170,7 @@ async fn list(
     let access = caller.access();
     let items: Vec<_> = page.heads.into_iter().filter_map(|head| visible(access, head)).collect();
     let items: Vec<_> = items.iter().map(head).collect();
-    let mut envelope = moment.envelope(&Part { items, more_after });
+    let mut envelope = moment.envelope(&ListPage { items, more_after });
     envelope["metadata"]["floor"] = json!(page.floor);
     Ok(render(form, &envelope))
 }
@@ -347,7 +347,7 @@ fn head(head: &RevisionHead) -> Value {
 }
 
 /// Renders an object of a write with its states.
-fn revised(object: &Revised) -> Value {
+fn revised(object: &RevisedObject) -> Value {
     let (fields, omitted) = differences(object.before.as_deref(), object.after.as_deref());
     let json = json!({
         "kind": object.kind(), "object": name(&object.key), "before": object.before.as_ref().map(|it| it.to_json()),

@@ -256,7 +256,8 @@ async fn former_of_one(app: &Shared, caller: &Caller, revision: Revision) -> Res
 }
 
 fn stands_in_the_way(access: &Access, revision: Revision, later: &[LaterWrite]) -> Problem {
-    let is_seen = |later: &&LaterWrite| access.may_object(Verb::Get, later.key.kind, later.key.namespace.as_ref());
+    let is_seen =
+        |later: &&LaterWrite| access.may_object(Verb::Get, later.key.kind, later.key.namespace.as_ref());
     let named: Vec<_> = later
         .iter()
         .filter(is_seen)

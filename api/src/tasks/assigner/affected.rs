@@ -29,7 +29,7 @@ impl Assigner {
         match order {
             Some(order) => {
                 if before.is_some_and(|before| before.epoch != order.epoch) {
-                    self.app.observations.announcements().note_order(address);
+                    self.app.observations.announcements().record_order(address);
                 }
                 self.mark(address);
             }

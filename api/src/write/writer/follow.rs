@@ -90,7 +90,7 @@ pub(super) async fn catch_up(context: &Context) -> Result<bool, StoreError> {
 pub(super) fn steps(snapshot: &Snapshot, commits: impl IntoIterator<Item = Commit>) -> Option<Vec<Step>> {
     let mut working = snapshot.clone();
     let step = |commit: Commit| {
-        let after = working.follow(&commit)?;
+        let after = working.apply(&commit)?;
         let before = std::mem::replace(&mut working, after.clone());
         Some(Step { before, after, commit })
     };

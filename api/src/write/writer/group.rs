@@ -14,14 +14,14 @@ use model::{
     admission::admit::{AdmittedWrite, admit},
     cluster::{
         change::{Change, ChangeKind, Commit},
-        history::{Origin, Revised, RevisionEntry},
+        history::{Origin, RevisedObject, RevisionEntry},
         snapshot::Snapshot,
     },
     primitives::quantity::Position,
 };
 use store::{AuditRecord, CommitError};
 
-use super::{Context, Pending, WriteError, Written, answer_all, follow};
+use super::{Context, PendingService, WriteError, Written, answer_all, follow};
 use crate::{
     base::error_chain::Chain,
     security::{Caller, audit_draft::AuditDraft},
@@ -51,7 +51,7 @@ struct Decided {
 }
 
 /// Decides, commits, publishes and answers a group. Returns true if the state is in doubt afterwards.
-pub(super) async fn carry_out(context: &Context, group: Vec<Pending>) -> bool {
+pub(super) async fn carry_out(context: &Context, group: Vec<PendingService>) -> bool {
     let started = Instant::now();
     for attempt in 0..=REDECISIONS_MAX {
         let decided = decide(context, &group);
@@ -94,13 +94,13 @@ pub(super) async fn carry_out(context: &Context, group: Vec<Pending>) -> bool {
 }
 
 /// Admits each write on the state that results from the previous ones.
-fn decide(context: &Context, group: &[Pending]) -> Decided {
+fn decide(context: &Context, group: &[PendingService]) -> Decided {
     let published = context.hub.load();
     let at = published.position();
     let mut working = published.snapshot.clone();
     let (mut steps, mut history, mut audit) = (Vec::new(), Vec::new(), Vec::new());
     let (mut audited, mut answers) = (Vec::new(), Vec::new());
-    for Pending { request, entropy, caller, bytes: _, reply: _ } in group {
+    for PendingService { request, entropy, caller, bytes: _, reply: _ } in group {
         let Some(request) = request else {
             let position = Position { epoch: at.epoch, revision: working.revision() };
             answers.push(Ok(Written { position, outcomes: Vec::new() }));
@@ -145,7 +145,7 @@ fn entry_of(before: &Snapshot, commit: &Commit, origin: Origin) -> RevisionEntry
             ChangeKind::Added | ChangeKind::Modified => Some(Arc::clone(&change.object)),
             ChangeKind::Deleted => None,
         };
-        Revised { before: before.get(&key).cloned(), after, key }
+        RevisedObject { before: before.get(&key).cloned(), after, key }
     };
     let objects = commit.changes.iter().map(revised).collect();
     RevisionEntry { revision: commit.revision, at: commit.at, origin, objects }
@@ -166,7 +166,7 @@ async fn settle(context: &Context, decided: &Decided) -> Result<(), CommitError>
     if current == *at { Ok(()) } else { Err(CommitError::Stale { current }) }
 }
 
-fn finish(context: &Context, group: Vec<Pending>, decided: Decided, started: Instant) {
+fn finish(context: &Context, group: Vec<PendingService>, decided: Decided, started: Instant) {
     let Decided { at: _, steps, history: _, audit: _, audited, answers } = decided;
     audited.iter().for_each(|draft| draft.record_stored());
     context.metrics.group(answers.len(), steps.len(), started.elapsed());

@@ -44,7 +44,8 @@ async fn f005_the_objects_of_the_documents_have_the_columns_and_fields_of_the_do
     let server = start().await;
     seed(&server).await;
     server.source.advance(240);
-    let mut text = String::from("# Written by UPDATE_GOLDEN=1 cargo test -p api --test it kubernetes_view::\n");
+    let mut text =
+        String::from("# Written by UPDATE_GOLDEN=1 cargo test -p api --test it kubernetes_view::\n");
     let inside = "/api/v1/namespaces/default";
     let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
     for path in [

@@ -17,7 +17,7 @@ use crate::{
     cluster::{
         allocate::{Denial, choose, place, room},
         config::ClusterConfig,
-        snapshot::{Pending, Snapshot},
+        snapshot::{PendingService, Snapshot},
     },
     kinds::{
         address::{AddressSpec, Quarantine, name_of},
@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Maximum number of pending Services that one write retries, so that the cost is independent of how many are
-/// pending. The next turn starts after the last one (`Operation::Retry`), so each Service gets its turn.
+/// pending. The next turn starts after the last one (`Operation::RetryPending`), so each Service gets its turn.
 pub const RETRIES_MAX: usize = 256;
 /// Maximum number of expired quarantines that one write removes.
 const QUARANTINES_CLEARED_MAX: usize = 1024;
@@ -113,7 +113,7 @@ impl<'a> Ledger<'a> {
         staged: &[StagedObject],
         has_pruned: bool,
         displaced: &BTreeSet<ServiceKey>,
-        retry: Option<Option<&Pending>>,
+        retry: Option<Option<&PendingService>>,
         found: &mut Vec<Violation>,
     ) {
         let services: Vec<usize> = (0..staged.len())
@@ -250,7 +250,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// Allocates addresses to pending Services, the oldest first.
-    fn retry(&mut self, working: &mut Snapshot, after: Option<&Pending>) {
+    fn retry(&mut self, working: &mut Snapshot, after: Option<&PendingService>) {
         let turn: Vec<_> =
             working.pending(after).take(RETRIES_MAX).map(|pending| pending.service.clone()).collect();
         // A served Service may make its address shareable for earlier ones with the same sharing key; hence the
@@ -351,7 +351,7 @@ impl<'a> Ledger<'a> {
     }
 
     fn remove(&mut self, working: &mut Snapshot, address: IpAddr) {
-        working.take(&record_key(address));
+        working.remove(&record_key(address));
         self.touched.insert(address);
     }
 }

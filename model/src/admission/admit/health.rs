@@ -48,7 +48,7 @@ pub(super) fn remove_obsolete(
     for service in services {
         let key = record_key(&service);
         let Some(old) = before.get(&key).filter(|_| !is_checked(working, &service)) else { continue };
-        working.take(&key);
+        working.remove(&key);
         records.push(StagedObject::of_record(key, Some(Arc::clone(old)), None));
     }
     records

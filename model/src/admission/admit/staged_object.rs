@@ -127,12 +127,14 @@ fn resolve_one(
                 is_restored: true,
             }));
         }
-        Operation::Retry { .. } => return Ok(None),
-        Operation::Announce { address, if_epoch, announcement } => {
+        Operation::RetryPending { .. } => return Ok(None),
+        Operation::SetAnnouncer { address, if_epoch, announcement } => {
             return Ok(announce(snapshot, *address, *if_epoch, announcement));
         }
-        Operation::Lose { node, since } => return Ok(lose(snapshot, node, *since)),
-        Operation::Judge { service, endpoints } => return Ok(health::judge(snapshot, service, endpoints)),
+        Operation::SetNodeLost { node, since } => return Ok(lose(snapshot, node, *since)),
+        Operation::SetEndpointHealth { service, endpoints } => {
+            return Ok(health::judge(snapshot, service, endpoints));
+        }
     };
     if key.kind.is_kept_by_server() {
         let message = format!("must not be {}: the server keeps these records", key.kind);
@@ -197,10 +199,10 @@ fn check_existence(operation: &Operation, key: &ObjectKey, old: Option<&Arc<Obje
         | (Operation::Apply(_), Some(_))
         | (Operation::Restore { if_revision: None, .. }, None)
         | (
-            Operation::Announce { .. }
-            | Operation::Lose { .. }
-            | Operation::Judge { .. }
-            | Operation::Retry { .. },
+            Operation::SetAnnouncer { .. }
+            | Operation::SetNodeLost { .. }
+            | Operation::SetEndpointHealth { .. }
+            | Operation::RetryPending { .. },
             _,
         ) => Ok(()),
     }

@@ -1,7 +1,7 @@
-//! The ring of events: what agents tell of their sessions, and what follows from what they tell.
+//! Ring of session events, from two sources: events listed by agents, and differences between reports.
 //!
-//! An agent's own events say best what happened, but it keeps few, and they do not name the session in a field. The
-//! differences between reports name it. Where both tell the same, it is kept once.
+//! An agent's own event describes the cause best, but agents list few events, and an event has no field for its
+//! session. A difference between reports identifies the session. An event found by both ways is stored once.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,33 +17,33 @@ use crate::{
     primitives::{name::Name, quantity::Timestamp},
 };
 
-/// Events kept of all nodes, some 500 bytes each: 10 MB.
+/// Maximum number of events of all nodes, about 500 bytes each: 10 MB.
 pub const EVENTS_KEPT_MAX: usize = 20_000;
-/// Events kept of one node, so that one that flaps leaves room for the others.
+/// Maximum number of events of one node, so that a flapping session leaves room for other nodes.
 pub const EVENTS_OF_NODE_MAX: usize = 500;
-/// Two tellings of the same kind about one session that lie closer together than this are one, in seconds: state and
-/// event are stamped one after the other.
+/// Two events of the same type and session within this time are the same one, in seconds: state and event have
+/// separate timestamps.
 const SAME_WITHIN_SECS: i64 = 2;
 
-/// The events of all nodes.
+/// Events of all nodes.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    /// By number, which rises.
+    /// Events by their number, which increases.
     all: BTreeMap<u64, BgpEvent>,
-    nodes: BTreeMap<Name, OfNode>,
+    nodes: BTreeMap<Name, NodeEvents>,
     next: u64,
 }
 
 #[derive(Debug, Default)]
-struct OfNode {
+struct NodeEvents {
     numbers: VecDeque<u64>,
-    /// What the agent last listed.
+    /// Last list of the agent.
     listed: Vec<Event>,
 }
 
-/// Something that happened to a session, before it is kept.
+/// Event of a session before it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Happened {
+struct SessionEvent {
     time: Timestamp,
     peer: Option<Name>,
     address: Option<IpAddr>,
@@ -53,8 +53,8 @@ struct Happened {
 }
 
 impl Events {
-    /// Takes what a report says: sessions before and after it, and what its agent lists.
-    pub(super) fn take(
+    /// Applies a report: the sessions before and after it, and the events that the agent lists.
+    pub(super) fn apply(
         &mut self,
         node: &Name,
         before: Option<&BgpReport>,
@@ -68,9 +68,9 @@ impl Events {
         let after = after.map_or(&[][..], |report| &report.sessions);
         let earlier = self.nodes.get(node).map_or(&[][..], |of_node| &of_node.listed);
         let fresh = listed.iter().filter(|event| !earlier.contains(event));
-        let mut news: Vec<_> = fresh.map(|event| told(event, || before.iter().chain(after))).collect();
+        let mut news: Vec<_> = fresh.map(|event| from_agent(event, || before.iter().chain(after))).collect();
         for happened in differences(before, after, now) {
-            if !news.iter().any(|told| told.is_about_the_same(&happened)) {
+            if !news.iter().any(|listed| listed.is_about_the_same(&happened)) {
                 news.push(happened);
             }
         }
@@ -83,11 +83,11 @@ impl Events {
         if let Some(of_node) = self.nodes.get_mut(node) {
             of_node.listed = listed;
         } else if !listed.is_empty() {
-            self.nodes.insert(node.clone(), OfNode { listed, numbers: VecDeque::new() });
+            self.nodes.insert(node.clone(), NodeEvents { listed, numbers: VecDeque::new() });
         }
     }
 
-    fn is_known(&self, node: &Name, happened: &Happened) -> bool {
+    fn is_known(&self, node: &Name, happened: &SessionEvent) -> bool {
         let numbers = self.nodes.get(node).into_iter().flat_map(|of_node| &of_node.numbers);
         let mut events = numbers.rev().filter_map(|number| self.all.get(number));
         events.any(|event| {
@@ -101,11 +101,11 @@ impl Events {
         })
     }
 
-    fn push(&mut self, node: &Name, mut happened: Happened) {
-        if let Some(before) = self.take_same(node, &happened) {
+    fn push(&mut self, node: &Name, mut happened: SessionEvent) {
+        if let Some(before) = self.remove_repeated(node, &happened) {
             happened.count = happened.count.max(before.count.saturating_add(1));
         }
-        let Happened { time, peer, address, reason, message, count } = happened;
+        let SessionEvent { time, peer, address, reason, message, count } = happened;
         let id = self.next;
         self.next += 1;
         let event = BgpEvent { id, time, node: node.clone(), peer, address, reason, message, count };
@@ -120,16 +120,16 @@ impl Events {
         while self.all.len() > EVENTS_KEPT_MAX
             && let Some((_, oldest)) = self.all.pop_first()
         {
-            // The oldest of all is the oldest of its node.
+            // The oldest event of all is also the oldest one of its node.
             if let Some(of_node) = self.nodes.get_mut(&oldest.node) {
                 of_node.numbers.pop_front();
             }
         }
     }
 
-    /// Takes out the newest event of a session when it says the same: what repeats itself is one row with a count, so that
-    /// a session that cannot be established does not push out everything else.
-    fn take_same(&mut self, node: &Name, happened: &Happened) -> Option<BgpEvent> {
+    /// Removes and returns the newest event of a session if it equals the new one. Repeated events become one with a
+    /// count, so that a session that cannot be established does not displace all other events.
+    fn remove_repeated(&mut self, node: &Name, happened: &SessionEvent) -> Option<BgpEvent> {
         let of_node = self.nodes.get_mut(node)?;
         let of_session = |number: &u64| {
             let event = self.all.get(number);
@@ -143,12 +143,12 @@ impl Events {
         self.all.remove(&of_node.numbers.remove(at)?)
     }
 
-    /// The newest first.
+    /// Returns the events, newest first.
     pub(super) fn newest_first(&self) -> impl DoubleEndedIterator<Item = &BgpEvent> {
         self.all.values().rev()
     }
 
-    /// Forgets nodes that no longer exist.
+    /// Removes nodes that no longer exist.
     pub(super) fn forget(&mut self, has_node: impl Fn(&Name) -> bool) {
         self.nodes.retain(|node, _| has_node(node));
         let nodes = &self.nodes;
@@ -156,8 +156,8 @@ impl Events {
     }
 }
 
-impl Happened {
-    /// Whether both tell one thing, where they come with one report.
+impl SessionEvent {
+    /// Returns true if two events of one report describe the same occurrence.
     fn is_about_the_same(&self, other: &Self) -> bool {
         let has_address = self.address.is_some() && other.address.is_some();
         (self.reason, &self.peer) == (other.reason, &other.peer)
@@ -165,8 +165,11 @@ impl Happened {
     }
 }
 
-/// An agent's event, with the session that its words name.
-fn told<'a, S: Iterator<Item = &'a BgpSession>>(event: &Event, sessions: impl Fn() -> S) -> Happened {
+/// Converts an event of an agent, with the session that its message names.
+fn from_agent<'a, S: Iterator<Item = &'a BgpSession>>(
+    event: &Event,
+    sessions: impl Fn() -> S,
+) -> SessionEvent {
     let Event { time, reason, message, count } = event;
     let words = || {
         let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
@@ -185,11 +188,11 @@ fn told<'a, S: Iterator<Item = &'a BgpSession>>(event: &Event, sessions: impl Fn
     let is_named = |address: IpAddr| addresses().any(|named: IpAddr| named == address);
     let of_peer = sessions().filter(|session| peer.as_ref() == Some(&session.peer));
     let address = of_peer.filter_map(|session| session.address).find(|address| is_named(*address));
-    Happened { time: *time, peer, address, reason: *reason, message: message.clone(), count: *count }
+    SessionEvent { time: *time, peer, address, reason: *reason, message: message.clone(), count: *count }
 }
 
-/// What must have happened between two reports of sessions.
-fn differences(before: &[BgpSession], after: &[BgpSession], now: Timestamp) -> Vec<Happened> {
+/// Derives events from two successive reports of sessions.
+fn differences(before: &[BgpSession], after: &[BgpSession], now: Timestamp) -> Vec<SessionEvent> {
     let mut found = Vec::new();
     for session in after {
         let earlier = before.iter().find(|earlier| is_same(earlier, session));
@@ -207,20 +210,20 @@ fn differences(before: &[BgpSession], after: &[BgpSession], now: Timestamp) -> V
     }
     for gone in before.iter().filter(|gone| !after.iter().any(|session| is_same(gone, session))) {
         if gone.is_established() {
-            let message = "the node does not have this session any longer";
-            found.push(Happened { time: now, ..happened(gone, EventReason::BgpSessionDown, message) });
+            let message = "the session was removed from the node";
+            found.push(SessionEvent { time: now, ..happened(gone, EventReason::BgpSessionDown, message) });
         }
     }
     found
 }
 
-/// Whether two reports speak of one session: the address of an unnumbered peer is not known at all times.
+/// Returns true if two reports describe the same session. The address of an unnumbered peer is not always known.
 fn is_same(a: &BgpSession, b: &BgpSession) -> bool {
     a.peer == b.peer && (a.address == b.address || a.address.is_none() || b.address.is_none())
 }
 
-fn happened(session: &BgpSession, reason: EventReason, message: &str) -> Happened {
-    Happened {
+fn happened(session: &BgpSession, reason: EventReason, message: &str) -> SessionEvent {
+    SessionEvent {
         time: session.since,
         peer: Some(session.peer.clone()),
         address: session.address,
@@ -230,7 +233,7 @@ fn happened(session: &BgpSession, reason: EventReason, message: &str) -> Happene
     }
 }
 
-/// Why a session that is established again was not in between, as far as its NOTIFICATIONs tell.
+/// Describes the interruption of a session that is established again, as far as its NOTIFICATIONs show the cause.
 fn interruption(session: &BgpSession) -> String {
     let errors = [("sent", &session.last_sent), ("received", &session.last_received)];
     let newest = errors.iter().filter_map(|(how, error)| Some((error.as_ref()?, how)));

@@ -1,4 +1,4 @@
-//! A route as it is kept: the same as [`BgpRoute`], in less memory, because there may be very many.
+//! Stored form of a [`BgpRoute`], which needs less memory, because there may be several 100,000.
 
 use std::net::IpAddr;
 
@@ -7,15 +7,15 @@ use crate::{
     primitives::name::Name,
 };
 
-/// What became of one prefix on a node.
+/// State of one prefix on a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
+pub struct StoredRoute {
     addresses: Box<[IpAddr]>,
     peers: Box<[(Box<str>, BgpTold)]>,
     withheld: Option<Box<str>>,
 }
 
-impl From<BgpRoute> for Route {
+impl From<BgpRoute> for StoredRoute {
     fn from(route: BgpRoute) -> Self {
         let BgpRoute { addresses, peers, withheld } = route;
         Self {
@@ -26,37 +26,37 @@ impl From<BgpRoute> for Route {
     }
 }
 
-impl Route {
-    /// The load balancer addresses that it is announced for, in their order.
+impl StoredRoute {
+    /// Returns the load balancer addresses that the prefix announces, in order.
     #[must_use]
     pub fn addresses(&self) -> &[IpAddr] {
         &self.addresses
     }
 
-    /// What each neighbour was told, by its key in [`BgpRoute::peers`].
+    /// Returns the announcement to each neighbor, by its key in [`BgpRoute::peers`].
     pub fn peers(&self) -> impl Iterator<Item = (&str, &BgpTold)> {
         self.peers.iter().map(|(peer, told)| (&**peer, told))
     }
 
-    /// The neighbours that have it.
+    /// Returns the neighbors that received the prefix.
     pub fn announced_to(&self) -> impl Iterator<Item = &str> {
         self.peers().filter(|(_, told)| told.since.is_some()).map(|(peer, _)| peer)
     }
 
-    /// Why it is announced to nobody.
+    /// Returns the reason for which no neighbor receives the prefix.
     #[must_use]
     pub fn withheld(&self) -> Option<&str> {
         self.withheld.as_deref()
     }
 }
 
-/// Bytes that a route of a node takes, roughly: what it holds, the places in trees that lead to it, and what an allocator
-/// adds.
-pub(super) fn weight(node: &Name, route: &Route) -> usize {
+/// Estimates the memory of a route in bytes: its contents, the tree entries that lead to it, and the allocator's
+/// overhead.
+pub(super) fn weight(node: &Name, route: &StoredRoute) -> usize {
     const ROUTE: usize = 160;
     const ADDRESS: usize = 120;
     const PEER: usize = 96;
-    let Route { addresses, peers, withheld } = route;
+    let StoredRoute { addresses, peers, withheld } = route;
     let told = |(peer, told): &(Box<str>, BgpTold)| PEER + peer.len() + told.text.len();
     ROUTE
         + addresses.len() * (ADDRESS + node.as_str().len())

@@ -1,4 +1,4 @@
-//! Why a Service may not have a certain address, in words that name the other party.
+//! Reasons for which a Service may not have an address, as messages that name the conflicting object.
 
 use std::fmt;
 
@@ -13,45 +13,46 @@ use crate::{
     },
 };
 
-/// Why a Service may not have an address. Shown, it is what follows the address in a sentence.
+/// Reason for which a Service may not have an address. `Display` writes the predicate that follows the address in a
+/// sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Denial {
-    /// It is a virtual address inside the cluster.
+    /// The address belongs to the range of cluster IPs.
     ServiceRange(IpNet),
-    /// It may be a workload's.
+    /// The address lies in a workload network.
     WorkloadNetwork(IpNet),
-    /// It is a Node's.
+    /// The address is one of a Node.
     NodeAddress(Name),
-    /// It is an external IP of a Service.
+    /// The address is an external IP of a Service.
     ExternalIp(ServiceKey),
-    /// Nobody allows it.
+    /// The address is in no pool and in no allowed range.
     OutsideEveryPool,
     /// The Service names another pool.
     NotInNamedPool { named: Name, pool: Option<Name> },
-    /// The pool never gives it.
+    /// The pool reserves the address.
     Reserved(Name),
-    /// The pool leaves it out for old devices.
+    /// The pool excludes the address (`avoidBuggyIPs`).
     Avoided(Name),
     /// The pool is for other Services.
     NotForService(Name),
-    /// The pool gives nothing more.
+    /// The pool is disabled.
     PoolDisabled(Name),
-    /// Another Service has it, and the two do not share.
+    /// Another Service has the address, and the two do not share addresses.
     Held(ServiceKey),
-    /// As many Services share it as may.
+    /// The maximum number of Services already share the address.
     Crowded,
-    /// Another Service has it on one of the ports.
+    /// Another Service has the address with one of the ports.
     Clash { holder: ServiceKey, protocol: Protocol, ports: PortRange },
-    /// Its holders have another external traffic policy.
+    /// The holders have a different external traffic policy.
     OtherPolicy(ServiceKey),
-    /// Its holders have another selector, and the policy is Local.
+    /// The holders have a different selector, and the policy is Local.
     OtherSelector(ServiceKey),
-    /// It is held back for the Service that had it.
+    /// The address is in quarantine for its former Service.
     Quarantined { former: ServiceKey, until: Timestamp },
 }
 
 impl Denial {
-    /// Whether the Service has an address together with others and no longer agrees with them.
+    /// Returns true if the reason is a conflict between Services that already share the address.
     pub(crate) const fn is_about_sharing(&self) -> bool {
         match self {
             Self::Clash { .. } | Self::OtherPolicy(_) | Self::OtherSelector(_) | Self::Crowded => true,
@@ -91,23 +92,21 @@ impl Denial {
         }
     }
 
-    /// What to do about it.
+    /// Returns the remedy.
     pub(crate) const fn hint(&self) -> &'static str {
         match self {
             Self::ServiceRange(_) | Self::WorkloadNetwork(_) => "choose an address of a pool",
             Self::NodeAddress(_) => {
-                "a load balancer address is the Services' own, whole; name a Node's address in externalIPs"
+                "a load balancer address belongs to Services only; put a Node's address into externalIPs"
             }
             Self::ExternalIp(_) => {
-                "an address is an external IP or a load balancer's, not both; choose another, or change that Service first"
+                "an address is either an external IP or a load balancer address; choose another, or change that Service first"
             }
             Self::OutsideEveryPool => {
                 "choose an address of an AddressPool, create one with it, or allow it with --allow-external-ip"
             }
-            Self::NotInNamedPool { .. } => {
-                "leave out the pool or the address, or choose an address of that pool"
-            }
-            Self::Reserved(_) => "choose another address, or take it out of `reserved` of the pool",
+            Self::NotInNamedPool { .. } => "omit the pool or the address, or choose an address of that pool",
+            Self::Reserved(_) => "choose another address, or remove it from `reserved` of the pool",
             Self::Avoided(_) => "choose another address, or set `avoidBuggyIPs` of the pool to false",
             Self::NotForService(_) => {
                 "choose an address of another pool, or change `namespaces` or `serviceSelectors` of this one"
@@ -116,11 +115,11 @@ impl Denial {
                 "choose an address of another pool, or set `disabled` of this one to false"
             }
             Self::Held(_) => {
-                "leave the field out to get a free one, change the holder first, or give both the same sharing key"
+                "omit the field to receive a free address, change the holder first, or give both the same sharing key"
             }
             Self::Crowded => "give the Service another sharing key or none",
             Self::Clash { .. } => {
-                "take other ports or another sharing key or none, or change the other Service first"
+                "use other ports, another sharing key or none, or change the other Service first"
             }
             Self::OtherPolicy(_) => {
                 "give both the same externalTrafficPolicy, or this one another sharing key or none"
@@ -130,7 +129,7 @@ impl Denial {
                  namespace; give this one another sharing key or none"
             }
             Self::Quarantined { .. } => {
-                "choose another address or wait; the Service that had it can have it back"
+                "choose another address, or wait; until then only its former Service can have it"
             }
         }
     }
@@ -144,7 +143,7 @@ impl fmt::Display for Denial {
             Self::NodeAddress(node) => write!(f, "is one of Node {node}"),
             Self::ExternalIp(holder) => write!(f, "is an external IP of Service {holder}"),
             Self::OutsideEveryPool => {
-                write!(f, "lies in no pool, and in no range that the control server allows")
+                write!(f, "is in no pool and in no range that the control server allows")
             }
             Self::NotInNamedPool { named, pool: Some(pool) } => {
                 write!(f, "lies in pool {pool}, not in pool {named} that the Service names")
@@ -153,7 +152,7 @@ impl fmt::Display for Denial {
                 write!(f, "does not lie in pool {named} that the Service names")
             }
             Self::Reserved(pool) => write!(f, "is reserved in pool {pool}"),
-            Self::Avoided(pool) => write!(f, "is left out by pool {pool} (avoidBuggyIPs)"),
+            Self::Avoided(pool) => write!(f, "is excluded by pool {pool} (avoidBuggyIPs)"),
             Self::NotForService(pool) => write!(f, "lies in pool {pool}, which is not for this Service"),
             Self::PoolDisabled(pool) => write!(f, "lies in pool {pool}, which is disabled"),
             Self::Held(holder) => write!(f, "is held by Service {holder}"),
@@ -162,13 +161,13 @@ impl fmt::Display for Denial {
                 write!(f, "is shared with Service {holder}, which has port {ports}/{}", protocol.as_str())
             }
             Self::OtherPolicy(holder) => {
-                write!(f, "is shared with Service {holder}, which has another externalTrafficPolicy")
+                write!(f, "is shared with Service {holder}, which has a different externalTrafficPolicy")
             }
             Self::OtherSelector(holder) => {
-                write!(f, "is shared with Service {holder}, which has other endpoints")
+                write!(f, "is shared with Service {holder}, which has different endpoints")
             }
             Self::Quarantined { former, until } => {
-                write!(f, "is held back until {until} for Service {former}, which had it")
+                write!(f, "is in quarantine until {until} for its former Service {former}")
             }
         }
     }

@@ -1,46 +1,54 @@
-//! Why a Service has no load balancer address, or not all: what its status says.
+//! Reasons for which a Service lacks a load balancer address, as its status presents them.
 
 use std::net::IpAddr;
 
 use super::{Denial, choose, is_for, place, pools, room};
 use crate::{
     cluster::snapshot::Snapshot,
-    kinds::{address_pool::AddressPoolSpec, load_balancer::LoadBalancerRequest, resource::Kind},
+    kinds::{
+        address_pool::AddressPoolSpec, condition_reason::ConditionReason, load_balancer::LoadBalancerRequest,
+        resource::Kind,
+    },
     primitives::{name::Name, net::IpFamily},
 };
 
-/// Pools that are named in a reason.
+/// Maximum number of pools that a message names.
 const POOLS_LISTED_MAX: usize = 5;
 
-/// Why a Service lacks an address.
+/// Reason for which a Service lacks an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Lack {
-    /// Machine word.
-    pub(crate) reason: &'static str,
-    /// The same in words.
+pub(crate) struct MissingAddress {
+    /// Machine-readable reason.
+    pub(crate) reason: ConditionReason,
+    /// Message for people.
     pub(crate) message: String,
-    /// What to do about it.
+    /// Remedy.
     pub(crate) hint: &'static str,
 }
 
-/// Why a Service lacks an address of the first of these families that cannot be had.
+/// Returns the reason for the first of the families for which no address is available, or `Waiting` if all are
+/// available.
 pub(crate) fn explain(
     snapshot: &Snapshot,
     wanted: &LoadBalancerRequest<'_>,
     lacking: &[IpFamily],
-) -> Option<Lack> {
+) -> Option<MissingAddress> {
     let lacks = lacking.iter().filter_map(|family| explain_one(snapshot, wanted, *family));
     let waits = || {
-        lacking.first().map(|family| Lack {
-            reason: "Waiting",
-            message: format!("an {} address can be had and is given soon", family.as_str()),
-            hint: "many Services wait; they are served in turn",
+        lacking.first().map(|family| MissingAddress {
+            reason: ConditionReason::Waiting,
+            message: format!("an {} address is free and will be assigned shortly", family.as_str()),
+            hint: "wait: Services without an address are served in turn",
         })
     };
     lacks.into_iter().next().or_else(waits)
 }
 
-fn explain_one(snapshot: &Snapshot, wanted: &LoadBalancerRequest<'_>, family: IpFamily) -> Option<Lack> {
+fn explain_one(
+    snapshot: &Snapshot,
+    wanted: &LoadBalancerRequest<'_>,
+    family: IpFamily,
+) -> Option<MissingAddress> {
     if let Some(address) = wanted.named(family) {
         let denied = place(snapshot, None, wanted, address, false)
             .and_then(|_| room(snapshot, wanted, address, false))
@@ -50,10 +58,10 @@ fn explain_one(snapshot: &Snapshot, wanted: &LoadBalancerRequest<'_>, family: Ip
     choose(snapshot, wanted, family).is_none().then(|| of_pools(snapshot, wanted, family))
 }
 
-fn of_denial(address: IpAddr, denial: &Denial) -> Lack {
+fn of_denial(address: IpAddr, denial: &Denial) -> MissingAddress {
     let reason = match denial {
-        Denial::Quarantined { .. } => "WaitingForQuarantine",
-        Denial::PoolDisabled(_) => "PoolDisabled",
+        Denial::Quarantined { .. } => ConditionReason::WaitingForQuarantine,
+        Denial::PoolDisabled(_) => ConditionReason::PoolDisabled,
         Denial::ServiceRange(_)
         | Denial::WorkloadNetwork(_)
         | Denial::NodeAddress(_)
@@ -67,31 +75,31 @@ fn of_denial(address: IpAddr, denial: &Denial) -> Lack {
         | Denial::Crowded
         | Denial::Clash { .. }
         | Denial::OtherPolicy(_)
-        | Denial::OtherSelector(_) => "AddressNotAvailable",
+        | Denial::OtherSelector(_) => ConditionReason::AddressNotAvailable,
     };
-    Lack { reason, message: format!("{address} {denial}"), hint: denial.hint() }
+    MissingAddress { reason, message: format!("{address} {denial}"), hint: denial.hint() }
 }
 
-fn of_pools(snapshot: &Snapshot, wanted: &LoadBalancerRequest<'_>, family: IpFamily) -> Lack {
+fn of_pools(snapshot: &Snapshot, wanted: &LoadBalancerRequest<'_>, family: IpFamily) -> MissingAddress {
     if snapshot.count(Kind::AddressPool) == 0 {
-        return Lack {
-            reason: "NoPools",
+        return MissingAddress {
+            reason: ConditionReason::NoPools,
             message: "there are no address pools".to_owned(),
-            hint: "create an AddressPool; until then the Service answers at its cluster IP and node ports",
+            hint: "create an AddressPool; until then the Service is reachable at its cluster IP and node ports",
         };
     }
     if let Some(named) = &wanted.pool {
         match snapshot.pool(named) {
             None => {
-                return Lack {
-                    reason: "PoolNotFound",
+                return MissingAddress {
+                    reason: ConditionReason::PoolNotFound,
                     message: format!("there is no AddressPool {named}"),
                     hint: "create it, or name another in spec.loadBalancer.pool",
                 };
             }
             Some(pool) if !is_for(pool, wanted) => {
-                return Lack {
-                    reason: "NoPoolMatches",
+                return MissingAddress {
+                    reason: ConditionReason::NoPoolMatches,
                     message: format!("pool {named} is not for this Service"),
                     hint: "change `namespaces` or `serviceSelectors` of the pool, or name another",
                 };
@@ -102,45 +110,49 @@ fn of_pools(snapshot: &Snapshot, wanted: &LoadBalancerRequest<'_>, family: IpFam
     of_matching(snapshot, &pools(snapshot, wanted).collect::<Vec<_>>(), family)
 }
 
-fn of_matching(snapshot: &Snapshot, matching: &[(&Name, &AddressPoolSpec)], family: IpFamily) -> Lack {
+fn of_matching(
+    snapshot: &Snapshot,
+    matching: &[(&Name, &AddressPoolSpec)],
+    family: IpFamily,
+) -> MissingAddress {
     if matching.is_empty() {
-        return Lack {
-            reason: "NoPoolMatches",
-            message: "no pool gives addresses to this Service unless it is named".to_owned(),
+        return MissingAddress {
+            reason: ConditionReason::NoPoolMatches,
+            message: "no pool assigns addresses to this Service unless the Service names it".to_owned(),
             hint: "name a pool in spec.loadBalancer.pool, or change `autoAssign`, `namespaces` or `serviceSelectors` of one",
         };
     }
     let of_family: Vec<_> = matching.iter().filter(|(_, pool)| pool.capacity(family) > 0).copied().collect();
     if of_family.is_empty() {
-        return Lack {
-            reason: "NoPoolOfFamily",
+        return MissingAddress {
+            reason: ConditionReason::NoPoolOfFamily,
             message: format!("no {} address is in {}", family.as_str(), list(matching)),
             hint: "add a range of that IP family to the pool, or change spec.ipFamilies",
         };
     }
     let enabled: Vec<_> = of_family.iter().filter(|(_, pool)| !pool.disabled).copied().collect();
     if enabled.is_empty() {
-        return Lack {
-            reason: "PoolDisabled",
-            message: format!("{} gives nothing more: it is disabled", list(&of_family)),
+        return MissingAddress {
+            reason: ConditionReason::PoolDisabled,
+            message: format!("{} assigns no more addresses: it is disabled", list(&of_family)),
             hint: "set spec.disabled of the pool to false, or name another pool",
         };
     }
     let held_back: Vec<_> =
         enabled.iter().filter(|(name, _)| snapshot.counts_of_pool(name, family).1 > 0).copied().collect();
     if !held_back.is_empty() {
-        return Lack {
-            reason: "WaitingForQuarantine",
+        return MissingAddress {
+            reason: ConditionReason::WaitingForQuarantine,
             message: format!(
-                "no {} address is free in {}; some are held back after use",
+                "no {} address is free in {}; some are in quarantine",
                 family.as_str(),
                 list(&held_back)
             ),
-            hint: "the Service gets one when its quarantine ends; `quarantineSeconds` of the pool says how long that is",
+            hint: "the Service receives an address when a quarantine ends (`quarantineSeconds` of the pool)",
         };
     }
-    Lack {
-        reason: "PoolFull",
+    MissingAddress {
+        reason: ConditionReason::PoolFull,
         message: format!("no {} address is free in {}", family.as_str(), list(&enabled)),
         hint: "add a range to the pool, or delete Services that are no longer needed",
     }

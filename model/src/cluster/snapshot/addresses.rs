@@ -1,8 +1,8 @@
-//! What is indexed of load balancer addresses: pools, records, quarantines, and the Services that wait.
+//! Index of load balancer addresses: pools, records, quarantines, and Services without an address.
 //!
-//! A record names Services and a Service has ports: who answers at which port of an address follows from both, and so does
-//! who waits. These entries change when either side does, and depend only on what both are, so that a snapshot built from
-//! the objects in any order has the same.
+//! A record names Services, and a Service has ports. The holder of a port of an address, and the Services that still
+//! need an address, follow from both. The entries change when either side changes and depend only on the current
+//! objects, so snapshots built from the same objects in any order are equal.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -10,7 +10,7 @@ use imbl::{OrdMap, OrdSet};
 
 use super::{Entry, RoutedFrontend, Snapshot};
 use crate::{
-    cluster::pool_space::Row,
+    cluster::pool_space::Numbering,
     kinds::{
         address::{AddressSpec, name_of},
         address_pool::{AddressPoolSpec, AddressRange},
@@ -22,35 +22,36 @@ use crate::{
     primitives::{interval_set::IntervalSet, name::Name, net::IpFamily, quantity::Timestamp},
 };
 
-/// The indices.
+/// Indices of load balancer addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct AddressIndex {
-    /// By the first address of each range. No two overlap, so the nearest from below says which pool has an address.
+    /// Ranges by their first address. Ranges do not overlap, so the nearest entry from below decides the pool of an
+    /// address.
     pool_ranges: OrdMap<(IpFamily, u128), PoolRange>,
-    /// The pools that give without being named, in the order in which they are tried.
+    /// Pools that assign addresses without being named, in the order of allocation.
     pool_order: OrdSet<PoolRank>,
     advertisements_by_pool: OrdMap<Name, OrdSet<Name>>,
-    /// The numbers of the addresses on record.
-    recorded: OrdMap<Row, IntervalSet>,
+    /// Numbers of the recorded addresses.
+    recorded: OrdMap<Numbering, IntervalSet>,
     by_service: OrdMap<ServiceKey, OrdSet<IpAddr>>,
     by_sharing_key: OrdMap<Name, OrdSet<IpAddr>>,
-    /// Held addresses by pool; those of no pool under `None`.
+    /// Held addresses by pool; `None` for addresses outside of every pool.
     held: OrdMap<(Option<Name>, IpFamily), OrdSet<IpAddr>>,
-    /// How many are held in all pools and in none.
+    /// Number of held addresses, in pools and outside of them.
     held_count: usize,
     quarantined: OrdMap<(Option<Name>, IpFamily), OrdSet<IpAddr>>,
     quarantine_ends: OrdSet<(Timestamp, IpAddr)>,
     by_former: OrdMap<ServiceKey, OrdSet<IpAddr>>,
     external_ips: OrdMap<IpAddr, OrdSet<ServiceKey>>,
-    /// The Services of type LoadBalancer that lack an address, the oldest first.
-    pending: OrdSet<Pending>,
+    /// Services of type LoadBalancer without an address of each required family, oldest first.
+    pending: OrdSet<PendingService>,
 }
 
-/// A Service that waits for an address; those that were created earlier come first.
+/// Service that needs an address, ordered by its creation time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Pending {
+pub struct PendingService {
     created: Option<Timestamp>,
-    /// The Service.
+    /// Key of the Service.
     pub service: ServiceKey,
 }
 
@@ -60,8 +61,8 @@ struct PoolRange {
     pool: Name,
 }
 
-/// Where a pool stands among those that are tried: pools for chosen Services before pools for all, then by priority,
-/// those without one last, then by name.
+/// Position of a pool in the order of allocation: pools for selected Services before pools for all, then by priority
+/// (pools without one last), then by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct PoolRank {
     is_for_all: bool,
@@ -70,7 +71,7 @@ struct PoolRank {
 }
 
 impl Snapshot {
-    /// One AddressPool.
+    /// Returns an AddressPool.
     #[must_use]
     pub fn pool(&self, name: &Name) -> Option<&AddressPoolSpec> {
         let key = ObjectKey { kind: Kind::AddressPool, namespace: None, name: name.clone() };
@@ -88,30 +89,30 @@ impl Snapshot {
         }
     }
 
-    /// The record of a load balancer address.
+    /// Returns the record of a load balancer address.
     #[must_use]
     pub fn address(&self, address: IpAddr) -> Option<&Arc<Object>> {
         self.objects.get(&ObjectKey { kind: Kind::Address, namespace: None, name: name_of(address) })
     }
 
-    /// The load balancer addresses that a Service has, by their records.
+    /// Returns the load balancer addresses of a Service, by their records.
     pub fn addresses_of(&self, service: &ServiceKey) -> impl Iterator<Item = IpAddr> + '_ {
         self.load_balancing.by_service.get(service).into_iter().flatten().copied()
     }
 
-    /// A Service that has a load balancer address.
+    /// Returns a Service that holds a load balancer address.
     #[must_use]
     pub fn load_balancer_ip_holder(&self, address: IpAddr) -> Option<&ServiceKey> {
         self.address(address)?.as_address()?.services.first()
     }
 
-    /// The pool that an address lies in, reserved or not.
+    /// Returns the pool of an address, including reserved addresses.
     #[must_use]
     pub fn pool_of(&self, address: IpAddr) -> Option<&Name> {
         self.pool_overlapping(&AddressRange::Between(address, address))
     }
 
-    /// A pool that has an address in common with a range.
+    /// Returns a pool with at least one address in a range.
     #[must_use]
     pub fn pool_overlapping(&self, range: &AddressRange) -> Option<&Name> {
         let (first, last) = range.numbers();
@@ -120,33 +121,33 @@ impl Snapshot {
         (*family == range.family() && nearest.last >= first).then_some(&nearest.pool)
     }
 
-    /// The pools that give addresses to Services that name none, in the order in which they are tried.
+    /// Returns the pools for Services that name none, in the order of allocation.
     pub(crate) fn pools_in_order(&self) -> impl Iterator<Item = (&Name, &AddressPoolSpec)> {
         let ranks = self.load_balancing.pool_order.iter();
         ranks.filter_map(|rank| Some((&rank.pool, self.pool(&rank.pool)?)))
     }
 
-    /// An Advertisement that names a pool.
+    /// Returns an Advertisement that names a pool.
     #[must_use]
     pub fn advertisement_of_pool(&self, pool: &Name) -> Option<&Name> {
         self.load_balancing.advertisements_by_pool.get(pool).and_then(OrdSet::get_min)
     }
 
-    /// The first address of a pool that may be given out and is not on record.
+    /// Returns the first assignable address of a pool that has no record.
     #[must_use]
     pub fn first_free_of_pool(&self, pool: &AddressPoolSpec, family: IpFamily) -> Option<IpAddr> {
-        pool.first_free(family, |row, first, last| {
-            let recorded = self.load_balancing.recorded.get(&row);
+        pool.first_free(family, |numbering, first, last| {
+            let recorded = self.load_balancing.recorded.get(&numbering);
             recorded.map_or(Some(first), |recorded| recorded.first_free(first, last))
         })
     }
 
-    /// How many load balancer addresses Services hold.
+    /// Returns the number of load balancer addresses held by Services.
     pub(super) const fn held_addresses(&self) -> usize {
         self.load_balancing.held_count
     }
 
-    /// The addresses of a pool (of none) that Services hold.
+    /// Returns the addresses of a pool that Services hold; with `None`, those outside of every pool.
     pub fn held_of_pool<'a>(&'a self, pool: Option<&'a Name>) -> impl Iterator<Item = IpAddr> + 'a {
         let held = &self.load_balancing.held;
         IpFamily::ALL
@@ -156,7 +157,7 @@ impl Snapshot {
             .copied()
     }
 
-    /// The addresses in a range that are held and of no pool.
+    /// Returns the held addresses of a range that are outside of every pool.
     pub(crate) fn held_of_no_pool_in<'a>(
         &'a self,
         range: &AddressRange,
@@ -166,7 +167,7 @@ impl Snapshot {
         held.into_iter().flat_map(move |held| held.range(ends.clone())).copied()
     }
 
-    /// How many addresses of a family and pool are held, and how many are in quarantine.
+    /// Returns the numbers of held and of quarantined addresses of a pool and family.
     #[must_use]
     pub fn counts_of_pool(&self, pool: &Name, family: IpFamily) -> (usize, usize) {
         let count =
@@ -174,49 +175,52 @@ impl Snapshot {
         (count(&self.load_balancing.held), count(&self.load_balancing.quarantined))
     }
 
-    /// The addresses that are held back for a Service.
+    /// Returns the quarantined addresses that are reserved for their former Service.
     pub(crate) fn held_back_for(&self, service: &ServiceKey) -> impl Iterator<Item = IpAddr> + '_ {
         self.load_balancing.by_former.get(service).into_iter().flatten().copied()
     }
 
-    /// The addresses whose holders name a sharing key.
+    /// Returns the addresses whose holders have a sharing key.
     pub(crate) fn shared_by(&self, key: &Name) -> impl Iterator<Item = IpAddr> + '_ {
         self.load_balancing.by_sharing_key.get(key).into_iter().flatten().copied()
     }
 
-    /// When the next quarantine ends.
+    /// Returns the end of the quarantine that ends first.
     #[must_use]
     pub fn next_quarantine_end(&self) -> Option<Timestamp> {
         self.load_balancing.quarantine_ends.get_min().map(|(until, _)| *until)
     }
 
-    /// The addresses whose quarantine has ended at an instant, the earliest first.
+    /// Returns the addresses whose quarantine has ended at `now`, earliest first.
     pub(crate) fn quarantines_ended(&self, now: Timestamp) -> impl Iterator<Item = IpAddr> + '_ {
         let ends = self.load_balancing.quarantine_ends.iter();
         ends.take_while(move |(until, _)| *until <= now).map(|(_, address)| *address)
     }
 
-    /// A Service that has an address as external IP.
+    /// Returns a Service that has an address as external IP.
     #[must_use]
     pub fn external_ip_holder(&self, address: IpAddr) -> Option<&ServiceKey> {
         self.load_balancing.external_ips.get(&address).and_then(OrdSet::get_min)
     }
 
-    /// The first external IP of any Service in a range, with a Service that has it.
+    /// Returns the first external IP in a range, with a Service that has it.
     pub(crate) fn external_ip_in(&self, range: &AddressRange) -> Option<(IpAddr, &ServiceKey)> {
         let (address, holders) =
             self.load_balancing.external_ips.range(range.first()..=range.last()).next()?;
         Some((*address, holders.get_min()?))
     }
 
-    /// The Services that lack a load balancer address, the oldest first, after one of them if one is given.
-    pub fn pending<'a>(&'a self, after: Option<&Pending>) -> impl Iterator<Item = &'a Pending> + 'a {
+    /// Returns the Services that lack a load balancer address, oldest first, optionally after a given one.
+    pub fn pending<'a>(
+        &'a self,
+        after: Option<&PendingService>,
+    ) -> impl Iterator<Item = &'a PendingService> + 'a {
         use std::ops::Bound::{Excluded, Unbounded};
         let start = after.map_or(Unbounded, |after| Excluded(after.clone()));
         self.load_balancing.pending.range((start, Unbounded))
     }
 
-    /// How many Services lack a load balancer address.
+    /// Returns the number of Services that lack a load balancer address.
     #[must_use]
     pub fn pending_count(&self) -> usize {
         self.load_balancing.pending.len()
@@ -248,9 +252,9 @@ impl Snapshot {
     pub(super) fn index_address(&mut self, spec: &AddressSpec, entry: Entry) {
         let address = spec.address;
         let index = &mut self.load_balancing;
-        for row in Row::ALL {
-            if let Some(number) = row.number(address) {
-                entry.number(&mut index.recorded, row, number);
+        for numbering in Numbering::ALL {
+            if let Some(number) = numbering.number(address) {
+                entry.number(&mut index.recorded, numbering, number);
             }
         }
         let of_pool = (spec.pool.clone(), IpFamily::of(address));
@@ -277,7 +281,7 @@ impl Snapshot {
         }
     }
 
-    /// The entries of a Service; `object` is the Service itself.
+    /// Adds or removes the entries of a Service; `object` is the Service itself.
     pub(super) fn index_routed(&mut self, object: &Object, service: &ServiceKey, entry: Entry) {
         let Some(spec) = object.as_service() else { return };
         for address in &spec.external_ips {
@@ -304,12 +308,12 @@ impl Snapshot {
         }
     }
 
-    /// A Service that is there waits if it lacks an address; one that is gone does not.
+    /// Adds an existing Service to the pending ones if it lacks an address, and removes it otherwise.
     fn index_pending(&mut self, object: &Object, entry: Entry) {
         let Some(wanted) = LoadBalancerRequest::of(object) else { return };
         let lacks = || !wanted.lacking(self.addresses_of(&wanted.key)).is_empty();
         let waits = matches!(entry, Entry::Add) && lacks();
-        let one = Pending { created: object.metadata.creation_timestamp, service: wanted.key.clone() };
+        let one = PendingService { created: object.metadata.creation_timestamp, service: wanted.key.clone() };
         let entry = if waits { Entry::Add } else { Entry::Remove };
         entry.member(&mut self.load_balancing.pending, one);
     }

@@ -1,10 +1,10 @@
-//! Whether a node may announce an address, looked at node by node.
+//! Evaluation of all nodes as announcers of one address.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
 
-use super::{Scene, Unfit};
+use super::{ClusterView, IneligibleReason};
 use crate::{
     cluster::{
         compiled::{CompiledEndpoint, CompiledService},
@@ -26,88 +26,89 @@ use crate::{
     wire::report::{Facts, Report},
 };
 
-/// What every node can do for one address.
+/// Ability of all nodes to announce one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Judgement {
-    /// Whether an Advertisement of type L2 covers the address.
+pub struct AddressEvaluation {
+    /// True if an Advertisement of type L2 covers the address.
     pub is_advertised: bool,
-    /// Whether one of them lets the address be pinged.
+    /// True if one of these Advertisements enables replies to pings of the address.
     pub answer_ping: bool,
-    /// What the strictest of them says.
+    /// Strictest setting of these Advertisements.
     pub when_isolated: WhenIsolated,
-    /// The Advertisements of type BGP that cover the address.
+    /// Advertisements of type BGP that cover the address.
     pub by_bgp: BTreeSet<Name>,
-    /// Every Node, in the order of the names.
-    pub nodes: Vec<(Name, Standing)>,
+    /// All Nodes, in the order of names.
+    pub nodes: Vec<(Name, Eligibility)>,
 }
 
-/// What one node can do for one address.
+/// Ability of one node to announce one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
-    /// It can announce it.
-    Fit(Fit),
-    /// It stays a candidate if it is one, and does not become one now.
+pub enum Eligibility {
+    /// The node can announce the address.
+    Eligible(EligibleNode),
+    /// The node remains a candidate if it is one, but does not become one now.
     NotReady {
-        /// What it would be, if that is known.
-        fit: Option<Fit>,
-        /// What is missing.
-        why: Unfit,
+        /// Properties as a candidate, if known.
+        fit: Option<EligibleNode>,
+        /// Missing condition.
+        reason: IneligibleReason,
     },
-    /// It must not announce it.
-    Unfit(Unfit),
+    /// The node must not announce the address.
+    Ineligible(IneligibleReason),
 }
 
-/// A node that can announce an address.
+/// Node that can announce an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fit {
-    /// The node with its place in the network.
+pub struct EligibleNode {
+    /// Candidate with its interfaces and its own address.
     pub candidate: Candidate,
-    /// How much Advertisements prefer it.
+    /// Sum of the weights of preferring Advertisements.
     pub weight: u32,
 }
 
-impl Judgement {
-    /// What one node can do.
+impl AddressEvaluation {
+    /// Returns the ability of one node.
     #[must_use]
-    pub fn standing(&self, node: &Name) -> Option<&Standing> {
+    pub fn eligibility(&self, node: &Name) -> Option<&Eligibility> {
         let at = self.nodes.binary_search_by(|(name, _)| name.cmp(node)).ok()?;
-        self.nodes.get(at).map(|(_, standing)| standing)
+        self.nodes.get(at).map(|(_, eligibility)| eligibility)
     }
 
-    /// The nodes that will be candidates once they have verified the Services of the address.
+    /// Returns the nodes that will be candidates after they have verified the Services of the address.
     pub fn not_ready(&self) -> impl Iterator<Item = &Name> {
-        let is_catching_up =
-            |standing: &Standing| matches!(standing, Standing::NotReady { why: Unfit::NotVerified(_), .. });
-        self.nodes.iter().filter(move |(_, standing)| is_catching_up(standing)).map(|(name, _)| name)
+        let is_catching_up = |eligibility: &Eligibility| {
+            matches!(eligibility, Eligibility::NotReady { reason: IneligibleReason::NotVerified(_), .. })
+        };
+        self.nodes.iter().filter(move |(_, eligibility)| is_catching_up(eligibility)).map(|(name, _)| name)
     }
 }
 
-/// What holds for every node.
-struct Case<'a> {
-    scene: &'a Scene<'a>,
+/// Input that is common to all nodes.
+struct EvaluationContext<'a> {
+    view: &'a ClusterView<'a>,
     record: &'a AddressSpec,
     advertisements: Vec<&'a AdvertisementSpec>,
     services: Vec<Arc<CompiledService>>,
 }
 
-/// Judges every node; `None` when there is no such record, or no Service has the address.
+/// Evaluates all nodes. Returns `None` if the address has no record or no Service.
 #[must_use]
-pub fn judge(scene: &Scene<'_>, address: IpAddr) -> Option<Judgement> {
-    let record =
-        scene.snapshot.address(address)?.as_address().filter(|record| !record.services.is_empty())?;
-    let covering = |how| covering(scene.snapshot, record, how);
+pub fn evaluate(view: &ClusterView<'_>, address: IpAddr) -> Option<AddressEvaluation> {
+    let record = view.snapshot.address(address)?.as_address().filter(|record| !record.services.is_empty())?;
+    let covering = |how| covering(view.snapshot, record, how);
     let advertisements: Vec<_> = covering(AdvertisementType::L2).map(|(_, spec)| spec).collect();
-    let compiled = record.services.iter().filter_map(scene.compiled);
+    let compiled = record.services.iter().filter_map(view.compiled);
     let services = compiled
         .filter(|service| service.unsupported.is_empty() && service.load_balancer_ips.contains(&address));
-    let case = Case { scene, record, services: services.collect(), advertisements };
+    let context = EvaluationContext { view, record, services: services.collect(), advertisements };
     let asks_to_withdraw = |one: &&AdvertisementSpec| one.when_isolated == WhenIsolated::Withdraw;
-    let mut nodes: Vec<_> = scene.nodes.iter().map(|view| (view.name.clone(), case.standing(view))).collect();
+    let mut nodes: Vec<_> =
+        view.nodes.iter().map(|view| (view.name.clone(), context.eligibility(view))).collect();
     nodes.sort_by(|a, b| a.0.cmp(&b.0));
-    Some(Judgement {
-        is_advertised: !case.advertisements.is_empty(),
-        answer_ping: case.advertisements.iter().any(|one| one.answer_ping),
-        when_isolated: case
+    Some(AddressEvaluation {
+        is_advertised: !context.advertisements.is_empty(),
+        answer_ping: context.advertisements.iter().any(|one| one.answer_ping),
+        when_isolated: context
             .advertisements
             .iter()
             .find(|one| asks_to_withdraw(one))
@@ -117,7 +118,7 @@ pub fn judge(scene: &Scene<'_>, address: IpAddr) -> Option<Judgement> {
     })
 }
 
-/// The Advertisements of a type that cover an address by its pool and Services.
+/// Returns the Advertisements of a type that cover an address by its pool and Services.
 pub(crate) fn covering<'a>(
     snapshot: &'a Snapshot,
     record: &'a AddressSpec,
@@ -138,38 +139,40 @@ pub(crate) fn covering<'a>(
     })
 }
 
-impl Case<'_> {
-    fn standing(&self, view: &NodeView<'_>) -> Standing {
+impl EvaluationContext<'_> {
+    fn eligibility(&self, view: &NodeView<'_>) -> Eligibility {
         let key = ObjectKey { kind: Kind::Node, namespace: None, name: view.name.clone() };
-        let Some((object, node)) = self.scene.snapshot.get(&key).and_then(of_node) else {
-            return Standing::Unfit(Unfit::NoNode);
+        let Some((object, node)) = self.view.snapshot.get(&key).and_then(of_node) else {
+            return Eligibility::Ineligible(IneligibleReason::NoNode);
         };
         if !node.takes_announcements() {
-            return Standing::Unfit(Unfit::Drained);
+            return Eligibility::Ineligible(IneligibleReason::Drained);
         }
         let selecting: Vec<_> = self.selecting(&object.metadata.labels).collect();
         if selecting.is_empty() {
-            return Standing::Unfit(Unfit::NotSelected);
+            return Eligibility::Ineligible(IneligibleReason::NotSelected);
         }
         if view.is_lost {
-            return Standing::Unfit(Unfit::Silent(view.last_report));
+            return Eligibility::Ineligible(IneligibleReason::Silent(view.last_report));
         }
         let silent = match view.last_report {
-            Some(at) => Unfit::Silent(Some(at)),
-            None => Unfit::NeverReported,
+            Some(at) => IneligibleReason::Silent(Some(at)),
+            None => IneligibleReason::NeverReported,
         };
-        let Some(report) = view.report else { return Standing::NotReady { fit: None, why: silent } };
+        let Some(report) = view.report else { return Eligibility::NotReady { fit: None, reason: silent } };
         let candidate = match self.place(view.name, node, &report.facts, &selecting) {
             Ok(candidate) => candidate,
-            Err(why) => return Standing::Unfit(why),
+            Err(reason) => return Eligibility::Ineligible(reason),
         };
         let weight = selecting.iter().map(|one| weight(one, &object.metadata.labels)).sum();
-        let fit = Fit { candidate, weight };
+        let fit = EligibleNode { candidate, weight };
         match self.obstacle(view, report) {
-            Some(why @ Unfit::NotVerified(_)) => Standing::NotReady { fit: Some(fit), why },
-            Some(why) => Standing::Unfit(why),
-            None if !view.is_connected => Standing::NotReady { fit: Some(fit), why: silent },
-            None => Standing::Fit(fit),
+            Some(reason @ IneligibleReason::NotVerified(_)) => {
+                Eligibility::NotReady { fit: Some(fit), reason }
+            }
+            Some(reason) => Eligibility::Ineligible(reason),
+            None if !view.is_connected => Eligibility::NotReady { fit: Some(fit), reason: silent },
+            None => Eligibility::Eligible(fit),
         }
     }
 
@@ -178,14 +181,14 @@ impl Case<'_> {
         self.advertisements.iter().copied().filter(selects)
     }
 
-    /// Where the node is in the network of the address.
+    /// Returns the node as a candidate, with the interfaces in the network of the address.
     fn place(
         &self,
         name: &Name,
         node: &NodeSpec,
         facts: &Facts,
         selecting: &[&AdvertisementSpec],
-    ) -> Result<Candidate, Unfit> {
+    ) -> Result<Candidate, IneligibleReason> {
         let address = self.record.address;
         let holding: Vec<(&String, &IpNet)> = facts
             .subnets
@@ -194,7 +197,7 @@ impl Case<'_> {
             .filter(|(_, network)| is_link(network) && network.contains(&address))
             .collect();
         if holding.is_empty() {
-            return Err(Unfit::NoSubnet(address));
+            return Err(IneligibleReason::NoSubnet(address));
         }
         let allowed = |interface: &InterfaceName| {
             selecting.iter().any(|one| one.interfaces.is_empty() || one.interfaces.contains(interface))
@@ -205,13 +208,13 @@ impl Case<'_> {
         });
         let (interfaces, networks): (BTreeSet<_>, Vec<_>) = named.unzip();
         if interfaces.is_empty() {
-            return Err(Unfit::NoInterface);
+            return Err(IneligibleReason::NoInterface);
         }
-        let own = self.own_address(name, node, facts, &networks).ok_or(Unfit::NoOwnAddress)?;
+        let own = self.own_address(name, node, facts, &networks).ok_or(IneligibleReason::NoOwnAddress)?;
         Ok(Candidate { node: name.clone(), address: own, interfaces })
     }
 
-    /// The node's own address in one of these networks: the one it is known by already, else the first stated.
+    /// Returns the node's own address in one of the networks: the recorded one, else the first stated one.
     fn own_address(
         &self,
         name: &Name,
@@ -222,41 +225,43 @@ impl Case<'_> {
         let known = self.record.announcement.candidates.iter().find(|candidate| candidate.node == *name);
         let known = known.map(|candidate| candidate.address).filter(|known| facts.addresses.contains(known));
         let stated = node.addresses.iter().copied().filter(|stated| facts.addresses.contains(stated));
-        // In ipvs mode the virtual addresses are on the machine as well; they say nothing about it.
+        // In ipvs mode the virtual addresses are local too, but do not identify the machine.
         let is_own = |address: &IpAddr| {
             networks.iter().any(|network| network.contains(address))
-                && self.scene.snapshot.address(*address).is_none()
+                && self.view.snapshot.address(*address).is_none()
         };
         known.into_iter().chain(stated).chain(facts.addresses.iter().copied()).find(is_own)
     }
 
-    /// What keeps a node in the network from announcing.
-    fn obstacle(&self, view: &NodeView<'_>, report: &Report) -> Option<Unfit> {
+    /// Returns the obstacle for a node in the network of the address.
+    fn obstacle(&self, view: &NodeView<'_>, report: &Report) -> Option<IneligibleReason> {
         if self.services.is_empty() {
-            return Some(Unfit::NothingExposed);
+            return Some(IneligibleReason::NothingExposed);
         }
         let mut unverified = None;
         for service in &self.services {
-            let wanted = Position { epoch: self.scene.epoch, revision: service.revision };
+            let wanted = Position { epoch: self.view.epoch, revision: service.revision };
             let key = service.service.clone();
             // A failure of an older form counts until a newer form is known to have succeeded.
             let verified = matches!(progress(view, &key, wanted).0, Phase::Verified);
             match report.failures.get(&key) {
-                Some(failure) if !verified => return Some(Unfit::Failed(key, failure.message.clone())),
+                Some(failure) if !verified => {
+                    return Some(IneligibleReason::Failed(key, failure.message.clone()));
+                }
                 Some(_) | None => {}
             }
             if !has_endpoint_for(service, view.name, self.record.address) {
-                return Some(Unfit::NoLocalEndpoint(key));
+                return Some(IneligibleReason::NoLocalEndpoint(key));
             }
             if !verified {
-                unverified.get_or_insert(Unfit::NotVerified(key));
+                unverified.get_or_insert(IneligibleReason::NotVerified(key));
             }
         }
         unverified
     }
 }
 
-/// A network with neighbours: those of a single address only hold that address.
+/// Returns true for a network with neighbors; a prefix of full length contains only its own address.
 fn is_link(network: &IpNet) -> bool {
     network.prefix_len() < network.max_prefix_len()
 }
@@ -270,8 +275,8 @@ fn weight(advertisement: &AdvertisementSpec, labels: &Labels) -> u32 {
     preferred.filter(|one| one.preference.matches(labels)).map(|one| u32::from(one.weight)).sum()
 }
 
-/// Whether a node may take traffic for a Service: with the policy Local only with an endpoint of its own, one that still
-/// serves while it terminates included (KEP-1669).
+/// Returns true if a node may accept traffic for a Service: with policy Local only with an endpoint of its own,
+/// including one that still serves while it terminates (KEP-1669).
 fn has_endpoint_for(service: &CompiledService, node: &Name, address: IpAddr) -> bool {
     let is_usable = |endpoint: &CompiledEndpoint| {
         endpoint.node.as_ref() == Some(node)

@@ -1,8 +1,8 @@
-//! The order of the candidates: the owner stays, those known keep their places, new ones come behind.
+//! Order of the candidates: the owner stays first, known candidates keep their positions, and new ones follow.
 
 use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr};
 
-use super::{Fit, Judgement, Standing, Unfit};
+use super::{AddressEvaluation, Eligibility, EligibleNode, IneligibleReason};
 use crate::{
     kinds::address::{Announcement, CANDIDATES_MAX, Candidate},
     primitives::name::Name,
@@ -10,22 +10,22 @@ use crate::{
 
 /// Ranks the candidates of an address. `takeover` is the candidate that has taken the address over.
 pub(super) fn rank(
-    judgement: &Judgement,
+    evaluation: &AddressEvaluation,
     current: &Announcement,
     takeover: Option<&Name>,
     owned: &BTreeMap<Name, usize>,
     address: IpAddr,
 ) -> Vec<Candidate> {
     let mut ranked: Vec<Candidate> =
-        current.candidates.iter().filter_map(|candidate| kept(judgement, candidate)).collect();
+        current.candidates.iter().filter_map(|candidate| kept(evaluation, candidate)).collect();
     if let Some(at) = takeover.and_then(|node| ranked.iter().position(|one| one.node == *node)) {
         ranked[..=at].rotate_right(1);
-    } else if let Some(best) = new_owner(judgement, current, &ranked, owned, address) {
+    } else if let Some(best) = new_owner(evaluation, current, &ranked, owned, address) {
         ranked.retain(|candidate| candidate.node != best.node);
         ranked.insert(0, best);
     }
-    let is_new = |fit: &&Fit| ranked.iter().all(|candidate| candidate.node != fit.candidate.node);
-    let mut new: Vec<_> = fits(judgement).filter(is_new).collect();
+    let is_new = |fit: &&EligibleNode| ranked.iter().all(|candidate| candidate.node != fit.candidate.node);
+    let mut new: Vec<_> = fits(evaluation).filter(is_new).collect();
     new.sort_by_cached_key(|fit| (Reverse(fit.weight), Reverse(rendezvous(address, &fit.candidate.node))));
     let new: Vec<_> = new.into_iter().map(|fit| fit.candidate.clone()).collect();
     ranked.extend(new);
@@ -33,18 +33,21 @@ pub(super) fn rank(
     ranked
 }
 
-/// A candidate that may stay one, as the node is now.
-fn kept(judgement: &Judgement, candidate: &Candidate) -> Option<Candidate> {
-    match judgement.standing(&candidate.node)? {
-        Standing::Fit(fit) | Standing::NotReady { fit: Some(fit), .. } => Some(fit.candidate.clone()),
-        Standing::NotReady { fit: None, .. } => Some(candidate.clone()),
-        Standing::Unfit(_) => None,
+/// Returns a known candidate with its present properties, or `None` if it must not remain one.
+fn kept(evaluation: &AddressEvaluation, candidate: &Candidate) -> Option<Candidate> {
+    match evaluation.eligibility(&candidate.node)? {
+        Eligibility::Eligible(fit) | Eligibility::NotReady { fit: Some(fit), .. } => {
+            Some(fit.candidate.clone())
+        }
+        Eligibility::NotReady { fit: None, .. } => Some(candidate.clone()),
+        Eligibility::Ineligible(_) => None,
     }
 }
 
-/// Who is to own an address whose owner has to go, or that had none; `None` when the order says it.
+/// Returns the next owner of an address without an owner, or whose owner must be replaced; `None` if the recorded
+/// order decides.
 fn new_owner(
-    judgement: &Judgement,
+    evaluation: &AddressEvaluation,
     current: &Announcement,
     kept: &[Candidate],
     owned: &BTreeMap<Name, usize>,
@@ -52,35 +55,37 @@ fn new_owner(
 ) -> Option<Candidate> {
     if let Some(owner) = current.candidates.first() {
         let is_kept = kept.first().is_some_and(|first| first.node == owner.node);
-        // The others have noticed by themselves that a silent owner is gone, and follow the order that they know.
-        let is_silent =
-            matches!(judgement.standing(&owner.node), Some(Standing::Unfit(Unfit::Silent(_))) | None);
+        // The other candidates detect a silent owner without control and follow the recorded order.
+        let is_silent = matches!(
+            evaluation.eligibility(&owner.node),
+            Some(Eligibility::Ineligible(IneligibleReason::Silent(_))) | None
+        );
         if is_kept || (is_silent && !kept.is_empty()) {
             return None;
         }
     }
-    let rank = |fit: &&Fit| {
+    let rank = |fit: &&EligibleNode| {
         let node = &fit.candidate.node;
         let owned = owned.get(node).copied().unwrap_or(0);
         (fit.weight, Reverse(owned), rendezvous(address, node))
     };
-    fits(judgement).max_by_key(rank).map(|fit| fit.candidate.clone())
+    fits(evaluation).max_by_key(rank).map(|fit| fit.candidate.clone())
 }
 
-fn fits(judgement: &Judgement) -> impl Iterator<Item = &Fit> {
-    judgement.nodes.iter().filter_map(|(_, standing)| match standing {
-        Standing::Fit(fit) => Some(fit),
-        Standing::NotReady { .. } | Standing::Unfit(_) => None,
+fn fits(evaluation: &AddressEvaluation) -> impl Iterator<Item = &EligibleNode> {
+    evaluation.nodes.iter().filter_map(|(_, eligibility)| match eligibility {
+        Eligibility::Eligible(fit) => Some(fit),
+        Eligibility::NotReady { .. } | Eligibility::Ineligible(_) => None,
     })
 }
 
-/// The score of a node for an address (rendezvous hashing): a node that comes or goes changes no other node's.
+/// Returns the score of a node for an address (rendezvous hashing): a change of one node affects no score of another.
 pub(crate) fn rendezvous(address: IpAddr, node: &Name) -> u64 {
     let bytes = match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
         IpAddr::V6(address) => address.octets(),
     };
-    // FNV-1a, then the finaliser of MurmurHash3, so that close addresses and names do not give close scores.
+    // FNV-1a and the finalizer of MurmurHash3, so that similar addresses and names have different scores.
     let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
     let mut mixed = bytes.into_iter().chain(node.as_str().bytes()).fold(0xCBF2_9CE4_8422_2325, hash);
     mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);

@@ -1,65 +1,65 @@
-//! Why a node is no candidate, and why an address has none: as machine words, and in words for people.
+//! Reasons for which a node is no candidate, or an address has none, in machine-readable form and as messages.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 
-use super::{Judgement, Standing};
+use super::{AddressEvaluation, Eligibility};
 use crate::{
-    kinds::resource::ServiceKey,
+    kinds::{condition_reason::ConditionReason, resource::ServiceKey},
     primitives::{name::Name, quantity::Timestamp},
 };
 
 /// Nodes listed by name in the status of an address.
 const LISTED_MAX: usize = 10;
 
-/// Why a node is no candidate.
+/// Reason for which a node is no candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unfit {
-    /// There is no such Node.
+pub enum IneligibleReason {
+    /// The Node does not exist.
     NoNode,
     /// No Service has the address.
     NoService,
-    /// It shall have no announcements.
+    /// The Node is being drained.
     Drained,
-    /// No agent has ever reported for it.
+    /// No agent has ever reported for the Node.
     NeverReported,
-    /// Its agent has not reported for longer than the lease.
+    /// The agent has not reported within the lease; with the time of its last report.
     Silent(Option<Timestamp>),
-    /// No Advertisement that covers the address selects it.
+    /// No Advertisement that covers the address selects the Node.
     NotSelected,
-    /// None of its networks holds the address.
+    /// None of the Node's networks contains the address.
     NoSubnet(IpAddr),
-    /// The address lies in a network of it, but on an interface that no Advertisement names.
+    /// The network of the address is on an interface that no Advertisement names.
     NoInterface,
-    /// It has no address of its own in the network, where the other candidates could watch it.
+    /// The Node has no address of its own in the network, which other candidates could monitor.
     NoOwnAddress,
-    /// No Service of the address is to be programmed.
+    /// No Service of the address is programmed.
     NothingExposed,
-    /// A Service of the address failed there.
+    /// A Service of the address failed on the Node.
     Failed(ServiceKey, String),
-    /// A Service of the address has not been read back there yet.
+    /// A Service of the address has not been read back on the Node yet.
     NotVerified(ServiceKey),
-    /// A Service with the policy Local has no ready endpoint there.
+    /// A Service with policy Local has no ready endpoint on the Node.
     NoLocalEndpoint(ServiceKey),
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for IneligibleReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoNode => f.write_str("there is no such Node"),
             Self::NoService => f.write_str("no Service has the address"),
             Self::Drained => {
-                f.write_str("it takes no announcements (spec.unschedulable or spec.maintenance)")
+                f.write_str("it is being drained (spec.unschedulable or spec.maintenance)")
             }
             Self::NeverReported => f.write_str("no agent has reported for it"),
             Self::Silent(Some(at)) => write!(f, "its agent has not reported since {at}"),
             Self::Silent(None) => f.write_str("its agent does not report"),
             Self::NotSelected => f.write_str("no Advertisement of the address selects it"),
-            Self::NoSubnet(address) => write!(f, "none of its networks holds {address}"),
+            Self::NoSubnet(address) => write!(f, "none of its networks contains {address}"),
             Self::NoInterface => f.write_str(
                 "the network of the address is on an interface that its Advertisements do not name",
             ),
             Self::NoOwnAddress => f.write_str(
-                "it has no address of its own in the network of the address, where others could watch it",
+                "it has no address of its own in the network of the address, which other candidates could monitor",
             ),
             Self::NothingExposed => f.write_str("no Service of the address is programmed anywhere"),
             Self::Failed(service, message) => write!(f, "Service {service} failed there: {message}"),
@@ -71,82 +71,86 @@ impl fmt::Display for Unfit {
     }
 }
 
-/// Why an address has no candidate.
+/// Reason for which an address has no candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Why {
-    /// The machine word.
-    pub reason: &'static str,
-    /// The same in words.
+pub struct NoCandidateReason {
+    /// Machine-readable reason.
+    pub reason: ConditionReason,
+    /// Message for people.
     pub message: String,
-    /// What to do about it.
+    /// Remedy.
     pub hint: &'static str,
 }
 
-impl Why {
-    /// Nothing says that the address is to be announced.
+impl NoCandidateReason {
+    /// Returns the reason for an address that no Advertisement covers.
     #[must_use]
     pub fn no_advertisement(address: IpAddr) -> Self {
         Self {
-            reason: "NoAdvertisement",
+            reason: ConditionReason::NoAdvertisement,
             message: format!("no Advertisement covers {address}"),
             hint: "create an Advertisement that covers it, or route it to the nodes by other means",
         }
     }
 }
 
-impl Judgement {
-    /// Why there is no candidate.
+impl AddressEvaluation {
+    /// Returns the reason for which the address has no candidate.
     #[must_use]
-    pub fn why(&self, address: IpAddr) -> Why {
-        let reasons = || self.nodes.iter().filter_map(|(_, standing)| standing.why());
+    pub fn reason(&self, address: IpAddr) -> NoCandidateReason {
+        let reasons = || self.nodes.iter().filter_map(|(_, eligibility)| eligibility.reason());
         if !self.is_advertised {
-            return Why::no_advertisement(address);
+            return NoCandidateReason::no_advertisement(address);
         }
         if self.nodes.is_empty() {
-            return Why {
-                reason: "NoNodes",
+            return NoCandidateReason {
+                reason: ConditionReason::NoNodes,
                 message: "there are no Nodes".to_owned(),
                 hint: "start tidegate-agent on a machine",
             };
         }
-        // A node that cannot be asked says nothing about the networks there are.
-        let is_elsewhere = |why: &Unfit| matches!(why, Unfit::NoSubnet(_));
-        let is_mute =
-            |why: &Unfit| matches!(why, Unfit::NeverReported | Unfit::Silent(_) | Unfit::NotSelected);
-        if reasons().any(is_elsewhere) && reasons().all(|why| is_elsewhere(why) || is_mute(why)) {
-            return Why {
-                reason: "NoNodeInSubnet",
-                message: format!("no network of a node that may announce it holds {address}"),
+        // Nodes without a current report contribute no networks.
+        let is_elsewhere = |reason: &IneligibleReason| matches!(reason, IneligibleReason::NoSubnet(_));
+        let is_unknown = |reason: &IneligibleReason| {
+            matches!(
+                reason,
+                IneligibleReason::NeverReported | IneligibleReason::Silent(_) | IneligibleReason::NotSelected
+            )
+        };
+        if reasons().any(is_elsewhere) && reasons().all(|reason| is_elsewhere(reason) || is_unknown(reason)) {
+            return NoCandidateReason {
+                reason: ConditionReason::NoNodeInSubnet,
+                message: format!("no network of a node that may announce it contains {address}"),
                 hint: "choose a pool inside a network of the nodes, or give a node an interface in the pool's network",
             };
         }
         let listed: Vec<_> =
-            self.not_candidates().into_iter().map(|(name, why)| format!("{name}: {why}")).collect();
-        Why {
-            reason: "NoCandidate",
+            self.not_candidates().into_iter().map(|(name, reason)| format!("{name}: {reason}")).collect();
+        NoCandidateReason {
+            reason: ConditionReason::NoCandidate,
             message: format!("no node can announce {address}; {}", listed.join("; ")),
-            hint: "the address is announced as soon as one of the nodes can",
+            hint: "remove one of these obstacles; the announcement follows without further action",
         }
     }
 
-    /// Why nodes are no candidates, at most ten.
+    /// Returns the nodes that are no candidates, with the reason; at most ten.
     #[must_use]
     pub fn not_candidates(&self) -> BTreeMap<Name, String> {
         let unfit = self
             .nodes
             .iter()
-            .filter_map(|(name, standing)| Some((name.clone(), standing.why()?.to_string())));
+            .filter_map(|(name, eligibility)| Some((name.clone(), eligibility.reason()?.to_string())));
         unfit.take(LISTED_MAX).collect()
     }
 }
 
-impl Standing {
-    /// Why the node is no candidate, or cannot become one now.
+impl Eligibility {
+    /// Returns the reason for which the node is no candidate, or cannot become one now.
     #[must_use]
-    pub const fn why(&self) -> Option<&Unfit> {
+    pub const fn reason(&self) -> Option<&IneligibleReason> {
         match self {
-            Self::Fit(_) => None,
-            Self::NotReady { why, .. } | Self::Unfit(why) => Some(why),
+            Self::Eligible(_) => None,
+            Self::NotReady { reason, .. } | Self::Ineligible(reason) => Some(reason),
         }
     }
 }

@@ -1,7 +1,6 @@
-//! What the agents say of the endpoints that they check: the last word of each, up to [`WORDS_KEPT_MAX`].
+//! Check results of all agents: the last result of each node and endpoint, up to [`RESULTS_KEPT_MAX`].
 //!
-//! It lives in memory: nothing is lost with it, because what was decided is on record and agents that meet a new server say
-//! everything again.
+//! The results exist in memory only: decisions are recorded, and agents report everything again to a new server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,48 +13,48 @@ use crate::{
     primitives::{name::Name, quantity::Timestamp},
 };
 
-/// Words remembered, one for each node and endpoint that it checks: some 300 bytes each, so 60 MB. Of more, nothing is
-/// kept; an endpoint that nobody speaks of stays as it was decided last.
-pub const WORDS_KEPT_MAX: usize = 200_000;
+/// Maximum number of stored results, one for each node and endpoint: about 300 bytes each, so 60 MB. Further results
+/// are not stored; the last decision for an endpoint without results remains in force.
+pub const RESULTS_KEPT_MAX: usize = 200_000;
 
-/// What a report says of its node's checks.
+/// Health part of a report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct HealthNews {
-    /// The Services of which something differs from before, each whole.
+pub struct HealthUpdate {
+    /// Services with any changed result; each list is complete.
     pub services: BTreeMap<ServiceKey, Vec<CheckReport>>,
-    /// Whether the node checks nothing of Services that are not named.
+    /// True if the node checks no endpoint of other Services.
     pub is_complete: bool,
 }
 
-/// What a node says of one endpoint.
+/// Last result of one node for one endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Word {
-    /// What it holds of it.
+pub struct CheckResult {
+    /// State of the endpoint.
     pub state: CheckState,
-    /// Since when.
+    /// Time since which the state holds.
     pub since: Timestamp,
-    /// The result that led there, in words.
+    /// Description of the check that led to the state.
     pub message: String,
 }
 
-/// What one node says of the endpoints of one Service.
-type Part = BTreeMap<CheckKey, Word>;
+/// Results of one node for the endpoints of one Service.
+type NodeResults = BTreeMap<CheckKey, CheckResult>;
 
-/// What all agents have said.
+/// Last check results of all agents.
 #[derive(Debug, Default)]
 pub struct HealthBook {
-    pages: BTreeMap<ServiceKey, BTreeMap<Name, Part>>,
-    /// The Services that a node speaks of.
+    pages: BTreeMap<ServiceKey, BTreeMap<Name, NodeResults>>,
+    /// Services that a node checks.
     nodes: BTreeMap<Name, BTreeSet<ServiceKey>>,
-    words: usize,
-    /// How often a word was not kept because [`WORDS_KEPT_MAX`] is reached.
+    results: usize,
+    /// Number of results that were not stored because [`RESULTS_KEPT_MAX`] was reached.
     pub refused: u64,
 }
 
 impl HealthBook {
-    /// Takes what a node's agent reports; gives the Services of which it holds something else than before.
-    pub fn take(&mut self, node: &Name, news: HealthNews) -> BTreeSet<ServiceKey> {
-        let HealthNews { mut services, is_complete } = news;
+    /// Applies a report of a node's agent. Returns the Services with changed states.
+    pub fn apply(&mut self, node: &Name, news: HealthUpdate) -> BTreeSet<ServiceKey> {
+        let HealthUpdate { mut services, is_complete } = news;
         if is_complete {
             for known in self.nodes.get(node).into_iter().flatten() {
                 services.entry(known.clone()).or_default();
@@ -70,29 +69,30 @@ impl HealthBook {
         changed
     }
 
-    /// Says whether a state differs from before.
+    /// Replaces the results of a node for a Service. Returns true if a state changed.
     fn put(&mut self, node: &Name, service: &ServiceKey, reports: Vec<CheckReport>) -> bool {
         let before = self.remove(node, service);
-        let mut part = Part::new();
+        let mut part = NodeResults::new();
         for CheckReport { address, port, state, since, message } in reports {
-            if self.words + part.len() >= WORDS_KEPT_MAX {
+            if self.results + part.len() >= RESULTS_KEPT_MAX {
                 self.refused += 1;
                 continue;
             }
-            part.insert(CheckKey { address, port }, Word { state, since, message });
+            part.insert(CheckKey { address, port }, CheckResult { state, since, message });
         }
-        let states = |part: &Part| part.iter().map(|(key, word)| (*key, word.state)).collect::<Vec<_>>();
-        let is_news = states(&before) != states(&part);
+        let states =
+            |part: &NodeResults| part.iter().map(|(key, word)| (*key, word.state)).collect::<Vec<_>>();
+        let has_changed = states(&before) != states(&part);
         if !part.is_empty() {
-            self.words += part.len();
+            self.results += part.len();
             self.nodes.entry(node.clone()).or_default().insert(service.clone());
             self.pages.entry(service.clone()).or_default().insert(node.clone(), part);
         }
-        is_news
+        has_changed
     }
 
-    fn remove(&mut self, node: &Name, service: &ServiceKey) -> Part {
-        let Some(page) = self.pages.get_mut(service) else { return Part::new() };
+    fn remove(&mut self, node: &Name, service: &ServiceKey) -> NodeResults {
+        let Some(page) = self.pages.get_mut(service) else { return NodeResults::new() };
         let part = page.remove(node).unwrap_or_default();
         if page.is_empty() {
             self.pages.remove(service);
@@ -103,25 +103,26 @@ impl HealthBook {
                 self.nodes.remove(node);
             }
         }
-        self.words -= part.len();
+        self.results -= part.len();
         part
     }
 
-    /// What a node says of an endpoint.
+    /// Returns the result of a node for an endpoint.
     #[must_use]
-    pub fn word(&self, service: &ServiceKey, key: &CheckKey, node: &Name) -> Option<&Word> {
+    pub fn result(&self, service: &ServiceKey, key: &CheckKey, node: &Name) -> Option<&CheckResult> {
         self.pages.get(service)?.get(node)?.get(key)
     }
 
-    /// The Services that a node speaks of.
+    /// Returns the Services that a node checks.
     pub fn services_of(&self, node: &Name) -> impl Iterator<Item = &ServiceKey> {
         self.nodes.get(node).into_iter().flatten()
     }
 
-    /// Forgets Nodes and Services that no longer exist.
+    /// Removes Nodes and Services that no longer exist.
     pub fn forget(&mut self, has_node: impl Fn(&Name) -> bool, has_service: impl Fn(&ServiceKey) -> bool) {
-        let spoken = self.nodes.iter().flat_map(|(node, services)| services.iter().map(move |of| (node, of)));
-        let gone: Vec<_> = spoken
+        let checked =
+            self.nodes.iter().flat_map(|(node, services)| services.iter().map(move |of| (node, of)));
+        let gone: Vec<_> = checked
             .filter(|(node, service)| !has_node(node) || !has_service(service))
             .map(|(node, service)| (node.clone(), service.clone()))
             .collect();
@@ -130,9 +131,9 @@ impl HealthBook {
         }
     }
 
-    /// How many words are kept.
+    /// Returns the number of stored results.
     #[must_use]
-    pub const fn words(&self) -> usize {
-        self.words
+    pub const fn results(&self) -> usize {
+        self.results
     }
 }

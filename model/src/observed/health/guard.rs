@@ -1,70 +1,70 @@
-//! The guard: many endpoints that fail together are more likely a fault of the checks, the network between or the change of a
-//! moment ago than of the endpoints.
+//! Health guard: many endpoints that fail together indicate a fault of the checks, of the network or of a recent
+//! change rather than of the endpoints.
 //!
-//! What would leave service beyond the limit is held: it goes on being used and is shown, until somebody confirms it, or
-//! until it is so few that it would have been let go.
+//! Endpoints beyond the limit are held: they remain in use and are reported, until an operator confirms the removal
+//! or their number falls below the limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::kinds::endpoint_health::CheckKey;
 use crate::{kinds::resource::ServiceKey, primitives::quantity::Timestamp};
 
-/// Share of all checked endpoints that may leave service within [`GUARD_WINDOW_SECS`], in percent, unless it is set.
+/// Default share of all checked endpoints that may leave service within [`GUARD_WINDOW_SECS`], in percent.
 pub const GUARD_PERCENT_DEFAULT: u8 = 33;
-/// Endpoints that are never held when they are fewer: of two or three endpoints, one is a third.
+/// Minimum number of endpoints that are held: in a cluster with two or three endpoints, one is already a third.
 pub const GUARD_ENDPOINTS_MIN: usize = 3;
-/// What left service within this time counts as one event, in seconds: longer than most `fall × interval`, so that a fault
-/// that several checks notice one after the other is one.
+/// Window within which removals count together, in seconds. It exceeds most `fall × interval`, so that a fault
+/// detected by several checks in succession is one event.
 pub const GUARD_WINDOW_SECS: i64 = 60;
 
-/// An endpoint that is held in service.
+/// Endpoint that is held in service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
-    /// Since when.
+pub struct HeldEndpoint {
+    /// Time since which the endpoint is held.
     pub since: Timestamp,
-    /// The result that would take it out, in words.
+    /// Result that would remove it from service.
     pub message: String,
 }
 
-/// What has left service of late, and what is held.
+/// Recent removals from service, and held endpoints.
 #[derive(Debug, Default)]
 pub struct Guard {
-    /// Percent of the checked endpoints that may leave within the window; 100: all of them.
+    /// Share of the checked endpoints that may leave within the window, in percent; 100 disables the limit.
     percent: u8,
     checked: BTreeMap<ServiceKey, usize>,
     checked_total: usize,
     left: BTreeMap<ServiceKey, BTreeMap<CheckKey, Timestamp>>,
-    held: BTreeMap<ServiceKey, BTreeMap<CheckKey, Held>>,
-    /// Those that somebody has confirmed, until they are let go or recover.
+    held: BTreeMap<ServiceKey, BTreeMap<CheckKey, HeldEndpoint>>,
+    /// Endpoints whose removal is confirmed, until they leave or recover.
     confirmed: BTreeMap<ServiceKey, BTreeSet<CheckKey>>,
 }
 
 impl Guard {
-    /// A guard that has seen nothing yet.
+    /// Creates a guard without recorded endpoints.
     #[must_use]
     pub fn new(percent: u8) -> Self {
         Self { percent, ..Self::default() }
     }
 
-    /// Percent of the checked endpoints that may leave within the window.
+    /// Returns the share of the checked endpoints that may leave within the window, in percent.
     #[must_use]
     pub const fn percent(&self) -> u8 {
         self.percent
     }
 
-    /// How many endpoints are checked, each of each Service.
+    /// Returns the number of checked endpoints; an endpoint counts once for each Service.
     #[must_use]
     pub const fn checked(&self) -> usize {
         self.checked_total
     }
 
-    /// The Services with endpoints that are checked.
+    /// Returns the Services with checked endpoints.
     pub fn services(&self) -> impl Iterator<Item = &ServiceKey> {
         self.checked.keys()
     }
 
-    /// Notes how many endpoints of a Service are checked.
-    pub fn note_checked(&mut self, service: &ServiceKey, endpoints: usize) {
+    /// Records the number of checked endpoints of a Service.
+    pub fn record_checked(&mut self, service: &ServiceKey, endpoints: usize) {
         let before = if endpoints == 0 {
             self.checked.remove(service)
         } else {
@@ -73,16 +73,16 @@ impl Guard {
         self.checked_total = self.checked_total - before.unwrap_or(0) + endpoints;
     }
 
-    /// Forgets everything about a Service.
+    /// Removes a Service.
     pub fn forget(&mut self, service: &ServiceKey) {
-        self.note_checked(service, 0);
+        self.record_checked(service, 0);
         self.left.remove(service);
         self.held.remove(service);
         self.confirmed.remove(service);
     }
 
-    /// Notes which endpoints of a Service are out of service, and since when.
-    pub fn note_out(&mut self, service: &ServiceKey, out: BTreeMap<CheckKey, Timestamp>) {
+    /// Records the endpoints of a Service that are out of service, with the times of their removal.
+    pub fn record_out(&mut self, service: &ServiceKey, out: BTreeMap<CheckKey, Timestamp>) {
         if out.is_empty() {
             self.left.remove(service);
         } else {
@@ -90,7 +90,7 @@ impl Guard {
         }
     }
 
-    /// Says which of the endpoints that are to leave service have to stay; what is not named is held no longer.
+    /// Returns the endpoints that must remain although they are `leaving`; all others are released.
     pub fn weigh(
         &mut self,
         service: &ServiceKey,
@@ -101,7 +101,7 @@ impl Guard {
         held.retain(|key, _| leaving.contains_key(key));
         let mut confirmed = self.confirmed.remove(service).unwrap_or_default();
         confirmed.retain(|key| leaving.contains_key(key));
-        // What was let go and not written yet is asked for again.
+        // A removal that was allowed but not written yet is requested again.
         let left = self.left.get(service);
         let is_free =
             |key: &CheckKey| confirmed.contains(key) || left.is_some_and(|left| left.contains_key(key));
@@ -113,7 +113,7 @@ impl Guard {
         let let_go: Vec<_> = let_go.collect();
         if is_too_many {
             for (key, message) in asked {
-                held.entry(key).or_insert(Held { since: now, message });
+                held.entry(key).or_insert(HeldEndpoint { since: now, message });
             }
             self.held.insert(service.clone(), held);
         }
@@ -137,34 +137,34 @@ impl Guard {
         times.filter(|since| since.unix_seconds() > begin).count()
     }
 
-    /// How many endpoints are held.
+    /// Returns the number of held endpoints.
     #[must_use]
     pub fn held_count(&self) -> usize {
         self.held.values().map(BTreeMap::len).sum()
     }
 
-    /// How many endpoints have left service within the window.
+    /// Returns the number of endpoints that left service within the window.
     #[must_use]
     pub fn left_lately(&self, now: Timestamp) -> usize {
         self.left_count(now)
     }
 
-    /// The endpoints that are held.
-    pub fn held(&self) -> impl Iterator<Item = (&ServiceKey, &CheckKey, &Held)> {
+    /// Returns the held endpoints.
+    pub fn held(&self) -> impl Iterator<Item = (&ServiceKey, &CheckKey, &HeldEndpoint)> {
         self.held.iter().flat_map(|(service, held)| held.iter().map(move |(key, held)| (service, key, held)))
     }
 
-    /// The endpoints of a Service that are held.
-    pub fn held_of(&self, service: &ServiceKey) -> impl Iterator<Item = (&CheckKey, &Held)> {
+    /// Returns the held endpoints of a Service.
+    pub fn held_of(&self, service: &ServiceKey) -> impl Iterator<Item = (&CheckKey, &HeldEndpoint)> {
         self.held.get(service).into_iter().flatten()
     }
 
-    /// The Services with endpoints that are held.
+    /// Returns the Services with held endpoints.
     pub fn holding(&self) -> impl Iterator<Item = &ServiceKey> {
         self.held.keys()
     }
 
-    /// Lets everything go that is held; gives the Services concerned.
+    /// Confirms the removal of all held endpoints. Returns the affected Services.
     pub fn confirm(&mut self) -> BTreeSet<ServiceKey> {
         let held = std::mem::take(&mut self.held);
         for (service, held) in &held {
@@ -193,17 +193,17 @@ mod tests {
         numbers.iter().map(|number| (key(number), "connection refused".to_owned())).collect()
     }
 
-    /// A guard over Services `a` and `b` with six endpoints each.
+    /// Creates a guard with Services `a` and `b` of six endpoints each.
     fn guard(percent: u8) -> Guard {
         let mut guard = Guard::new(percent);
         for name in ["a", "b"] {
-            guard.note_checked(&service(name), 6);
+            guard.record_checked(&service(name), 6);
         }
         guard
     }
 
     #[test]
-    fn f148_what_is_more_than_a_third_within_the_window_is_held_whatever_the_pieces_it_comes_in() {
+    fn f148_more_than_a_third_within_the_window_is_held_even_if_it_leaves_in_parts() {
         let mut guard = guard(33);
         assert!(guard.weigh(&service("a"), keys(&[1, 2, 3]), at(0)).is_empty(), "3 of 12");
         assert_eq!(guard.weigh(&service("b"), keys(&[1]), at(30)).len(), 1, "4 of 12 is more than 33 %");
@@ -212,11 +212,11 @@ mod tests {
     }
 
     #[test]
-    fn f148_what_is_held_stays_so_until_it_is_confirmed_or_recovers() {
+    fn f148_held_endpoints_remain_until_confirmation_or_recovery() {
         let mut guard = guard(33);
         let all = [1, 2, 3, 4, 5, 6];
         assert_eq!(guard.weigh(&service("a"), keys(&all), at(0)).len(), 6);
-        assert_eq!(guard.weigh(&service("b"), keys(&[1]), at(500)).len(), 1, "what comes to what is held");
+        assert_eq!(guard.weigh(&service("b"), keys(&[1]), at(500)).len(), 1, "added to the held ones");
         assert_eq!(guard.weigh(&service("a"), keys(&all), at(500)).len(), 6, "time alone lets nothing go");
         assert!(guard.weigh(&service("a"), keys(&[1, 2]), at(501)).is_empty(), "four are back: 3 of 12");
         assert_eq!(guard.weigh(&service("a"), keys(&all), at(502)).len(), 4, "and gone again");
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn f148_few_endpoints_are_never_held_and_100_percent_holds_nothing() {
         let mut small = Guard::new(33);
-        small.note_checked(&service("a"), 2);
+        small.record_checked(&service("a"), 2);
         assert!(small.weigh(&service("a"), keys(&[1, 2]), at(0)).is_empty());
         assert!(guard(100).weigh(&service("a"), keys(&[1, 2, 3, 4, 5, 6]), at(0)).is_empty());
         let mut gone = guard(33);

@@ -1,18 +1,18 @@
-//! What becomes of endpoints by what nodes say of them: out of service, back, and growing into their whole share.
+//! Decisions from check results: removal of endpoints from service, return to service, and slow start.
 //!
 //! ```text
-//!                    most say Unhealthy                    most say Healthy, with slow start
+//!                    majority Unhealthy                    majority Healthy, with slow start
 //!   in service ───────────────────────────▶ out (share 0) ────────────────────────────────────▶ 10 % … 90 %
 //!       ▲  ▲                                  │                                                   │  │
-//!       │  └── most say Healthy, without ─────┘        ▲──── most say Unhealthy ─────────────────┘  │
+//!       │  └── majority Healthy, without ─────┘        ▲──── majority Unhealthy ─────────────────┘  │
 //!       └──────────────────────────────────────────────────── time ────────────────────────────────┘
 //! ```
-//! Where the nodes that check do not say so by a majority, or nobody says anything, what was decided last holds: silence
-//! neither takes an endpoint out nor brings one back.
+//! Without a majority of the checking nodes, or without any result, the last decision remains in force: silence
+//! neither removes an endpoint nor returns it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{HealthBook, Word, checkers, checks};
+use super::{CheckResult, HealthBook, checkers, checks};
 use crate::{
     cluster::compiled::CompiledService,
     kinds::{
@@ -23,132 +23,145 @@ use crate::{
 };
 use crate::{kinds::endpoint_health::CheckKey, wire::report::CheckState};
 
-/// Steps in which a share grows from a tenth to nine tenths, before it is whole.
+/// Number of steps in which the share grows from 10 % to 90 %, before it is complete.
 const STEPS: i64 = 9;
 
-/// What a judgement rests on.
+/// Input of a decision.
 #[derive(Clone, Copy)]
-pub struct Bench<'a> {
-    /// What nodes say.
+pub struct HealthInputs<'a> {
+    /// Check results of the nodes.
     pub book: &'a HealthBook,
-    /// The Nodes that check (`NetworkState.checkers`).
+    /// Nodes that check endpoints (`NetworkState.checkers`).
     pub checkers: &'a BTreeSet<Name>,
-    /// Whether a node's agent reports; the words of others do not count.
-    pub is_heard: &'a dyn Fn(&Name) -> bool,
-    /// When it is judged.
+    /// Returns true if the agent of a node reports. Results of other nodes are ignored.
+    pub is_reporting: &'a dyn Fn(&Name) -> bool,
+    /// Time of the decision.
     pub now: Timestamp,
 }
 
-/// What the nodes that check an endpoint say of it.
+/// Results of the nodes that check an endpoint.
 #[derive(Debug)]
 pub struct Tally<'a> {
-    /// The nodes that check it.
+    /// Nodes that check the endpoint.
     pub chosen: BTreeSet<&'a Name>,
-    /// How many of these have an agent that reports.
-    pub heard: usize,
-    /// The words of those.
-    pub words: BTreeMap<&'a Name, &'a Word>,
+    /// Number of these nodes whose agents report.
+    pub reporting: usize,
+    /// Results of the reporting nodes.
+    pub results: BTreeMap<&'a Name, &'a CheckResult>,
 }
 
 impl<'a> Tally<'a> {
-    /// Asks the nodes that check an endpoint.
+    /// Collects the results for an endpoint.
     #[must_use]
-    pub fn of(bench: &Bench<'a>, service: &ServiceKey, key: &CheckKey, own: Option<&'a Name>) -> Self {
-        let chosen = checkers(key, own, bench.checkers);
-        let heard: Vec<_> = chosen.iter().copied().filter(|node| (bench.is_heard)(node)).collect();
-        let word = |node: &&'a Name| Some((*node, bench.book.word(service, key, node)?));
-        let words = heard.iter().filter_map(word).collect();
-        Self { chosen, heard: heard.len(), words }
+    pub fn of(
+        inputs: &HealthInputs<'a>,
+        service: &ServiceKey,
+        key: &CheckKey,
+        own: Option<&'a Name>,
+    ) -> Self {
+        let chosen = checkers(key, own, inputs.checkers);
+        let reporting: Vec<_> = chosen.iter().copied().filter(|node| (inputs.is_reporting)(node)).collect();
+        let result = |node: &&'a Name| Some((*node, inputs.book.result(service, key, node)?));
+        let results = reporting.iter().filter_map(result).collect();
+        Self { chosen, reporting: reporting.len(), results }
     }
 
-    /// What most of the nodes say whose agents report: one that has no word yet counts, too, so that the first that has one
-    /// does not decide alone. `Pending` when no state has a majority, `None` when nobody has a word.
+    /// Returns the state according to the majority of the reporting nodes. A node without a result counts too, so
+    /// that the first result does not decide alone. `Pending` means no majority, `None` no result at all.
     #[must_use]
     pub fn state(&self) -> Option<CheckState> {
-        if self.words.is_empty() {
+        if self.results.is_empty() {
             return None;
         }
-        let is_majority = |state| 2 * self.saying(state).count() > self.heard;
+        let is_majority = |state| 2 * self.with_state(state).count() > self.reporting;
         let decided =
             [CheckState::Healthy, CheckState::Unhealthy].into_iter().find(|state| is_majority(*state));
         Some(decided.unwrap_or(CheckState::Pending))
     }
 
-    /// Those who say so, with their words.
-    pub fn saying(&self, state: CheckState) -> impl Iterator<Item = (&'a Name, &'a Word)> + '_ {
-        self.words.iter().map(|(node, word)| (*node, *word)).filter(move |(_, word)| word.state == state)
+    /// Returns the nodes with a state, and their results.
+    pub fn with_state(&self, state: CheckState) -> impl Iterator<Item = (&'a Name, &'a CheckResult)> + '_ {
+        self.results
+            .iter()
+            .map(|(node, result)| (*node, *result))
+            .filter(move |(_, result)| result.state == state)
     }
 }
 
-/// What is to be on record of a Service.
+/// Intended health record of a Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Judgement {
-    /// The endpoints that are not fully in service.
+pub struct HealthDecision {
+    /// Endpoints that are not fully in service.
     pub endpoints: BTreeMap<CheckKey, EndpointVerdict>,
-    /// Of these, the ones that leave service by this judgement.
+    /// Endpoints that this decision removes from service.
     pub leaving: BTreeSet<CheckKey>,
-    /// When a share grows next.
+    /// Time at which a share grows next.
     pub next: Option<Timestamp>,
 }
 
-/// Judges the endpoints of a Service. `current` is what is on record.
+/// Decides the health of a Service's endpoints. `current` is the present record.
 #[must_use]
 pub fn judge(
-    bench: &Bench<'_>,
+    inputs: &HealthInputs<'_>,
     service: &CompiledService,
     current: Option<&EndpointHealthSpec>,
-) -> Judgement {
-    let Some(check) = &service.health_check else { return Judgement::default() };
+) -> HealthDecision {
+    let Some(check) = &service.health_check else { return HealthDecision::default() };
     let slow_start_secs = i64::from(check.slow_start_seconds);
-    let mut judgement = Judgement::default();
+    let mut decision = HealthDecision::default();
     for (key, own) in checks(service) {
         let before = current.and_then(|record| record.endpoints.get(&key));
-        let tally = Tally::of(bench, &service.service, &key, own.as_ref());
+        let tally = Tally::of(inputs, &service.service, &key, own.as_ref());
         let after = match tally.state() {
-            Some(CheckState::Unhealthy) => Some(take_out(bench, &tally, before)),
+            Some(CheckState::Unhealthy) => Some(take_out(inputs, &tally, before)),
             Some(CheckState::Healthy) if before.is_some_and(EndpointVerdict::is_out) => {
-                (slow_start_secs > 0).then(|| bring_back(bench, &tally))
+                (slow_start_secs > 0).then(|| bring_back(inputs, &tally))
             }
             Some(CheckState::Healthy | CheckState::Pending) | None => before.cloned(),
         };
         let Some(verdict) = after else { continue };
         if verdict.is_out() {
             if !before.is_some_and(EndpointVerdict::is_out) {
-                judgement.leaving.insert(key);
+                decision.leaving.insert(key);
             }
-            judgement.endpoints.insert(key, verdict);
-        } else if let Some((share, next)) = grown(verdict.since, slow_start_secs, bench.now) {
-            judgement.next = judgement.next.into_iter().chain([next]).min();
-            judgement.endpoints.insert(key, EndpointVerdict { share, ..verdict });
+            decision.endpoints.insert(key, verdict);
+        } else if let Some((share, next)) = grown(verdict.since, slow_start_secs, inputs.now) {
+            decision.next = decision.next.into_iter().chain([next]).min();
+            decision.endpoints.insert(key, EndpointVerdict { share, ..verdict });
         }
     }
-    judgement
+    decision
 }
 
-/// What is on record stays as it was written: a result in other words is no other decision.
-fn take_out(bench: &Bench<'_>, tally: &Tally<'_>, before: Option<&EndpointVerdict>) -> EndpointVerdict {
+/// Returns the verdict of an unhealthy endpoint. An existing record is kept: another message is no new decision.
+fn take_out(
+    inputs: &HealthInputs<'_>,
+    tally: &Tally<'_>,
+    before: Option<&EndpointVerdict>,
+) -> EndpointVerdict {
     if let Some(before) = before.filter(|before| before.is_out()) {
         return before.clone();
     }
-    verdict(bench, tally, CheckState::Unhealthy)
+    verdict(inputs, tally, CheckState::Unhealthy)
 }
 
-fn bring_back(bench: &Bench<'_>, tally: &Tally<'_>) -> EndpointVerdict {
-    verdict(bench, tally, CheckState::Healthy)
+fn bring_back(inputs: &HealthInputs<'_>, tally: &Tally<'_>) -> EndpointVerdict {
+    verdict(inputs, tally, CheckState::Healthy)
 }
 
-/// The share of one that is back is set by time alone, so it is out until then.
-fn verdict(bench: &Bench<'_>, tally: &Tally<'_>, state: CheckState) -> EndpointVerdict {
-    let newest = tally.saying(state).max_by_key(|(_, word)| word.since);
+/// Creates a verdict from the newest result with a state. After the return to service, time alone sets the share.
+fn verdict(inputs: &HealthInputs<'_>, tally: &Tally<'_>, state: CheckState) -> EndpointVerdict {
+    let newest = tally.with_state(state).max_by_key(|(_, result)| result.since);
     EndpointVerdict {
         share: if state == CheckState::Unhealthy { 0 } else { 10 },
-        since: bench.now,
-        message: newest.map(|(_, word)| word.message.clone()).unwrap_or_default(),
-        checkers: tally.saying(state).map(|(node, _)| node.clone()).collect(),
+        since: inputs.now,
+        message: newest.map(|(_, result)| result.message.clone()).unwrap_or_default(),
+        checkers: tally.with_state(state).map(|(node, _)| node.clone()).collect(),
     }
 }
 
-/// The share in percent of an endpoint that came back at a time, and when it grows; `None` when it is whole.
+/// Returns the share in percent of an endpoint that returned to service at `since`, with the time of the next step;
+/// `None` if the share is complete.
 fn grown(since: Timestamp, slow_start_secs: i64, now: Timestamp) -> Option<(u8, Timestamp)> {
     let elapsed = now.unix_seconds().saturating_sub(since.unix_seconds()).max(0);
     if elapsed >= slow_start_secs {

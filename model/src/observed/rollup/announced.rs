@@ -1,4 +1,4 @@
-//! The roll-up of announcements: of an address, of a Service with addresses, of a pool and of an Advertisement.
+//! Roll-up of announcements: of an address, of a Service with addresses, of a pool and of an Advertisement.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -11,56 +11,58 @@ use crate::{
         address::AddressSpec,
         address_pool::{AddressPoolSpec, AddressRange},
         advertisement::{AdvertisementSpec, AdvertisementType},
+        condition_reason::ConditionReason,
         resource::{Kind, ObjectKey, ServiceKey, Spec},
         selector::Selector,
     },
     observed::{
         announcements::AnnouncementBook,
-        assign::{Scene, Why, covering, judge},
+        assign::{ClusterView, NoCandidateReason, covering, evaluate},
         status::{AddressStatus, AdvertisementStatus, Condition, ConditionStatus, ConditionType},
     },
     primitives::name::Name,
     wire::report::{AddressReport, AnnouncementRole},
 };
 
-/// The rung that all of this is about.
+/// Type of all conditions in this module.
 const AT: ConditionType = ConditionType::Announced;
 
-/// What the roll-up of announcements rests on.
+/// Input of the roll-up of announcements.
 #[derive(Clone, Copy)]
-pub struct Announcing<'a> {
-    /// The state and the nodes.
-    pub scene: Scene<'a>,
-    /// What the agents say of their parts.
+pub struct AnnouncementInputs<'a> {
+    /// State of the cluster and views of the nodes.
+    pub scene: ClusterView<'a>,
+    /// Announcement states that the agents report.
     pub book: &'a AnnouncementBook,
-    /// What the agents say of sessions and routes.
+    /// BGP sessions and routes that the agents report.
     pub bgp: &'a BgpBook,
 }
 
 /// Rolls up the status of an address.
 #[must_use]
-pub fn address_status(of: &Announcing<'_>, record: &AddressSpec) -> AddressStatus {
-    let judgement = judge(&of.scene, record.address);
+pub fn address_status(of: &AnnouncementInputs<'_>, record: &AddressSpec) -> AddressStatus {
+    let evaluation = evaluate(&of.scene, record.address);
     let owner = of.owner(record);
     let is_candidate =
         |node: &Name| record.announcement.candidates.iter().any(|candidate| candidate.node == *node);
-    // Where routers are told, nobody answers: there is nothing to be a candidate for.
-    let judgement = judgement.filter(|judgement| judgement.is_advertised || judgement.by_bgp.is_empty());
-    let mut not_candidates = judgement.map(|judgement| judgement.not_candidates()).unwrap_or_default();
+    // An address announced only by BGP needs no node that answers ARP or NDP, so it has no candidates.
+    let evaluation = evaluation.filter(|evaluation| evaluation.is_advertised || evaluation.by_bgp.is_empty());
+    let mut not_candidates = evaluation.map(|evaluation| evaluation.not_candidates()).unwrap_or_default();
     not_candidates.retain(|node, _| !is_candidate(node));
     AddressStatus {
         conditions: vec![of.address(record)],
         owner: owner.map(|(node, _)| node.clone()),
         since: owner.map(|(_, announced)| announced.since),
-        nodes: of.book.said(record.address).map(|(node, said)| (node.clone(), said.clone())).collect(),
+        nodes: of.book.reported(record.address).map(|(node, said)| (node.clone(), said.clone())).collect(),
         not_candidates,
-        by_bgp: of.shown_by_bgp(record),
+        by_bgp: of.status_by_bgp(record),
     }
 }
 
-/// Whether all addresses that a Service has by records are announced; `None` when it has none.
+/// Returns the condition Announced of a Service: true if all its recorded addresses are announced; `None` if it has
+/// none.
 #[must_use]
-pub fn service_announced(of: &Announcing<'_>, service: &ServiceKey) -> Option<Condition> {
+pub fn service_announced(of: &AnnouncementInputs<'_>, service: &ServiceKey) -> Option<Condition> {
     let snapshot = of.scene.snapshot;
     let records = snapshot.addresses_of(service).filter_map(|address| snapshot.address(address));
     let conditions: Vec<_> =
@@ -70,30 +72,32 @@ pub fn service_announced(of: &Announcing<'_>, service: &ServiceKey) -> Option<Co
         return Some(worst.clone());
     }
     let messages: Vec<_> = conditions.iter().map(|one| one.message.as_str()).collect();
-    (!conditions.is_empty()).then(|| Condition { message: messages.join("; "), ..yes(AT, "Announced") })
+    (!conditions.is_empty())
+        .then(|| Condition { message: messages.join("; "), ..yes(AT, ConditionReason::Announced) })
 }
 
-/// Whether an address is announced, in one word.
+/// State of the announcement of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressStanding {
-    /// By a node, in one way at least.
+    /// At least one node announces the address.
     Announced,
-    /// By nobody.
+    /// No node announces the address.
     Waiting,
-    /// Somebody else was heard to announce it.
+    /// Another machine announces the address too.
     Conflicting,
 }
 
-/// Says whether an address is announced, and the node that does by ARP or NDP; why not costs more to say.
+/// Returns the announcement state of an address, and the node that announces it by ARP or NDP. Reasons are omitted,
+/// because they are expensive to compute.
 #[must_use]
 pub fn address_standing<'a>(
-    of: &'a Announcing<'_>,
+    of: &'a AnnouncementInputs<'_>,
     record: &AddressSpec,
 ) -> (AddressStanding, Option<&'a Name>) {
     let owner = of.owner(record).map(|(node, _)| node).filter(|node| of.is_reporting(node));
     let standing = if of.conflict(record.address).is_some() {
         AddressStanding::Conflicting
-    } else if owner.is_some() || of.is_told_by_bgp(record) {
+    } else if owner.is_some() || of.is_announced_by_bgp(record) {
         AddressStanding::Announced
     } else {
         AddressStanding::Waiting
@@ -101,32 +105,35 @@ pub fn address_standing<'a>(
     (standing, owner)
 }
 
-impl Announcing<'_> {
+impl AnnouncementInputs<'_> {
     fn view(&self, node: &Name) -> Option<&NodeView<'_>> {
         let at = self.scene.nodes.binary_search_by(|view| view.name.cmp(node)).ok()?;
         self.scene.nodes.get(at)
     }
 
-    /// Whether the agent of a node reports.
+    /// Returns true if the agent of a node reports.
     pub(super) fn is_reporting(&self, node: &Name) -> bool {
         self.view(node).is_some_and(|view| view.is_connected)
     }
 
-    /// The node that says it owns the address; the first in rank when several do, and rather one that is heard of.
+    /// Returns the node that reports ownership of the address. Of several, a node whose agent reports comes first,
+    /// then the rank decides.
     fn owner(&self, record: &AddressSpec) -> Option<(&Name, &AddressReport)> {
         let rank = |node: &Name| {
             let place = record.announcement.candidates.iter().position(|candidate| candidate.node == *node);
             (!self.is_reporting(node), place.unwrap_or(usize::MAX))
         };
-        let said =
-            self.book.said(record.address).filter(|(_, announced)| announced.role == AnnouncementRole::Owner);
+        let said = self
+            .book
+            .reported(record.address)
+            .filter(|(_, announced)| announced.role == AnnouncementRole::Owner);
         said.min_by_key(|(node, _)| rank(node))
     }
 
     fn address(&self, record: &AddressSpec) -> Condition {
         let address = record.address;
         if record.services.is_empty() {
-            return no(AT, "InQuarantine", format!("no Service has {address}"));
+            return no(AT, ConditionReason::InQuarantine, format!("no Service has {address}"));
         }
         if let Some(conflict) = self.conflict(address) {
             return conflict;
@@ -138,7 +145,7 @@ impl Announcing<'_> {
         }
     }
 
-    /// Whether the address is announced by ARP or NDP; nothing where nobody is meant to.
+    /// Returns the condition for the announcement by ARP or NDP; `None` if none is intended.
     fn by_l2(&self, record: &AddressSpec) -> Option<Condition> {
         let AddressSpec { address, announcement, .. } = record;
         let owner = self.owner(record);
@@ -147,7 +154,7 @@ impl Announcing<'_> {
         {
             let on = if announced.interfaces.is_empty() { "" } else { " on " };
             let message = format!("{node} announces {address}{on}{}", announced.interfaces.join(", "));
-            return Some(Condition { message, ..yes(AT, "Announced") });
+            return Some(Condition { message, ..yes(AT, ConditionReason::Announced) });
         }
         let Some(first) = announcement.candidates.first() else {
             let is_wanted = announcement.advertisements.is_empty()
@@ -155,35 +162,34 @@ impl Announcing<'_> {
             return is_wanted.then(|| self.nobody(*address));
         };
         if let Some((node, _)) = owner {
-            let message = format!("{node} announced {address} when it last reported, and is silent");
-            let silent = condition(AT, ConditionStatus::Unknown, "OwnerSilent", message);
+            let message = format!("{node} announced {address} in its last report, and is silent");
+            let silent = condition(AT, ConditionStatus::Unknown, ConditionReason::OwnerSilent, message);
             return Some(
                 silent.hint(
-                    "the other candidates take the address over by themselves; see whether they report",
+                    "the other candidates take the address over without control; check that they report",
                 ),
             );
         }
-        let said = self.book.said(*address).find(|(node, _)| **node == first.node);
+        let said = self.book.reported(*address).find(|(node, _)| **node == first.node);
         let reason =
-            said.map_or_else(|| "it has not said so yet".to_owned(), |(_, said)| said.reason.clone());
-        let message = format!("{} is to announce {address}: {reason}", first.node);
+            said.map_or_else(|| "it has not reported it yet".to_owned(), |(_, said)| said.reason.clone());
+        let message = format!("{} is assigned to announce {address}: {reason}", first.node);
         Some(
-            no(AT, "NotYetAnnounced", message)
-                .hint("see whether tidegate-agent runs on that node and what its status says of the address"),
+            no(AT, ConditionReason::NotYetAnnounced, message)
+                .hint("check that tidegate-agent runs on that node, and its status of the address"),
         )
     }
 
     fn conflict(&self, address: IpAddr) -> Option<Condition> {
         let heard = |(node, said): (&Name, &AddressReport)| Some((node.clone(), said.conflict.clone()?));
-        let (node, conflict) = self.book.said(address).find_map(heard)?;
+        let (node, conflict) = self.book.reported(address).find_map(heard)?;
         let message = format!(
-            "{node} hears {} announce {address} too, on {}, last at {}",
+            "{node} detects that {} announces {address} too, on {}, last at {}",
             conflict.mac, conflict.interface, conflict.at
         );
-        Some(
-            no(AT, "Conflict", message)
-                .hint("find the machine with that link-layer address and take the address from it, or reserve it in the pool"),
-        )
+        Some(no(AT, ConditionReason::Conflict, message).hint(
+            "remove the address from the machine with that link-layer address, or reserve it in the pool",
+        ))
     }
 
     fn nobody(&self, address: IpAddr) -> Condition {
@@ -194,52 +200,56 @@ impl Announcing<'_> {
                 .any(|how| covering(self.scene.snapshot, record, how).next().is_some())
         };
         if record.is_some_and(|record| !record.services.is_empty() && !is_covered(record)) {
-            // Without a look at the nodes: it may be so of thousands of addresses.
-            let Why { reason, message, hint } = Why::no_advertisement(address);
+            // Returned without an evaluation of the nodes, because thousands of addresses may be in this state.
+            let NoCandidateReason { reason, message, hint } = NoCandidateReason::no_advertisement(address);
             return no(AT, reason, message).hint(hint);
         }
-        let Some(judgement) = judge(&self.scene, address) else {
-            return no(AT, "InQuarantine", format!("no Service has {address}"));
+        let Some(evaluation) = evaluate(&self.scene, address) else {
+            return no(AT, ConditionReason::InQuarantine, format!("no Service has {address}"));
         };
-        let is_possible = judgement.nodes.iter().any(|(_, standing)| standing.why().is_none());
-        if !judgement.is_advertised && !judgement.by_bgp.is_empty() {
+        let is_possible = evaluation.nodes.iter().any(|(_, eligibility)| eligibility.reason().is_none());
+        if !evaluation.is_advertised && !evaluation.by_bgp.is_empty() {
             let message = format!("the Advertisements that cover {address} are being recorded");
-            return no(AT, "NotYetAnnounced", message);
+            return no(AT, ConditionReason::NotYetAnnounced, message);
         }
-        if judgement.is_advertised && is_possible {
-            return no(AT, "NotYetAnnounced", format!("the candidates for {address} are being chosen"));
+        if evaluation.is_advertised && is_possible {
+            return no(
+                AT,
+                ConditionReason::NotYetAnnounced,
+                format!("the candidates for {address} are being chosen"),
+            );
         }
-        let why = judgement.why(address);
-        no(AT, why.reason, why.message).hint(why.hint)
+        let found = evaluation.reason(address);
+        no(AT, found.reason, found.message).hint(found.hint)
     }
 }
 
-/// What holds of an address that is announced in both ways: both are asked for.
+/// Combines the conditions of an address that must be announced in both ways.
 fn both(l2: Condition, bgp: Condition) -> Condition {
     let is_bgp_first = l2.status == ConditionStatus::True && bgp.status != ConditionStatus::True;
     let (first, other) = if is_bgp_first { (bgp, l2) } else { (l2, bgp) };
     Condition { message: format!("{}; {}", first.message, other.message), ..first }
 }
 
-/// Whether the addresses of a pool can be announced: an Advertisement covers it, and all of its ranges meet a network of
-/// a node.
+/// Returns the condition Announced of a pool: true if its addresses can be announced, which requires an Advertisement
+/// that covers the pool and, for ARP and NDP, a network of a node that overlaps each of its ranges.
 #[must_use]
-pub fn pool_announced(scene: &Scene<'_>, name: &Name, spec: &AddressPoolSpec) -> Condition {
+pub fn pool_announced(scene: &ClusterView<'_>, name: &Name, spec: &AddressPoolSpec) -> Condition {
     let advertisements =
         scene.snapshot.list(Kind::Advertisement, None, None).filter_map(|object| object.as_advertisement());
     let covers = |one: &&AdvertisementSpec| one.address_pools.is_empty() || one.address_pools.contains(name);
     let covering: Vec<_> = advertisements.filter(covers).collect();
     if covering.is_empty() {
-        return no(AT, "NoAdvertisement", format!("no Advertisement covers pool {name}"))
-            .hint("create an Advertisement for it; until then nothing announces its addresses");
+        return no(AT, ConditionReason::NoAdvertisement, format!("no Advertisement covers pool {name}"))
+            .hint("create an Advertisement for it; until then its addresses are not announced");
     }
     if covering.iter().any(|one| one.advertisement_type == AdvertisementType::Bgp) {
-        // Routers may be told of any address; whether they are is a matter of the Advertisement.
-        return yes(AT, "Announceable");
+        // BGP can announce any address; the Advertisement's status shows its peers.
+        return yes(AT, ConditionReason::Announceable);
     }
     if scene.nodes.iter().all(|view| view.report.is_none()) {
-        let message = "no node has said which networks it is in".to_owned();
-        return condition(AT, ConditionStatus::Unknown, "NoNodes", message)
+        let message = "no node has reported its networks".to_owned();
+        return condition(AT, ConditionStatus::Unknown, ConditionReason::NoNodes, message)
             .hint("start tidegate-agent on a machine");
     }
     let networks = || {
@@ -249,10 +259,14 @@ pub fn pool_announced(scene: &Scene<'_>, name: &Name, spec: &AddressPoolSpec) ->
     let is_outside = |range: &&AddressRange| !networks().any(|network| meets(range, network));
     let outside: Vec<_> = spec.addresses.iter().filter(is_outside).map(ToString::to_string).collect();
     if outside.is_empty() {
-        return yes(AT, "Announceable");
+        return yes(AT, ConditionReason::Announceable);
     }
-    no(AT, "NoNodeInSubnet", format!("{} of pool {name} lies in no network of a node", outside.join(", ")))
-        .hint("an address is announced by ARP or NDP only inside a network of the node; choose ranges there")
+    no(
+        AT,
+        ConditionReason::NoNodeInSubnet,
+        format!("{} of pool {name} is in no network of a node", outside.join(", ")),
+    )
+    .hint("an address is announced by ARP or NDP only inside a network of the node; choose ranges there")
 }
 
 fn meets(range: &AddressRange, network: &IpNet) -> bool {
@@ -261,18 +275,25 @@ fn meets(range: &AddressRange, network: &IpNet) -> bool {
 
 /// Rolls up the status of an Advertisement.
 #[must_use]
-pub fn advertisement_status(scene: &Scene<'_>, spec: &AdvertisementSpec) -> AdvertisementStatus {
-    AdvertisementStatus { conditions: vec![yes(ConditionType::Accepted, "Valid"), advertised(scene, spec)] }
+pub fn advertisement_status(scene: &ClusterView<'_>, spec: &AdvertisementSpec) -> AdvertisementStatus {
+    AdvertisementStatus {
+        conditions: vec![yes(ConditionType::Accepted, ConditionReason::Valid), advertised(scene, spec)],
+    }
 }
 
-fn advertised(scene: &Scene<'_>, spec: &AdvertisementSpec) -> Condition {
+fn advertised(scene: &ClusterView<'_>, spec: &AdvertisementSpec) -> Condition {
     let selected: Vec<_> = scene.nodes.iter().filter(|view| selects(scene, spec, view.name)).collect();
     if selected.is_empty() {
-        let message = "no Node has labels that spec.nodeSelectors ask for".to_owned();
+        let message = "no Node has labels that match spec.nodeSelectors".to_owned();
         return match scene.nodes {
-            [] => condition(AT, ConditionStatus::Unknown, "NoNodes", "there are no Nodes".to_owned())
-                .hint("start tidegate-agent on a machine"),
-            [..] => no(AT, "NoMatchingNode", message)
+            [] => condition(
+                AT,
+                ConditionStatus::Unknown,
+                ConditionReason::NoNodes,
+                "there are no Nodes".to_owned(),
+            )
+            .hint("start tidegate-agent on a machine"),
+            [..] => no(AT, ConditionReason::NoMatchingNode, message)
                 .hint("compare the labels of the Nodes (--label of the agent)"),
         };
     }
@@ -288,13 +309,13 @@ fn advertised(scene: &Scene<'_>, spec: &AdvertisementSpec) -> Condition {
     {
         let names: Vec<_> = spec.interfaces.iter().map(ToString::to_string).collect();
         let message = format!("no Node that it selects has an interface {} with a network", names.join(", "));
-        return no(AT, "NoMatchingInterface", message)
+        return no(AT, ConditionReason::NoMatchingInterface, message)
             .hint("compare spec.interfaces with status.facts of the Nodes");
     }
-    yes(AT, "NodesFound")
+    yes(AT, ConditionReason::NodesFound)
 }
 
-fn selects(scene: &Scene<'_>, spec: &AdvertisementSpec, node: &Name) -> bool {
+fn selects(scene: &ClusterView<'_>, spec: &AdvertisementSpec, node: &Name) -> bool {
     let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
     let object = scene.snapshot.get(&key).filter(|object| matches!(object.spec, Spec::Node(_)));
     object.is_some_and(|object| Selector::any_matches(&spec.node_selectors, &object.metadata.labels))

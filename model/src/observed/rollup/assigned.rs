@@ -1,4 +1,4 @@
-//! Whether a Service has its addresses, and what an AddressPool has left.
+//! Roll-up of address assignment: addresses of a Service, and usage of an AddressPool.
 
 use std::net::IpAddr;
 
@@ -7,6 +7,7 @@ use crate::{
     cluster::{allocate::explain, snapshot::Snapshot},
     kinds::{
         address_pool::AddressPoolSpec,
+        condition_reason::ConditionReason,
         load_balancer::LoadBalancerRequest,
         resource::ServiceKey,
         service::{ServiceSpec, ServiceType},
@@ -15,7 +16,7 @@ use crate::{
     primitives::{name::Name, net::IpFamily},
 };
 
-/// Whether a Service has the addresses that it is to have.
+/// Returns the condition AddressAssigned: true if a Service has all addresses that it requires.
 pub(super) fn address_assigned(
     snapshot: &Snapshot,
     key: &ServiceKey,
@@ -24,29 +25,29 @@ pub(super) fn address_assigned(
 ) -> Condition {
     let at = ConditionType::AddressAssigned;
     match spec.service_type {
-        ServiceType::ExternalName => yes(at, "ExternalName"),
+        ServiceType::ExternalName => yes(at, ConditionReason::ExternalName),
         ServiceType::LoadBalancer => of_load_balancer(snapshot, key, has),
-        ServiceType::ClusterIP if spec.is_headless() => yes(at, "Headless"),
-        ServiceType::ClusterIP | ServiceType::NodePort => yes(at, "Allocated"),
+        ServiceType::ClusterIP if spec.is_headless() => yes(at, ConditionReason::Headless),
+        ServiceType::ClusterIP | ServiceType::NodePort => yes(at, ConditionReason::Allocated),
     }
 }
 
 fn of_load_balancer(snapshot: &Snapshot, key: &ServiceKey, has: &[IpAddr]) -> Condition {
     let at = ConditionType::AddressAssigned;
     let Some(wanted) = snapshot.service(key).and_then(|object| LoadBalancerRequest::of(object)) else {
-        return yes(at, "Allocated");
+        return yes(at, ConditionReason::Allocated);
     };
     let lacking = wanted.lacking(has.iter().copied());
     let Some(lack) = explain(snapshot, &wanted, &lacking).filter(|_| !lacking.is_empty()) else {
         let as_named = has.iter().all(|address| wanted.named(IpFamily::of(*address)).is_some());
-        return yes(at, if as_named { "AsRequested" } else { "Allocated" });
+        return yes(at, if as_named { ConditionReason::AsRequested } else { ConditionReason::Allocated });
     };
     let is_needed = has.is_empty() || wanted.takes_all_or_none() || !wanted.addresses.is_empty();
     if is_needed {
         return no(at, lack.reason, lack.message).hint(lack.hint);
     }
-    // PreferDualStack takes what there is.
-    Condition { message: lack.message, ..yes(at, "Allocated") }.hint(lack.hint)
+    // PreferDualStack accepts a single family.
+    Condition { message: lack.message, ..yes(at, ConditionReason::Allocated) }.hint(lack.hint)
 }
 
 /// Rolls up the status of an AddressPool.
@@ -54,7 +55,7 @@ fn of_load_balancer(snapshot: &Snapshot, key: &ServiceKey, has: &[IpAddr]) -> Co
 pub fn address_pool_status(snapshot: &Snapshot, name: &Name, spec: &AddressPoolSpec) -> AddressPoolStatus {
     let usage = |family| usage(snapshot, name, spec, family);
     let (v4, v6) = (usage(IpFamily::V4), usage(IpFamily::V6));
-    let conditions = vec![yes(ConditionType::Accepted, "Valid"), has_room(spec, &v4, &v6)];
+    let conditions = vec![yes(ConditionType::Accepted, ConditionReason::Valid), has_room(spec, &v4, &v6)];
     AddressPoolStatus { conditions, v4, v6 }
 }
 
@@ -70,22 +71,30 @@ fn usage(snapshot: &Snapshot, name: &Name, spec: &AddressPoolSpec, family: IpFam
 fn has_room(spec: &AddressPoolSpec, v4: &PoolUsage, v6: &PoolUsage) -> Condition {
     let at = ConditionType::HasRoom;
     if spec.disabled {
-        return no(at, "Disabled", "the pool is disabled and gives nothing more".to_owned())
-            .hint("set spec.disabled to false");
+        return no(
+            at,
+            ConditionReason::Disabled,
+            "the pool is disabled and assigns no more addresses".to_owned(),
+        )
+        .hint("set spec.disabled to false");
     }
     let is_full = |usage: &PoolUsage| usage.total > 0 && usage.available == 0;
     let full: Vec<_> = [("IPv4", v4), ("IPv6", v6)].into_iter().filter(|(_, usage)| is_full(usage)).collect();
     if full.is_empty() && v4.total == 0 && v6.total == 0 {
-        return no(at, "Empty", "every address of the pool is reserved or left out".to_owned())
-            .hint("add a range to spec.addresses");
+        return no(
+            at,
+            ConditionReason::Empty,
+            "every address of the pool is reserved or excluded".to_owned(),
+        )
+        .hint("add a range to spec.addresses");
     }
     match &full[..] {
-        [] => yes(at, "Free"),
+        [] => yes(at, ConditionReason::Free),
         full => {
             let families: Vec<_> = full.iter().map(|(family, _)| *family).collect();
             let held_back = full.iter().any(|(_, usage)| usage.quarantined > 0);
-            let why = if held_back { "; some are held back after use" } else { "" };
-            no(at, "Full", format!("no {} address is free{why}", families.join(" and no ")))
+            let why = if held_back { "; some are in quarantine" } else { "" };
+            no(at, ConditionReason::Full, format!("no {} address is free{why}", families.join(" and no ")))
                 .hint("add a range to spec.addresses, or delete Services that are no longer needed")
         }
     }

@@ -1,17 +1,18 @@
-//! The roll-up of what is announced by BGP, as far as the state says it: which nodes have which peers, and what for.
+//! Roll-up of the BGP configuration: Nodes of each peer, users of profiles, and peers of Advertisements.
 
 use std::collections::BTreeSet;
 
 use super::{condition, no, saturating, yes};
 use crate::{
     bgp::{
-        compile::{identity, peers, sides},
+        compile::{identity, peers, selecting_peers},
         identity::NodeBgpStatus,
     },
     cluster::snapshot::Snapshot,
     kinds::{
         advertisement::AdvertisementSpec,
         bgp_peer::BgpPeerSpec,
+        condition_reason::ConditionReason,
         node::NodeSpec,
         resource::{Kind, Object, Spec},
         selector::Selector,
@@ -22,12 +23,13 @@ use crate::{
     primitives::name::Name,
 };
 
-/// Nodes of a peer, and peers of a profile, that are listed by name.
+/// Maximum number of listed Nodes of a peer, and of listed peers of a profile.
 const LISTED_MAX: usize = 100;
-/// Names in one message.
+/// Maximum number of names in one message.
 const NAMED_MAX: usize = 10;
 
-/// Rolls up the status of a BgpPeer as far as the state says it; [`super::with_sessions`] adds what nodes say. `asn` is the AS of Nodes that state none.
+/// Rolls up the status of a BgpPeer from the state; [`super::with_sessions`] adds the reported sessions. `asn` is the
+/// default AS number of Nodes.
 #[must_use]
 pub fn bgp_peer_status(snapshot: &Snapshot, name: &Name, spec: &BgpPeerSpec, asn: u32) -> BgpPeerStatus {
     let mut status = BgpPeerStatus { has_password: spec.password.is_some(), ..BgpPeerStatus::default() };
@@ -37,10 +39,11 @@ pub fn bgp_peer_status(snapshot: &Snapshot, name: &Name, spec: &BgpPeerSpec, asn
             continue;
         }
         status.nodes_total = status.nodes_total.saturating_add(1);
-        let side = sides(snapshot, &object.metadata.labels).into_iter().find(|side| side.name == name);
+        let side =
+            selecting_peers(snapshot, &object.metadata.labels).into_iter().find(|side| side.name == name);
         let first = side.and_then(|side| side.clash);
         let problem =
-            first.map(|first| format!("BgpPeer {first} is the same router to it, and has the session"));
+            first.map(|first| format!("BgpPeer {first} leads to the same router and has the session"));
         if problem.is_some() {
             clash.get_or_insert((object.metadata.name.clone(), first.cloned()));
         }
@@ -54,30 +57,41 @@ pub fn bgp_peer_status(snapshot: &Snapshot, name: &Name, spec: &BgpPeerSpec, asn
     let used = match clash {
         Some((node, Some(first))) if !spec.disabled => no(
             ConditionType::Used,
-            "SameRouter",
-            format!("Node {node} has no session with it: BgpPeer {first} is the same router"),
+            ConditionReason::SameRouter,
+            format!("Node {node} has no session with it: BgpPeer {first} leads to the same router"),
         )
-        .hint("tell them apart by spec.nodeSelectors, or delete one of them"),
+        .hint("distinguish them by spec.nodeSelectors, or delete one of them"),
         Some(_) | None => selected(snapshot, spec, &status),
     };
-    status.conditions = vec![yes(ConditionType::Accepted, "Valid"), used];
+    status.conditions = vec![yes(ConditionType::Accepted, ConditionReason::Valid), used];
     status
 }
 
 fn selected(snapshot: &Snapshot, spec: &BgpPeerSpec, status: &BgpPeerStatus) -> Condition {
     let at = ConditionType::Used;
     if spec.disabled {
-        return no(at, "Disabled", "no node has a session with it while it is disabled".to_owned())
-            .hint("set spec.disabled to false");
+        return no(
+            at,
+            ConditionReason::Disabled,
+            "no node has a session with it while it is disabled".to_owned(),
+        )
+        .hint("set spec.disabled to false");
     }
     match (status.nodes_total, snapshot.count(Kind::Node)) {
-        (0, 0) => condition(at, ConditionStatus::Unknown, "NoNodes", "there are no Nodes".to_owned())
-            .hint("start tidegate-agent on a machine"),
-        (0, _) => no(at, "NoMatchingNode", "no Node has labels that spec.nodeSelectors ask for".to_owned())
-            .hint("compare the labels of the Nodes (--label of the agent)"),
-        (count, _) => {
-            Condition { message: format!("of {}", nodes_in_words(count)), ..yes(at, "NodesSelected") }
+        (0, 0) => {
+            condition(at, ConditionStatus::Unknown, ConditionReason::NoNodes, "there are no Nodes".to_owned())
+                .hint("start tidegate-agent on a machine")
         }
+        (0, _) => no(
+            at,
+            ConditionReason::NoMatchingNode,
+            "no Node has labels that match spec.nodeSelectors".to_owned(),
+        )
+        .hint("compare the labels of the Nodes (--label of the agent)"),
+        (count, _) => Condition {
+            message: format!("of {}", nodes_in_words(count)),
+            ..yes(at, ConditionReason::NodesSelected)
+        },
     }
 }
 
@@ -91,23 +105,27 @@ pub fn bfd_profile_status(snapshot: &Snapshot, name: &Name) -> BfdProfileStatus 
     let users = peers(snapshot).filter(|(_, spec)| spec.bfd_profile.as_ref() == Some(name));
     let users: BTreeSet<Name> = users.map(|(name, _)| name.clone()).take(LISTED_MAX).collect();
     let used = if users.is_empty() {
-        no(ConditionType::Used, "NotNamed", "no BgpPeer names it".to_owned())
+        no(ConditionType::Used, ConditionReason::NotNamed, "no BgpPeer names it".to_owned())
             .hint("name it in spec.bfdProfile of a BgpPeer")
     } else {
-        yes(ConditionType::Used, "Named")
+        yes(ConditionType::Used, ConditionReason::Named)
     };
-    BfdProfileStatus { conditions: vec![yes(ConditionType::Accepted, "Valid"), used], used_by: users }
+    BfdProfileStatus {
+        conditions: vec![yes(ConditionType::Accepted, ConditionReason::Valid), used],
+        used_by: users,
+    }
 }
 
-/// Who a Node is in BGP, where that matters: a BgpPeer selects it, or its spec says something about it.
+/// Returns the BGP identity of a Node if a BgpPeer selects it or its spec has BGP settings.
 #[must_use]
 pub fn node_bgp_status(snapshot: &Snapshot, object: &Object, asn: u32) -> Option<NodeBgpStatus> {
     let Spec::Node(spec) = &object.spec else { return None };
-    let is_selected = || !sides(snapshot, &object.metadata.labels).is_empty();
+    let is_selected = || !selecting_peers(snapshot, &object.metadata.labels).is_empty();
     (spec.bgp.is_some() || is_selected()).then(|| identity(&object.metadata.name, spec, asn))
 }
 
-/// Whether an Advertisement of type BGP reaches a peer; `selected` are the Nodes that it selects, at least one.
+/// Returns the condition Announced of an Advertisement of type BGP: true if it reaches a peer. `selected` are the Nodes that it
+/// selects, at least one.
 pub(super) fn reaches_peers(
     snapshot: &Snapshot,
     spec: &AdvertisementSpec,
@@ -115,28 +133,28 @@ pub(super) fn reaches_peers(
 ) -> Condition {
     let at = ConditionType::Announced;
     if snapshot.count(Kind::BgpPeer) == 0 {
-        return no(at, "NoPeers", "there are no BgpPeers".to_owned())
-            .hint("create a BgpPeer for every router that the nodes shall tell");
+        return no(at, ConditionReason::NoPeers, "there are no BgpPeers".to_owned())
+            .hint("create a BgpPeer for each router that shall receive the announcements");
     }
-    let is_told = |name: &Name| spec.peers.is_empty() || spec.peers.contains(name);
-    let (mut telling, mut told) = (0_usize, BTreeSet::new());
+    let is_reached = |name: &Name| spec.peers.is_empty() || spec.peers.contains(name);
+    let (mut announcing, mut reached) = (0_usize, BTreeSet::new());
     for (object, _) in nodes(snapshot).filter(|(object, _)| selected.contains(&object.metadata.name)) {
-        let sides = sides(snapshot, &object.metadata.labels);
-        let live = sides.iter().filter(|side| side.clash.is_none() && is_told(side.name));
-        let names: Vec<Name> = live.map(|side| side.name.clone()).collect();
-        telling += usize::from(!names.is_empty());
-        told.extend(names);
+        let peers = selecting_peers(snapshot, &object.metadata.labels);
+        let live = peers.iter().filter(|peer| peer.clash.is_none() && is_reached(peer.name));
+        let names: Vec<Name> = live.map(|peer| peer.name.clone()).collect();
+        announcing += usize::from(!names.is_empty());
+        reached.extend(names);
     }
-    if told.is_empty() {
+    if reached.is_empty() {
         let message = "none of the Nodes that it selects has one of its peers".to_owned();
-        return no(at, "NoPeerOnNodes", message)
-            .hint("compare spec.nodeSelectors of the BgpPeers, and whether they are disabled");
+        return no(at, ConditionReason::NoPeerOnNodes, message)
+            .hint("compare spec.nodeSelectors of the BgpPeers, and check that they are not disabled");
     }
-    let names: Vec<&str> = told.iter().take(NAMED_MAX).map(Name::as_str).collect();
-    let more = told.len().saturating_sub(NAMED_MAX);
+    let names: Vec<&str> = reached.iter().take(NAMED_MAX).map(Name::as_str).collect();
+    let more = reached.len().saturating_sub(NAMED_MAX);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let message = format!("{} tell {}{more}", nodes_in_words(saturating(telling)), names.join(", "));
-    Condition { message, ..yes(at, "PeersFound") }
+    let message = format!("from {} to {}{more}", nodes_in_words(saturating(announcing)), names.join(", "));
+    Condition { message, ..yes(at, ConditionReason::PeersFound) }
 }
 
 fn nodes(snapshot: &Snapshot) -> impl Iterator<Item = (&Object, &NodeSpec)> {

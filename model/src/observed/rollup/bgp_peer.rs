@@ -1,16 +1,17 @@
-//! The roll-up of a `BgpPeer`: who is to have a session with it, and the sessions that nodes say they have.
+//! Roll-up of a `BgpPeer`: expected sessions, and the sessions that nodes report.
 
 use std::collections::BTreeMap;
 
-use super::{Announcing, by_bgp::names, condition, no, saturating, yes};
+use super::{AnnouncementInputs, by_bgp::names, condition, no, saturating, yes};
 use crate::{
     bgp::{
-        compile::sides,
+        compile::selecting_peers,
         report::BgpSession,
         trouble::{BgpTrouble, trouble},
     },
     kinds::{
         bgp_peer::BgpPeerSpec,
+        condition_reason::ConditionReason,
         resource::{Kind, Object},
         selector::Selector,
     },
@@ -20,13 +21,13 @@ use crate::{
     primitives::name::Name,
 };
 
-/// Sessions listed in one status; the counts cover all, and `/v1/bgp/sessions` lists all.
+/// Maximum number of sessions in one status; the counts cover all, and `/v1/bgp/sessions` lists all.
 const SESSIONS_LISTED_MAX: usize = 50;
 
-/// Completes the status of a `BgpPeer` with what nodes say of their sessions.
+/// Adds the reported sessions to the status of a `BgpPeer`.
 #[must_use]
 pub fn with_sessions(
-    of: &Announcing<'_>,
+    of: &AnnouncementInputs<'_>,
     name: &Name,
     spec: &BgpPeerSpec,
     mut status: BgpPeerStatus,
@@ -35,7 +36,7 @@ pub fn with_sessions(
     let unused = status.conditions.iter().find(|one| one.status != ConditionStatus::True);
     let ready = match unused {
         Some(unused) if expected.is_empty() => {
-            condition(ConditionType::Ready, unused.status, "NotUsed", unused.message.clone())
+            condition(ConditionType::Ready, unused.status, ConditionReason::NotUsed, unused.message.clone())
         }
         Some(_) | None => ready(of, name, spec, &expected),
     };
@@ -44,9 +45,9 @@ pub fn with_sessions(
     status
 }
 
-/// The nodes that should have a session.
+/// Returns the nodes that should have a session.
 fn expected<'a>(
-    of: &Announcing<'a>,
+    of: &AnnouncementInputs<'a>,
     name: &Name,
     spec: &BgpPeerSpec,
     status: &BgpPeerStatus,
@@ -55,9 +56,9 @@ fn expected<'a>(
         return Vec::new();
     }
     let snapshot = of.scene.snapshot;
-    let may_clash = status.conditions.iter().any(|one| one.reason == "SameRouter");
+    let may_clash = status.conditions.iter().any(|one| one.reason == ConditionReason::SameRouter);
     let has_side = |object: &Object| {
-        let all = sides(snapshot, &object.metadata.labels);
+        let all = selecting_peers(snapshot, &object.metadata.labels);
         all.iter().any(|side| side.name == name && side.clash.is_none())
     };
     let nodes = snapshot.list(Kind::Node, None, None);
@@ -66,7 +67,7 @@ fn expected<'a>(
     selected.filter(|object| !may_clash || has_side(object)).map(|object| &object.metadata.name).collect()
 }
 
-fn sessions(of: &Announcing<'_>, peer: &Name, spec: &BgpPeerSpec) -> BgpPeerSessions {
+fn sessions(of: &AnnouncementInputs<'_>, peer: &Name, spec: &BgpPeerSpec) -> BgpPeerSessions {
     let mut all = Vec::new();
     for (node, report) in of.bgp.reports() {
         let sessions = report.sessions.iter().filter(|session| session.peer == *peer);
@@ -75,16 +76,16 @@ fn sessions(of: &Announcing<'_>, peer: &Name, spec: &BgpPeerSpec) -> BgpPeerSess
     let is_up = |node: &Name, session: &BgpSession| session.is_established() && of.is_reporting(node);
     let established = all.iter().filter(|(node, session)| is_up(node, session)).count();
     let total = all.len();
-    // Those that are wrong are what people look for.
+    // Sessions with problems come first, because the list is limited.
     all.sort_by_key(|(node, session)| is_up(node, session));
     let mut by_node: BTreeMap<Name, Vec<_>> = BTreeMap::new();
     for (node, session) in all.into_iter().take(SESSIONS_LISTED_MAX) {
-        by_node.entry(node.clone()).or_default().push(shown(session, spec, of.is_reporting(node)));
+        by_node.entry(node.clone()).or_default().push(session_status(session, spec, of.is_reporting(node)));
     }
     BgpPeerSessions { total: saturating(total), established: saturating(established), by_node }
 }
 
-fn shown(session: &BgpSession, spec: &BgpPeerSpec, is_reporting: bool) -> NodeBgpSession {
+fn session_status(session: &BgpSession, spec: &BgpPeerSpec, is_reporting: bool) -> NodeBgpSession {
     NodeBgpSession {
         address: session.address,
         state: session.state,
@@ -98,63 +99,65 @@ fn shown(session: &BgpSession, spec: &BgpPeerSpec, is_reporting: bool) -> NodeBg
     }
 }
 
-/// What the nodes that should have a session say of it.
+/// Reported sessions of the nodes that should have one.
 #[derive(Debug, Default)]
-struct Sayings<'a> {
+struct SessionReports<'a> {
     established: usize,
     down: Vec<(&'a Name, &'a BgpSession)>,
-    /// They report, and say nothing of a session.
-    mute: Vec<&'a Name>,
-    /// They do not report.
+    /// Nodes that report, but without a session.
+    without_session: Vec<&'a Name>,
+    /// Nodes that do not report.
     silent: Vec<&'a Name>,
 }
 
-/// Whether the nodes that should have a session have one that is established.
-fn ready(of: &Announcing<'_>, peer: &Name, spec: &BgpPeerSpec, expected: &[&Name]) -> Condition {
+/// Returns the condition Ready: true if the expected sessions are established.
+fn ready(of: &AnnouncementInputs<'_>, peer: &Name, spec: &BgpPeerSpec, expected: &[&Name]) -> Condition {
     let at = ConditionType::Ready;
-    let mut sayings = Sayings::default();
+    let mut reports = SessionReports::default();
     for node in expected {
         if !of.is_reporting(node) {
-            sayings.silent.push(node);
+            reports.silent.push(node);
             continue;
         }
         let sessions = of.bgp.sessions_of(node).filter(|session| session.peer == *peer);
         let (up, down): (Vec<_>, Vec<_>) = sessions.partition(|session| session.is_established());
         if up.is_empty() && down.is_empty() {
-            sayings.mute.push(node);
+            reports.without_session.push(node);
         }
-        sayings.established += up.len();
-        sayings.down.extend(down.into_iter().map(|session| (*node, session)));
+        reports.established += up.len();
+        reports.down.extend(down.into_iter().map(|session| (*node, session)));
     }
-    let Sayings { established, down, mute, silent } = sayings;
+    let SessionReports { established, down, without_session, silent } = reports;
     if let Some((node, session)) = down.first() {
         let trouble = trouble(session, Some(spec));
         return not_established(node, session, trouble, (down.len(), established + down.len()));
     }
-    // Whoever has a dynamic peer waits until somebody connects.
+    // A dynamic peer has no session until a router connects.
     if let Some(network) = spec.peer_network
         && established == 0
         && silent.is_empty()
     {
         let message = format!("no router in {network} has connected to a node yet");
-        return no(at, "NoNeighbour", message)
-            .hint("give the routers the nodes as neighbours; `tidegate bgp events` shows who came and went");
+        return no(at, ConditionReason::NoNeighbour, message).hint(
+            "configure the nodes as neighbors on the routers; `tidegate bgp events` lists past sessions",
+        );
     }
-    if spec.peer_network.is_none() && !mute.is_empty() {
-        let message = format!("these nodes have said nothing of a session: {}", names(mute.iter()));
-        return no(at, "NoSession", message)
+    if spec.peer_network.is_none() && !without_session.is_empty() {
+        let message = format!("these nodes have reported no session: {}", names(without_session.iter()));
+        return no(at, ConditionReason::NoSession, message)
             .hint("sessions appear with the next report of the agents, within seconds");
     }
     if !silent.is_empty() {
-        let message = format!("silent, so that their sessions are not known: {}", names(silent.iter()));
-        return condition(at, ConditionStatus::Unknown, "AgentSilent", message)
-            .hint("see whether tidegate-agent runs there and reaches this server");
+        let message =
+            format!("the agents are silent, so their sessions are unknown: {}", names(silent.iter()));
+        return condition(at, ConditionStatus::Unknown, ConditionReason::AgentSilent, message)
+            .hint("check that tidegate-agent runs there and reaches this server");
     }
     let sessions = if established == 1 { "1 session".to_owned() } else { format!("{established} sessions") };
-    Condition { message: format!("{sessions} established"), ..yes(at, "Established") }
+    Condition { message: format!("{sessions} established"), ..yes(at, ConditionReason::Established) }
 }
 
-/// `counts` are sessions that are not established, and all.
+/// Returns the condition for sessions that are not established. `counts` are the number of these and of all sessions.
 fn not_established(
     node: &Name,
     session: &BgpSession,
@@ -162,11 +165,11 @@ fn not_established(
     counts: (usize, usize),
 ) -> Condition {
     let BgpTrouble { reason, hint } =
-        trouble.unwrap_or(BgpTrouble { reason: "NotEstablished".to_owned(), hint: None });
+        trouble.unwrap_or(BgpTrouble { reason: ConditionReason::NotEstablished, hint: None });
     let (down, of) = counts;
     let message = format!(
         "{down} of {of} sessions are not established; {node}: {:?}, {}",
         session.state, session.reason
     );
-    Condition { hint, ..no(ConditionType::Ready, &reason, message) }
+    Condition { hint, ..no(ConditionType::Ready, reason, message) }
 }

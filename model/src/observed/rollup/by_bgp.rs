@@ -1,79 +1,82 @@
-//! The roll-up of what is announced by BGP: of one address, over nodes and routers.
+//! Roll-up of the announcement of one address by BGP, over nodes and routers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 
-use super::{Announcing, condition, no, saturating, yes};
+use super::{AnnouncementInputs, condition, no, saturating, yes};
 use crate::{
-    bgp::{book::Route, trouble::trouble},
+    bgp::{book::StoredRoute, trouble::trouble},
     kinds::{
         address::AddressSpec,
+        condition_reason::ConditionReason,
         resource::{Kind, ObjectKey},
     },
     observed::status::{AddressByBgp, Condition, ConditionStatus, ConditionType},
     primitives::name::Name,
 };
 
-/// The rung that all of this is about.
+/// Type of all conditions in this module.
 const AT: ConditionType = ConditionType::Announced;
-/// Nodes and routers listed by name; the counts cover all.
+/// Maximum number of named nodes and routers; the counts cover all.
 const NAMES_MAX: usize = 10;
 
-/// What the nodes say of one address.
+/// Reported routes of one address.
 #[derive(Debug, Default)]
-struct Sayings<'a> {
-    /// Nodes that announce it, and report.
+struct RouteReports<'a> {
+    /// Nodes that announce the address and report.
     nodes: BTreeSet<&'a Name>,
-    /// Nodes that announced it when they last reported.
+    /// Nodes that announced it in their last report, and are silent.
     silent: BTreeSet<&'a Name>,
-    /// The neighbours that have it, by key.
+    /// Neighbors that received it, by key.
     routers: BTreeSet<&'a str>,
-    /// As what it is announced.
+    /// Announced prefixes.
     prefixes: BTreeSet<IpNet>,
-    /// Nodes that report and announce it to nobody, with the reason.
+    /// Nodes that report and withhold it from all neighbors, with the reason.
     withheld: BTreeMap<&'a Name, &'a str>,
-    /// Nodes that would announce it, and to nobody do, with what the first neighbour was told.
-    untold: BTreeMap<&'a Name, &'a str>,
+    /// Nodes that report and have announced it to no neighbor, with the state of the first neighbor.
+    unannounced: BTreeMap<&'a Name, &'a str>,
 }
 
-impl<'a> Announcing<'a> {
-    fn sayings(&self, record: &AddressSpec) -> Sayings<'a> {
-        let mut sayings = Sayings::default();
+impl<'a> AnnouncementInputs<'a> {
+    fn reports(&self, record: &AddressSpec) -> RouteReports<'a> {
+        let mut reports = RouteReports::default();
         for (node, prefix, route) in self.bgp.of_address(record.address) {
             let is_reporting = self.is_reporting(node);
             let mut announced_to = route.announced_to().peekable();
             if announced_to.peek().is_none() {
                 if is_reporting {
-                    note_obstacle(&mut sayings, node, route);
+                    record_obstacle(&mut reports, node, route);
                 }
             } else if is_reporting {
-                sayings.nodes.insert(node);
-                sayings.prefixes.insert(prefix);
-                sayings.routers.extend(announced_to);
+                reports.nodes.insert(node);
+                reports.prefixes.insert(prefix);
+                reports.routers.extend(announced_to);
             } else {
-                sayings.silent.insert(node);
+                reports.silent.insert(node);
             }
         }
-        let announcing = &sayings.nodes;
-        sayings.withheld.retain(|node, _| !announcing.contains(node));
-        sayings.untold.retain(|node, _| !announcing.contains(node));
-        sayings
+        let announcing = &reports.nodes;
+        reports.withheld.retain(|node, _| !announcing.contains(node));
+        reports.unannounced.retain(|node, _| !announcing.contains(node));
+        reports
     }
 
-    /// Whether a node that reports announces the address.
-    pub(super) fn is_told_by_bgp(&self, record: &AddressSpec) -> bool {
-        !self.sayings(record).nodes.is_empty()
+    /// Returns true if a node that reports announces the address.
+    pub(super) fn is_announced_by_bgp(&self, record: &AddressSpec) -> bool {
+        !self.reports(record).nodes.is_empty()
     }
 
-    /// What is shown of the address; nothing where BGP has no part in it.
-    pub(super) fn shown_by_bgp(&self, record: &AddressSpec) -> Option<AddressByBgp> {
-        let Sayings { nodes, silent: _, routers, prefixes, withheld, untold } = self.sayings(record);
-        let is_told = !(nodes.is_empty() && withheld.is_empty() && untold.is_empty());
-        if record.announcement.advertisements.is_empty() && !is_told {
+    /// Returns the announcement by BGP for the status; `None` if BGP does not apply.
+    pub(super) fn status_by_bgp(&self, record: &AddressSpec) -> Option<AddressByBgp> {
+        let RouteReports { nodes, silent: _, routers, prefixes, withheld, unannounced } =
+            self.reports(record);
+        let is_reported = !(nodes.is_empty() && withheld.is_empty() && unannounced.is_empty());
+        if record.announcement.advertisements.is_empty() && !is_reported {
             return None;
         }
-        let not_by = withheld.into_iter().chain(untold).map(|(node, why)| (node.clone(), why.to_owned()));
+        let not_by =
+            withheld.into_iter().chain(unannounced).map(|(node, why)| (node.clone(), why.to_owned()));
         Some(AddressByBgp {
             nodes: saturating(nodes.len()),
             routers: saturating(routers.len()),
@@ -84,52 +87,59 @@ impl<'a> Announcing<'a> {
         })
     }
 
-    /// Whether the address is announced by BGP; nothing where no Advertisement of that type covers it.
+    /// Returns the condition for the announcement by BGP; `None` if no Advertisement of that type covers the address.
     pub(super) fn by_bgp(&self, record: &AddressSpec) -> Option<Condition> {
         if record.announcement.advertisements.is_empty() {
             return None;
         }
         let address = record.address;
-        let sayings = self.sayings(record);
-        if !sayings.nodes.is_empty() {
-            return Some(Condition { message: announced(record, &sayings), ..yes(AT, "Announced") });
+        let reports = self.reports(record);
+        if !reports.nodes.is_empty() {
+            return Some(Condition {
+                message: announced(record, &reports),
+                ..yes(AT, ConditionReason::Announced)
+            });
         }
-        if !sayings.silent.is_empty() {
+        if !reports.silent.is_empty() {
             let message = format!(
-                "{} announced {address} by BGP when last reporting, and is silent",
-                names(sayings.silent.iter())
+                "{} announced {address} by BGP in the last report, and is silent",
+                names(reports.silent.iter())
             );
             return Some(
-                condition(AT, ConditionStatus::Unknown, "OwnerSilent", message)
-                    .hint("routers drop its routes when its sessions end; see whether its agent runs"),
+                condition(AT, ConditionStatus::Unknown, ConditionReason::OwnerSilent, message)
+                    .hint("routers drop its routes when its sessions end; check that its agent runs"),
             );
         }
-        if sayings.untold.is_empty()
-            && let Some((node, why)) = sayings.withheld.first_key_value()
+        if reports.unannounced.is_empty()
+            && let Some((node, why)) = reports.withheld.first_key_value()
         {
             let message = format!("no node announces {address} by BGP; {node}: {why}");
-            return Some(no(AT, "Withheld", message).hint("it is announced as soon as the reason is gone"));
+            return Some(
+                no(AT, ConditionReason::Withheld, message)
+                    .hint("remove the obstacle; the announcement follows without further action"),
+            );
         }
         if let Some(condition) = self.no_session(record) {
             return Some(condition);
         }
-        if let Some((node, why)) = sayings.untold.first_key_value() {
+        if let Some((node, why)) = reports.unannounced.first_key_value() {
             let message = format!("no router has {address} yet; {node}: {why}");
-            return Some(no(AT, "NotYetAnnounced", message).hint(ROUTES_HINT));
+            return Some(no(AT, ConditionReason::NotYetAnnounced, message).hint(ROUTES_HINT));
         }
         if self.bgp.is_partial() {
-            let message = format!("there are too many routes to say whether {address} is announced by BGP");
+            let message =
+                format!("too many routes are reported to determine whether {address} is announced by BGP");
             return Some(
-                condition(AT, ConditionStatus::Unknown, "TooManyRoutes", message)
-                    .hint("ask a router; fewer nodes or longer aggregates make fewer routes"),
+                condition(AT, ConditionStatus::Unknown, ConditionReason::TooManyRoutes, message)
+                    .hint("examine a router; fewer announcing nodes or larger aggregates reduce the number of routes"),
             );
         }
         let names = names(record.announcement.advertisements.iter());
-        let message = format!("no node has said that it announces {address} by BGP ({names})");
-        Some(no(AT, "NotYetAnnounced", message).hint(ROUTES_HINT))
+        let message = format!("no node has reported an announcement of {address} by BGP ({names})");
+        Some(no(AT, ConditionReason::NotYetAnnounced, message).hint(ROUTES_HINT))
     }
 
-    /// That no router can be told of the address, for want of a session.
+    /// Returns the condition for an address that no router can receive, because no session is established.
     fn no_session(&self, record: &AddressSpec) -> Option<Condition> {
         let address = record.address;
         let wanted = self.peers_of(record);
@@ -145,23 +155,23 @@ impl<'a> Announcing<'a> {
         }
         let Some((node, session)) = first else {
             let whom = wanted.map_or_else(|| "a router".to_owned(), |wanted| names(wanted.iter()));
-            let message = format!("no node has a BGP session with {whom}, to announce {address} to");
-            return Some(no(AT, "NoSession", message).hint(
-                "create a BgpPeer whose nodeSelectors match the Nodes, or see whether their agents report",
+            let message = format!("no node has a BGP session with {whom} to announce {address}");
+            return Some(no(AT, ConditionReason::NoSession, message).hint(
+                "create a BgpPeer whose nodeSelectors match the Nodes, or check that their agents report",
             ));
         };
         let message = format!(
-            "no BGP session is established to announce {address} over; {node} with {}: {}",
+            "no BGP session is established that could announce {address}; {node} with {}: {}",
             session.peer, session.reason
         );
         let key = ObjectKey { kind: Kind::BgpPeer, namespace: None, name: session.peer.clone() };
         let spec = self.scene.snapshot.get(&key).and_then(|object| object.as_bgp_peer());
         let trouble = trouble(session, spec).and_then(|trouble| trouble.hint);
-        let hint = trouble.unwrap_or_else(|| "`tidegate bgp peers` shows all sessions".to_owned());
-        Some(no(AT, "NoSession", message).hint(&hint))
+        let hint = trouble.unwrap_or_else(|| "`tidegate bgp peers` lists all sessions".to_owned());
+        Some(no(AT, ConditionReason::NoSession, message).hint(&hint))
     }
 
-    /// The peers that the Advertisements of an address name; nothing when one of them means all.
+    /// Returns the peers that the Advertisements of an address name; `None` if one of them includes all.
     fn peers_of(&self, record: &AddressSpec) -> Option<BTreeSet<&'a Name>> {
         let snapshot = self.scene.snapshot;
         let mut peers = BTreeSet::new();
@@ -179,23 +189,24 @@ impl<'a> Announcing<'a> {
     }
 }
 
-const ROUTES_HINT: &str = "`tidegate bgp routes` shows what became of every prefix";
+const ROUTES_HINT: &str = "`tidegate bgp routes` lists the state of every prefix";
 
-fn note_obstacle<'a>(sayings: &mut Sayings<'a>, node: &'a Name, route: &'a Route) {
+fn record_obstacle<'a>(reports: &mut RouteReports<'a>, node: &'a Name, route: &'a StoredRoute) {
     match route.withheld() {
         Some(why) => {
-            sayings.withheld.entry(node).or_insert(why);
+            reports.withheld.entry(node).or_insert(why);
         }
         None => {
-            let why = route.peers().next().map_or("it has no router to tell", |(_, told)| told.text.as_str());
-            sayings.untold.entry(node).or_insert(why);
+            let why =
+                route.peers().next().map_or("it has no BGP peer for it", |(_, told)| told.text.as_str());
+            reports.unannounced.entry(node).or_insert(why);
         }
     }
 }
 
-/// `192.0.2.7 is announced by 2 nodes to 2 routers (tor-1, tor-2)`.
-fn announced(record: &AddressSpec, sayings: &Sayings<'_>) -> String {
-    let Sayings { nodes, routers, prefixes, withheld, untold, silent: _ } = sayings;
+/// Formats the message `192.0.2.7 is announced by 2 nodes to 2 routers (tor-1, tor-2)`.
+fn announced(record: &AddressSpec, reports: &RouteReports<'_>) -> String {
+    let RouteReports { nodes, routers, prefixes, withheld, unannounced, silent: _ } = reports;
     let is_whole = |prefix: &IpNet| prefix.prefix_len() == prefix.max_prefix_len();
     let aggregates: Vec<_> = prefixes.iter().filter(|prefix| !is_whole(prefix)).collect();
     let within = if aggregates.is_empty() {
@@ -210,7 +221,7 @@ fn announced(record: &AddressSpec, sayings: &Sayings<'_>) -> String {
         counted(routers.len(), "router"),
         names(routers.iter())
     );
-    let not_by: Vec<_> = untold.iter().chain(withheld).collect();
+    let not_by: Vec<_> = unannounced.iter().chain(withheld).collect();
     if let Some((node, why)) = not_by.first() {
         message += &format!("; not by {node}: {why}");
         if not_by.len() > 1 {
@@ -224,7 +235,7 @@ fn counted(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-/// The first names, and how many more there are.
+/// Joins the first names, with the number of further ones.
 pub(super) fn names<T: ToString>(all: impl ExactSizeIterator<Item = T>) -> String {
     let more = all.len().saturating_sub(NAMES_MAX);
     let listed: Vec<_> = all.take(NAMES_MAX).map(|name| name.to_string()).collect();

@@ -1,4 +1,4 @@
-//! The roll-up of health: what nodes say of endpoints, what is on record, and what the guard holds.
+//! Roll-up of health: check results of nodes, recorded decisions, and endpoints held by the guard.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,11 +7,12 @@ use crate::{
     cluster::{compiled::CompiledService, snapshot::Snapshot},
     compile::is_panic,
     kinds::{
+        condition_reason::ConditionReason,
         endpoint_health::{CheckKey, EndpointHealthSpec},
         resource::ServiceKey,
     },
     observed::{
-        health::{Bench, Guard, Tally, checks},
+        health::{Guard, HealthInputs, Tally, checks},
         service_health::{CheckedEndpoint, Checker, HealthState, ServiceHealth, port_word},
         status::{Condition, ConditionType, EndpointCounts},
     },
@@ -19,7 +20,7 @@ use crate::{
     wire::report::CheckState,
 };
 
-/// Endpoints named in a message; `…/health` has all.
+/// Maximum number of endpoints named in a message; `…/health` lists all.
 const ENDPOINTS_NAMED_MAX: usize = 3;
 
 /// Rolls up the health of a Service's endpoints.
@@ -27,7 +28,7 @@ const ENDPOINTS_NAMED_MAX: usize = 3;
 pub fn service_health(
     snapshot: &Snapshot,
     compiled: &CompiledService,
-    bench: &Bench<'_>,
+    inputs: &HealthInputs<'_>,
     guard: &Guard,
 ) -> ServiceHealth {
     let service = &compiled.service;
@@ -35,7 +36,7 @@ pub fn service_health(
     let held: BTreeSet<_> = guard.held_of(service).map(|(key, _)| *key).collect();
     let endpoints = checks(compiled).into_iter().map(|(key, node)| {
         let is_held = held.contains(&key);
-        checked(bench, service, record, key, node, is_held)
+        checked(inputs, service, record, key, node, is_held)
     });
     ServiceHealth {
         service: service.clone(),
@@ -45,14 +46,14 @@ pub fn service_health(
 }
 
 fn checked(
-    bench: &Bench<'_>,
+    inputs: &HealthInputs<'_>,
     service: &ServiceKey,
     record: Option<&EndpointHealthSpec>,
     key: CheckKey,
     node: Option<Name>,
     held: bool,
 ) -> CheckedEndpoint {
-    let tally = Tally::of(bench, service, &key, node.as_ref());
+    let tally = Tally::of(inputs, service, &key, node.as_ref());
     let verdict = record.and_then(|record| record.endpoints.get(&key));
     let (state, decided) = match tally.state() {
         Some(CheckState::Healthy) => (HealthState::Healthy, Some(CheckState::Healthy)),
@@ -60,48 +61,47 @@ fn checked(
         Some(CheckState::Pending) => (HealthState::Pending, None),
         None => (HealthState::Unknown, None),
     };
-    let newest = decided.and_then(|state| tally.saying(state).max_by_key(|(_, word)| word.since));
-    let since = newest.map(|(_, word)| word.since);
-    let message = newest.map_or_else(|| why_undecided(&tally), |(_, word)| word.message.clone());
+    let newest = decided.and_then(|state| tally.with_state(state).max_by_key(|(_, result)| result.since));
+    let since = newest.map(|(_, result)| result.since);
+    let message = newest.map_or_else(|| why_undecided(&tally), |(_, result)| result.message.clone());
     let share = verdict.map_or(100, |verdict| verdict.share);
-    let checkers = tally.chosen.iter().map(|name| ((*name).clone(), checker(bench, service, &key, name)));
+    let checkers = tally.chosen.iter().map(|name| ((*name).clone(), checker(inputs, service, &key, name)));
     let checkers = checkers.collect();
     let CheckKey { address, port } = key;
     CheckedEndpoint { address, port, state, since, message, share, held, checkers, node }
 }
 
-fn checker(bench: &Bench<'_>, service: &ServiceKey, key: &CheckKey, node: &Name) -> Checker {
-    let word = bench.book.word(service, key, node);
+fn checker(inputs: &HealthInputs<'_>, service: &ServiceKey, key: &CheckKey, node: &Name) -> Checker {
+    let result = inputs.book.result(service, key, node);
     Checker {
-        is_reporting: (bench.is_heard)(node),
-        state: word.map(|word| word.state),
-        since: word.map(|word| word.since),
-        message: word.map(|word| word.message.clone()),
+        is_reporting: (inputs.is_reporting)(node),
+        state: result.map(|result| result.state),
+        since: result.map(|result| result.since),
+        message: result.map(|result| result.message.clone()),
     }
 }
 
 fn why_undecided(tally: &Tally<'_>) -> String {
     let names = |names: Vec<&str>| names.join(", ");
-    if !tally.words.is_empty() {
+    if !tally.results.is_empty() {
         let said: Vec<_> =
-            tally.words.iter().map(|(node, word)| format!("{node}: {}", word.message)).collect();
+            tally.results.iter().map(|(node, result)| format!("{node}: {}", result.message)).collect();
         return said.join("; ");
     }
     match tally.chosen.len() {
-        0 => "there is no Node that could check it".to_owned(),
+        0 => "no Node could check it".to_owned(),
         1 => format!(
-            "{} checks it and says nothing",
+            "{} checks it and has not reported a result",
             names(tally.chosen.iter().map(|one| one.as_str()).collect())
         ),
         _ => format!(
-            "{} check it and say nothing",
+            "{} check it and have not reported a result",
             names(tally.chosen.iter().map(|one| one.as_str()).collect())
         ),
     }
 }
 
-/// A compiled port tells what became of its endpoints, so a port in panic is one with an endpoint that is out on record and
-/// ready all the same.
+/// Returns the ports in panic mode: those with an endpoint that is out on record but ready in the compiled form.
 fn panic_ports(compiled: &CompiledService, record: &EndpointHealthSpec) -> Vec<String> {
     let Some(check) = &compiled.health_check else { return Vec::new() };
     let has_one_out = record.endpoints.values().any(crate::kinds::endpoint_health::EndpointVerdict::is_out);
@@ -109,7 +109,7 @@ fn panic_ports(compiled: &CompiledService, record: &EndpointHealthSpec) -> Vec<S
     ports.map(|port| port_word(port.range(), port.protocol)).collect()
 }
 
-/// Counts the endpoints that are unhealthy, and those of which nobody knows.
+/// Counts the unhealthy endpoints, and those without a state.
 pub(super) fn count(health: &ServiceHealth, counts: &mut EndpointCounts) {
     let addresses = |wanted: &dyn Fn(&CheckedEndpoint) -> bool| {
         let found = health.endpoints.iter().filter(|one| wanted(one));
@@ -119,7 +119,7 @@ pub(super) fn count(health: &ServiceHealth, counts: &mut EndpointCounts) {
     counts.unknown = addresses(&|one| one.state == HealthState::Unknown);
 }
 
-/// What health says about the condition `EndpointsAvailable`, where it says more than that there are endpoints.
+/// Returns the condition `EndpointsAvailable` from the health, or `None` if the health adds no information.
 pub(super) fn endpoints_available(health: &ServiceHealth, counts: EndpointCounts) -> Option<Condition> {
     let at = ConditionType::EndpointsAvailable;
     let out: Vec<_> = health.endpoints.iter().filter(|one| one.is_out()).collect();
@@ -127,18 +127,18 @@ pub(super) fn endpoints_available(health: &ServiceHealth, counts: EndpointCounts
     let total = health.endpoints.len();
     if counts.ready == 0 && !out.is_empty() {
         let message = format!("none of {total} checked endpoints is in service: {}", named(&out));
-        let hint = "connections are refused; `tidegate health` says what each node sees of each endpoint";
-        return Some(no(at, "NoHealthyEndpoints", message).hint(hint));
+        let hint = "connections are refused; `tidegate health` lists the results of each node";
+        return Some(no(at, ConditionReason::NoHealthyEndpoints, message).hint(hint));
     }
-    let good = |reason: &str, message: String| Some(Condition { message, ..yes(at, reason) });
+    let good = |reason: ConditionReason, message: String| Some(Condition { message, ..yes(at, reason) });
     if held > 0 {
         let message = format!(
-            "{held} of {total} checked endpoints are used although they are unhealthy, because too many became so at \
-             once: {}",
+            "{held} of {total} checked endpoints are used although they are unhealthy, because too many became \
+             unhealthy at once: {}",
             named(&out)
         );
-        let hint = "`tidegate health --confirm` takes them out of service";
-        return good("HealthGuardHeld", message).map(|condition| condition.hint(hint));
+        let hint = "`tidegate health --confirm` removes them from service";
+        return good(ConditionReason::HealthGuardHeld, message).map(|condition| condition.hint(hint));
     }
     if !health.panic_ports.is_empty() {
         let message = format!(
@@ -147,17 +147,17 @@ pub(super) fn endpoints_available(health: &ServiceHealth, counts: EndpointCounts
             out.len(),
             named(&out)
         );
-        return good("PanicThreshold", message);
+        return good(ConditionReason::PanicThreshold, message);
     }
     if !out.is_empty() {
         let message =
             format!("{} of {total} checked endpoints are out of service: {}", out.len(), named(&out));
-        return good("EndpointsReady", message);
+        return good(ConditionReason::EndpointsReady, message);
     }
     let unknown = health.endpoints.iter().filter(|one| one.state == HealthState::Unknown).count();
     if unknown > 0 {
-        let message = format!("of {unknown} of {total} checked endpoints nobody says whether they work");
-        return good("EndpointsReady", message);
+        let message = format!("no node reports results for {unknown} of {total} checked endpoints");
+        return good(ConditionReason::EndpointsReady, message);
     }
     None
 }

@@ -1,27 +1,31 @@
-//! The roll-up of a Node: whether its agent speaks, and how far it is.
+//! Roll-up of a Node: connection of its agent, and convergence.
 
 use super::{NodeView, condition, no, ready, yes};
 use crate::{
-    kinds::node::NodeSpec,
+    kinds::{condition_reason::ConditionReason, node::NodeSpec},
     observed::status::{Condition, ConditionStatus, ConditionType, NodeStatus},
     primitives::{name::Name, quantity::Position},
     wire::report::Report,
 };
 
-/// Rolls up the status of a Node. `head` is the position that a node with everything has reached.
+/// Rolls up the status of a Node. `head` is the position of a node that has everything.
 #[must_use]
 pub fn node_status(spec: &NodeSpec, view: &NodeView<'_>, head: Position) -> NodeStatus {
     let last_report = view.last_report;
     let connected = connected(view);
     let Some(report) = view.report else {
-        let unknown =
-            condition(ConditionType::Converged, ConditionStatus::Unknown, "NoReport", String::new());
-        let mut conditions = vec![yes(ConditionType::Accepted, "Valid"), connected, unknown];
+        let unknown = condition(
+            ConditionType::Converged,
+            ConditionStatus::Unknown,
+            ConditionReason::NoReport,
+            String::new(),
+        );
+        let mut conditions = vec![yes(ConditionType::Accepted, ConditionReason::Valid), connected, unknown];
         conditions.push(ready(&conditions));
         return NodeStatus { conditions, last_report, ..NodeStatus::default() };
     };
     let converged = converged(spec, view.name, report, head);
-    let mut conditions = vec![yes(ConditionType::Accepted, "Valid"), connected, converged];
+    let mut conditions = vec![yes(ConditionType::Accepted, ConditionReason::Valid), connected, converged];
     conditions.push(ready(&conditions));
     NodeStatus {
         conditions,
@@ -44,21 +48,24 @@ pub fn node_status(spec: &NodeSpec, view: &NodeView<'_>, head: Position) -> Node
 fn converged(spec: &NodeSpec, name: &Name, report: &Report, head: Position) -> Condition {
     let at = ConditionType::Converged;
     let other_mode = spec.mode.filter(|wanted| *wanted != report.mode);
-    // First: what a node refuses may look like what it has, and a failure of what it holds is the lesser news.
+    // A held state comes first: it may look like convergence, and failures of the state in force matter less.
     if let Some(held) = &report.held {
-        no(at, "StateHeld", held.message()).hint(&held.hint(name.as_str()))
+        no(at, ConditionReason::StateHeld, held.message()).hint(&held.hint(name.as_str()))
     } else if report.failures_total > 0 {
         let message = format!("{} Services failed on the node", report.failures_total);
-        no(at, "ServicesFailed", message).hint("describe the node to see them")
+        no(at, ConditionReason::ServicesFailed, message).hint("`tidegate describe node` lists them")
     } else if report.verified < head {
-        no(at, "CatchingUp", format!("verified up to {}, of {head}", report.verified))
+        no(at, ConditionReason::CatchingUp, format!("verified up to {}, of {head}", report.verified))
     } else if let Some(wanted) = other_mode {
-        let message =
-            format!("traffic goes by mode {}, not by {} as asked", report.mode.as_str(), wanted.as_str());
-        no(at, "OtherMode", message)
-            .hint("the change takes a moment; the node's warnings say what hinders it")
+        let message = format!(
+            "traffic uses mode {} instead of the requested {}",
+            report.mode.as_str(),
+            wanted.as_str()
+        );
+        no(at, ConditionReason::OtherMode, message)
+            .hint("the change takes a moment; the warnings of the node name an obstacle, if any")
     } else {
-        yes(at, "Verified")
+        yes(at, ConditionReason::Verified)
     }
 }
 
@@ -66,22 +73,24 @@ fn connected(view: &NodeView<'_>) -> Condition {
     match (view.is_connected, view.last_report) {
         (true, _) if view.is_contested => no(
             ConditionType::Connected,
-            "TwoAgents",
-            "two agents report under this name, and each undoes what is known of the other".to_owned(),
+            ConditionReason::TwoAgents,
+            "two agents report under this name, and each report replaces the other's".to_owned(),
         )
-        .hint("give every machine's tidegate-agent a --node of its own"),
-        (true, _) => yes(ConditionType::Connected, "Reporting"),
+        .hint("give the tidegate-agent of each machine a different --node"),
+        (true, _) => yes(ConditionType::Connected, ConditionReason::Reporting),
         (false, Some(at)) => no(
             ConditionType::Connected,
-            "AgentSilent",
+            ConditionReason::AgentSilent,
             format!("the agent has not reported since {at}"),
         )
         .hint(
-            "see whether tidegate-agent runs on the node and reaches this server; its rules stay as they are",
+            "check that tidegate-agent runs on the node and reaches this server; its rules remain in force",
         ),
-        (false, None) => {
-            no(ConditionType::Connected, "NeverReported", "no agent has reported for this node".to_owned())
-                .hint("start tidegate-agent there with --node and the name of this Node")
-        }
+        (false, None) => no(
+            ConditionType::Connected,
+            ConditionReason::NeverReported,
+            "no agent has reported for this node".to_owned(),
+        )
+        .hint("start tidegate-agent there with --node and the name of this Node"),
     }
 }

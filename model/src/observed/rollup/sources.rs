@@ -1,9 +1,10 @@
-//! The status of what endpoints come from: whether an EndpointSet or a Workload reaches a Service, and why not.
+//! Roll-up of the sources of endpoints: use of an EndpointSet or a Workload by Services.
 
 use crate::{
     cluster::snapshot::Snapshot,
     compile::{port_of_set, port_of_workload},
     kinds::{
+        condition_reason::ConditionReason,
         endpoint_set::{EndpointPort, EndpointSetSpec},
         metadata::Metadata,
         resource::ServiceKey,
@@ -16,7 +17,7 @@ use crate::{
 
 use super::{no, yes};
 
-/// Services listed by name in the status of a Workload, and looked at for it.
+/// Maximum number of Services examined and named in the status of a Workload.
 const SERVICES_LISTED_MAX: usize = 10;
 
 /// Rolls up the status of an EndpointSet.
@@ -29,21 +30,22 @@ pub fn endpoint_set_status(
     let key = ServiceKey { namespace: namespace.clone(), name: spec.service.clone() };
     let service = snapshot.service(&key).and_then(|object| object.as_service());
     let used = match service {
-        None => no(ConditionType::Used, "NoService", format!("there is no Service {key}"))
+        None => no(ConditionType::Used, ConditionReason::NoService, format!("there is no Service {key}"))
             .hint("create the Service, or correct spec.service; a set serves a Service of its own namespace"),
         Some(service) => set_used(&key, service, spec),
     };
-    EndpointSetStatus { conditions: vec![yes(ConditionType::Accepted, "Valid"), used] }
+    EndpointSetStatus { conditions: vec![yes(ConditionType::Accepted, ConditionReason::Valid), used] }
 }
 
 fn set_used(key: &ServiceKey, service: &ServiceSpec, set: &EndpointSetSpec) -> Condition {
     let at = ConditionType::Used;
     if service.is_external_name() {
-        let message = format!("Service {key} is only a DNS name and takes no endpoints");
-        return no(at, "ExternalName", message).hint("change the type of the Service, or delete this set");
+        let message = format!("Service {key} is only a DNS name and has no endpoints");
+        return no(at, ConditionReason::ExternalName, message)
+            .hint("change the type of the Service, or delete this set");
     }
     if service.disabled {
-        return no(at, "ServiceDisabled", format!("Service {key} is disabled"))
+        return no(at, ConditionReason::ServiceDisabled, format!("Service {key} is disabled"))
             .hint("set spec.disabled of the Service to false");
     }
     let unmatched: Vec<_> = set.ports.iter().filter(|port| !is_port_of(service, port)).collect();
@@ -55,7 +57,7 @@ fn set_used(key: &ServiceKey, service: &ServiceSpec, set: &EndpointSetSpec) -> C
             [] => format!("the ports of Service {key} have named target ports, and the set states no ports"),
             names => format!("Service {key} has no port {}", names.join(", nor ")),
         };
-        return no(at, "PortsUnmatched", message)
+        return no(at, ConditionReason::PortsUnmatched, message)
             .hint("a port of the set serves the Service port of the same name and protocol");
     }
     let families = &service.ip_families;
@@ -64,13 +66,14 @@ fn set_used(key: &ServiceKey, service: &ServiceSpec, set: &EndpointSetSpec) -> C
     if foreign > 0 {
         let total = set.endpoints.len();
         let message =
-            format!("{foreign} of {total} endpoints are of an IP family that Service {key} has not");
-        return no(at, "FamilyUnmatched", message).hint("compare spec.ipFamilies of the Service");
+            format!("{foreign} of {total} endpoints have an IP family that Service {key} does not have");
+        return no(at, ConditionReason::FamilyUnmatched, message)
+            .hint("compare spec.ipFamilies of the Service");
     }
     if set.endpoints.is_empty() {
-        return no(at, "NoEndpoints", "the set is empty".to_owned());
+        return no(at, ConditionReason::NoEndpoints, "the set is empty".to_owned());
     }
-    yes(at, "ServiceFound")
+    yes(at, ConditionReason::ServiceFound)
 }
 
 fn is_port_of(service: &ServiceSpec, port: &EndpointPort) -> bool {
@@ -94,11 +97,11 @@ pub fn workload_status(
     spec: &WorkloadSpec,
 ) -> WorkloadStatus {
     let accepted = if spec.lease_seconds.is_some() {
-        let message = "spec.leaseSeconds: is not carried out yet; the Workload stays until it is deleted";
-        no(ConditionType::Accepted, "Unsupported", message.to_owned())
-            .hint("delete the Workload when it is gone, or set spec.ready to false")
+        let message = "spec.leaseSeconds is not implemented yet; the Workload remains until it is deleted";
+        no(ConditionType::Accepted, ConditionReason::Unsupported, message.to_owned())
+            .hint("delete the Workload when it has stopped, or set spec.ready to false")
     } else {
-        yes(ConditionType::Accepted, "Valid")
+        yes(ConditionType::Accepted, ConditionReason::Valid)
     };
     WorkloadStatus { conditions: vec![accepted, workload_used(snapshot, namespace, metadata, spec)] }
 }
@@ -114,21 +117,21 @@ fn workload_used(
         snapshot.services_selecting(namespace, &metadata.labels).take(SERVICES_LISTED_MAX).collect();
     if selecting.is_empty() {
         let message = "no Service of the namespace selects its labels".to_owned();
-        return no(at, "NotSelected", message);
+        return no(at, ConditionReason::NotSelected, message);
     }
     let names: Vec<&str> = selecting.iter().map(|key| key.name.as_str()).collect();
     let services = names.join(", ");
     if !spec.phase.is_alive() {
         let message = format!("selected by {services}, but its phase is {:?}", spec.phase);
-        return no(at, "NotRunning", message);
+        return no(at, ConditionReason::NotRunning, message);
     }
     if let Some(node) = spec.node.as_ref().filter(|node| snapshot.is_lost(node)) {
         let message = format!("selected by {services}, but the agent of its Node {node} is silent");
-        return no(at, "NodeLost", message)
-            .hint("it is an endpoint again as soon as tidegate-agent on the Node reports");
+        return no(at, ConditionReason::NodeLost, message)
+            .hint("it is an endpoint again at the next report of tidegate-agent on the Node");
     }
     if spec.addresses.is_empty() {
-        return no(at, "NoAddress", format!("selected by {services}, but it has no address"))
+        return no(at, ConditionReason::NoAddress, format!("selected by {services}, but it has no address"))
             .hint("set spec.addresses");
     }
     let gives_port = |key: &ServiceKey| {
@@ -141,10 +144,10 @@ fn workload_used(
     if !selecting.iter().any(gives_port) {
         return no(
             at,
-            "NoPort",
+            ConditionReason::NoPort,
             format!("selected by {services}, but it has none of the named target ports"),
         )
         .hint("add the ports to spec.ports, with their protocol");
     }
-    Condition { message: format!("selected by {services}"), ..yes(at, "Selected") }
+    Condition { message: format!("selected by {services}"), ..yes(at, ConditionReason::Selected) }
 }

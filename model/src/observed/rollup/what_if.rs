@@ -1,8 +1,8 @@
-//! What the failure of nodes would do: which addresses move, which Services lose endpoints, and what would hang on one
-//! node after that.
+//! Simulation of node failures: addresses that would move, Services that would lose endpoints, and the single points
+//! of failure that would remain.
 //!
-//! It asks what is recorded and reported, and changes nothing: the order of candidates is what the nodes themselves go by
-//! when one of them dies.
+//! The simulation uses records and reports and changes nothing. The recorded order of candidates is the one that
+//! nodes themselves follow when one of them fails.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Announcing, saturating};
+use super::{AnnouncementInputs, saturating};
 use crate::{
     cluster::compiled::{CompiledEndpoint, CompiledService},
     kinds::{
@@ -22,87 +22,87 @@ use crate::{
     primitives::name::Name,
 };
 
-/// Addresses, Services and single points listed, of each kind.
+/// Maximum number of listed addresses, Services and single points, each.
 pub const LISTED_MAX: usize = 1000;
 
-/// What the failure of some nodes would do.
+/// Consequences of the failure of nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIf {
-    /// The nodes that fail.
+    /// Names of the failed nodes.
     #[schema(value_type = Vec<String>)]
     pub failed: BTreeSet<Name>,
-    /// Addresses that other nodes would announce, or nobody.
+    /// Addresses that other nodes, or none, would announce.
     #[schema(max_items = 1000)]
     pub addresses: Vec<AddressMove>,
     /// Services that would lose endpoints.
     #[schema(max_items = 1000)]
     pub services: Vec<ServiceLoss>,
-    /// What would hang on one node, once these have failed.
+    /// Single points of failure after the failure.
     #[schema(max_items = 1000)]
     pub single_points: Vec<SinglePoint>,
-    /// Addresses, Services and nodes that are not listed, for want of room.
+    /// Number of addresses, Services and nodes that are not listed.
     pub omitted: u64,
 }
 
-/// Who would announce an address.
+/// Change of the announcing node of an address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressMove {
-    /// The address.
+    /// Load balancer address, such as `192.0.2.10`.
     #[schema(value_type = String)]
     pub address: IpAddr,
-    /// The Services that have it.
+    /// Services with this address.
     #[schema(value_type = Vec<String>)]
     pub services: BTreeSet<ServiceKey>,
-    /// Who answers for it by ARP or NDP.
+    /// Node that announces it by ARP or NDP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Name>,
-    /// Who would answer.
+    /// Node that would announce it by ARP or NDP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_owner: Option<Name>,
-    /// Nodes that announce it by BGP.
+    /// Number of nodes that announce it by BGP.
     pub paths: u32,
-    /// Nodes that still would.
+    /// Number of nodes that would still announce it by BGP.
     pub paths_left: u32,
-    /// Whether nobody would announce it any longer.
+    /// True if no node would announce it.
     pub is_lost: bool,
 }
 
-/// What a Service would lose.
+/// Loss of endpoints of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceLoss {
-    /// Which one.
+    /// Key of the Service.
     pub service: ServiceKey,
-    /// Ready endpoints, counted once for each port.
+    /// Number of ready endpoints, counted once for each port.
     pub endpoints: u32,
-    /// Those that would be left.
+    /// Number of endpoints that would remain.
     pub endpoints_left: u32,
-    /// The share of the weight that would be left, in percent, 0–100, of the port that would lose most.
+    /// Share of the weight that would remain, in percent, 0–100, at the port with the largest loss.
     pub capacity_left: u8,
-    /// Whether a port would have no endpoint any longer.
+    /// True if a port would have no endpoint left.
     pub is_down: bool,
 }
 
-/// What hangs on one node.
+/// Node whose failure would cause an outage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SinglePoint {
-    /// The node.
+    /// Name of the node.
     pub node: Name,
-    /// Services of which a port has all its endpoints there.
+    /// Services with a port whose endpoints are all on the node.
     #[schema(value_type = Vec<String>, max_items = 1000)]
     pub services: BTreeSet<ServiceKey>,
-    /// Addresses that nobody else would announce.
+    /// Addresses that no other node would announce.
     #[schema(value_type = Vec<String>, max_items = 1000)]
     pub addresses: BTreeSet<IpAddr>,
 }
 
-/// Says what the failure of some nodes would do.
+/// Computes the consequences of the failure of nodes.
 #[must_use]
 pub fn what_if<'a>(
-    of: &Announcing<'_>,
+    of: &AnnouncementInputs<'_>,
     services: impl Iterator<Item = &'a CompiledService>,
     failed: BTreeSet<Name>,
 ) -> WhatIf {
@@ -123,7 +123,7 @@ pub fn what_if<'a>(
         }
         found.services.extend(loss(service, &failed));
     }
-    // What is down matters more than what gets thinner.
+    // Outages come before reduced capacity.
     found.addresses.sort_by_key(|one| (!one.is_lost, one.address));
     found.services.sort_by_key(|one| (!one.is_down, one.capacity_left, one.service.clone()));
     found.single_points = single.into_values().collect();
@@ -143,15 +143,15 @@ fn single_point<'a>(single: &'a mut BTreeMap<Name, SinglePoint>, node: &Name) ->
     })
 }
 
-/// Who announces an address, of those that report.
+/// Reporting nodes that announce an address.
 struct Announcers<'a> {
-    /// By rank; those of a dead order are not among them.
+    /// Candidates by rank.
     candidates: Vec<&'a Name>,
     by_bgp: BTreeSet<&'a Name>,
 }
 
 impl<'a> Announcers<'a> {
-    fn of(of: &'a Announcing<'_>, record: &'a AddressSpec) -> Self {
+    fn of(of: &'a AnnouncementInputs<'_>, record: &'a AddressSpec) -> Self {
         let candidates = record.announcement.candidates.iter().map(|candidate| &candidate.node);
         let told = of.bgp.of_address(record.address);
         let told =
@@ -162,7 +162,7 @@ impl<'a> Announcers<'a> {
         }
     }
 
-    /// The only node that would announce it, once some have failed.
+    /// Returns the only node that would announce the address after the failure, if there is exactly one.
     fn only(&self, failed: &BTreeSet<Name>) -> Option<&'a Name> {
         let all: BTreeSet<_> = self.candidates.iter().chain(&self.by_bgp).copied().collect();
         let mut left = all.into_iter().filter(|node| !failed.contains(*node));
@@ -188,7 +188,7 @@ impl<'a> Announcers<'a> {
     }
 }
 
-/// The endpoints that take connections.
+/// Returns the endpoints that accept connections.
 fn ready(endpoints: &[CompiledEndpoint]) -> impl Iterator<Item = &CompiledEndpoint> {
     endpoints.iter().filter(|endpoint| endpoint.ready && endpoint.weight.0 > 0)
 }
@@ -220,7 +220,7 @@ fn loss(service: &CompiledService, failed: &BTreeSet<Name>) -> Option<ServiceLos
     })
 }
 
-/// The node that has all endpoints of a port that are left, if there is such a port.
+/// Returns the node with all remaining endpoints of a port, if there is such a port.
 fn only_node<'a>(service: &'a CompiledService, failed: &BTreeSet<Name>) -> Option<&'a Name> {
     service.ports.iter().find_map(|port| {
         let mut left = ready(&port.endpoints).filter(|endpoint| survives(endpoint, failed));

@@ -1,4 +1,4 @@
-//! Which Services have most traffic.
+//! Services with the most traffic.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -13,46 +13,46 @@ use crate::{
     primitives::name::{Name, Namespace},
 };
 
-/// Services listed in one answer.
+/// Maximum number of Services in one response.
 pub const BUSIEST_LISTED_MAX: usize = 1000;
 
-/// What the busiest has most of.
+/// Sort key of the busiest Services.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum SortBy {
-    /// Connections in a second.
+    /// Connections per second.
     #[default]
     ConnectionRate,
-    /// Bytes in a second.
+    /// Bytes per second.
     ByteRate,
-    /// Connections given to it.
+    /// Total number of connections.
     Connections,
-    /// Established connections.
+    /// Number of established connections.
     Active,
 }
 
-/// The Services with most traffic.
+/// Services with the most traffic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Busiest {
-    /// The busiest first.
+    /// Services in the order of their traffic, busiest first.
     #[schema(max_items = 1000)]
     pub services: Vec<BusyService>,
-    /// Services with traffic that are not listed.
+    /// Number of Services with traffic that are not listed.
     pub services_omitted: usize,
-    /// All Services, also those that are not listed.
+    /// Sum over all Services, including those not listed.
     pub total: Counts,
 }
 
-/// The traffic of one Service over all nodes.
+/// Traffic of one Service over all nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BusyService {
-    /// Which Service.
+    /// Key of the Service.
     pub service: ServiceKey,
-    /// Nodes that report traffic of it.
+    /// Number of nodes that report traffic of the Service.
     pub nodes: usize,
-    /// The sum over all nodes and endpoints.
+    /// Sum over all nodes and endpoints.
     #[serde(flatten)]
     pub counts: Counts,
 }
@@ -71,7 +71,8 @@ impl SortBy {
 }
 
 impl TrafficBook {
-    /// The busiest Services that had a connection, or failed to give one to an endpoint, of one namespace or all. Walks everything that is remembered.
+    /// Returns the busiest Services of one namespace or all: those with at least one connection or failure. The cost
+    /// is proportional to the number of all stored counters.
     #[must_use]
     pub fn busiest(
         &self,
@@ -99,7 +100,7 @@ impl TrafficBook {
             }
         }
         let total = Counts::sum(services.iter().map(|service| &service.counts));
-        // Of equals the one with more connections, then by name.
+        // Equal Services are sorted by connections, then by name.
         services.sort_by_cached_key(|row| {
             (Reverse((sort_by.figure(&row.counts), row.counts.connections)), row.service.clone())
         });

@@ -1,12 +1,12 @@
-//! What becomes of a packet program where IPVS cannot tell sources apart.
+//! Lowering for IPVS, which cannot distinguish sources.
 //!
-//! A virtual server gives every source the same destinations. Three things follow, and the lowered program says them, so
-//! that the oracle asked about it says exactly what the kernel does:
-//! - With external policy Local, workloads and the node itself meet the endpoints on this node as everybody else does, if
-//!   there are any. Without any, they meet the others, and a filter drops connections from elsewhere.
-//! - Every address that a frontend names is local here, and refuses all ports that are no frontend (not only virtual
-//!   addresses), or else the node's own daemons would answer there.
-//! - What needs more than that is refused.
+//! A virtual server has the same destinations for every source. The lowered program expresses the consequences, so
+//! the oracle applied to it gives exactly the result of the kernel:
+//! - With external policy Local, connections from workloads and from the node itself use the endpoints on this node,
+//!   like all others. Without endpoints there, they use all endpoints, and a filter drops connections from elsewhere.
+//! - Every address that a frontend names is local on the node. All its ports that are no frontend are rejected, not
+//!   only those of virtual addresses, because the node's own daemons would accept connections there.
+//! - Programs that require more are rejected.
 
 use std::collections::BTreeSet;
 
@@ -16,28 +16,28 @@ use crate::{
     program::{Destination, Frontend, Masquerade, Program, Route, Targets, Verdict},
 };
 
-/// Ports of one frontend: each is a virtual server, at every address.
+/// Maximum number of ports of one frontend: each is a virtual server at every address.
 pub const PORTS_MAX: u16 = 256;
-/// The longest name of a scheduler that the kernel takes, in bytes (`IP_VS_SCHEDNAME_MAXLEN` with its NUL).
+/// Maximum length of the name of a scheduler, in bytes (`IP_VS_SCHEDNAME_MAXLEN` includes a NUL).
 const SCHEDULER_BYTES_MAX: usize = 15;
 
-/// Whose source address is replaced.
+/// Sources that are masqueraded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// Nobody's.
+    /// No source.
     Never,
-    /// By source.
+    /// Sources outside of the workload networks.
     BySource,
-    /// Everybody's.
+    /// All sources.
     Always,
-    /// The node's own.
+    /// Addresses of the node itself.
     NodeOnly,
 }
 
-/// The program that the kernel carries out.
+/// Returns the program that the kernel implements.
 ///
 /// # Errors
-/// The first thing that IPVS cannot do.
+/// The first feature that IPVS does not support.
 pub fn lower(program: &Program) -> Result<Program, String> {
     let mut lowered = program.clone();
     for (frontend, route) in &mut lowered.frontends {
@@ -56,7 +56,7 @@ pub fn lower(program: &Program) -> Result<Program, String> {
     Ok(lowered)
 }
 
-/// Every address that a frontend names.
+/// Returns every address that a frontend names.
 pub fn exact_addresses(program: &Program) -> BTreeSet<std::net::IpAddr> {
     let of = |frontend: &Frontend| match frontend.destination {
         Destination::Address(address) => Some(address),
@@ -65,13 +65,13 @@ pub fn exact_addresses(program: &Program) -> BTreeSet<std::net::IpAddr> {
     program.frontends.keys().filter_map(of).collect()
 }
 
-/// Whom everybody meets who is forwarded.
+/// Returns the targets of all forwarded connections.
 pub fn shared_targets(route: &Route) -> Option<Targets> {
     let Route { from_workloads, from_node, from_elsewhere, .. } = route;
     [from_elsewhere, from_workloads, from_node].into_iter().find_map(Verdict::targets).cloned()
 }
 
-/// Whose source address is replaced; `None` when the rules have no way to say it, or to refuse some sources and not others.
+/// Returns the masqueraded sources, or `None` if the rules cannot express them or cannot reject only some sources.
 #[must_use]
 pub fn profile(route: &Route) -> Option<Profile> {
     use Masquerade::{Always, Never, OffCluster};
@@ -98,14 +98,16 @@ pub fn profile(route: &Route) -> Option<Profile> {
 fn check(frontend: &Frontend, route: &Route) -> Result<(), String> {
     let ports = frontend.ports;
     if route.proxy_protocol.is_some() {
-        return Err(format!("port {ports}: the PROXY protocol needs proxy mode userspace"));
+        return Err(format!("port {ports}: the PROXY protocol requires proxy mode userspace"));
     }
     if ports.count() > PORTS_MAX {
-        return Err(format!("port range {ports} is longer than the {PORTS_MAX} ports that ipvs mode takes"));
+        return Err(format!(
+            "port range {ports} is longer than the {PORTS_MAX} ports that ipvs mode supports"
+        ));
     }
     let mut verdicts = route.verdicts().into_iter();
     if verdicts.any(|verdict| matches!(verdict, Verdict::Relay { .. })) {
-        return Err(format!("port {ports}: ipvs gives nothing to listeners"));
+        return Err(format!("port {ports}: ipvs cannot forward to a listener"));
     }
     let family = frontend.destination.family();
     if let Some(target) = route.all_targets().iter().find(|target| IpFamily::of(target.address) != family) {
@@ -120,13 +122,13 @@ fn check(frontend: &Frontend, route: &Route) -> Result<(), String> {
             SchedulerFlag::Port | SchedulerFlag::Fallback => {
                 if !["sh", "mh"].contains(&scheduler) {
                     return Err(format!(
-                        "flags port and fallback are of schedulers sh and mh, not {scheduler}"
+                        "flags port and fallback require scheduler sh or mh, not {scheduler}"
                     ));
                 }
             }
             SchedulerFlag::OnePacket => {
                 if frontend.protocol != Protocol::Udp {
-                    return Err(format!("port {ports}: flag onePacket is for UDP only"));
+                    return Err(format!("port {ports}: flag onePacket requires UDP"));
                 }
             }
         }

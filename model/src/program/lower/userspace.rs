@@ -1,11 +1,11 @@
-//! What becomes of a packet program where a relay carries connections.
+//! Lowering for the userspace mode, in which a relay carries the connections.
 
 use std::sync::Arc;
 
 use crate::program::{Masquerade, Program, Route, Verdict};
 
-/// What packets meet in this mode: the same verdicts and targets, but every target sees the node as the source, because
-/// it is the node that connects.
+/// Returns the expected behavior: the same verdicts and targets, but every target sees the node as the source,
+/// because the node opens the connection.
 #[must_use]
 pub fn expect(program: &Program) -> Program {
     let verdict = |verdict: &Verdict| match verdict {

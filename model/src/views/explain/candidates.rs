@@ -17,14 +17,14 @@ use crate::{
         net::IpFamily,
         quantity::{Port, Weight},
     },
-    program::{Place, Role, oracle::Class},
+    program::{NodeLocation, Role, oracle::Class},
 };
 
 /// Inputs of the choice between the endpoints of a port.
 pub(super) struct Choice<'a> {
     pub(super) service: &'a CompiledService,
     pub(super) port: &'a CompiledPort,
-    pub(super) place: &'a Place,
+    pub(super) place: &'a NodeLocation,
     pub(super) family: IpFamily,
     /// Endpoints that the oracle returns.
     pub(super) targets: &'a BTreeMap<(IpAddr, Port), Weight>,

@@ -6,7 +6,7 @@ use super::{About, Step, StepState};
 use crate::{
     cluster::snapshot::Snapshot,
     kinds::{resource::ServiceKey, service::Protocol},
-    observed::rollup::{Announcing, address_status},
+    observed::rollup::{AnnouncementInputs, address_status},
     primitives::{name::Name, quantity::Port},
 };
 
@@ -30,7 +30,7 @@ pub(super) fn holders(
 }
 
 /// Returns the steps that name the owner of an address and its announcers.
-pub(super) fn steps(of: &Announcing<'_>, address: IpAddr) -> Vec<Step> {
+pub(super) fn steps(of: &AnnouncementInputs<'_>, address: IpAddr) -> Vec<Step> {
     let snapshot = of.scene.snapshot;
     let about = About::Destination;
     if let Some(service) = snapshot.cluster_ip_holder(address) {
@@ -65,7 +65,7 @@ pub(super) fn steps(of: &Announcing<'_>, address: IpAddr) -> Vec<Step> {
     vec![step.because(why).hint(hint)]
 }
 
-fn recorded(of: &Announcing<'_>, record: &crate::kinds::address::AddressSpec) -> Vec<Step> {
+fn recorded(of: &AnnouncementInputs<'_>, record: &crate::kinds::address::AddressSpec) -> Vec<Step> {
     let address = record.address;
     if record.services.is_empty() {
         let step = Step::broken(About::Destination, format!("no Service has {address}"));
@@ -82,7 +82,7 @@ fn recorded(of: &Announcing<'_>, record: &crate::kinds::address::AddressSpec) ->
 }
 
 /// Returns the announcement step of a load balancer address.
-fn announced(of: &Announcing<'_>, record: &crate::kinds::address::AddressSpec) -> Step {
+fn announced(of: &AnnouncementInputs<'_>, record: &crate::kinds::address::AddressSpec) -> Step {
     let status = address_status(of, record);
     let Some(condition) = status.conditions.first() else {
         return Step::new(About::Announced, StepState::Unknown, "its announcement is not known");
@@ -109,7 +109,7 @@ fn announced(of: &Announcing<'_>, record: &crate::kinds::address::AddressSpec) -
 }
 
 /// Returns the nodes that attract traffic for a load balancer address, each with the reason.
-pub(super) fn announcers(of: &Announcing<'_>, address: IpAddr) -> Vec<(Name, String)> {
+pub(super) fn announcers(of: &AnnouncementInputs<'_>, address: IpAddr) -> Vec<(Name, String)> {
     let record = of.scene.snapshot.address(address).and_then(|object| object.as_address());
     let Some(status) = record.map(|record| address_status(of, record)) else { return Vec::new() };
     let mut found = Vec::new();
@@ -134,7 +134,7 @@ pub(super) fn is_of_service(snapshot: &Snapshot, address: IpAddr) -> bool {
 }
 
 /// Returns the Node that has an address by its spec or by the report of its agent.
-pub(super) fn node_of(of: &Announcing<'_>, address: IpAddr) -> Option<Name> {
+pub(super) fn node_of(of: &AnnouncementInputs<'_>, address: IpAddr) -> Option<Name> {
     if is_of_service(of.scene.snapshot, address) {
         return None;
     }

@@ -8,13 +8,15 @@ use utoipa::ToSchema;
 use crate::{
     cluster::compiled::{CompiledService, UnsupportedField},
     primitives::quantity::Weight,
-    program::{self as program, Destination, Frontend, Masquerade, Place, Role, Route, Target, Verdict},
+    program::{
+        self as program, Destination, Frontend, Masquerade, NodeLocation, Role, Route, Target, Verdict,
+    },
 };
 
 /// Maximum number of endpoints drawn for one choice; one box shows the number of the others.
 const TARGETS_DRAWN_MAX: usize = 50;
 
-/// Graph language.
+/// Language of the rendered graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum GraphForm {
@@ -37,7 +39,7 @@ struct Drawing {
 /// Returns the settings that no proxy mode supports, because the Service is not programmed then.
 pub fn graph(
     service: &CompiledService,
-    place: &Place,
+    place: &NodeLocation,
     form: GraphForm,
 ) -> Result<String, Vec<UnsupportedField>> {
     let program = program::program(service, place)?;

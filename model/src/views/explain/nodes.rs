@@ -7,7 +7,7 @@ use crate::{
         node::NodeSpec,
         resource::{Kind, ObjectKey, Spec},
     },
-    observed::rollup::Announcing,
+    observed::rollup::AnnouncementInputs,
     primitives::{name::Name, net::IpFamily},
     wire::trace::Packet,
 };
@@ -31,7 +31,11 @@ pub(super) fn spec_of<'a>(snapshot: &'a Snapshot, node: &Name) -> Option<&'a Nod
 
 /// Returns the nodes through which a packet may enter, each with the reason; all nodes if there is no
 /// restriction.
-pub(super) fn nodes_for(of: &Announcing<'_>, packet: &Packet, at: Option<&Name>) -> Vec<(Name, String)> {
+pub(super) fn nodes_for(
+    of: &AnnouncementInputs<'_>,
+    packet: &Packet,
+    at: Option<&Name>,
+) -> Vec<(Name, String)> {
     if let Some(node) = at {
         return vec![(node.clone(), "it was asked for".to_owned())];
     }
@@ -54,7 +58,7 @@ pub(super) fn nodes_for(of: &Announcing<'_>, packet: &Packet, at: Option<&Name>)
 }
 
 /// Returns the Node whose workload networks contain the source.
-fn home_of(of: &Announcing<'_>, packet: &Packet) -> Option<Name> {
+fn home_of(of: &AnnouncementInputs<'_>, packet: &Packet) -> Option<Name> {
     let is_home = |name: &&Name| {
         let spec = spec_of(of.scene.snapshot, name);
         spec.is_some_and(|spec| spec.workload_cidrs.iter().any(|net| net.contains(&packet.source)))
@@ -64,7 +68,11 @@ fn home_of(of: &Announcing<'_>, packet: &Packet) -> Option<Name> {
 }
 
 /// Returns an address of a Node in a family, at which it accepts node ports.
-pub(super) fn address_of(of: &Announcing<'_>, node: &Name, family: IpFamily) -> Option<std::net::IpAddr> {
+pub(super) fn address_of(
+    of: &AnnouncementInputs<'_>,
+    node: &Name,
+    family: IpFamily,
+) -> Option<std::net::IpAddr> {
     let stated = spec_of(of.scene.snapshot, node).map(|spec| spec.addresses.as_slice()).unwrap_or_default();
     let view = of.scene.nodes.iter().find(|view| view.name == node);
     let reported = view.and_then(|view| view.report).map(|report| report.facts.addresses.as_slice());

@@ -17,14 +17,14 @@ use crate::{
         service::TrafficPolicy,
     },
     observed::{
-        rollup::{Announcing, NodeView, progress},
+        rollup::{AnnouncementInputs, NodeView, progress},
         status::Phase,
     },
     primitives::{name::Name, net::IpFamily, quantity::Position},
     program::{
-        self as program, Frontend, Masquerade, Place, Program, Role, Route, Verdict,
+        self as program, Frontend, Masquerade, NodeLocation, Program, Role, Route, Verdict,
         lower::lower,
-        oracle::{Admission, Class, Connection, Decision, Fate, Met, Networks, decide},
+        oracle::{Admission, Class, Connection, Fate, FrontendMatch, Networks, OracleDecision, decide},
     },
     wire::{
         feed::NodeState,
@@ -36,7 +36,7 @@ use crate::{
 
 /// Explains a packet on one node, or on all nodes through which it may enter.
 #[must_use]
-pub fn packet(of: &Announcing<'_>, packet: &Packet, at: Option<&Name>) -> Explanation {
+pub fn packet(of: &AnnouncementInputs<'_>, packet: &Packet, at: Option<&Name>) -> Explanation {
     let nodes = nodes_for(of, packet, at);
     let omitted = u64::try_from(nodes.len().saturating_sub(PATHS_MAX)).unwrap_or(u64::MAX);
     let paths = nodes.into_iter().take(PATHS_MAX).map(|(node, chosen)| path(of, packet, &node, chosen));
@@ -51,14 +51,14 @@ pub fn packet(of: &Announcing<'_>, packet: &Packet, at: Option<&Name>) -> Explan
 }
 
 /// Explains the path of a packet through a node.
-pub(super) fn path(of: &Announcing<'_>, packet: &Packet, node: &Name, chosen: String) -> Path {
+pub(super) fn path(of: &AnnouncementInputs<'_>, packet: &Packet, node: &Name, chosen: String) -> Path {
     let context = NodeContext::of(of, packet, node);
     let (programs, mut steps) = context.programs(of, packet);
     let lowered = programs.iter().map(|(key, (program, _))| (key, program));
     let decision = decide(lowered, &context.networks, &context.connection);
     let (mut candidates, mut candidates_omitted, mut service) = (Vec::new(), 0, None);
     steps.push(frontend_step(&decision, &programs, packet));
-    if let Met::Frontend { of: key, frontend, route } = &decision.met {
+    if let FrontendMatch::Frontend { of: key, frontend, route } = &decision.matched {
         service = Some((*key).clone());
         steps.extend(admission_step(&decision, route, packet));
         if let Some((_, compiled)) = programs.get(*key) {
@@ -107,14 +107,14 @@ type Programs<'a> = BTreeMap<ServiceKey, (Program, Arc<CompiledService>)>;
 /// Node context of a path.
 struct NodeContext<'a> {
     view: Option<&'a NodeView<'a>>,
-    place: Place,
+    place: NodeLocation,
     mode: Option<ProxyMode>,
     networks: Networks,
     connection: Connection,
 }
 
 impl<'a> NodeContext<'a> {
-    fn of(of: &'a Announcing<'_>, packet: &Packet, node: &Name) -> Self {
+    fn of(of: &'a AnnouncementInputs<'_>, packet: &Packet, node: &Name) -> Self {
         let snapshot = of.scene.snapshot;
         let spec = spec_of(snapshot, node).cloned().unwrap_or_default();
         let view = of.scene.nodes.iter().find(|view| view.name == node);
@@ -136,7 +136,7 @@ impl<'a> NodeContext<'a> {
         let state = NodeState { mode, zone: zone.clone(), proxy, bgp: None };
         Self {
             view,
-            place: Place { node: node.clone(), zone },
+            place: NodeLocation { node: node.clone(), zone },
             mode: report.map(|report| report.mode).or(mode),
             networks: networks(&network(snapshot), &state),
             connection,
@@ -144,7 +144,7 @@ impl<'a> NodeContext<'a> {
     }
 
     /// Returns the programs that may match the packet, each with its state on the node.
-    fn programs(&self, of: &Announcing<'_>, packet: &Packet) -> (Programs<'a>, Vec<Step>) {
+    fn programs(&self, of: &AnnouncementInputs<'_>, packet: &Packet) -> (Programs<'a>, Vec<Step>) {
         let mut steps = vec![self.node_step()];
         let mut programs = Programs::new();
         let at = Some((packet.protocol, packet.port));
@@ -192,7 +192,7 @@ impl<'a> NodeContext<'a> {
         }
     }
 
-    fn programmed_step(&self, of: &Announcing<'_>, service: &CompiledService) -> Option<Step> {
+    fn programmed_step(&self, of: &AnnouncementInputs<'_>, service: &CompiledService) -> Option<Step> {
         let view = self.view?;
         let key = &service.service;
         let wanted = Position { epoch: of.scene.epoch, revision: service.revision };
@@ -219,10 +219,14 @@ fn is_port(port: &crate::cluster::compiled::CompiledPort, frontend: &Frontend) -
         && (port.range() == frontend.ports || port.node_port.map(Into::into) == Some(frontend.ports))
 }
 
-fn frontend_step(decision: &Decision<'_, &ServiceKey>, programs: &Programs<'_>, packet: &Packet) -> Step {
+fn frontend_step(
+    decision: &OracleDecision<'_, &ServiceKey>,
+    programs: &Programs<'_>,
+    packet: &Packet,
+) -> Step {
     let about = About::Frontend;
-    match &decision.met {
-        Met::Frontend { of, frontend, route } => {
+    match &decision.matched {
+        FrontendMatch::Frontend { of, frontend, route } => {
             let name =
                 route.port_name.as_ref().map(|name| format!(" `{}`", name.as_str())).unwrap_or_default();
             let role = match route.role {
@@ -237,7 +241,7 @@ fn frontend_step(decision: &Decision<'_, &ServiceKey>, programs: &Programs<'_>, 
                 format!("it meets port{name} {}/{protocol} of Service {of}, at its {role}", frontend.ports),
             )
         }
-        Met::VirtualAddress { of } => {
+        FrontendMatch::VirtualAddress { of } => {
             let compiled = programs.get(*of).map(|(_, compiled)| compiled);
             let ports = compiled.into_iter().flat_map(|service| &service.ports);
             let known: Vec<_> =
@@ -246,10 +250,10 @@ fn frontend_step(decision: &Decision<'_, &ServiceKey>, programs: &Programs<'_>, 
                 format!("Service {of} has no port {}/{}: refused", packet.port, packet.protocol.as_str());
             Step::broken(about, outcome).because(format!("its ports are {}", known.join(", ")))
         }
-        Met::Nothing if programs.is_empty() => {
+        FrontendMatch::Nothing if programs.is_empty() => {
             Step::fine(about, "no Service is programmed for this destination: it is left to the node")
         }
-        Met::Nothing => {
+        FrontendMatch::Nothing => {
             let step = Step::broken(about, "no frontend is for this destination: it is left to the node");
             step.because(
                 "node ports are open at the node's own addresses that spec.proxy.nodePortAddresses permits",
@@ -258,7 +262,11 @@ fn frontend_step(decision: &Decision<'_, &ServiceKey>, programs: &Programs<'_>, 
     }
 }
 
-fn admission_step(decision: &Decision<'_, &ServiceKey>, route: &Route, packet: &Packet) -> Option<Step> {
+fn admission_step(
+    decision: &OracleDecision<'_, &ServiceKey>,
+    route: &Route,
+    packet: &Packet,
+) -> Option<Step> {
     let about = About::SourceRanges;
     let allowed = route.allowed_sources.as_ref()?;
     Some(match decision.admission {
@@ -277,7 +285,7 @@ fn admission_step(decision: &Decision<'_, &ServiceKey>, route: &Route, packet: &
 }
 
 fn policy_steps(
-    decision: &Decision<'_, &ServiceKey>,
+    decision: &OracleDecision<'_, &ServiceKey>,
     route: &Route,
     service: &CompiledService,
     context: &NodeContext<'_>,
@@ -342,7 +350,7 @@ fn affinity_step(route: &Route) -> Step {
 }
 
 fn translation_steps(
-    decision: &Decision<'_, &ServiceKey>,
+    decision: &OracleDecision<'_, &ServiceKey>,
     masquerade: Masquerade,
     context: &NodeContext<'_>,
 ) -> Vec<Step> {

@@ -13,7 +13,7 @@ use crate::{
     cluster::compiled::{CompiledPort, CompiledService},
     kinds::resource::ServiceKey,
     observed::{
-        rollup::{Announcing, NodeViews, Observed, service_announced, service_status},
+        rollup::{AnnouncementInputs, NodeViews, ServiceObservations, service_announced, service_status},
         status::{Condition, ConditionType},
     },
     primitives::{
@@ -28,7 +28,7 @@ const FRONTENDS_MAX: usize = 8;
 
 /// Explains a Service; returns `None` if it does not exist.
 #[must_use]
-pub fn service(of: &Announcing<'_>, key: &ServiceKey, at: Option<&Name>) -> Option<Explanation> {
+pub fn service(of: &AnnouncementInputs<'_>, key: &ServiceKey, at: Option<&Name>) -> Option<Explanation> {
     of.scene.snapshot.service(key)?;
     let mut explanation = Explanation {
         subject: format!("Service {key}"),
@@ -46,7 +46,7 @@ pub fn service(of: &Announcing<'_>, key: &ServiceKey, at: Option<&Name>) -> Opti
 
 /// Explains the reachability of an address.
 #[must_use]
-pub fn address(of: &Announcing<'_>, address: IpAddr, at: Option<&Name>) -> Explanation {
+pub fn address(of: &AnnouncementInputs<'_>, address: IpAddr, at: Option<&Name>) -> Explanation {
     let mut explanation = Explanation {
         subject: address.to_string(),
         steps: destination::steps(of, address),
@@ -69,7 +69,7 @@ pub fn address(of: &Announcing<'_>, address: IpAddr, at: Option<&Name>) -> Expla
 }
 
 /// Returns the steps of a Service, from its conditions.
-fn service_steps(of: &Announcing<'_>, key: &ServiceKey) -> Vec<Step> {
+fn service_steps(of: &AnnouncementInputs<'_>, key: &ServiceKey) -> Vec<Step> {
     let scene = &of.scene;
     let Some(spec) = scene.snapshot.service(key).and_then(|object| object.as_service()) else {
         return vec![Step::broken(About::Accepted, format!("there is no Service {key}"))];
@@ -77,7 +77,7 @@ fn service_steps(of: &Announcing<'_>, key: &ServiceKey) -> Vec<Step> {
     let compiled = (scene.compiled)(key);
     let nodes = NodeViews::new(scene.nodes.to_vec());
     let announced = service_announced(of, key);
-    let observed = Observed { announced_on_record: announced, health: None };
+    let observed = ServiceObservations { announced_on_record: announced, health: None };
     let status =
         service_status(scene.snapshot, key, spec, compiled.as_deref(), scene.epoch, &nodes, observed);
     let about = |condition: &Condition| match condition.condition_type {
@@ -97,7 +97,7 @@ fn service_steps(of: &Announcing<'_>, key: &ServiceKey) -> Vec<Step> {
 
 /// Adds the paths of sample packets to each frontend of a Service on each node.
 fn follow(
-    of: &Announcing<'_>,
+    of: &AnnouncementInputs<'_>,
     service: &CompiledService,
     only: Option<IpAddr>,
     nodes: Vec<(Name, String)>,
@@ -114,7 +114,12 @@ fn follow(
 }
 
 /// Returns a sample packet for each frontend, from a likely and permitted source.
-fn packets(of: &Announcing<'_>, service: &CompiledService, only: Option<IpAddr>, node: &Name) -> Vec<Packet> {
+fn packets(
+    of: &AnnouncementInputs<'_>,
+    service: &CompiledService,
+    only: Option<IpAddr>,
+    node: &Name,
+) -> Vec<Packet> {
     let mut packets = Vec::new();
     for port in &service.ports {
         let inside = service.cluster_ips.iter().map(|address| (*address, true));
@@ -133,7 +138,7 @@ fn packets(of: &Announcing<'_>, service: &CompiledService, only: Option<IpAddr>,
 }
 
 fn node_ports<'a>(
-    of: &'a Announcing<'_>,
+    of: &'a AnnouncementInputs<'_>,
     service: &'a CompiledService,
     port: &'a CompiledPort,
     node: &'a Name,
@@ -148,7 +153,7 @@ fn node_ports<'a>(
 /// Returns a sample client: a workload of the node for inside addresses, else an address of the first source
 /// range, else a documentation address.
 fn source(
-    of: &Announcing<'_>,
+    of: &AnnouncementInputs<'_>,
     service: &CompiledService,
     node: &Name,
     family: IpFamily,

@@ -26,7 +26,7 @@ pub enum OverviewFrame {
     Error(OverviewError),
 }
 
-/// Heartbeat without changes.
+/// Heartbeat of an overview without changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OverviewHeartbeat {

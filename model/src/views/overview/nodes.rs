@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     kinds::{
+        condition_reason::ConditionReason,
         event::{Event, EventReason},
         resource::{Kind, ObjectKey, ServiceKey},
     },
@@ -129,7 +130,7 @@ fn finding(
     condition: &Condition,
 ) -> StatusFinding {
     let Condition { reason, message, hint, .. } = condition;
-    let found = StatusFinding::new(node_key(view.name), aspect, impact, reason, message.clone());
+    let found = StatusFinding::new(node_key(view.name), aspect, impact, reason.as_str(), message.clone());
     StatusFinding { hint: hint.clone(), basis: Basis::Reports, ..found }
 }
 
@@ -176,7 +177,7 @@ fn failing(sight: &NodeInput<'_>, forms: &Forms<'_>) -> Option<(NodeConvergence,
 fn lagging(sight: &NodeInput<'_>, forms: &Forms<'_>) -> Option<(NodeConvergence, StatusFinding)> {
     let NodeInput { view, status, lag_millis, .. } = sight;
     let condition = condition(status, ConditionType::Converged)?;
-    if condition.reason == "OtherMode" {
+    if condition.reason == ConditionReason::OtherMode {
         let found = finding(view, "Mode", Impact::Notice, condition);
         return Some((NodeConvergence::Lagging, StatusFinding { is_passing: true, ..found }));
     }

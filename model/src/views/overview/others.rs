@@ -8,11 +8,12 @@ use super::{
 use crate::{
     bgp::report::BgpSessionState,
     kinds::{
+        condition_reason::ConditionReason,
         endpoint_health::CheckKey,
         resource::{Kind, Object, ServiceKey},
     },
     observed::{
-        health::Held,
+        health::HeldEndpoint,
         status::{
             AddressPoolStatus, BgpPeerStatus, Condition, ConditionStatus, ConditionType, NodeBgpSession,
             PoolUsage,
@@ -40,7 +41,7 @@ pub fn is_nearly_full(status: &AddressPoolStatus) -> bool {
 #[must_use]
 pub fn pool(object: &Object, status: &AddressPoolStatus) -> Option<StatusFinding> {
     let room = status.conditions.iter().find(|one| one.condition_type == ConditionType::HasRoom);
-    let is_full = room.is_some_and(|room| room.reason == "Full");
+    let is_full = room.is_some_and(|room| room.reason == ConditionReason::Full);
     if !is_full && is_nearly_full(status) && room.is_some_and(|room| room.status == ConditionStatus::True) {
         let word = |(family, usage): (&str, &PoolUsage)| {
             (usage.total > 0).then(|| format!("{} of {} {family} addresses", usage.available, usage.total))
@@ -59,7 +60,7 @@ pub fn pool(object: &Object, status: &AddressPoolStatus) -> Option<StatusFinding
 #[must_use]
 pub fn bgp_peer(object: &Object, status: &BgpPeerStatus) -> Option<StatusFinding> {
     let ready = status.conditions.iter().find(|one| one.condition_type == ConditionType::Ready);
-    let is_unused = ready.is_some_and(|ready| ready.reason == "NotUsed");
+    let is_unused = ready.is_some_and(|ready| ready.reason == ConditionReason::NotUsed);
     let found = first(object, &status.conditions, if is_unused { Impact::Notice } else { Impact::Risk })?;
     let is_down = |one: &&NodeBgpSession| one.state != BgpSessionState::Established;
     let down = status.sessions.by_node.iter().filter(|(_, all)| all.iter().any(|one| is_down(&one)));
@@ -86,7 +87,7 @@ pub fn first(object: &Object, conditions: &[Condition], impact: Impact) -> Optio
         | ConditionType::Connected
         | ConditionType::Converged => "Ready",
     };
-    let mut found = StatusFinding::new(object.key(), aspect, impact, reason, message.clone());
+    let mut found = StatusFinding::new(object.key(), aspect, impact, reason.as_str(), message.clone());
     found.concerns.kinds = &[Kind::Advertisement, Kind::Node];
     Some(StatusFinding { hint: hint.clone(), basis: Basis::Reports, ..found })
 }
@@ -113,7 +114,7 @@ pub fn too_many_silent(held: &[Name]) -> Option<StatusFinding> {
 pub fn health_held(
     service: &ServiceKey,
     key: &CheckKey,
-    first: &Held,
+    first: &HeldEndpoint,
     counts: (usize, usize),
     affected: impl Iterator<Item = ServiceKey>,
 ) -> StatusFinding {

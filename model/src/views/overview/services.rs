@@ -9,6 +9,7 @@ use super::{
 use crate::{
     cluster::compiled::{CompiledEndpoint, CompiledService},
     kinds::{
+        condition_reason::ConditionReason,
         endpoint_health::EndpointHealthSpec,
         resource::{Kind, Object, ObjectKey, ServiceKey},
         service::ServiceSpec,
@@ -131,7 +132,10 @@ fn finding(view: &ServiceInput<'_>, impact: super::Impact, condition: &Condition
         | ConditionType::HasRoom => "Ready",
     };
     let about = view.key.object_key();
-    StatusFinding { hint: hint.clone(), ..StatusFinding::new(about, aspect, impact, reason, message.clone()) }
+    StatusFinding {
+        hint: hint.clone(),
+        ..StatusFinding::new(about, aspect, impact, reason.as_str(), message.clone())
+    }
 }
 
 fn accepted(view: &ServiceInput<'_>, condition: &Condition) -> Option<StatusFinding> {
@@ -165,7 +169,7 @@ fn endpoints_available(view: &ServiceInput<'_>, condition: &Condition) -> Option
     if !is_true(condition) {
         // Clients resolve the names of a headless Service; no address refuses connections.
         let impact = if spec.is_headless() { Notice } else { Unreachable };
-        let since = (condition.reason == "NoHealthyEndpoints")
+        let since = (condition.reason == ConditionReason::NoHealthyEndpoints)
             .then(|| verdicts().map(|one| one.since).max())
             .flatten();
         return with_nodes(StatusFinding { since, ..finding(view, impact, condition) });
@@ -174,8 +178,10 @@ fn endpoints_available(view: &ServiceInput<'_>, condition: &Condition) -> Option
     let lost = compiled.map(lost).unwrap_or_default();
     let families = families_without(*compiled);
     if counts.unhealthy > 0 {
-        let reason =
-            if condition.reason == "EndpointsReady" { "EndpointsUnhealthy" } else { &condition.reason };
+        let reason = match condition.reason {
+            ConditionReason::EndpointsReady => "EndpointsUnhealthy",
+            other => other.as_str(),
+        };
         let found = finding(view, Degraded, condition);
         let since = verdicts().map(|one| one.since).min();
         return with_nodes(StatusFinding { reason: reason.to_owned(), since, ..found });
@@ -271,7 +277,7 @@ fn first_form_nowhere(view: &ServiceInput<'_>, condition: &Condition) -> Option<
     let is_first = metadata.generation == Some(1)
         && view.compiled.is_some_and(|compiled| compiled.revision == metadata.revision());
     let counts = &view.status.nodes;
-    let is_nowhere = counts.applied == 0 && condition.reason == "CatchingUp";
+    let is_nowhere = counts.applied == 0 && condition.reason == ConditionReason::CatchingUp;
     (is_first && is_nowhere).then(|| {
         let mut found = finding(view, Unreachable, condition);
         found.concerns.kinds = &[Kind::Node];
@@ -284,13 +290,13 @@ fn announced(view: &ServiceInput<'_>, condition: &Condition) -> Option<StatusFin
     if is_true(condition) || addresses == 0 {
         return None;
     }
-    let impact = match (condition.status, condition.reason.as_str(), view.announced) {
-        (ConditionStatus::Unknown, "OwnerSilent", _) => Risk,
+    let impact = match (condition.status, condition.reason, view.announced) {
+        (ConditionStatus::Unknown, ConditionReason::OwnerSilent, _) => Risk,
         (ConditionStatus::Unknown, _, _) => Notice,
-        (_, "Conflict", _) | (_, _, 1..) => Degraded,
+        (_, ConditionReason::Conflict, _) | (_, _, 1..) => Degraded,
         (_, _, 0) => Unreachable,
     };
-    let is_passing = condition.reason == "NotYetAnnounced";
+    let is_passing = condition.reason == ConditionReason::NotYetAnnounced;
     let mut found = finding(view, impact, condition);
     found.concerns.kinds =
         &[Kind::AddressPool, Kind::Advertisement, Kind::BgpPeer, Kind::BfdProfile, Kind::Node];

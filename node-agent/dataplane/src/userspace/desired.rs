@@ -12,7 +12,7 @@ pub use model::program::lower::userspace::expect;
 use model::{
     kinds::service::{Protocol, ProxyProtocol, SchedulerFlag},
     primitives::quantity::Port,
-    program::{Frontend, Leaving, Program, Route, Targets, Verdict},
+    program::{DrainingTargets, Frontend, Program, Route, Targets, Verdict},
 };
 
 /// Class of sources, in match order.
@@ -135,7 +135,7 @@ pub fn lower(program: &Program, port_of: impl Fn(RelayId) -> Option<Port>) -> Pr
             scheduler_flags: BTreeSet::new(),
             proxy_protocol: None,
             removal: route.removal,
-            leaving: Leaving::default(),
+            leaving: DrainingTargets::default(),
         }
     };
     Program {

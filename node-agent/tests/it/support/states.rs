@@ -14,7 +14,7 @@ use model::{
         net::IpFamily,
         quantity::{Position, Revision, Weight},
     },
-    program::Place,
+    program::NodeLocation,
     wire::feed::{Frame, NetworkState, NodeState, StartMode},
 };
 use node_agent::feed::machine::{Batch, ServiceChange};
@@ -29,8 +29,8 @@ pub fn position(text: &str) -> Position {
     text.parse().unwrap()
 }
 
-pub fn place() -> Place {
-    Place { node: node_name(), zone: None }
+pub fn place() -> NodeLocation {
+    NodeLocation { node: node_name(), zone: None }
 }
 
 pub fn service_key(number: u16) -> ServiceKey {

@@ -63,7 +63,7 @@ pub struct Bench {
     pub home: Home,
     pub hosts: Hosts,
     pub desired: Desired,
-    pub place: program::Place,
+    pub place: program::NodeLocation,
     /// Deliberate deviations of the mode from the program, met by the scenario.
     pub differences: BTreeSet<&'static str>,
     serial: u8,

@@ -15,7 +15,7 @@ use model::{
     },
 };
 
-use model::program::Place;
+use model::program::NodeLocation;
 
 use super::Spot;
 use crate::support::programs::{key, port};
@@ -25,8 +25,8 @@ pub fn label(text: &str) -> Label {
 }
 
 /// Node under test: n1 in zone z1.
-pub fn place() -> Place {
-    Place { node: Name::parse("n1").unwrap(), zone: Some(label("z1")) }
+pub fn place() -> NodeLocation {
+    NodeLocation { node: Name::parse("n1").unwrap(), zone: Some(label("z1")) }
 }
 
 /// Returns the node and zone of a host.

@@ -8,7 +8,7 @@ use model::{
             ChangeKind::{Added, Deleted, Modified},
             Commit,
         },
-        history::{Maker, Origin, Revised, RevisionEntry},
+        history::{Maker, Origin, RevisedObject, RevisionEntry},
     },
     kinds::resource::{Kind, Object},
     primitives::quantity::Revision,
@@ -32,7 +32,7 @@ pub(crate) fn entry(maker: Maker, commit: &Commit, before: &[Arc<Object>]) -> Re
     let revised = |change: &model::cluster::change::Change| {
         let key = change.object.key();
         let before = before.iter().find(|object| object.key() == key).cloned();
-        Revised { after: (change.kind != Deleted).then(|| Arc::clone(&change.object)), before, key }
+        RevisedObject { after: (change.kind != Deleted).then(|| Arc::clone(&change.object)), before, key }
     };
     let objects = commit.changes.iter().map(revised).collect();
     RevisionEntry { revision: commit.revision, at: commit.at, origin: origin(maker, "jo@desk"), objects }

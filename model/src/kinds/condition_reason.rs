@@ -1,0 +1,453 @@
+//! Reasons of conditions: the closed list of machine-readable words, each with its meaning and remedy.
+//!
+//! The doc line of a variant is its [meaning](ConditionReason::meaning) and its `message` its
+//! [remedy](ConditionReason::remedy). The reference page of condition reasons is generated from both.
+
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
+
+/// Remedy of a reason that describes a healthy state.
+const NO_ACTION: &str = "No action is required.";
+
+/// Machine-readable reason of a condition's status. A BGP session that is not established has one too.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    Display,
+    EnumMessage,
+    IntoStaticStr,
+    VariantArray,
+)]
+pub enum ConditionReason {
+    /// The object is valid, and all its settings are implemented.
+    Valid,
+    /// The object has settings that are not implemented.
+    #[strum(message = "Remove the settings that the message lists. A Service is not programmed with them.")]
+    Unsupported,
+    /// The object is disabled (`spec.disabled`).
+    #[strum(message = "Set `spec.disabled` to false.")]
+    Disabled,
+
+    /// The Service is of type ExternalName: it has no addresses, and no endpoints reach it.
+    #[strum(
+        message = "No action is required for the Service. Change its type, or delete an EndpointSet for it."
+    )]
+    ExternalName,
+    /// The Service is headless (`clusterIP: None`) and has no virtual address.
+    Headless,
+    /// The Service has the addresses that its spec requests.
+    Allocated,
+    /// The Service has exactly the load balancer addresses that its spec names.
+    AsRequested,
+    /// A load balancer address is free and will be assigned shortly.
+    #[strum(message = "Wait: Services without an address are served in turn.")]
+    Waiting,
+    /// No address is free until the quarantine of a released one ends.
+    #[strum(
+        message = "Wait for the end of the quarantine (`spec.quarantineSeconds` of the pool), or add a range to \
+                       the pool."
+    )]
+    WaitingForQuarantine,
+    /// The pool that would provide the address is disabled.
+    #[strum(message = "Set `spec.disabled` of the AddressPool to false, or name another pool.")]
+    PoolDisabled,
+    /// The requested load balancer address cannot be assigned to the Service.
+    #[strum(
+        message = "Request an address that is free, inside a pool and allowed for the Service, or request none."
+    )]
+    AddressNotAvailable,
+    /// No AddressPool exists.
+    #[strum(
+        message = "Create an AddressPool. Until then the Service is reachable at its cluster IP and node ports."
+    )]
+    NoPools,
+    /// The AddressPool that the Service names does not exist.
+    #[strum(message = "Create the AddressPool, or name another one in `spec.loadBalancer.pool`.")]
+    PoolNotFound,
+    /// No AddressPool is allowed to provide addresses to the Service.
+    #[strum(message = "Name a pool in `spec.loadBalancer.pool`, or change `autoAssign`, `namespaces` or \
+                       `serviceSelectors` of a pool.")]
+    NoPoolMatches,
+    /// No matching AddressPool has addresses of the required IP family.
+    #[strum(
+        message = "Add a range of the IP family to the pool, or change `spec.ipFamilies` of the Service."
+    )]
+    NoPoolOfFamily,
+    /// All addresses of the matching AddressPools are assigned.
+    #[strum(message = "Add a range to the pool, or delete Services that are no longer needed.")]
+    PoolFull,
+
+    /// At least one endpoint accepts connections.
+    EndpointsReady,
+    /// All endpoints are draining or in maintenance.
+    #[strum(message = "End the drain or maintenance with `tidegate undrain`.")]
+    OutOfService,
+    /// Ready endpoints exist, but all have the weight 0.
+    #[strum(message = "Set the weight of an endpoint above 0, or end its drain.")]
+    NoWeight,
+    /// Endpoints exist, but none is ready.
+    #[strum(
+        message = "Examine the workloads behind the endpoints. Terminating endpoints that still serve are used \
+                       until then."
+    )]
+    NoReadyEndpoints,
+    /// The Service, or the EndpointSet, has no endpoints.
+    #[strum(
+        message = "Set a selector that matches Workloads, or add endpoints to an EndpointSet of the Service."
+    )]
+    NoEndpoints,
+    /// The selector matches no Workload with a usable port.
+    #[strum(
+        message = "Compare the selector with the labels, phases and named ports of the Workloads in the namespace."
+    )]
+    NoWorkloadMatches,
+    /// Health checks have removed all endpoints from service.
+    #[strum(message = "Examine the endpoints; `tidegate health` shows the last result of each node.")]
+    NoHealthyEndpoints,
+    /// Unhealthy endpoints remain in use, because too many became unhealthy at once.
+    #[strum(
+        message = "If the failures are real, remove the endpoints from service with `tidegate health --confirm`."
+    )]
+    HealthGuardHeld,
+    /// All endpoints of a port are used, because the unhealthy share reached `spec.healthCheck.panicThreshold`.
+    #[strum(
+        message = "Examine the unhealthy endpoints; `tidegate health` shows the last result of each node."
+    )]
+    PanicThreshold,
+
+    /// The Service requires no packet rules.
+    NothingToProgram,
+    /// No Node exists, or none has reported its networks.
+    #[strum(message = "Start `tidegate-agent` on a machine.")]
+    NoNodes,
+    /// Every Node has programmed the Service and read it back.
+    VerifiedOnAllNodes,
+    /// Nodes have not verified the newest revision yet.
+    #[strum(
+        message = "Wait a moment. If the state persists, examine the agents of the Nodes that are behind."
+    )]
+    CatchingUp,
+    /// The proxy mode of some Nodes does not implement a setting of the Service.
+    #[strum(
+        message = "Change the setting, or select a proxy mode for these Nodes that implements it (`spec.mode`)."
+    )]
+    UnsupportedOnNodes,
+    /// Programming the Service failed on some Nodes.
+    #[strum(
+        message = "Follow the error in the message; `tidegate describe node` lists the failures of a Node."
+    )]
+    FailedOnNodes,
+
+    /// The Service has no address that requires an announcement.
+    NothingToAnnounce,
+    /// The address is announced.
+    Announced,
+    /// A Service has no address to announce, or a Workload has no address.
+    #[strum(
+        message = "For a Service, see its condition AddressAssigned. For a Workload, set `spec.addresses`."
+    )]
+    NoAddress,
+    /// The load balancer address has no announcer.
+    #[strum(
+        message = "Create an Advertisement that covers the address, or route it to the Nodes by other means."
+    )]
+    NoAnnouncer,
+    /// The node that announced the address has stopped reporting.
+    #[strum(
+        message = "Examine the agent of that node. Other candidates take over without control, and routers drop \
+                       its BGP routes."
+    )]
+    OwnerSilent,
+    /// The address is released and reserved for its former Service.
+    #[strum(message = "No action is required. The record is deleted at the end of the quarantine.")]
+    InQuarantine,
+    /// The announcement of the address has been requested but not confirmed by a report yet.
+    #[strum(message = "Wait a moment. If the state persists, examine the agent of the node in the message.")]
+    NotYetAnnounced,
+    /// Another machine announces the same address.
+    #[strum(
+        message = "Remove the address from the machine with that link-layer address, or reserve it in the pool."
+    )]
+    Conflict,
+    /// No Advertisement covers the address or the AddressPool.
+    #[strum(
+        message = "Create an Advertisement that covers it, or route the addresses to the Nodes by other means."
+    )]
+    NoAdvertisement,
+    /// No network of a Node contains the address or the range.
+    #[strum(
+        message = "Choose ranges inside a network of the Nodes, or give a Node an interface in that network. ARP \
+                       and NDP announce no other addresses."
+    )]
+    NoNodeInSubnet,
+    /// No node is able to announce the address at present.
+    #[strum(message = "Remove one of the obstacles that the message lists.")]
+    NoCandidate,
+    /// Nodes withhold the BGP announcement of the address.
+    #[strum(message = "Remove the obstacle in the message; the announcement follows without further action.")]
+    Withheld,
+    /// No BGP session exists that could carry the announcement, or nodes have not reported a session of the peer.
+    #[strum(
+        message = "Create a BgpPeer whose `nodeSelectors` match the Nodes, and check that their agents report."
+    )]
+    NoSession,
+    /// Nodes report more routes than control stores, so the state of the address is unknown.
+    #[strum(
+        message = "Examine a router. Fewer announcing nodes or larger aggregates reduce the number of routes."
+    )]
+    TooManyRoutes,
+    /// An Advertisement covers the AddressPool, and nodes are able to announce its addresses.
+    Announceable,
+    /// No Node has labels that match `spec.nodeSelectors`.
+    #[strum(message = "Compare `spec.nodeSelectors` with the labels of the Nodes (`--label` of the agent).")]
+    NoMatchingNode,
+    /// No selected Node has an interface that `spec.interfaces` names.
+    #[strum(message = "Compare `spec.interfaces` with `status.facts` of the Nodes.")]
+    NoMatchingInterface,
+    /// The Advertisement selects at least one Node with a suitable interface.
+    NodesFound,
+    /// No BgpPeer exists.
+    #[strum(message = "Create a BgpPeer for each router that shall receive the announcements.")]
+    NoPeers,
+    /// None of the Nodes that the Advertisement selects has a session with one of its peers.
+    #[strum(message = "Compare `spec.nodeSelectors` of the BgpPeers, and check that they are not disabled.")]
+    NoPeerOnNodes,
+    /// Selected Nodes have BGP peers that receive the announcements.
+    PeersFound,
+
+    /// All other conditions of the object are true.
+    Ready,
+    /// The condition Accepted is not true.
+    #[strum(message = "See the condition Accepted.")]
+    NotAccepted,
+    /// The condition AddressAssigned is not true.
+    #[strum(message = "See the condition AddressAssigned.")]
+    NotAddressAssigned,
+    /// The condition EndpointsAvailable is not true.
+    #[strum(message = "See the condition EndpointsAvailable.")]
+    NotEndpointsAvailable,
+    /// The condition Programmed is not true.
+    #[strum(message = "See the condition Programmed.")]
+    NotProgrammed,
+    /// The condition Announced is not true.
+    #[strum(message = "See the condition Announced.")]
+    NotAnnounced,
+    /// The condition Connected is not true.
+    #[strum(message = "See the condition Connected.")]
+    NotConnected,
+    /// The condition Converged is not true.
+    #[strum(message = "See the condition Converged.")]
+    NotConverged,
+    /// The condition Used is not true, so the BgpPeer has no sessions.
+    #[strum(message = "See the condition Used.")]
+    NotUsed,
+
+    /// The agent reports.
+    Reporting,
+    /// Two agents report under the name of this Node.
+    #[strum(message = "Give the agent of each machine a different `--node`.")]
+    TwoAgents,
+    /// The agent has not reported within the lease.
+    #[strum(
+        message = "Check that `tidegate-agent` runs on the node and reaches the server. Its packet rules remain \
+                       in force."
+    )]
+    AgentSilent,
+    /// No agent has ever reported for this Node.
+    #[strum(message = "Start `tidegate-agent` on the machine with `--node` and the name of this Node.")]
+    NeverReported,
+    /// The position of the node is unknown, because its agent has not reported since the start of the server.
+    #[strum(message = "See the condition Connected.")]
+    NoReport,
+    /// The node holds back a state that would remove too much.
+    #[strum(message = "If the loss is intended, release the state as the hint describes.")]
+    StateHeld,
+    /// Services failed on the node.
+    #[strum(message = "List them with `tidegate describe node`.")]
+    ServicesFailed,
+    /// The proxy mode in use differs from `spec.mode`.
+    #[strum(message = "Wait a moment. If the state persists, the warnings of the Node name the obstacle.")]
+    OtherMode,
+    /// The node has programmed everything and read it back.
+    Verified,
+
+    /// The Service that the EndpointSet names does not exist.
+    #[strum(message = "Create the Service in the namespace of the EndpointSet, or correct `spec.service`.")]
+    NoService,
+    /// The Service that the EndpointSet names is disabled.
+    #[strum(message = "Set `spec.disabled` of the Service to false.")]
+    ServiceDisabled,
+    /// Ports of the EndpointSet match no port of the Service.
+    #[strum(message = "Give each port of the set the name and protocol of a port of the Service.")]
+    PortsUnmatched,
+    /// Endpoints have an IP family that the Service does not have.
+    #[strum(message = "Compare `spec.ipFamilies` of the Service with the addresses of the set.")]
+    FamilyUnmatched,
+    /// The Service exists and uses the endpoints.
+    ServiceFound,
+    /// No Service of the namespace selects the Workload.
+    #[strum(
+        message = "If the Workload should be an endpoint, compare its labels with the selector of the Service."
+    )]
+    NotSelected,
+    /// The phase of the Workload excludes it from Services.
+    #[strum(message = "Set `spec.phase` to Running when the Workload accepts connections.")]
+    NotRunning,
+    /// The agent of the Workload's Node has been silent for so long that the Node counts as lost.
+    #[strum(
+        message = "Restore `tidegate-agent` on the Node. The Workload is an endpoint again at its next report."
+    )]
+    NodeLost,
+    /// The Workload has none of the named target ports.
+    #[strum(message = "Add the ports to `spec.ports` with their protocol.")]
+    NoPort,
+    /// At least one Service selects the Workload.
+    Selected,
+    /// Two BgpPeers lead from one Node to the same router; the first one has the session.
+    #[strum(message = "Distinguish them by `spec.nodeSelectors`, or delete one of them.")]
+    SameRouter,
+    /// The BgpPeer selects at least one Node.
+    NodesSelected,
+    /// No BgpPeer names the BfdProfile.
+    #[strum(message = "Name it in `spec.bfdProfile` of a BgpPeer.")]
+    NotNamed,
+    /// At least one BgpPeer names the BfdProfile.
+    Named,
+
+    /// The AddressPool contains no assignable address.
+    #[strum(message = "Add a range to `spec.addresses`.")]
+    Empty,
+    /// The AddressPool has free addresses in all its IP families.
+    Free,
+    /// The AddressPool has no free address in one of its IP families.
+    #[strum(message = "Add a range to `spec.addresses`, or delete Services that are no longer needed.")]
+    Full,
+
+    /// All expected BGP sessions are established.
+    Established,
+    /// A BGP session is not established, for a reason that is not classified.
+    #[strum(message = "Follow the message; `tidegate bgp events` lists the changes of the session.")]
+    NotEstablished,
+    /// No router of the dynamic peer's network has connected yet.
+    #[strum(message = "Configure the nodes as neighbors on the routers.")]
+    NoNeighbour,
+    /// The agent is establishing the TCP connection.
+    #[strum(
+        message = "Check that the node reaches the router, and that the router has the node as a neighbor."
+    )]
+    Connecting,
+    /// The TCP connection to the router failed.
+    #[strum(
+        message = "Check that the node reaches the router, and that the router has the node as a neighbor."
+    )]
+    ConnectionFailed,
+    /// The TCP connection exists, and the OPEN messages are being exchanged.
+    #[strum(message = "Wait a moment. If the state persists, examine the log of the router.")]
+    Negotiating,
+    /// Segments with a wrong or missing MD5 signature arrive (RFC 2385).
+    #[strum(message = "Compare `spec.password` with the password on the router.")]
+    PasswordMismatch,
+    /// One side could not decode a message of the other (RFC 4271 §6.1, §6.3 and §6.6).
+    #[strum(message = "Compare the BGP settings of both sides; the message names the field.")]
+    ProtocolError,
+    /// The AS number of the router is not `spec.peerASN`.
+    #[strum(message = "Set `spec.peerASN` to the AS number of the router, or correct the router.")]
+    WrongPeerAS,
+    /// The router expects another AS number of the node.
+    #[strum(message = "Correct the AS number of this neighbor on the router, or set `spec.localASN`.")]
+    WrongLocalAS,
+    /// Both sides have the same BGP Identifier, or one side rejects the other's (RFC 4271 §6.2).
+    #[strum(message = "Give the Node its own `spec.bgp.routerId`.")]
+    RouterIDRefused,
+    /// One side rejects the hold time of the other (RFC 4271 §4.2).
+    #[strum(message = "Set `spec.holdTime` to 0 or to at least 3 s.")]
+    HoldTimeRefused,
+    /// One side requires a capability that the other does not have (RFC 5492).
+    #[strum(message = "Compare the capability in the message with `spec.families`.")]
+    CapabilityMissing,
+    /// The BGP roles of both sides do not fit (RFC 9234).
+    #[strum(message = "Set `spec.role` to the counterpart of the router's role.")]
+    RoleMismatch,
+    /// No message arrived within the hold time.
+    #[strum(message = "Check the path for packet loss, and the router for overload.")]
+    HoldTimerExpired,
+    /// One side announces more prefixes than the other accepts.
+    #[strum(
+        message = "Let the router announce none to the nodes, or raise its limit; `spec.aggregationLength` of the \
+                       Advertisement reduces the number of prefixes."
+    )]
+    TooManyPrefixes,
+    /// The router has shut the session down (RFC 4486, Administrative Shutdown).
+    #[strum(message = "Enable the neighbor on the router, or start its BGP process again.")]
+    ShutDownByPeer,
+    /// The neighbor was removed from the router (RFC 4486, Peer De-configured).
+    #[strum(message = "Configure the node as a neighbor on the router.")]
+    RemovedByPeer,
+    /// The router rejected the connection of the node (RFC 4486, Connection Rejected).
+    #[strum(
+        message = "Configure the node as a neighbor on the router, or set `spec.sourceAddress` to the address that \
+                       the router expects."
+    )]
+    RejectedByPeer,
+    /// The router lacks resources for the session (RFC 4486, Out of Resources).
+    #[strum(message = "Examine the log of the router.")]
+    PeerOutOfResources,
+    /// BFD detected a failure of the path (RFC 9384).
+    #[strum(message = "Check the link, and compare the BFD intervals of both sides.")]
+    BFDDown,
+}
+
+impl ConditionReason {
+    /// All reasons, in the order of the condition types.
+    pub const ALL: &'static [Self] = Self::VARIANTS;
+
+    /// Returns the published name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// Returns the meaning, in one sentence.
+    #[must_use]
+    pub fn meaning(self) -> &'static str {
+        self.get_documentation().unwrap_or_default()
+    }
+
+    /// Returns the action that ends the state; for a healthy state, that no action is required.
+    #[must_use]
+    pub fn remedy(self) -> &'static str {
+        self.get_message().unwrap_or(NO_ACTION)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ConditionReason, NO_ACTION};
+
+    #[test]
+    fn every_reason_has_a_meaning_and_its_published_name() {
+        for reason in ConditionReason::ALL {
+            let meaning = reason.meaning();
+            assert!(meaning.ends_with('.') && !meaning.contains('\n'), "{reason:?}: {meaning}");
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
+        }
+    }
+
+    #[test]
+    fn only_healthy_states_need_no_action() {
+        let healthy = ConditionReason::ALL.iter().filter(|reason| reason.remedy() == NO_ACTION);
+        let healthy: Vec<&str> = healthy.map(|reason| reason.as_str()).collect();
+        let expected = "Valid Headless Allocated AsRequested EndpointsReady NothingToProgram VerifiedOnAllNodes \
+                        NothingToAnnounce Announced Announceable NodesFound PeersFound Ready Reporting Verified \
+                        ServiceFound Selected NodesSelected Named Free Established";
+        assert_eq!(healthy.join(" "), expected);
+    }
+}
