@@ -38,7 +38,7 @@ const MAY_USE: [(&str, &[&str]); 22] = [
     ("base", &["model"]),
     ("kernel", &["model"]),
     ("conntrack", &["base", "kernel", "model"]),
-    ("dataplane", &["allocator", "base", "kernel", "model"]),
+    ("dataplane", &["base", "kernel", "model"]),
     ("health", &["base", "kernel", "model"]),
     ("bfd-runner", &["base", "bfd"]),
     ("announce", &["base", "bfd", "bfd-runner", "kernel", "model"]),
