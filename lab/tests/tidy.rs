@@ -42,7 +42,7 @@ const MAY_USE: [(&str, &[&str]); 25] = [
     ("base", &["model"]),
     ("kernel", &["model"]),
     ("conntrack", &["base", "kernel", "model"]),
-    ("dataplane", &["allocator", "base", "kernel", "model"]),
+    ("dataplane", &["base", "kernel", "model"]),
     ("health", &["base", "kernel", "model"]),
     ("bfd-runner", &["base", "bfd"]),
     ("announce", &["base", "bfd", "bfd-runner", "kernel", "model"]),

@@ -115,7 +115,8 @@ fn run_relay(options: Options, mark: u32, is_successor: bool) -> anyhow::Result<
     let Options { state_dir, log, log_format, .. } = options;
     let state_dir = state_dir.context("the relay command needs --state-dir")?;
     start_log(log.as_deref().unwrap_or(LOG_DEFAULT), log_format.unwrap_or_default(), log.is_some())?;
-    let orders = process::Orders { state_dir, mark, is_successor };
+    let heap_in_use_bytes = || allocator::Figures::read().map(|figures| figures.in_use_bytes);
+    let orders = process::Orders { state_dir, mark, is_successor, heap_in_use_bytes };
     let ended = process::run(&orders, || say(process::READY));
     if let Err(error) = &ended {
         say(&format!("{error:#}"));

@@ -63,6 +63,8 @@ pub struct Orders {
     pub mark: u32,
     /// True if another relay is running and will be told to resign.
     pub is_successor: bool,
+    /// Returns the allocated bytes of the process, if its allocator reports them.
+    pub heap_in_use_bytes: fn() -> Option<u64>,
 }
 
 /// Runs a relay until it is dismissed and has no connection left. Leaves the session of its parent, and calls
@@ -73,7 +75,7 @@ pub struct Orders {
 pub fn run(orders: &Orders, ready: impl FnOnce()) -> anyhow::Result<()> {
     // Fails if the parent has already created a session for this process.
     let _is_leader = setsid();
-    let Orders { state_dir, mark, is_successor } = orders;
+    let Orders { state_dir, mark, is_successor, heap_in_use_bytes } = orders;
     let place = Place::of(state_dir);
     place.make().context("the relay's directory cannot be used")?;
     let namespace = place::namespace().context("the network namespace cannot be determined")?;
@@ -86,6 +88,7 @@ pub fn run(orders: &Orders, ready: impl FnOnce()) -> anyhow::Result<()> {
         build: place::build(Path::new(OWN_PROGRAM)).context("the program file cannot be read")?,
         namespace,
         mark: *mark,
+        heap_in_use_bytes: *heap_in_use_bytes,
         agents: AtomicUsize::new(0),
         end,
     });
@@ -115,6 +118,7 @@ struct Served {
     build: String,
     namespace: u64,
     mark: u32,
+    heap_in_use_bytes: fn() -> Option<u64>,
     agents: AtomicUsize,
     end: mpsc::Sender<()>,
 }
@@ -325,7 +329,7 @@ fn answer(
         } else {
             work(&mut backend).map_err(|error| Refusal::Failed((&error).into()))
         };
-        let heap_in_use_bytes = allocator::Figures::read().map(|figures| figures.in_use_bytes);
+        let heap_in_use_bytes = (served.heap_in_use_bytes)();
         Answer { counters: backend.counters(), heap_in_use_bytes, reply }
     };
     let frame = wire::encode(&answer).or_else(|source| {
