@@ -246,7 +246,9 @@ async fn a_store_moves_to_an_empty_one_and_to_no_other() {
     drop((source, target));
     assert!(fails(&["store", "migrate", "--from", &from, "--to", &to]).contains("not empty"));
     assert!(fails(&["store", "migrate", "--from", &from, "--to", &from]).contains("same store"));
-    assert!(fails(&["store", "migrate", "--from", &place.url("none"), "--to", &to]).contains("no such store"));
+    assert!(
+        fails(&["store", "migrate", "--from", &place.url("none"), "--to", &to]).contains("no such store")
+    );
     assert!(!place.path("none").exists());
 }
 

@@ -21,7 +21,8 @@ fn a_server_that_is_not_there_is_exit_code_3_and_says_what_to_check() {
     let (code, out, err) = run(&format!("http://{closed}"), &["get", "svc"]);
     assert_eq!((code, out.as_str()), (3, ""));
     assert!(
-        err.contains("cannot reach http://127.0.0.1") && err.contains("hint: check that tidegate-api is running"),
+        err.contains("cannot reach http://127.0.0.1")
+            && err.contains("hint: check that tidegate-api is running"),
         "{err}"
     );
 }

@@ -23,7 +23,10 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, Failure> {
     let History { subject, namespace, last, rules, output } = arguments;
     if rules && !matches!(subject, Some(Subject::Revision(_))) {
-        return Err(Failure::usage("which change?", "--rules requires a revision: `tidegate history REVISION --rules`"));
+        return Err(Failure::usage(
+            "which change?",
+            "--rules requires a revision: `tidegate history REVISION --rules`",
+        ));
     }
     let request = Request::get("/v1/history").query("limit", Some(last.to_string()));
     let request = match subject {

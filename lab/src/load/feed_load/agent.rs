@@ -57,7 +57,7 @@ async fn listen(
         url.push_str(&format!("?resume={held}"));
     }
     let answer = timeout(REQUEST_TIMEOUT, client.get(url).send()).await.context("no answer")??;
-    let mut feed = Lines { answer: answer.error_for_status()?, rest: Vec::new(), looked: 0 };
+    let mut feed = FeedLines { answer: answer.error_for_status()?, rest: Vec::new(), looked: 0 };
     let mut has_begun = false;
     loop {
         let moved = timeout(SILENCE_MAX, feed.next(hear)).await.context("the feed is silent")??;
@@ -141,14 +141,14 @@ fn first_report(follower: &Follower) -> Result<Report> {
 }
 
 /// Line reader of a streamed response.
-pub(super) struct Lines {
+pub(super) struct FeedLines {
     pub(super) answer: Response,
     pub(super) rest: Vec<u8>,
     /// Length of the prefix of `rest` that is known to contain no newline.
     pub(super) looked: usize,
 }
 
-impl Lines {
+impl FeedLines {
     /// Returns the value of the next line for which `hear` returns one; of the lines received together, the
     /// last.
     pub(super) async fn next<T>(&mut self, hear: impl Fn(&[u8]) -> Result<Option<T>>) -> Result<T> {

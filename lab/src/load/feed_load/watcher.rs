@@ -8,7 +8,7 @@ use reqwest::Client;
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::{agent::Lines, serve::Follower};
+use super::{agent::FeedLines, serve::Follower};
 use crate::cluster::control::no_tls;
 
 /// Timeout for the response headers on a busy machine.
@@ -18,7 +18,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// The position of an event. Only the last event of a revision has one.
 #[derive(Deserialize)]
-struct Event {
+struct EventPosition {
     position: Option<Position>,
 }
 
@@ -36,7 +36,7 @@ pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> 
         follower.tally.note(follower.number, held.revision.0);
     }
     let answer = timeout(REQUEST_TIMEOUT, client.get(url).send()).await.context("no answer")??;
-    let mut events = Lines { answer: answer.error_for_status()?, rest: Vec::new(), looked: 0 };
+    let mut events = FeedLines { answer: answer.error_for_status()?, rest: Vec::new(), looked: 0 };
     loop {
         let position = timeout(SILENCE_MAX, events.next(hear)).await.context("the watch is silent")??;
         *held = Some(position);
@@ -48,7 +48,7 @@ pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> 
 fn hear(line: &[u8]) -> Result<Option<Position>> {
     const OBJECT: &[u8] = br#","object":"#;
     let head = line.windows(OBJECT.len()).position(|window| window == OBJECT);
-    let event: Event = match head {
+    let event: EventPosition = match head {
         Some(end) => serde_json::from_slice(&[&line[..end], b"}"].concat()),
         None => serde_json::from_slice(line),
     }

@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{Behaviour, Heard, Member};
+use super::{AcceptedReports, Behaviour, Member};
 
 /// Interval between reports without changes: half of the server's lease. Real agents report every five
 /// seconds; with hundreds of agents on one machine, that would be most of its load.
@@ -42,10 +42,10 @@ pub(super) struct Control {
     pub(super) base: String,
     /// Limits the concurrent requests of the herd.
     pub(super) requests: Arc<Semaphore>,
-    pub(super) heard: Heard,
+    pub(super) heard: AcceptedReports,
 }
 
-pub(super) struct Agent {
+pub(super) struct SimulatedAgent {
     control: Control,
     member: Member,
     told: watch::Receiver<Behaviour>,
@@ -80,7 +80,7 @@ pub(super) async fn register(client: &Client, base: &str, member: &Member) -> Re
     Ok(())
 }
 
-impl Agent {
+impl SimulatedAgent {
     pub(super) fn new(
         control: Control,
         member: Member,
@@ -126,7 +126,7 @@ impl Agent {
         let url =
             format!("{}/v1/nodes/{}/state?resume={}", self.control.base, self.member.node, self.received);
         let answer = timeout(REQUEST_TIMEOUT, self.control.client.get(url).send()).await??;
-        let mut feed = Lines { answer: answer.error_for_status()?, rest: Vec::new() };
+        let mut feed = StreamLines { answer: answer.error_for_status()?, rest: Vec::new() };
         self.is_complete_told = false;
         let mut due = Instant::now();
         loop {
@@ -273,12 +273,12 @@ fn now() -> Timestamp {
 }
 
 /// The lines of a stream.
-struct Lines {
+struct StreamLines {
     answer: Response,
     rest: Vec<u8>,
 }
 
-impl Lines {
+impl StreamLines {
     /// The next line. Nothing is lost when it is not awaited to its end.
     async fn next(&mut self) -> Result<Vec<u8>> {
         loop {
