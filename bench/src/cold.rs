@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use lab::{cluster::control::string, host::wait, processes::process::Process};
 
-pub use self::measured::Point;
+pub use self::measured::ColdPoint;
 use crate::{
     fixture_cluster::{Estate, PATIENCE, Size},
     host::{self, LoadMeter},
@@ -47,7 +47,7 @@ pub struct Options {
 ///
 /// # Errors
 /// Returns an error if the process is not root, a binary is not built, or an agent never converges.
-pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
+pub fn run(options: &Options, say: Say<'_>) -> Result<Record<ColdPoint>> {
     let versions = vec![
         format!("tidegate {}", env!("CARGO_PKG_VERSION")),
         lab::host::shell::run("nft", &["--version"])?.trim().to_owned(),
@@ -74,8 +74,8 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     Ok(record)
 }
 
-fn measure(estate: &mut Estate, rounds: u16, say: Say<'_>) -> Result<Point> {
-    let mut point = Point::new(estate.size());
+fn measure(estate: &mut Estate, rounds: u16, say: Say<'_>) -> Result<ColdPoint> {
+    let mut point = ColdPoint::new(estate.size());
     for round in 0..rounds {
         // The order alternates between rounds.
         if round % 2 == 0 {
@@ -92,7 +92,7 @@ fn measure(estate: &mut Estate, rounds: u16, say: Say<'_>) -> Result<Point> {
 }
 
 /// Measures a start without journal and with an empty kernel.
-fn cold(estate: &mut Estate, point: &mut Point) -> Result<()> {
+fn cold(estate: &mut Estate, point: &mut ColdPoint) -> Result<()> {
     let expected = verified(estate)?;
     agent(estate)?.kill();
     clean(estate)?;
@@ -110,7 +110,7 @@ fn cold(estate: &mut Estate, point: &mut Point) -> Result<()> {
 }
 
 /// Measures a start with everything in place, which must not write anything.
-fn restart(estate: &mut Estate, point: &mut Point) -> Result<()> {
+fn restart(estate: &mut Estate, point: &mut ColdPoint) -> Result<()> {
     let expected = verified(estate)?;
     agent(estate)?.kill();
     let listened = bound::listen(estate)?;

@@ -23,7 +23,7 @@ pub(crate) struct Guest {
 
 /// Results of a benchmark in the guest: its machine and its list of `P` under either field name.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Written<P> {
+pub(crate) struct GuestResults<P> {
     /// The guest.
     pub(crate) host: Machine,
     /// The results.
@@ -49,7 +49,7 @@ impl Guest {
         arguments: &[String],
         is_progress: &dyn Fn(&str) -> bool,
         say: Say<'_>,
-    ) -> Result<Written<P>> {
+    ) -> Result<GuestResults<P>> {
         ensure!(!lab::host::guest::is_inside(), "the second kernel has no IPVS either; see `lab/setup.sh`");
         let directory = Scratch::new("bench")?;
         let mut command = lab::host::guest::command(&lab::processes::binaries::find("bench")?);

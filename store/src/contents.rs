@@ -14,7 +14,7 @@ use model::{
 };
 
 use crate::{
-    HistoryQuery, Loaded, ObjectFilter, Store, VAULT_RECORDS_MAX,
+    HistoryQuery, ObjectFilter, Store, StoredState, VAULT_RECORDS_MAX,
     error::{ReplaceError, StoreError},
     vault,
 };
@@ -56,7 +56,7 @@ impl Contents {
     /// # Errors
     /// Returns an error if the store cannot be read.
     pub async fn of(store: &dyn Store, with_history: bool) -> Result<(Position, Self), StoreError> {
-        let Loaded { position, objects, recent: _ } = store.load().await?;
+        let StoredState { position, objects, recent: _ } = store.load().await?;
         let revision = position.revision;
         let (history, history_floor) =
             if with_history { history_of(store, revision).await? } else { (Vec::new(), revision) };

@@ -67,7 +67,7 @@ pub(crate) struct EncodedEntry {
 pub(crate) type HeadRow = (i64, i64, Vec<u8>);
 
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct EntryHeader {
     origin: Origin,
     touched: Vec<(ChangeKind, String)>,
 }
@@ -135,7 +135,7 @@ pub(crate) fn encode(entry: &RevisionEntry, commit: &EncodedCommit) -> EncodedEn
     }
     body.push(']');
     let touched = objects.iter().zip(&keys).map(|(object, key)| (object.kind(), key.clone())).collect();
-    let head = Head { origin: origin.clone(), touched };
+    let head = EntryHeader { origin: origin.clone(), touched };
     EncodedEntry {
         revision: *revision,
         at: *at,
@@ -158,7 +158,7 @@ pub(crate) fn encode_alone(entry: &RevisionEntry) -> EncodedEntry {
 /// Decodes the head of an entry.
 pub(crate) fn decode_head((revision, at, head): HeadRow) -> Result<RevisionHead, StoreError> {
     let revision = Revision(revision.unsigned_abs());
-    let Head { origin, touched } =
+    let EntryHeader { origin, touched } =
         serde_json::from_slice(&head).map_err(|error| unreadable(revision, &error.to_string()))?;
     let key = |(kind, key): (ChangeKind, String)| {
         let parsed = ObjectKey::parse_store_key(&key);

@@ -44,7 +44,7 @@ pub use error::{
 };
 pub use etcd::{ETCD_FOLD_AFTER_DEFAULT, ETCD_PREFIX_DEFAULT, EtcdOptions, Figures};
 pub use history::{HistoryPage, HistoryQuery, ObjectFilter};
-pub use open::{Looked, Options, look, look_with, open, open_with};
+pub use open::{Options, StoreState, inspect, inspect_with, open, open_with};
 pub use vault::VaultRecord;
 
 /// Maximum number of commits in the change log: minutes of a busy cluster, days of a quiet one. A watch that
@@ -94,7 +94,7 @@ pub const VAULT_RECORDS_MAX: usize = 16_384;
 
 /// State from which a control replica starts, as of one instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loaded {
+pub struct StoredState {
     /// Epoch and revision of the last commit.
     pub position: Position,
     /// All objects in store key order.
@@ -109,7 +109,7 @@ pub struct Loaded {
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// Reads the complete state as of one instant.
-    async fn load(&self) -> Result<Loaded, StoreError>;
+    async fn load(&self) -> Result<StoredState, StoreError>;
 
     /// Commits a group durably and atomically, if the store is still at `at`.
     ///

@@ -20,7 +20,7 @@ use model::{
 
 use crate::{
     AUDIT_AGE_MAX_SECS, AuditRecord, CHANGES_KEPT, ChangesError, CommitError, Contents, HistoryPage,
-    HistoryQuery, Loaded, ReplaceError, STATUSES_MAX, StatusError, Store, StoreError, VAULT_RECORDS_MAX,
+    HistoryQuery, ReplaceError, STATUSES_MAX, StatusError, Store, StoreError, StoredState, VAULT_RECORDS_MAX,
     VaultError, VaultRecord, audit,
     group::{self, Group},
     history,
@@ -157,10 +157,14 @@ impl Memory {
 
 #[async_trait]
 impl Store for Memory {
-    async fn load(&self) -> Result<Loaded, StoreError> {
+    async fn load(&self) -> Result<StoredState, StoreError> {
         let state = self.state();
         let recent = state.log.iter().cloned().collect();
-        Ok(Loaded { position: state.position, objects: state.objects.values().cloned().collect(), recent })
+        Ok(StoredState {
+            position: state.position,
+            objects: state.objects.values().cloned().collect(),
+            recent,
+        })
     }
 
     async fn commit_with_records(

@@ -59,7 +59,7 @@ async fn open_one(url: &str, now: Timestamp) -> Result<Arc<dyn Store>, OpenError
 
 /// State of the store at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Looked {
+pub enum StoreState {
     /// The store does not exist; opening it would create it.
     Absent,
     /// This version can open the store.
@@ -71,23 +71,23 @@ pub enum Looked {
     },
 }
 
-/// Inspects a store without additional settings. See [`look_with`].
+/// Inspects a store without additional settings. See [`inspect_with`].
 ///
 /// # Errors
-/// Same as [`look_with`].
-pub async fn look(url: &str) -> Result<Looked, OpenError> {
-    look_with(url, &Options::default()).await
+/// Same as [`inspect_with`].
+pub async fn inspect(url: &str) -> Result<StoreState, OpenError> {
+    inspect_with(url, &Options::default()).await
 }
 
 /// Inspects a store without creating or changing anything.
 ///
 /// # Errors
 /// Same as [`open_with`], except that a store in use is not an error.
-pub async fn look_with(url: &str, options: &Options) -> Result<Looked, OpenError> {
+pub async fn inspect_with(url: &str, options: &Options) -> Result<StoreState, OpenError> {
     match url.split_once(':') {
-        Some(("memory", "")) => Ok(Looked::Absent),
-        Some(("sqlite", path)) if is_path(path) => Sqlite::look(path.as_ref()).await,
-        Some(("etcd", members)) => Etcd::look(members, &options.etcd).await,
+        Some(("memory", "")) => Ok(StoreState::Absent),
+        Some(("sqlite", path)) if is_path(path) => Sqlite::inspect(path.as_ref()).await,
+        Some(("etcd", members)) => Etcd::inspect(members, &options.etcd).await,
         Some(_) | None => Err(OpenError::Address(url.to_owned())),
     }
 }
@@ -120,22 +120,22 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn to_look_makes_nothing_and_tells_who_uses_it() {
+    async fn inspection_creates_nothing_and_names_the_holder() {
         let directory = tempfile::tempdir().unwrap();
         let now = Timestamp::from_unix_seconds(0);
         let path = directory.path().join("s.db");
         let url = format!("sqlite:{}", path.display());
-        assert_eq!(look(&url).await.unwrap(), Looked::Absent);
+        assert_eq!(inspect(&url).await.unwrap(), StoreState::Absent);
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
         let store = open(&url, now).await.unwrap();
         let holder = format!("process {}", std::process::id());
-        assert_eq!(look(&url).await.unwrap(), Looked::InUse { holder });
+        assert_eq!(inspect(&url).await.unwrap(), StoreState::InUse { holder });
         drop(store);
-        assert_eq!(look(&url).await.unwrap(), Looked::Ready);
+        assert_eq!(inspect(&url).await.unwrap(), StoreState::Ready);
         std::fs::write(&path, "something else").unwrap();
-        assert!(matches!(look(&url).await, Err(OpenError::NotOurs { .. })));
+        assert!(matches!(inspect(&url).await, Err(OpenError::NotOurs { .. })));
         let nowhere = format!("sqlite:{}/none/s.db", directory.path().display());
-        assert!(matches!(look(&nowhere).await, Err(OpenError::Directory { .. })));
+        assert!(matches!(inspect(&nowhere).await, Err(OpenError::Directory { .. })));
     }
 
     async fn refusal(url: &str) -> String {

@@ -125,13 +125,13 @@ pub enum LogFormat {
 #[derive(Debug, Subcommand)]
 pub enum Source {
     /// YAML and JSON files, watched for changes
-    Files(files::Arguments),
+    Files(files::FilesArguments),
     /// Containers of a Docker or Podman engine, selected by labels
-    Docker(docker::Arguments),
+    Docker(docker::DockerArguments),
     /// DNS names whose addresses are endpoints
-    Dns(dns::Arguments),
+    Dns(dns::DnsArguments),
     /// Services, endpoints and MetalLB resources of a Kubernetes cluster
-    Kubernetes(kubernetes::Arguments),
+    Kubernetes(kubernetes::KubernetesArguments),
 }
 
 impl Source {

@@ -19,7 +19,7 @@ use futures::StreamExt as _;
 use ipnet::IpNet;
 use model::primitives::name::Namespace;
 
-use self::machine::{Bounds, Known};
+use self::machine::{Bounds, NameState};
 pub use self::parse::Binding;
 use crate::run::Outlet;
 
@@ -32,7 +32,7 @@ const TOGETHER: Duration = Duration::from_millis(100);
 
 /// Names and resolution limits.
 #[derive(Debug, Clone, Args)]
-pub struct Arguments {
+pub struct DnsArguments {
     /// DNS names of Services, as [NAMESPACE/]SERVICE[:PORT-NAME]=DNS-NAME[:PORT]. A name that begins with _
     /// is resolved by SRV records, which contain ports and weights
     #[arg(value_name = "SERVICE=NAME", required = true)]
@@ -70,8 +70,8 @@ pub struct Arguments {
 ///
 /// # Errors
 /// Returns an error if a flag is invalid or the machine has no name servers.
-pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
-    let Arguments { names, resolver, namespace, ttl_min, ttl_max, allow } = arguments;
+pub async fn run(arguments: DnsArguments, outlet: Outlet) -> anyhow::Result<()> {
+    let DnsArguments { names, resolver, namespace, ttl_min, ttl_max, allow } = arguments;
     anyhow::ensure!(ttl_min <= ttl_max, "--ttl-min must be at most --ttl-max");
     let names: BTreeSet<_> = names.into_iter().collect();
     anyhow::ensure!(
@@ -81,11 +81,11 @@ pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
     let resolver = ask::resolver(&resolver)?;
     let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
     let bounds = Bounds { ttl_min: seconds(ttl_min), ttl_max: seconds(ttl_max), allowed: allow };
-    let mut known: BTreeMap<Binding, Known> =
-        names.into_iter().map(|name| (name, Known::default())).collect();
+    let mut known: BTreeMap<Binding, NameState> =
+        names.into_iter().map(|name| (name, NameState::default())).collect();
     loop {
         let horizon = Instant::now() + TOGETHER;
-        let is_due = |known: &Known| known.due().is_none_or(|at| at <= horizon);
+        let is_due = |known: &NameState| known.due().is_none_or(|at| at <= horizon);
         let due: Vec<_> =
             known.iter().filter(|(_, known)| is_due(known)).map(|(name, _)| name.clone()).collect();
         let asked = due.into_iter().map(|name| {
@@ -106,12 +106,12 @@ pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
             }
         }
         publish(&namespace, &known, &outlet);
-        let next = known.values().filter_map(Known::due).min().unwrap_or(horizon);
+        let next = known.values().filter_map(NameState::due).min().unwrap_or(horizon);
         tokio::time::sleep_until(next.into()).await;
     }
 }
 
-fn publish(namespace: &Namespace, known: &BTreeMap<Binding, Known>, outlet: &Outlet) {
+fn publish(namespace: &Namespace, known: &BTreeMap<Binding, NameState>, outlet: &Outlet) {
     let mut new = outlet.wanted.borrow().clone();
     let mut complaints = Vec::new();
     let mut keys = BTreeSet::new();

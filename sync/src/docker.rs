@@ -40,7 +40,7 @@ use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
 use self::{
     container::{Container, Network},
     parse::{AddressKind, ending_signal},
-    plan::{Elsewhere, Engine, Host, translate},
+    plan::{Elsewhere, EngineState, Host, translate},
 };
 use crate::run::Outlet;
 
@@ -68,7 +68,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Engine connection and address settings.
 #[derive(Debug, Clone, Args)]
-pub struct Arguments {
+pub struct DockerArguments {
     /// Socket of the engine
     #[arg(long, env = "DOCKER_HOST", hide_env_values = true, value_name = "SOCKET", default_value = "unix:///var/run/docker.sock", value_parser = parse_socket)]
     pub socket: PathBuf,
@@ -106,7 +106,7 @@ fn parse_socket(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-impl Arguments {
+impl DockerArguments {
     /// Returns the configured Node name, or the host name.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl Arguments {
 ///
 /// # Errors
 /// Returns an error if a flag is invalid.
-pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
+pub async fn run(arguments: DockerArguments, outlet: Outlet) -> anyhow::Result<()> {
     let host = Host {
         node: arguments.node()?,
         addresses: arguments.node_address,
@@ -134,10 +134,10 @@ pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
         network: arguments.network,
         address: arguments.address,
     };
-    let mut state = State {
+    let mut state = AdapterState {
         host,
         outlet,
-        engine: Engine::default(),
+        engine: EngineState::default(),
         ending: BTreeMap::new(),
         fading: BTreeMap::new(),
         elsewhere: Elsewhere::default(),
@@ -154,10 +154,10 @@ pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
     }
 }
 
-struct State {
+struct AdapterState {
     host: Host,
     outlet: Outlet,
-    engine: Engine,
+    engine: EngineState,
     /// Deadlines until which containers that received a stop signal get no connections.
     ending: BTreeMap<String, Instant>,
     /// Workloads of removed containers, and the time of their removal.
@@ -172,7 +172,7 @@ struct Stale {
     networks: bool,
 }
 
-async fn session(socket: &std::path::Path, state: &mut State) -> anyhow::Result<()> {
+async fn session(socket: &std::path::Path, state: &mut AdapterState) -> anyhow::Result<()> {
     let socket = socket.to_str().context("the socket path is not valid UTF-8")?;
     let docker =
         Docker::connect_with_unix(socket, TIMEOUT_SECS, API_DEFAULT_VERSION)?.negotiate_version().await?;
@@ -232,7 +232,7 @@ fn events(docker: Docker) -> (mpsc::Receiver<Result<EventMessage, Error>>, Guard
     (receiver, Guard(task.abort_handle()))
 }
 
-impl State {
+impl AdapterState {
     fn hear(&mut self, event: EventMessage, stale: &mut Stale) {
         let action = event.action.unwrap_or_default();
         let actor = event.actor.unwrap_or_default();

@@ -1,10 +1,10 @@
 //! Reconciles the objects on the server with the desired objects of a source.
 //!
 //! ```text
-//!  Wanted (watch) ──differs──▶ dirty keys ◀──heard── follow: the source's objects in Tidegate
-//!                                  │
-//!                      plan (pure) ▼
-//!                        write, remove ──answers──▶ mirror ──▶ Observed (watch)
+//!  DesiredObjects (watch) ──differs──▶ dirty keys ◀──WatchEvent── follow: the source's objects in Tidegate
+//!                                          │
+//!                              plan (pure) ▼
+//!                                write, remove ──answers──▶ mirror ──▶ ObservedObjects (watch)
 //! ```
 //!
 //! One loop with one path: startup, changes of the source, external changes of its objects and retries of
@@ -37,15 +37,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    follow::Heard,
+    follow::WatchEvent,
     mirror::Mirror,
-    plan::{Plan, Rules, Settled},
+    plan::{Plan, Rules, SettledObject},
     progress::Progress,
     write::{Fate, Outcome, Writer},
 };
 use crate::{
     control::{Control, RETRY_MIN},
-    wanted::{Observed, Wanted},
+    wanted::{ObservedObjects, DesiredObjects},
 };
 
 /// Maximum number of queued watch events; the watch is not read beyond it.
@@ -71,11 +71,11 @@ pub struct Settings {
 }
 
 /// Channel ends and shared state of the engine.
-pub struct Ports {
+pub struct EngineChannels {
     /// Desired objects from the source.
-    pub wanted: watch::Receiver<Wanted>,
+    pub wanted: watch::Receiver<DesiredObjects>,
     /// Server state for the source.
-    pub observed: watch::Sender<Observed>,
+    pub observed: watch::Sender<ObservedObjects>,
     /// Confirmations of held removals.
     pub consent: mpsc::Receiver<()>,
     /// Status and metrics.
@@ -83,11 +83,11 @@ pub struct Ports {
 }
 
 /// Runs the engine until it is stopped.
-pub async fn run(control: &Control, settings: Settings, ports: Ports, stop: CancellationToken) {
+pub async fn run(control: &Control, settings: Settings, ports: EngineChannels, stop: CancellationToken) {
     let (sender, mut heard) = mpsc::channel(HEARD_MAX);
     let (statuses_sender, mut statuses) = mpsc::channel(1);
     let source = settings.source.clone();
-    let Ports { wanted, observed, mut consent, progress } = ports;
+    let EngineChannels { wanted, observed, mut consent, progress } = ports;
     let mut engine = Engine::new(control, settings, wanted, observed, progress);
     let work = async {
         let mut is_source_there = true;
@@ -136,17 +136,17 @@ pub struct Round {
 pub async fn once(
     control: &Control,
     settings: Settings,
-    ports: Ports,
+    ports: EngineChannels,
     is_dry_run: bool,
 ) -> anyhow::Result<Round> {
     let (sender, mut heard) = mpsc::channel(HEARD_MAX);
     let source = settings.source.clone();
-    let Ports { wanted, observed, consent: _, progress } = ports;
+    let EngineChannels { wanted, observed, consent: _, progress } = ports;
     let mut engine = Engine::new(control, settings, wanted, observed, progress);
     engine.is_dry_run = is_dry_run;
     let listed = async {
         while let Some(heard) = heard.recv().await {
-            if let Heard::Lost(cause) = heard {
+            if let WatchEvent::Lost(cause) = heard {
                 anyhow::bail!("{cause}");
             }
             engine.hear(heard);
@@ -178,11 +178,11 @@ pub async fn once(
 struct Engine<'a> {
     control: &'a Control,
     settings: Settings,
-    wanted: watch::Receiver<Wanted>,
-    observed: watch::Sender<Observed>,
+    wanted: watch::Receiver<DesiredObjects>,
+    observed: watch::Sender<ObservedObjects>,
     progress: Arc<Progress>,
     /// State of the source from which the dirty keys were computed.
-    taken: Wanted,
+    taken: DesiredObjects,
     mirror: Mirror,
     /// Keys that may differ.
     dirty: BTreeSet<ObjectKey>,
@@ -196,7 +196,7 @@ struct Engine<'a> {
     confirmed: BTreeSet<ObjectKey>,
     refused: BTreeMap<ObjectKey, String>,
     guarded: BTreeSet<ObjectKey>,
-    settled: BTreeMap<ObjectKey, Settled>,
+    settled: BTreeMap<ObjectKey, SettledObject>,
     /// Time of the next retry of rejected objects.
     retry_at: Option<Instant>,
     /// Time until which no writes are attempted after a failure.
@@ -210,8 +210,8 @@ impl<'a> Engine<'a> {
     fn new(
         control: &'a Control,
         settings: Settings,
-        wanted: watch::Receiver<Wanted>,
-        observed: watch::Sender<Observed>,
+        wanted: watch::Receiver<DesiredObjects>,
+        observed: watch::Sender<ObservedObjects>,
         progress: Arc<Progress>,
     ) -> Self {
         Self {
@@ -220,7 +220,7 @@ impl<'a> Engine<'a> {
             wanted,
             observed,
             progress,
-            taken: Wanted::default(),
+            taken: DesiredObjects::default(),
             mirror: Mirror::default(),
             dirty: BTreeSet::new(),
             waiting: BTreeSet::new(),
@@ -261,9 +261,9 @@ impl<'a> Engine<'a> {
         self.progress.source(self.taken.objects.len(), self.taken.is_complete);
     }
 
-    fn hear(&mut self, heard: Heard) {
+    fn hear(&mut self, heard: WatchEvent) {
         match heard {
-            Heard::Listed(objects) => {
+            WatchEvent::Listed(objects) => {
                 let seen = objects.clone();
                 let before = self.mirror.list(objects);
                 self.dirty.extend(before.keys().chain(seen.keys()).cloned());
@@ -273,7 +273,7 @@ impl<'a> Engine<'a> {
                 self.observed.send_modify(|observed| observed.objects = published);
                 self.progress.control(None);
             }
-            Heard::Put(key, own) => {
+            WatchEvent::Put(key, own) => {
                 let published = own.published.clone();
                 if self.mirror.put(key.clone(), *own) {
                     self.observed.send_modify(|observed| {
@@ -283,7 +283,7 @@ impl<'a> Engine<'a> {
                 }
                 self.progress.control(None);
             }
-            Heard::Gone(key, at) => {
+            WatchEvent::Gone(key, at) => {
                 if self.mirror.remove(&key, at) {
                     self.observed.send_modify(|observed| {
                         observed.objects.remove(&key);
@@ -291,8 +291,8 @@ impl<'a> Engine<'a> {
                     self.dirty.insert(key);
                 }
             }
-            Heard::Alive => self.progress.control(None),
-            Heard::Lost(cause) => {
+            WatchEvent::Alive => self.progress.control(None),
+            WatchEvent::Lost(cause) => {
                 tracing::warn!(cause, "the watch of the control server failed; retrying");
                 self.progress.control(Some(cause));
             }
@@ -416,7 +416,7 @@ impl<'a> Engine<'a> {
                         self.progress.written();
                         self.settled.remove(&key);
                     } else {
-                        self.settled.insert(key.clone(), Settled { wanted: *wanted, revision });
+                        self.settled.insert(key.clone(), SettledObject { wanted: *wanted, revision });
                     }
                     if !self.is_dry_run {
                         self.take_answer(key, *own);

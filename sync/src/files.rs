@@ -22,7 +22,7 @@ use notify::{RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
 use self::shelf::Shelf;
-use crate::{run::Outlet, wanted::Wanted};
+use crate::{run::Outlet, wanted::DesiredObjects};
 
 /// Maximum number of files of a source.
 const FILES_MAX: usize = 10_000;
@@ -35,7 +35,7 @@ const RESCAN: Duration = Duration::from_secs(10);
 
 /// Paths of the files.
 #[derive(Debug, Clone, Args)]
-pub struct Arguments {
+pub struct FilesArguments {
     /// Files, and directories with .yaml, .yml and .json files
     #[arg(value_name = "DIR|FILE", required = true)]
     pub paths: Vec<PathBuf>,
@@ -54,7 +54,7 @@ struct Stamp {
 ///
 /// # Errors
 /// Returns an error if the kernel provides no file notifications.
-pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
+pub async fn run(arguments: FilesArguments, outlet: Outlet) -> anyhow::Result<()> {
     let (bell, mut rung) = mpsc::channel(1);
     // One pending notification is enough.
     let mut watcher = notify::recommended_watcher(move |_event| {
@@ -94,7 +94,7 @@ fn publish(reader: &Reader, outlet: &Outlet) {
     outlet.wanted.send_if_modified(|wanted| {
         let is_complete = reader.is_complete();
         let is_news = wanted.is_complete != is_complete || !wanted.objects.ptr_eq(reader.shelf.objects());
-        *wanted = Wanted { objects: reader.shelf.objects().clone(), is_complete };
+        *wanted = DesiredObjects { objects: reader.shelf.objects().clone(), is_complete };
         is_news
     });
     outlet.progress.complain(complaints);

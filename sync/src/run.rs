@@ -22,9 +22,9 @@ use crate::{
     args::{Cli, Global, Source},
     control::{self, Control},
     dns, docker,
-    engine::{self, Ports, Round, Settings, progress::Progress},
+    engine::{self, EngineChannels, Round, Settings, progress::Progress},
     files, kubernetes, serve,
-    wanted::{Observed, Wanted},
+    wanted::{DesiredObjects, ObservedObjects},
 };
 
 /// Environment variable with a token. There is no flag for the token itself, because process arguments are
@@ -43,9 +43,9 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(5);
 /// Channel ends and shared state of the source.
 pub struct Outlet {
     /// Desired objects of the source.
-    pub wanted: watch::Sender<Wanted>,
+    pub wanted: watch::Sender<DesiredObjects>,
     /// Server state of these objects.
-    pub observed: watch::Receiver<Observed>,
+    pub observed: watch::Receiver<ObservedObjects>,
     /// Errors and status of the source.
     pub progress: Arc<Progress>,
     /// Connection to Tidegate, for reading objects of other owners.
@@ -62,8 +62,8 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let Cli { global, source } = cli;
     let settings = settings(&global, &source)?;
     let control = Arc::new(connect(&global, &settings.source)?);
-    let (wanted_sender, wanted) = watch::channel(Wanted::default());
-    let (observed, observed_receiver) = watch::channel(Observed::default());
+    let (wanted_sender, wanted) = watch::channel(DesiredObjects::default());
+    let (observed, observed_receiver) = watch::channel(ObservedObjects::default());
     let progress = Arc::new(Progress::default());
     let (consent_sender, consent) = mpsc::channel(1);
     let stop = CancellationToken::new();
@@ -74,7 +74,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         control: Arc::clone(&control),
         stop: stop.clone(),
     };
-    let ports = Ports { wanted, observed, consent, progress: Arc::clone(&progress) };
+    let ports = EngineChannels { wanted, observed, consent, progress: Arc::clone(&progress) };
     let mut source = pin!(start(source, outlet));
     if global.once || global.dry_run {
         let code = tokio::select! {
@@ -162,7 +162,7 @@ fn connect(global: &Global, source: &Label) -> anyhow::Result<Control> {
 
 /// Waits until the source has been read completely. Returns `false` if that fails; the objects read so far
 /// are used then, and nothing is removed.
-async fn is_read(ports: &mut Ports, progress: &Progress) -> bool {
+async fn is_read(ports: &mut EngineChannels, progress: &Progress) -> bool {
     let is_complete = async { ports.wanted.wait_for(|wanted| wanted.is_complete).await.is_ok() };
     let is_hopeless = async {
         while !progress.has_complaints() {
@@ -180,7 +180,7 @@ async fn is_read(ports: &mut Ports, progress: &Progress) -> bool {
 async fn once(
     control: &Control,
     settings: Settings,
-    mut ports: Ports,
+    mut ports: EngineChannels,
     is_dry_run: bool,
 ) -> anyhow::Result<ExitCode> {
     let progress = Arc::clone(&ports.progress);

@@ -41,7 +41,7 @@ mod tests {
         parse(words).map_err(|error| error.to_string())
     }
 
-    fn kubernetes(cli: &Cli) -> &crate::kubernetes::Arguments {
+    fn kubernetes(cli: &Cli) -> &crate::kubernetes::KubernetesArguments {
         match &cli.source {
             Source::Kubernetes(arguments) => arguments,
             Source::Files(_) | Source::Docker(_) | Source::Dns(_) => panic!("another source"),

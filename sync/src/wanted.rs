@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// Desired objects of a source.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct DesiredObjects {
     /// All objects of the source; no other objects of this source should exist.
     pub objects: OrdMap<ObjectKey, Object>,
     /// True if the source has been read completely since it was last lost. Until then nothing is removed.
@@ -17,7 +17,7 @@ pub struct Wanted {
 
 /// Server state of the objects of a source.
 #[derive(Debug, Clone, Default)]
-pub struct Observed {
+pub struct ObservedObjects {
     /// Published form of each object, with its status.
     pub objects: OrdMap<ObjectKey, Value>,
     /// Rejection messages of desired objects that could not be written.

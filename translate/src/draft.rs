@@ -16,7 +16,7 @@ use model::{
 use serde_json::{Map, Value, json};
 
 use crate::{
-    Imported,
+    ImportResult,
     json::{field_path, object_name, text},
     report::Report,
 };
@@ -71,7 +71,7 @@ impl Draft {
     }
 
     /// Returns the valid objects and the report on the rest.
-    pub(crate) fn finish(mut self) -> Imported {
+    pub(crate) fn finish(mut self) -> ImportResult {
         let all_announced = self.advertisements.values().any(|spec| !spec.contains_key("addressPools"));
         self.report.begin("All together");
         for name in self.pools.keys().filter(|name| !all_announced && !self.announced.contains(*name)) {
@@ -98,7 +98,7 @@ impl Draft {
                 }
             }
         }
-        Imported { objects, agent_settings: self.agent_settings, report: self.report }
+        ImportResult { objects, agent_settings: self.agent_settings, report: self.report }
     }
 }
 

@@ -28,7 +28,7 @@ const DEPTH_MAX: usize = 8;
 const KEY_CHARS_MAX: usize = 100;
 
 /// Translation of a setting.
-enum Fate {
+enum SettingMapping {
     /// Depends on the value.
     Looked,
     /// Default behaviour here; no setting needed.
@@ -39,7 +39,7 @@ enum Fate {
     Approximated(&'static str),
 }
 
-use Fate::{Approximated, Ignored, Looked, Same};
+use SettingMapping::{Approximated, Ignored, Looked, Same};
 
 const CONNTRACK: &str = "connection tracking is configured on the machine: set the sysctls \
                          nf_conntrack_*; `tidegate-agent doctor` reports values that are too small";
@@ -52,7 +52,7 @@ const KERNEL_TIMES: &str = "kernel timeouts are not changed; set them with `ipvs
 const DETECT: &str = "workloads are identified by their networks: set --workload-cidr or --cluster-cidr";
 
 /// All fields (v1alpha1, Kubernetes 1.36, and removed ones); a trailing `*` matches any key.
-const FIELDS: &[(&str, Fate)] = &[
+const FIELDS: &[(&str, SettingMapping)] = &[
     ("apiVersion", Looked),
     ("kind", Looked),
     ("mode", Looked),

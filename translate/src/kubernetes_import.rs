@@ -11,8 +11,8 @@ use crate::{
     draft::Draft,
     json::{items, text},
     kubernetes::{
-        self, Claim, Finding, Mode, SERVICE_NAME_LABEL, Settings, Severity, Surroundings, Translated,
-        fields::{self, Fate},
+        self, Claim, Finding, Mode, SERVICE_NAME_LABEL, Settings, Severity, Surroundings, TranslationResult,
+        fields::{self, FieldMapping},
     },
 };
 
@@ -96,7 +96,7 @@ fn service(draft: &mut Draft, document: &Value) {
 }
 
 /// The current address is requested if MetalLB assigned it; otherwise it is reported.
-fn address_there(document: &Value, made: &mut Translated) {
+fn address_there(document: &Value, made: &mut TranslationResult) {
     let is_asked =
         made.documents.iter().any(|object| object.pointer("/spec/loadBalancer/addresses").is_some());
     let there = items(document, "/status/loadBalancer/ingress");
@@ -114,7 +114,7 @@ fn address_there(document: &Value, made: &mut Translated) {
 }
 
 /// Endpoints in the input take precedence; without them, Workloads with matching labels are the endpoints.
-fn selector(draft: &Draft, document: &Value, made: &mut Translated) {
+fn selector(draft: &Draft, document: &Value, made: &mut TranslationResult) {
     let selector = document
         .pointer("/spec/selector")
         .filter(|value| value.as_object().is_some_and(|map| !map.is_empty()));
@@ -178,8 +178,8 @@ fn node(draft: &mut Draft, document: &Value) {
 }
 
 /// Adds the created objects to the draft, and a line for every field to the report.
-fn put(draft: &mut Draft, kind: fields::Kind, ours: Kind, theirs: &Value, made: Translated) {
-    let Translated { objects: _, documents, findings } = made;
+fn put(draft: &mut Draft, kind: fields::Kind, ours: Kind, theirs: &Value, made: TranslationResult) {
+    let TranslationResult { objects: _, documents, findings } = made;
     let target = documents.first().map_or_else(|| "nothing".to_owned(), crate::json::object_name);
     let mut not_needed = Vec::new();
     let said = with_parents(&findings);
@@ -189,11 +189,11 @@ fn put(draft: &mut Draft, kind: fields::Kind, ours: Kind, theirs: &Value, made: 
             continue;
         }
         match field.map(|field| (field.fate, field.words)) {
-            Some((Fate::Mapped | Fate::ProxyOnly, _)) if documents.is_empty() => {}
-            Some((Fate::Mapped | Fate::ProxyOnly, _)) => draft.report.mapped(&at, &target),
-            Some((Fate::Approximated, words)) => draft.report.approximated(&at, words),
-            Some((Fate::NotSupported, words)) => draft.report.ignored(&at, words),
-            Some((Fate::NotNeeded, _)) => not_needed.push(at),
+            Some((FieldMapping::Mapped | FieldMapping::ProxyOnly, _)) if documents.is_empty() => {}
+            Some((FieldMapping::Mapped | FieldMapping::ProxyOnly, _)) => draft.report.mapped(&at, &target),
+            Some((FieldMapping::Approximated, words)) => draft.report.approximated(&at, words),
+            Some((FieldMapping::NotSupported, words)) => draft.report.ignored(&at, words),
+            Some((FieldMapping::NotNeeded, _)) => not_needed.push(at),
             None => draft.report.ignored(&at, "not supported"),
         }
     }

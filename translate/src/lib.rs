@@ -34,7 +34,7 @@ use crate::{draft::Draft, json::text};
 
 /// Result of an import.
 #[derive(Debug, Default)]
-pub struct Imported {
+pub struct ImportResult {
     /// Valid Tidegate objects, pools before objects that name them.
     pub objects: Vec<Value>,
     /// Agent settings, which are not objects, by their names in the file for `tidegate-agent --config`.
@@ -45,7 +45,7 @@ pub struct Imported {
 
 /// Translates documents; `sources` are files with their objects, in order.
 #[must_use]
-pub fn translate(sources: &[(String, Vec<Value>)]) -> Imported {
+pub fn translate(sources: &[(String, Vec<Value>)]) -> ImportResult {
     let mut draft = Draft::default();
     let documents: Vec<_> = sources
         .iter()

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use serde_json::Value;
 
 use crate::{
-    Imported, all,
+    ImportResult, all,
     draft::Draft,
     ipvsadm,
     json::text,
@@ -112,7 +112,7 @@ pub struct Source {
 ///
 /// # Errors
 /// Returns the index of an unreadable input, and the reason.
-pub fn import(sources: &[Source], from: Option<Format>) -> Result<Imported, (usize, String)> {
+pub fn import(sources: &[Source], from: Option<Format>) -> Result<ImportResult, (usize, String)> {
     let mut draft = Draft::default();
     let mut documents: Vec<(&str, Vec<Value>)> = Vec::new();
     let mut tables = Vec::new();

@@ -147,8 +147,8 @@ impl Convergence {
     }
 
     /// Returns the revisions that concern nodes, oldest first.
-    pub(crate) fn changes(&self, now: Instant) -> Vec<Change> {
-        let change = |curve: &ConvergenceRecord| Change {
+    pub(crate) fn changes(&self, now: Instant) -> Vec<ChangeProgress> {
+        let change = |curve: &ConvergenceRecord| ChangeProgress {
             revision: curve.revision,
             age_ms: millis_between(curve.committed, now),
             nodes: curve.nodes.clone(),

@@ -141,7 +141,7 @@ impl ObjectRenderer<'_> {
         let checkers = &published.network.checkers;
         let inputs = HealthInputs { book: &book, checkers, is_reporting: &is_reporting, now: self.view.now };
         let guard = state.guard();
-        Some(service_health(&published.snapshot, form, &bench, &guard))
+        Some(service_health(&published.snapshot, form, &inputs, &guard))
     }
 
     /// Returns the status of an AddressPool.

@@ -19,7 +19,7 @@ use model::{
     },
     kinds::resource::{Kind, ObjectKey, ServiceKey},
     observed::{
-        announcements::{AnnouncementBook, BgpReportUpdate},
+        announcements::{AnnouncementBook, AnnouncementUpdate},
         health::HealthUpdate,
         traffic::TrafficBook,
     },
@@ -68,7 +68,7 @@ pub(crate) struct Arrival {
 /// Parts of a report that are stored separately from it.
 struct ReportParts {
     report: Arc<Report>,
-    announcements: BgpReportUpdate,
+    announcements: AnnouncementUpdate,
     bgp: bgp_book::BgpReportUpdate,
     health: HealthUpdate,
 }
@@ -108,7 +108,7 @@ impl Observations {
     pub(crate) async fn apply(&self, store: &dyn Store, node: &Name, mut report: Report, at: Arrival) {
         let Arrival { epoch, now } = at;
         let traffic = std::mem::take(&mut report.traffic);
-        self.traffic().take(node, &report.boot_id, traffic, now);
+        self.traffic().apply(node, &report.boot_id, traffic, now);
         let parts = ReportParts::of(report);
         let has_separate_changes = parts.has_changes();
         let ReportParts { report, announcements, bgp, health } = parts;
@@ -117,7 +117,7 @@ impl Observations {
         self.health.report(node, health);
         let before = earlier.report.as_ref().map(|report| Watermarks::from(&**report));
         self.convergence.record_report(node, epoch, (before, Watermarks::from(&*report)), Instant::now());
-        let addresses = self.announcements().take(node, announcements);
+        let addresses = self.announcements().apply(node, announcements);
         if has_separate_changes || has_other_sessions || is_changed(&earlier, &report) {
             self.overview.report();
         }
@@ -129,7 +129,7 @@ impl Observations {
     fn apply_bgp(&self, node: &Name, news: bgp_book::BgpReportUpdate, now: Timestamp) -> bool {
         let mut book = self.bgp();
         let before = sessions(&book, node);
-        book.take(node, news, now);
+        book.apply(node, news, now);
         before != sessions(&book, node)
     }
 
@@ -169,7 +169,7 @@ impl Observations {
 
 impl ReportParts {
     fn of(mut report: Report) -> Self {
-        let announcements = BgpReportUpdate {
+        let announcements = AnnouncementUpdate {
             parts: std::mem::take(&mut report.announcements),
             gone: std::mem::take(&mut report.announcements_gone),
             is_complete: report.announcements_complete,

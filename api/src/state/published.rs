@@ -22,7 +22,7 @@ use model::{
     },
     wire::feed::{Frame, NetworkState, NodeState},
 };
-use store::Loaded;
+use store::StoredState;
 use tokio::sync::watch;
 
 use crate::state::{
@@ -77,8 +77,8 @@ pub(crate) struct Hub {
 
 impl Published {
     /// Derives the published state from the contents of a store.
-    pub(crate) fn of(loaded: Loaded, peer_key: Secret, asn: u32) -> Self {
-        let Loaded { position, objects, recent } = loaded;
+    pub(crate) fn of(loaded: StoredState, peer_key: Secret, asn: u32) -> Self {
+        let StoredState { position, objects, recent } = loaded;
         let snapshot = Snapshot::from_objects(position.revision, objects);
         let network = NetworkState { peer_key: Some(peer_key), ..network(&snapshot) };
         Self {
@@ -202,7 +202,7 @@ fn concerns_bgp(before: &Snapshot, change: &Change) -> bool {
 
 impl Hub {
     /// Publishes the first state. `asn` is the AS number of Nodes that do not set one.
-    pub(crate) fn new(loaded: Loaded, peer_key: Secret, asn: u32) -> Self {
+    pub(crate) fn new(loaded: StoredState, peer_key: Secret, asn: u32) -> Self {
         let published = Published::of(loaded, peer_key.clone(), asn);
         let (bell, _) = watch::channel(published.position());
         Self { current: ArcSwap::from_pointee(published), bell, peer_key, asn }
@@ -231,7 +231,7 @@ impl Hub {
     }
 
     /// Rebuilds and publishes the state from the contents of a store. Called by the writer only.
-    pub(crate) fn reload(&self, loaded: Loaded) {
+    pub(crate) fn reload(&self, loaded: StoredState) {
         self.replace(Published::of(loaded, self.peer_key.clone(), self.asn));
     }
 
@@ -334,7 +334,7 @@ mod tests {
             ClusterConfig::new(vec!["10.96.0.0/16".parse().unwrap()], 30000..=32767, Vec::new()).unwrap();
         let mut dice = RandomStream(7);
         let position = Position { epoch: Epoch(1), revision: Revision(1) };
-        let loaded = Loaded { position, objects: Vec::new(), recent: Vec::new() };
+        let loaded = StoredState { position, objects: Vec::new(), recent: Vec::new() };
         let mut published = Published::of(loaded, Secret::new("key".to_owned()), config.asn());
         let names = ["n0", "n1"].map(|name| Name::parse(name).unwrap());
         let mut operations: Vec<_> = names.iter().map(|name| node(&mut dice, name.as_str())).collect();
@@ -392,7 +392,7 @@ mod tests {
             ClusterConfig::new(vec!["10.96.0.0/16".parse().unwrap()], 30000..=32767, Vec::new()).unwrap();
         let mut dice = RandomStream(11);
         let position = Position { epoch: Epoch(1), revision: Revision(1) };
-        let loaded = || Loaded { position, objects: Vec::new(), recent: Vec::new() };
+        let loaded = || StoredState { position, objects: Vec::new(), recent: Vec::new() };
         let mut one = Published::of(loaded(), Secret::new("key".to_owned()), config.asn());
         let mut other = one.clone();
         let forms = |published: &Published| -> BTreeMap<ServiceKey, Value> {

@@ -11,7 +11,7 @@ use crate::{
 /// Measurements of one contestant; times in milliseconds from the start of the write.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Series {
+pub struct BgpSeries {
     /// Name of the contestant.
     pub contestant: String,
     /// Description of its configuration.
@@ -35,7 +35,7 @@ pub struct Series {
 /// All results of a run.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Measured {
+pub struct BgpResults {
     /// The machine.
     pub host: Host,
     /// Versions of the tested software.
@@ -47,17 +47,17 @@ pub struct Measured {
     /// Machine load, set at the end.
     pub load: Option<Load>,
     /// Measurements by contestant.
-    pub series: Vec<Series>,
+    pub series: Vec<BgpSeries>,
 }
 
-impl Measured {
+impl BgpResults {
     pub(super) fn new(host: Host, options: Options, versions: Vec<String>) -> Self {
         let Options { rounds, failures: _, bulk } = options;
         Self { host, versions, rounds, bulk, load: None, series: Vec::new() }
     }
 
     pub(super) fn add(&mut self, contestant: &str, settings: String, memory_kib: u64) {
-        self.series.push(Series {
+        self.series.push(BgpSeries {
             contestant: contestant.to_owned(),
             settings,
             memory_kib,
@@ -70,14 +70,14 @@ impl Measured {
         });
     }
 
-    pub(super) fn enter(&mut self, contestant: &str, enter: impl FnOnce(&mut Series)) {
+    pub(super) fn enter(&mut self, contestant: &str, enter: impl FnOnce(&mut BgpSeries)) {
         if let Some(series) = self.series.iter_mut().find(|series| series.contestant == contestant) {
             enter(series);
         }
     }
 }
 
-impl Report for Measured {
+impl Report for BgpResults {
     const NAME: &'static str = "bgp";
 
     fn page(&self) -> String {

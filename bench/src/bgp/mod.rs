@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-pub use self::measured::{Measured, Series};
+pub use self::measured::{BgpResults, BgpSeries};
 use self::{
     announcer::{Announcer, prefix},
     gobgp::Gobgp,
-    routers::Seen,
-    tidegate::Tidegate,
+    routers::PrefixState,
+    tidegate::TidegateRouter,
 };
 use crate::{
     host::{Host, LoadMeter},
@@ -54,11 +54,11 @@ pub struct Options {
 ///
 /// # Errors
 /// Returns an error if the process is not root, software is missing, or a route never arrives.
-pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
+pub fn run(options: &Options, say: Say<'_>) -> Result<BgpResults> {
     let host = Host::ask()?;
     let mut contestants: Vec<Box<dyn Announcer>> =
-        vec![Box::new(Tidegate::start()?), Box::new(Gobgp::start()?)];
-    let mut measured = Measured::new(host, options.clone(), versions()?);
+        vec![Box::new(TidegateRouter::start()?), Box::new(Gobgp::start()?)];
+    let mut measured = BgpResults::new(host, options.clone(), versions()?);
     let meter = LoadMeter::start()?;
     for contestant in &mut contestants {
         say(&format!("{}: {}", contestant.name(), contestant.settings()))?;
@@ -99,15 +99,15 @@ fn versions() -> Result<Vec<String>> {
 }
 
 /// Announces one prefix and withdraws it.
-fn one_prefix(contestant: &mut dyn Announcer, round: u32, measured: &mut Measured) -> Result<String> {
+fn one_prefix(contestant: &mut dyn Announcer, round: u32, measured: &mut BgpResults) -> Result<String> {
     let (name, prefix) = (contestant.name(), prefix(round));
     let begun = Instant::now();
     contestant.announce(round)?;
     let command = begun.elapsed();
-    let there = contestant.routers().wait(&prefix, Seen::There, begun, ONE_TIME_MAX)?;
+    let there = contestant.routers().wait(&prefix, PrefixState::There, begun, ONE_TIME_MAX)?;
     let begun = Instant::now();
     contestant.withdraw(round)?;
-    let gone = contestant.routers().wait(&prefix, Seen::Gone, begun, ONE_TIME_MAX)?;
+    let gone = contestant.routers().wait(&prefix, PrefixState::Gone, begun, ONE_TIME_MAX)?;
     measured.enter(name, |series| {
         series.command_ms.push(milliseconds(command));
         series.announced_ms.push(there.map(milliseconds));
@@ -117,28 +117,28 @@ fn one_prefix(contestant: &mut dyn Announcer, round: u32, measured: &mut Measure
 }
 
 /// Disconnects the node and reconnects it.
-fn failure(contestant: &mut dyn Announcer, measured: &mut Measured) -> Result<String> {
+fn failure(contestant: &mut dyn Announcer, measured: &mut BgpResults) -> Result<String> {
     let prefix = prefix(FAILING);
     let begun = Instant::now();
     contestant.announce(FAILING)?;
-    contestant.routers().wait(&prefix, Seen::There, begun, ONE_TIME_MAX)?;
+    contestant.routers().wait(&prefix, PrefixState::There, begun, ONE_TIME_MAX)?;
     contestant.wait_settled()?;
     let cut = Instant::now();
     contestant.plug(false)?;
-    let gone = contestant.routers().wait(&prefix, Seen::Gone, cut, ONE_TIME_MAX);
+    let gone = contestant.routers().wait(&prefix, PrefixState::Gone, cut, ONE_TIME_MAX);
     let back = Instant::now();
     contestant.plug(true)?;
     let gone = gone?;
-    contestant.routers().wait(&prefix, Seen::There, back, 3 * ONE_TIME_MAX)?;
+    contestant.routers().wait(&prefix, PrefixState::There, back, 3 * ONE_TIME_MAX)?;
     let begun = Instant::now();
     contestant.withdraw(FAILING)?;
-    contestant.routers().wait(&prefix, Seen::Gone, begun, ONE_TIME_MAX)?;
+    contestant.routers().wait(&prefix, PrefixState::Gone, begun, ONE_TIME_MAX)?;
     measured.enter(contestant.name(), |series| series.failed_ms.push(gone.map(milliseconds)));
     Ok(format!("removed after {gone:.1?}"))
 }
 
 /// Prepares many prefixes, opens the sessions, and waits until the routers have all of them.
-fn bulk(contestant: &mut dyn Announcer, count: u32, measured: &mut Measured) -> Result<String> {
+fn bulk(contestant: &mut dyn Announcer, count: u32, measured: &mut BgpResults) -> Result<String> {
     contestant.prepare(count)?;
     let before = contestant.memory_kib()?;
     let begun = Instant::now();

@@ -29,7 +29,7 @@ const BIRD_HOST: u8 = 2;
 
 /// State of a prefix in a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum PrefixState {
     There,
     Gone,
 }
@@ -113,7 +113,7 @@ impl Routers {
     pub(super) fn wait(
         &self,
         prefix: &str,
-        seen: Seen,
+        seen: PrefixState,
         since: Instant,
         patience: Duration,
     ) -> Result<Both<Duration>> {
@@ -152,7 +152,7 @@ struct Monitor {
 #[derive(Default)]
 struct Routes {
     /// Last reported state of each prefix.
-    last: BTreeMap<String, (Seen, Instant)>,
+    last: BTreeMap<String, (PrefixState, Instant)>,
     there: usize,
     grown: Option<Instant>,
 }
@@ -178,7 +178,7 @@ impl Monitor {
     }
 
     /// Returns the time of the last report of a prefix, if it matches `seen` and is not older than `since`.
-    fn at(&self, prefix: &str, seen: Seen, since: Instant) -> Option<Instant> {
+    fn at(&self, prefix: &str, seen: PrefixState, since: Instant) -> Option<Instant> {
         let (said, at) = *lock(&self.routes).last.get(prefix)?;
         (said == seen && at >= since).then_some(at)
     }
@@ -200,8 +200,8 @@ impl Routes {
     /// Parses `PREFIX via …` and `Deleted PREFIX via …`; lines of further next hops begin with a tab.
     fn take(&mut self, line: &str, now: Instant) {
         let (seen, rest) = match line.strip_prefix("Deleted ") {
-            Some(rest) => (Seen::Gone, rest),
-            None => (Seen::There, line),
+            Some(rest) => (PrefixState::Gone, rest),
+            None => (PrefixState::There, line),
         };
         if line.starts_with(char::is_whitespace)
             || !(rest.contains("proto bgp") || rest.contains("proto bird"))
@@ -211,12 +211,13 @@ impl Routes {
         let Some(prefix) = rest.split_whitespace().next() else { return };
         let before = self.last.insert(prefix.to_owned(), (seen, now)).map(|(seen, _)| seen);
         match (before, seen) {
-            (Some(Seen::There), Seen::Gone) => self.there -= 1,
-            (None | Some(Seen::Gone), Seen::There) => {
+            (Some(PrefixState::There), PrefixState::Gone) => self.there -= 1,
+            (None | Some(PrefixState::Gone), PrefixState::There) => {
                 self.there += 1;
                 self.grown = Some(now);
             }
-            (Some(Seen::There), Seen::There) | (None | Some(Seen::Gone), Seen::Gone) => {}
+            (Some(PrefixState::There), PrefixState::There)
+            | (None | Some(PrefixState::Gone), PrefixState::Gone) => {}
         }
     }
 }
@@ -244,6 +245,6 @@ mod tests {
             routes.take(line, now);
         }
         assert_eq!(routes.there, 1);
-        assert_eq!(routes.last.get("10.200.0.2").map(|(seen, _)| *seen), Some(Seen::Gone));
+        assert_eq!(routes.last.get("10.200.0.2").map(|(seen, _)| *seen), Some(PrefixState::Gone));
     }
 }

@@ -23,12 +23,12 @@ const PEERS: [&str; 2] = ["frr", "bird"];
 const BATCH: u32 = 500;
 
 /// Tidegate on one node.
-pub(super) struct Tidegate {
+pub(super) struct TidegateRouter {
     routers: Routers,
     cluster: Cluster,
 }
 
-impl Tidegate {
+impl TidegateRouter {
     /// Starts Tidegate and waits for its sessions.
     pub(super) fn start() -> Result<Self> {
         let cluster = Cluster::start(&Options { nodes: 1, ..Options::default() })?;
@@ -62,7 +62,7 @@ impl Tidegate {
     }
 }
 
-impl Announcer for Tidegate {
+impl Announcer for TidegateRouter {
     fn name(&self) -> &'static str {
         "tidegate"
     }
@@ -70,7 +70,7 @@ impl Announcer for Tidegate {
     fn settings(&self) -> String {
         let (interval, multiplier) = BFD;
         format!(
-            "Tidegate, one node in nftables mode; an address is announced by POST of a Service with an endpoint to the control \
+            "TidegateRouter, one node in nftables mode; an address is announced by POST of a Service with an endpoint to the control \
              server on another machine; hold time {HOLD_TIME} s, BFD {interval} ms × {multiplier}"
         )
     }

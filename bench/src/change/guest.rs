@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 
-use super::{Options, Point};
+use super::{ChangePoint, Options};
 use crate::{
-    guest::{Guest, Written},
+    guest::{Guest, GuestResults},
     progress::Say,
 };
 
@@ -26,7 +26,7 @@ const TIMEOUT_SECS: u32 = 3_000;
 ///
 /// # Errors
 /// Returns an error if the guest or this program is not installed, or the benchmark fails there.
-pub(super) fn measure(options: &Options, say: Say<'_>) -> Result<Written<Point>> {
+pub(super) fn measure(options: &Options, say: Say<'_>) -> Result<GuestResults<ChangePoint>> {
     let sizes: Vec<_> = options.sizes.iter().map(u32::to_string).collect();
     let arguments = [
         "--modes".to_owned(),

@@ -14,7 +14,7 @@ use crate::{
 /// Results of a mode at a size.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Point {
+pub struct ChangePoint {
     /// Proxy mode.
     pub mode: String,
     /// Number of filling Services.
@@ -115,7 +115,7 @@ impl fmt::Display for Cost {
     }
 }
 
-impl Point {
+impl ChangePoint {
     pub(super) fn new(size: &Size) -> Self {
         Self {
             mode: size.mode.to_owned(),
@@ -138,7 +138,7 @@ impl Point {
     }
 }
 
-impl fmt::Display for Point {
+impl fmt::Display for ChangePoint {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let summary = |figures: &[f64]| match Summary::of(figures.iter().copied()) {
             Some(summary) => format!("{:.1} ms (p99 {:.1})", summary.median, summary.p99),
@@ -156,7 +156,7 @@ impl fmt::Display for Point {
     }
 }
 
-impl Measure for Point {
+impl Measure for ChangePoint {
     const NAME: &'static str = "change";
 
     fn page(record: &Record<Self>) -> String {

@@ -27,7 +27,7 @@ use anyhow::{Context, Result, bail, ensure};
 use lab::{host::wait, load::keep_alive::KeepAlive};
 use serde_json::json;
 
-pub use self::measured::{Cost, Point};
+pub use self::measured::{ChangePoint, Cost};
 use crate::{
     fixture_cluster::{CLIENT, Estate, Size},
     host::{self, LoadMeter},
@@ -85,7 +85,7 @@ impl Options {
 ///
 /// # Errors
 /// Returns an error if the process is not root, a binary is not built, or a change never takes effect.
-pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
+pub fn run(options: &Options, say: Say<'_>) -> Result<Record<ChangePoint>> {
     let mut record = Record::begin(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION"))])?;
     let is_elsewhere = |mode: &&str| **mode == *guest::MODE && !host::has_ipvs();
     // First, because counters need no idle machine.
@@ -105,8 +105,8 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
         for &services in &options.sizes {
             let size = Size { mode, services, endpoints: options.endpoints, live: LIVE };
             let begun = Instant::now();
-            let estate =
-                Served::begin(size, options).with_context(|| format!("{mode} mode, {services} Services"))?;
+            let estate = MeasuredNode::begin(size, options)
+                .with_context(|| format!("{mode} mode, {services} Services"))?;
             say(&format!("{mode}: {services} Services created after {:.1?}", begun.elapsed()))?;
             say(&format!("{mode}: {}", estate.point))?;
             served.push(estate);
@@ -130,22 +130,22 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
 
 /// A node with a number of Services, and its measurements. The nodes of all sizes run at the same time and
 /// are measured in turn, so that varying machine speed affects all of them.
-struct Served {
+struct MeasuredNode {
     estate: Estate,
     client: KeepAlive,
     comings: comings::Comings,
     /// Idle cost, on the second kernel.
     idle: Option<measured::Spent>,
-    point: Point,
+    point: ChangePoint,
 }
 
-impl Served {
+impl MeasuredNode {
     /// Starts the node and measures latencies.
     fn begin(size: Size, options: &Options) -> Result<Self> {
         let estate = Estate::start(size)?;
         let client = KeepAlive::new(estate.cluster.place("control")?, estate.cluster.api.url())?;
         advance(&client)?;
-        let mut point = Point::new(estate.size());
+        let mut point = ChangePoint::new(estate.size());
         wait_quiet(&estate, options.quiet())?;
         for round in 0..options.rounds {
             latency(&estate, &client, u32::from(round) % LIVE, &mut point)?;
@@ -176,8 +176,11 @@ impl Served {
     fn group(&mut self, group: u16, options: &Options, say: Say<'_>) -> Result<()> {
         let Self { estate, client, comings, idle, point } = self;
         let typical = point.typical_ms().map_or(PACE_MIN, |ms| Duration::from_secs_f64(ms * 1.5 / 1e3));
-        let pace =
-            Pace { each: typical.max(PACE_MIN), changes: options.changes.into(), quiet: options.quiet() };
+        let pace = ChangePace {
+            each: typical.max(PACE_MIN),
+            changes: options.changes.into(),
+            quiet: options.quiet(),
+        };
         let first = u32::from(group) * (pace.changes + 1);
         let spent = cost(estate, idle.as_ref(), pace, 1, |change| {
             move_endpoint(client, options.endpoints, first + change)
@@ -186,14 +189,14 @@ impl Served {
         say(&format!("{label}: an endpoint change costs {spent}"))?;
         point.costs.push(spent);
         // Writes alternate between adding and removing.
-        let pace = Pace { changes: pace.changes / 2 * 2, ..pace };
+        let pace = ChangePace { changes: pace.changes / 2 * 2, ..pace };
         let spent = cost(estate, idle.as_ref(), pace, 2, |change| comings.come_or_go(client, change))?;
         say(&format!("{label}: deleting and recreating a Service costs {spent}"))?;
         point.service_costs.push(spent);
         Ok(())
     }
 
-    fn end(self) -> Result<Point> {
+    fn end(self) -> Result<ChangePoint> {
         let Self { estate, mut point, .. } = self;
         let (control, agent) = (Usage::of(&estate.cluster.server)?, Usage::of(agent(&estate)?)?);
         (point.control_kib, point.agent_kib) = (control.resident_kib, agent.resident_kib);
@@ -214,7 +217,7 @@ fn advance(client: &KeepAlive) -> Result<()> {
 }
 
 /// Gives a live Service its endpoints, waits for the first reply, and removes them again.
-fn latency(estate: &Estate, client: &KeepAlive, number: u32, point: &mut Point) -> Result<()> {
+fn latency(estate: &Estate, client: &KeepAlive, number: u32, point: &mut ChangePoint) -> Result<()> {
     let frontend = estate.live_frontend(number)?;
     let asking = ask::until_answered(estate.cluster.place(CLIENT)?, frontend)?;
     let path = Estate::live_path(number);
@@ -235,7 +238,7 @@ fn move_endpoint(client: &KeepAlive, endpoints: u8, change: u32) -> Result<()> {
 
 /// A number of changes at a constant rate.
 #[derive(Debug, Clone, Copy)]
-struct Pace {
+struct ChangePace {
     each: Duration,
     changes: u32,
     /// Required idle state before the changes.
@@ -249,7 +252,7 @@ struct Quiet {
     share: f64,
 }
 
-impl Pace {
+impl ChangePace {
     fn keep(self, mut change: impl FnMut(u32) -> Result<()>) -> Result<()> {
         let begun = Instant::now();
         for done in 0..self.changes {
@@ -268,7 +271,7 @@ impl Pace {
 fn cost(
     estate: &Estate,
     idle: Option<&measured::Spent>,
-    pace: Pace,
+    pace: ChangePace,
     writes: u32,
     mut write: impl FnMut(u32) -> Result<()>,
 ) -> Result<Cost> {

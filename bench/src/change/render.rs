@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::measured::{Cost, Point};
+use super::measured::{ChangePoint, Cost};
 use crate::{
     pages::{
         page::{self, cells, short},
-        plot::{self, Row},
+        plot::{self, PlotRow},
         record::{Record, Report as _},
     },
     statistics::{figures::Summary, fit::Line},
@@ -19,7 +19,7 @@ const TARGET_SERVICES: u32 = 10_000;
 const TARGET_RATIO: f64 = 1.2;
 
 /// A cost component.
-struct Quantity {
+struct ChangeCost {
     name: &'static str,
     unit: &'static str,
     /// True for times, which mean little on the second kernel.
@@ -27,20 +27,20 @@ struct Quantity {
     of: fn(&Cost) -> f64,
 }
 
-const QUANTITIES: [Quantity; 6] = [
-    Quantity { name: "CPU time of control", unit: "µs", is_time: true, of: |cost| cost.control_us },
-    Quantity { name: "CPU time of the agent", unit: "µs", is_time: true, of: |cost| cost.agent_us },
-    Quantity { name: "feed bytes", unit: "bytes", is_time: false, of: |cost| cost.feed_bytes },
-    Quantity { name: "kernel messages", unit: "messages", is_time: false, of: |cost| cost.kernel_messages },
-    Quantity { name: "kernel message bytes", unit: "bytes", is_time: false, of: |cost| cost.kernel_bytes },
-    Quantity { name: "transactions", unit: "", is_time: false, of: |cost| cost.kernel_transactions },
+const QUANTITIES: [ChangeCost; 6] = [
+    ChangeCost { name: "CPU time of control", unit: "µs", is_time: true, of: |cost| cost.control_us },
+    ChangeCost { name: "CPU time of the agent", unit: "µs", is_time: true, of: |cost| cost.agent_us },
+    ChangeCost { name: "feed bytes", unit: "bytes", is_time: false, of: |cost| cost.feed_bytes },
+    ChangeCost { name: "kernel messages", unit: "messages", is_time: false, of: |cost| cost.kernel_messages },
+    ChangeCost { name: "kernel message bytes", unit: "bytes", is_time: false, of: |cost| cost.kernel_bytes },
+    ChangeCost { name: "transactions", unit: "", is_time: false, of: |cost| cost.kernel_transactions },
 ];
 
 /// Kind of change.
 struct Sort {
     /// Name as in the middle of a sentence.
     name: &'static str,
-    costs: fn(&Point) -> &[Cost],
+    costs: fn(&ChangePoint) -> &[Cost],
 }
 
 const SORTS: [Sort; 2] = [
@@ -74,7 +74,7 @@ const METHOD: &str = "One control server (SQLite; commits are on disk before the
                       the longer a change takes there, the fewer bytes are attributed to it.\n";
 
 /// Renders the page.
-pub(super) fn page(record: &Record<Point>) -> String {
+pub(super) fn page(record: &Record<ChangePoint>) -> String {
     page::head("Latency and cost of a change", "change", "One dot per change")
         + &latencies(record)
         + &costs(record)
@@ -86,8 +86,8 @@ pub(super) fn page(record: &Record<Point>) -> String {
 }
 
 /// Plots one dot per change.
-pub(super) fn plot(record: &Record<Point>) -> String {
-    let row = |point: &Point| Row {
+pub(super) fn plot(record: &Record<ChangePoint>) -> String {
+    let row = |point: &ChangePoint| PlotRow {
         label: format!("{}, {} Services", point.mode, point.services),
         colour: "#0b6e99",
         figures: point.first_ms.clone(),
@@ -97,7 +97,7 @@ pub(super) fn plot(record: &Record<Point>) -> String {
     plot::dots("Time from an endpoint write to the first reply through the virtual address", "ms", &rows)
 }
 
-fn latencies(record: &Record<Point>) -> String {
+fn latencies(record: &Record<ChangePoint>) -> String {
     let mut table = String::from(
         "\n## Latency\n\n| mode | Services | endpoints per Service | changes | write: median | p99 | \
          first reply: median | p99 | new Service: median | p99 \
@@ -120,7 +120,7 @@ fn latencies(record: &Record<Point>) -> String {
     table
 }
 
-fn costs(record: &Record<Point>) -> String {
+fn costs(record: &Record<ChangePoint>) -> String {
     let mut text = String::new();
     for Sort { name, costs } in SORTS {
         let _ = writeln!(
@@ -132,7 +132,7 @@ fn costs(record: &Record<Point>) -> String {
         for point in &record.points {
             let place = if point.is_guest { ", guest" } else { "" };
             let _ = write!(text, "| {}{place} | {} × {} |", point.mode, point.services, point.endpoints);
-            for Quantity { unit, is_time, of, .. } in QUANTITIES {
+            for ChangeCost { unit, is_time, of, .. } in QUANTITIES {
                 let shown = median(costs(point), of).filter(|_| !(is_time && point.is_guest));
                 let shown = shown.map_or("–".to_owned(), |median| format!("{} {unit}", short(median)));
                 let _ = write!(text, " {} |", shown.trim_end());
@@ -149,14 +149,14 @@ fn costs(record: &Record<Point>) -> String {
     text
 }
 
-fn slopes(record: &Record<Point>) -> String {
+fn slopes(record: &Record<ChangePoint>) -> String {
     let mut table = String::from(
         "\n## Growth with the number of Services\n\n| mode | component | cost | per additional 1,000 \
          Services | 95 % interval | \n|---|---|---|---|---|\n",
     );
     for mode in modes(record) {
         for sort in &SORTS {
-            for Quantity { name, unit, is_time, of } in QUANTITIES {
+            for ChangeCost { name, unit, is_time, of } in QUANTITIES {
                 let Some(line) = line(record, mode, sort, is_time, of) else { continue };
                 let (slope, margin) = (line.slope * 1e3, line.slope_margin * 1e3);
                 let word = line.trend();
@@ -172,13 +172,13 @@ fn slopes(record: &Record<Point>) -> String {
     table
 }
 
-fn verdict(record: &Record<Point>) -> String {
+fn verdict(record: &Record<ChangePoint>) -> String {
     let mut text = String::from("\n## Verdict\n\n");
     if let Some(why) = record.too_busy() {
         let _ = writeln!(text, "None: the machine was too busy ({why}).\n");
         return text;
     }
-    let at_target = |point: &&Point| point.mode == "nftables" && point.services == TARGET_SERVICES;
+    let at_target = |point: &&ChangePoint| point.mode == "nftables" && point.services == TARGET_SERVICES;
     let first =
         record.points.iter().find(at_target).and_then(|point| Summary::of(point.first_ms.iter().copied()));
     if let Some(first) = first {
@@ -191,9 +191,10 @@ fn verdict(record: &Record<Point>) -> String {
     }
     for mode in modes(record) {
         for sort in &SORTS {
-            for Quantity { name, is_time, of, .. } in QUANTITIES {
+            for ChangeCost { name, is_time, of, .. } in QUANTITIES {
                 let at = |services: u32| {
-                    let is_it = |point: &&Point| point.services == services && counts(point, mode, is_time);
+                    let is_it =
+                        |point: &&ChangePoint| point.services == services && counts(point, mode, is_time);
                     median((sort.costs)(record.points.iter().find(is_it)?), of).filter(|cost| *cost > 0.0)
                 };
                 let (Some(many), Some(few)) = (at(TARGET_SERVICES), at(100)) else { continue };
@@ -211,7 +212,7 @@ fn verdict(record: &Record<Point>) -> String {
     text + "\n"
 }
 
-fn modes(record: &Record<Point>) -> Vec<&str> {
+fn modes(record: &Record<ChangePoint>) -> Vec<&str> {
     let mut modes: Vec<_> = record.points.iter().map(|point| point.mode.as_str()).collect();
     modes.dedup();
     modes
@@ -222,12 +223,12 @@ fn median(costs: &[Cost], of: fn(&Cost) -> f64) -> Option<f64> {
 }
 
 /// True if a cost component of a point is meaningful for a mode.
-fn counts(point: &Point, mode: &str, is_time: bool) -> bool {
+fn counts(point: &ChangePoint, mode: &str, is_time: bool) -> bool {
     point.mode == mode && !(is_time && point.is_guest)
 }
 
 fn line(
-    record: &Record<Point>,
+    record: &Record<ChangePoint>,
     mode: &str,
     sort: &Sort,
     is_time: bool,

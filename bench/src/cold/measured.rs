@@ -14,7 +14,7 @@ use crate::{
 /// Results of a mode at a size; times in milliseconds, one value per round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Point {
+pub struct ColdPoint {
     /// Proxy mode.
     pub mode: String,
     /// Number of Services.
@@ -45,7 +45,7 @@ pub struct Point {
     pub restart_resident_kib: Vec<u64>,
 }
 
-impl Point {
+impl ColdPoint {
     pub(super) fn new(size: &Size) -> Self {
         Self {
             mode: size.mode.to_owned(),
@@ -66,7 +66,7 @@ impl Point {
     }
 }
 
-impl fmt::Display for Point {
+impl fmt::Display for ColdPoint {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let last = |figures: &[f64]| figures.last().map_or("–".to_owned(), |ms| format!("{ms:.0} ms"));
         let kib = self.resident_kib.last().copied().unwrap_or(0);
@@ -84,7 +84,7 @@ impl fmt::Display for Point {
     }
 }
 
-impl Measure for Point {
+impl Measure for ColdPoint {
     const NAME: &'static str = "cold";
 
     fn page(record: &Record<Self>) -> String {

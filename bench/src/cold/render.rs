@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::measured::{Point, mebibytes};
+use super::measured::{ColdPoint, mebibytes};
 use crate::{
     pages::{
         page::{self, short},
-        plot::{self, Row},
+        plot::{self, PlotRow},
         record::{Record, Report as _},
     },
     statistics::figures::Summary,
@@ -35,7 +35,7 @@ const METHOD: &str = "One control server and one node run in network namespaces 
                       run. Times have a resolution of 20 ms.\n";
 
 /// Renders the page.
-pub(super) fn page(record: &Record<Point>) -> String {
+pub(super) fn page(record: &Record<ColdPoint>) -> String {
     page::head("Starting an agent", "cold", "One dot per start")
         + &table(record)
         + &verdict(record)
@@ -45,11 +45,11 @@ pub(super) fn page(record: &Record<Point>) -> String {
 }
 
 /// Plots one dot per start.
-pub(super) fn plot(record: &Record<Point>) -> String {
+pub(super) fn plot(record: &Record<ColdPoint>) -> String {
     let mut rows = Vec::new();
     for point in &record.points {
         let mut row = |what: &str, colour, figures: &[f64]| {
-            rows.push(Row {
+            rows.push(PlotRow {
                 label: format!("{}, {}: {what}", point.mode, point.services),
                 colour,
                 figures: figures.to_vec(),
@@ -63,7 +63,7 @@ pub(super) fn plot(record: &Record<Point>) -> String {
     plot::dots("Time from the start of the agent to everything verified", "ms", &rows)
 }
 
-fn table(record: &Record<Point>) -> String {
+fn table(record: &Record<ColdPoint>) -> String {
     let mut table = String::from(
         "\n| mode | Services × endpoints | cold start | CPU time | tool alone | ratio | restart | CPU \
          time | writes | memory | peak |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
@@ -92,7 +92,7 @@ fn table(record: &Record<Point>) -> String {
     table
 }
 
-fn verdict(record: &Record<Point>) -> String {
+fn verdict(record: &Record<ColdPoint>) -> String {
     let mut text = String::from("\n## Verdict\n\n");
     if let Some(why) = record.too_busy() {
         let _ = writeln!(text, "None: the machine was too busy ({why}).\n");
@@ -128,7 +128,7 @@ fn verdict(record: &Record<Point>) -> String {
     text + "\n"
 }
 
-fn ratio(point: &Point) -> Option<f64> {
+fn ratio(point: &ColdPoint) -> Option<f64> {
     Some(median(&point.cold_ms)? / median(&point.bound_ms)?)
 }
 

@@ -89,12 +89,12 @@ fn ask(to: SocketAddr) -> std::io::Result<Instant> {
 
 /// Bytes received over a period.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Received {
+pub(super) struct Transfer {
     bytes: u64,
     elapsed: Duration,
 }
 
-impl Received {
+impl Transfer {
     /// Returns the rate in bytes per second.
     pub(super) fn per_second(self) -> f64 {
         self.bytes as f64 / self.elapsed.as_secs_f64()
@@ -105,7 +105,7 @@ impl Received {
 ///
 /// # Errors
 /// Returns an error if the stream breaks.
-pub(super) fn receive(from: &Namespace, to: SocketAddr, span: Duration) -> Result<Received> {
+pub(super) fn receive(from: &Namespace, to: SocketAddr, span: Duration) -> Result<Transfer> {
     from.inside(|| {
         let mut stream = TcpStream::connect_timeout(&to, TIMEOUT).context("connecting the long stream")?;
         stream.set_read_timeout(Some(TIMEOUT))?;
@@ -117,6 +117,6 @@ pub(super) fn receive(from: &Namespace, to: SocketAddr, span: Duration) -> Resul
             anyhow::ensure!(read > 0, "the backend closed the long stream");
             bytes += read as u64;
         }
-        Ok(Received { bytes, elapsed: begun.elapsed() })
+        Ok(Transfer { bytes, elapsed: begun.elapsed() })
     })
 }

@@ -29,7 +29,7 @@ const REMEMBERED_SECS: &str = "1";
 
 /// A path that carries connections while this lives.
 #[derive(Debug)]
-pub(super) struct Contestant {
+pub(super) struct ConnectionPath {
     /// Name in the results.
     pub(super) name: &'static str,
     /// Description of its configuration.
@@ -41,13 +41,13 @@ pub(super) struct Contestant {
     /// Address to connect to.
     pub(super) target: SocketAddr,
     _backend: Backend,
-    _way: Way,
+    _way: PathResources,
 }
 
 /// Resources that the path depends on.
 #[derive(Debug)]
 #[expect(dead_code, reason = "kept for their destructors")]
-enum Way {
+enum PathResources {
     Estate(Box<Estate>),
     Routes(Topology),
     Haproxy(Haproxy, Topology),
@@ -64,7 +64,7 @@ pub(super) enum Relay {
 }
 
 /// Starts Tidegate with a number of Services, one of which leads to the backend.
-pub(super) fn tidegate(mode: &'static str, services: u32) -> Result<Contestant> {
+pub(super) fn tidegate(mode: &'static str, services: u32) -> Result<ConnectionPath> {
     let size = Size { mode, services: services - 1, endpoints: ENDPOINTS, live: 1 };
     let mut estate = Estate::start(size)?;
     estate.cluster.topology.stop_serving(BACKEND);
@@ -76,14 +76,14 @@ pub(super) fn tidegate(mode: &'static str, services: u32) -> Result<Contestant> 
     prepare(&estate.cluster.topology)?;
     let (client, target) = (estate.cluster.place(CLIENT)?.clone(), estate.live_frontend(0)?);
     let (name, settings) = named(mode);
-    Ok(Contestant {
+    Ok(ConnectionPath {
         name,
         settings,
         services,
         client,
         target,
         _backend: backend,
-        _way: Way::Estate(Box::new(estate)),
+        _way: PathResources::Estate(Box::new(estate)),
     })
 }
 
@@ -99,9 +99,9 @@ fn named(mode: &str) -> (&'static str, String) {
 }
 
 /// Starts the same machines with routes only.
-pub(super) fn direct() -> Result<Contestant> {
+pub(super) fn direct() -> Result<ConnectionPath> {
     let (topology, backend, client, answering) = machines()?;
-    Ok(Contestant {
+    Ok(ConnectionPath {
         name: "direct",
         settings: "address of the backend, routed by the node, without rules and connection tracking"
             .to_owned(),
@@ -109,12 +109,12 @@ pub(super) fn direct() -> Result<Contestant> {
         client,
         target: SocketAddr::new(answering, TARGET_PORT),
         _backend: backend,
-        _way: Way::Routes(topology),
+        _way: PathResources::Routes(topology),
     })
 }
 
 /// Starts the same machines with a relay on the node.
-pub(super) fn relay(relay: Relay) -> Result<Contestant> {
+pub(super) fn relay(relay: Relay) -> Result<ConnectionPath> {
     let (topology, backend, client, answering) = machines()?;
     let node = topology.place(NODE)?.clone();
     node.ip(&[format!("addr add {RELAY}/32 dev lo")])?;
@@ -122,15 +122,15 @@ pub(super) fn relay(relay: Relay) -> Result<Contestant> {
     let (name, settings, way) = match relay {
         Relay::Haproxy => {
             let running = Haproxy::start(&node, &haproxy(answering))?;
-            ("haproxy", "HAProxy, TCP mode, one thread per CPU", Way::Haproxy(running, topology))
+            ("haproxy", "HAProxy, TCP mode, one thread per CPU", PathResources::Haproxy(running, topology))
         }
         Relay::Nginx => {
             let running = Nginx::start(&node, "the relay", &Serves::Connections(nginx(answering)))?;
-            ("nginx", "nginx, stream module, one worker per CPU", Way::Nginx(running, topology))
+            ("nginx", "nginx, stream module, one worker per CPU", PathResources::Nginx(running, topology))
         }
     };
     let target = SocketAddr::new(RELAY.into(), PORT);
-    Ok(Contestant {
+    Ok(ConnectionPath {
         name,
         settings: settings.to_owned(),
         services: 0,

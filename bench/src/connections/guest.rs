@@ -3,9 +3,9 @@
 
 use anyhow::Result;
 
-use super::{Options, Series};
+use super::{ConnectionSeries, Options};
 use crate::{
-    guest::{Guest, Written},
+    guest::{Guest, GuestResults},
     progress::Say,
 };
 
@@ -18,7 +18,7 @@ const GUEST: Guest = Guest { memory: "4096M", timeout_secs: 3_600 };
 ///
 /// # Errors
 /// Returns an error if the guest or this program is not installed, or the benchmark fails there.
-pub(super) fn measure(options: &Options, say: Say<'_>) -> Result<Written<Series>> {
+pub(super) fn measure(options: &Options, say: Say<'_>) -> Result<GuestResults<ConnectionSeries>> {
     let sizes: Vec<_> = options.sizes.iter().map(u32::to_string).collect();
     let arguments = [
         format!("--modes={MODE}"),

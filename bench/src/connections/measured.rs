@@ -46,7 +46,7 @@ impl fmt::Display for Round {
 /// All turns of a contestant.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Series {
+pub struct ConnectionSeries {
     /// Name of the contestant.
     pub contestant: String,
     /// True if measured on the second kernel, where ratios are meaningful but rates are not.
@@ -63,7 +63,7 @@ pub struct Series {
     latencies_us: Vec<f64>,
 }
 
-impl Series {
+impl ConnectionSeries {
     /// Returns a value of every round.
     #[must_use]
     pub fn figures(&self, of: fn(&Round) -> f64) -> Vec<f64> {
@@ -80,7 +80,7 @@ impl Series {
 /// All results of a run.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Measured {
+pub struct ConnectionResults {
     /// The machine.
     pub host: Host,
     /// Versions of the tested software.
@@ -92,10 +92,10 @@ pub struct Measured {
     /// Machine load, set at the end.
     pub load: Option<Load>,
     /// Results by contestant and number of Services.
-    pub series: Vec<Series>,
+    pub series: Vec<ConnectionSeries>,
 }
 
-impl Measured {
+impl ConnectionResults {
     pub(super) fn new(host: Host, options: Options, versions: Vec<String>) -> Self {
         let Options { rounds: _, slice, sizes: _, modes: _, clients } = options;
         let slice_ms = u64::try_from(slice.as_millis()).unwrap_or(u64::MAX);
@@ -104,7 +104,7 @@ impl Measured {
 
     pub(super) fn add_series(&mut self, contestant: &str, services: u32, settings: String) {
         let (rounds, latencies_us) = (Vec::new(), Vec::new());
-        self.series.push(Series {
+        self.series.push(ConnectionSeries {
             contestant: contestant.to_owned(),
             is_guest: guest::is_inside(),
             services,
@@ -132,20 +132,20 @@ impl Measured {
 
     /// Returns the series of a contestant with a number of Services, if measured on this kernel.
     #[must_use]
-    pub fn find(&self, contestant: &str, services: u32) -> Option<&Series> {
+    pub fn find(&self, contestant: &str, services: u32) -> Option<&ConnectionSeries> {
         let mut all = self.series.iter().filter(|series| series.is_guest == guest::is_inside());
         all.find(|series| (&*series.contestant, series.services) == (contestant, services))
     }
 
     /// Returns the series of a peer measured on the same kernel as `own`.
     #[must_use]
-    pub fn beside(&self, own: &Series, peer: &str) -> Option<&Series> {
+    pub fn beside(&self, own: &ConnectionSeries, peer: &str) -> Option<&ConnectionSeries> {
         let mut all = self.series.iter().filter(|series| series.is_guest == own.is_guest);
         all.find(|series| (&*series.contestant, series.services) == (peer, 0))
     }
 }
 
-impl Report for Measured {
+impl Report for ConnectionResults {
     const NAME: &'static str = "connections";
 
     fn page(&self) -> String {

@@ -24,10 +24,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-pub use self::measured::{Measured, Round, Series};
+pub use self::measured::{ConnectionResults, ConnectionSeries, Round};
 use self::{
     client::Slice,
-    contestant::{Contestant, Relay},
+    contestant::{ConnectionPath, Relay},
 };
 use crate::{
     host::{self, Host, LoadMeter, ProcessorTimes},
@@ -58,8 +58,8 @@ pub struct Options {
 ///
 /// # Errors
 /// Returns an error if the process is not root, software is missing, or a contestant carries no connection.
-pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
-    let mut measured = Measured::new(Host::ask()?, options.clone(), contestant::versions()?);
+pub fn run(options: &Options, say: Say<'_>) -> Result<ConnectionResults> {
+    let mut measured = ConnectionResults::new(Host::ask()?, options.clone(), contestant::versions()?);
     let mut contestants = start(options, &mut measured, say)?;
     let mut meter = LoadMeter::start()?;
     for round in 0..options.rounds {
@@ -93,7 +93,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
     Ok(measured)
 }
 
-fn start(options: &Options, measured: &mut Measured, say: Say<'_>) -> Result<Vec<Contestant>> {
+fn start(options: &Options, measured: &mut ConnectionResults, say: Say<'_>) -> Result<Vec<ConnectionPath>> {
     ensure!(
         options.sizes.iter().all(|&size| size > 0),
         "a size is a number of Services and must be at \
@@ -130,8 +130,8 @@ fn is_for_guest(options: &Options) -> bool {
 const WARM_UP: Duration = Duration::from_millis(200);
 
 /// Runs one turn of a contestant and returns the result with every measured latency.
-fn turn(contestant: &Contestant, options: &Options) -> Result<(Round, Vec<f64>)> {
-    let Contestant { client: from, target, .. } = contestant;
+fn turn(contestant: &ConnectionPath, options: &Options) -> Result<(Round, Vec<f64>)> {
+    let ConnectionPath { client: from, target, .. } = contestant;
     let alone = client::connect(from, *target, 1, options.slice)?;
     let before = ProcessorTimes::read()?;
     let crowd = client::connect(from, *target, options.clients, options.slice)?;

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeSet, fmt::Write};
 
-use super::measured::{Measured, Round, Series};
+use super::measured::{ConnectionResults, ConnectionSeries, Round};
 use crate::{
     pages::{
         page::{self, short},
-        plot::{self, Row},
+        plot::{self, PlotRow},
         record::Report as _,
     },
     statistics::figures::Summary,
@@ -39,7 +39,7 @@ const METHOD: &str = "A client machine and a backend machine are connected to a 
                       ratios are meaningful and its rates are not.\n";
 
 /// Renders the page.
-pub(super) fn page(measured: &Measured) -> String {
+pub(super) fn page(measured: &ConnectionResults) -> String {
     let mut text = page::head(
         "Connections through a virtual address",
         "connections",
@@ -59,8 +59,8 @@ pub(super) fn page(measured: &Measured) -> String {
 }
 
 /// Plots the rate of each round as a dot.
-pub(super) fn plot(measured: &Measured) -> String {
-    let row = |series: &Series| Row {
+pub(super) fn plot(measured: &ConnectionResults) -> String {
+    let row = |series: &ConnectionSeries| PlotRow {
         label: label(series),
         colour: if series.contestant.starts_with("tidegate") { "#0b6e99" } else { "#b3541e" },
         figures: series.figures(|round| round.per_second),
@@ -70,7 +70,7 @@ pub(super) fn plot(measured: &Measured) -> String {
     plot::dots("New connections per second", "", &rows)
 }
 
-fn label(series: &Series) -> String {
+fn label(series: &ConnectionSeries) -> String {
     let place = if series.is_guest { ", guest" } else { "" };
     match series.services {
         0 => format!("{}{place}", series.contestant),
@@ -78,7 +78,7 @@ fn label(series: &Series) -> String {
     }
 }
 
-fn table(measured: &Measured) -> String {
+fn table(measured: &ConnectionResults) -> String {
     let mut table = String::from(
         "| contestant | rounds | latency: median | p99 | connections/s: median | CPU time each | long \
          stream | failed |\n|---|---|---|---|---|---|---|---|\n",
@@ -104,7 +104,7 @@ fn table(measured: &Measured) -> String {
     table
 }
 
-fn verdict(measured: &Measured) -> String {
+fn verdict(measured: &ConnectionResults) -> String {
     if let Some(why) = measured.too_busy() {
         return format!("None: {why}.\n");
     }
@@ -145,7 +145,7 @@ fn verdict(measured: &Measured) -> String {
 }
 
 /// Returns the median over the rounds of the rate ratio within the same round.
-fn ratio(one: &Series, other: &Series) -> Option<f64> {
+fn ratio(one: &ConnectionSeries, other: &ConnectionSeries) -> Option<f64> {
     let pairs = one.rounds.iter().zip(&other.rounds);
     Summary::of(pairs.map(|(one, other)| one.per_second / other.per_second)).map(|summary| summary.median)
 }

@@ -20,7 +20,7 @@ pub const BACKEND_PORT: u16 = 8080;
 pub const TARGET: SocketAddr = SocketAddr::V4(SocketAddrV4::new(ADDRESS, PORT));
 
 /// A failover system running in its own network.
-pub trait Contestant {
+pub trait FailoverContestant {
     /// Name in the results.
     fn name(&self) -> &'static str;
     /// Describes the configuration.
@@ -82,7 +82,7 @@ impl Failure {
     ///
     /// # Errors
     /// Returns an error if it has failed already.
-    pub fn strike(self, contestant: &mut dyn Contestant, node: &str) -> Result<()> {
+    pub fn strike(self, contestant: &mut dyn FailoverContestant, node: &str) -> Result<()> {
         // In this order the announcing process cannot react to the loss of the link.
         if self.kills() {
             contestant.kill_agent(node)?;
@@ -97,7 +97,7 @@ impl Failure {
     ///
     /// # Errors
     /// Returns an error if a killed process does not start.
-    pub fn repair(self, contestant: &mut dyn Contestant, node: &str) -> Result<()> {
+    pub fn repair(self, contestant: &mut dyn FailoverContestant, node: &str) -> Result<()> {
         if self.cuts() {
             set_link(contestant.topology(), node, "up")?;
         }

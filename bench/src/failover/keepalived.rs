@@ -19,7 +19,7 @@ use nix::{
     unistd::Pid,
 };
 
-use super::contestant::{ADDRESS, BACKEND_PORT, Contestant, NODES, PORT};
+use super::contestant::{ADDRESS, BACKEND_PORT, FailoverContestant, NODES, PORT};
 
 /// Priorities of the nodes in order, all different and far apart as recommended by keepalived's manual.
 const PRIORITIES: [u8; NODES as usize] = [200, 150, 100];
@@ -29,7 +29,7 @@ const PID_FILES: [&str; 2] = ["pid", "vrrp.pid"];
 
 /// VRRP advertisement interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
+pub enum AdvertisementInterval {
     /// VRRPv2, every second: the default of keepalived.
     Default,
     /// VRRPv3 (RFC 9568), every 50 ms, like Tidegate's tuned setting. Three missed advertisements plus the
@@ -39,8 +39,8 @@ pub enum Pace {
 
 /// keepalived on three nodes.
 #[derive(Debug)]
-pub struct Keepalived {
-    pace: Pace,
+pub struct KeepalivedCluster {
+    pace: AdvertisementInterval,
     daemons: BTreeMap<String, Process>,
     /// Size of each log in bytes before the current start.
     log_before_start: BTreeMap<String, usize>,
@@ -49,12 +49,12 @@ pub struct Keepalived {
     directory: Scratch,
 }
 
-impl Keepalived {
+impl KeepalivedCluster {
     /// Starts keepalived.
     ///
     /// # Errors
     /// Returns an error if it is not installed or does not start.
-    pub fn start(pace: Pace) -> Result<Self> {
+    pub fn start(pace: AdvertisementInterval) -> Result<Self> {
         let directory = Scratch::new("bench")?;
         let topology = Topology::new(NODES)?;
         let backend = EchoServer::start(&topology.control, "backend", BACKEND_PORT)?;
@@ -106,18 +106,18 @@ impl Keepalived {
     }
 }
 
-impl Contestant for Keepalived {
+impl FailoverContestant for KeepalivedCluster {
     fn name(&self) -> &'static str {
         match self.pace {
-            Pace::Default => "keepalived-default",
-            Pace::Fast => "keepalived-fast",
+            AdvertisementInterval::Default => "keepalived-default",
+            AdvertisementInterval::Fast => "keepalived-fast",
         }
     }
 
     fn settings(&self) -> String {
         let pace = match self.pace {
-            Pace::Default => "VRRPv2, one advertisement per second (default)",
-            Pace::Fast => "VRRPv3, one advertisement per 50 ms",
+            AdvertisementInterval::Default => "VRRPv2, one advertisement per second (default)",
+            AdvertisementInterval::Fast => "VRRPv3, one advertisement per 50 ms",
         };
         format!("keepalived, {pace}, no preemption, priorities 200, 150 and 100")
     }
@@ -180,10 +180,10 @@ fn rules() -> String {
     )
 }
 
-fn configuration(node: &str, index: u8, pace: Pace) -> String {
+fn configuration(node: &str, index: u8, pace: AdvertisementInterval) -> String {
     let (version, interval) = match pace {
-        Pace::Default => (2, "1"),
-        Pace::Fast => (3, "0.05"),
+        AdvertisementInterval::Default => (2, "1"),
+        AdvertisementInterval::Fast => (3, "0.05"),
     };
     let priority = PRIORITIES[usize::from(index - 1)];
     format!(

@@ -48,7 +48,7 @@ impl fmt::Display for Run {
 /// All runs of a contestant with a failure.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Series {
+pub struct FailoverSeries {
     /// Name of the contestant.
     pub contestant: String,
     /// Description of its configuration.
@@ -59,7 +59,7 @@ pub struct Series {
     pub runs: Vec<Run>,
 }
 
-impl Series {
+impl FailoverSeries {
     /// Summarizes a value over all runs; `None` without runs.
     #[must_use]
     pub fn summary(&self, figure: impl Fn(&Run) -> f64) -> Option<Summary> {
@@ -70,7 +70,7 @@ impl Series {
 /// All results of a run.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Measured {
+pub struct FailoverResults {
     /// The machine.
     pub host: Host,
     /// Versions of the tested software.
@@ -82,12 +82,12 @@ pub struct Measured {
     /// Lateness of sent probes in milliseconds.
     pub lateness_ms: Option<Summary>,
     /// Results by contestant and failure.
-    pub series: Vec<Series>,
+    pub series: Vec<FailoverSeries>,
     #[serde(skip)]
     lateness: Vec<Duration>,
 }
 
-impl Measured {
+impl FailoverResults {
     pub(super) fn new(host: Host, rounds: u16, versions: Vec<String>) -> Self {
         Self {
             host,
@@ -102,7 +102,7 @@ impl Measured {
 
     pub(super) fn add_series(&mut self, contestant: &str, settings: String, failure: Failure) {
         let contestant = contestant.to_owned();
-        self.series.push(Series { contestant, settings, failure, runs: Vec::new() });
+        self.series.push(FailoverSeries { contestant, settings, failure, runs: Vec::new() });
     }
 
     pub(super) fn enter(&mut self, contestant: &str, failure: Failure, run: Run, lateness: &[Duration]) {
@@ -119,12 +119,12 @@ impl Measured {
 
     /// Returns the series of a contestant and a failure, if measured.
     #[must_use]
-    pub fn find(&self, contestant: &str, failure: Failure) -> Option<&Series> {
+    pub fn find(&self, contestant: &str, failure: Failure) -> Option<&FailoverSeries> {
         self.series.iter().find(|series| series.contestant == contestant && series.failure == failure)
     }
 }
 
-impl Report for Measured {
+impl Report for FailoverResults {
     const NAME: &'static str = "failover";
 
     fn page(&self) -> String {

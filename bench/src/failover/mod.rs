@@ -25,17 +25,17 @@ use anyhow::{Context, Result, anyhow};
 use lab::{host::wait, network::topology::Topology};
 
 use self::{
-    contestant::{Contestant, Failure, TARGET},
-    keepalived::Keepalived,
+    contestant::{FailoverContestant, Failure, TARGET},
+    keepalived::KeepalivedCluster,
     probe::Probe,
-    tidegate::Tidegate,
+    tidegate::TidegateCluster,
 };
 use crate::{
     host::{Host, LoadMeter},
     progress::Say,
 };
 
-pub use self::measured::{Measured, Run, Series};
+pub use self::measured::{FailoverResults, FailoverSeries, Run};
 
 /// Number of consecutive replies through the same node after which it counts as the owner: half a second
 /// without loss.
@@ -57,7 +57,7 @@ pub struct Options {
 
 /// A contestant with its pending run.
 struct Lane {
-    contestant: Box<dyn Contestant>,
+    contestant: Box<dyn FailoverContestant>,
     open: Option<Open>,
 }
 
@@ -74,7 +74,7 @@ struct Open {
 /// # Errors
 /// Returns an error if the process is not root, software is missing, or a contestant does not fail over or
 /// recover.
-pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
+pub fn run(options: &Options, say: Say<'_>) -> Result<FailoverResults> {
     let host = Host::ask()?;
     let failures: Vec<_> = chosen(&options.only, Failure::ALL.map(|failure| (failure.name(), failure)));
     let mut lanes = Vec::new();
@@ -84,7 +84,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
         say(&format!("{}: {}", contestant.name(), contestant.settings()))?;
         lanes.push(Lane { contestant, open: None });
     }
-    let mut measured = Measured::new(host, options.rounds, versions()?);
+    let mut measured = FailoverResults::new(host, options.rounds, versions()?);
     for lane in &lanes {
         for &failure in &failures {
             measured.add_series(lane.contestant.name(), lane.contestant.settings(), failure);
@@ -118,13 +118,15 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
     Ok(measured)
 }
 
-type Start = fn() -> Result<Box<dyn Contestant>>;
+type Start = fn() -> Result<Box<dyn FailoverContestant>>;
 
 const STARTS: [(&str, Start); 4] = [
-    ("tidegate-default", || Ok(Box::new(Tidegate::start(tidegate::Pace::Default)?))),
-    ("keepalived-default", || Ok(Box::new(Keepalived::start(keepalived::Pace::Default)?))),
-    ("tidegate-tuned", || Ok(Box::new(Tidegate::start(tidegate::Pace::Tuned)?))),
-    ("keepalived-fast", || Ok(Box::new(Keepalived::start(keepalived::Pace::Fast)?))),
+    ("tidegate-default", || Ok(Box::new(TidegateCluster::start(tidegate::KeepaliveInterval::Default)?))),
+    ("keepalived-default", || {
+        Ok(Box::new(KeepalivedCluster::start(keepalived::AdvertisementInterval::Default)?))
+    }),
+    ("tidegate-tuned", || Ok(Box::new(TidegateCluster::start(tidegate::KeepaliveInterval::Tuned)?))),
+    ("keepalived-fast", || Ok(Box::new(KeepalivedCluster::start(keepalived::AdvertisementInterval::Fast)?))),
 ];
 
 /// Selects the items whose names contain one of the words, or all if no word matches any name.
@@ -135,12 +137,12 @@ fn chosen<T: Copy, const N: usize>(only: &[String], all: [(&str, T); N]) -> Vec<
 }
 
 fn versions() -> Result<Vec<String>> {
-    Ok(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION")), Keepalived::version()?])
+    Ok(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION")), KeepalivedCluster::version()?])
 }
 
 /// Runs one failure, from steady traffic through the owner to steady traffic through another node, and
 /// repairs it.
-fn fail_over(contestant: &mut dyn Contestant, failure: Failure, round: u16) -> Result<Open> {
+fn fail_over(contestant: &mut dyn FailoverContestant, failure: Failure, round: u16) -> Result<Open> {
     let probe = Probe::start(&contestant.topology().client, TARGET)?;
     let begun = Instant::now();
     let owner = steady_owner(&probe, begun, |_| true).context("before the failure")?;
@@ -166,7 +168,7 @@ fn fail_over(contestant: &mut dyn Contestant, failure: Failure, round: u16) -> R
 }
 
 /// Waits until the node and the contestant have recovered, and records the run.
-fn close(lane: &mut Lane, measured: &mut Measured) -> Result<()> {
+fn close(lane: &mut Lane, measured: &mut FailoverResults) -> Result<()> {
     let Some(Open { mut run, failure, probe, repaired }) = lane.open.take() else { return Ok(()) };
     let name = lane.contestant.name();
     lane.contestant.wait_settled().with_context(|| format!("{name} after {}", failure.name()))?;

@@ -29,13 +29,13 @@ const RECEIVE_TIMEOUT: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Probe {
     stop: Arc<AtomicBool>,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<ProbeLog>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// Observations of a probe.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
+pub struct ProbeLog {
     /// Send times of the datagrams.
     pub sent: Vec<Instant>,
     /// Replies in the order of arrival.
@@ -77,7 +77,7 @@ impl Probe {
 
     /// Returns the observations so far.
     #[must_use]
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> ProbeLog {
         lock(&self.seen).clone()
     }
 
@@ -106,7 +106,7 @@ impl Drop for Probe {
     }
 }
 
-fn ask(socket: &UdpSocket, stop: &AtomicBool, seen: &Mutex<Seen>) {
+fn ask(socket: &UdpSocket, stop: &AtomicBool, seen: &Mutex<ProbeLog>) {
     let mut planned = Instant::now();
     while !stop.load(Ordering::Relaxed) {
         thread::sleep(planned.saturating_duration_since(Instant::now()));
@@ -124,7 +124,7 @@ fn ask(socket: &UdpSocket, stop: &AtomicBool, seen: &Mutex<Seen>) {
     }
 }
 
-fn receive(socket: &UdpSocket, stop: &AtomicBool, seen: &Mutex<Seen>) {
+fn receive(socket: &UdpSocket, stop: &AtomicBool, seen: &Mutex<ProbeLog>) {
     let mut datagram = [0; 1500];
     while !stop.load(Ordering::Relaxed) {
         // An error is a timeout, or an ICMP error without a reply.
@@ -136,12 +136,12 @@ fn receive(socket: &UdpSocket, stop: &AtomicBool, seen: &Mutex<Seen>) {
     }
 }
 
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+fn lock(seen: &Mutex<ProbeLog>) -> MutexGuard<'_, ProbeLog> {
     // Lists of times stay consistent if another thread panicked while holding the lock.
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Seen {
+impl ProbeLog {
     /// Returns the longest time between two replies that overlaps the period from `from` to `to`.
     #[must_use]
     pub fn silence(&self, from: Instant, to: Instant) -> Duration {
@@ -180,7 +180,7 @@ mod tests {
         let replies = [0, 10, 20, 80, 90, 100]
             .map(|ms| Reply { at: at(ms), via: node(if ms < 50 { 101 } else { 102 }) });
         let sent = (0..=10).map(|step| at(step * 10)).collect();
-        let seen = Seen { sent, replies: replies.to_vec(), lateness: Vec::new() };
+        let seen = ProbeLog { sent, replies: replies.to_vec(), lateness: Vec::new() };
         assert_eq!(seen.silence(at(25), at(100)), Duration::from_millis(60));
         assert_eq!(seen.silence(at(85), at(100)), Duration::from_millis(10));
         assert_eq!(seen.silence(at(101), at(200)), Duration::ZERO);

@@ -15,11 +15,11 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-use super::contestant::{ADDRESS, BACKEND_PORT, Contestant, NODES, PORT};
+use super::contestant::{ADDRESS, BACKEND_PORT, FailoverContestant, NODES, PORT};
 
 /// Keepalive interval between the candidates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
+pub enum KeepaliveInterval {
     /// The agents' default.
     Default,
     /// Every 50 ms; three missed packets are a failure.
@@ -28,22 +28,24 @@ pub enum Pace {
 
 /// Tidegate on three nodes.
 #[derive(Debug)]
-pub struct Tidegate {
-    pace: Pace,
+pub struct TidegateCluster {
+    pace: KeepaliveInterval,
     cluster: Cluster,
     _backend: EchoServer,
 }
 
-impl Tidegate {
+impl TidegateCluster {
     /// Starts Tidegate with a Service whose address is [`ADDRESS`].
     ///
     /// # Errors
     /// Returns an error if a binary is not built or does not become ready, or if the server rejects an
     /// object.
-    pub fn start(pace: Pace) -> Result<Self> {
+    pub fn start(pace: KeepaliveInterval) -> Result<Self> {
         let agent_arguments = match pace {
-            Pace::Default => Vec::new(),
-            Pace::Tuned => vec!["--peer-interval-ms=50".to_owned(), "--peer-multiplier=3".to_owned()],
+            KeepaliveInterval::Default => Vec::new(),
+            KeepaliveInterval::Tuned => {
+                vec!["--peer-interval-ms=50".to_owned(), "--peer-multiplier=3".to_owned()]
+            }
         };
         let cluster = Cluster::start(&Options { nodes: NODES, agent_arguments, ..Options::default() })?;
         let backend = EchoServer::start(&cluster.topology.control, "backend", BACKEND_PORT)?;
@@ -53,20 +55,20 @@ impl Tidegate {
     }
 }
 
-impl Contestant for Tidegate {
+impl FailoverContestant for TidegateCluster {
     fn name(&self) -> &'static str {
         match self.pace {
-            Pace::Default => "tidegate-default",
-            Pace::Tuned => "tidegate-tuned",
+            KeepaliveInterval::Default => "tidegate-default",
+            KeepaliveInterval::Tuned => "tidegate-tuned",
         }
     }
 
     fn settings(&self) -> String {
         let pace = match self.pace {
-            Pace::Default => "every 250 ms, three missed packets are a failure (default)",
-            Pace::Tuned => "every 50 ms, three missed packets are a failure",
+            KeepaliveInterval::Default => "every 250 ms, three missed packets are a failure (default)",
+            KeepaliveInterval::Tuned => "every 50 ms, three missed packets are a failure",
         };
-        format!("Tidegate, nftables mode, L2; the candidates monitor each other by BFD {pace}")
+        format!("TidegateCluster, nftables mode, L2; the candidates monitor each other by BFD {pace}")
     }
 
     fn topology(&self) -> &Topology {

@@ -11,7 +11,7 @@ use lab::{
     host::netns::Namespace,
     load::{
         feed_load::{Fleet, Role, Start, now_ns},
-        http_load::Written,
+        http_load::CompletedWrite,
     },
 };
 
@@ -20,7 +20,7 @@ use nix::sys::{
     time::{TimeVal, TimeValLike},
 };
 
-use super::{Options, measured::Measured};
+use super::{Options, measured::RoundResults};
 
 /// Listening address inside its namespace.
 const SENDER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7441);
@@ -30,7 +30,7 @@ const SENDER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALH
 const PATIENCE_SECS: i64 = 60;
 
 /// Sends to this number of sockets.
-pub(super) fn measure(options: &Options, count: u16, bytes: usize) -> Result<Measured> {
+pub(super) fn measure(options: &Options, count: u16, bytes: usize) -> Result<RoundResults> {
     let namespace = Namespace::new("bound")?;
     let listener = namespace.inside(listen).context("the sender cannot listen")?;
     let start = Start { program: &options.program, role: Role::Socket, server: SENDER, count, resume: None };
@@ -48,13 +48,13 @@ pub(super) fn measure(options: &Options, count: u16, bytes: usize) -> Result<Mea
         for stream in &mut streams {
             stream.write_all(&message).context("a socket does not accept data")?;
         }
-        written.push(Written { sent_ns, answered_ns: now_ns(), revision: number.into() });
+        written.push(CompletedWrite { sent_ns, answered_ns: now_ns(), revision: number.into() });
     }
     fleet.wait(options.changes.into())?;
     let seen = fleet.take()?;
     // Dropped before the sockets; otherwise each of them would report the end of the sender.
     drop(fleet);
-    Ok(Measured::of(&written, &seen))
+    Ok(RoundResults::of(&written, &seen))
 }
 
 fn listen() -> io::Result<TcpListener> {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use lab::load::{
-    feed_load::{Seen, first_seen},
-    http_load::Written,
+    feed_load::{FollowerProgress, first_seen},
+    http_load::CompletedWrite,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use crate::{
 /// Kind of receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Told {
+pub enum ReceiverKind {
     /// Agents of nodes, which report each change back.
     Agents,
     /// Clients of `GET /v1/watch`.
@@ -26,7 +26,7 @@ pub enum Told {
     Sockets,
 }
 
-impl Told {
+impl ReceiverKind {
     /// Returns the name in tables.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -41,9 +41,9 @@ impl Told {
 /// Results of one kind and number of receivers; one value per round unless noted otherwise.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Point {
+pub struct FanoutPoint {
     /// Kind of receiver.
-    pub told: Told,
+    pub told: ReceiverKind,
     /// Number of receivers.
     pub count: u16,
     /// Number of Services.
@@ -78,7 +78,7 @@ pub struct Point {
 
 /// Receiver results of a round.
 #[derive(Debug, Clone)]
-pub(super) struct Measured {
+pub(super) struct RoundResults {
     pub(super) last_ms: Vec<f64>,
     pub(super) each_ms: Option<Summary>,
     pub(super) answer_ms: Option<Summary>,
@@ -86,8 +86,8 @@ pub(super) struct Measured {
     pub(super) deliveries: u64,
 }
 
-impl Measured {
-    pub(super) fn of(written: &[Written], seen: &[Seen]) -> Self {
+impl RoundResults {
+    pub(super) fn of(written: &[CompletedWrite], seen: &[FollowerProgress]) -> Self {
         let revisions: Vec<u64> = written.iter().map(|one| one.revision).collect();
         let first = first_seen(seen, &revisions);
         let ms = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
@@ -109,14 +109,14 @@ impl Measured {
 }
 
 /// Counts the observations with progress; an agent also reports every few seconds without any.
-fn steps(seen: &[Seen]) -> u64 {
+fn steps(seen: &[FollowerProgress]) -> u64 {
     let mut has: BTreeMap<u16, u64> = BTreeMap::new();
-    let is_step = |one: &&Seen| has.insert(one.follower, one.revision) != Some(one.revision);
+    let is_step = |one: &&FollowerProgress| has.insert(one.follower, one.revision) != Some(one.revision);
     seen.iter().filter(is_step).count() as u64
 }
 
-impl Point {
-    pub(super) fn new(told: Told, count: u16, services: u32, per_second: u32) -> Self {
+impl FanoutPoint {
+    pub(super) fn new(told: ReceiverKind, count: u16, services: u32, per_second: u32) -> Self {
         Self {
             told,
             count,
@@ -137,8 +137,8 @@ impl Point {
         }
     }
 
-    pub(super) fn enter(&mut self, measured: Measured) {
-        let Measured { last_ms, each_ms, answer_ms, fewest, deliveries } = measured;
+    pub(super) fn enter(&mut self, measured: RoundResults) {
+        let RoundResults { last_ms, each_ms, answer_ms, fewest, deliveries } = measured;
         self.last_ms.extend(last_ms);
         self.each_ms.extend(each_ms);
         self.answer_ms.extend(answer_ms);
@@ -147,7 +147,7 @@ impl Point {
     }
 }
 
-impl Measure for Point {
+impl Measure for FanoutPoint {
     const NAME: &'static str = "fanout";
 
     fn page(record: &Record<Self>) -> String {

@@ -21,9 +21,9 @@ use lab::load::{
     http_load as crowd,
 };
 
-pub use self::measured::{Point, Told};
+pub use self::measured::{FanoutPoint, ReceiverKind};
 use self::{
-    measured::Measured,
+    measured::RoundResults,
     scene::{CONTROL, Scene},
 };
 use crate::{host::LoadMeter, pages::record::Record, progress::Say, usage::Usage};
@@ -55,19 +55,21 @@ pub struct Options {
 ///
 /// # Errors
 /// Returns an error if the process is not root, a binary is not built, or a write is rejected.
-pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
+pub fn run(options: &Options, say: Say<'_>) -> Result<Record<FanoutPoint>> {
     let mut record = Record::begin(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION"))])?;
     let mut meter = LoadMeter::start()?;
     for _ in 0..options.rounds {
-        for (told, counts) in [(Told::Agents, &options.agents), (Told::Watchers, &options.watchers)] {
+        for (told, counts) in
+            [(ReceiverKind::Agents, &options.agents), (ReceiverKind::Watchers, &options.watchers)]
+        {
             for &count in counts {
                 meter.pause()?;
                 let bytes = turn(options, told, count, record.point(options, told, count))?;
                 say(&render::line(record.point(options, told, count)))?;
-                if told == Told::Agents {
+                if told == ReceiverKind::Agents {
                     let sent = bound::measure(options, count, bytes)?;
-                    record.point(options, Told::Sockets, count).enter(sent);
-                    say(&render::line(record.point(options, Told::Sockets, count)))?;
+                    record.point(options, ReceiverKind::Sockets, count).enter(sent);
+                    say(&render::line(record.point(options, ReceiverKind::Sockets, count)))?;
                 }
             }
         }
@@ -76,11 +78,11 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     Ok(record)
 }
 
-impl Record<Point> {
-    fn point(&mut self, options: &Options, told: Told, count: u16) -> &mut Point {
+impl Record<FanoutPoint> {
+    fn point(&mut self, options: &Options, told: ReceiverKind, count: u16) -> &mut FanoutPoint {
         let at = self.points.iter().position(|point| point.told == told && point.count == count);
         let at = at.unwrap_or_else(|| {
-            self.points.push(Point::new(told, count, options.services, options.per_second));
+            self.points.push(FanoutPoint::new(told, count, options.services, options.per_second));
             self.points.len() - 1
         });
         &mut self.points[at]
@@ -88,10 +90,10 @@ impl Record<Point> {
 }
 
 /// Runs one server with this number of receivers and returns the bytes per change and receiver.
-fn turn(options: &Options, told: Told, count: u16, point: &mut Point) -> Result<usize> {
+fn turn(options: &Options, told: ReceiverKind, count: u16, point: &mut FanoutPoint) -> Result<usize> {
     let (role, nodes) = match told {
-        Told::Agents => (Role::Agent, count),
-        Told::Watchers | Told::Sockets => (Role::Watcher, 0),
+        ReceiverKind::Agents => (Role::Agent, count),
+        ReceiverKind::Watchers | ReceiverKind::Sockets => (Role::Watcher, 0),
     };
     let scene = Scene::start(options.services, options.endpoints, nodes)?;
     let resume = Some(scene.position);
@@ -105,7 +107,7 @@ fn turn(options: &Options, told: Told, count: u16, point: &mut Point) -> Result<
 }
 
 /// Sends the changes at their rate.
-fn changes(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut Point) -> Result<usize> {
+fn changes(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut FanoutPoint) -> Result<usize> {
     fleet.wait(scene.position.revision.0)?;
     fleet.take()?;
     scene.forget_peak()?;
@@ -116,7 +118,7 @@ fn changes(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut Poin
         })?;
     fleet.wait(last_revision(&written))?;
     let (after, bytes_after) = (Usage::of(&scene.server)?, scene.counter("feed_wire_bytes")?);
-    let measured = Measured::of(&written, &fleet.take()?);
+    let measured = RoundResults::of(&written, &fleet.take()?);
     let server_us = after.processor_ns.saturating_sub(before.processor_ns) as f64 / 1e3;
     point.server_us_per_change.push(server_us / f64::from(options.changes));
     point.server_us_per_delivery.push(server_us / measured.deliveries.max(1) as f64);
@@ -124,14 +126,14 @@ fn changes(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut Poin
     point.resident_kib.push(after.resident_kib);
     point.peak_kib.push(after.resident_peak_kib);
     point.enter(measured);
-    if point.told == Told::Agents {
+    if point.told == ReceiverKind::Agents {
         point.bytes_per_change.push(bytes);
     }
     Ok(bytes as usize)
 }
 
 /// Disconnects all receivers, makes a change, and reconnects them at once.
-fn herds(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut Point) -> Result<()> {
+fn herds(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut FanoutPoint) -> Result<()> {
     for herd in 0..options.herds {
         fleet.cut()?;
         let number = options.changes + u32::from(herd);
@@ -151,6 +153,6 @@ fn herds(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut Point)
     Ok(())
 }
 
-fn last_revision(written: &[crowd::Written]) -> u64 {
+fn last_revision(written: &[crowd::CompletedWrite]) -> u64 {
     written.iter().map(|one| one.revision).max().unwrap_or(0)
 }

@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::measured::{Point, Told};
+use super::measured::{FanoutPoint, ReceiverKind};
 use crate::{
     pages::{
         page::{self, cells, short},
-        plot::{self, Row},
+        plot::{self, PlotRow},
         record::{Record, Report as _},
     },
     statistics::figures::Summary,
@@ -39,7 +39,7 @@ const METHOD: &str = "One control server on SQLite (on disk) and all clients run
                       ends when the last one has the change.\n";
 
 /// Renders the page.
-pub(super) fn page(record: &Record<Point>) -> String {
+pub(super) fn page(record: &Record<FanoutPoint>) -> String {
     page::head("Fan-out of a change", "fanout", "One dot per change")
         + &times(record)
         + &costs(record)
@@ -50,10 +50,10 @@ pub(super) fn page(record: &Record<Point>) -> String {
 }
 
 /// Plots one dot per change.
-pub(super) fn plot(record: &Record<Point>) -> String {
-    let row = |point: &Point| Row {
+pub(super) fn plot(record: &Record<FanoutPoint>) -> String {
+    let row = |point: &FanoutPoint| PlotRow {
         label: format!("{} {}", point.count, point.told.word()),
-        colour: if point.told == Told::Sockets { "#b3541e" } else { "#0b6e99" },
+        colour: if point.told == ReceiverKind::Sockets { "#b3541e" } else { "#0b6e99" },
         figures: point.last_ms.clone(),
         median: Summary::of(point.last_ms.iter().copied()).map(|summary| summary.median),
     };
@@ -65,7 +65,7 @@ pub(super) fn plot(record: &Record<Point>) -> String {
 }
 
 /// Formats a progress line.
-pub(super) fn line(point: &Point) -> String {
+pub(super) fn line(point: &FanoutPoint) -> String {
     let of = |figures: &[f64]| median(figures).map_or("–".to_owned(), short);
     let (last, p99) = summary_of(&point.last_ms);
     format!(
@@ -80,7 +80,7 @@ pub(super) fn line(point: &Point) -> String {
     )
 }
 
-fn times(record: &Record<Point>) -> String {
+fn times(record: &Record<FanoutPoint>) -> String {
     let mut table = String::from(
         "\n| receivers | count | Services | changes/s | changes | until the last has it: median | p99 | \
          until each has it: median | p99 | response to the request: median \
@@ -104,20 +104,20 @@ fn times(record: &Record<Point>) -> String {
             each(|one| one.median),
             each(|one| one.p99),
             answer
-                .filter(|_| point.told != Told::Sockets)
+                .filter(|_| point.told != ReceiverKind::Sockets)
                 .map_or("–".to_owned(), |ms| format!("{} ms", short(ms)))
         );
     }
     table
 }
 
-fn costs(record: &Record<Point>) -> String {
+fn costs(record: &Record<FanoutPoint>) -> String {
     let mut table = String::from(
         "\n| receivers | count | deliveries per second | server: µs per change | µs per delivery | bytes \
          per change and receiver | memory | peak | mass reconnect | peak during it \
          |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
-    for point in record.points.iter().filter(|point| point.told != Told::Sockets) {
+    for point in record.points.iter().filter(|point| point.told != ReceiverKind::Sockets) {
         let of = |figures: &[f64]| median(figures).map_or("–".to_owned(), short);
         let rounds = point.deliveries.len().max(1) as f64;
         let seconds = point.last_ms.len() as f64 / rounds / f64::from(point.per_second);
@@ -140,14 +140,14 @@ fn costs(record: &Record<Point>) -> String {
     table
 }
 
-fn verdict(record: &Record<Point>) -> String {
+fn verdict(record: &Record<FanoutPoint>) -> String {
     let mut text = String::from("\n## Verdict\n\n");
     if let Some(why) = record.too_busy() {
         let _ = writeln!(text, "None: the machine was too busy ({why}).\n");
         return text;
     }
-    let is_asked = |point: &&Point| {
-        point.told == Told::Agents
+    let is_asked = |point: &&FanoutPoint| {
+        point.told == ReceiverKind::Agents
             && (point.count, point.services, point.per_second)
                 == (TARGET_AGENTS, TARGET_SERVICES, TARGET_PER_SECOND)
     };

@@ -11,7 +11,7 @@ use lab::{
     host::{netns::Namespace, scratch::Scratch},
     load::{
         feed_load::{self as fleet, Position},
-        http_load::Sent,
+        http_load::HttpRequestSpec,
     },
     processes::{
         binaries,
@@ -73,10 +73,10 @@ impl Scene {
     }
 
     /// Returns the change of a number: new endpoints for one Service, in rotation.
-    pub(super) fn change(&self, number: u32) -> Sent {
+    pub(super) fn change(&self, number: u32) -> HttpRequestSpec {
         let first = number.wrapping_mul(u32::from(self.endpoints)) % (1 << 22);
         let endpoints: Vec<Value> = (0..self.endpoints).map(|at| address((1 << 22) + first, at)).collect();
-        Sent {
+        HttpRequestSpec {
             method: "PATCH",
             // Consecutive changes affect Services that are far apart in name order.
             path: format!(

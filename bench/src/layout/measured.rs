@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Layout, render,
-    tool::{Sent, Took},
+    tool::{Took, TransactionSize},
 };
 use crate::{
     pages::record::{Measure, Record},
@@ -16,7 +16,7 @@ use crate::{
 /// Results of a layout at a size; one value per round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Point {
+pub struct LayoutPoint {
     /// Layout of the Services.
     pub layout: Layout,
     /// Number of Services.
@@ -85,13 +85,13 @@ impl Costs {
 }
 
 impl Change {
-    pub(super) fn enter_sent(&mut self, sent: Sent) {
-        let Sent { messages, bytes } = sent;
+    pub(super) fn enter_sent(&mut self, sent: TransactionSize) {
+        let TransactionSize { messages, bytes } = sent;
         (self.messages, self.bytes) = (messages, bytes);
     }
 }
 
-impl Point {
+impl LayoutPoint {
     pub(super) fn new(layout: Layout, services: u32, endpoints: u8, text: &str) -> Self {
         Self {
             layout,
@@ -123,7 +123,7 @@ impl Point {
     }
 }
 
-impl fmt::Display for Point {
+impl fmt::Display for LayoutPoint {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |figures: &[f64]| median(figures).map_or("–".to_owned(), crate::pages::page::short);
         write!(
@@ -143,7 +143,7 @@ impl fmt::Display for Point {
     }
 }
 
-impl Measure for Point {
+impl Measure for LayoutPoint {
     const NAME: &'static str = "layout";
 
     fn page(record: &Record<Self>) -> String {

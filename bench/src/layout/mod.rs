@@ -27,11 +27,11 @@ use lab::host::wait;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    measured::{Change, Costs, Point},
+    measured::{Change, Costs, LayoutPoint},
     peer::whole,
-    served::Served,
+    served::BenchService,
 };
-use self::{ruleset::Ruleset, tool::Tool, way::Way};
+use self::{ruleset::Ruleset, tool::Tool, way::ForwardingNode};
 use crate::{
     connections::client,
     fixture_cluster::{Estate, Size},
@@ -99,9 +99,9 @@ pub struct Options {
 }
 
 /// A layout with its network.
-struct Contestant {
+struct LayoutNetwork {
     layout: Layout,
-    way: Way,
+    way: ForwardingNode,
     gave_up: Option<String>,
 }
 
@@ -109,7 +109,7 @@ struct Contestant {
 ///
 /// # Errors
 /// Returns an error if the process is not root, a binary is not built, or a ruleset does not work.
-pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
+pub fn run(options: &Options, say: Say<'_>) -> Result<Record<LayoutPoint>> {
     ensure!(
         options.sizes.iter().all(|&size| size > 0),
         "a size is a number of Services and must be at \
@@ -126,7 +126,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     for layout in
         Layout::ALL.into_iter().filter(|layout| *layout == Layout::Tidegate || options.peers.contains(layout))
     {
-        contestants.push(Contestant { layout, way: Way::new()?, gave_up: None });
+        contestants.push(LayoutNetwork { layout, way: ForwardingNode::new()?, gave_up: None });
     }
     let nothing = Size { mode: "nftables", services: 0, endpoints: options.endpoints, live: 0 };
     let mut estate = Estate::start(nothing)?.filling_on(served::ENDPOINTS_NODE);
@@ -153,10 +153,10 @@ impl At<'_> {
     fn measure(
         &self,
         estate: &Estate,
-        contestants: &mut [Contestant],
+        contestants: &mut [LayoutNetwork],
         meter: &mut LoadMeter,
         say: Say<'_>,
-    ) -> Result<Vec<Point>> {
+    ) -> Result<Vec<LayoutPoint>> {
         let served = served::all(estate)?;
         ensure!(served.len() == self.services as usize, "{} Services exist", served.len());
         let (ours, changing) = ruleset::ours(estate)?;
@@ -172,8 +172,8 @@ impl At<'_> {
                 }
             };
             let Options { endpoints, .. } = *self.options;
-            let point = Point::new(contestant.layout, self.services, endpoints, &ruleset.whole);
-            turns.push(Turn { contestant, ruleset, point });
+            let point = LayoutPoint::new(contestant.layout, self.services, endpoints, &ruleset.whole);
+            turns.push(LayoutTurn { contestant, ruleset, point });
         }
         self.load(&mut turns, meter, say)?;
         for turn in &mut turns {
@@ -201,11 +201,11 @@ impl At<'_> {
     }
 
     /// Loads the full ruleset repeatedly and leaves it in the kernel.
-    fn load(&self, turns: &mut Vec<Turn<'_>>, meter: &mut LoadMeter, say: Say<'_>) -> Result<()> {
+    fn load(&self, turns: &mut Vec<LayoutTurn<'_>>, meter: &mut LoadMeter, say: Say<'_>) -> Result<()> {
         for round in 0..self.options.loads {
             meter.pause()?;
             for turn in turns.iter_mut().filter(|turn| turn.contestant.gave_up.is_none()) {
-                let Turn { contestant, ruleset, point } = turn;
+                let LayoutTurn { contestant, ruleset, point } = turn;
                 if round > 0 {
                     contestant.way.clear(self.tool, ruleset, point.kernel_kib.last().copied())?;
                 }
@@ -229,8 +229,8 @@ impl At<'_> {
     }
 
     /// Counts the messages of the changes, and checks that they have the intended effect.
-    fn prove(&self, turn: &mut Turn<'_>, added: SocketAddr) -> Result<()> {
-        let Turn { contestant: Contestant { layout, way, .. }, ruleset, point } = turn;
+    fn prove(&self, turn: &mut LayoutTurn<'_>, added: SocketAddr) -> Result<()> {
+        let LayoutTurn { contestant: LayoutNetwork { layout, way, .. }, ruleset, point } = turn;
         let compared = self.services <= COMPARED_SERVICES_MAX;
         let before = if compared { Some(way.listing(ruleset)?) } else { None };
         for ((step, change), number) in ruleset.steps.iter().zip(point.changes_mut()).zip(1..) {
@@ -249,8 +249,8 @@ impl At<'_> {
         Ok(())
     }
 
-    fn change(&self, turn: &mut Turn<'_>) -> Result<()> {
-        let Turn { contestant: Contestant { way, .. }, ruleset, point } = turn;
+    fn change(&self, turn: &mut LayoutTurn<'_>) -> Result<()> {
+        let LayoutTurn { contestant: LayoutNetwork { way, .. }, ruleset, point } = turn;
         point.nothing.enter(self.tool.load(&way.node, "")?);
         for (step, change) in ruleset.steps.iter().zip(point.changes_mut()) {
             change.costs.enter(self.tool.load(&way.node, &step.text)?);
@@ -261,15 +261,15 @@ impl At<'_> {
 
     /// Deletes empty chains; older kernels still reference them briefly after the last element that led to
     /// them was deleted.
-    fn sweep(&self, way: &Way, step: &ruleset::Step) -> Result<()> {
+    fn sweep(&self, way: &ForwardingNode, step: &ruleset::Step) -> Result<()> {
         if step.sweep.is_empty() {
             return Ok(());
         }
         wait::until("empty chains to be deleted", || self.tool.load(&way.node, &step.sweep).map(drop))
     }
 
-    fn connect(&self, turn: &mut Turn<'_>, targets: [SocketAddr; 3]) -> Result<()> {
-        let Turn { contestant: Contestant { layout, way, .. }, point, .. } = turn;
+    fn connect(&self, turn: &mut LayoutTurn<'_>, targets: [SocketAddr; 3]) -> Result<()> {
+        let LayoutTurn { contestant: LayoutNetwork { layout, way, .. }, point, .. } = turn;
         let Options { slice, clients, .. } = *self.options;
         for (target, figures) in targets.into_iter().zip(&mut point.connect_us) {
             client::connect(&way.client, target, 1, WARM_UP.min(slice))?;
@@ -288,8 +288,8 @@ impl At<'_> {
 }
 
 /// A contestant at a size.
-struct Turn<'a> {
-    contestant: &'a mut Contestant,
+struct LayoutTurn<'a> {
+    contestant: &'a mut LayoutNetwork,
     ruleset: Ruleset,
-    point: Point,
+    point: LayoutPoint,
 }

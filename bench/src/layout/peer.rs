@@ -11,7 +11,7 @@
 
 use std::{fmt::Write, net::Ipv4Addr};
 
-use super::{Layout, served::Served};
+use super::{Layout, served::BenchService};
 use crate::fixture_cluster::{PORT, TARGET_PORT};
 
 /// Name of the table.
@@ -108,7 +108,7 @@ const FRAME: [&str; 3] = [
 
 /// Renders the full ruleset.
 #[must_use]
-pub fn whole(layout: Layout, services: &[Served]) -> String {
+pub fn whole(layout: Layout, services: &[BenchService]) -> String {
     let [head, middle, tail] = FRAME;
     let mut text = head.to_owned();
     write_elements(&mut text, services.iter().map(|service| service.address.to_string()));
@@ -128,7 +128,7 @@ pub fn whole(layout: Layout, services: &[Served]) -> String {
 }
 
 /// Renders the commands that add a Service.
-pub(super) fn added(layout: Layout, service: &Served) -> String {
+pub(super) fn added(layout: Layout, service: &BenchService) -> String {
     let (name, address) = (service_name(service), service.address);
     let mut text = new_endpoints(service, endpoint_chains(layout, service));
     let _ = writeln!(
@@ -142,7 +142,7 @@ pub(super) fn added(layout: Layout, service: &Served) -> String {
 }
 
 /// Renders the commands that change the endpoints of a Service. Chains of removed endpoints are flushed.
-pub(super) fn changed(layout: Layout, before: &Served, after: &Served) -> String {
+pub(super) fn changed(layout: Layout, before: &BenchService, after: &BenchService) -> String {
     let name = service_name(after);
     let new = endpoint_chains(layout, after).filter(|endpoint| !before.endpoints.contains(endpoint));
     let mut text = new_endpoints(after, new);
@@ -155,13 +155,13 @@ pub(super) fn changed(layout: Layout, before: &Served, after: &Served) -> String
 }
 
 /// Renders the commands that delete the chains left empty by a change, in a later transaction.
-pub(super) fn swept_after_change(layout: Layout, before: &Served, after: &Served) -> String {
+pub(super) fn swept_after_change(layout: Layout, before: &BenchService, after: &BenchService) -> String {
     let names = gone(layout, before, after).map(|endpoint| endpoint_name(before, endpoint));
     names.map(|name| format!("delete chain ip {TABLE} {name}\n")).collect()
 }
 
 /// Renders the commands that remove a Service. Its chains are flushed.
-pub(super) fn removed(layout: Layout, service: &Served) -> String {
+pub(super) fn removed(layout: Layout, service: &BenchService) -> String {
     let (name, address) = (service_name(service), service.address);
     let mut text = format!(
         "delete element ip {TABLE} service-ips {{ {} }}\ndelete element ip {TABLE} cluster-ips {{ {address} }}\n\
@@ -175,7 +175,7 @@ pub(super) fn removed(layout: Layout, service: &Served) -> String {
 }
 
 /// Renders the commands that delete the chains left empty by a removal.
-pub(super) fn swept_after_removal(layout: Layout, service: &Served) -> String {
+pub(super) fn swept_after_removal(layout: Layout, service: &BenchService) -> String {
     let endpoints = endpoint_chains(layout, service).map(|endpoint| endpoint_name(service, endpoint));
     let names = [service_name(service)].into_iter().chain(endpoints);
     names.map(|name| format!("delete chain ip {TABLE} {name}\n")).collect()
@@ -188,7 +188,7 @@ fn write_elements(text: &mut String, elements: impl Iterator<Item = String>) {
     }
 }
 
-fn new_endpoints(service: &Served, endpoints: impl Iterator<Item = Ipv4Addr>) -> String {
+fn new_endpoints(service: &BenchService, endpoints: impl Iterator<Item = Ipv4Addr>) -> String {
     let mut text = String::new();
     for endpoint in endpoints {
         let (name, [hairpin, translate]) = (endpoint_name(service, endpoint), endpoint_rules(endpoint));
@@ -201,12 +201,12 @@ fn new_endpoints(service: &Served, endpoints: impl Iterator<Item = Ipv4Addr>) ->
     text
 }
 
-fn gone(layout: Layout, before: &Served, after: &Served) -> impl Iterator<Item = Ipv4Addr> {
+fn gone(layout: Layout, before: &BenchService, after: &BenchService) -> impl Iterator<Item = Ipv4Addr> {
     endpoint_chains(layout, before).filter(|endpoint| !after.endpoints.contains(endpoint))
 }
 
 /// Returns the endpoints with a chain.
-fn endpoint_chains(layout: Layout, service: &Served) -> impl Iterator<Item = Ipv4Addr> {
+fn endpoint_chains(layout: Layout, service: &BenchService) -> impl Iterator<Item = Ipv4Addr> {
     let has_chains = match layout {
         Layout::EndpointChains => true,
         Layout::ServiceChains | Layout::Tidegate => false,
@@ -214,11 +214,11 @@ fn endpoint_chains(layout: Layout, service: &Served) -> impl Iterator<Item = Ipv
     service.endpoints.iter().copied().filter(move |_| has_chains)
 }
 
-fn service_name(service: &Served) -> String {
+fn service_name(service: &BenchService) -> String {
     format!("service-{}/tcp/{PORT}", service.name)
 }
 
-fn endpoint_name(service: &Served, endpoint: Ipv4Addr) -> String {
+fn endpoint_name(service: &BenchService, endpoint: Ipv4Addr) -> String {
     format!("endpoint-{}/tcp/{PORT}__{endpoint}/{TARGET_PORT}", service.name)
 }
 
@@ -230,12 +230,12 @@ fn endpoint_rules(endpoint: Ipv4Addr) -> [String; 2] {
 }
 
 /// Renders the map element that leads to a Service.
-fn dispatch(service: &Served) -> String {
+fn dispatch(service: &BenchService) -> String {
     format!("{} . tcp . {PORT} : goto {}", service.address, service_name(service))
 }
 
 /// Renders the rule that chooses an endpoint.
-fn pick(layout: Layout, service: &Served) -> String {
+fn pick(layout: Layout, service: &BenchService) -> String {
     let numbered = service.endpoints.iter().enumerate();
     let count = service.endpoints.len();
     if layout == Layout::EndpointChains {

@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use super::{
     Layout,
-    measured::{CHANGES, Point, median},
+    measured::{CHANGES, LayoutPoint, median},
 };
 use crate::{
     pages::{
         page::{self, cells, short},
-        plot::{self, Row},
+        plot::{self, PlotRow},
         record::{Record, Report as _},
     },
     statistics::fit::Line,
@@ -52,7 +52,7 @@ const METHOD: &str = "A control server and a node, in network namespaces of this
                       sizes the final listing equals the initial one.\n";
 
 /// Renders the page.
-pub(super) fn page(record: &Record<Point>) -> String {
+pub(super) fn page(record: &Record<LayoutPoint>) -> String {
     page::head("Layout of the ruleset", "layout", "One dot per load and per change")
         + &loads(record)
         + &changes(record)
@@ -67,7 +67,7 @@ pub(super) fn page(record: &Record<Point>) -> String {
 }
 
 /// Plots the CPU time of every load and of every added Service as dots.
-pub(super) fn plot(record: &Record<Point>) -> String {
+pub(super) fn plot(record: &Record<LayoutPoint>) -> String {
     let mut rows = Vec::new();
     for point in &record.points {
         let colour = match point.layout {
@@ -76,7 +76,7 @@ pub(super) fn plot(record: &Record<Point>) -> String {
             Layout::EndpointChains => "#7a7a7a",
         };
         for (what, costs) in [("load", &point.load), ("add", &point.add.costs)] {
-            rows.push(Row {
+            rows.push(PlotRow {
                 label: format!("{}, {}: {what}", point.layout.name(), point.services),
                 colour,
                 figures: costs.processor_ms.clone(),
@@ -87,7 +87,7 @@ pub(super) fn plot(record: &Record<Point>) -> String {
     plot::dots("CPU time of loading the full ruleset, and of adding a Service", "ms", &rows)
 }
 
-fn loads(record: &Record<Point>) -> String {
+fn loads(record: &Record<LayoutPoint>) -> String {
     let mut table = String::from(
         "\n## Loading the full ruleset\n\n| Services × endpoints | layout | loads | time | CPU time | of \
          which kernel | kernel memory | text |\n|---|---|---|---|---|---|---|---|\n",
@@ -111,7 +111,7 @@ fn loads(record: &Record<Point>) -> String {
     table
 }
 
-fn changes(record: &Record<Point>) -> String {
+fn changes(record: &Record<LayoutPoint>) -> String {
     let mut table = String::from(
         "\n## Changing a Service\n\n| Services | layout | change | time | p99 | CPU time | p99 | \
          messages | bytes |\n|---|---|---|---|---|---|---|---|---|\n",
@@ -141,7 +141,7 @@ fn changes(record: &Record<Point>) -> String {
     table
 }
 
-fn slopes(record: &Record<Point>) -> String {
+fn slopes(record: &Record<LayoutPoint>) -> String {
     let mut table = String::from(
         "\n## Growth of a change with the number of Services\n\n| layout | CPU time to | per additional \
          1,000 Services | 95 % interval |\n|---|---|---|---|\n",
@@ -149,7 +149,7 @@ fn slopes(record: &Record<Point>) -> String {
     for layout in Layout::ALL {
         let points: Vec<_> = record.points.iter().filter(|point| point.layout == layout).collect();
         for name in CHANGES {
-            let of_point = |point: &&Point| {
+            let of_point = |point: &&LayoutPoint| {
                 let named = point.changes().into_iter().filter(|(change, _)| *change == name);
                 let figures = named.flat_map(|(_, change)| change.costs.processor_ms.clone());
                 let services = f64::from(point.services);
@@ -165,7 +165,7 @@ fn slopes(record: &Record<Point>) -> String {
     table
 }
 
-fn connections(record: &Record<Point>) -> String {
+fn connections(record: &Record<LayoutPoint>) -> String {
     let mut table = String::from(
         "\n## New connections\n\n| Services | layout | first Service | p99 | middle | p99 | last | p99 | \
          connections/s | failed |\n|---|---|---|---|---|---|---|---|---|---|\n",
@@ -191,9 +191,9 @@ fn connections(record: &Record<Point>) -> String {
 }
 
 /// A compared quantity: its name and its values by round; less is better for all of them.
-type Quantity = (&'static str, fn(&Point) -> Vec<f64>);
+type LayoutCost = (&'static str, fn(&LayoutPoint) -> Vec<f64>);
 
-const QUANTITIES: [Quantity; 10] = [
+const QUANTITIES: [LayoutCost; 10] = [
     ("load, time", |point| point.load.wall_ms.clone()),
     ("load, processor", |point| point.load.processor_ms.clone()),
     ("load, kernel", |point| point.load.system_ms.clone()),
@@ -206,7 +206,7 @@ const QUANTITIES: [Quantity; 10] = [
     ("time per connection", |point| point.per_second.iter().map(|rate| 1.0 / rate).collect()),
 ];
 
-fn ratios(record: &Record<Point>) -> String {
+fn ratios(record: &Record<LayoutPoint>) -> String {
     let names = QUANTITIES.map(|(name, _)| name).join(" | ");
     let mut table = format!(
         "\n## Ratio of our layout to the others\n\nMedian over the rounds of the ratios within a round; \
@@ -224,7 +224,7 @@ fn ratios(record: &Record<Point>) -> String {
     table
 }
 
-fn verdict(record: &Record<Point>) -> String {
+fn verdict(record: &Record<LayoutPoint>) -> String {
     let mut text = String::from("\n## Verdict\n\n");
     if let Some(why) = record.too_busy() {
         let _ = writeln!(text, "None: the machine was too busy ({why}).\n");
@@ -253,11 +253,12 @@ fn verdict(record: &Record<Point>) -> String {
 const TOLD_FROM: f64 = 1.05;
 
 /// Pairs our layout with each other layout at the same size.
-fn pairs(record: &Record<Point>) -> impl Iterator<Item = (&Point, &Point)> {
+fn pairs(record: &Record<LayoutPoint>) -> impl Iterator<Item = (&LayoutPoint, &LayoutPoint)> {
     let points = &record.points;
     let peers = points.iter().filter(|point| point.layout != Layout::Tidegate);
     peers.filter_map(|peer| {
-        let is_ours = |point: &&Point| point.layout == Layout::Tidegate && point.services == peer.services;
+        let is_ours =
+            |point: &&LayoutPoint| point.layout == Layout::Tidegate && point.services == peer.services;
         Some((points.iter().find(is_ours)?, peer))
     })
 }
@@ -271,7 +272,7 @@ fn ratio(ours: &[f64], theirs: &[f64]) -> Option<f64> {
     Some(median(ours)? / median(theirs)?)
 }
 
-fn left_out(record: &Record<Point>) -> String {
+fn left_out(record: &Record<LayoutPoint>) -> String {
     let mut text = String::new();
     for point in &record.points {
         if let Some(why) = &point.gave_up {
@@ -284,7 +285,7 @@ fn left_out(record: &Record<Point>) -> String {
     text
 }
 
-fn memory_mib(point: &Point) -> Vec<f64> {
+fn memory_mib(point: &LayoutPoint) -> Vec<f64> {
     point.kernel_kib.iter().map(|&kib| kib as f64 / 1024.0).collect()
 }
 

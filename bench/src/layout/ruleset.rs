@@ -6,7 +6,7 @@ use super::{
     Layout,
     listing::Listing,
     peer,
-    served::{self, ADDED, Served},
+    served::{self, ADDED, BenchService},
 };
 use crate::fixture_cluster::Estate;
 use anyhow::{Result, ensure};
@@ -68,7 +68,7 @@ pub(super) fn ours(estate: &Estate) -> Result<(Ruleset, Changing)> {
         Ok(Step { text, sweep: String::new() })
     };
     let steps = [step(&whole_listing, &added)?, step(&added, &changed)?, step(&changed, &whole_listing)?];
-    let served = |endpoints| Served { name: format!("default/{ADDED}"), address, endpoints };
+    let served = |endpoints| BenchService { name: format!("default/{ADDED}"), address, endpoints };
     let changing = Changing { before: served(before), after: served(after) };
     Ok((Ruleset { layout: Layout::Tidegate, whole, steps }, changing))
 }
@@ -91,12 +91,12 @@ fn go(estate: &Estate) -> Result<()> {
 /// The added Service before and after its change.
 #[derive(Debug)]
 pub(super) struct Changing {
-    pub(super) before: Served,
-    pub(super) after: Served,
+    pub(super) before: BenchService,
+    pub(super) after: BenchService,
 }
 
 /// Returns the same Services and changes in another layout.
-pub(super) fn peer(layout: Layout, services: &[Served], changing: &Changing) -> Ruleset {
+pub(super) fn peer(layout: Layout, services: &[BenchService], changing: &Changing) -> Ruleset {
     let Changing { before, after } = changing;
     let steps = [
         Step { text: peer::added(layout, before), sweep: String::new() },

@@ -23,7 +23,7 @@ const PAGE: usize = 5_000;
 
 /// A Service with one port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Served {
+pub struct BenchService {
     /// Namespace and name.
     pub name: String,
     /// Virtual address.
@@ -33,7 +33,7 @@ pub struct Served {
 }
 
 /// Returns every Service of a fixture cluster by name.
-pub(super) fn all(estate: &Estate) -> Result<Vec<Served>> {
+pub(super) fn all(estate: &Estate) -> Result<Vec<BenchService>> {
     let addresses = listed(estate, "services", |object| {
         string(object, "/spec/clusterIPs/0")?.parse().context("a virtual address")
     })?;
@@ -44,7 +44,7 @@ pub(super) fn all(estate: &Estate) -> Result<Vec<Served>> {
     ensure!(addresses.len() == endpoints.len(), "every Service of the fixture cluster has one EndpointSet");
     let together = addresses.into_iter().zip(endpoints).map(|((name, address), (set, endpoints))| {
         ensure!(name == set, "each EndpointSet of the fixture cluster has the name of its Service");
-        Ok(Served { name, address, endpoints })
+        Ok(BenchService { name, address, endpoints })
     });
     together.collect()
 }

@@ -41,7 +41,7 @@ pub(super) struct Took {
 
 /// Size of a transaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Sent {
+pub(super) struct TransactionSize {
     /// Netlink messages, including first and last.
     pub(super) messages: u32,
     /// Total size of the messages in bytes.
@@ -70,7 +70,7 @@ impl Tool {
     }
 
     /// Loads a ruleset and counts the netlink messages.
-    pub(super) fn sent(&self, place: &Namespace, text: &str) -> Result<Sent> {
+    pub(super) fn sent(&self, place: &Namespace, text: &str) -> Result<TransactionSize> {
         let path = self.file(text)?;
         let path = path.to_str().context("the path of a temporary file is valid UTF-8")?;
         parse_sent(&place.run("nft", &["--debug=mnl", "-f", path])?)
@@ -135,19 +135,19 @@ fn timed(command: &mut Command) -> Result<Took> {
 }
 
 /// Parses the output of `nft --debug=mnl`: for every message, a line with its length and one with its type.
-fn parse_sent(said: &str) -> Result<Sent> {
+fn parse_sent(said: &str) -> Result<TransactionSize> {
     let number = |line: &str| {
         let word = line.split('|').nth(1).map(str::trim).context("the line has no number")?;
         word.parse::<u32>().with_context(|| format!("`{word}` is not a number"))
     };
-    let (mut sent, mut is_inside) = (Sent::default(), false);
+    let (mut sent, mut is_inside) = (TransactionSize::default(), false);
     let mut lines = said.lines();
     while let Some(line) = lines.find(|line| line.contains("| message length |")) {
         let length = number(line)?;
         let kind = number(lines.next().context("the message has no type")?)?;
         is_inside |= kind == BEGIN;
         if is_inside {
-            sent = Sent { messages: sent.messages + 1, bytes: sent.bytes + u64::from(length) };
+            sent = TransactionSize { messages: sent.messages + 1, bytes: sent.bytes + u64::from(length) };
         }
         is_inside &= kind != END;
     }
@@ -229,7 +229,7 @@ mod tests {
         };
         let said: String =
             [(20, 2576), (20, 16), (96, 2572), (20, 17), (20, 2576)].map(|(l, k)| message(l, k)).concat();
-        assert_eq!(parse_sent(&said).unwrap(), Sent { messages: 3, bytes: 136 });
+        assert_eq!(parse_sent(&said).unwrap(), TransactionSize { messages: 3, bytes: 136 });
         assert!(parse_sent(&message(20, 2576)).is_err());
     }
 }

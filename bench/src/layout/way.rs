@@ -11,7 +11,7 @@ use lab::{
 use super::{
     listing::Listing,
     ruleset::Ruleset,
-    served::{self, Served},
+    served::{self, BenchService},
     tool::Tool,
 };
 use crate::{
@@ -25,14 +25,14 @@ const ASKED: Duration = Duration::from_millis(100);
 
 /// A forwarding node with two workloads behind it.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct ForwardingNode {
     pub(super) node: Namespace,
     pub(super) client: Namespace,
     _backend: Backend,
     _topology: Topology,
 }
 
-impl Way {
+impl ForwardingNode {
     pub(super) fn new() -> Result<Self> {
         let mut topology = Topology::new(1)?;
         topology.add_workload(CLIENT, NODE, 2)?;
@@ -77,6 +77,6 @@ impl Way {
 }
 
 /// Returns the frontend of a Service.
-pub(super) fn frontend(service: &Served) -> SocketAddr {
+pub(super) fn frontend(service: &BenchService) -> SocketAddr {
     SocketAddr::new(service.address.into(), PORT)
 }

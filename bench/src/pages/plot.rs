@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write};
 
 /// A row of a plot.
 #[derive(Debug, Clone)]
-pub struct Row {
+pub struct PlotRow {
     /// Label.
     pub label: String,
     /// Color of the dots as an SVG color.
@@ -29,7 +29,7 @@ const STACK_MAX: usize = 4;
 
 /// Draws rows under a title; `unit` labels the scale, which has a line per power of ten.
 #[must_use]
-pub fn dots(title: &str, unit: &str, rows: &[Row]) -> String {
+pub fn dots(title: &str, unit: &str, rows: &[PlotRow]) -> String {
     let scale = Scale::of(rows);
     let bottom = TOP + ROW_HEIGHT * rows.len() as f64;
     let height = bottom + SCALE_HEIGHT;
@@ -57,7 +57,7 @@ pub fn dots(title: &str, unit: &str, rows: &[Row]) -> String {
     svg + "</svg>\n"
 }
 
-fn draw_row(svg: &mut String, scale: &Scale, row: &Row, y: f64) {
+fn draw_row(svg: &mut String, scale: &Scale, row: &PlotRow, y: f64) {
     let _ = writeln!(svg, "<text x=\"{MARGIN}\" y=\"{:.1}\">{}</text>", y + 4.0, escape(&row.label));
     let _ = writeln!(svg, "<g fill=\"{}\" fill-opacity=\"0.45\">", row.colour);
     let mut stacks: BTreeMap<String, usize> = BTreeMap::new();
@@ -90,7 +90,7 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(rows: &[Row]) -> Self {
+    fn of(rows: &[PlotRow]) -> Self {
         let positive =
             || rows.iter().flat_map(|row| row.figures.iter().copied()).filter(|&figure| figure > 0.0);
         let least = positive().min_by(f64::total_cmp).unwrap_or(1.0);
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn figures_stand_where_the_scale_says() {
-        let row = Row {
+        let row = PlotRow {
             label: "a < b".into(),
             colour: "navy",
             figures: vec![20.0, 200.0, 0.0],
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn more_dots_in_one_place_than_can_be_seen_are_not_drawn() {
-        let row = Row { label: "x".into(), colour: "navy", figures: vec![20.0; 1_000], median: None };
+        let row = PlotRow { label: "x".into(), colour: "navy", figures: vec![20.0; 1_000], median: None };
         assert_eq!(dots("t", "ms", &[row]).matches("<circle").count(), SPREAD.len() * STACK_MAX);
     }
 

@@ -7,7 +7,7 @@ mod render;
 use anyhow::Result;
 use clap::ValueEnum;
 use lab::{
-    chaos::soak::{self, Options, Outcome},
+    chaos::soak::{self, Options, SoakOutcome},
     host::random,
 };
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use crate::{
 
 /// Store of the control server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Store {
+pub enum SoakStore {
     /// A file.
     Sqlite,
     /// Members of etcd next to the control server; one of them is killed now and then.
@@ -32,12 +32,12 @@ pub enum Store {
 /// # Errors
 /// Returns an error if the process is not root or software is missing. Defects of the product are part of the
 /// outcome.
-pub fn run(minutes: u32, store: Store, say: Say<'_>) -> Result<Record<Outcome>> {
+pub fn run(minutes: u32, store: SoakStore, say: Say<'_>) -> Result<Record<SoakOutcome>> {
     let (seed, _) = random::seed()?;
     say(&format!("TIDEGATE_SEED={seed}"))?;
     let members = match store {
-        Store::Sqlite => 0,
-        Store::Etcd => soak::MEMBERS,
+        SoakStore::Sqlite => 0,
+        SoakStore::Etcd => soak::MEMBERS,
     };
     let outcome = soak::run(&Options { members, ..Options::long(seed, minutes) }, say)?;
     of(outcome)
@@ -47,7 +47,7 @@ pub fn run(minutes: u32, store: Store, say: Say<'_>) -> Result<Record<Outcome>> 
 ///
 /// # Errors
 /// Returns an error if the machine properties cannot be read.
-pub fn of(outcome: Outcome) -> Result<Record<Outcome>> {
+pub fn of(outcome: SoakOutcome) -> Result<Record<SoakOutcome>> {
     // The tested programs are of the same build type as this one.
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };
     let mut record = Record::begin(vec![format!("tidegate {} ({build} build)", env!("CARGO_PKG_VERSION"))])?;
@@ -55,7 +55,7 @@ pub fn of(outcome: Outcome) -> Result<Record<Outcome>> {
     Ok(record)
 }
 
-impl Measure for Outcome {
+impl Measure for SoakOutcome {
     const NAME: &'static str = "soak";
 
     fn page(record: &Record<Self>) -> String {
@@ -70,7 +70,7 @@ impl Measure for Outcome {
 /// A soak test with an etcd store, which has a separate page.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct WithEtcd(pub Record<Outcome>);
+pub struct WithEtcd(pub Record<SoakOutcome>);
 
 impl Report for WithEtcd {
     const NAME: &'static str = "soak-etcd";

@@ -1,13 +1,13 @@
 //! Results for each target.
 
-use lab::chaos::soak::{Growth, Outcome};
+use lab::chaos::soak::{Growth, SoakOutcome};
 use serde_json::{Value, json};
 
 use super::figures::{point, points, ratio_in_a_round, sum, summary};
 use crate::pages::page::short;
 
 /// Result for a target.
-pub(super) struct Found {
+pub(super) struct TargetResult {
     pub(super) measured: String,
     /// Comparison value of the same run, and the ratio to it.
     pub(super) beside: String,
@@ -18,11 +18,11 @@ fn at(mode: &str, services: u32, endpoints: u8) -> [(&'static str, Value); 3] {
     [("mode", json!(mode)), ("services", json!(services)), ("endpoints", json!(endpoints))]
 }
 
-pub(super) fn first(written: &Value) -> Option<Found> {
+pub(super) fn first(written: &Value) -> Option<TargetResult> {
     let fields = at("nftables", 10_000, 10);
     let point = point(written, &fields)?;
     let (first, write) = (summary(point, "firstMs", "")?, summary(point, "writeMs", "")?);
-    Some(Found {
+    Some(TargetResult {
         measured: format!("p99 {} ms, median {} ms", short(first.p99), short(first.median)),
         beside: format!(
             "durable write alone: median {} ms ({} of it)",
@@ -33,11 +33,11 @@ pub(super) fn first(written: &Value) -> Option<Found> {
     })
 }
 
-pub(super) fn cold(written: &Value) -> Option<Found> {
+pub(super) fn cold(written: &Value) -> Option<TargetResult> {
     let fields = at("nftables", 10_000, 2);
     let point = point(written, &fields)?;
     let (cold, bound) = (summary(point, "coldMs", "")?, summary(point, "boundMs", "")?);
-    Some(Found {
+    Some(TargetResult {
         measured: format!("median {} ms, max {} ms", short(cold.median), short(cold.max)),
         beside: format!(
             "`nft -f` of the same rules {} ms: {} times that",
@@ -48,45 +48,45 @@ pub(super) fn cold(written: &Value) -> Option<Found> {
     })
 }
 
-pub(super) fn restart(written: &Value) -> Option<Found> {
+pub(super) fn restart(written: &Value) -> Option<TargetResult> {
     let points: Vec<_> = points(written, &[]).collect();
     let writes: Vec<f64> = points.iter().filter_map(|point| sum(point, "restartWrites")).collect();
     let total: f64 = writes.iter().sum();
-    (!writes.is_empty()).then(|| Found {
+    (!writes.is_empty()).then(|| TargetResult {
         measured: format!("{total} over {} sizes", writes.len()),
         beside: "observed by a monitor of kernel events".to_owned(),
         is_met: total == 0.0,
     })
 }
 
-pub(super) fn memory(written: &Value) -> Option<Found> {
+pub(super) fn memory(written: &Value) -> Option<TargetResult> {
     let fields = at("nftables", 10_000, 10);
     let point = point(written, &fields)?;
     let [after, peak, again] = ["residentKib", "peakKib", "restartResidentKib"]
         .map(|list| Some(summary(point, list, "")?.max / 1024.0));
     let (after, peak, again) = (after?, peak?, again?);
-    Some(Found {
+    Some(TargetResult {
         measured: format!("{} MiB; after a restart {} MiB", short(after), short(again)),
         beside: format!("peak {} MiB", short(peak)),
         is_met: after.max(again) <= 64.0,
     })
 }
 
-pub(super) fn ratio(written: &Value) -> Option<Found> {
+pub(super) fn ratio(written: &Value) -> Option<TargetResult> {
     costs_ratio(written, "costs")
 }
 
-pub(super) fn service_ratio(written: &Value) -> Option<Found> {
+pub(super) fn service_ratio(written: &Value) -> Option<TargetResult> {
     costs_ratio(written, "serviceCosts")
 }
 
-fn costs_ratio(written: &Value, costs: &str) -> Option<Found> {
+fn costs_ratio(written: &Value, costs: &str) -> Option<TargetResult> {
     let (many, few) = (at("nftables", 10_000, 10), at("nftables", 100, 10));
     let (many, few) = (point(written, &many)?, point(written, &few)?);
     let of = |pointer| Some((summary(many, costs, pointer)?.median, summary(few, costs, pointer)?.median));
     let ((control, control_few), (agent, agent_few)) = (of("/controlUs")?, of("/agentUs")?);
     let ratios = [control / control_few, agent / agent_few];
-    Some(Found {
+    Some(TargetResult {
         measured: format!("control {}, agent with kernel {}", short(ratios[0]), short(ratios[1])),
         beside: format!(
             "control {} and {} µs, agent {} and {} µs",
@@ -99,29 +99,29 @@ fn costs_ratio(written: &Value, costs: &str) -> Option<Found> {
     })
 }
 
-pub(super) fn ipvs_ratio(written: &Value) -> Option<Found> {
+pub(super) fn ipvs_ratio(written: &Value) -> Option<TargetResult> {
     let fields = [("mode", json!("ipvs"))];
     let of = |point: &Value| {
         Some((point["services"].as_u64()?, summary(point, "costs", "/kernelMessages")?.median))
     };
     let all: Vec<_> = points(written, &fields).filter_map(of).collect();
     let ((few_services, few), (many_services, many)) = (*all.first()?, *all.last()?);
-    Some(Found {
+    Some(TargetResult {
         measured: format!("{} ({} Services)", short(many / few), many_services),
         beside: format!("{} messages, {} with {few_services} Services; in a guest", short(many), short(few)),
         is_met: many_services > few_services && many / few <= 1.2,
     })
 }
 
-pub(super) fn nftables_rate(written: &Value) -> Option<Found> {
+pub(super) fn nftables_rate(written: &Value) -> Option<TargetResult> {
     connections(written, "tidegate-nftables")
 }
 
-pub(super) fn ipvs_rate(written: &Value) -> Option<Found> {
+pub(super) fn ipvs_rate(written: &Value) -> Option<TargetResult> {
     connections(written, "tidegate-ipvs")
 }
 
-fn connections(written: &Value, own: &str) -> Option<Found> {
+fn connections(written: &Value, own: &str) -> Option<TargetResult> {
     let is_guest = point(written, &[("contestant", json!(own))])?.get("isGuest")?.clone();
     let series = |contestant: &str, services: u32| {
         let fields =
@@ -136,7 +136,7 @@ fn connections(written: &Value, own: &str) -> Option<Found> {
         Some(format!("{name} {} per second: {} times that", short(rate(rival)?), short(ratio(rival)?)))
     });
     let over_few = ratio(series(own, 10)?)?;
-    Some(Found {
+    Some(TargetResult {
         measured: if is_guest == true {
             format!("{} (in a guest)", short(over_few))
         } else {
@@ -151,12 +151,12 @@ fn fleet(told: &'static str) -> [(&'static str, Value); 3] {
     [("told", json!(told)), ("count", json!(1_000)), ("perSecond", json!(100))]
 }
 
-pub(super) fn fanout(written: &Value) -> Option<Found> {
+pub(super) fn fanout(written: &Value) -> Option<TargetResult> {
     let (agents, sockets) = (fleet("agents"), fleet("sockets"));
     let agents = point(written, &agents)?;
     let last = summary(agents, "lastMs", "")?;
     let bound = point(written, &sockets).and_then(|sockets| summary(sockets, "lastMs", ""));
-    Some(Found {
+    Some(TargetResult {
         measured: format!("p99 {} ms, median {} ms", short(last.p99), short(last.median)),
         beside: bound.map_or("–".to_owned(), |bound| {
             let ratio = short(last.p99 / bound.p99);
@@ -166,12 +166,12 @@ pub(super) fn fanout(written: &Value) -> Option<Found> {
     })
 }
 
-pub(super) fn fanout_memory(written: &Value) -> Option<Found> {
+pub(super) fn fanout_memory(written: &Value) -> Option<TargetResult> {
     let agents = fleet("agents");
     let agents = point(written, &agents)?;
     let most = |list: &str| summary(agents, list, "").map(|summary| summary.max / 1024.0);
     let (changes, herd) = (most("peakKib")?, most("herdPeakKib")?);
-    Some(Found {
+    Some(TargetResult {
         measured: format!("{} MiB", short(changes.max(herd))),
         beside: format!("{} MiB without a reconnect", short(changes)),
         is_met: changes.max(herd) <= 512.0,
@@ -182,13 +182,13 @@ pub(super) fn fanout_memory(written: &Value) -> Option<Found> {
 const SOAK_SECS: f64 = 30.0 * 60.0;
 const SOAK_PER_SECOND: f64 = 50.0;
 
-pub(super) fn soak(written: &Value) -> Option<Found> {
-    let outcome: Outcome = serde_json::from_value(points(written, &[]).next()?.clone()).ok()?;
+pub(super) fn soak(written: &Value) -> Option<TargetResult> {
+    let outcome: SoakOutcome = serde_json::from_value(points(written, &[]).next()?.clone()).ok()?;
     let (secs, growth) = (outcome.took.as_secs_f64(), outcome.growth());
     let (per_second, wrong) = (outcome.requests as f64 / secs, outcome.faults_found().len());
     let most = growth.iter().map(Growth::percent).max_by(f64::total_cmp)?;
     let has_kept = outcome.is_growth_judged && growth.iter().all(|growth| growth.is_met() == Some(true));
-    Some(Found {
+    Some(TargetResult {
         measured: format!(
             "{:.0} minutes with {} as the store, {} changes per second, {} faults: {wrong} problems, {} \
              connections lost without an excuse, heap in use of {} processes {most:+.1} % at most",
@@ -208,16 +208,16 @@ pub(super) fn soak(written: &Value) -> Option<Found> {
     })
 }
 
-pub(super) fn sqlite(written: &Value) -> Option<Found> {
+pub(super) fn sqlite(written: &Value) -> Option<TargetResult> {
     writes(written, "sqlite", 5_000.0)
 }
 
-pub(super) fn etcd(written: &Value) -> Option<Found> {
+pub(super) fn etcd(written: &Value) -> Option<TargetResult> {
     writes(written, "etcd", 2_000.0)
 }
 
 /// Returns the best rate of a store over all numbers of clients and objects per request.
-fn writes(written: &Value, store: &str, demanded: f64) -> Option<Found> {
+fn writes(written: &Value, store: &str, demanded: f64) -> Option<TargetResult> {
     let best = |store: &str| {
         let fields = [("store", json!(store))];
         points(written, &fields)
@@ -226,7 +226,7 @@ fn writes(written: &Value, store: &str, demanded: f64) -> Option<Found> {
             .map(|(rate, point)| (rate, point["clients"].clone(), point["objects"].clone()))
     };
     let ((rate, clients, objects), (disk, _, _)) = (best(store)?, best("disk")?);
-    Some(Found {
+    Some(TargetResult {
         measured: format!("{} ({clients} clients, {objects} objects per request)", short(rate)),
         beside: format!(
             "`fdatasync` of 4 KiB alone {} per second: {} times that",
@@ -237,21 +237,21 @@ fn writes(written: &Value, store: &str, demanded: f64) -> Option<Found> {
     })
 }
 
-pub(super) fn layer2(written: &Value) -> Option<Found> {
+pub(super) fn layer2(written: &Value) -> Option<TargetResult> {
     failover(written, "tidegate-default", "keepalived-default", 1_000.0)
 }
 
-pub(super) fn layer2_tuned(written: &Value) -> Option<Found> {
+pub(super) fn layer2_tuned(written: &Value) -> Option<TargetResult> {
     failover(written, "tidegate-tuned", "keepalived-fast", 250.0)
 }
 
-fn failover(written: &Value, own: &str, rival: &str, demanded_ms: f64) -> Option<Found> {
+fn failover(written: &Value, own: &str, rival: &str, demanded_ms: f64) -> Option<TargetResult> {
     let silence = |contestant: &str| {
         let fields = [("contestant", json!(contestant)), ("failure", json!("node-vanishes"))];
         summary(point(written, &fields)?, "runs", "/silenceMs")
     };
     let (own, other) = (silence(own)?, silence(rival)?);
-    Some(Found {
+    Some(TargetResult {
         measured: format!("p99 {} ms, median {} ms", short(own.p99), short(own.median)),
         beside: format!(
             "{rival}: median {} ms, {} times that",
@@ -262,14 +262,14 @@ fn failover(written: &Value, own: &str, rival: &str, demanded_ms: f64) -> Option
     })
 }
 
-pub(super) fn bgp(written: &Value) -> Option<Found> {
+pub(super) fn bgp(written: &Value) -> Option<TargetResult> {
     let gone = |contestant: &str, router: &str| {
         let fields = [("contestant", json!(contestant))];
         summary(point(written, &fields)?, "failedMs", router)
     };
     let (frr, bird) = (gone("tidegate", "/frr")?, gone("tidegate", "/bird")?);
     let rival = gone("gobgp", "/frr")?;
-    Some(Found {
+    Some(TargetResult {
         measured: format!("p99 {} ms in FRR, {} ms in BIRD", short(frr.p99), short(bird.p99)),
         beside: format!(
             "GoBGP without BFD, FRR: median {} ms, {} times that",

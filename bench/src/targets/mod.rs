@@ -19,7 +19,7 @@ use crate::{
 
 /// A benchmark with a page.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked {
+pub struct BenchmarkPage {
     /// Base name of its files.
     pub name: &'static str,
     /// Arguments of `bench` that run it.
@@ -28,33 +28,33 @@ pub struct Asked {
     pub question: &'static str,
 }
 
-impl Asked {
+impl BenchmarkPage {
     const fn by(name: &'static str, question: &'static str) -> Self {
         Self { name, command: name, question }
     }
 }
 
 /// Benchmarks with a page, in the order of the index page.
-pub const BENCHMARKS: [Asked; 10] = [
-    Asked::by(
+pub const BENCHMARKS: [BenchmarkPage; 10] = [
+    BenchmarkPage::by(
         "change",
         "latency of an endpoint change until traffic follows it, and its cost, with few and many Services",
     ),
-    Asked::by(
+    BenchmarkPage::by(
         "cold",
         "time from the start of an agent until everything is programmed and verified, and its memory then",
     ),
-    Asked::by("layout", "kernel cost of the nftables ruleset compared to the layout of kube-proxy"),
-    Asked::by(
+    BenchmarkPage::by("layout", "kernel cost of the nftables ruleset compared to the layout of kube-proxy"),
+    BenchmarkPage::by(
         "connections",
         "cost of a new connection through a virtual address in each proxy mode, compared to proxies",
     ),
-    Asked::by("fanout", "time until the last of many agents has acknowledged a change"),
-    Asked::by("writes", "durable endpoint writes per second, on SQLite and on three members of etcd"),
-    Asked::by("failover", "traffic interruption when the node that announces an address fails"),
-    Asked::by("bgp", "time until routers have learned, and lost, a route"),
-    Asked::by("soak", "leftovers after half an hour of changes and faults"),
-    Asked {
+    BenchmarkPage::by("fanout", "time until the last of many agents has acknowledged a change"),
+    BenchmarkPage::by("writes", "durable endpoint writes per second, on SQLite and on three members of etcd"),
+    BenchmarkPage::by("failover", "traffic interruption when the node that announces an address fails"),
+    BenchmarkPage::by("bgp", "time until routers have learned, and lost, a route"),
+    BenchmarkPage::by("soak", "leftovers after half an hour of changes and faults"),
+    BenchmarkPage {
         name: "soak-etcd",
         command: "soak --store etcd",
         question: "the same with three members of etcd as the store, one of which is killed now and then",
@@ -63,16 +63,16 @@ pub const BENCHMARKS: [Asked; 10] = [
 
 /// Stored results by the name of the benchmark.
 #[derive(Debug, Default)]
-pub(crate) struct Written(BTreeMap<&'static str, Value>);
+pub(crate) struct StoredResults(BTreeMap<&'static str, Value>);
 
-impl Written {
+impl StoredResults {
     /// Reads the results in a directory; benchmarks that were never run are missing.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or is not JSON.
     pub(crate) fn read(directory: &Path) -> Result<Self> {
         let mut all = BTreeMap::new();
-        for Asked { name, .. } in BENCHMARKS {
+        for BenchmarkPage { name, .. } in BENCHMARKS {
             let path = directory.join(format!("{name}.json"));
             if path.exists() {
                 let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -96,19 +96,19 @@ impl Written {
 pub fn pages(directory: &Path) -> Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     for again in [
-        record::again::<Record<change::Point>>,
-        record::again::<Record<cold::Point>>,
-        record::again::<Record<layout::Point>>,
-        record::again::<connections::Measured>,
-        record::again::<Record<fanout::Point>>,
-        record::again::<Record<writes::Point>>,
-        record::again::<failover::Measured>,
-        record::again::<bgp::Measured>,
-        record::again::<Record<lab::chaos::soak::Outcome>>,
+        record::again::<Record<change::ChangePoint>>,
+        record::again::<Record<cold::ColdPoint>>,
+        record::again::<Record<layout::LayoutPoint>>,
+        record::again::<connections::ConnectionResults>,
+        record::again::<Record<fanout::FanoutPoint>>,
+        record::again::<Record<writes::WritesPoint>>,
+        record::again::<failover::FailoverResults>,
+        record::again::<bgp::BgpResults>,
+        record::again::<Record<lab::chaos::soak::SoakOutcome>>,
         record::again::<soak::WithEtcd>,
     ] {
         all.extend(again(directory)?);
     }
-    all.push(("README.md".to_owned(), render::page(&Written::read(directory)?)));
+    all.push(("README.md".to_owned(), render::page(&StoredResults::read(directory)?)));
     Ok(all)
 }

@@ -5,16 +5,16 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::{
-    Asked, BENCHMARKS, Written,
-    found::{self, Found},
+    BENCHMARKS, BenchmarkPage, StoredResults,
+    found::{self, TargetResult},
     slope,
 };
 
 /// A target and its result.
-struct Row {
+struct TargetRow {
     demanded: &'static str,
     benchmark: &'static str,
-    found: Option<Found>,
+    found: Option<TargetResult>,
 }
 
 const HEAD: &str = "# Benchmarks\n\nEvery value below comes from the files in this directory, which \
@@ -28,15 +28,15 @@ const HEAD: &str = "# Benchmarks\n\nEvery value below comes from the files in th
                     |\n|---|---|---|---|---|\n";
 
 /// Renders the page from the stored results.
-pub(super) fn page(written: &Written) -> String {
+pub(super) fn page(written: &StoredResults) -> String {
     let mut text = HEAD.to_owned();
-    for Row { demanded, benchmark, found } in rows(written) {
+    for TargetRow { demanded, benchmark, found } in rows(written) {
         let page = match written.of(benchmark) {
             Some(_) => format!("[{benchmark}]({benchmark}.md)"),
             None => benchmark.to_owned(),
         };
         let (measured, beside, met) = match found {
-            Some(Found { measured, beside, is_met }) => {
+            Some(TargetResult { measured, beside, is_met }) => {
                 (measured, beside, if is_met { "yes" } else { "**no**" })
             }
             None => ("not yet".to_owned(), "–".to_owned(), "–"),
@@ -45,7 +45,7 @@ pub(super) fn page(written: &Written) -> String {
         let _ = writeln!(text, "| {demanded} | {measured} | {beside} | {met} | {page} |");
     }
     text += "\n## Benchmarks\n\n";
-    for Asked { name, command, question } in BENCHMARKS {
+    for BenchmarkPage { name, command, question } in BENCHMARKS {
         let place = match written.of(name) {
             Some(figures) => format!("[{name}]({name}.md), {}", machine(figures)),
             None => format!("{name}, not yet run"),
@@ -65,8 +65,8 @@ fn machine(figures: &Value) -> String {
     format!("kernel {}, {processors} × {}", text("/host/kernel"), text("/host/processor"))
 }
 
-fn rows(written: &Written) -> Vec<Row> {
-    let row = |demanded, benchmark, of: fn(&Value) -> Option<Found>| Row {
+fn rows(written: &StoredResults) -> Vec<TargetRow> {
+    let row = |demanded, benchmark, of: fn(&Value) -> Option<TargetResult>| TargetRow {
         demanded,
         benchmark,
         found: written.of(benchmark).and_then(of),

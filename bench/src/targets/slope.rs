@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{figures::points, found::Found};
+use super::{figures::points, found::TargetResult};
 use crate::statistics::fit::Line;
 
 /// Kinds of change: the field with the costs of a point, and the label in a row.
@@ -11,18 +11,18 @@ const SORTS: [(&str, &str); 2] = [("costs", "endpoints"), ("serviceCosts", "a Se
 /// Number of Services up to which the target applies.
 const SERVICES: f64 = 50_000.0;
 
-pub(super) fn nftables(written: &Value) -> Option<Found> {
+pub(super) fn nftables(written: &Value) -> Option<TargetResult> {
     let quantities =
         [("/controlUs", "control", "µs"), ("/agentUs", "agent", "µs"), ("/feedBytes", "feed", "bytes")];
     found(written, "nftables", &quantities)
 }
 
 /// Times of a guest are not meaningful.
-pub(super) fn ipvs(written: &Value) -> Option<Found> {
+pub(super) fn ipvs(written: &Value) -> Option<TargetResult> {
     found(written, "ipvs", &[("/kernelMessages", "kernel", "messages")])
 }
 
-fn found(written: &Value, mode: &str, quantities: &[(&str, &str, &str)]) -> Option<Found> {
+fn found(written: &Value, mode: &str, quantities: &[(&str, &str, &str)]) -> Option<TargetResult> {
     let fields = [("mode", json!(mode))];
     let most = points(written, &fields).filter_map(|point| point["services"].as_f64()).reduce(f64::max)?;
     let (mut measured, mut is_met) = (Vec::new(), most >= SERVICES);
@@ -37,7 +37,11 @@ fn found(written: &Value, mode: &str, quantities: &[(&str, &str, &str)]) -> Opti
         }
         measured.push(format!("{sort}: {}", slopes.join(", ")));
     }
-    Some(Found { measured: measured.join("; "), beside: format!("95 %, up to {most} Services"), is_met })
+    Some(TargetResult {
+        measured: measured.join("; "),
+        beside: format!("95 %, up to {most} Services"),
+        is_met,
+    })
 }
 
 fn line(written: &Value, fields: &[(&str, Value)], list: &str, pointer: &str) -> Option<Line> {

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::measured::Turn;
+use super::measured::WritesTurn;
 use crate::statistics::figures::Summary;
 
 /// Size of a database page.
@@ -18,7 +18,7 @@ const PAGE: usize = 4096;
 const PAGES: u64 = 256;
 
 /// Writes a page and syncs it to disk in a loop.
-pub(super) fn synced_per_second(directory: &Path, slice: Duration) -> Result<Turn> {
+pub(super) fn synced_per_second(directory: &Path, slice: Duration) -> Result<WritesTurn> {
     let path = directory.join("bound");
     let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let file = file.as_mut().map_err(|error| anyhow::anyhow!("cannot open {}: {error}", path.display()))?;
@@ -33,5 +33,5 @@ pub(super) fn synced_per_second(directory: &Path, slice: Duration) -> Result<Tur
         took.push(before.elapsed().as_secs_f64() * 1e3);
     }
     let per_second = took.len() as f64 / begun.elapsed().as_secs_f64();
-    Ok(Turn { per_second, latency_ms: Summary::of(took).context("nothing was written")? })
+    Ok(WritesTurn { per_second, latency_ms: Summary::of(took).context("nothing was written")? })
 }

@@ -11,7 +11,7 @@ use crate::{
 /// Destination of the writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Store {
+pub enum WritesStore {
     /// A file of 4 KiB pages without a database: the baseline.
     Disk,
     /// SQLite on the same disk.
@@ -20,7 +20,7 @@ pub enum Store {
     Etcd,
 }
 
-impl Store {
+impl WritesStore {
     /// Returns the name.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -35,9 +35,9 @@ impl Store {
 /// Results of a store with a number of clients and a request size.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Point {
+pub struct WritesPoint {
     /// The store.
-    pub store: Store,
+    pub store: WritesStore,
     /// Number of concurrent clients.
     pub clients: u16,
     /// Objects per request.
@@ -52,17 +52,17 @@ pub struct Point {
 
 /// Result of one turn.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Turn {
+pub(super) struct WritesTurn {
     pub(super) per_second: f64,
     pub(super) latency_ms: Summary,
 }
 
-impl Point {
-    pub(super) fn new(store: Store, clients: u16, objects: u32) -> Self {
+impl WritesPoint {
+    pub(super) fn new(store: WritesStore, clients: u16, objects: u32) -> Self {
         Self { store, clients, objects, per_second: Vec::new(), median_ms: Vec::new(), p99_ms: Vec::new() }
     }
 
-    pub(super) fn enter(&mut self, turn: &Turn) {
+    pub(super) fn enter(&mut self, turn: &WritesTurn) {
         self.per_second.push(turn.per_second);
         self.median_ms.push(turn.latency_ms.median);
         self.p99_ms.push(turn.latency_ms.p99);
@@ -75,7 +75,7 @@ impl Point {
     }
 }
 
-impl Measure for Point {
+impl Measure for WritesPoint {
     const NAME: &'static str = "writes";
 
     fn page(record: &Record<Self>) -> String {

@@ -19,15 +19,15 @@ use lab::{
     cluster::{
         control::Http,
         etcd,
-        machines::{Fabric, Machine, Program},
+        machines::{Fabric, Program, ProgramMachine},
     },
     host::{netns::Namespace, scratch::Scratch},
-    load::http_load::{self as crowd, Sent},
+    load::http_load::{self as crowd, HttpRequestSpec},
     processes::binaries,
 };
 use serde_json::{Value, json};
 
-pub use self::measured::{Point, Store};
+pub use self::measured::{WritesPoint, WritesStore};
 use crate::{host::LoadMeter, pages::record::Record, progress::Say, statistics::figures::Summary};
 
 /// EndpointSets per request of a batching client.
@@ -53,18 +53,18 @@ pub struct Options {
 }
 
 /// A control server with its store.
-struct Contestant {
-    store: Store,
-    _server: Machine,
+struct ControlUnderTest {
+    store: WritesStore,
+    _server: ProgramMachine,
     api: Http,
-    _members: Vec<Machine>,
+    _members: Vec<ProgramMachine>,
 }
 
 /// Measures all stores in turn.
 ///
 /// # Errors
 /// Returns an error if the process is not root, software is missing, or a write is rejected.
-pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
+pub fn run(options: &Options, say: Say<'_>) -> Result<Record<WritesPoint>> {
     let etcd_version = lab::host::shell::run("etcd", &["--version"])?;
     let etcd_version = etcd_version.lines().next().unwrap_or_default().to_owned();
     let mut record = Record::begin(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION")), etcd_version])?;
@@ -77,7 +77,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
         meter.pause()?;
         contestants.rotate_left(1);
         let alone = bound::synced_per_second(directory.path(), options.slice)?;
-        record.enter(Store::Disk, 1, 1, &alone);
+        record.enter(WritesStore::Disk, 1, 1, &alone);
         say(&format!("{:>3} disk alone: {:.0} writes of 4 KiB per second", round + 1, alone.per_second))?;
         for contestant in &contestants {
             for &clients in &options.clients {
@@ -101,44 +101,45 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     Ok(record)
 }
 
-impl Record<Point> {
-    fn enter(&mut self, store: Store, clients: u16, objects: u32, turn: &measured::Turn) {
-        let is_same =
-            |point: &&mut Point| (point.store, point.clients, point.objects) == (store, clients, objects);
+impl Record<WritesPoint> {
+    fn enter(&mut self, store: WritesStore, clients: u16, objects: u32, turn: &measured::WritesTurn) {
+        let is_same = |point: &&mut WritesPoint| {
+            (point.store, point.clients, point.objects) == (store, clients, objects)
+        };
         if let Some(point) = self.points.iter_mut().find(is_same) {
             point.enter(turn);
             return;
         }
-        let mut point = Point::new(store, clients, objects);
+        let mut point = WritesPoint::new(store, clients, objects);
         point.enter(turn);
         self.points.push(point);
     }
 }
 
 fn turn(
-    contestant: &Contestant,
+    contestant: &ControlUnderTest,
     from: &Namespace,
     clients: u16,
     objects: u32,
     slice: Duration,
-) -> Result<measured::Turn> {
+) -> Result<measured::WritesTurn> {
     let took = crowd::drive(from, contestant.api.url(), usize::from(clients), slice, |number| {
         request(u32::try_from(number % u64::from(u32::MAX)).unwrap_or(0), objects)
     })
     .with_context(|| format!("{}, {clients} clients", contestant.store.name()))?;
     let latency_ms =
         Summary::of(took.iter().map(|took| took.as_secs_f64() * 1e3)).context("nothing was written")?;
-    Ok(measured::Turn {
+    Ok(measured::WritesTurn {
         per_second: took.len() as f64 * f64::from(objects) / slice.as_secs_f64(),
         latency_ms,
     })
 }
 
 /// Returns the write of a number: new endpoints for one Service, or for many.
-fn request(number: u32, objects: u32) -> Sent {
+fn request(number: u32, objects: u32) -> HttpRequestSpec {
     if objects == 1 {
         let patch = json!({"spec": {"endpoints": endpoints(number)}});
-        return Sent {
+        return HttpRequestSpec {
             method: "PATCH",
             path: format!("/v1/namespaces/default/endpointsets/{}", name(number % SERVICES)),
             content_type: "application/merge-patch+json",
@@ -148,7 +149,7 @@ fn request(number: u32, objects: u32) -> Sent {
     let first = number.wrapping_mul(objects);
     let sets: Vec<_> =
         (0..objects).map(|at| endpoint_set(first.wrapping_add(at) % SERVICES, number)).collect();
-    Sent {
+    HttpRequestSpec {
         method: "POST",
         path: "/v1/apply".to_owned(),
         content_type: "application/json",
@@ -174,29 +175,36 @@ fn endpoint_set(service: u32, number: u32) -> Value {
     }})
 }
 
-fn on_sqlite(fabric: &Fabric, directory: &Path) -> Result<Contestant> {
+fn on_sqlite(fabric: &Fabric, directory: &Path) -> Result<ControlUnderTest> {
     let store = format!("sqlite:{}", directory.join("control.sqlite").display());
-    control(fabric, CONTROL_HOSTS[0], Store::Sqlite, &[format!("--store={store}")], Vec::new(), directory)
+    control(
+        fabric,
+        CONTROL_HOSTS[0],
+        WritesStore::Sqlite,
+        &[format!("--store={store}")],
+        Vec::new(),
+        directory,
+    )
 }
 
-fn on_etcd(fabric: &Fabric, directory: &Path) -> Result<Contestant> {
+fn on_etcd(fabric: &Fabric, directory: &Path) -> Result<ControlUnderTest> {
     let mut members = etcd::start(fabric, MEMBERS, directory)?;
     for member in &mut members {
         etcd::wait_ready(member)?;
     }
     let local = format!("--local-store=sqlite:{}", directory.join("local.sqlite").display());
     let arguments = [format!("--store={}", etcd::url(&members)), local];
-    control(fabric, CONTROL_HOSTS[1], Store::Etcd, &arguments, members, directory)
+    control(fabric, CONTROL_HOSTS[1], WritesStore::Etcd, &arguments, members, directory)
 }
 
 fn control(
     fabric: &Fabric,
     host: u8,
-    store: Store,
+    store: WritesStore,
     arguments: &[String],
-    members: Vec<Machine>,
+    members: Vec<ProgramMachine>,
     directory: &Path,
-) -> Result<Contestant> {
+) -> Result<ControlUnderTest> {
     let address = SocketAddr::new(Fabric::address(host), CONTROL_PORT);
     let mut all = vec![
         format!("--listen={address}"),
@@ -218,5 +226,5 @@ fn control(
         [service_object, endpoint_set(service, 0)]
     });
     api.send_json("POST", "/v1/apply", &Value::from(services.collect::<Vec<_>>()))?.success()?;
-    Ok(Contestant { store, _server: server, api, _members: members })
+    Ok(ControlUnderTest { store, _server: server, api, _members: members })
 }

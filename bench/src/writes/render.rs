@@ -2,18 +2,18 @@
 
 use std::fmt::Write;
 
-use super::measured::{Point, Store};
+use super::measured::{WritesPoint, WritesStore};
 use crate::{
     pages::{
         page::{self, short},
-        plot::{self, Row},
+        plot::{self, PlotRow},
         record::{Record, Report as _},
     },
     statistics::figures::Summary,
 };
 
 /// Design target for batching clients in objects per second.
-const TARGETS: [(Store, f64); 2] = [(Store::Sqlite, 5_000.0), (Store::Etcd, 2_000.0)];
+const TARGETS: [(WritesStore, f64); 2] = [(WritesStore::Sqlite, 5_000.0), (WritesStore::Etcd, 2_000.0)];
 
 const METHOD: &str = "A control server per store runs on one machine in separate network namespaces, \
                       with 500 Services of ten endpoints and no agents. Clients replace the ten \
@@ -24,7 +24,7 @@ const METHOD: &str = "A control server per store runs on one machine in separate
                       in turn in the same run.\n";
 
 /// Renders the page.
-pub(super) fn page(record: &Record<Point>) -> String {
+pub(super) fn page(record: &Record<WritesPoint>) -> String {
     page::head("Durable endpoint writes", "writes", "One dot per turn")
         + &table(record)
         + &verdict(record)
@@ -34,22 +34,22 @@ pub(super) fn page(record: &Record<Point>) -> String {
 }
 
 /// Plots one dot per turn.
-pub(super) fn plot(record: &Record<Point>) -> String {
-    let row = |point: &Point| Row {
+pub(super) fn plot(record: &Record<WritesPoint>) -> String {
+    let row = |point: &WritesPoint| PlotRow {
         label: format!("{}, {} clients, {} a request", point.store.name(), point.clients, point.objects),
-        colour: if point.store == Store::Disk { "#b3541e" } else { "#0b6e99" },
+        colour: if point.store == WritesStore::Disk { "#b3541e" } else { "#0b6e99" },
         figures: point.per_second.clone(),
         median: point.typical_per_second(),
     };
     plot::dots("Objects written durably", "/s", &record.points.iter().map(row).collect::<Vec<_>>())
 }
 
-fn table(record: &Record<Point>) -> String {
+fn table(record: &Record<WritesPoint>) -> String {
     let mut table = String::from(
         "\n| store | clients | objects per request | turns | objects per second | relative to the disk \
          alone | request: median | p99 |\n|---|---|---|---|---|---|---|---|\n",
     );
-    let disk = typical(record, Store::Disk);
+    let disk = typical(record, WritesStore::Disk);
     for point in &record.points {
         let median = |figures: &[f64]| {
             Summary::of(figures.iter().copied())
@@ -74,7 +74,7 @@ fn table(record: &Record<Point>) -> String {
     table
 }
 
-fn verdict(record: &Record<Point>) -> String {
+fn verdict(record: &Record<WritesPoint>) -> String {
     let mut text = String::from("\n## Verdict\n\n");
     if let Some(why) = record.too_busy() {
         let _ = writeln!(text, "None: the machine was too busy ({why}).\n");
@@ -95,7 +95,7 @@ fn verdict(record: &Record<Point>) -> String {
 }
 
 /// Returns the best median rate of a store over all settings.
-fn typical(record: &Record<Point>, store: Store) -> Option<f64> {
+fn typical(record: &Record<WritesPoint>, store: WritesStore) -> Option<f64> {
     let of_store = record.points.iter().filter(|point| point.store == store);
-    of_store.filter_map(Point::typical_per_second).max_by(f64::total_cmp)
+    of_store.filter_map(WritesPoint::typical_per_second).max_by(f64::total_cmp)
 }

@@ -2,7 +2,7 @@
 //! asserted.
 
 use bench::{
-    fanout::{self, Options, Told},
+    fanout::{self, Options, ReceiverKind},
     pages::record::Report as _,
 };
 
@@ -20,15 +20,17 @@ fn every_change_reaches_every_agent_and_every_watcher_and_all_come_back_after_a_
         herds: 1,
     };
     let record = fanout::run(&options, &mut |_| Ok(())).unwrap();
-    for (told, count) in [(Told::Agents, 12), (Told::Sockets, 12), (Told::Watchers, 8)] {
+    for (told, count) in
+        [(ReceiverKind::Agents, 12), (ReceiverKind::Sockets, 12), (ReceiverKind::Watchers, 8)]
+    {
         let point = record.points.iter().find(|point| (point.told, point.count) == (told, count)).unwrap();
         assert_eq!((point.last_ms.len(), point.lost), (30, 0), "{told:?}: all had all changes");
         let deliveries = point.deliveries[0];
         assert!((u64::from(count)..=31 * u64::from(count)).contains(&deliveries), "{told:?}: {deliveries}");
-        assert_eq!(point.herd_ms.len(), usize::from(told != Told::Sockets), "{told:?}");
-        assert_eq!(point.peak_kib.iter().any(|kib| *kib > 0), told != Told::Sockets);
+        assert_eq!(point.herd_ms.len(), usize::from(told != ReceiverKind::Sockets), "{told:?}");
+        assert_eq!(point.peak_kib.iter().any(|kib| *kib > 0), told != ReceiverKind::Sockets);
     }
-    let agents = record.points.iter().find(|point| point.told == Told::Agents).unwrap();
+    let agents = record.points.iter().find(|point| point.told == ReceiverKind::Agents).unwrap();
     assert!(agents.bytes_per_change[0] > 1.0, "a change is bytes on the wire");
     let directory = tempfile::tempdir().unwrap();
     record.write(directory.path()).unwrap();

@@ -5,7 +5,7 @@ use crate::{
     args::{Document, Import},
     client::{Client, Request, shell_quoted},
     error::{ExitCode, Failure},
-    import::{Imported, import},
+    import::{ImportResult, import},
     manifest::Manifest,
     output::Terminal,
     parse::Language,
@@ -46,7 +46,7 @@ pub(crate) async fn run(
     Ok(ExitCode::Success)
 }
 
-fn read(arguments: &Import) -> Result<Imported, Failure> {
+fn read(arguments: &Import) -> Result<ImportResult, Failure> {
     let mut sources = Vec::new();
     for path in &arguments.files {
         sources.extend(Manifest::read(path)?.into_sources());
@@ -59,7 +59,7 @@ fn read(arguments: &Import) -> Result<Imported, Failure> {
 }
 
 /// Renders the agent settings as a configuration file.
-fn settings(imported: &Imported) -> String {
+fn settings(imported: &ImportResult) -> String {
     if imported.agent_settings.is_empty() {
         return String::new();
     }

@@ -47,7 +47,7 @@ pub struct History {
     /// Client operations in any order.
     pub operations: Vec<Operation>,
     /// Change log of the store after `start`, oldest first.
-    pub log: Vec<Event>,
+    pub log: Vec<ChangeEvent>,
     /// Last revision of the log.
     pub head: u64,
     /// Observations of the watchers.
@@ -68,18 +68,18 @@ pub struct Operation {
     /// Time of the response or of the timeout.
     pub end: u64,
     /// The request.
-    pub asked: Asked,
+    pub asked: ClientRequest,
     /// The outcome.
-    pub answer: Answer,
+    pub answer: RequestOutcome,
 }
 
 /// A client request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
+pub enum ClientRequest {
     /// Changes objects, all or none.
     Write {
         /// The new state of each object; no object twice.
-        changes: Vec<Change>,
+        changes: Vec<ObjectChange>,
         /// Precondition.
         demand: Demand,
     },
@@ -99,7 +99,7 @@ pub enum Asked {
 
 /// Change of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct ObjectChange {
     /// Name of the object.
     pub key: String,
     /// A unique value, or none to delete the object.
@@ -123,7 +123,7 @@ pub enum Demand {
 
 /// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum RequestOutcome {
     /// The write was committed at this revision.
     Accepted(u64),
     /// The write was rejected.
@@ -131,13 +131,13 @@ pub enum Answer {
     /// The outcome is unknown.
     Unknown,
     /// The current object.
-    Object(Option<Seen>),
+    Object(Option<ObjectState>),
     /// All objects at a revision.
     Listing {
         /// Revision of the listing.
         at: u64,
         /// Objects by name.
-        objects: BTreeMap<String, Seen>,
+        objects: BTreeMap<String, ObjectState>,
     },
     /// A response that does not fit the request.
     Unexpected(String),
@@ -160,7 +160,7 @@ pub enum Refusal {
 
 /// State of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObjectState {
     /// Value of the last write.
     pub value: String,
     /// Revision of the last write.
@@ -169,13 +169,13 @@ pub struct Seen {
 
 /// Change event of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct ChangeEvent {
     /// Revision of the change.
     pub revision: u64,
     /// Name of the object.
     pub key: String,
     /// Kind of change.
-    pub happened: Happened,
+    pub happened: ChangeEventKind,
     /// New value; for a deletion, the last one.
     pub value: String,
     /// Address of the object; for a deletion, the last one.
@@ -184,7 +184,7 @@ pub struct Event {
 
 /// Kind of change event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Happened {
+pub enum ChangeEventKind {
     /// The object was created.
     Added,
     /// The object was modified.
@@ -208,7 +208,7 @@ pub struct Watch {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchStep {
     /// A change event.
-    Event(Event),
+    Event(ChangeEvent),
     /// The watcher holds everything up to this revision.
     Reached(u64),
     /// The watch expired, and the watcher listed all objects at this revision.
@@ -216,7 +216,7 @@ pub enum WatchStep {
         /// Revision of the listing.
         at: u64,
         /// Objects by name.
-        objects: BTreeMap<String, Seen>,
+        objects: BTreeMap<String, ObjectState>,
     },
 }
 
@@ -285,7 +285,7 @@ impl std::fmt::Display for Violation {
 /// Checks a history and returns all violations.
 #[must_use]
 pub fn check(history: &History) -> Vec<Violation> {
-    let mut found = Found::default();
+    let mut found = Violations::default();
     let timeline = Timeline::new(history, &mut found);
     let made = writes::check(history, &timeline, &mut found);
     let bounds = kept::Bounds::new(history, &made);
@@ -299,11 +299,11 @@ pub fn check(history: &History) -> Vec<Violation> {
 
 /// Collector of violations.
 #[derive(Debug, Default)]
-struct Found {
+struct Violations {
     violations: Vec<Violation>,
 }
 
-impl Found {
+impl Violations {
     fn add(&mut self, rule: Rule, seen: String) {
         self.violations.push(Violation { rule, seen });
     }

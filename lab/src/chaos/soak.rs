@@ -6,7 +6,7 @@
 //!                              └─────────────────────────────────── repeated ──────────────────────────────────────┘    ─▶ census ─▶ clean up
 //! ```
 //! The seed determines the actions of every writer and the sequence of faults; the progress of a writer
-//! before a fault depends on the machine. Nothing here asserts: [`Outcome::faults_found`] returns the
+//! before a fault depends on the machine. Nothing here asserts: [`SoakOutcome::faults_found`] returns the
 //! problems found.
 
 mod census;
@@ -38,10 +38,10 @@ use self::{
 };
 pub use self::{
     faults::{Rhythm, kinds},
-    outcome::{GROWTH_MAX_PERCENT, Growth, Outcome},
+    outcome::{GROWTH_MAX_PERCENT, Growth, SoakOutcome},
     processes::Sample,
     stage::MODES,
-    timeline::{Episode, Fault, Harm, KINDS, Kind, Timeline, Way},
+    timeline::{Episode, EpisodeFault, EpisodeKind, EpisodeTimeline, Harm, KINDS, Way},
     traffic::Fates,
 };
 use crate::{
@@ -156,8 +156,8 @@ struct Run<'a> {
     options: &'a Options,
     begun: Instant,
     faults: Faults,
-    timeline: Arc<Timeline>,
-    outcome: Outcome,
+    timeline: Arc<EpisodeTimeline>,
+    outcome: SoakOutcome,
     say: &'a mut dyn FnMut(&str) -> Result<()>,
 }
 
@@ -165,10 +165,10 @@ struct Run<'a> {
 ///
 /// # Errors
 /// Returns an error if the test environment fails. Defects of the product are part of the outcome.
-pub fn run(options: &Options, say: &mut dyn FnMut(&str) -> Result<()>) -> Result<Outcome> {
-    let timeline = Arc::new(Timeline::default());
+pub fn run(options: &Options, say: &mut dyn FnMut(&str) -> Result<()>) -> Result<SoakOutcome> {
+    let timeline = Arc::new(EpisodeTimeline::default());
     let faults = Faults::new(options.seed, &options.rhythm, options.members, &timeline);
-    let outcome = Outcome {
+    let outcome = SoakOutcome {
         seed: options.seed,
         survivor: faults.survivor,
         store: if options.members == 0 {
@@ -178,7 +178,7 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str) -> Result<()>) -> Result
         },
         is_growth_judged: options.rests,
         parts: options.parts.len(),
-        ..Outcome::default()
+        ..SoakOutcome::default()
     };
     let mut run = Run { options, begun: Instant::now(), faults, timeline, outcome, say };
     let mut stage = Stage::start(options.members)?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     cluster::{
         control::Http,
-        machines::{Fabric, Machine, Program},
+        machines::{Fabric, Program, ProgramMachine},
     },
     host::netns::Namespace,
     processes::process::{Plan, Process},
@@ -31,7 +31,7 @@ const HOST: u8 = 30;
 ///
 /// # Errors
 /// Returns an error if etcd is not installed or a namespace cannot be created.
-pub fn start(fabric: &Fabric, members: u8, directory: &Path) -> Result<Vec<Machine>> {
+pub fn start(fabric: &Fabric, members: u8, directory: &Path) -> Result<Vec<ProgramMachine>> {
     let addresses: Vec<_> = (1..=members).map(|index| Fabric::address(HOST + index)).collect();
     let start = |index: u8| {
         let at = usize::from(index - 1);
@@ -113,7 +113,7 @@ fn name(index: usize) -> String {
 
 /// Returns the `--store` value for members of [`start`].
 #[must_use]
-pub fn url(members: &[Machine]) -> String {
+pub fn url(members: &[ProgramMachine]) -> String {
     let urls: Vec<_> = members.iter().map(|member| format!("http://{}", member.address)).collect();
     format!("etcd:{}", urls.join(","))
 }
@@ -122,7 +122,7 @@ pub fn url(members: &[Machine]) -> String {
 ///
 /// # Errors
 /// Returns an error if the member ended or has no leader in time.
-pub fn wait_ready(member: &mut Machine) -> Result<()> {
+pub fn wait_ready(member: &mut ProgramMachine) -> Result<()> {
     let http = Http::new(&member.namespace, member.address);
     Process::wait_ready(&mut member.process, || has_leader(&http))
 }
@@ -139,7 +139,7 @@ pub fn has_leader(member: &Http) -> Result<()> {
 
 /// Returns the index of the leader, according to the members that respond.
 #[must_use]
-pub fn leader(members: &[Machine]) -> Option<usize> {
+pub fn leader(members: &[ProgramMachine]) -> Option<usize> {
     members.iter().position(|member| {
         let status = status(&Http::new(&member.namespace, member.address));
         status.is_ok_and(|status| {

@@ -47,7 +47,7 @@ pub struct Program {
 
 /// A machine with its program.
 #[derive(Debug)]
-pub struct Machine {
+pub struct ProgramMachine {
     /// Network namespace.
     pub namespace: Namespace,
     /// The program.
@@ -86,7 +86,7 @@ impl Fabric {
     ///
     /// # Errors
     /// Returns an error if the address is in use or the program does not exist.
-    pub fn start(&self, host: u8, program: Program, directory: &Path) -> Result<Machine> {
+    pub fn start(&self, host: u8, program: Program, directory: &Path) -> Result<ProgramMachine> {
         let Program { label, path, arguments, address } = program;
         let namespace = self.place(&label, host)?;
         let process = Process::start(Plan {
@@ -97,20 +97,20 @@ impl Fabric {
             arguments,
             environment: Vec::new(),
         })?;
-        Ok(Machine { namespace, process, address, port: port_of(host) })
+        Ok(ProgramMachine { namespace, process, address, port: port_of(host) })
     }
 
     /// Disconnects a machine from the fabric by setting its link down, or reconnects it.
     ///
     /// # Errors
     /// Returns an error if `ip` fails.
-    pub fn plug(&self, machine: &Machine, in_place: bool) -> Result<()> {
+    pub fn plug(&self, machine: &ProgramMachine, in_place: bool) -> Result<()> {
         let state = if in_place { "up" } else { "down" };
         self.switch.ip(&[format!("link set {} {state}", machine.port)])
     }
 }
 
-impl Machine {
+impl ProgramMachine {
     /// Drops all packets between this machine and others.
     ///
     /// # Errors

@@ -71,7 +71,7 @@ exec env -i container=tidegate-lab PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/syste
 
 /// A machine that is shut down when dropped.
 #[derive(Debug)]
-pub struct Machine {
+pub struct SystemdMachine {
     namespace: Namespace,
     host: Child,
     init: u32,
@@ -79,7 +79,7 @@ pub struct Machine {
     directory: TempDir,
 }
 
-impl Machine {
+impl SystemdMachine {
     /// Boots a machine and waits until services can be started. Its network has only loopback.
     ///
     /// # Errors
@@ -161,7 +161,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for SystemdMachine {
     fn drop(&mut self) {
         // The end of the first process ends all others, and with the last of them its mounts.
         let _already_gone = self.host.kill();

@@ -31,10 +31,10 @@ static SEQUENCE: AtomicU32 = AtomicU32::new(0);
 /// A network namespace. Clones share it; dropping the last one kills the remaining processes inside and
 /// deletes it.
 #[derive(Debug, Clone)]
-pub struct Namespace(Arc<Owned>);
+pub struct Namespace(Arc<OwnedNamespace>);
 
 #[derive(Debug)]
-struct Owned {
+struct OwnedNamespace {
     name: String,
 }
 
@@ -53,7 +53,7 @@ impl Namespace {
         let sequence = SEQUENCE.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{sequence}-{role}", std::process::id());
         registry::add_namespace(&name);
-        let namespace = Self(Arc::new(Owned { name }));
+        let namespace = Self(Arc::new(OwnedNamespace { name }));
         shell::run("ip", &["netns", "add", namespace.name()])?;
         namespace.sysctl("net/ipv6/conf/all/accept_dad", "0")?;
         namespace.sysctl("net/ipv6/conf/default/accept_dad", "0")?;
@@ -135,7 +135,7 @@ impl Namespace {
     }
 }
 
-impl Drop for Owned {
+impl Drop for OwnedNamespace {
     fn drop(&mut self) {
         kill_processes_inside(&self.name);
         // An error means that the namespace is gone already.

@@ -74,7 +74,7 @@ impl FromStr for Role {
 
 /// An observation: a follower reached a revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub struct FollowerProgress {
     /// Index of the follower, from 0.
     pub follower: u16,
     /// The follower holds everything up to this revision.
@@ -170,7 +170,7 @@ impl Fleet {
     ///
     /// # Errors
     /// Returns an error if a process ended.
-    pub fn take(&mut self) -> Result<Vec<Seen>> {
+    pub fn take(&mut self) -> Result<Vec<FollowerProgress>> {
         let mut all = Vec::new();
         for part in &mut self.processes {
             part.say("take")?;
@@ -192,11 +192,11 @@ impl Fleet {
 }
 
 /// Returns for each of `revisions` the time at which each follower first held it, in nanoseconds as in
-/// [`Seen`]. Followers that never reached it are omitted.
+/// [`FollowerProgress`]. Followers that never reached it are omitted.
 #[must_use]
-pub fn first_seen(seen: &[Seen], revisions: &[u64]) -> BTreeMap<u64, Vec<u64>> {
+pub fn first_seen(seen: &[FollowerProgress], revisions: &[u64]) -> BTreeMap<u64, Vec<u64>> {
     let mut by_follower: BTreeMap<u16, Vec<(u64, u64)>> = BTreeMap::new();
-    for Seen { follower, revision, at_ns } in seen {
+    for FollowerProgress { follower, revision, at_ns } in seen {
         by_follower.entry(*follower).or_default().push((*at_ns, *revision));
     }
     let mut first: BTreeMap<u64, Vec<u64>> =
@@ -280,10 +280,10 @@ impl Drop for Part {
     }
 }
 
-fn parse_seen(line: &str) -> Result<Seen> {
+fn parse_seen(line: &str) -> Result<FollowerProgress> {
     let mut words = line.split(' ').map(str::parse::<u64>);
     let mut word = || words.next().context("a word is missing")?.with_context(|| format!("`{line}`"));
-    Ok(Seen { follower: u16::try_from(word()?)?, revision: word()?, at_ns: word()? })
+    Ok(FollowerProgress { follower: u16::try_from(word()?)?, revision: word()?, at_ns: word()? })
 }
 
 #[cfg(test)]
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_follower_has_a_revision_when_it_first_has_that_or_a_later_one() {
-        let seen = |follower, revision, at_ns| Seen { follower, revision, at_ns };
+        let seen = |follower, revision, at_ns| FollowerProgress { follower, revision, at_ns };
         let all = [seen(0, 3, 10), seen(1, 5, 11), seen(0, 7, 20)];
         let first = first_seen(&all, &[2, 3, 4, 6]);
         let expected = [(2, vec![10, 11]), (3, vec![10, 11]), (4, vec![20, 11]), (6, vec![20])];

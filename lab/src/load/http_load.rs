@@ -20,7 +20,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A request to send.
 #[derive(Debug, Clone)]
-pub struct Sent {
+pub struct HttpRequestSpec {
     /// HTTP method.
     pub method: &'static str,
     /// Path with query.
@@ -41,7 +41,7 @@ pub fn drive(
     base: &str,
     clients: usize,
     time: Duration,
-    next: impl Fn(u64) -> Sent + Send + Sync,
+    next: impl Fn(u64) -> HttpRequestSpec + Send + Sync,
 ) -> Result<Vec<Duration>> {
     from.inside(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -60,7 +60,7 @@ pub fn drive(
 
 /// A completed write of an open-loop run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
+pub struct CompletedWrite {
     /// Send time as returned by [`now_ns`].
     pub sent_ns: u64,
     /// Response time as returned by [`now_ns`].
@@ -79,8 +79,8 @@ pub fn pace(
     base: &str,
     per_second: u32,
     count: u32,
-    next: impl Fn(u32) -> Sent + Send + Sync,
-) -> Result<Vec<Written>> {
+    next: impl Fn(u32) -> HttpRequestSpec + Send + Sync,
+) -> Result<Vec<CompletedWrite>> {
     from.inside(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
@@ -95,8 +95,8 @@ pub fn pace(
     })
 }
 
-async fn write(client: reqwest::Client, base: String, sent: Sent) -> Result<Written> {
-    let Sent { method, path, content_type, body } = sent;
+async fn write(client: reqwest::Client, base: String, sent: HttpRequestSpec) -> Result<CompletedWrite> {
+    let HttpRequestSpec { method, path, content_type, body } = sent;
     let url = format!("{base}{path}");
     let request = client.request(reqwest::Method::from_bytes(method.as_bytes())?, &url);
     let sent_ns = now_ns();
@@ -106,18 +106,18 @@ async fn write(client: reqwest::Client, base: String, sent: Sent) -> Result<Writ
     let status = answer.status();
     let text = answer.text().await.with_context(|| url.clone())?;
     ensure!(status.is_success(), "{url} answered {status}: {text}");
-    Ok(Written {
+    Ok(CompletedWrite {
         sent_ns,
         answered_ns,
         revision: revision.context("the response to a write has a revision")?,
     })
 }
 
-async fn one(base: &str, end: Instant, next: impl Fn() -> Sent) -> Result<Vec<Duration>> {
+async fn one(base: &str, end: Instant, next: impl Fn() -> HttpRequestSpec) -> Result<Vec<Duration>> {
     let client = http_builder()?.tcp_nodelay(true).timeout(REQUEST_TIMEOUT).build()?;
     let mut took = Vec::new();
     while Instant::now() < end {
-        let Sent { method, path, content_type, body } = next();
+        let HttpRequestSpec { method, path, content_type, body } = next();
         let url = format!("{base}{path}");
         let method = reqwest::Method::from_bytes(method.as_bytes())?;
         let request = client.request(method, &url).header("content-type", content_type).body(body);

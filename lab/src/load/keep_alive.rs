@@ -27,7 +27,7 @@ pub struct KeepAlive {
 
 /// Timing of a request.
 #[derive(Debug, Clone, Copy)]
-pub struct Timed {
+pub struct RequestTiming {
     /// Time just before the request was sent.
     pub begun: Instant,
     /// Time after the response was read.
@@ -52,7 +52,7 @@ impl KeepAlive {
     ///
     /// # Errors
     /// Returns an error if the server cannot be reached or rejects the patch.
-    pub fn merge_patch(&self, path: &str, patch: &Value) -> Result<Timed> {
+    pub fn merge_patch(&self, path: &str, patch: &Value) -> Result<RequestTiming> {
         self.send(Method::PATCH, path, "application/merge-patch+json", patch.to_string())
     }
 
@@ -60,7 +60,7 @@ impl KeepAlive {
     ///
     /// # Errors
     /// Returns an error if the server cannot be reached or rejects the object.
-    pub fn create(&self, path: &str, object: &Value) -> Result<Timed> {
+    pub fn create(&self, path: &str, object: &Value) -> Result<RequestTiming> {
         self.send(Method::POST, path, "application/json", object.to_string())
     }
 
@@ -68,11 +68,11 @@ impl KeepAlive {
     ///
     /// # Errors
     /// Returns an error if the server cannot be reached or rejects the deletion.
-    pub fn delete(&self, path: &str) -> Result<Timed> {
+    pub fn delete(&self, path: &str) -> Result<RequestTiming> {
         self.send(Method::DELETE, path, "application/json", String::new())
     }
 
-    fn send(&self, method: Method, path: &str, kind: &str, body: String) -> Result<Timed> {
+    fn send(&self, method: Method, path: &str, kind: &str, body: String) -> Result<RequestTiming> {
         let url = format!("{}{path}", self.base);
         let what = format!("{method} {url}");
         self.namespace.inside(|| {
@@ -88,7 +88,7 @@ impl KeepAlive {
                 if !status.is_success() {
                     bail!("{what} answered {status}: {text}");
                 }
-                Ok(Timed { begun, answered, revision })
+                Ok(RequestTiming { begun, answered, revision })
             })
         })
     }

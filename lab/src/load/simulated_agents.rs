@@ -72,7 +72,7 @@ pub struct Member {
 #[derive(Debug)]
 pub struct Herd {
     behaviours: BTreeMap<Name, watch::Sender<Behaviour>>,
-    heard: Heard,
+    heard: AcceptedReports,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -80,9 +80,9 @@ pub struct Herd {
 /// Position of the last report of each agent that control accepted. Querying the server instead would cost it
 /// more than all agents.
 #[derive(Debug, Clone, Default)]
-struct Heard(Arc<Mutex<BTreeMap<Name, Position>>>);
+struct AcceptedReports(Arc<Mutex<BTreeMap<Name, Position>>>);
 
-impl Heard {
+impl AcceptedReports {
     fn note(&self, node: &Name, verified: Position) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(node.clone(), verified);
     }
@@ -121,7 +121,7 @@ impl Herd {
             .collect();
         let told: Vec<_> = members.iter().map(|member| behaviours[&member.node].subscribe()).collect();
         let (runtime, client, base) = (runtime()?, client()?, base.to_owned());
-        let heard = Heard::default();
+        let heard = AcceptedReports::default();
         let noted = heard.clone();
         let thread = namespace.spawn("herd", move || {
             let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
@@ -129,7 +129,7 @@ impl Herd {
             for (member, told) in members.into_iter().zip(told) {
                 let (client, requests) = (client.clone(), Arc::clone(&requests));
                 let control = agent::Control { client, base: base.clone(), requests, heard: noted.clone() };
-                let agent = agent::Agent::new(control, member, told, position);
+                let agent = agent::SimulatedAgent::new(control, member, told, position);
                 tasks.spawn_on(agent.run(), runtime.handle());
             }
             runtime.block_on(until_stopped(stopped));

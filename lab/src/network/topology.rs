@@ -49,14 +49,14 @@ pub struct Topology {
     /// Namespace of a client outside the cluster, on the fabric.
     pub client: Namespace,
     /// Nodes with agents, by name.
-    pub nodes: BTreeMap<String, Machine>,
+    pub nodes: BTreeMap<String, TopologyNode>,
     /// Workloads behind the nodes, by name.
     pub workloads: BTreeMap<String, Workload>,
 }
 
 /// A node of the cluster.
 #[derive(Debug)]
-pub struct Machine {
+pub struct TopologyNode {
     /// Index of the node: 1 for `node1`.
     pub index: u8,
     /// Network namespace.
@@ -92,7 +92,7 @@ impl Topology {
             let name = format!("node{index}");
             let namespace = plug_in(&fabric, &name, 100 + index)?;
             make_router(&namespace, index, nodes)?;
-            machines.insert(name, Machine { index, namespace });
+            machines.insert(name, TopologyNode { index, namespace });
         }
         let [via_v4, via_v6] = fabric_addresses(101);
         client.ip(&[

@@ -18,14 +18,14 @@ use std::{
 
 use lab::{
     chaos::{
-        histories::{Answer, Event, History, Operation, WatchStep, check},
+        histories::{ChangeEvent, History, Operation, RequestOutcome, WatchStep, check},
         servers::{
             site::{Site, client},
             watchers::{self, Course},
             writers::Writer,
         },
     },
-    cluster::machines::{self, Fabric, Machine, Program},
+    cluster::machines::{self, Fabric, Program, ProgramMachine},
     host::random::{self, Random},
     processes::binaries,
 };
@@ -46,7 +46,7 @@ const START_MS: u64 = 80;
 
 /// A server in a namespace, and a namespace for its clients.
 struct Stage {
-    server: Machine,
+    server: ProgramMachine,
     clients: lab::host::netns::Namespace,
     _fabric: Fabric,
 }
@@ -84,11 +84,11 @@ fn what_was_acknowledged_survives_two_hundred_kills_of_the_server_under_load() {
         let began = Instant::now();
         let history = interrupted(&mut stage, seed + kills as u64, &mut random);
         kills += KILLS_PER_HISTORY;
-        let count = |is: fn(&Answer) -> bool| {
+        let count = |is: fn(&RequestOutcome) -> bool| {
             history.operations.iter().filter(|operation| is(&operation.answer)).count()
         };
-        acknowledged += count(|answer| matches!(answer, Answer::Accepted(_)));
-        unknown += count(|answer| matches!(answer, Answer::Unknown));
+        acknowledged += count(|answer| matches!(answer, RequestOutcome::Accepted(_)));
+        unknown += count(|answer| matches!(answer, RequestOutcome::Unknown));
         without_answer += happened_without_answer(&history);
         let violations = check(&history);
         let shown: Vec<_> = violations.iter().take(8).map(ToString::to_string).collect();
@@ -157,7 +157,7 @@ async fn gather(
     let (_goal, goals) = watch::channel(Some(head));
     let log = watchers::watch(Arc::clone(&site), "the log".to_owned(), Course::Server(0), goals);
     let log = log.await.unwrap();
-    let event = |step: &WatchStep| -> Option<Event> {
+    let event = |step: &WatchStep| -> Option<ChangeEvent> {
         match step {
             WatchStep::Event(event) => Some(event.clone()),
             WatchStep::Reached(_) => None,
@@ -171,11 +171,11 @@ async fn gather(
 
 /// Returns the number of writes without a response that are in the log.
 fn happened_without_answer(history: &History) -> usize {
-    use lab::chaos::histories::Asked;
-    let unknown = history.operations.iter().filter(|operation| operation.answer == Answer::Unknown);
+    use lab::chaos::histories::ClientRequest;
+    let unknown = history.operations.iter().filter(|operation| operation.answer == RequestOutcome::Unknown);
     let values = unknown.filter_map(|operation| match &operation.asked {
-        Asked::Write { changes, .. } => changes.first()?.value.as_ref(),
-        Asked::Read { .. } | Asked::List { .. } => None,
+        ClientRequest::Write { changes, .. } => changes.first()?.value.as_ref(),
+        ClientRequest::Read { .. } | ClientRequest::List { .. } => None,
     });
     values.filter(|value| history.log.iter().any(|event| event.value == **value)).count()
 }

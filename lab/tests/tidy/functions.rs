@@ -1,20 +1,22 @@
-//! Lengths of functions.
+//! Lengths and nesting of functions.
 
 /// Most lines of a function, from its signature to its closing brace.
 pub(crate) const FUNCTION_LINES_MAX: usize = 100;
 
-/// Returns the functions of a formatted source file that are too long, with their lines.
-pub(crate) fn too_long(text: &str) -> Vec<(String, usize)> {
+/// Returns the functions of a formatted source file, with their lines and their deepest nesting of blocks.
+pub(crate) fn lengths(text: &str) -> Vec<(String, usize, usize)> {
     let lines: Vec<&str> = text.lines().collect();
+    let indent = |line: &str| line.len() - line.trim_start().len();
     let mut found = Vec::new();
     for (at, line) in lines.iter().enumerate() {
         let Some(name) = function_name(line) else { continue };
-        let indent = line.len() - line.trim_start().len();
-        let closing = format!("{}}}", " ".repeat(indent));
+        let own = indent(line);
+        let closing = format!("{}}}", " ".repeat(own));
         let length = lines.iter().skip(at).position(|line| **line == closing).map_or(0, |end| end + 1);
-        if length > FUNCTION_LINES_MAX {
-            found.push((name.to_owned(), length));
-        }
+        let body = lines.iter().skip(at).take(length);
+        let opening = body.filter(|line| line.ends_with('{'));
+        let nesting = opening.map(|line| indent(line).saturating_sub(own) / 4).max().unwrap_or(0);
+        found.push((name.to_owned(), length, nesting));
     }
     found
 }

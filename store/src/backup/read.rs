@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Backup, BackupError, FILE_BYTES_MAX, LINE_BYTES_MAX, VERSION,
-    wire::{self, AnyHead, END, FORMAT, Head, Line},
+    wire::{self, AnyBackupHeader, BackupHeader, END, FORMAT, Line},
 };
 use crate::{Contents, error::StoreError};
 
@@ -23,7 +23,7 @@ pub fn read(file: impl BufRead) -> Result<Backup, BackupError> {
     let mut digest = Sha256::new();
     let first = next_line(&mut file)?.ok_or(BackupError::NotABackup)?;
     digest.update(&first);
-    let Head { format: _, version: _, made_at, position, history_floor } = head(&first)?;
+    let BackupHeader { format: _, version: _, made_at, position, history_floor } = head(&first)?;
     let mut gathering = Gathering::default();
     let mut count = 1;
     loop {
@@ -84,8 +84,9 @@ impl Gathering {
     }
 }
 
-fn head(line: &[u8]) -> Result<Head, BackupError> {
-    let AnyHead { format, version } = serde_json::from_slice(line).map_err(|_| BackupError::NotABackup)?;
+fn head(line: &[u8]) -> Result<BackupHeader, BackupError> {
+    let AnyBackupHeader { format, version } =
+        serde_json::from_slice(line).map_err(|_| BackupError::NotABackup)?;
     if format != FORMAT || version == 0 {
         return Err(BackupError::NotABackup);
     }

@@ -19,7 +19,7 @@ pub(super) const END: &[u8] = b"{\"end\":";
 /// First line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Head {
+pub(super) struct BackupHeader {
     pub(super) format: String,
     pub(super) version: u32,
     pub(super) made_at: Timestamp,
@@ -29,7 +29,7 @@ pub(super) struct Head {
 
 /// Fields of the first line in every version.
 #[derive(Debug, Deserialize)]
-pub(super) struct AnyHead {
+pub(super) struct AnyBackupHeader {
     pub(super) format: String,
     pub(super) version: u32,
 }
@@ -81,7 +81,7 @@ pub(super) enum Line {
 
 /// Encodes the first line.
 pub(super) fn head(made_at: Timestamp, position: Position, history_floor: Revision) -> String {
-    let head = Head { format: FORMAT.to_owned(), version: VERSION, made_at, position, history_floor };
+    let head = BackupHeader { format: FORMAT.to_owned(), version: VERSION, made_at, position, history_floor };
     serde_json::to_string(&head).expect("strings and numbers serialize without failing") + "\n"
 }
 

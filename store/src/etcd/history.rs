@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use super::{
     Core,
     keys::Space,
-    read::{self, Begun, Broken, unreadable},
+    read::{self, ReadAttempts, ReadError, unreadable},
     wire::{self, Row},
 };
 use crate::{
@@ -27,10 +27,10 @@ const HEADS_AT_ONCE: i64 = 32;
 
 /// Index of the retained history.
 #[derive(Debug, Default)]
-pub(super) struct Index(Mutex<Option<Known>>);
+pub(super) struct Index(Mutex<Option<HistoryIndex>>);
 
 #[derive(Debug)]
-struct Known {
+struct HistoryIndex {
     /// Last indexed revision.
     through: Revision,
     of_others: Window,
@@ -49,7 +49,7 @@ struct View {
 }
 
 /// Stored form of an entry.
-struct Stored {
+struct StoredEntry {
     row: Row,
     head: Vec<u8>,
     body: Vec<u8>,
@@ -62,7 +62,7 @@ impl Index {
     }
 }
 
-impl Known {
+impl HistoryIndex {
     fn new(floor: Revision) -> Self {
         let (of_others, of_server) = (Window::new(Bounds::HISTORY, []), Window::new(Bounds::SERVER, []));
         Self { through: Revision(0), of_others, of_server, groups: [BTreeSet::new(), BTreeSet::new()], floor }
@@ -103,16 +103,16 @@ impl Known {
 
 /// Lists the history, newest first.
 pub(super) async fn list(core: &Core, query: &HistoryQuery) -> Result<HistoryPage, StoreError> {
-    let mut begun = Begun::default();
+    let mut attempts = ReadAttempts::default();
     loop {
         match try_list(core, query).await {
-            Err(broken) if begun.again(&broken) => {}
+            Err(broken) if attempts.again(&broken) => {}
             read => return Ok(read?),
         }
     }
 }
 
-async fn try_list(core: &Core, query: &HistoryQuery) -> Result<HistoryPage, Broken> {
+async fn try_list(core: &Core, query: &HistoryQuery) -> Result<HistoryPage, ReadError> {
     let view = view(core).await?;
     let mut heads = Vec::new();
     let before = query.before.unwrap_or(Revision(u64::MAX));
@@ -140,16 +140,16 @@ pub(super) async fn revisions(
     first: Revision,
     limit: usize,
 ) -> Result<Vec<RevisionEntry>, StoreError> {
-    let mut begun = Begun::default();
+    let mut attempts = ReadAttempts::default();
     loop {
         match try_revisions(core, first, limit).await {
-            Err(broken) if begun.again(&broken) => {}
+            Err(broken) if attempts.again(&broken) => {}
             read => return Ok(read?),
         }
     }
 }
 
-async fn try_revisions(core: &Core, first: Revision, limit: usize) -> Result<Vec<RevisionEntry>, Broken> {
+async fn try_revisions(core: &Core, first: Revision, limit: usize) -> Result<Vec<RevisionEntry>, ReadError> {
     let view = view(core).await?;
     let start = view.groups.partition_point(|last| *last < first);
     let mut found = Vec::new();
@@ -169,10 +169,10 @@ async fn try_revisions(core: &Core, first: Revision, limit: usize) -> Result<Vec
 /// Returns the newest revisions of client and server writes beyond the retention limits, and the history
 /// floor.
 pub(super) async fn outdated(core: &Core) -> Result<([Option<Revision>; 2], Revision), StoreError> {
-    let mut begun = Begun::default();
+    let mut attempts = ReadAttempts::default();
     let view = loop {
         match view(core).await {
-            Err(broken) if begun.again(&broken) => {}
+            Err(broken) if attempts.again(&broken) => {}
             view => break view?,
         }
     };
@@ -181,7 +181,7 @@ pub(super) async fn outdated(core: &Core) -> Result<([Option<Revision>; 2], Revi
 }
 
 /// Updates the index.
-async fn view(core: &Core) -> Result<View, Broken> {
+async fn view(core: &Core) -> Result<View, ReadError> {
     let mut index = core.history.0.lock().await;
     let reads = [core.keys.head(), core.keys.history_floor()].map(|key| TxnOp::get(key, None)).to_vec();
     let (at, values) = read::together(&core.link, reads).await?;
@@ -192,7 +192,7 @@ async fn view(core: &Core) -> Result<View, Broken> {
     if was_put_back {
         *index = None;
     }
-    let mut known = index.take().unwrap_or_else(|| Known::new(floor));
+    let mut known = index.take().unwrap_or_else(|| HistoryIndex::new(floor));
     for is_by_server in [false, true] {
         let space = Space::Heads { is_by_server };
         let start = core.keys.group(space, known.through.next());
@@ -220,8 +220,8 @@ async fn entries(
     view: &View,
     groups: &[Revision],
     has_bodies: bool,
-) -> Result<Vec<Stored>, Broken> {
-    let mut found: BTreeMap<u64, Stored> = BTreeMap::new();
+) -> Result<Vec<StoredEntry>, ReadError> {
+    let mut found: BTreeMap<u64, StoredEntry> = BTreeMap::new();
     let spaces = Space::ALL.into_iter().filter(|space| match space {
         Space::Log => false,
         Space::Heads { .. } => true,
@@ -239,7 +239,7 @@ async fn entries(
                     Space::Heads { is_by_server } => {
                         let oldest = view.oldest[usize::from(is_by_server)];
                         if oldest.is_some_and(|oldest| oldest.0 <= row.0) {
-                            found.insert(row.0, Stored { row, head: text, body: Vec::new() });
+                            found.insert(row.0, StoredEntry { row, head: text, body: Vec::new() });
                         }
                     }
                     Space::Bodies { .. } => {
@@ -260,7 +260,7 @@ async fn rows(
     space: Space,
     value: &KeyValue,
     at: i64,
-) -> Result<(Revision, Vec<(Row, Vec<u8>)>), Broken> {
+) -> Result<(Revision, Vec<(Row, Vec<u8>)>), ReadError> {
     let name = String::from_utf8_lossy(value.key()).into_owned();
     let last = core.keys.last_of(space, value.key());
     let last = last.ok_or_else(|| unreadable(&name, "the key contains no revision".to_owned()))?;
@@ -271,7 +271,7 @@ async fn rows(
     Ok((last, rows.into_iter().map(|(row, text)| (row, text.to_vec())).collect()))
 }
 
-impl Stored {
+impl StoredEntry {
     fn decode_head(self) -> Result<RevisionHead, StoreError> {
         let Self { row: Row(revision, at, _, _), head, body: _ } = self;
         history::decode_head((revision.cast_signed(), at, head))
@@ -292,7 +292,7 @@ mod tests {
     /// entries.
     #[test]
     fn groups_of_which_nothing_is_kept_are_forgotten_though_the_server_seldom_writes() {
-        let mut known = Known::new(Revision(0));
+        let mut known = HistoryIndex::new(Revision(0));
         let entry = |revision| [Entry { revision: Revision(revision), bytes: 10 }];
         known.add(Revision(1), true, &entry(1));
         let newest = 3 * HISTORY_KEPT as u64;

@@ -78,11 +78,11 @@ pub(super) struct Link {
 
 struct Member {
     url: String,
-    session: Mutex<Option<Session>>,
+    session: Mutex<Option<EtcdSession>>,
 }
 
 #[derive(Clone)]
-struct Session {
+struct EtcdSession {
     kv: KvClient,
     lease: LeaseClient,
     watch: WatchClient,
@@ -214,7 +214,7 @@ impl Link {
     }
 
     /// Returns the current member's index and session.
-    async fn session(&self) -> Result<(usize, Session), Failure> {
+    async fn session(&self) -> Result<(usize, EtcdSession), Failure> {
         let at = self.current.load(Ordering::Relaxed) % self.members.len();
         let member = &self.members[at];
         let mut slot = member.session.lock().await;
@@ -227,7 +227,7 @@ impl Link {
         // The lock is released before the result is evaluated, which may remove the session.
         let connected = match connected {
             Ok(Ok(client)) => {
-                let session = Session {
+                let session = EtcdSession {
                     kv: client.kv_client().max_decoding_message_size(ANSWER_BYTES_MAX),
                     lease: client.lease_client(),
                     watch: client.watch_client(),

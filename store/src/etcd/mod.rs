@@ -26,8 +26,8 @@ use model::{
 use tokio::sync::{Mutex, watch};
 
 use crate::{
-    AuditRecord, CHANGES_KEPT, ChangesError, CommitError, Contents, HistoryPage, HistoryQuery, Loaded,
-    Looked, ReplaceError, StatusError, Store, StoreError, VaultError, VaultRecord, audit as records,
+    AuditRecord, CHANGES_KEPT, ChangesError, CommitError, Contents, HistoryPage, HistoryQuery, ReplaceError,
+    StatusError, Store, StoreError, StoreState, StoredState, VaultError, VaultRecord, audit as records,
     error::OpenError, group, open::epoch_after,
 };
 
@@ -98,9 +98,9 @@ impl Core {
 
 impl Etcd {
     /// Inspects the store at these members without creating anything.
-    pub(crate) async fn look(members: &str, options: &EtcdOptions) -> Result<Looked, OpenError> {
+    pub(crate) async fn inspect(members: &str, options: &EtcdOptions) -> Result<StoreState, OpenError> {
         let reach = options::check(members, options)?;
-        prepare::look(&Link::new(reach), &Keys::new(&options.prefix)).await
+        prepare::inspect(&Link::new(reach), &Keys::new(&options.prefix)).await
     }
 
     /// Opens or creates the store at these members.
@@ -133,7 +133,7 @@ impl Etcd {
 
 #[async_trait]
 impl Store for Etcd {
-    async fn load(&self) -> Result<Loaded, StoreError> {
+    async fn load(&self) -> Result<StoredState, StoreError> {
         // Waits for a commit of this process in flight before reading.
         drop(self.core.mirror.lock().await);
         let (loaded, fresh) = read::load(&self.core.link, &self.core.keys).await?;

@@ -86,12 +86,12 @@ mod tests {
     /// Simulates second by second with given bytes in use and one revision per second; returns the
     /// compactions.
     fn play(quota: u64, used: impl Fn(u64) -> Option<u64>, seconds: u64) -> Vec<(u64, i64)> {
-        let begun = Instant::now();
+        let attempts = Instant::now();
         let mut past = Past::new(GROWTH_BYTES_MAX);
         let note = |second| {
             let room = used(second).map(|used| Room { used, quota });
             let revision = i64::try_from(second).unwrap();
-            Some((second, past.note(begun + Duration::from_secs(second), revision, room)?))
+            Some((second, past.note(attempts + Duration::from_secs(second), revision, room)?))
         };
         (0..seconds).filter_map(note).collect()
     }
@@ -124,9 +124,9 @@ mod tests {
 
     #[test]
     fn an_etcd_that_nobody_writes_to_is_left_alone() {
-        let begun = Instant::now();
+        let attempts = Instant::now();
         let mut past = Past::new(GROWTH_BYTES_MAX);
-        let mut note = |second| past.note(begun + Duration::from_secs(second), 7, None);
+        let mut note = |second| past.note(attempts + Duration::from_secs(second), 7, None);
         assert_eq!((0..2000).filter_map(&mut note).collect::<Vec<_>>(), [7]);
     }
 }

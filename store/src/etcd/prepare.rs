@@ -10,7 +10,7 @@ use super::{
     replace::IN_BETWEEN,
     wire::FORMAT,
 };
-use crate::{Looked, OpenError, StoreError, open::epoch_after};
+use crate::{OpenError, StoreError, StoreState, open::epoch_after};
 
 /// Returns the position of the store, creating it if necessary.
 pub(super) async fn prepare(link: &Link, keys: &Keys, now: Timestamp) -> Result<Position, OpenError> {
@@ -29,15 +29,15 @@ pub(super) async fn prepare(link: &Link, keys: &Keys, now: Timestamp) -> Result<
 }
 
 /// Inspects the prefix without creating anything. A running server always keeps a leader key.
-pub(super) async fn look(link: &Link, keys: &Keys) -> Result<Looked, OpenError> {
+pub(super) async fn inspect(link: &Link, keys: &Keys) -> Result<StoreState, OpenError> {
     if find(link, keys).await?.is_none() {
-        return Ok(Looked::Absent);
+        return Ok(StoreState::Absent);
     }
     let leader = Txn::new().and_then([TxnOp::get(keys.leader(), None)]);
     let answer = link.repeat(&leader).await.map_err(unavailable)?;
     let is_led = read::values(&answer).into_iter().flatten().next().is_some();
     let holder = "at least one server (or one that stopped seconds ago)".to_owned();
-    Ok(if is_led { Looked::InUse { holder } } else { Looked::Ready })
+    Ok(if is_led { StoreState::InUse { holder } } else { StoreState::Ready })
 }
 
 async fn find(link: &Link, keys: &Keys) -> Result<Option<Position>, OpenError> {

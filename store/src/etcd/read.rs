@@ -17,7 +17,7 @@ use super::{
     mirror::{LogGroup, Mirror},
     wire::{self, PIECE_BYTES},
 };
-use crate::{Loaded, StoreError, record, window::Entry};
+use crate::{StoreError, StoredState, record, window::Entry};
 
 /// Page size of groups; at most 8 MiB of inline values.
 const GROUPS_AT_ONCE: i64 = 32;
@@ -30,18 +30,18 @@ const PIECES_AT_ONCE: i64 = 8;
 const READS_MAX: usize = 10;
 
 /// Reason for an interrupted read.
-pub(super) enum Broken {
+pub(super) enum ReadError {
     /// The etcd revision was compacted: start again.
     Compacted,
     /// Permanent failure.
     Store(StoreError),
 }
 
-impl From<Broken> for StoreError {
-    fn from(broken: Broken) -> Self {
+impl From<ReadError> for StoreError {
+    fn from(broken: ReadError) -> Self {
         match broken {
-            Broken::Store(error) => error,
-            Broken::Compacted => {
+            ReadError::Store(error) => error,
+            ReadError::Compacted => {
                 let cause = std::io::Error::from(std::io::ErrorKind::TimedOut);
                 Self::unavailable("read the state before etcd was compacted", cause)
             }
@@ -49,7 +49,7 @@ impl From<Broken> for StoreError {
     }
 }
 
-impl From<StoreError> for Broken {
+impl From<StoreError> for ReadError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
@@ -76,11 +76,11 @@ struct Everything {
 }
 
 /// Reads the complete state, for startup and for the mirror.
-pub(super) async fn load(link: &Link, keys: &Keys) -> Result<(Loaded, Mirror), StoreError> {
-    let mut begun = Begun::default();
+pub(super) async fn load(link: &Link, keys: &Keys) -> Result<(StoredState, Mirror), StoreError> {
+    let mut attempts = ReadAttempts::default();
     let everything = loop {
         match read_everything(link, keys).await {
-            Err(broken) if begun.again(&broken) => {}
+            Err(broken) if attempts.again(&broken) => {}
             read => break read?,
         }
     };
@@ -95,11 +95,11 @@ pub(super) async fn log_from(
     keys: &Keys,
     first: Revision,
 ) -> Result<(Head, Vec<LogGroup>), StoreError> {
-    let mut begun = Begun::default();
+    let mut attempts = ReadAttempts::default();
     loop {
         let head = head(link, keys).await?;
         match groups(link, keys, first, head.at).await {
-            Err(broken) if begun.again(&broken) => {}
+            Err(broken) if attempts.again(&broken) => {}
             groups => return Ok((head, groups?)),
         }
     }
@@ -123,15 +123,15 @@ pub(super) fn parse_head(value: Option<&KeyValue>, at: i64) -> Result<Head, Stor
 
 /// Number of attempts of a read.
 #[derive(Debug, Default)]
-pub(super) struct Begun(usize);
+pub(super) struct ReadAttempts(usize);
 
-impl Begun {
+impl ReadAttempts {
     /// Returns true if the interrupted read may start again.
-    pub(super) fn again(&mut self, broken: &Broken) -> bool {
+    pub(super) fn again(&mut self, broken: &ReadError) -> bool {
         self.0 += 1;
         match broken {
-            Broken::Compacted => self.0 < READS_MAX,
-            Broken::Store(_) => false,
+            ReadError::Compacted => self.0 < READS_MAX,
+            ReadError::Store(_) => false,
         }
     }
 }
@@ -142,7 +142,7 @@ pub(super) async fn groups(
     keys: &Keys,
     first: Revision,
     at: i64,
-) -> Result<Vec<LogGroup>, Broken> {
+) -> Result<Vec<LogGroup>, ReadError> {
     let (start, end) = (keys.group(Space::Log, first), keys.group_end(Space::Log));
     let mut groups = Vec::new();
     for value in range(link, start, &end, GROUPS_AT_ONCE, at).await? {
@@ -161,10 +161,10 @@ pub(super) async fn groups(
 pub(super) async fn payload(
     link: &Link,
     name: &str,
-    opened: wire::Opened,
+    opened: wire::DecodedValue,
     stage: &str,
     at: i64,
-) -> Result<Vec<u8>, Broken> {
+) -> Result<Vec<u8>, ReadError> {
     if opened.envelope.pieces == 0 {
         return Ok(opened.payload);
     }
@@ -181,13 +181,13 @@ pub(super) async fn range(
     end: &str,
     page: i64,
     at: i64,
-) -> Result<Vec<KeyValue>, Broken> {
+) -> Result<Vec<KeyValue>, ReadError> {
     let options = GetOptions::new().with_range(end).with_limit(page).with_revision(at);
     let (mut all, mut start) = (Vec::new(), start);
     loop {
         let mut answer = match link.get(&start, &options).await {
             Ok(answer) => answer,
-            Err(Failure::Compacted { .. }) => return Err(Broken::Compacted),
+            Err(Failure::Compacted { .. }) => return Err(ReadError::Compacted),
             Err(failure @ (Failure::Lost { .. } | Failure::Refused { .. })) => {
                 return Err(reading(failure).into());
             }
@@ -267,7 +267,7 @@ fn check_revision(key: &str, revision: Revision) -> Result<(), StoreError> {
     }
 }
 
-async fn read_everything(link: &Link, keys: &Keys) -> Result<Everything, Broken> {
+async fn read_everything(link: &Link, keys: &Keys) -> Result<Everything, ReadError> {
     let reads = [keys.head(), keys.base()].map(|key| TxnOp::get(key, None)).to_vec();
     let (at, values) = together(link, reads).await?;
     let value = |index: usize| values.get(index).and_then(|values| values.first());
@@ -292,7 +292,7 @@ async fn read_everything(link: &Link, keys: &Keys) -> Result<Everything, Broken>
     Ok(Everything { head, base, objects, log })
 }
 
-fn decode(everything: Everything) -> Result<(Loaded, Mirror), StoreError> {
+fn decode(everything: Everything) -> Result<(StoredState, Mirror), StoreError> {
     let Everything { head, base, objects, log } = everything;
     let mut bodies: BTreeMap<String, Vec<u8>> = objects.into_iter().collect();
     let mut entries: Vec<Entry> = Vec::new();
@@ -335,5 +335,5 @@ fn decode(everything: Everything) -> Result<(Loaded, Mirror), StoreError> {
     }
     let objects = bodies.iter().map(|(key, body)| record::decode(key, body).map(Arc::new));
     let objects = objects.collect::<Result<_, _>>()?;
-    Ok((Loaded { position, objects, recent }, mirror))
+    Ok((StoredState { position, objects, recent }, mirror))
 }

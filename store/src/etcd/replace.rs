@@ -82,8 +82,8 @@ pub(super) async fn run(
     // Idempotent after a lost response, because no other process writes without a head.
     let begin = Txn::new().when([Compare::create_revision(key, CompareOp::Equal, 0)]).and_then(puts);
     core.link.repeat(&begin).await.map_err(|failure| failure.during("begin the new epoch"))?;
-    let begun = read::head(&core.link, &core.keys).await?.position;
-    if begun == new { Ok(()) } else { Err(ReplaceError::Stale { current: begun }) }
+    let attempts = read::head(&core.link, &core.keys).await?.position;
+    if attempts == new { Ok(()) } else { Err(ReplaceError::Stale { current: attempts }) }
 }
 
 /// Deletes everything, if the head still has this version.

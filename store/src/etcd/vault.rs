@@ -8,7 +8,7 @@ use super::{
     Core,
     keys::end_of,
     link::{Failure, PATIENCE, Retry},
-    read::{self, Begun},
+    read::{self, ReadAttempts},
 };
 use crate::{StoreError, VAULT_RECORDS_MAX, VaultError, VaultRecord, vault};
 
@@ -18,11 +18,11 @@ const RECORDS_AT_ONCE: i64 = 128;
 /// Reads all records.
 pub(super) async fn list(core: &Core) -> Result<BTreeMap<String, VaultRecord>, StoreError> {
     let start = core.keys.vault();
-    let mut begun = Begun::default();
+    let mut attempts = ReadAttempts::default();
     let values = loop {
         let head = read::head(&core.link, &core.keys).await?;
         match read::range(&core.link, start.clone(), &end_of(&start), RECORDS_AT_ONCE, head.at).await {
-            Err(broken) if begun.again(&broken) => {}
+            Err(broken) if attempts.again(&broken) => {}
             values => break values?,
         }
     };

@@ -35,7 +35,7 @@ pub(super) struct Envelope {
 
 /// Encoded value.
 #[derive(Debug)]
-pub(super) struct Sealed {
+pub(super) struct EncodedValue {
     /// Value of the key.
     pub(super) value: Vec<u8>,
     /// Pieces to write before it.
@@ -44,7 +44,7 @@ pub(super) struct Sealed {
 
 /// Decoded value.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct DecodedValue {
     pub(super) envelope: Envelope,
     /// Inline payload; empty if it is in pieces.
     pub(super) payload: Vec<u8>,
@@ -64,7 +64,7 @@ pub(super) struct Row(
 );
 
 /// Encodes a payload inline or in pieces.
-pub(super) fn seal(id: &str, payload: Vec<u8>, inline_max: usize) -> Sealed {
+pub(super) fn seal(id: &str, payload: Vec<u8>, inline_max: usize) -> EncodedValue {
     let bytes = payload.len();
     let is_inline = bytes <= inline_max;
     let pieces = if is_inline { 0 } else { bytes.div_ceil(PIECE_BYTES) };
@@ -73,13 +73,13 @@ pub(super) fn seal(id: &str, payload: Vec<u8>, inline_max: usize) -> Sealed {
     value.push(b'\n');
     if is_inline {
         value.extend_from_slice(&payload);
-        return Sealed { value, pieces: Vec::new() };
+        return EncodedValue { value, pieces: Vec::new() };
     }
-    Sealed { value, pieces: payload.chunks(PIECE_BYTES).map(<[u8]>::to_vec).collect() }
+    EncodedValue { value, pieces: payload.chunks(PIECE_BYTES).map(<[u8]>::to_vec).collect() }
 }
 
 /// Decodes the envelope of a value.
-pub(super) fn open(value: &[u8]) -> Result<Opened, String> {
+pub(super) fn open(value: &[u8]) -> Result<DecodedValue, String> {
     let (line, payload) = split_line(value)?;
     let envelope: Envelope = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     if envelope.v != FORMAT {
@@ -94,7 +94,7 @@ pub(super) fn open(value: &[u8]) -> Result<Opened, String> {
     if envelope.pieces == 0 && envelope.bytes != payload.len() {
         return Err(format!("the value has {} bytes instead of {}", payload.len(), envelope.bytes));
     }
-    Ok(Opened { envelope, payload: payload.to_vec() })
+    Ok(DecodedValue { envelope, payload: payload.to_vec() })
 }
 
 /// Assembles the payload from pieces.

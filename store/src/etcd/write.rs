@@ -15,14 +15,14 @@ use super::{
     link::{Failure, PATIENCE, Retry},
     mirror::{LogGroup, Mirror},
     read::{self, Head},
-    wire::{self, GROUP_INLINE_BYTES_MAX, Row, Sealed},
+    wire::{self, EncodedValue, GROUP_INLINE_BYTES_MAX, Row},
 };
 use crate::{CommitError, StoreError, group::Group, history::EncodedEntry, open::epoch_after};
 
 /// Values written with the head for a group.
-struct Written {
+struct EncodedGroup {
     id: String,
-    values: Vec<(Space, Sealed)>,
+    values: Vec<(Space, EncodedValue)>,
 }
 
 /// Definite outcome of a commit.
@@ -34,7 +34,7 @@ enum Outcome {
 }
 
 /// State of a commit after fencing.
-enum Fenced {
+enum FencedCommit {
     /// The outcome is known.
     Known(Outcome),
     /// Not committed and fenced off; the head is unchanged and has this version, so the commit can be
@@ -139,7 +139,7 @@ fn follow(known: &mut Mirror, head: Head, groups: &[LogGroup]) -> Result<bool, S
     Ok(true)
 }
 
-fn encode(group: &Group) -> Written {
+fn encode(group: &Group) -> EncodedGroup {
     let id = Uuid::now_v7().to_string();
     let mut values = vec![(Space::Log, LogGroup::encode(group))];
     for is_by_server in [false, true] {
@@ -159,12 +159,12 @@ fn encode(group: &Group) -> Written {
     }
     let seal = |(space, payload)| (space, wire::seal(&id, payload, GROUP_INLINE_BYTES_MAX));
     let values = values.into_iter().map(seal).collect();
-    Written { id, values }
+    EncodedGroup { id, values }
 }
 
 /// Writes the pieces of values that are too large for one request. They are invisible until the commit
 /// references them.
-async fn stage(core: &Core, group: &Group, written: &Written) -> Result<(), StoreError> {
+async fn stage(core: &Core, group: &Group, written: &EncodedGroup) -> Result<(), StoreError> {
     for (space, sealed) in &written.values {
         let stage = core.keys.staged_group(*space, group.head(), &written.id);
         put_pieces(core, &stage, &sealed.pieces).await?;
@@ -182,7 +182,7 @@ pub(super) async fn put_pieces(core: &Core, stage: &str, pieces: &[Vec<u8>]) -> 
 }
 
 /// Deletes the pieces of a failed commit. Leftovers are swept later.
-async fn unstage(core: &Core, group: &Group, written: &Written) {
+async fn unstage(core: &Core, group: &Group, written: &EncodedGroup) {
     for (space, sealed) in &written.values {
         if sealed.pieces.is_empty() {
             continue;
@@ -199,7 +199,7 @@ async fn land(
     at: Position,
     head_version: i64,
     group: &Group,
-    written: &Written,
+    written: &EncodedGroup,
 ) -> Result<Outcome, StoreError> {
     let mut retry = Retry::new(PATIENCE);
     let mut head_version = head_version;
@@ -218,11 +218,11 @@ async fn land(
         }
         loop {
             match fence(core, at, head_version, group, written).await {
-                Ok(Fenced::Open(version)) => {
+                Ok(FencedCommit::Open(version)) => {
                     head_version = version;
                     break;
                 }
-                Ok(Fenced::Known(outcome)) => return Ok(outcome),
+                Ok(FencedCommit::Known(outcome)) => return Ok(outcome),
                 Err(Fence::Failed(failure)) => {
                     if !retry.again().await {
                         return Err(failure.during("determine the outcome of a commit in etcd"));
@@ -252,8 +252,8 @@ async fn fence(
     at: Position,
     head_version: i64,
     group: &Group,
-    written: &Written,
-) -> Result<Fenced, Fence> {
+    written: &EncodedGroup,
+) -> Result<FencedCommit, Fence> {
     let (head, log) = (core.keys.head(), core.keys.group(Space::Log, group.head()));
     let txn = Txn::new()
         .when([Compare::mod_revision(head.clone(), CompareOp::Equal, head_version)])
@@ -262,7 +262,7 @@ async fn fence(
     let answer = core.link.txn(txn).await.map_err(Fence::Failed)?;
     let revision = read::revision(&answer);
     if answer.succeeded() {
-        return Ok(Fenced::Open(revision));
+        return Ok(FencedCommit::Open(revision));
     }
     let values = read::values(&answer);
     let value = |index: usize| values.get(index).and_then(|values| values.first());
@@ -271,14 +271,18 @@ async fn fence(
         let name = format!("the group of commit {}", group.head());
         let opened = wire::open(value.value()).map_err(|reason| read::unreadable(&name, reason));
         if opened.map_err(Fence::Store)?.envelope.id == written.id {
-            return Ok(Fenced::Known(Outcome::Landed(value.mod_revision())));
+            return Ok(FencedCommit::Known(Outcome::Landed(value.mod_revision())));
         }
     }
     // The head was rewritten by an earlier fence or by another process's.
-    Ok(if head.position == at { Fenced::Open(head.version) } else { Fenced::Known(Outcome::Lost(head)) })
+    Ok(if head.position == at {
+        FencedCommit::Open(head.version)
+    } else {
+        FencedCommit::Known(Outcome::Lost(head))
+    })
 }
 
-fn transaction(core: &Core, at: Position, head_version: i64, group: &Group, written: &Written) -> Txn {
+fn transaction(core: &Core, at: Position, head_version: i64, group: &Group, written: &EncodedGroup) -> Txn {
     let last = group.head();
     let head = core.keys.head();
     let mut puts = vec![TxnOp::put(head.clone(), Position { revision: last, ..at }.to_string(), None)];

@@ -50,7 +50,7 @@ impl StoreFile {
 
 /// State of a path.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum FileState {
     /// No file.
     Nothing,
     /// Another process has opened the file.
@@ -63,22 +63,22 @@ pub(super) enum Found {
 }
 
 /// Inspects a path without creating anything. The result may be outdated immediately.
-pub(super) fn look(path: &Path) -> Result<Found, OpenError> {
+pub(super) fn inspect(path: &Path) -> Result<FileState, OpenError> {
     let resolved = resolve(path)
         .map_err(|cause| OpenError::Directory { path: path.to_owned(), cause: Arc::new(cause) })?;
     if !resolved.exists() {
-        return Ok(Found::Nothing);
+        return Ok(FileState::Nothing);
     }
     // Opened only, so that the inspection does not create a lock file.
     if let Ok(mut lock) = File::open(lock_path(&resolved))
         && matches!(lock.try_lock(), Err(TryLockError::WouldBlock))
     {
-        return Ok(Found::Locked { holder: holder(&mut lock) });
+        return Ok(FileState::Locked { holder: holder(&mut lock) });
     }
     if !is_sqlite(&resolved).map_err(|cause| failed(&resolved, "read the file", cause))? {
         return Err(OpenError::NotOurs { path: resolved });
     }
-    Ok(Found::File(resolved))
+    Ok(FileState::File(resolved))
 }
 
 fn lock_path(path: &Path) -> PathBuf {

@@ -26,22 +26,22 @@ pub(super) struct Windows {
 
 /// Newest entries to drop.
 #[derive(Debug)]
-pub(super) struct Dropped {
+pub(super) struct DroppedHistory {
     of_others: Option<Revision>,
     of_server: Option<Revision>,
 }
 
 impl Windows {
     /// Returns the entries to drop to make room for a group.
-    pub(super) fn drop_through(&self, group: &Group) -> Dropped {
-        Dropped {
+    pub(super) fn drop_through(&self, group: &Group) -> DroppedHistory {
+        DroppedHistory {
             of_others: self.of_others.drop_through(&group.history_entries(false)),
             of_server: self.of_server.drop_through(&group.history_entries(true)),
         }
     }
 
     /// Updates the windows.
-    pub(super) fn advance(&mut self, group: &Group, dropped: &Dropped) {
+    pub(super) fn advance(&mut self, group: &Group, dropped: &DroppedHistory) {
         self.of_others.advance(&group.history_entries(false), dropped.of_others);
         self.of_server.advance(&group.history_entries(true), dropped.of_server);
     }
@@ -70,11 +70,11 @@ async fn window(
 pub(super) async fn write(
     connection: &mut SqliteConnection,
     group: &Group,
-    dropped: &Dropped,
+    dropped: &DroppedHistory,
     batches: &[usize],
 ) -> Result<(), sqlx::Error> {
     insert(connection, &group.history, batches).await?;
-    let Dropped { of_others, of_server } = dropped;
+    let DroppedHistory { of_others, of_server } = dropped;
     for (dropped, is_by_server) in [(of_others, false), (of_server, true)] {
         let Some(dropped) = dropped else { continue };
         let trim = sqlx::query("DELETE FROM history WHERE revision <= ? AND by_server = ?");

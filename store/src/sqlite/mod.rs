@@ -18,11 +18,11 @@ use sqlx::SqlitePool;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::{
-    AuditRecord, ChangesError, CommitError, Contents, HistoryPage, HistoryQuery, Loaded, ReplaceError,
-    StatusError, Store, StoreError, VaultError, VaultRecord, audit as records,
+    AuditRecord, ChangesError, CommitError, Contents, HistoryPage, HistoryQuery, ReplaceError, StatusError,
+    Store, StoreError, StoredState, VaultError, VaultRecord, audit as records,
     error::OpenError,
     group,
-    open::{Looked, check_status, epoch_after},
+    open::{StoreState, check_status, epoch_after},
     sqlite::{file::StoreFile, write::Writer},
 };
 
@@ -54,11 +54,11 @@ impl Sqlite {
     }
 
     /// Inspects a file without creating or changing anything.
-    pub(crate) async fn look(path: &Path) -> Result<Looked, OpenError> {
-        match file::look(path)? {
-            file::Found::Nothing => Ok(Looked::Absent),
-            file::Found::Locked { holder } => Ok(Looked::InUse { holder }),
-            file::Found::File(path) => connect::check(&path).await.map(|()| Looked::Ready),
+    pub(crate) async fn inspect(path: &Path) -> Result<StoreState, OpenError> {
+        match file::inspect(path)? {
+            file::FileState::Nothing => Ok(StoreState::Absent),
+            file::FileState::Locked { holder } => Ok(StoreState::InUse { holder }),
+            file::FileState::File(path) => connect::check(&path).await.map(|()| StoreState::Ready),
         }
     }
 
@@ -80,7 +80,7 @@ impl Sqlite {
 
 #[async_trait]
 impl Store for Sqlite {
-    async fn load(&self) -> Result<Loaded, StoreError> {
+    async fn load(&self) -> Result<StoredState, StoreError> {
         read::load(&self.readers).await
     }
 

@@ -10,7 +10,7 @@ use model::{
 use sqlx::{SqliteConnection, SqlitePool};
 
 use crate::{
-    CHANGES_KEPT, ChangesError, Loaded, StoreError, record,
+    CHANGES_KEPT, ChangesError, StoreError, StoredState, record,
     window::{Bounds, Entry, Window},
 };
 
@@ -18,13 +18,13 @@ type ObjectRow = (String, Vec<u8>);
 type ChangeRow = (i64, i64, Vec<u8>);
 
 /// Reads the complete state.
-pub(super) async fn load(readers: &SqlitePool) -> Result<Loaded, StoreError> {
+pub(super) async fn load(readers: &SqlitePool) -> Result<StoredState, StoreError> {
     let (position, objects, changes) = load_rows(readers).await.map_err(failed("read the state"))?;
     // Decoding a large state would block the other tasks of this thread.
     let decoded = tokio::task::spawn_blocking(move || {
         let objects = objects.into_iter().map(|(key, body)| record::decode(&key, &body).map(Arc::new));
         let objects = objects.collect::<Result<_, _>>()?;
-        Ok(Loaded { position, objects, recent: decode_commits(changes)? })
+        Ok(StoredState { position, objects, recent: decode_commits(changes)? })
     });
     decoded.await.unwrap_or_else(|error| Err(StoreError::unavailable("decode the state", error)))
 }

@@ -35,12 +35,12 @@ pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 /// The only writer of the file.
 #[derive(Debug)]
 pub(super) struct Writer {
-    session: Option<Session>,
+    session: Option<WriterSession>,
     file: StoreFile,
 }
 
 #[derive(Debug)]
-struct Session {
+struct WriterSession {
     durable: SqliteConnection,
     relaxed: SqliteConnection,
     window: Window,
@@ -50,15 +50,15 @@ struct Session {
 
 /// Entries to drop with a group.
 #[derive(Debug)]
-struct Dropped {
+struct DroppedEntries {
     changes: Option<Revision>,
-    history: history::Dropped,
+    history: history::DroppedHistory,
 }
 
 /// Additional data written with a group.
 #[derive(Debug, Clone, Copy)]
 struct Beside<'a> {
-    dropped: &'a Dropped,
+    dropped: &'a DroppedEntries,
     audit: &'a [AuditRecord],
     counts: audit::Counts,
 }
@@ -79,7 +79,7 @@ impl Writer {
         let started = Instant::now();
         let mut session = self.take_session().await?;
         let entries = group.entries();
-        let dropped = Dropped {
+        let dropped = DroppedEntries {
             changes: session.window.drop_through(&entries),
             history: session.history.drop_through(group),
         };
@@ -186,7 +186,7 @@ impl Writer {
         Ok(new)
     }
 
-    async fn take_session(&mut self) -> Result<Session, StoreError> {
+    async fn take_session(&mut self) -> Result<WriterSession, StoreError> {
         if let Some(session) = self.session.take() {
             return Ok(session);
         }
@@ -197,7 +197,7 @@ impl Writer {
             let window = read::window(&mut durable).await?;
             let history = history::windows(&mut durable).await?;
             let audit = audit::counts(&mut durable).await?;
-            Ok(Session { durable, relaxed, window, history, audit })
+            Ok(WriterSession { durable, relaxed, window, history, audit })
         };
         connect().await.map_err(failed("connect to write"))
     }

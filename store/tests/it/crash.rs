@@ -26,7 +26,7 @@ use model::{
     kinds::resource::Object,
     primitives::quantity::Timestamp,
 };
-use store::{CHANGES_KEPT, HISTORY_KEPT, HistoryQuery, Loaded, ObjectFilter, Store};
+use store::{CHANGES_KEPT, HISTORY_KEPT, HistoryQuery, ObjectFilter, Store, StoredState};
 
 use crate::suite::{BIRTH, Place, at, commit, history::entry, key};
 
@@ -125,7 +125,7 @@ impl Expected {
         head
     }
 
-    fn check_state(&self, loaded: &Loaded) {
+    fn check_state(&self, loaded: &StoredState) {
         let mut objects: Vec<_> = self.objects.values().cloned().collect();
         objects.sort_by_key(|object| key(object));
         assert_eq!(loaded.objects, objects);

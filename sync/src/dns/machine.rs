@@ -43,7 +43,7 @@ pub(super) enum Answer {
 
 /// State of a name.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Known {
+pub(super) struct NameState {
     /// Endpoints of the last good answer; `None` before the first one.
     pub(super) targets: Option<BTreeSet<Target>>,
     /// Current problems.
@@ -52,7 +52,7 @@ pub(super) struct Known {
     failures: u32,
 }
 
-impl Known {
+impl NameState {
     /// Returns the time of the next query; `None` means now.
     pub(super) const fn due(&self) -> Option<Instant> {
         self.next

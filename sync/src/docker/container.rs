@@ -29,7 +29,7 @@ pub(super) struct Container {
     pub(super) mode: NetworkMode,
     pub(super) networks: BTreeMap<String, Attachment>,
     /// Exposed ports with their published bindings.
-    pub(super) ports: BTreeMap<(u16, Protocol), Vec<Binding>>,
+    pub(super) ports: BTreeMap<(u16, Protocol), Vec<PublishedPort>>,
     /// Stop signal.
     pub(super) stop_signal: Option<String>,
 }
@@ -73,7 +73,7 @@ pub(super) struct Attachment {
 
 /// Published binding of a port on the machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Binding {
+pub(super) struct PublishedPort {
     pub(super) address: IpAddr,
     pub(super) port: u16,
 }
@@ -185,7 +185,7 @@ fn networks(networks: HashMap<String, EndpointSettings>) -> BTreeMap<String, Att
     networks.into_iter().take(ITEMS_MAX).map(attachment).collect()
 }
 
-fn ports(ports: PortMap) -> BTreeMap<(u16, Protocol), Vec<Binding>> {
+fn ports(ports: PortMap) -> BTreeMap<(u16, Protocol), Vec<PublishedPort>> {
     let mut found = BTreeMap::new();
     for (text, bindings) in ports.into_iter().take(ITEMS_MAX) {
         let Some(port) = port(&text) else { continue };
@@ -194,7 +194,7 @@ fn ports(ports: PortMap) -> BTreeMap<(u16, Protocol), Vec<Binding>> {
             .filter_map(|binding| {
                 let address = binding.host_ip.filter(|text| !text.is_empty());
                 let address = address.map_or(Ok(IpAddr::from([0; 4])), |text| text.parse()).ok()?;
-                Some(Binding { address, port: binding.host_port?.parse().ok()? })
+                Some(PublishedPort { address, port: binding.host_port?.parse().ok()? })
             })
             .collect();
         bindings.sort();

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::plan::{Elsewhere, Engine, network_owner};
+use super::plan::{Elsewhere, EngineState, network_owner};
 
 /// Lists every network of the engine by name, with its bridge interface, subnets, containers and their
 /// addresses, and other Nodes with the same subnets.
-pub(super) fn report(engine: &Engine, elsewhere: &Elsewhere) -> Value {
+pub(super) fn report(engine: &EngineState, elsewhere: &Elsewhere) -> Value {
     let mut members = BTreeMap::<&str, Vec<Value>>::new();
     for container in engine.containers.values() {
         // A container that joins another container's network is listed there.

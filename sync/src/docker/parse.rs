@@ -22,7 +22,7 @@ pub(super) struct Wish {
     pub(super) address: Option<AddressKind>,
     pub(super) weight: Option<u16>,
     /// Service to create, if ports are declared.
-    pub(super) declared: Option<Declared>,
+    pub(super) declared: Option<DeclaredService>,
 }
 
 /// Address of a container to use.
@@ -39,7 +39,7 @@ pub enum AddressKind {
 
 /// Service declared by containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Declared {
+pub(super) struct DeclaredService {
     /// Value of `type`.
     pub(super) service_type: String,
     pub(super) pool: Option<String>,
@@ -71,7 +71,7 @@ pub(super) fn wish(labels: &BTreeMap<String, String>) -> Result<Option<Wish>, St
     }
     let mut wish =
         Wish { service: None, namespace: None, network: None, address: None, weight: None, declared: None };
-    let mut declared = Declared {
+    let mut declared = DeclaredService {
         service_type: "ClusterIP".to_owned(),
         pool: None,
         addresses: Vec::new(),

@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     container::{Attachment, Container, Life, Network, NetworkMode},
-    parse::{AddressKind, Declared, Wish, wish},
+    parse::{AddressKind, DeclaredService, Wish, wish},
 };
 
 /// Label of Workloads with the name of their Service.
@@ -49,7 +49,7 @@ pub(super) struct Host {
 
 /// State of the engine.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Engine {
+pub(super) struct EngineState {
     /// Major version; 0 if unknown.
     pub(super) major: u32,
     /// Containers by id.
@@ -77,9 +77,9 @@ pub(super) struct Translation {
 }
 
 /// Translates the complete state.
-pub(super) fn translate(host: &Host, engine: &Engine, elsewhere: &Elsewhere) -> Translation {
+pub(super) fn translate(host: &Host, engine: &EngineState, elsewhere: &Elsewhere) -> Translation {
     let mut translation = Translation::default();
-    let mut declared = BTreeMap::<(Namespace, Label), (String, Declared)>::new();
+    let mut declared = BTreeMap::<(Namespace, Label), (String, DeclaredService)>::new();
     for container in engine.containers.values() {
         let translated = wish(&container.labels).and_then(|wish| {
             let Some(wish) = wish else { return Ok(()) };
@@ -125,7 +125,7 @@ struct Reach<'a> {
 
 fn workload(
     host: &Host,
-    engine: &Engine,
+    engine: &EngineState,
     elsewhere: &Elsewhere,
     container: &Container,
     wish: &Wish,
@@ -186,7 +186,7 @@ fn workload(
 
 fn reach<'a>(
     host: &Host,
-    engine: &'a Engine,
+    engine: &'a EngineState,
     container: &'a Container,
     wish: &Wish,
     complaints: &mut Vec<String>,
@@ -229,7 +229,7 @@ fn reach<'a>(
 
 /// Returns the container whose network a container uses.
 pub(super) fn network_owner<'a>(
-    engine: &'a Engine,
+    engine: &'a EngineState,
     container: &'a Container,
 ) -> Result<&'a Container, String> {
     let mut owner = container;
@@ -323,7 +323,7 @@ fn carried(labels: &BTreeMap<String, String>) -> Map<String, Value> {
     usable.map(|(key, value)| (key.clone(), value.as_str().into())).collect()
 }
 
-fn service(namespace: &Namespace, name: &Label, declared: &Declared) -> Result<Object, String> {
+fn service(namespace: &Namespace, name: &Label, declared: &DeclaredService) -> Result<Object, String> {
     let port = |(name, port): (&String, &super::parse::DeclaredPort)| {
         let mut json = json!({
             "port": port.port, "protocol": port.protocol, "targetPort": port_name(port.target, port.protocol),
@@ -378,7 +378,7 @@ fn workload_name(node: &Name, container: &str) -> String {
 }
 
 /// Returns a line per network whose subnet engines on other machines also use.
-fn equal_subnets(host: &Host, engine: &Engine, elsewhere: &Elsewhere) -> Vec<String> {
+fn equal_subnets(host: &Host, engine: &EngineState, elsewhere: &Elsewhere) -> Vec<String> {
     let mut lines = Vec::new();
     for network in engine.networks.values() {
         for subnet in &network.subnets {

@@ -23,7 +23,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(15);
 
 /// A watch event.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum WatchEvent {
     /// The complete listing.
     Listed(OrdMap<ObjectKey, Own>),
     /// An object was created or changed.
@@ -37,7 +37,7 @@ pub(super) enum Heard {
 }
 
 /// Watches until the receiver is closed.
-pub(super) async fn follow(control: &Control, source: &Label, heard: mpsc::Sender<Heard>) {
+pub(super) async fn follow(control: &Control, source: &Label, heard: mpsc::Sender<WatchEvent>) {
     let mut position = None;
     let mut backoff = Backoff::new(RETRY_MIN, PAUSE_MAX);
     while !heard.is_closed() {
@@ -54,7 +54,7 @@ pub(super) async fn follow(control: &Control, source: &Label, heard: mpsc::Sende
         if position.is_some() && position != before {
             backoff.reset();
         }
-        if heard.send(Heard::Lost(cause)).await.is_err() {
+        if heard.send(WatchEvent::Lost(cause)).await.is_err() {
             return;
         }
         control.use_next();
@@ -66,7 +66,7 @@ async fn hear(
     control: &Control,
     source: &Label,
     position: &mut Option<String>,
-    heard: &mpsc::Sender<Heard>,
+    heard: &mpsc::Sender<WatchEvent>,
 ) -> Result<(), Error> {
     let kinds: Vec<_> =
         Kind::ALL.into_iter().filter(|kind| !kind.is_kept_by_server()).map(Kind::as_str).collect();
@@ -82,12 +82,12 @@ async fn hear(
                 listing.insert(key, *own);
                 None
             }
-            (Event::Put(key, own), None) => Some(Heard::Put(key, own)),
+            (Event::Put(key, own), None) => Some(WatchEvent::Put(key, own)),
             // A listing contains no deletions.
-            (Event::Gone(key, at), _) => Some(Heard::Gone(key, at)),
+            (Event::Gone(key, at), _) => Some(WatchEvent::Gone(key, at)),
             (Event::Bookmark(at), _) => {
                 *position = Some(at);
-                Some(listing.take().map_or(Heard::Alive, Heard::Listed))
+                Some(listing.take().map_or(WatchEvent::Alive, WatchEvent::Listed))
             }
             (Event::At(at, inner), None) => {
                 *position = Some(at);
@@ -113,7 +113,7 @@ enum Event {
     Put(ObjectKey, Box<Own>),
     Gone(ObjectKey, Revision),
     /// An event that completes its revision, or a heartbeat: the watch can resume there.
-    At(String, Heard),
+    At(String, WatchEvent),
     Bookmark(String),
     Ended,
     Other,
@@ -125,21 +125,23 @@ fn read(source: &Label, mut event: Value) -> Event {
     let object = event.get_mut("object").map(Value::take);
     let seen = match event.get("type").and_then(Value::as_str) {
         Some("ADDED" | "MODIFIED") => object.and_then(|object| match own(source, object.clone()) {
-            Some((key, own)) => Some(Heard::Put(key, Box::new(own))),
-            None => key_of(&object).map(|key| Heard::Gone(key, revision)),
+            Some((key, own)) => Some(WatchEvent::Put(key, Box::new(own))),
+            None => key_of(&object).map(|key| WatchEvent::Gone(key, revision)),
         }),
-        Some("DELETED") => object.and_then(|object| key_of(&object)).map(|key| Heard::Gone(key, revision)),
+        Some("DELETED") => {
+            object.and_then(|object| key_of(&object)).map(|key| WatchEvent::Gone(key, revision))
+        }
         Some("BOOKMARK") => return position.map_or(Event::Other, Event::Bookmark),
-        Some("HEARTBEAT") => Some(Heard::Alive),
+        Some("HEARTBEAT") => Some(WatchEvent::Alive),
         // The position expired or permission was lost; the next attempt returns the reason.
         Some("ERROR") => return Event::Ended,
         Some(_) | None => None,
     };
     match (seen, position) {
         (Some(heard), Some(position)) => Event::At(position, heard),
-        (Some(Heard::Put(key, own)), None) => Event::Put(key, own),
-        (Some(Heard::Gone(key, at)), None) => Event::Gone(key, at),
-        (Some(Heard::Listed(_) | Heard::Alive | Heard::Lost(_)) | None, _) => Event::Other,
+        (Some(WatchEvent::Put(key, own)), None) => Event::Put(key, own),
+        (Some(WatchEvent::Gone(key, at)), None) => Event::Gone(key, at),
+        (Some(WatchEvent::Listed(_) | WatchEvent::Alive | WatchEvent::Lost(_)) | None, _) => Event::Other,
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
     keep::{is_as_prepared, prepared},
     mirror::Mirror,
 };
-use crate::wanted::Wanted;
+use crate::wanted::DesiredObjects;
 
 /// Maximum number of objects per write. Large enough for a first synchronization in a few requests, small
 /// enough to make retries after a rejection cheap.
@@ -34,12 +34,12 @@ pub struct Rules<'a> {
     /// Confirmed changes.
     pub confirmed: &'a BTreeSet<ObjectKey>,
     /// Objects that the server reported as unchanged, although they differ from the desired form.
-    pub settled: &'a BTreeMap<ObjectKey, Settled>,
+    pub settled: &'a BTreeMap<ObjectKey, SettledObject>,
 }
 
 /// A desired object that is satisfied by a revision of the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settled {
+pub struct SettledObject {
     /// Desired object.
     pub wanted: Object,
     /// Revision of the object.
@@ -76,7 +76,7 @@ pub struct Plan {
 #[must_use]
 pub fn plan<'a>(
     rules: Rules<'_>,
-    wanted: &Wanted,
+    wanted: &DesiredObjects,
     mirror: &Mirror,
     dirty: impl Iterator<Item = &'a ObjectKey>,
 ) -> Plan {
@@ -105,8 +105,9 @@ pub fn plan<'a>(
 fn write(rules: Rules<'_>, key: &ObjectKey, wanted: &Object, current: Option<&Object>) -> Option<Write> {
     let object = prepared(rules.source, wanted, current);
     let is_done = current.is_some_and(|current| {
-        let is_settled =
-            |settled: &Settled| settled.revision == current.metadata.revision() && settled.wanted == *wanted;
+        let is_settled = |settled: &SettledObject| {
+            settled.revision == current.metadata.revision() && settled.wanted == *wanted
+        };
         is_as_prepared(&object, current) || rules.settled.get(key).is_some_and(is_settled)
     });
     (!is_done).then(|| Write {
@@ -130,7 +131,7 @@ fn secret_json(object: &Object) -> Vec<u8> {
 /// Returns the removals that need confirmation: too many, or from a source that has lost everything.
 fn held(
     rules: Rules<'_>,
-    wanted: &Wanted,
+    wanted: &DesiredObjects,
     mirror: &Mirror,
     removals: &BTreeSet<ObjectKey>,
 ) -> BTreeSet<ObjectKey> {

@@ -2,9 +2,9 @@
 //! writes addresses and conditions back.
 //!
 //! ```text
-//!  API server ──watch──▶ Change ──▶ State (pure) ──▶ Wanted ──▶ engine
-//!      ▲                              │ Published
-//!      └── status, events ◀── plan (pure) ◀── Observed ◀── engine
+//!  API server ──watch──▶ Change ──▶ ClusterState (pure) ──▶ DesiredObjects ──▶ engine
+//!      ▲                              │ WriteBackInput
+//!      └── status, events ◀── plan (pure) ◀── ObservedObjects ◀── engine
 //! ```
 //!
 //! Invariants: incomplete listings are never used (a listing is swapped in as a whole); objects of the
@@ -35,13 +35,13 @@ use self::{
     lease::Election,
     nodes::Nodes,
     resource::Resource,
-    state::{Id, State, needed},
+    state::{ClusterState, Id, needed},
     translate::{ClusterName, Mode, Settings},
 };
 use crate::{
     engine::progress::Progress,
     run::Outlet,
-    wanted::{Observed, Wanted},
+    wanted::{DesiredObjects, ObservedObjects},
 };
 
 /// Maximum number of queued changes; the watches are not read beyond it.
@@ -49,7 +49,7 @@ const CHANGES_MAX: usize = 1024;
 
 /// Arguments of `tidegate-sync kubernetes`.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Arguments {
+pub struct KubernetesArguments {
     /// Kubeconfig file; by default that of the environment (KUBECONFIG), or the pod's service account
     #[arg(long, env = "TIDEGATE_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
@@ -91,7 +91,7 @@ pub struct Arguments {
     pub identity: Option<String>,
 }
 
-impl Arguments {
+impl KubernetesArguments {
     /// Returns the default name of the source.
     #[must_use]
     pub fn default_source(&self) -> String {
@@ -102,11 +102,11 @@ impl Arguments {
 }
 
 /// Channel ends and shared state of the adapter.
-pub struct Ports {
+pub struct AdapterChannels {
     /// Desired objects.
-    pub wanted: channel::Sender<Wanted>,
+    pub wanted: channel::Sender<DesiredObjects>,
     /// Server state of these objects.
-    pub observed: channel::Receiver<Observed>,
+    pub observed: channel::Receiver<ObservedObjects>,
     /// Data of the cluster's nodes.
     pub nodes: channel::Sender<Nodes>,
     /// Status and metrics.
@@ -119,7 +119,7 @@ pub struct Ports {
 ///
 /// # Errors
 /// Returns an error if the cluster is not configured or another adapter has taken over.
-pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
+pub async fn run(arguments: KubernetesArguments, outlet: Outlet) -> anyhow::Result<()> {
     let Outlet { wanted, observed, control, progress, stop } = outlet;
     let (nodes, nodes_receiver) = channel::channel(Nodes::default());
     let keep = async {
@@ -128,7 +128,7 @@ pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        ended = follow(arguments, Ports { wanted, observed, nodes, progress, stop }) => ended,
+        ended = follow(arguments, AdapterChannels { wanted, observed, nodes, progress, stop }) => ended,
         () = keep => Ok(()),
     }
 }
@@ -137,7 +137,7 @@ pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Returns an error if the cluster is not configured or another adapter has taken over.
-pub async fn follow(arguments: Arguments, ports: Ports) -> anyhow::Result<()> {
+pub async fn follow(arguments: KubernetesArguments, ports: AdapterChannels) -> anyhow::Result<()> {
     let config = config(&arguments).await?;
     let namespace = arguments.lease_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     tracing::info!(server = %config.cluster_url, mode = ?arguments.mode, "following a cluster");
@@ -166,7 +166,7 @@ pub async fn follow(arguments: Arguments, ports: Ports) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn config(arguments: &Arguments) -> anyhow::Result<Config> {
+async fn config(arguments: &KubernetesArguments) -> anyhow::Result<Config> {
     let options = KubeConfigOptions { context: arguments.context.clone(), ..KubeConfigOptions::default() };
     match &arguments.kubeconfig {
         Some(path) => {
@@ -201,8 +201,8 @@ fn identity() -> String {
 }
 
 /// Watches the cluster, derives the objects and writes back, until the receivers are closed.
-async fn work(client: Client, arguments: &Arguments, identity: String, ports: Ports) {
-    let Ports { wanted, observed, nodes, progress, stop: _ } = ports;
+async fn work(client: Client, arguments: &KubernetesArguments, identity: String, ports: AdapterChannels) {
+    let AdapterChannels { wanted, observed, nodes, progress, stop: _ } = ports;
     let settings = Settings {
         cluster: arguments.cluster.clone(),
         mode: arguments.mode,
@@ -211,7 +211,7 @@ async fn work(client: Client, arguments: &Arguments, identity: String, ports: Po
     let watched = needed(!arguments.no_metallb, !arguments.no_nodes);
     let secret = arguments.password_secrets.then_some(Resource::Secret);
     let (sender, changes) = mpsc::channel(CHANGES_MAX);
-    let (published, published_receiver) = channel::channel(state::Published::default());
+    let (published, published_receiver) = channel::channel(state::WriteBackInput::default());
     let (names, names_receiver) = channel::channel(None);
     let ends = Ends { wanted, published, nodes, names, progress };
     let secrets = async {
@@ -222,7 +222,7 @@ async fn work(client: Client, arguments: &Arguments, identity: String, ports: Po
     };
     let watches = watched.iter().map(|resource| watch::follow(client.clone(), *resource, sender.clone()));
     let watches = futures::future::join_all(watches);
-    let state = State::new(settings, watched.iter().copied().chain(secret));
+    let state = ClusterState::new(settings, watched.iter().copied().chain(secret));
     tokio::select! {
         _ = watches => {}
         () = secrets => {}
@@ -233,8 +233,8 @@ async fn work(client: Client, arguments: &Arguments, identity: String, ports: Po
 
 /// Outputs of the state.
 struct Ends {
-    wanted: channel::Sender<Wanted>,
-    published: channel::Sender<state::Published>,
+    wanted: channel::Sender<DesiredObjects>,
+    published: channel::Sender<state::WriteBackInput>,
     nodes: channel::Sender<Nodes>,
     /// Names of the Secrets to read.
     names: channel::Sender<Option<BTreeSet<Id>>>,
@@ -243,7 +243,7 @@ struct Ends {
 
 /// Applies changes one after the other. Nothing is published before everything has been listed once, because
 /// the meaning of a Service depends on the pools.
-async fn keep(mut state: State, mut changes: mpsc::Receiver<(Resource, state::Change)>, ends: Ends) {
+async fn keep(mut state: ClusterState, mut changes: mpsc::Receiver<(Resource, state::Change)>, ends: Ends) {
     let mut said = Vec::new();
     complain(&state, &mut said, &ends.progress);
     while let Some((resource, change)) = changes.recv().await {
@@ -273,7 +273,7 @@ async fn keep(mut state: State, mut changes: mpsc::Receiver<(Resource, state::Ch
 }
 
 /// Reports problems when they change.
-fn complain(state: &State, said: &mut Vec<String>, progress: &Progress) {
+fn complain(state: &ClusterState, said: &mut Vec<String>, progress: &Progress) {
     let unread = state.unread().map(|kind| match kind {
         Resource::Secret => {
             "Secrets of BGPPeers have not been read; nothing is written until then. The log names the \

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use super::{
     resource::Resource,
     state::{Change, Id},
-    translate::passwords::{ENTRY, Passwords, Read, judge},
+    translate::passwords::{ENTRY, Passwords, SecretValue, judge},
     words,
 };
 
@@ -76,7 +76,7 @@ pub(super) async fn follow(
 }
 
 /// Reads a Secret; `None` if it does not exist.
-async fn read(client: &Client, id: &Id) -> Result<Option<Read>, String> {
+async fn read(client: &Client, id: &Id) -> Result<Option<SecretValue>, String> {
     let api = Api::<Secret>::namespaced(client.clone(), &id.namespace);
     match tokio::time::timeout(PATIENCE, api.get_opt(&id.name)).await {
         Ok(Ok(found)) => Ok(found.map(password)),
@@ -89,7 +89,7 @@ async fn read(client: &Client, id: &Id) -> Result<Option<Read>, String> {
     }
 }
 
-fn password(secret: Secret) -> Read {
+fn password(secret: Secret) -> SecretValue {
     let password = secret.data.unwrap_or_default().remove(ENTRY).unwrap_or_default().0;
-    Read { of_type: secret.type_.unwrap_or_default(), password }
+    SecretValue { of_type: secret.type_.unwrap_or_default(), password }
 }

@@ -1,4 +1,4 @@
-//! State of the cluster and the objects derived from it. Pure: changes in, [`Wanted`] out.
+//! State of the cluster and the objects derived from it. Pure: changes in, [`DesiredObjects`] out.
 //!
 //! A change costs only the objects that it concerns: a slice updates one EndpointSet, a Service updates
 //! itself and, if its claim changes, its slices. MetalLB's resources and namespaces are few and are
@@ -25,11 +25,12 @@ use super::{
     nodes::Nodes,
     resource::Resource,
     translate::{
-        self as translation, Claim, Finding, SERVICE_NAME_LABEL, Settings, Surroundings, Translated, claim,
+        self as translation, Claim, Finding, SERVICE_NAME_LABEL, Settings, Surroundings, TranslationResult,
+        claim,
         passwords::{self, Passwords},
     },
 };
-use crate::wanted::Wanted;
+use crate::wanted::DesiredObjects;
 
 /// Pointer to the UID of an object.
 const UID: &str = "/metadata/uid";
@@ -65,7 +66,7 @@ pub type Findings = OrdMap<(Resource, Id), Vec<Finding>>;
 
 /// Input of write-back.
 #[derive(Debug, Clone, Default)]
-pub struct Published {
+pub struct WriteBackInput {
     /// Services of the cluster.
     pub services: OrdMap<Id, Arc<Entry>>,
     /// Problems of other objects.
@@ -76,7 +77,7 @@ pub struct Published {
 
 /// State of the cluster.
 #[derive(Debug)]
-pub struct State {
+pub struct ClusterState {
     settings: Settings,
     around: Surroundings,
     /// Objects in the cluster.
@@ -91,10 +92,10 @@ pub struct State {
     /// Objects missing in a doubtful listing; kept until they are seen again or deleted by an event.
     doubted: BTreeMap<Resource, BTreeSet<Id>>,
     objects_wanted: OrdMap<ObjectKey, Object>,
-    published: Published,
+    published: WriteBackInput,
 }
 
-impl State {
+impl ClusterState {
     /// Creates an empty state, which is complete when all of `needed` has been listed.
     #[must_use]
     pub fn new(settings: Settings, needed: impl IntoIterator<Item = Resource>) -> Self {
@@ -108,14 +109,14 @@ impl State {
             needed: needed.into_iter().collect(),
             doubted: BTreeMap::new(),
             objects_wanted: OrdMap::new(),
-            published: Published::default(),
+            published: WriteBackInput::default(),
         }
     }
 
     /// Returns the desired objects.
     #[must_use]
-    pub fn wanted(&self) -> Wanted {
-        Wanted { objects: self.objects_wanted.clone(), is_complete: self.unread().next().is_none() }
+    pub fn wanted(&self) -> DesiredObjects {
+        DesiredObjects { objects: self.objects_wanted.clone(), is_complete: self.unread().next().is_none() }
     }
 
     /// Returns the kinds that have not been listed completely yet.
@@ -154,7 +155,7 @@ impl State {
 
     /// Returns the input of write-back.
     #[must_use]
-    pub fn published(&self) -> Published {
+    pub fn published(&self) -> WriteBackInput {
         self.published.clone()
     }
 
@@ -328,7 +329,7 @@ impl State {
             return;
         };
         let claim = claim(&self.settings, object);
-        let Translated { objects, findings, documents: _ } =
+        let TranslationResult { objects, findings, documents: _ } =
             translation::service(&self.settings, &self.around, object);
         let entry = Entry { object: object.clone(), claim, key: objects.first().map(Object::key), findings };
         self.published.services.insert(id.clone(), Arc::new(entry));
@@ -358,7 +359,7 @@ impl State {
             .get(Resource::Node, id)
             .map(|node| translation::node(&self.settings, node))
             .unwrap_or_default();
-        let Translated { mut objects, findings, documents: _ } = made;
+        let TranslationResult { mut objects, findings, documents: _ } = made;
         self.find(Resource::Node, id, findings);
         let name = Name::parse(&self.settings.name(&id.name)).ok();
         match (name, objects.pop()) {
@@ -399,8 +400,8 @@ impl State {
         })
     }
 
-    fn take(&mut self, resource: Resource, id: &Id, made: Translated) {
-        let Translated { objects, findings, documents: _ } = made;
+    fn take(&mut self, resource: Resource, id: &Id, made: TranslationResult) {
+        let TranslationResult { objects, findings, documents: _ } = made;
         self.find(resource, id, findings);
         self.replace(resource, id, objects);
     }

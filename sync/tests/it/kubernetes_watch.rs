@@ -14,8 +14,8 @@ use clap::Parser;
 use model::kinds::resource::ObjectKey;
 use serde_json::{Value, json};
 use sync::{
-    kubernetes::{self, Arguments, Ports, resource::Resource},
-    wanted::{Observed, Wanted},
+    kubernetes::{self, AdapterChannels, KubernetesArguments, resource::Resource},
+    wanted::{DesiredObjects, ObservedObjects},
 };
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -31,13 +31,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Parser)]
 struct Cli {
     #[command(flatten)]
-    arguments: Arguments,
+    arguments: KubernetesArguments,
 }
 
 /// Running adapter.
 struct Adapter {
-    wanted: watch::Receiver<Wanted>,
-    observed: watch::Sender<Observed>,
+    wanted: watch::Receiver<DesiredObjects>,
+    observed: watch::Sender<ObservedObjects>,
     task: JoinHandle<anyhow::Result<()>>,
     stop: CancellationToken,
     _file: tempfile::NamedTempFile,
@@ -49,10 +49,10 @@ impl Adapter {
         std::fs::write(file.path(), server.kubeconfig()).unwrap();
         let own = ["x", "--kubeconfig", file.path().to_str().unwrap()];
         let arguments = Cli::parse_from(own.iter().chain(flags)).arguments;
-        let (wanted_sender, wanted) = watch::channel(Wanted::default());
-        let (observed, observed_receiver) = watch::channel(Observed::default());
+        let (wanted_sender, wanted) = watch::channel(DesiredObjects::default());
+        let (observed, observed_receiver) = watch::channel(ObservedObjects::default());
         let stop = CancellationToken::new();
-        let ports = Ports {
+        let ports = AdapterChannels {
             wanted: wanted_sender,
             observed: observed_receiver,
             nodes: watch::channel(Default::default()).0,
@@ -65,7 +65,8 @@ impl Adapter {
 
     /// Waits until exactly these objects are desired.
     async fn wants(&mut self, keys: &[&str]) {
-        let names = |wanted: &Wanted| wanted.objects.keys().map(ObjectKey::to_store_key).collect::<Vec<_>>();
+        let names =
+            |wanted: &DesiredObjects| wanted.objects.keys().map(ObjectKey::to_store_key).collect::<Vec<_>>();
         let reached = self.wanted.wait_for(|wanted| wanted.is_complete && names(wanted) == keys);
         let reached = tokio::time::timeout(PATIENCE, reached).await.is_ok();
         let found = names(&self.wanted.borrow());
@@ -225,13 +226,16 @@ async fn a_cluster_without_metallb_is_no_error() {
 }
 
 /// Returns the observed state of a Service with an address.
-fn observed(address: &str) -> Observed {
+fn observed(address: &str) -> ObservedObjects {
     let key = ObjectKey::parse_store_key("services/shop/web").unwrap();
     let status = json!({
         "conditions": [{ "type": "Ready", "status": "True", "reason": "Ready" }],
         "loadBalancer": { "ingress": [{ "ip": address }] },
     });
-    Observed { objects: [(key, json!({ "status": status }))].into_iter().collect(), ..Observed::default() }
+    ObservedObjects {
+        objects: [(key, json!({ "status": status }))].into_iter().collect(),
+        ..ObservedObjects::default()
+    }
 }
 
 #[tokio::test]
@@ -347,7 +351,7 @@ async fn a_password_in_a_secret_reaches_its_peer_and_is_followed() {
     // `hush`, and then `psst`.
     server.put(&secret("kubernetes.io/basic-auth", "aHVzaA=="));
     let mut adapter = Adapter::start(&server, &["--password-secrets"]);
-    let password = |wanted: &Wanted| -> Option<String> {
+    let password = |wanted: &DesiredObjects| -> Option<String> {
         let key = ObjectKey::parse_store_key("bgppeers//tor").unwrap();
         let peer = wanted.objects.get(&key)?.as_bgp_peer()?.clone();
         assert!(!peer.disabled, "it was never wanted without its password");

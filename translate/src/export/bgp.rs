@@ -12,12 +12,12 @@ use model::{
 };
 use serde_json::{Value, json};
 
-use super::{Exported, Line, metallb::push};
+use super::{DocumentDraft, ExportResult, metallb::push};
 
 /// Graceful restart time of MetalLB in seconds.
 const RESTART_TIME: u16 = 120;
 
-pub(super) fn peer(made: &mut Exported, metadata: &Metadata, spec: &BgpPeerSpec, value: &Value) {
+pub(super) fn peer(made: &mut ExportResult, metadata: &Metadata, spec: &BgpPeerSpec, value: &Value) {
     if spec.disabled {
         made.report.ignored("spec.disabled", "left out: MetalLB peers cannot be disabled");
         return;
@@ -32,7 +32,7 @@ pub(super) fn peer(made: &mut Exported, metadata: &Metadata, spec: &BgpPeerSpec,
         made.report.ignored("spec.localASN", reason);
         return;
     };
-    let mut line = Line::new(made);
+    let mut line = DocumentDraft::new(made);
     line.put("localASN", "myASN", json!(own));
     match spec.peer_asn {
         PeerAsn::Number(number) => line.put("peerASN", "peerASN", json!(number)),
@@ -61,7 +61,7 @@ pub(super) fn peer(made: &mut Exported, metadata: &Metadata, spec: &BgpPeerSpec,
 
 /// Passwords are write-only. A protected session is not attempted without protection: it waits for the
 /// Secret.
-fn password(line: &mut Line<'_>, metadata: &Metadata, spec: &BgpPeerSpec, value: &Value) {
+fn password(line: &mut DocumentDraft<'_>, metadata: &Metadata, spec: &BgpPeerSpec, value: &Value) {
     if let Some(password) = spec.password.as_ref().filter(|password| !password.reveal().is_empty()) {
         line.put("password", "password", json!(password.reveal()));
     } else if value.pointer("/status/hasPassword") == Some(&json!(true)) {
@@ -76,7 +76,7 @@ fn password(line: &mut Line<'_>, metadata: &Metadata, spec: &BgpPeerSpec, value:
 }
 
 /// Always set explicitly, because the default is one family in MetalLB and both here.
-fn families(line: &mut Line<'_>, spec: &BgpPeerSpec) {
+fn families(line: &mut DocumentDraft<'_>, spec: &BgpPeerSpec) {
     let own = spec.peer_address.map(|address| match IpFamily::of(address) {
         IpFamily::V4 => BgpFamily::IPv4,
         IpFamily::V6 => BgpFamily::IPv6,
@@ -92,7 +92,7 @@ fn families(line: &mut Line<'_>, spec: &BgpPeerSpec) {
 
 /// Reports settings that MetalLB lacks. All fields are listed, so that new fields of a peer are not forgotten
 /// here.
-fn only_here(line: &mut Line<'_>, spec: &BgpPeerSpec) {
+fn only_here(line: &mut DocumentDraft<'_>, spec: &BgpPeerSpec) {
     let BgpPeerSpec {
         peer_address: _,
         interface: _,
@@ -131,10 +131,10 @@ fn only_here(line: &mut Line<'_>, spec: &BgpPeerSpec) {
     line.lost("maxPrefixes", max_prefixes.is_some(), "MetalLB does not limit received prefixes");
 }
 
-pub(super) fn profile(made: &mut Exported, metadata: &Metadata, spec: &BfdProfileSpec) {
+pub(super) fn profile(made: &mut ExportResult, metadata: &Metadata, spec: &BfdProfileSpec) {
     let BfdProfileSpec { receive_interval, transmit_interval, detect_multiplier, passive_mode, minimum_ttl } =
         spec;
-    let mut line = Line::new(made);
+    let mut line = DocumentDraft::new(made);
     line.put("receiveInterval", "receiveInterval", json!(receive_interval));
     line.put("transmitInterval", "transmitInterval", json!(transmit_interval));
     line.put("detectMultiplier", "detectMultiplier", json!(detect_multiplier));

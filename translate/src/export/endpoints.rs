@@ -13,14 +13,14 @@ use model::{
 };
 use serde_json::{Value, json};
 
-use super::{Exported, metadata_of};
+use super::{ExportResult, metadata_of};
 use crate::{kubernetes::SERVICE_NAME_LABEL, report::Report};
 
 /// Both address families.
 const FAMILIES: [IpFamily; 2] = [IpFamily::V4, IpFamily::V6];
 
 pub(super) fn endpoint_set(
-    made: &mut Exported,
+    made: &mut ExportResult,
     metadata: &Metadata,
     spec: &EndpointSetSpec,
     services: &BTreeMap<ServiceKey, &Object>,

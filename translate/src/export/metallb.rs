@@ -13,14 +13,14 @@ use model::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Exported, Line, document, metadata_of};
+use super::{DocumentDraft, ExportResult, document, metadata_of};
 
 /// API version of most resources.
 pub(super) const API_VERSION: &str = "metallb.io/v1beta1";
 /// Namespace of MetalLB's resources.
 pub(super) const NAMESPACE: &str = "metallb-system";
 
-pub(super) fn pool(made: &mut Exported, metadata: &Metadata, spec: &AddressPoolSpec) {
+pub(super) fn pool(made: &mut ExportResult, metadata: &Metadata, spec: &AddressPoolSpec) {
     let AddressPoolSpec {
         addresses,
         reserved,
@@ -32,7 +32,7 @@ pub(super) fn pool(made: &mut Exported, metadata: &Metadata, spec: &AddressPoolS
         disabled,
         quarantine_seconds,
     } = spec;
-    let mut line = Line::new(made);
+    let mut line = DocumentDraft::new(made);
     let left = without(addresses, reserved);
     if left.is_empty() {
         line.lost("reserved", true, "left out: no address remains");
@@ -95,7 +95,7 @@ fn between(family: IpFamily, first: u128, last: u128) -> Option<AddressRange> {
     Some(AddressRange::Between(from_number(family, first)?, from_number(family, last)?))
 }
 
-pub(super) fn advertisement(made: &mut Exported, metadata: &Metadata, spec: &AdvertisementSpec) {
+pub(super) fn advertisement(made: &mut ExportResult, metadata: &Metadata, spec: &AdvertisementSpec) {
     let AdvertisementSpec {
         advertisement_type,
         address_pools,
@@ -113,7 +113,7 @@ pub(super) fn advertisement(made: &mut Exported, metadata: &Metadata, spec: &Adv
         prepend,
         communities,
     } = spec;
-    let mut line = Line::new(made);
+    let mut line = DocumentDraft::new(made);
     line.put("addressPools", "ipAddressPools", json!(address_pools));
     line.put("serviceSelectors", "serviceSelectors", json!(service_selectors));
     if !node_selectors.is_empty() {
@@ -162,8 +162,8 @@ fn community(community: &Community) -> Result<String, &Community> {
 }
 
 /// Adds the finished document.
-pub(super) fn push(line: Line<'_>, kind: &str, metadata: &Metadata) {
+pub(super) fn push(line: DocumentDraft<'_>, kind: &str, metadata: &Metadata) {
     let version = if kind == "BGPPeer" { "metallb.io/v1beta2" } else { API_VERSION };
-    let Line { made, spec } = line;
+    let DocumentDraft { made, spec } = line;
     made.documents.push(document(version, kind, metadata_of(metadata, Some(NAMESPACE)), spec));
 }

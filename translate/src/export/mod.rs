@@ -75,7 +75,7 @@ impl FromStr for Target {
 
 /// Result of an export.
 #[derive(Debug, Default)]
-pub struct Exported {
+pub struct ExportResult {
     /// Documents, in the order of the objects.
     pub documents: Vec<Value>,
     /// Report on every setting with a non-default value.
@@ -84,8 +84,8 @@ pub struct Exported {
 
 /// Exports Tidegate objects in the form of the API or of manifests.
 #[must_use]
-pub fn export(target: Target, objects: &[Value]) -> Exported {
-    let mut made = Exported::default();
+pub fn export(target: Target, objects: &[Value]) -> ExportResult {
+    let mut made = ExportResult::default();
     let decoded: Vec<(&Value, Object)> =
         objects.iter().filter_map(|value| read(value, &mut made.report)).collect();
     let services: BTreeMap<ServiceKey, &Object> = decoded
@@ -177,13 +177,13 @@ fn metadata_of(metadata: &Metadata, namespace: Option<&str>) -> Value {
 }
 
 /// Document under construction, with its report.
-struct Line<'a> {
-    made: &'a mut Exported,
+struct DocumentDraft<'a> {
+    made: &'a mut ExportResult,
     spec: Map<String, Value>,
 }
 
-impl<'a> Line<'a> {
-    fn new(made: &'a mut Exported) -> Self {
+impl<'a> DocumentDraft<'a> {
+    fn new(made: &'a mut ExportResult) -> Self {
         Self { made, spec: Map::new() }
     }
 

@@ -10,12 +10,12 @@ use model::kinds::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Exported, Line, document, metadata_of};
+use super::{DocumentDraft, ExportResult, document, metadata_of};
 use crate::report::Report;
 
 const NOTHING: &str = "not supported by Kubernetes";
 
-pub(super) fn service(made: &mut Exported, metadata: &Metadata, spec: &ServiceSpec) {
+pub(super) fn service(made: &mut ExportResult, metadata: &Metadata, spec: &ServiceSpec) {
     if spec.disabled {
         made.report.ignored("spec.disabled", "left out: Kubernetes Services cannot be disabled");
         return;
@@ -28,7 +28,7 @@ pub(super) fn service(made: &mut Exported, metadata: &Metadata, spec: &ServiceSp
     }
     let mut theirs = metadata_of(metadata, metadata.namespace.as_ref().map(|name| name.as_str()));
     annotations(spec.load_balancer.as_ref(), &mut theirs, &mut made.report);
-    let mut line = Line::new(made);
+    let mut line = DocumentDraft::new(made);
     addresses(&mut line, spec);
     line.put("ports", "ports", Value::Array(ports));
     traffic(&mut line, spec);
@@ -37,7 +37,7 @@ pub(super) fn service(made: &mut Exported, metadata: &Metadata, spec: &ServiceSp
     made.documents.push(document("v1", "Service", theirs, spec));
 }
 
-fn addresses(line: &mut Line<'_>, spec: &ServiceSpec) {
+fn addresses(line: &mut DocumentDraft<'_>, spec: &ServiceSpec) {
     let is_other = spec.service_type != ServiceType::ClusterIP;
     line.same("type", json!(spec.service_type), is_other);
     let ips: Vec<&ClusterIp> = spec.cluster_ips.iter().collect();
@@ -53,7 +53,7 @@ fn addresses(line: &mut Line<'_>, spec: &ServiceSpec) {
     line.put("healthCheckNodePort", "healthCheckNodePort", json!(spec.health_check_node_port));
 }
 
-fn traffic(line: &mut Line<'_>, spec: &ServiceSpec) {
+fn traffic(line: &mut DocumentDraft<'_>, spec: &ServiceSpec) {
     if !spec.selector.is_empty() {
         let said = "selects pods in Kubernetes, Workloads in Tidegate";
         line.made.report.approximated("spec.selector", said);
@@ -72,7 +72,7 @@ fn traffic(line: &mut Line<'_>, spec: &ServiceSpec) {
 
 /// Reports settings that Kubernetes lacks. All fields are listed, so that new fields of a Service are not
 /// forgotten here.
-fn only_here(line: &mut Line<'_>, spec: &ServiceSpec) {
+fn only_here(line: &mut DocumentDraft<'_>, spec: &ServiceSpec) {
     let ServiceSpec {
         service_type: _,
         cluster_ip: _,

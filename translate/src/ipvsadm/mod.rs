@@ -10,7 +10,7 @@ use std::{
 use model::kinds::service::Protocol;
 
 pub(crate) use self::parse::is_command;
-use self::parse::{Line, Setting, Verb, lines};
+use self::parse::{ParsedLine, Setting, Verb, lines};
 use crate::{
     draft::Draft,
     report::Report,
@@ -69,7 +69,7 @@ pub(crate) fn text(draft: &mut Draft, file: &str, text: &str) -> Result<(), Stri
 }
 
 /// Returns the virtual server of a line.
-fn key_of(line: &Line) -> Result<Key, String> {
+fn key_of(line: &ParsedLine) -> Result<Key, String> {
     let mut found = None;
     for Setting { option, value } in &line.settings {
         let protocol = match *option {
@@ -92,7 +92,7 @@ fn key_of(line: &Line) -> Result<Key, String> {
     found.ok_or_else(|| "no virtual server: -t, -u or --sctp-service is missing".to_owned())
 }
 
-fn service(line: &Line, key: Key, report: &mut Report) -> Result<VirtualServer, String> {
+fn service(line: &ParsedLine, key: Key, report: &mut Report) -> Result<VirtualServer, String> {
     let (protocol, address, port) = key;
     let mut server = VirtualServer::new(protocol, address, port);
     let target = server.target();
@@ -149,7 +149,7 @@ fn persistent(value: &str, server: &mut VirtualServer, report: &mut Report) -> R
 }
 
 /// Translates scheduler flags, given by the names that `-S` writes or by number.
-fn flags(line: &Line, value: &str, server: &mut VirtualServer, report: &mut Report) {
+fn flags(line: &ParsedLine, value: &str, server: &mut VirtualServer, report: &mut Report) {
     let is_hash = |setting: &Setting| setting.option == "-s" && matches!(setting.value.as_str(), "sh" | "mh");
     let hashes = line.settings.iter().any(is_hash);
     for flag in value.split(',') {
@@ -169,7 +169,11 @@ fn flags(line: &Line, value: &str, server: &mut VirtualServer, report: &mut Repo
     }
 }
 
-fn real_server(line: &Line, server: Option<&mut VirtualServer>, report: &mut Report) -> Result<(), String> {
+fn real_server(
+    line: &ParsedLine,
+    server: Option<&mut VirtualServer>,
+    report: &mut Report,
+) -> Result<(), String> {
     let server = server.ok_or("no previous line adds its virtual server")?;
     let mut real = None;
     for Setting { value, .. } in line.settings.iter().filter(|setting| setting.option == "-r") {

@@ -25,7 +25,7 @@ pub(crate) struct Setting {
 
 /// Parsed line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct ParsedLine {
     pub(crate) number: usize,
     pub(crate) text: String,
     pub(crate) verb: Verb,
@@ -33,7 +33,7 @@ pub(crate) struct Line {
 }
 
 /// Parsed line, or line number and error.
-pub(crate) type Read = Result<Line, (usize, String)>;
+pub(crate) type LineResult = Result<ParsedLine, (usize, String)>;
 
 /// Value type of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +121,7 @@ fn long(word: &str) -> Option<(&'static str, Value)> {
 ///
 /// # Errors
 /// Returns an error if there are too many.
-pub(crate) fn lines(text: &str) -> Result<Vec<Read>, String> {
+pub(crate) fn lines(text: &str) -> Result<Vec<LineResult>, String> {
     let numbered = text.lines().enumerate().map(|(number, line)| (number + 1, line.trim()));
     let used: Vec<_> = numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).collect();
     if used.len() > LINES_MAX {
@@ -130,7 +130,7 @@ pub(crate) fn lines(text: &str) -> Result<Vec<Read>, String> {
     Ok(used.into_iter().map(|(number, text)| line(number, text).map_err(|error| (number, error))).collect())
 }
 
-fn line(number: usize, text: &str) -> Result<Line, String> {
+fn line(number: usize, text: &str) -> Result<ParsedLine, String> {
     let words: Vec<&str> = text.split_whitespace().take(WORDS_MAX + 1).collect();
     if words.len() > WORDS_MAX {
         return Err(format!("more than {WORDS_MAX} words"));
@@ -163,7 +163,7 @@ fn line(number: usize, text: &str) -> Result<Line, String> {
         Some("-a") => Verb::AddServer,
         Some(_) | None => Verb::Other,
     };
-    Ok(Line { number, text: text.to_owned(), verb, settings })
+    Ok(ParsedLine { number, text: text.to_owned(), verb, settings })
 }
 
 /// Parses options that share a dash: `-At 192.0.2.1:80`.

@@ -43,7 +43,7 @@ impl Item {
 
 /// Parsed text, and the skipped lines.
 #[derive(Debug, Default)]
-pub(crate) struct Parsed {
+pub(crate) struct ParsedText {
     pub(crate) items: Vec<Item>,
     /// Lines for specific machines: number and text.
     pub(crate) conditional: Vec<(usize, String)>,
@@ -61,11 +61,11 @@ enum Piece {
 ///
 /// # Errors
 /// Returns an error if braces or quotes do not match, a limit is exceeded, or other files are included.
-pub(crate) fn parse(text: &str) -> Result<Parsed, String> {
+pub(crate) fn parse(text: &str) -> Result<ParsedText, String> {
     if text.lines().count() > LINES_MAX {
         return Err(format!("more than {LINES_MAX} lines; split it"));
     }
-    let mut parsed = Parsed::default();
+    let mut parsed = ParsedText::default();
     // Open blocks, outermost first; the first one is the file.
     let mut open: Vec<Item> = vec![Item { is_block: true, ..Item::default() }];
     for (number, line) in text.lines().enumerate() {

@@ -6,13 +6,13 @@ use crate::json::{items, text};
 use model::primitives::name::Name;
 use serde_json::{Map, Value, json};
 
-use super::{READY, Settings, Severity, Surroundings, Translated, names::digest};
+use super::{READY, Settings, Severity, Surroundings, TranslationResult, names::digest};
 
 /// Annotation prefixes in order of precedence.
 const PREFIXES: [&str; 2] = ["metallb.io", "metallb.universe.tf"];
 
 /// Returns the value of an annotation and its full name.
-fn annotation(service: &Value, key: &str, made: &mut Translated) -> Option<(String, String)> {
+fn annotation(service: &Value, key: &str, made: &mut TranslationResult) -> Option<(String, String)> {
     let annotations = service.pointer("/metadata/annotations")?;
     let mut found = PREFIXES.iter().filter_map(|prefix| {
         let name = format!("{prefix}/{key}");
@@ -37,7 +37,7 @@ pub(super) fn load_balancer(
     settings: &Settings,
     around: &Surroundings,
     service: &Value,
-    made: &mut Translated,
+    made: &mut TranslationResult,
 ) -> Option<Value> {
     let mut wanted = Map::new();
     if let Some((pool, _)) = annotation(service, "address-pool", made) {
@@ -63,7 +63,7 @@ pub(super) fn load_balancer(
 
 /// Returns the requested addresses. An invalid address is kept, so that the Service is rejected: without it,
 /// any address would be assigned.
-fn addresses(service: &Value, made: &mut Translated) -> Vec<String> {
+fn addresses(service: &Value, made: &mut TranslationResult) -> Vec<String> {
     let field = text(service, "/spec/loadBalancerIP");
     let normal =
         |text: &str| text.parse::<IpAddr>().map_or_else(|_| text.to_owned(), |address| address.to_string());

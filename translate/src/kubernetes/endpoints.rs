@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Settings, Severity, Translated, document, fields, labels_of, slice::finish};
+use super::{Settings, Severity, TranslationResult, document, fields, labels_of, slice::finish};
 use crate::json::{items, text};
 
 /// Translates Endpoints: one EndpointSet per subset, because each has its own ports.
 #[must_use]
-pub fn endpoints(settings: &Settings, theirs: &Value) -> Translated {
-    let mut made = Translated::begin(fields::Kind::Endpoints, theirs);
+pub fn endpoints(settings: &Settings, theirs: &Value) -> TranslationResult {
+    let mut made = TranslationResult::begin(fields::Kind::Endpoints, theirs);
     let namespace = settings.name(&text(theirs, "/metadata/namespace"));
     let service = text(theirs, "/metadata/name");
     let labels = labels_of(settings, theirs);

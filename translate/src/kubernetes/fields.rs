@@ -68,7 +68,7 @@ impl Kind {
 
 /// Translation of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fate {
+pub enum FieldMapping {
     /// Same meaning.
     Mapped,
     /// Mapped in proxy mode; in load-balancer mode handled by the cluster's own proxy.
@@ -81,7 +81,7 @@ pub enum Fate {
     NotNeeded,
 }
 
-impl Fate {
+impl FieldMapping {
     const fn word(self) -> &'static str {
         match self {
             Self::Mapped => "mapped",
@@ -101,7 +101,7 @@ pub struct Field {
     /// Path, with `[]` for list entries and `*` for any key; includes everything below it.
     pub path: &'static str,
     /// Translation.
-    pub fate: Fate,
+    pub fate: FieldMapping,
     /// Description of the translation.
     pub words: &'static str,
 }
@@ -215,10 +215,13 @@ fn finding(field: Option<&Field>, at: &str) -> Option<Finding> {
         return Some(Finding { severity: Severity::NotSupported, field: at.to_owned(), message });
     };
     let severity = match field.fate {
-        Fate::NotSupported => Severity::NotSupported,
+        FieldMapping::NotSupported => Severity::NotSupported,
         // Approximations of all values are documented in the table; those of specific values are reported by
         // the translation.
-        Fate::Mapped | Fate::ProxyOnly | Fate::Approximated | Fate::NotNeeded => return None,
+        FieldMapping::Mapped
+        | FieldMapping::ProxyOnly
+        | FieldMapping::Approximated
+        | FieldMapping::NotNeeded => return None,
     };
     Some(Finding { severity, field: at.to_owned(), message: field.words.to_owned() })
 }

@@ -5,7 +5,7 @@ use crate::{Fidelity, json::text};
 use model::kinds::selector::Selector;
 use serde_json::{Map, Value, json};
 
-use super::{CLUSTER_LABEL, Finding, Settings, Severity, Surroundings, Translated, fields, passwords};
+use super::{CLUSTER_LABEL, Finding, Settings, Severity, Surroundings, TranslationResult, fields, passwords};
 
 /// MetalLB kinds.
 const KINDS: [fields::Kind; 6] = [
@@ -24,7 +24,7 @@ pub fn metallb(
     settings: &Settings,
     around: &Surroundings,
     documents: &[Value],
-) -> (Translated, Vec<(String, Finding)>) {
+) -> (TranslationResult, Vec<(String, Finding)>) {
     let mut findings = Vec::new();
     let mut known = Vec::new();
     for document in documents {
@@ -57,7 +57,7 @@ pub fn metallb(
             findings.push((title, finding));
         }
     }
-    let mut made = Translated::default();
+    let mut made = TranslationResult::default();
     for mut object in imported.objects {
         among_clusters(settings, &mut object);
         made.finish(&object);

@@ -115,7 +115,7 @@ pub enum Severity {
 
 /// Result of a translation.
 #[derive(Debug, Clone, Default)]
-pub struct Translated {
+pub struct TranslationResult {
     /// Valid Tidegate objects.
     pub objects: Vec<Object>,
     /// The same objects as documents, before defaulting.
@@ -124,7 +124,7 @@ pub struct Translated {
     pub findings: Vec<Finding>,
 }
 
-impl Translated {
+impl TranslationResult {
     /// Creates an empty result with the findings of the field table.
     fn begin(kind: fields::Kind, object: &Value) -> Self {
         Self { findings: fields::check(kind, object), ..Self::default() }

@@ -3,7 +3,7 @@
 use crate::json::{items, text};
 use serde_json::{Value, json};
 
-use super::{Settings, Severity, Translated, document, fields, label, labels_of};
+use super::{Settings, Severity, TranslationResult, document, fields, label, labels_of};
 
 /// Label with the zone of a node.
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
@@ -12,8 +12,8 @@ const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balan
 
 /// Translates a Node.
 #[must_use]
-pub fn node(settings: &Settings, node: &Value) -> Translated {
-    let mut made = Translated::begin(fields::Kind::Node, node);
+pub fn node(settings: &Settings, node: &Value) -> TranslationResult {
+    let mut made = TranslationResult::begin(fields::Kind::Node, node);
     let labels = labels_of(settings, node);
     let of_type = |wanted: &'static str| {
         let all = items(node, "/status/addresses").iter();

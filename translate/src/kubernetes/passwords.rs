@@ -22,7 +22,7 @@ const FIELD: &str = "spec.passwordSecret";
 
 /// Secret as read from the cluster.
 #[derive(Clone)]
-pub struct Read {
+pub struct SecretValue {
     /// Secret type.
     pub of_type: String,
     /// Password bytes.
@@ -31,7 +31,7 @@ pub struct Read {
 
 /// Known state of a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Held {
+pub enum PasswordState {
     /// Current password.
     Password(Secret),
     /// Last known password, and the reason why there is no current one.
@@ -41,33 +41,33 @@ pub enum Held {
 }
 
 /// State of the referenced Secrets.
-pub type Passwords = BTreeMap<Id, Held>;
+pub type Passwords = BTreeMap<Id, PasswordState>;
 
 /// Updates the state after a read or a failed read. A known password stays in use.
 #[must_use]
-pub fn judge(known: Option<&Held>, read: Result<Option<Read>, String>) -> Held {
+pub fn judge(known: Option<&PasswordState>, read: Result<Option<SecretValue>, String>) -> PasswordState {
     let known = known.and_then(|known| match known {
-        Held::Password(password) | Held::Last(password, _) => Some(password.clone()),
-        Held::Nothing(_) => None,
+        PasswordState::Password(password) | PasswordState::Last(password, _) => Some(password.clone()),
+        PasswordState::Nothing(_) => None,
     });
     let why = match (read, known) {
         (Ok(Some(read)), known) => match password(read) {
-            Ok(password) => return Held::Password(password),
+            Ok(password) => return PasswordState::Password(password),
             Err(why) => (why, known),
         },
         (Ok(None), known) => ("does not exist".to_owned(), known),
         // An unreachable API server is no statement about the Secret.
-        (Err(_), Some(known)) => return Held::Password(known),
+        (Err(_), Some(known)) => return PasswordState::Password(known),
         (Err(cause), None) => (format!("cannot be read: {cause}"), None),
     };
     match why {
-        (why, Some(known)) => Held::Last(known, why),
-        (why, None) => Held::Nothing(why),
+        (why, Some(known)) => PasswordState::Last(known, why),
+        (why, None) => PasswordState::Nothing(why),
     }
 }
 
-fn password(read: Read) -> Result<Secret, String> {
-    let Read { of_type, password } = read;
+fn password(read: SecretValue) -> Result<Secret, String> {
+    let SecretValue { of_type, password } = read;
     if of_type != TYPE {
         return Err(format!("must be of type {TYPE}, but is of type `{of_type}`"));
     }
@@ -116,13 +116,13 @@ pub fn resolve(passwords: Option<&Passwords>, peer: &mut Value) -> Option<Findin
         Err(why) => return none(&why),
     };
     let (password, finding) = match passwords.get(&id) {
-        Some(Held::Password(password)) => (password, None),
-        Some(Held::Last(password, why)) => {
+        Some(PasswordState::Password(password)) => (password, None),
+        Some(PasswordState::Last(password, why)) => {
             let message = format!("Secret {} {why}; its previous password stays in use", id.name);
             let finding = Finding { severity: Severity::Approximated, field: FIELD.to_owned(), message };
             (password, Some(finding))
         }
-        Some(Held::Nothing(why)) => return none(&format!("Secret {} {why}", id.name)),
+        Some(PasswordState::Nothing(why)) => return none(&format!("Secret {} {why}", id.name)),
         None => return none(&format!("Secret {} is not read: the limit is {SECRETS_MAX}", id.name)),
     };
     let spec = peer.get_mut("spec").and_then(Value::as_object_mut)?;
@@ -137,21 +137,21 @@ mod tests {
 
     use super::*;
 
-    fn secret(of_type: &str, password: &[u8]) -> Read {
-        Read { of_type: of_type.to_owned(), password: password.to_vec() }
+    fn secret(of_type: &str, password: &[u8]) -> SecretValue {
+        SecretValue { of_type: of_type.to_owned(), password: password.to_vec() }
     }
 
-    fn why(held: &Held) -> &str {
+    fn why(held: &PasswordState) -> &str {
         match held {
-            Held::Nothing(why) | Held::Last(_, why) => why,
-            Held::Password(_) => panic!("there is a password"),
+            PasswordState::Nothing(why) | PasswordState::Last(_, why) => why,
+            PasswordState::Password(_) => panic!("there is a password"),
         }
     }
 
     #[test]
     fn a_secret_of_the_right_type_has_a_password_and_others_say_why_not() {
         let good = judge(None, Ok(Some(secret(TYPE, b"hush"))));
-        assert_eq!(good, Held::Password(Secret::new("hush".to_owned())));
+        assert_eq!(good, PasswordState::Password(Secret::new("hush".to_owned())));
         let bad = [
             (secret("Opaque", b"hush"), "of type kubernetes.io/basic-auth"),
             (secret(TYPE, b""), "has no `password`"),
@@ -159,9 +159,9 @@ mod tests {
         ];
         for (read, expected) in bad {
             let held = judge(None, Ok(Some(read.clone())));
-            assert!(why(&held).contains(expected) && matches!(held, Held::Nothing(_)), "{held:?}");
+            assert!(why(&held).contains(expected) && matches!(held, PasswordState::Nothing(_)), "{held:?}");
             let held = judge(Some(&good), Ok(Some(read)));
-            assert!(matches!(held, Held::Last(..)), "a known password stays in use: {held:?}");
+            assert!(matches!(held, PasswordState::Last(..)), "a known password stays in use: {held:?}");
         }
         assert!(why(&judge(Some(&good), Ok(None))).contains("does not exist"));
         assert_eq!(judge(Some(&good), Err("away".to_owned())), good);
@@ -173,7 +173,7 @@ mod tests {
     fn a_peer_gets_the_password_of_its_own_namespace_only() {
         let peer = |secret: Value| json!({ "metadata": { "namespace": "metallb-system" }, "spec": { "passwordSecret": secret } });
         let id = Id { namespace: "metallb-system".to_owned(), name: "tor".to_owned() };
-        let held = Held::Password(Secret::new("hush".to_owned()));
+        let held = PasswordState::Password(Secret::new("hush".to_owned()));
         let passwords = Passwords::from([(id.clone(), held)]);
         let mut own = peer(json!({ "name": "tor" }));
         assert_eq!(resolve(Some(&passwords), &mut own), None);

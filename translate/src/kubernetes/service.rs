@@ -3,7 +3,9 @@
 use crate::json::{items, text};
 use serde_json::{Map, Value, json};
 
-use super::{Mode, Settings, Severity, Surroundings, Translated, annotations, document, fields, labels_of};
+use super::{
+    Mode, Settings, Severity, Surroundings, TranslationResult, annotations, document, fields, labels_of,
+};
 
 /// Label that assigns a Service to another proxy.
 const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
@@ -52,12 +54,12 @@ pub fn claim(settings: &Settings, service: &Value) -> Claim {
 
 /// Translates a Service; one that is not handled yields no object.
 #[must_use]
-pub fn service(settings: &Settings, around: &Surroundings, service: &Value) -> Translated {
+pub fn service(settings: &Settings, around: &Surroundings, service: &Value) -> TranslationResult {
     let claim = claim(settings, service);
     if claim == Claim::None {
-        return Translated::default();
+        return TranslationResult::default();
     }
-    let mut made = Translated::begin(fields::Kind::Service, service);
+    let mut made = TranslationResult::begin(fields::Kind::Service, service);
     let theirs = service.get("spec").unwrap_or(&Value::Null);
     let mut spec = Map::new();
     let carried = SAME.iter().chain(SAME_AS_PROXY.iter().filter(|_| settings.mode == Mode::Proxy));
@@ -86,7 +88,7 @@ pub fn service(settings: &Settings, around: &Surroundings, service: &Value) -> T
 }
 
 /// Returns the type. If another load balancer assigns the addresses, the node ports that it may use remain.
-fn service_type(claim: Claim, theirs: &Value, made: &mut Translated) -> String {
+fn service_type(claim: Claim, theirs: &Value, made: &mut TranslationResult) -> String {
     let written =
         Some(text(theirs, "/type")).filter(|word| !word.is_empty()).unwrap_or_else(|| "ClusterIP".to_owned());
     if written != "LoadBalancer" || claim == Claim::Addressed {
@@ -119,7 +121,7 @@ fn port(settings: &Settings, theirs: &Value) -> Value {
     Value::Object(port)
 }
 
-fn distribution(theirs: &Value, spec: &mut Map<String, Value>, made: &mut Translated) {
+fn distribution(theirs: &Value, spec: &mut Map<String, Value>, made: &mut TranslationResult) {
     let word = text(theirs, "/trafficDistribution");
     if DISTRIBUTIONS.contains(&word.as_str()) {
         spec.insert("trafficDistribution".to_owned(), json!(word));
@@ -135,7 +137,7 @@ fn addressed(
     service: &Value,
     claim: Claim,
     spec: &mut Map<String, Value>,
-    made: &mut Translated,
+    made: &mut TranslationResult,
 ) {
     match (claim, settings.mode) {
         (Claim::Addressed, Mode::LoadBalancer) => {

@@ -6,7 +6,7 @@ use crate::json::{items, text};
 use model::admission::decode::{Expect, decode};
 use serde_json::{Map, Value, json};
 
-use super::{Settings, Severity, Translated, document, fields, label, labels_of};
+use super::{Settings, Severity, TranslationResult, document, fields, label, labels_of};
 
 /// Label of a slice with the name of its Service.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
@@ -15,13 +15,13 @@ const ROUNDS_MAX: usize = 3;
 
 /// Translates a slice to an EndpointSet of the same name; a slice without a Service yields no object.
 #[must_use]
-pub fn endpoint_slice(settings: &Settings, slice: &Value) -> Translated {
+pub fn endpoint_slice(settings: &Settings, slice: &Value) -> TranslationResult {
     let labels = labels_of(settings, slice);
     let service = labels.get(SERVICE_NAME_LABEL).and_then(Value::as_str).unwrap_or_default().to_owned();
     if service.is_empty() {
-        return Translated::default();
+        return TranslationResult::default();
     }
-    let mut made = Translated::begin(fields::Kind::EndpointSlice, slice);
+    let mut made = TranslationResult::begin(fields::Kind::EndpointSlice, slice);
     let family = text(slice, "/addressType");
     if !matches!(family.as_str(), "IPv4" | "IPv6") {
         made.find(Severity::NotSupported, "addressType", format!("`{family}`: endpoints must be addresses"));
@@ -53,7 +53,11 @@ pub fn endpoint_slice(settings: &Settings, slice: &Value) -> Translated {
 }
 
 /// Leaves out invalid endpoints, so that one bad address does not affect the others.
-pub(super) fn finish(made: &mut Translated, mut endpoints: Vec<Value>, whole: impl Fn(&[Value]) -> Value) {
+pub(super) fn finish(
+    made: &mut TranslationResult,
+    mut endpoints: Vec<Value>,
+    whole: impl Fn(&[Value]) -> Value,
+) {
     for _round in 0..ROUNDS_MAX {
         let document = whole(&endpoints);
         let Err(violations) = decode(&document, &Expect::default()) else { break };
@@ -76,7 +80,7 @@ pub(super) fn finish(made: &mut Translated, mut endpoints: Vec<Value>, whole: im
     made.finish(&whole(&endpoints));
 }
 
-fn port(number: usize, theirs: &Value, made: &mut Translated) -> Option<Value> {
+fn port(number: usize, theirs: &Value, made: &mut TranslationResult) -> Option<Value> {
     let mut port = Map::new();
     let Some(listens) = theirs.get("port").and_then(Value::as_u64) else {
         made.find(
@@ -100,7 +104,7 @@ fn endpoint(
     settings: &Settings,
     number: usize,
     theirs: &Value,
-    made: &mut Translated,
+    made: &mut TranslationResult,
 ) -> Option<(IpAddr, Value)> {
     let at = format!("endpoints[{number}]");
     // All addresses belong to the same endpoint; consumers use the first.

@@ -1,15 +1,15 @@
 //! The table of [`super::fields`].
 
 use super::fields::{
-    Fate::{self, Approximated, Mapped, NotNeeded, NotSupported, ProxyOnly},
     Field,
+    FieldMapping::{self, Approximated, Mapped, NotNeeded, NotSupported, ProxyOnly},
     Kind::{
         self, BfdProfile, BgpAdvertisement, BgpPeer, Community, EndpointSlice, Endpoints, IpAddressPool,
         L2Advertisement, Node, Service,
     },
 };
 
-const fn row(kind: Kind, path: &'static str, fate: Fate, words: &'static str) -> Field {
+const fn row(kind: Kind, path: &'static str, fate: FieldMapping, words: &'static str) -> Field {
     Field { kind, path, fate, words }
 }
 

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use translate::{
     Fidelity, Source,
-    export::{Exported, Target, export},
+    export::{ExportResult, Target, export},
     import,
     parse::{Language, objects},
 };
@@ -22,7 +22,7 @@ fn directory(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
 }
 
-fn check(target: Target) -> Exported {
+fn check(target: Target) -> ExportResult {
     let bytes = fs::read(directory("export/everything.yaml")).unwrap();
     let exported = export(target, &objects(Language::Yaml, &bytes).unwrap());
     let documents: Vec<String> =

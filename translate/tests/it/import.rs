@@ -6,7 +6,7 @@
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use model::admission::decode::{Expect, decode};
-use translate::{Fidelity, Format, Imported, Source, import};
+use translate::{Fidelity, Format, ImportResult, Source, import};
 
 fn directory(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
@@ -16,11 +16,11 @@ fn source(file: &str) -> Source {
     Source { name: file.to_owned(), bytes: fs::read(directory("import").join(file)).unwrap() }
 }
 
-fn read(text: &str, from: Option<Format>) -> Result<Imported, (usize, String)> {
+fn read(text: &str, from: Option<Format>) -> Result<ImportResult, (usize, String)> {
     import(&[Source { name: "input".to_owned(), bytes: text.as_bytes().to_owned() }], from)
 }
 
-fn shown(imported: &Imported) -> String {
+fn shown(imported: &ImportResult) -> String {
     let objects: Vec<String> =
         imported.objects.iter().map(|object| serde_saphyr::to_string(object).unwrap()).collect();
     let settings = imported.agent_settings.iter().map(|(setting, value)| format!("--{setting} {value}\n"));
@@ -33,7 +33,7 @@ fn shown(imported: &Imported) -> String {
 }
 
 /// Checks that all created objects are valid, and that the result matches the golden files.
-fn check(file: &str) -> Imported {
+fn check(file: &str) -> ImportResult {
     let imported = import(&[source(file)], None).unwrap();
     for object in &imported.objects {
         assert!(decode(object, &Expect::default()).is_ok(), "the server would take {object:#}");
@@ -47,7 +47,7 @@ fn check(file: &str) -> Imported {
     imported
 }
 
-fn count(imported: &Imported, kind: &str) -> usize {
+fn count(imported: &ImportResult, kind: &str) -> usize {
     imported.objects.iter().filter(|object| object["kind"] == kind).count()
 }
 

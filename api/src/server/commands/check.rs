@@ -1,7 +1,7 @@
 //! `check`: validates a configuration without starting the server or changing anything.
 
 use anyhow::{Context, bail};
-use store::Looked;
+use store::StoreState;
 use tokio::net::TcpListener;
 
 use super::say;
@@ -24,16 +24,16 @@ pub(super) async fn run(config: &Config) -> anyhow::Result<()> {
         say(&format!("ok: the key fits the certificate of --tls-cert-file {}", files.certificate.display()))?;
     }
     let store = &config.store;
-    let server = match store::look_with(store, &config.store_options).await.context("--store")? {
-        Looked::Absent => {
+    let server = match store::inspect_with(store, &config.store_options).await.context("--store")? {
+        StoreState::Absent => {
             say(&format!("ok: --store {store} would be created"))?;
             None
         }
-        Looked::Ready => {
+        StoreState::Ready => {
             say(&format!("ok: --store {store} can be opened"))?;
             None
         }
-        Looked::InUse { holder } => {
+        StoreState::InUse { holder } => {
             say(&format!("ok: --store {store} is in use by {holder}"))?;
             Some(holder)
         }

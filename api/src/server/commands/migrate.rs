@@ -1,7 +1,7 @@
 //! `store migrate`: copies one store into another, then reads the copy back and compares it.
 
 use anyhow::{Context, bail, ensure};
-use store::{Contents, Looked, Options, Store};
+use store::{Contents, Options, Store, StoreState};
 
 use super::{Migrate, say};
 use crate::base::clock_and_random::{Source, System};
@@ -12,13 +12,13 @@ const AUDIT_AT_ONCE: usize = 500;
 /// Copies the store and prints the progress.
 pub(super) async fn run(Migrate { from, to }: &Migrate, options: &Options) -> anyhow::Result<()> {
     ensure!(from != to, "--from and --to are the same store");
-    match store::look_with(from, options).await.with_context(|| format!("--from {from}"))? {
-        Looked::Absent => bail!("--from {from}: there is no such store"),
-        Looked::InUse { holder } => bail!("--from {from} is in use by {holder}; stop that server first"),
-        Looked::Ready => {}
+    match store::inspect_with(from, options).await.with_context(|| format!("--from {from}"))? {
+        StoreState::Absent => bail!("--from {from}: there is no such store"),
+        StoreState::InUse { holder } => bail!("--from {from} is in use by {holder}; stop that server first"),
+        StoreState::Ready => {}
     }
-    if let Looked::InUse { holder } =
-        store::look_with(to, options).await.with_context(|| format!("--to {to}"))?
+    if let StoreState::InUse { holder } =
+        store::inspect_with(to, options).await.with_context(|| format!("--to {to}"))?
     {
         bail!("--to {to} is in use by {holder}; name an empty store");
     }

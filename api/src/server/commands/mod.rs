@@ -12,7 +12,7 @@ use std::{io::Write, path::PathBuf};
 
 use anyhow::Context;
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use store::{Contents, Looked, backup};
+use store::{Contents, StoreState, backup};
 
 use crate::base::{
     clock_and_random::{Source, System},
@@ -131,12 +131,12 @@ pub async fn run(command: Command, flags: Flags) -> anyhow::Result<()> {
 
 async fn take(config: &Config, Backup { to, history }: &Backup) -> anyhow::Result<()> {
     let url = &config.store;
-    match store::look_with(url, &config.store_options).await? {
-        Looked::Absent => anyhow::bail!("--store {url}: there is no such store"),
-        Looked::InUse { holder } => {
+    match store::inspect_with(url, &config.store_options).await? {
+        StoreState::Absent => anyhow::bail!("--store {url}: there is no such store"),
+        StoreState::InUse { holder } => {
             anyhow::bail!("--store {url} is in use by {holder}; use that server: tidegate backup -o FILE")
         }
-        Looked::Ready => {}
+        StoreState::Ready => {}
     }
     let store = store::open_with(url, &config.store_options, System.now()).await?;
     let (position, contents) = Contents::of(&*store, *history).await.context("the store cannot be read")?;

@@ -6,7 +6,7 @@
 use std::io::{BufRead, IsTerminal, Read, Write};
 
 use anyhow::{Context, bail, ensure};
-use store::{Contents, Looked, backup::Backup};
+use store::{Contents, StoreState, backup::Backup};
 
 use super::{Restore, difference::Difference, files, say};
 use crate::base::{
@@ -25,11 +25,11 @@ pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restor
     contents.vault.retain(|key, _| !key.starts_with(JOINS));
     say(&format!("{}: made {made_at} of {taken}", from.display()))?;
     let url = &config.store;
-    let looked = store::look_with(url, &config.store_options).await?;
-    if let Looked::InUse { holder } = &looked {
+    let looked = store::inspect_with(url, &config.store_options).await?;
+    if let StoreState::InUse { holder } = &looked {
         bail!("--store {url} is in use by {holder}; stop that server first");
     }
-    if *dry_run && looked == Looked::Absent {
+    if *dry_run && looked == StoreState::Absent {
         say(&format!("{} objects would be put into a new store", contents.objects.len()))?;
         return say("nothing was changed");
     }

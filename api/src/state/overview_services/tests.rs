@@ -13,7 +13,7 @@ use model::{
     },
 };
 use serde_json::{Value, json};
-use store::{Loaded, Store};
+use store::{Store, StoredState};
 
 use super::*;
 use crate::{
@@ -57,7 +57,7 @@ impl Cluster {
             ClusterConfig::new(vec!["10.96.0.0/16".parse().unwrap()], 30000..=32767, Vec::new()).unwrap();
         let now = Timestamp::from_unix_seconds(START);
         let position = Position { epoch: Epoch(1), revision: Revision(1) };
-        let loaded = Loaded { position, objects: Vec::new(), recent: Vec::new() };
+        let loaded = StoredState { position, objects: Vec::new(), recent: Vec::new() };
         let published = Published::of(loaded, Secret::new("key".to_owned()), config.asn());
         let overview = Arc::new(OverviewCache::new(now));
         let observations =
@@ -206,7 +206,7 @@ async fn a_look_that_goes_by_what_was_kept_finds_what_a_look_from_nothing_finds(
             let objects =
                 Kind::ALL.iter().flat_map(|kind| cluster.published.snapshot.list(*kind, None, None));
             let objects = objects.map(Arc::clone).collect();
-            let loaded = Loaded { position: cluster.published.position(), objects, recent: Vec::new() };
+            let loaded = StoredState { position: cluster.published.position(), objects, recent: Vec::new() };
             cluster.published =
                 Arc::new(Published::of(loaded, Secret::new("key".to_owned()), cluster.config.asn()));
         }

@@ -132,7 +132,7 @@ fn decide(context: &Context, group: &[PendingService]) -> Decided {
 /// Returns the admitted write if the caller has the permissions for its side effects. Checked here, because
 /// only the decided state determines the side effects. The objects that the request names were checked before
 /// the write was queued, so that a rejected caller learns nothing about the state.
-fn permit(caller: &Caller, admitted: Admitted) -> Result<Admitted, WriteError> {
+fn permit(caller: &Caller, admitted: AdmittedWrite) -> Result<AdmittedWrite, WriteError> {
     let violations = caller.access().prunes_refused(&admitted.outcomes);
     if violations.is_empty() { Ok(admitted) } else { Err(WriteError::Forbidden(violations)) }
 }

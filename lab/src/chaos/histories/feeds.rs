@@ -1,8 +1,8 @@
 //! Check that agent feeds never go back and deliver the exact state of each position.
 
-use super::{Found, History, Rule, Timeline};
+use super::{History, Rule, Timeline, Violations};
 
-pub(super) fn check(history: &History, timeline: &Timeline, found: &mut Found) {
+pub(super) fn check(history: &History, timeline: &Timeline, found: &mut Violations) {
     for feed in &history.feeds {
         let mut before = history.start;
         for step in &feed.steps {

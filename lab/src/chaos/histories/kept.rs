@@ -1,6 +1,6 @@
 //! Real-time order: lower and upper bounds for the revision of the store during a request.
 
-use super::{Answer, Found, History, Operation, Rule, writes::Made};
+use super::{History, Operation, RequestOutcome, Rule, Violations, writes::CommittedWrites};
 
 /// Known revisions by time, monotonically increasing.
 #[derive(Debug, Default)]
@@ -37,10 +37,10 @@ pub(super) fn floors(history: &History) -> Floors {
 /// Returns the highest revision whose existence a response proves.
 pub(super) fn shown(operation: &Operation) -> Option<u64> {
     match &operation.answer {
-        Answer::Accepted(revision) => Some(*revision),
-        Answer::Object(seen) => seen.as_ref().map(|seen| seen.revision),
-        Answer::Listing { at, .. } => Some(*at),
-        Answer::Refused(_) | Answer::Unknown | Answer::Unexpected(_) => None,
+        RequestOutcome::Accepted(revision) => Some(*revision),
+        RequestOutcome::Object(seen) => seen.as_ref().map(|seen| seen.revision),
+        RequestOutcome::Listing { at, .. } => Some(*at),
+        RequestOutcome::Refused(_) | RequestOutcome::Unknown | RequestOutcome::Unexpected(_) => None,
     }
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    pub(super) fn new(history: &History, made: &Made) -> Self {
+    pub(super) fn new(history: &History, made: &CommittedWrites) -> Self {
         let mut begun: Vec<_> =
             made.iter().map(|(&revision, &index)| (history.operations[index].begin, revision)).collect();
         begun.sort_unstable();
@@ -80,7 +80,7 @@ impl Bounds {
 
 /// Checks that no write has a revision observed before it began. Then each write can be assigned an instant
 /// between its begin and end such that the instants are in the order of revisions.
-pub(super) fn check(history: &History, made: &Made, bounds: &Bounds, found: &mut Found) {
+pub(super) fn check(history: &History, made: &CommittedWrites, bounds: &Bounds, found: &mut Violations) {
     for (&revision, &index) in made {
         let operation = &history.operations[index];
         let floor = bounds.floor(operation.begin);

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Answer, Asked, Found, History, Operation, Rule, Timeline, kept::Bounds};
+use super::{ClientRequest, History, Operation, RequestOutcome, Rule, Timeline, Violations, kept::Bounds};
 
-pub(super) fn check(history: &History, timeline: &Timeline, bounds: &Bounds, found: &mut Found) {
+pub(super) fn check(history: &History, timeline: &Timeline, bounds: &Bounds, found: &mut Violations) {
     let servers: BTreeSet<usize> = history.operations.iter().map(|operation| operation.server).collect();
     for server in servers {
         let mut of_server: Vec<_> =
             history.operations.iter().filter(|operation| operation.server == server).collect();
         of_server.sort_by_key(|operation| operation.begin);
-        let mut reached = Reached { start: history.start, ..Reached::default() };
+        let mut reached = HighestRevision { start: history.start, ..HighestRevision::default() };
         for operation in of_server {
             let least = reached.before(operation.begin);
             if let Some(at) = place(operation, least, history, timeline, found) {
@@ -27,12 +27,12 @@ pub(super) fn check(history: &History, timeline: &Timeline, bounds: &Bounds, fou
 
 /// Highest revision returned by a server, by time.
 #[derive(Default)]
-struct Reached {
+struct HighestRevision {
     start: u64,
     by_end: BTreeMap<u64, u64>,
 }
 
-impl Reached {
+impl HighestRevision {
     fn before(&self, time: u64) -> u64 {
         self.by_end.range(..time).next_back().map_or(self.start, |(_, &at)| at)
     }
@@ -52,11 +52,11 @@ fn place(
     least: u64,
     history: &History,
     timeline: &Timeline,
-    found: &mut Found,
+    found: &mut Violations,
 ) -> Option<u64> {
     match (&operation.asked, &operation.answer) {
-        (Asked::Write { .. }, Answer::Accepted(revision)) => Some(*revision),
-        (Asked::Read { key, at_least }, Answer::Object(seen)) => {
+        (ClientRequest::Write { .. }, RequestOutcome::Accepted(revision)) => Some(*revision),
+        (ClientRequest::Read { key, at_least }, RequestOutcome::Object(seen)) => {
             let least = least.max(at_least.unwrap_or(0));
             let at = match seen {
                 None => timeline.first_absence(key, least),
@@ -74,7 +74,7 @@ fn place(
             }
             at
         }
-        (Asked::List { at_least }, Answer::Listing { at, objects }) => {
+        (ClientRequest::List { at_least }, RequestOutcome::Listing { at, objects }) => {
             let least = least.max(at_least.unwrap_or(0));
             if *at < least {
                 found.add(Rule::ReadOrder, format!("{operation:?}: the server had returned {least} before"));
@@ -89,10 +89,10 @@ fn place(
             }
             Some((*at).min(history.head))
         }
-        (_, Answer::Unknown | Answer::Refused(_)) => None,
+        (_, RequestOutcome::Unknown | RequestOutcome::Refused(_)) => None,
         // Reported by the check of writes.
-        (Asked::Write { .. }, _) => None,
-        (Asked::Read { .. } | Asked::List { .. }, answer) => {
+        (ClientRequest::Write { .. }, _) => None,
+        (ClientRequest::Read { .. } | ClientRequest::List { .. }, answer) => {
             found.add(Rule::Answer, format!("{:?} was answered {answer:?}", operation.asked));
             None
         }

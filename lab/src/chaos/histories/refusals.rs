@@ -1,13 +1,14 @@
 //! Check that each rejection is justified by a state the store can have had between request and response.
 
 use super::{
-    Answer, Asked, Change, Demand, Found, History, Operation, Refusal, Rule, Timeline, kept::Bounds,
+    ClientRequest, Demand, History, ObjectChange, Operation, Refusal, RequestOutcome, Rule, Timeline,
+    Violations, kept::Bounds,
 };
 
-pub(super) fn check(history: &History, timeline: &Timeline, bounds: &Bounds, found: &mut Found) {
+pub(super) fn check(history: &History, timeline: &Timeline, bounds: &Bounds, found: &mut Violations) {
     for operation in &history.operations {
-        let Answer::Refused(refusal) = &operation.answer else { continue };
-        let Asked::Write { changes, demand } = &operation.asked else {
+        let RequestOutcome::Refused(refusal) = &operation.answer else { continue };
+        let ClientRequest::Write { changes, demand } = &operation.asked else {
             found.add(Rule::Answer, format!("{operation:?}: only writes can be rejected"));
             continue;
         };
@@ -27,7 +28,13 @@ fn words(operation: &Operation, timeline: &Timeline, low: u64, high: u64) -> Str
 }
 
 /// True if a state justifies the rejection.
-fn is_reason(refusal: Refusal, changes: &[Change], demand: Demand, timeline: &Timeline, at: u64) -> bool {
+fn is_reason(
+    refusal: Refusal,
+    changes: &[ObjectChange],
+    demand: Demand,
+    timeline: &Timeline,
+    at: u64,
+) -> bool {
     changes.iter().any(|change| {
         let present = timeline.seen(&change.key, at);
         match refusal {

@@ -6,27 +6,39 @@ use super::*;
 /// never observed it, and created again together with `b` at 14.
 fn honest() -> History {
     let operations = vec![
-        write(0, (10, 20), &[("a", Some("v1"))], Demand::Absent, Answer::Accepted(11)),
-        write(1, (15, 40), &[("a", Some("v2"))], Demand::Revision(11), Answer::Accepted(12)),
-        write(2, (12, 45), &[("a", Some("x1"))], Demand::Absent, Answer::Refused(Refusal::Present)),
+        write(0, (10, 20), &[("a", Some("v1"))], Demand::Absent, RequestOutcome::Accepted(11)),
+        write(1, (15, 40), &[("a", Some("v2"))], Demand::Revision(11), RequestOutcome::Accepted(12)),
+        write(2, (12, 45), &[("a", Some("x1"))], Demand::Absent, RequestOutcome::Refused(Refusal::Present)),
         read(0, (41, 42), "a", Some(("v2", 12))),
-        write(1, (50, 60), &[("a", None)], Demand::Present, Answer::Unknown),
+        write(1, (50, 60), &[("a", None)], Demand::Present, RequestOutcome::Unknown),
         read(2, (61, 62), "a", Some(("v1", 11))),
         read(1, (70, 72), "a", None),
-        write(0, (80, 90), &[("a", Some("v3")), ("b", Some("v4"))], Demand::Nothing, Answer::Accepted(14)),
-        write(2, (91, 95), &[("b", Some("x2"))], Demand::Revision(12), Answer::Refused(Refusal::Changed)),
-        write(2, (96, 97), &[("c", None)], Demand::Present, Answer::Refused(Refusal::Absent)),
+        write(
+            0,
+            (80, 90),
+            &[("a", Some("v3")), ("b", Some("v4"))],
+            Demand::Nothing,
+            RequestOutcome::Accepted(14),
+        ),
+        write(
+            2,
+            (91, 95),
+            &[("b", Some("x2"))],
+            Demand::Revision(12),
+            RequestOutcome::Refused(Refusal::Changed),
+        ),
+        write(2, (96, 97), &[("c", None)], Demand::Present, RequestOutcome::Refused(Refusal::Absent)),
         taken(2, (98, 99), "c", "10.0.0.1"),
-        write(2, (98, 99), &[("c", Some("x4"))], Demand::Nothing, Answer::Refused(Refusal::Busy)),
+        write(2, (98, 99), &[("c", Some("x4"))], Demand::Nothing, RequestOutcome::Refused(Refusal::Busy)),
         list(0, (100, 101), 14, &[("a", "v3", 14), ("b", "v4", 14)]),
         list(2, (100, 101), 12, &[("a", "v2", 12)]),
     ];
     let log = vec![
-        event(11, "a", Happened::Added, "v1", Some("10.0.0.1")),
-        event(12, "a", Happened::Modified, "v2", Some("10.0.0.1")),
-        event(13, "a", Happened::Deleted, "v2", Some("10.0.0.1")),
-        event(14, "a", Happened::Added, "v3", Some("10.0.0.1")),
-        event(14, "b", Happened::Added, "v4", None),
+        event(11, "a", ChangeEventKind::Added, "v1", Some("10.0.0.1")),
+        event(12, "a", ChangeEventKind::Modified, "v2", Some("10.0.0.1")),
+        event(13, "a", ChangeEventKind::Deleted, "v2", Some("10.0.0.1")),
+        event(14, "a", ChangeEventKind::Added, "v3", Some("10.0.0.1")),
+        event(14, "b", ChangeEventKind::Added, "v4", None),
     ];
     let mut steps: Vec<_> = log.iter().cloned().map(WatchStep::Event).collect();
     steps.insert(2, WatchStep::Reached(12));
@@ -53,42 +65,48 @@ fn write(
     (begin, end): (u64, u64),
     changes: &[(&str, Option<&str>)],
     demand: Demand,
-    answer: Answer,
+    answer: RequestOutcome,
 ) -> Operation {
-    let change = |(key, value): &(&str, Option<&str>)| Change {
+    let change = |(key, value): &(&str, Option<&str>)| ObjectChange {
         key: (*key).to_owned(),
         value: value.map(str::to_owned),
         address: None,
     };
-    let asked = Asked::Write { changes: changes.iter().map(change).collect(), demand };
+    let asked = ClientRequest::Write { changes: changes.iter().map(change).collect(), demand };
     Operation { client: 0, server, begin, end, asked, answer }
 }
 
 fn taken(server: usize, (begin, end): (u64, u64), key: &str, address: &str) -> Operation {
     let change =
-        Change { key: key.to_owned(), value: Some("x3".to_owned()), address: Some(address.to_owned()) };
-    let asked = Asked::Write { changes: vec![change], demand: Demand::Absent };
-    Operation { client: 0, server, begin, end, asked, answer: Answer::Refused(Refusal::Taken) }
+        ObjectChange { key: key.to_owned(), value: Some("x3".to_owned()), address: Some(address.to_owned()) };
+    let asked = ClientRequest::Write { changes: vec![change], demand: Demand::Absent };
+    Operation { client: 0, server, begin, end, asked, answer: RequestOutcome::Refused(Refusal::Taken) }
 }
 
-fn seen((value, revision): (&str, u64)) -> Seen {
-    Seen { value: value.to_owned(), revision }
+fn seen((value, revision): (&str, u64)) -> ObjectState {
+    ObjectState { value: value.to_owned(), revision }
 }
 
 fn read(server: usize, (begin, end): (u64, u64), key: &str, object: Option<(&str, u64)>) -> Operation {
-    let asked = Asked::Read { key: key.to_owned(), at_least: None };
-    Operation { client: 0, server, begin, end, asked, answer: Answer::Object(object.map(seen)) }
+    let asked = ClientRequest::Read { key: key.to_owned(), at_least: None };
+    Operation { client: 0, server, begin, end, asked, answer: RequestOutcome::Object(object.map(seen)) }
 }
 
 fn list(server: usize, (begin, end): (u64, u64), at: u64, objects: &[(&str, &str, u64)]) -> Operation {
     let objects = objects.iter().map(|&(key, value, revision)| (key.to_owned(), seen((value, revision))));
-    let answer = Answer::Listing { at, objects: objects.collect() };
-    Operation { client: 0, server, begin, end, asked: Asked::List { at_least: None }, answer }
+    let answer = RequestOutcome::Listing { at, objects: objects.collect() };
+    Operation { client: 0, server, begin, end, asked: ClientRequest::List { at_least: None }, answer }
 }
 
-fn event(revision: u64, key: &str, happened: Happened, value: &str, address: Option<&str>) -> Event {
+fn event(
+    revision: u64,
+    key: &str,
+    happened: ChangeEventKind,
+    value: &str,
+    address: Option<&str>,
+) -> ChangeEvent {
     let (key, value, address) = (key.to_owned(), value.to_owned(), address.map(str::to_owned));
-    Event { revision, key, happened, value, address }
+    ChangeEvent { revision, key, happened, value, address }
 }
 
 fn state(at: u64, addresses: &[(&str, &str)]) -> FeedStep {
@@ -107,7 +125,7 @@ fn broken(lie: impl FnOnce(&mut History)) -> Vec<Rule> {
 }
 
 /// Modifies the log and both watches alike, so that only the log itself is inconsistent.
-fn retell(history: &mut History, tell: impl Fn(&mut Event)) {
+fn retell(history: &mut History, tell: impl Fn(&mut ChangeEvent)) {
     history.log.iter_mut().for_each(&tell);
     for step in history.watches.iter_mut().flat_map(|watch| &mut watch.steps) {
         match step {
@@ -130,7 +148,7 @@ fn an_accepted_write_that_is_not_in_the_log_is_lost() {
             (92, 94),
             &[("c", Some("v9"))],
             Demand::Absent,
-            Answer::Accepted(15),
+            RequestOutcome::Accepted(15),
         ));
         history.head = 16;
     });
@@ -142,7 +160,7 @@ fn a_write_of_several_objects_of_which_one_is_missing_is_lost() {
     let rules = broken(|history| {
         history.log.pop();
         history.watches.clear();
-        history.operations.retain(|operation| !matches!(operation.answer, Answer::Listing { .. }));
+        history.operations.retain(|operation| !matches!(operation.answer, RequestOutcome::Listing { .. }));
     });
     assert!(rules.contains(&Rule::Lost), "{rules:?}");
 }
@@ -165,7 +183,7 @@ fn what_happened_without_having_been_asked_for_is_seen() {
 #[test]
 fn a_value_that_is_written_twice_is_seen() {
     let rules = broken(|history| {
-        history.log.push(event(15, "c", Happened::Added, "v4", None));
+        history.log.push(event(15, "c", ChangeEventKind::Added, "v4", None));
         history.head = 15;
         history.watches.clear();
         history.feeds.clear();
@@ -176,7 +194,7 @@ fn a_value_that_is_written_twice_is_seen() {
 #[test]
 fn a_refused_write_that_happened_is_seen() {
     let rules = broken(|history| {
-        history.operations[4].answer = Answer::Refused(Refusal::Busy);
+        history.operations[4].answer = RequestOutcome::Refused(Refusal::Busy);
     });
     assert_eq!(rules, [Rule::Unasked]);
 }
@@ -191,8 +209,8 @@ fn a_write_whose_precondition_did_not_hold_is_seen() {
 
 fn set_demand(history: &mut History, index: usize, to: Demand) {
     match &mut history.operations[index].asked {
-        Asked::Write { demand, .. } => *demand = to,
-        Asked::Read { .. } | Asked::List { .. } => unreachable!("it is a write"),
+        ClientRequest::Write { demand, .. } => *demand = to,
+        ClientRequest::Read { .. } | ClientRequest::List { .. } => unreachable!("it is a write"),
     }
 }
 
@@ -218,8 +236,8 @@ fn a_refusal_without_a_reason_is_seen() {
         let rules = broken(|history| {
             (history.operations[index].begin, history.operations[index].end) = at;
             if index == 9 {
-                history.operations[index].asked = Asked::Write {
-                    changes: vec![Change { key: "b".to_owned(), value: None, address: None }],
+                history.operations[index].asked = ClientRequest::Write {
+                    changes: vec![ObjectChange { key: "b".to_owned(), value: None, address: None }],
                     demand: Demand::Present,
                 };
                 (history.operations[index].begin, history.operations[index].end) = (91, 92);
@@ -252,7 +270,7 @@ fn a_read_that_goes_back_on_one_server_is_seen_and_on_another_is_not() {
     let rules = broken(|history| history.operations[13] = list(0, (102, 103), 12, &[("a", "v2", 12)]));
     assert_eq!(rules, [Rule::ReadOrder]);
     let rules = broken(|history| {
-        history.operations[5].asked = Asked::Read { key: "a".to_owned(), at_least: Some(12) };
+        history.operations[5].asked = ClientRequest::Read { key: "a".to_owned(), at_least: Some(12) };
     });
     assert_eq!(rules, [Rule::ReadOrder], "the reader named a newer position");
 }
@@ -320,7 +338,7 @@ fn a_log_that_cannot_be_told_is_seen() {
     let rules = broken(|history| {
         retell(history, |event| {
             if event.revision == 12 {
-                event.happened = Happened::Added;
+                event.happened = ChangeEventKind::Added;
             }
         });
     });
@@ -331,6 +349,7 @@ fn a_log_that_cannot_be_told_is_seen() {
 
 #[test]
 fn an_answer_that_the_api_does_not_know_is_seen() {
-    let rules = broken(|history| history.operations[11].answer = Answer::Unexpected("500".to_owned()));
+    let rules =
+        broken(|history| history.operations[11].answer = RequestOutcome::Unexpected("500".to_owned()));
     assert_eq!(rules, [Rule::Answer]);
 }

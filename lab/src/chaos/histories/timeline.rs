@@ -2,24 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Event, Found, Happened, History, Rule, Seen};
+use super::{ChangeEvent, ChangeEventKind, History, ObjectState, Rule, Violations};
 
 /// State of each object by revision.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    keys: BTreeMap<String, BTreeMap<u64, Option<Held>>>,
+    keys: BTreeMap<String, BTreeMap<u64, Option<LiveObject>>>,
     revisions: BTreeSet<u64>,
 }
 
 /// An existing object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Held {
+struct LiveObject {
     value: String,
     address: Option<String>,
 }
 
 impl Timeline {
-    pub(super) fn new(history: &History, found: &mut Found) -> Self {
+    pub(super) fn new(history: &History, found: &mut Violations) -> Self {
         let mut timeline = Self::default();
         let mut newest = history.start;
         let mut touched = BTreeSet::new();
@@ -40,22 +40,22 @@ impl Timeline {
         timeline
     }
 
-    fn push(&mut self, event: &Event, found: &mut Found) {
-        let Event { revision, key, happened, value, address } = event;
+    fn push(&mut self, event: &ChangeEvent, found: &mut Violations) {
+        let ChangeEvent { revision, key, happened, value, address } = event;
         let before = self.held(key, revision.saturating_sub(1));
         let fits = match (happened, before) {
-            (Happened::Added, before) => before.is_none(),
-            (Happened::Modified, before) => before.is_some(),
-            (Happened::Deleted, before) => before.is_some_and(|before| before.value == *value),
+            (ChangeEventKind::Added, before) => before.is_none(),
+            (ChangeEventKind::Modified, before) => before.is_some(),
+            (ChangeEventKind::Deleted, before) => before.is_some_and(|before| before.value == *value),
         };
         if !fits {
             found.add(Rule::Log, format!("{event:?} was logged while the object was {before:?}"));
         }
         let held = match happened {
-            Happened::Added | Happened::Modified => {
-                Some(Held { value: value.clone(), address: address.clone() })
+            ChangeEventKind::Added | ChangeEventKind::Modified => {
+                Some(LiveObject { value: value.clone(), address: address.clone() })
             }
-            Happened::Deleted => None,
+            ChangeEventKind::Deleted => None,
         };
         if held.is_some() {
             self.check_address(event, found);
@@ -66,27 +66,27 @@ impl Timeline {
 
     /// Other events of the same revision may come before or after this one: no write of the test moves an
     /// address between objects within one revision.
-    fn check_address(&self, event: &Event, found: &mut Found) {
+    fn check_address(&self, event: &ChangeEvent, found: &mut Violations) {
         let Some(address) = &event.address else { return };
         if let Some(holder) = self.holder(address, event.revision, &event.key) {
             found.add(Rule::Address, format!("{event:?} has the address held by {holder}"));
         }
     }
 
-    fn held(&self, key: &str, at: u64) -> Option<&Held> {
+    fn held(&self, key: &str, at: u64) -> Option<&LiveObject> {
         self.keys.get(key)?.range(..=at).next_back()?.1.as_ref()
     }
 
     /// Returns the state of an object at a revision.
     #[must_use]
-    pub fn seen(&self, key: &str, at: u64) -> Option<Seen> {
+    pub fn seen(&self, key: &str, at: u64) -> Option<ObjectState> {
         let (&revision, held) = self.keys.get(key)?.range(..=at).next_back()?;
-        held.as_ref().map(|held| Seen { value: held.value.clone(), revision })
+        held.as_ref().map(|held| ObjectState { value: held.value.clone(), revision })
     }
 
     /// Returns the state of all objects at a revision.
     #[must_use]
-    pub fn state(&self, at: u64) -> BTreeMap<String, Seen> {
+    pub fn state(&self, at: u64) -> BTreeMap<String, ObjectState> {
         self.keys.keys().filter_map(|key| Some((key.clone(), self.seen(key, at)?))).collect()
     }
 

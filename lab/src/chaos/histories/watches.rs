@@ -1,15 +1,15 @@
 //! Check that watchers received every event once and in order, across all servers used.
 
-use super::{Event, Found, History, Rule, Timeline, Watch, WatchStep};
+use super::{ChangeEvent, History, Rule, Timeline, Violations, Watch, WatchStep};
 
-pub(super) fn check(history: &History, timeline: &Timeline, found: &mut Found) {
+pub(super) fn check(history: &History, timeline: &Timeline, found: &mut Violations) {
     for watch in &history.watches {
         check_one(watch, history, timeline, found);
     }
 }
 
 /// Reports only the first fault of a watch, since everything after it differs in any case.
-fn check_one(watch: &Watch, history: &History, timeline: &Timeline, found: &mut Found) {
+fn check_one(watch: &Watch, history: &History, timeline: &Timeline, found: &mut Violations) {
     let mut add = |seen: String| found.add(Rule::Watch, format!("{}: {seen}", watch.name));
     let mut rest = after(&history.log, watch.start);
     let mut at = watch.start;
@@ -53,6 +53,6 @@ fn check_one(watch: &Watch, history: &History, timeline: &Timeline, found: &mut 
     }
 }
 
-fn after(log: &[Event], revision: u64) -> &[Event] {
+fn after(log: &[ChangeEvent], revision: u64) -> &[ChangeEvent] {
     &log[log.partition_point(|event| event.revision <= revision)..]
 }

@@ -3,31 +3,34 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Answer, Asked, Change, Demand, Event, Found, Happened, History, Operation, Rule, Timeline};
+use super::{
+    ChangeEvent, ChangeEventKind, ClientRequest, Demand, History, ObjectChange, Operation, RequestOutcome,
+    Rule, Timeline, Violations,
+};
 
 /// Committed writes: index of the operation by revision.
-pub(super) type Made = BTreeMap<u64, usize>;
+pub(super) type CommittedWrites = BTreeMap<u64, usize>;
 
 /// A write without its outcome.
 #[derive(Clone, Copy)]
 struct Write<'a> {
     index: usize,
     operation: &'a Operation,
-    changes: &'a [Change],
+    changes: &'a [ObjectChange],
     demand: Demand,
 }
 
-pub(super) fn check(history: &History, timeline: &Timeline, found: &mut Found) -> Made {
-    let mut groups: BTreeMap<u64, Vec<&Event>> = BTreeMap::new();
+pub(super) fn check(history: &History, timeline: &Timeline, found: &mut Violations) -> CommittedWrites {
+    let mut groups: BTreeMap<u64, Vec<&ChangeEvent>> = BTreeMap::new();
     for event in &history.log {
         groups.entry(event.revision).or_default().push(event);
     }
     let writes: Vec<Write<'_>> = history.operations.iter().enumerate().filter_map(write_of).collect();
-    let mut made = Made::new();
+    let mut made = CommittedWrites::new();
     for write in &writes {
         let operation = write.operation;
         match &operation.answer {
-            Answer::Accepted(revision) => match groups.get(revision) {
+            RequestOutcome::Accepted(revision) => match groups.get(revision) {
                 _ if *revision > history.head => {
                     found
                         .add(Rule::Lost, format!("{operation:?}: the log ends earlier, at {}", history.head));
@@ -41,13 +44,13 @@ pub(super) fn check(history: &History, timeline: &Timeline, found: &mut Found) -
                     ),
                 ),
             },
-            Answer::Unexpected(text) => {
+            RequestOutcome::Unexpected(text) => {
                 found.add(Rule::Answer, format!("{:?} was answered {text}", operation.asked));
             }
-            Answer::Object(_) | Answer::Listing { .. } => {
+            RequestOutcome::Object(_) | RequestOutcome::Listing { .. } => {
                 found.add(Rule::Answer, format!("{operation:?}: not a valid response to a write"));
             }
-            Answer::Refused(_) | Answer::Unknown => {}
+            RequestOutcome::Refused(_) | RequestOutcome::Unknown => {}
         }
     }
     claim_unknown(history, &groups, &writes, timeline, &mut made);
@@ -60,12 +63,14 @@ pub(super) fn check(history: &History, timeline: &Timeline, found: &mut Found) -
 
 fn write_of((index, operation): (usize, &Operation)) -> Option<Write<'_>> {
     match &operation.asked {
-        Asked::Write { changes, demand } => Some(Write { index, operation, changes, demand: *demand }),
-        Asked::Read { .. } | Asked::List { .. } => None,
+        ClientRequest::Write { changes, demand } => {
+            Some(Write { index, operation, changes, demand: *demand })
+        }
+        ClientRequest::Read { .. } | ClientRequest::List { .. } => None,
     }
 }
 
-fn claim(made: &mut Made, revision: u64, write: &Write<'_>, found: &mut Found) {
+fn claim(made: &mut CommittedWrites, revision: u64, write: &Write<'_>, found: &mut Violations) {
     if let Some(other) = made.insert(revision, write.index) {
         let seen = format!("{:?}: operation {other} received the same revision", write.operation);
         found.add(Rule::Lost, seen);
@@ -73,16 +78,18 @@ fn claim(made: &mut Made, revision: u64, write: &Write<'_>, found: &mut Found) {
 }
 
 /// True if the events of a revision are exactly the changes of a write.
-fn is_whole(changes: &[Change], events: &[&Event]) -> bool {
-    let fits = |change: &Change| events.iter().any(|event| is_change(change, event));
+fn is_whole(changes: &[ObjectChange], events: &[&ChangeEvent]) -> bool {
+    let fits = |change: &ObjectChange| events.iter().any(|event| is_change(change, event));
     changes.len() == events.len() && changes.iter().all(fits)
 }
 
-fn is_change(change: &Change, event: &Event) -> bool {
+fn is_change(change: &ObjectChange, event: &ChangeEvent) -> bool {
     let fits = match (&change.value, event.happened) {
-        (Some(value), Happened::Added | Happened::Modified) => *value == event.value,
-        (None, Happened::Deleted) => true,
-        (Some(_), Happened::Deleted) | (None, Happened::Added | Happened::Modified) => false,
+        (Some(value), ChangeEventKind::Added | ChangeEventKind::Modified) => *value == event.value,
+        (None, ChangeEventKind::Deleted) => true,
+        (Some(_), ChangeEventKind::Deleted) | (None, ChangeEventKind::Added | ChangeEventKind::Modified) => {
+            false
+        }
     };
     let has_address = change.address.is_none() || change.address == event.address;
     fits && has_address && change.key == event.key
@@ -93,13 +100,13 @@ fn is_change(change: &Change, event: &Event) -> bool {
 /// began before fits, because one without a response may be committed at any later time.
 fn claim_unknown(
     history: &History,
-    groups: &BTreeMap<u64, Vec<&Event>>,
+    groups: &BTreeMap<u64, Vec<&ChangeEvent>>,
     writes: &[Write<'_>],
     timeline: &Timeline,
-    made: &mut Made,
+    made: &mut CommittedWrites,
 ) {
     let mut unknown: Vec<&Write<'_>> =
-        writes.iter().filter(|write| write.operation.answer == Answer::Unknown).collect();
+        writes.iter().filter(|write| write.operation.answer == RequestOutcome::Unknown).collect();
     unknown.sort_by_key(|write| (!matches!(write.demand, Demand::Revision(_)), write.operation.begin));
     let floors = super::kept::floors(history);
     for (&revision, events) in groups {
@@ -117,11 +124,16 @@ fn claim_unknown(
     }
 }
 
-fn check_unasked(groups: &BTreeMap<u64, Vec<&Event>>, writes: &[Write<'_>], made: &Made, found: &mut Found) {
+fn check_unasked(
+    groups: &BTreeMap<u64, Vec<&ChangeEvent>>,
+    writes: &[Write<'_>],
+    made: &CommittedWrites,
+    found: &mut Violations,
+) {
     let mut values = BTreeSet::new();
     for (revision, events) in groups {
         for event in events {
-            if event.happened != Happened::Deleted && !values.insert(&event.value) {
+            if event.happened != ChangeEventKind::Deleted && !values.insert(&event.value) {
                 found.add(Rule::Unasked, format!("{event:?} repeats an earlier write"));
             }
         }
@@ -136,8 +148,8 @@ fn check_unasked(groups: &BTreeMap<u64, Vec<&Event>>, writes: &[Write<'_>], made
     }
 }
 
-fn check_demand(operation: &Operation, revision: u64, timeline: &Timeline, found: &mut Found) {
-    let Asked::Write { changes, demand } = &operation.asked else { return };
+fn check_demand(operation: &Operation, revision: u64, timeline: &Timeline, found: &mut Violations) {
+    let ClientRequest::Write { changes, demand } = &operation.asked else { return };
     if !holds(*demand, changes, revision, timeline) {
         let before: Vec<_> =
             changes.iter().map(|change| timeline.seen(&change.key, revision.saturating_sub(1))).collect();
@@ -146,7 +158,7 @@ fn check_demand(operation: &Operation, revision: u64, timeline: &Timeline, found
 }
 
 /// True if the precondition holds on the state before a revision.
-fn holds(demand: Demand, changes: &[Change], revision: u64, timeline: &Timeline) -> bool {
+fn holds(demand: Demand, changes: &[ObjectChange], revision: u64, timeline: &Timeline) -> bool {
     changes.iter().all(|change| {
         let before = timeline.seen(&change.key, revision.saturating_sub(1));
         match demand {

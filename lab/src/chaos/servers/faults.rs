@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr, thread, time::Duration};
 use anyhow::{Context, Result};
 
 use crate::cluster::etcd;
-use crate::cluster::machines::{Fabric, Machine};
+use crate::cluster::machines::{Fabric, ProgramMachine};
 use crate::host::random::Random;
 
 /// Milliseconds between faults.
@@ -21,9 +21,9 @@ pub struct Targets {
     /// The network.
     pub fabric: Fabric,
     /// The control servers.
-    pub servers: Vec<Machine>,
+    pub servers: Vec<ProgramMachine>,
     /// The members of the store; empty if it is a file.
-    pub members: Vec<Machine>,
+    pub members: Vec<ProgramMachine>,
 }
 
 /// Target of a fault.
@@ -37,7 +37,7 @@ pub enum Victim {
 
 /// Kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ServerFaultKind {
     /// Killed without warning (SIGKILL), and restarted.
     Killed,
     /// Suspended (SIGSTOP) and resumed; the process does not notice the elapsed time.
@@ -50,24 +50,24 @@ pub enum Kind {
 
 /// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fault {
+pub struct ServerFault {
     /// Target of the fault.
     pub victim: Victim,
     /// Kind of fault.
-    pub kind: Kind,
+    pub kind: ServerFaultKind,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ServerFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (who, index) = match self.victim {
             Victim::Server(index) => ("server", index),
             Victim::Member(index) => ("etcd", index),
         };
         let what = match self.kind {
-            Kind::Killed => "killed",
-            Kind::Paused => "paused",
-            Kind::Unplugged => "unplugged",
-            Kind::CutOff => "cut off",
+            ServerFaultKind::Killed => "killed",
+            ServerFaultKind::Paused => "paused",
+            ServerFaultKind::Unplugged => "unplugged",
+            ServerFaultKind::CutOff => "cut off",
         };
         write!(f, "{who} {} {what}", index + 1)
     }
@@ -78,9 +78,9 @@ impl Targets {
     ///
     /// # Errors
     /// Returns an error if a tool fails.
-    pub fn storm(&mut self, random: &mut Random, faults: usize) -> Result<Vec<Fault>> {
+    pub fn storm(&mut self, random: &mut Random, faults: usize) -> Result<Vec<ServerFault>> {
         let mut done = Vec::new();
-        let mut open: Vec<Fault> = Vec::new();
+        let mut open: Vec<ServerFault> = Vec::new();
         while done.len() < faults {
             thread::sleep(random.millis(BETWEEN_MS.0, BETWEEN_MS.1));
             let fault = self.choose(random);
@@ -98,7 +98,7 @@ impl Targets {
         Ok(done)
     }
 
-    fn mend_all(&mut self, open: &mut Vec<Fault>, after: Duration) -> Result<()> {
+    fn mend_all(&mut self, open: &mut Vec<ServerFault>, after: Duration) -> Result<()> {
         thread::sleep(after);
         for fault in open.drain(..) {
             self.mend(fault).with_context(|| format!("mending: {fault}"))?;
@@ -106,7 +106,7 @@ impl Targets {
         Ok(())
     }
 
-    fn choose(&self, random: &mut Random) -> Fault {
+    fn choose(&self, random: &mut Random) -> ServerFault {
         let is_member = !self.members.is_empty() && random.chance(50);
         let victim = if is_member {
             // The leader is the most interesting target.
@@ -115,33 +115,38 @@ impl Targets {
         } else {
             Victim::Server(random.index(self.servers.len()))
         };
-        let kinds = [Kind::Killed, Kind::Paused, Kind::Unplugged, Kind::CutOff];
+        let kinds = [
+            ServerFaultKind::Killed,
+            ServerFaultKind::Paused,
+            ServerFaultKind::Unplugged,
+            ServerFaultKind::CutOff,
+        ];
         // A file store cannot be cut off.
         let count = if self.members.is_empty() { 3 } else { kinds.len() };
-        Fault { victim, kind: kinds[random.index(count)] }
+        ServerFault { victim, kind: kinds[random.index(count)] }
     }
 
-    fn strike(&mut self, fault: Fault) -> Result<()> {
+    fn strike(&mut self, fault: ServerFault) -> Result<()> {
         let cut_from = self.members_but(fault.victim);
         match fault.kind {
-            Kind::Killed => self.machine_mut(fault.victim).process.kill(),
-            Kind::Paused => {
+            ServerFaultKind::Killed => self.machine_mut(fault.victim).process.kill(),
+            ServerFaultKind::Paused => {
                 let machine = self.machine_mut(fault.victim);
                 machine.ensure_running()?;
                 machine.process.pause()?;
             }
-            Kind::Unplugged => self.fabric.plug(self.machine(fault.victim), false)?,
-            Kind::CutOff => self.machine(fault.victim).cut_off(&cut_from)?,
+            ServerFaultKind::Unplugged => self.fabric.plug(self.machine(fault.victim), false)?,
+            ServerFaultKind::CutOff => self.machine(fault.victim).cut_off(&cut_from)?,
         }
         Ok(())
     }
 
-    fn mend(&mut self, fault: Fault) -> Result<()> {
+    fn mend(&mut self, fault: ServerFault) -> Result<()> {
         match fault.kind {
-            Kind::Killed => self.machine_mut(fault.victim).ensure_running(),
-            Kind::Paused => self.machine(fault.victim).process.go_on(),
-            Kind::Unplugged => self.fabric.plug(self.machine(fault.victim), true),
-            Kind::CutOff => self.machine(fault.victim).join_again(),
+            ServerFaultKind::Killed => self.machine_mut(fault.victim).ensure_running(),
+            ServerFaultKind::Paused => self.machine(fault.victim).process.go_on(),
+            ServerFaultKind::Unplugged => self.fabric.plug(self.machine(fault.victim), true),
+            ServerFaultKind::CutOff => self.machine(fault.victim).join_again(),
         }
     }
 
@@ -150,14 +155,14 @@ impl Targets {
         (0..self.members.len()).filter(is_other).map(|index| self.members[index].address.ip()).collect()
     }
 
-    fn machine(&self, victim: Victim) -> &Machine {
+    fn machine(&self, victim: Victim) -> &ProgramMachine {
         match victim {
             Victim::Server(index) => &self.servers[index],
             Victim::Member(index) => &self.members[index],
         }
     }
 
-    fn machine_mut(&mut self, victim: Victim) -> &mut Machine {
+    fn machine_mut(&mut self, victim: Victim) -> &mut ProgramMachine {
         match victim {
             Victim::Server(index) => &mut self.servers[index],
             Victim::Member(index) => &mut self.members[index],
@@ -173,6 +178,6 @@ impl Targets {
             member.ensure_running()?;
             etcd::wait_ready(member)?;
         }
-        self.servers.iter_mut().try_for_each(Machine::wait_serving)
+        self.servers.iter_mut().try_for_each(ProgramMachine::wait_serving)
     }
 }

@@ -35,7 +35,7 @@ const STREAM_MS: (u64, u64) = (50, 500);
 pub async fn feed(site: Arc<Site>, node: String, seed: u64, goal: Goal) -> Result<Feed> {
     let client = client()?;
     let mut random = Random::new(seed, 900);
-    let mut agent = Agent {
+    let mut agent = SilentAgent {
         feed: Feed { name: format!("agent of {node}"), steps: Vec::new() },
         site,
         node,
@@ -62,7 +62,7 @@ pub async fn feed(site: Arc<Site>, node: String, seed: u64, goal: Goal) -> Resul
     }
 }
 
-struct Agent {
+struct SilentAgent {
     site: Arc<Site>,
     node: String,
     feed: Feed,
@@ -75,7 +75,7 @@ struct Agent {
     is_open: bool,
 }
 
-impl Agent {
+impl SilentAgent {
     async fn follow(&mut self, client: &Client, server: usize, life: Duration) {
         // Discards the changes of a stream that was cut between two `synced`.
         self.working.clone_from(&self.taken);

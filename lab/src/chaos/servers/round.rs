@@ -16,15 +16,15 @@ use anyhow::{Context, Result, bail};
 use tokio::{runtime::Runtime, sync::watch, task::JoinSet};
 
 use super::{
-    faults::{Fault, Targets},
+    faults::{ServerFault, Targets},
     feeders,
     site::Site,
     watchers::{self, Course},
-    writers::Writer,
+    writers::ClientWriter,
 };
 use crate::host::random::Random;
 use crate::{
-    chaos::histories::{Answer, History, Violation, Watch, WatchStep, check},
+    chaos::histories::{History, RequestOutcome, Violation, Watch, WatchStep, check},
     host::{netns::Namespace, wait},
 };
 
@@ -45,11 +45,11 @@ pub struct Round {
 
 /// Result of a round.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RoundOutcome {
     /// Recorded observations.
     pub history: History,
     /// Injected faults.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<ServerFault>,
     /// Violated guarantees.
     pub violations: Vec<Violation>,
 }
@@ -59,7 +59,7 @@ impl Round {
     ///
     /// # Errors
     /// Returns an error if a tool fails or a server does not recover.
-    pub fn run(&self, clients: &Namespace, targets: &mut Targets) -> Result<Outcome> {
+    pub fn run(&self, clients: &Namespace, targets: &mut Targets) -> Result<RoundOutcome> {
         let servers: Vec<SocketAddr> = targets.servers.iter().map(|server| server.address).collect();
         let stop = Arc::new(AtomicBool::new(false));
         let (calm, is_calm) = watch::channel(false);
@@ -84,7 +84,7 @@ impl Round {
         let Ok(history) = gathered else { bail!("the clients panicked") };
         let history = history?;
         let violations = check(&history);
-        Ok(Outcome { history, faults, violations })
+        Ok(RoundOutcome { history, faults, violations })
     }
 
     fn gather(
@@ -99,7 +99,7 @@ impl Round {
             let (goal, goals) = watch::channel(None);
             let mut writers = JoinSet::new();
             for index in 0..self.writers {
-                writers.spawn(Writer::new(&site, index, self.seed)?.run(Arc::clone(stop)));
+                writers.spawn(ClientWriter::new(&site, index, self.seed)?.run(Arc::clone(stop)));
             }
             let mut watches = JoinSet::new();
             for lane in 0..self.watchers {
@@ -134,7 +134,7 @@ impl Round {
 
     /// Writes through every server, lists at every server, and returns the last revision.
     async fn mark_end(&self, site: &Arc<Site>) -> Result<(u64, Vec<crate::chaos::histories::Operation>)> {
-        let mut writer = Writer::new(site, self.writers, self.seed)?;
+        let mut writer = ClientWriter::new(site, self.writers, self.seed)?;
         let mut head = 0;
         let deadline = Instant::now() + wait::PATIENCE;
         for server in 0..site.servers.len() {
@@ -158,7 +158,7 @@ impl Round {
 }
 
 /// Returns the log of the first server up to the end; the logs of the others are checked like watchers.
-fn log_of(watches: &[Watch], head: u64) -> Vec<crate::chaos::histories::Event> {
+fn log_of(watches: &[Watch], head: u64) -> Vec<crate::chaos::histories::ChangeEvent> {
     let first = watches.iter().find(|watch| watch.name == "log of server 1");
     let steps = first.map(|watch| &watch.steps[..]).unwrap_or_default();
     let event = |step: &WatchStep| match step {
@@ -168,17 +168,17 @@ fn log_of(watches: &[Watch], head: u64) -> Vec<crate::chaos::histories::Event> {
     steps.iter().filter_map(event).collect()
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for RoundOutcome {
     /// Formats the statistics on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for operation in &self.history.operations {
             let what = match operation.answer {
-                Answer::Accepted(_) => "accepted",
-                Answer::Refused(_) => "refused",
-                Answer::Unknown => "unknown",
-                Answer::Object(_) | Answer::Listing { .. } => "read",
-                Answer::Unexpected(_) => "unexpected",
+                RequestOutcome::Accepted(_) => "accepted",
+                RequestOutcome::Refused(_) => "refused",
+                RequestOutcome::Unknown => "unknown",
+                RequestOutcome::Object(_) | RequestOutcome::Listing { .. } => "read",
+                RequestOutcome::Unexpected(_) => "unexpected",
             };
             *counts.entry(what).or_default() += 1;
         }

@@ -11,7 +11,7 @@ use reqwest::{Client, Method, RequestBuilder};
 use serde_json::{Value, json};
 
 use crate::{
-    chaos::histories::{Answer, Event, Happened, Seen},
+    chaos::histories::{RequestOutcome, ChangeEvent, ChangeEventKind, ObjectState},
     cluster::control::http_builder,
 };
 
@@ -47,7 +47,7 @@ pub struct Site {
 
 /// A response with any status.
 #[derive(Debug, Clone)]
-pub struct Reply {
+pub struct SiteReply {
     /// HTTP status.
     pub status: u16,
     /// `ETag` header.
@@ -60,7 +60,7 @@ pub struct Reply {
 
 /// A request.
 #[derive(Debug, Clone, Default)]
-pub struct Call {
+pub struct SiteCall {
     /// Method; the default is GET.
     pub method: Method,
     /// Path and query.
@@ -90,7 +90,7 @@ impl Site {
         let client = client()?;
         // The newest position of all servers, so that earlier events are not requested.
         for server in 0..servers.len() {
-            let call = Call { path: format!("{}?limit=1", site.collection()), ..Call::default() };
+            let call = SiteCall { path: format!("{}?limit=1", site.collection()), ..SiteCall::default() };
             let reply = site.patiently(&client, server, &call).await.context("listing from a server")?;
             let (epoch, revision) = position(&reply.body["metadata"]["position"])?;
             (site.epoch, site.start) = (epoch, site.start.max(revision));
@@ -99,7 +99,7 @@ impl Site {
         // lack the previous round.
         for server in 0..servers.len() {
             let path = format!("{}?limit=1", site.collection());
-            let call = Call { path, at_least: Some(site.start), ..Call::default() };
+            let call = SiteCall { path, at_least: Some(site.start), ..SiteCall::default() };
             let reply = site.patiently(&client, server, &call).await?;
             ensure!(reply.status == 200, "a server lags behind: {}", reply.body);
         }
@@ -107,7 +107,7 @@ impl Site {
     }
 
     /// Retries until there is a response: faults of the previous round may take a moment to settle.
-    async fn patiently(&self, client: &Client, server: usize, call: &Call) -> Result<Reply> {
+    async fn patiently(&self, client: &Client, server: usize, call: &SiteCall) -> Result<SiteReply> {
         let end = Instant::now() + RECOVERY;
         loop {
             match self.call(client, server, call.clone()).await {
@@ -137,10 +137,12 @@ impl Site {
     /// # Errors
     /// Returns an error if a server does not respond.
     pub async fn clear(&self, client: &Client) -> Result<()> {
-        let Answer::Listing { objects, .. } = self.list(client, 0, None).await? else { return Ok(()) };
+        let RequestOutcome::Listing { objects, .. } = self.list(client, 0, None).await? else {
+            return Ok(());
+        };
         for key in objects.into_keys() {
             let path = format!("{}/{key}", self.collection());
-            self.call(client, 0, Call { method: Method::DELETE, path, ..Call::default() }).await?;
+            self.call(client, 0, SiteCall { method: Method::DELETE, path, ..SiteCall::default() }).await?;
         }
         Ok(())
     }
@@ -184,8 +186,8 @@ impl Site {
     ///
     /// # Errors
     /// Returns an error if there is no complete response.
-    pub async fn call(&self, client: &Client, server: usize, call: Call) -> Result<Reply> {
-        let Call { method, path, if_match, at_least, body } = call;
+    pub async fn call(&self, client: &Client, server: usize, call: SiteCall) -> Result<SiteReply> {
+        let SiteCall { method, path, if_match, at_least, body } = call;
         let is_patch = method == Method::PATCH;
         let mut request: RequestBuilder = client.request(method, self.url(server, &path)).timeout(PATIENCE);
         if let Some(tag) = if_match {
@@ -204,32 +206,39 @@ impl Site {
         let revision = header("x-revision").and_then(|text| text.parse().ok());
         let status = response.status().as_u16();
         let text = response.text().await?;
-        Ok(Reply { status, etag, revision, body: serde_json::from_str(&text).unwrap_or(Value::Null) })
+        Ok(SiteReply { status, etag, revision, body: serde_json::from_str(&text).unwrap_or(Value::Null) })
     }
 
     /// Lists all objects from a server.
     ///
     /// # Errors
     /// Returns an error if there is no response.
-    pub async fn list(&self, client: &Client, server: usize, at_least: Option<u64>) -> Result<Answer> {
-        let call = Call { path: self.collection(), at_least, ..Call::default() };
+    pub async fn list(
+        &self,
+        client: &Client,
+        server: usize,
+        at_least: Option<u64>,
+    ) -> Result<RequestOutcome> {
+        let call = SiteCall { path: self.collection(), at_least, ..SiteCall::default() };
         let reply = self.call(client, server, call).await?;
         Ok(self.listing(&reply))
     }
 
     /// Parses the response to a list request.
     #[must_use]
-    pub fn listing(&self, reply: &Reply) -> Answer {
+    pub fn listing(&self, reply: &SiteReply) -> RequestOutcome {
         match reply.status {
             200 => {}
-            503 => return Answer::Unknown,
+            503 => return RequestOutcome::Unknown,
             _ => return unexpected(reply),
         }
         let items = reply.body["items"].as_array();
         let objects: Option<BTreeMap<_, _>> =
             items.and_then(|items| items.iter().map(|item| Some((name(item)?, state(item)?))).collect());
         match (position(&reply.body["metadata"]["position"]), objects) {
-            (Ok((epoch, at)), Some(objects)) if epoch == self.epoch => Answer::Listing { at, objects },
+            (Ok((epoch, at)), Some(objects)) if epoch == self.epoch => {
+                RequestOutcome::Listing { at, objects }
+            }
             _ => unexpected(reply),
         }
     }
@@ -245,15 +254,15 @@ pub fn client() -> Result<Client> {
 
 /// Describes an unexpected response.
 #[must_use]
-pub fn unexpected(reply: &Reply) -> Answer {
-    Answer::Unexpected(format!("{}: {}", reply.status, reply.body))
+pub fn unexpected(reply: &SiteReply) -> RequestOutcome {
+    RequestOutcome::Unexpected(format!("{}: {}", reply.status, reply.body))
 }
 
 /// Parses an object of a response.
 #[must_use]
-pub fn state(object: &Value) -> Option<Seen> {
+pub fn state(object: &Value) -> Option<ObjectState> {
     let revision = number(&object["metadata"]["resourceVersion"])?;
-    Some(Seen { value: value(object)?, revision })
+    Some(ObjectState { value: value(object)?, revision })
 }
 
 fn value(object: &Value) -> Option<String> {
@@ -266,16 +275,16 @@ fn name(object: &Value) -> Option<String> {
 
 /// Parses a watch event, if it concerns an object.
 #[must_use]
-pub fn event(line: &Value) -> Option<Event> {
+pub fn event(line: &Value) -> Option<ChangeEvent> {
     let happened = match line["type"].as_str()? {
-        "ADDED" => Happened::Added,
-        "MODIFIED" => Happened::Modified,
-        "DELETED" => Happened::Deleted,
+        "ADDED" => ChangeEventKind::Added,
+        "MODIFIED" => ChangeEventKind::Modified,
+        "DELETED" => ChangeEventKind::Deleted,
         _ => return None,
     };
     let object = &line["object"];
     let address = object["spec"]["clusterIP"].as_str().filter(|address| *address != "None");
-    Some(Event {
+    Some(ChangeEvent {
         revision: number(&line["revision"])?,
         key: name(object)?,
         happened,

@@ -14,7 +14,7 @@ use tokio::{sync::watch, time::timeout};
 use super::site::{Site, client, event, position};
 use crate::host::random::Random;
 use crate::{
-    chaos::histories::{Answer, Event, Watch, WatchStep},
+    chaos::histories::{ChangeEvent, RequestOutcome, Watch, WatchStep},
     host::wait,
 };
 
@@ -90,7 +90,7 @@ struct Watcher {
     watch: Watch,
     at: u64,
     /// Events of an incomplete revision; a resumed stream repeats them.
-    pending: Vec<Event>,
+    pending: Vec<ChangeEvent>,
     goal: Goal,
 }
 
@@ -154,7 +154,9 @@ impl Watcher {
 
     /// Restarts with a list after the token has expired.
     async fn begin_anew(&mut self, client: &Client, server: usize) {
-        if let Ok(Answer::Listing { at, objects }) = self.site.list(client, server, Some(self.at)).await {
+        if let Ok(RequestOutcome::Listing { at, objects }) =
+            self.site.list(client, server, Some(self.at)).await
+        {
             self.watch.steps.push(WatchStep::Listed { at, objects });
             self.at = at;
         }

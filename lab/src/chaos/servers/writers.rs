@@ -12,8 +12,8 @@ use anyhow::Result;
 use reqwest::{Client, Method};
 use serde_json::Value;
 
-use super::site::{Call, Reply, Site, client, state, unexpected};
-use crate::chaos::histories::{Answer, Asked, Change, Demand, Operation, Refusal};
+use super::site::{Site, SiteCall, SiteReply, client, state, unexpected};
+use crate::chaos::histories::{ClientRequest, Demand, ObjectChange, Operation, Refusal, RequestOutcome};
 use crate::host::random::Random;
 
 /// Number of objects per round: few, so that clients conflict.
@@ -28,7 +28,7 @@ const PAUSE_UNANSWERED_MS_MAX: u64 = 60;
 
 /// A client.
 #[derive(Debug)]
-pub struct Writer {
+pub struct ClientWriter {
     site: Arc<Site>,
     index: usize,
     random: Random,
@@ -40,13 +40,13 @@ pub struct Writer {
 }
 
 /// A request with the context needed to interpret its response.
-struct Question {
-    call: Call,
-    asked: Asked,
+struct WriterRequest {
+    call: SiteCall,
+    asked: ClientRequest,
     is_patch: bool,
 }
 
-impl Writer {
+impl ClientWriter {
     /// Creates a client of a round.
     ///
     /// # Errors
@@ -87,12 +87,12 @@ impl Writer {
         }
         self.ask(server, question).await;
         match self.operations.last()?.answer {
-            Answer::Accepted(revision) => Some(revision),
-            Answer::Refused(_)
-            | Answer::Unknown
-            | Answer::Object(_)
-            | Answer::Listing { .. }
-            | Answer::Unexpected(_) => None,
+            RequestOutcome::Accepted(revision) => Some(revision),
+            RequestOutcome::Refused(_)
+            | RequestOutcome::Unknown
+            | RequestOutcome::Object(_)
+            | RequestOutcome::Listing { .. }
+            | RequestOutcome::Unexpected(_) => None,
         }
     }
 
@@ -109,22 +109,27 @@ impl Writer {
     }
 
     /// Sends a request and returns true if there was a response.
-    async fn ask(&mut self, server: usize, question: Question) -> bool {
-        let Question { call, asked, is_patch } = question;
+    async fn ask(&mut self, server: usize, question: WriterRequest) -> bool {
+        let WriterRequest { call, asked, is_patch } = question;
         let begin = self.site.now();
         let reply = self.site.call(&self.client, server, call).await;
         let end = self.site.now();
         let answer = match (&reply, &asked) {
             (Ok(reply), _) => self.understand(&asked, is_patch, reply),
-            (Err(error), Asked::Write { .. }) if is_unsent(error) => Answer::Refused(Refusal::Busy),
-            (Err(_), Asked::Write { .. } | Asked::Read { .. } | Asked::List { .. }) => Answer::Unknown,
+            (Err(error), ClientRequest::Write { .. }) if is_unsent(error) => {
+                RequestOutcome::Refused(Refusal::Busy)
+            }
+            (
+                Err(_),
+                ClientRequest::Write { .. } | ClientRequest::Read { .. } | ClientRequest::List { .. },
+            ) => RequestOutcome::Unknown,
         };
         self.operations.push(Operation { client: self.index, server, begin, end, asked, answer });
         reply.is_ok()
     }
 
     /// Chooses the next request.
-    fn question(&mut self) -> Question {
+    fn question(&mut self) -> WriterRequest {
         let key = self.key();
         let value = self.value();
         match self.random.below(100) {
@@ -138,8 +143,8 @@ impl Writer {
             65..75 => self.apply(key, value),
             75..92 => {
                 let at_least = self.at_least();
-                let call = Call { path: self.path(&key), at_least, ..Call::default() };
-                Question { call, asked: Asked::Read { key, at_least }, is_patch: false }
+                let call = SiteCall { path: self.path(&key), at_least, ..SiteCall::default() };
+                WriterRequest { call, asked: ClientRequest::Read { key, at_least }, is_patch: false }
             }
             _ => {
                 let at_least = self.at_least();
@@ -148,58 +153,69 @@ impl Writer {
         }
     }
 
-    fn creation(&self, key: &str, value: &str, address: Option<String>) -> Question {
+    fn creation(&self, key: &str, value: &str, address: Option<String>) -> WriterRequest {
         let body = Some(self.site.object(key, value, address.as_deref()));
-        let call = Call { method: Method::POST, path: self.site.collection(), body, ..Call::default() };
-        let change = Change { key: key.to_owned(), value: Some(value.to_owned()), address };
-        let asked = Asked::Write { changes: vec![change], demand: Demand::Absent };
-        Question { call, asked, is_patch: false }
+        let call =
+            SiteCall { method: Method::POST, path: self.site.collection(), body, ..SiteCall::default() };
+        let change = ObjectChange { key: key.to_owned(), value: Some(value.to_owned()), address };
+        let asked = ClientRequest::Write { changes: vec![change], demand: Demand::Absent };
+        WriterRequest { call, asked, is_patch: false }
     }
 
-    fn replacement(&mut self, key: String, value: String) -> Question {
+    fn replacement(&mut self, key: String, value: String) -> WriterRequest {
         let (if_match, demand) = self.precondition(&key, 70);
-        let call = Call {
+        let call = SiteCall {
             method: Method::PUT,
             path: self.path(&key),
             if_match: Some(if_match.unwrap_or_else(|| "*".to_owned())),
             body: Some(self.site.object(&key, &value, None)),
-            ..Call::default()
+            ..SiteCall::default()
         };
-        let changes = vec![Change { key, value: Some(value), address: None }];
-        Question { call, asked: Asked::Write { changes, demand }, is_patch: false }
+        let changes = vec![ObjectChange { key, value: Some(value), address: None }];
+        WriterRequest { call, asked: ClientRequest::Write { changes, demand }, is_patch: false }
     }
 
-    fn patch(&self, key: String, value: String) -> Question {
+    fn patch(&self, key: String, value: String) -> WriterRequest {
         let body = Some(self.site.patch(&value));
-        let call = Call { method: Method::PATCH, path: self.path(&key), body, ..Call::default() };
-        let changes = vec![Change { key, value: Some(value), address: None }];
-        Question { call, asked: Asked::Write { changes, demand: Demand::Present }, is_patch: true }
-    }
-
-    fn deletion(&mut self, key: String) -> Question {
-        let (if_match, demand) = self.precondition(&key, 40);
-        let call = Call { method: Method::DELETE, path: self.path(&key), if_match, ..Call::default() };
-        let changes = vec![Change { key, value: None, address: None }];
-        Question { call, asked: Asked::Write { changes, demand }, is_patch: false }
-    }
-
-    fn apply(&mut self, key: String, value: String) -> Question {
-        let other = self.key();
-        let mut changes = vec![Change { key, value: Some(value), address: None }];
-        if other != changes[0].key {
-            changes.push(Change { key: other, value: Some(self.value()), address: None });
+        let call = SiteCall { method: Method::PATCH, path: self.path(&key), body, ..SiteCall::default() };
+        let changes = vec![ObjectChange { key, value: Some(value), address: None }];
+        WriterRequest {
+            call,
+            asked: ClientRequest::Write { changes, demand: Demand::Present },
+            is_patch: true,
         }
-        let object = |change: &Change| {
+    }
+
+    fn deletion(&mut self, key: String) -> WriterRequest {
+        let (if_match, demand) = self.precondition(&key, 40);
+        let call =
+            SiteCall { method: Method::DELETE, path: self.path(&key), if_match, ..SiteCall::default() };
+        let changes = vec![ObjectChange { key, value: None, address: None }];
+        WriterRequest { call, asked: ClientRequest::Write { changes, demand }, is_patch: false }
+    }
+
+    fn apply(&mut self, key: String, value: String) -> WriterRequest {
+        let other = self.key();
+        let mut changes = vec![ObjectChange { key, value: Some(value), address: None }];
+        if other != changes[0].key {
+            changes.push(ObjectChange { key: other, value: Some(self.value()), address: None });
+        }
+        let object = |change: &ObjectChange| {
             self.site.object(&change.key, change.value.as_deref().unwrap_or_default(), None)
         };
         let body = Some(changes.iter().map(object).collect());
-        let call = Call { method: Method::POST, path: "/v1/apply".to_owned(), body, ..Call::default() };
-        Question { call, asked: Asked::Write { changes, demand: Demand::Nothing }, is_patch: false }
+        let call =
+            SiteCall { method: Method::POST, path: "/v1/apply".to_owned(), body, ..SiteCall::default() };
+        WriterRequest {
+            call,
+            asked: ClientRequest::Write { changes, demand: Demand::Nothing },
+            is_patch: false,
+        }
     }
 
-    fn listing(&self, at_least: Option<u64>) -> Question {
-        let call = Call { path: self.site.collection(), at_least, ..Call::default() };
-        Question { call, asked: Asked::List { at_least }, is_patch: false }
+    fn listing(&self, at_least: Option<u64>) -> WriterRequest {
+        let call = SiteCall { path: self.site.collection(), at_least, ..SiteCall::default() };
+        WriterRequest { call, asked: ClientRequest::List { at_least }, is_patch: false }
     }
 
     /// Returns, with some probability, the precondition that the object is unchanged since it was last seen.
@@ -233,28 +249,28 @@ impl Writer {
         format!("{}/{key}", self.site.collection())
     }
 
-    fn understand(&mut self, asked: &Asked, is_patch: bool, reply: &Reply) -> Answer {
+    fn understand(&mut self, asked: &ClientRequest, is_patch: bool, reply: &SiteReply) -> RequestOutcome {
         match asked {
-            Asked::List { .. } => {
+            ClientRequest::List { .. } => {
                 let answer = self.site.listing(reply);
-                if let Answer::Listing { objects, .. } = &answer {
+                if let RequestOutcome::Listing { objects, .. } = &answer {
                     // The tags of deleted objects are discarded.
                     self.known.retain(|key, _| objects.contains_key(key));
                 }
                 answer
             }
-            Asked::Read { key, .. } => match (reply.status, state(&reply.body)) {
+            ClientRequest::Read { key, .. } => match (reply.status, state(&reply.body)) {
                 (200, Some(seen)) => {
                     self.learn(key, reply, seen.revision);
-                    Answer::Object(Some(seen))
+                    RequestOutcome::Object(Some(seen))
                 }
-                (404, _) => Answer::Object(None),
-                (503, _) => Answer::Unknown,
+                (404, _) => RequestOutcome::Object(None),
+                (503, _) => RequestOutcome::Unknown,
                 _ => unexpected(reply),
             },
-            Asked::Write { changes, .. } => {
+            ClientRequest::Write { changes, .. } => {
                 let answer = written(reply, is_patch);
-                if let (Answer::Accepted(revision), [change]) = (&answer, &changes[..])
+                if let (RequestOutcome::Accepted(revision), [change]) = (&answer, &changes[..])
                     && change.value.is_some()
                 {
                     self.learn(&change.key, reply, *revision);
@@ -264,7 +280,7 @@ impl Writer {
         }
     }
 
-    fn learn(&mut self, key: &str, reply: &Reply, revision: u64) {
+    fn learn(&mut self, key: &str, reply: &SiteReply, revision: u64) {
         if let Some(tag) = &reply.etag {
             self.known.insert(key.to_owned(), (tag.clone(), revision));
         }
@@ -279,19 +295,19 @@ fn is_unsent(error: &anyhow::Error) -> bool {
 }
 
 /// Interprets the response to a write.
-fn written(reply: &Reply, is_patch: bool) -> Answer {
+fn written(reply: &SiteReply, is_patch: bool) -> RequestOutcome {
     let code = reply.body["code"].as_str().unwrap_or_default();
     let pointer = reply.body["errors"][0]["pointer"].as_str().unwrap_or_default();
     match (reply.status, reply.revision, code) {
-        (200 | 201, Some(revision), _) => Answer::Accepted(revision),
-        (404, _, "NotFound") => Answer::Refused(Refusal::Absent),
-        (409, _, "AlreadyExists") => Answer::Refused(Refusal::Present),
+        (200 | 201, Some(revision), _) => RequestOutcome::Accepted(revision),
+        (404, _, "NotFound") => RequestOutcome::Refused(Refusal::Absent),
+        (409, _, "AlreadyExists") => RequestOutcome::Refused(Refusal::Present),
         // A patch has no precondition; it lost several races in a row.
-        (412, _, _) if is_patch => Answer::Refused(Refusal::Busy),
-        (412, _, _) => Answer::Refused(Refusal::Changed),
-        (422, _, _) if pointer.starts_with("/spec/clusterIP") => Answer::Refused(Refusal::Taken),
-        (429, _, _) => Answer::Refused(Refusal::Busy),
-        (503, _, _) => Answer::Unknown,
+        (412, _, _) if is_patch => RequestOutcome::Refused(Refusal::Busy),
+        (412, _, _) => RequestOutcome::Refused(Refusal::Changed),
+        (422, _, _) if pointer.starts_with("/spec/clusterIP") => RequestOutcome::Refused(Refusal::Taken),
+        (429, _, _) => RequestOutcome::Refused(Refusal::Busy),
+        (503, _, _) => RequestOutcome::Unknown,
         _ => unexpected(reply),
     }
 }

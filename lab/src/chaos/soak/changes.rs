@@ -19,7 +19,7 @@ pub(super) const WRITERS_MIN: u64 = 6;
 
 /// An HTTP request.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(super) struct SoakCall {
     pub(super) method: &'static str,
     pub(super) path: String,
     pub(super) body: Option<Value>,
@@ -27,9 +27,9 @@ pub(super) struct Call {
 
 /// A kind of change with its requests.
 #[derive(Debug)]
-pub(super) struct Change {
+pub(super) struct SoakChange {
     pub(super) kind: &'static str,
-    pub(super) calls: Vec<Call>,
+    pub(super) calls: Vec<SoakCall>,
 }
 
 /// Objects created by one writer.
@@ -48,7 +48,7 @@ pub(super) struct Estate {
     changed: BTreeMap<u32, ()>,
     has_pool: bool,
     /// Pending undo requests by path.
-    undo: BTreeMap<String, Call>,
+    undo: BTreeMap<String, SoakCall>,
 }
 
 /// Kind of Service: how it is reached and where its endpoints come from.
@@ -113,7 +113,7 @@ impl Estate {
     }
 
     /// Chooses the next change.
-    pub(super) fn next(&mut self) -> Change {
+    pub(super) fn next(&mut self) -> SoakChange {
         match self.random.below(100) {
             0..30 => self.other_endpoints(),
             30..40 => self.drained_endpoint(),
@@ -127,7 +127,7 @@ impl Estate {
     }
 
     /// Returns the requests that delete all objects of this writer and restore the permanent Services.
-    pub(super) fn tidy(&mut self) -> Vec<Call> {
+    pub(super) fn tidy(&mut self) -> Vec<SoakCall> {
         let mut calls = Vec::new();
         for (name, sort) in std::mem::take(&mut self.services) {
             calls.extend(removal(&name, sort));
@@ -145,7 +145,7 @@ impl Estate {
         calls
     }
 
-    fn other_endpoints(&mut self) -> Change {
+    fn other_endpoints(&mut self) -> SoakChange {
         let number = self.filling[self.random.index(self.filling.len())];
         self.changed.insert(number, ());
         let endpoints: Vec<_> = self.endpoints(6).iter().map(endpoint).collect();
@@ -154,7 +154,7 @@ impl Estate {
     }
 
     /// Sets one of the endpoints to drain or maintenance.
-    fn drained_endpoint(&mut self) -> Change {
+    fn drained_endpoint(&mut self) -> SoakChange {
         let number = self.filling[self.random.index(self.filling.len())];
         self.changed.insert(number, ());
         let mut endpoints: Vec<_> = self.endpoints(4).iter().map(endpoint).collect();
@@ -164,7 +164,7 @@ impl Estate {
         one("an endpoint drains", patch_of(set_path(&filling_name(number)), patch))
     }
 
-    fn new_service(&mut self) -> Change {
+    fn new_service(&mut self) -> SoakChange {
         self.made += 1;
         let name = format!("w{}-{}", self.index, self.made);
         let mut sort = SORTS[self.random.index(SORTS.len())];
@@ -179,13 +179,13 @@ impl Estate {
         one("a new Service", apply(objects))
     }
 
-    fn removed_service(&mut self) -> Change {
+    fn removed_service(&mut self) -> SoakChange {
         let Some((name, sort)) = self.any_service() else { return self.other_endpoints() };
         self.services.remove(&name);
-        Change { kind: "a Service is removed", calls: removal(&name, sort) }
+        SoakChange { kind: "a Service is removed", calls: removal(&name, sort) }
     }
 
-    fn changed_service(&mut self) -> Change {
+    fn changed_service(&mut self) -> SoakChange {
         let Some((name, sort)) = self.any_service() else { return self.new_service() };
         let port = 1000 + self.random.below(5000);
         let is_on = self.random.chance(50);
@@ -208,7 +208,7 @@ impl Estate {
     }
 
     /// Creates, changes or deletes the pool of the writer.
-    fn pool(&mut self) -> Change {
+    fn pool(&mut self) -> SoakChange {
         if self.has_pool && self.random.chance(40) {
             self.has_pool = false;
             return one("a pool goes", delete(format!("addresspools/{}?evict=true", self.pool_name())));
@@ -222,7 +222,7 @@ impl Estate {
     }
 
     /// Changes several permanent Services in one request.
-    fn many(&mut self) -> Change {
+    fn many(&mut self) -> SoakChange {
         let count = 5 + self.random.index(15);
         let mut objects = BTreeMap::new();
         for _ in 0..count {
@@ -234,7 +234,7 @@ impl Estate {
     }
 
     /// Performs the exclusive job of this writer.
-    fn own_job(&mut self) -> Change {
+    fn own_job(&mut self) -> SoakChange {
         let is_on = self.random.chance(50);
         match self.index {
             number @ 0..3 => self.spare_workload(number + 1, is_on),
@@ -260,7 +260,7 @@ impl Estate {
                 if calls.is_empty() {
                     self.other_endpoints()
                 } else {
-                    Change { kind: "a Node drains", calls }
+                    SoakChange { kind: "a Node drains", calls }
                 }
             }
             5 => {
@@ -284,7 +284,7 @@ impl Estate {
 
     /// Changes a Workload that serves the Services in use together with others: not ready, draining or
     /// normal.
-    fn spare_workload(&mut self, number: u64, is_on: bool) -> Change {
+    fn spare_workload(&mut self, number: u64, is_on: bool) -> SoakChange {
         let path = format!("/v1/namespaces/default/workloads/spare-{number}");
         let whole = json!({"spec": {"ready": null, "maintenance": null}});
         self.undo.insert(path.clone(), patch_of(path.clone(), whole));
@@ -382,26 +382,26 @@ impl Estate {
     }
 }
 
-fn one(kind: &'static str, call: Call) -> Change {
-    Change { kind, calls: vec![call] }
+fn one(kind: &'static str, call: SoakCall) -> SoakChange {
+    SoakChange { kind, calls: vec![call] }
 }
 
-fn removal(name: &str, sort: Sort) -> Vec<Call> {
+fn removal(name: &str, sort: Sort) -> Vec<SoakCall> {
     let service = delete(format!("namespaces/default/services/{name}"));
     let set = sort.has_set().then(|| delete(format!("namespaces/default/endpointsets/{name}")));
     std::iter::once(service).chain(set).collect()
 }
 
-fn apply(objects: Vec<Value>) -> Call {
-    Call { method: "POST", path: "/v1/apply?evict=true".to_owned(), body: Some(Value::from(objects)) }
+fn apply(objects: Vec<Value>) -> SoakCall {
+    SoakCall { method: "POST", path: "/v1/apply?evict=true".to_owned(), body: Some(Value::from(objects)) }
 }
 
-fn patch_of(path: String, patch: Value) -> Call {
-    Call { method: "PATCH", path, body: Some(patch) }
+fn patch_of(path: String, patch: Value) -> SoakCall {
+    SoakCall { method: "PATCH", path, body: Some(patch) }
 }
 
-fn delete(path: String) -> Call {
-    Call { method: "DELETE", path: format!("/v1/{path}"), body: None }
+fn delete(path: String) -> SoakCall {
+    SoakCall { method: "DELETE", path: format!("/v1/{path}"), body: None }
 }
 
 fn service_path(name: &str) -> String {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::{
     stage::{self, MODES, Stage},
-    timeline::{Fault, KINDS, Kind, Timeline},
+    timeline::{EpisodeFault, EpisodeKind, EpisodeTimeline, KINDS},
 };
 use crate::{
     host::{netns::Namespace, random::Random},
@@ -38,14 +38,14 @@ const BLOWS_MAX: u32 = 5;
 pub(super) struct Faults {
     random: Random,
     rhythm: Rhythm,
-    timeline: Arc<Timeline>,
+    timeline: Arc<EpisodeTimeline>,
     open: Vec<Open>,
     next: Instant,
     /// Next fault and its duration; it waits until its target has recovered.
-    decided: Option<(Fault, Duration)>,
+    decided: Option<(EpisodeFault, Duration)>,
     rested: [Instant; 4],
     /// Shuffled kinds left in this round; every kind occurs once before any repeats.
-    deck: Vec<Kind>,
+    deck: Vec<EpisodeKind>,
     /// Index of the node whose agent is never killed, so that its final memory reflects the whole run.
     pub(super) survivor: u8,
     /// True if product processes are killed; otherwise they are suspended, or another fault is chosen.
@@ -56,13 +56,13 @@ pub(super) struct Faults {
 
 #[derive(Debug)]
 struct Open {
-    fault: Fault,
+    fault: EpisodeFault,
     until: Instant,
     place: usize,
 }
 
 impl Faults {
-    pub(super) fn new(seed: u64, rhythm: &Rhythm, members: u8, timeline: &Arc<Timeline>) -> Self {
+    pub(super) fn new(seed: u64, rhythm: &Rhythm, members: u8, timeline: &Arc<EpisodeTimeline>) -> Self {
         let now = Instant::now();
         let mut random = Random::new(seed, 0);
         let survivor = 1 + u8::try_from(random.below(3)).unwrap_or(0);
@@ -82,7 +82,7 @@ impl Faults {
     }
 
     /// Performs the due actions and returns the fault it started, if any.
-    pub(super) fn turn(&mut self, stage: &mut Stage) -> Result<Option<Fault>> {
+    pub(super) fn turn(&mut self, stage: &mut Stage) -> Result<Option<EpisodeFault>> {
         let now = Instant::now();
         while let Some(at) = self.open.iter().position(|open| open.until <= now) {
             let open = self.open.remove(at);
@@ -118,7 +118,7 @@ impl Faults {
         Ok(())
     }
 
-    fn decide(&mut self) -> (Fault, Duration) {
+    fn decide(&mut self) -> (EpisodeFault, Duration) {
         if let Some(decided) = self.decided {
             return decided;
         }
@@ -127,57 +127,58 @@ impl Faults {
         *self.decided.insert((fault, lasts))
     }
 
-    fn choose(&mut self) -> Fault {
+    fn choose(&mut self) -> EpisodeFault {
         if self.deck.is_empty() {
             self.deck = kinds(self.members);
         }
         let kind = self.deck.swap_remove(self.random.index(self.deck.len()));
         let mut node = 1 + u8::try_from(self.random.below(3)).unwrap_or(0);
         let kind = match kind {
-            Kind::ControlKilled if !self.processes_die => Kind::ControlPaused,
-            Kind::AgentKilled if !self.processes_die => Kind::AgentPaused,
-            Kind::RelayKilled if !self.processes_die => Kind::FlowsFlushed,
-            Kind::AgentKilled if node == self.survivor => {
+            EpisodeKind::ControlKilled if !self.processes_die => EpisodeKind::ControlPaused,
+            EpisodeKind::AgentKilled if !self.processes_die => EpisodeKind::AgentPaused,
+            EpisodeKind::RelayKilled if !self.processes_die => EpisodeKind::FlowsFlushed,
+            EpisodeKind::AgentKilled if node == self.survivor => {
                 node = node % 3 + 1;
                 kind
             }
-            Kind::ControlKilled
-            | Kind::ControlPaused
-            | Kind::AgentKilled
-            | Kind::AgentPaused
-            | Kind::Unplugged
-            | Kind::CutOff
-            | Kind::Reset
-            | Kind::RulesFlushed
-            | Kind::RuleDeleted
-            | Kind::RelayKilled
-            | Kind::FlowsFlushed
-            | Kind::MemberKilled => kind,
+            EpisodeKind::ControlKilled
+            | EpisodeKind::ControlPaused
+            | EpisodeKind::AgentKilled
+            | EpisodeKind::AgentPaused
+            | EpisodeKind::Unplugged
+            | EpisodeKind::CutOff
+            | EpisodeKind::Reset
+            | EpisodeKind::RulesFlushed
+            | EpisodeKind::RuleDeleted
+            | EpisodeKind::RelayKilled
+            | EpisodeKind::FlowsFlushed
+            | EpisodeKind::MemberKilled => kind,
         };
         match kind {
-            Kind::ControlKilled | Kind::ControlPaused | Kind::Reset | Kind::MemberKilled => {
-                Fault { kind, node: 0 }
-            }
-            Kind::RelayKilled => Fault { kind, node: 3 },
-            Kind::AgentKilled
-            | Kind::AgentPaused
-            | Kind::Unplugged
-            | Kind::CutOff
-            | Kind::RulesFlushed
-            | Kind::RuleDeleted
-            | Kind::FlowsFlushed => Fault { kind, node },
+            EpisodeKind::ControlKilled
+            | EpisodeKind::ControlPaused
+            | EpisodeKind::Reset
+            | EpisodeKind::MemberKilled => EpisodeFault { kind, node: 0 },
+            EpisodeKind::RelayKilled => EpisodeFault { kind, node: 3 },
+            EpisodeKind::AgentKilled
+            | EpisodeKind::AgentPaused
+            | EpisodeKind::Unplugged
+            | EpisodeKind::CutOff
+            | EpisodeKind::RulesFlushed
+            | EpisodeKind::RuleDeleted
+            | EpisodeKind::FlowsFlushed => EpisodeFault { kind, node },
         }
     }
 
-    fn strike(&mut self, stage: &mut Stage, fault: Fault) -> Result<()> {
+    fn strike(&mut self, stage: &mut Stage, fault: EpisodeFault) -> Result<()> {
         let name = format!("node{}", fault.node);
         match fault.kind {
-            Kind::ControlKilled => stage.cluster.server.kill(),
-            Kind::ControlPaused => stage.cluster.server.pause()?,
-            Kind::AgentKilled => agent(stage, &name)?.kill(),
-            Kind::AgentPaused => agent(stage, &name)?.pause()?,
-            Kind::Unplugged => stage.cluster.topology.plug(&name, false)?,
-            Kind::CutOff => {
+            EpisodeKind::ControlKilled => stage.cluster.server.kill(),
+            EpisodeKind::ControlPaused => stage.cluster.server.pause()?,
+            EpisodeKind::AgentKilled => agent(stage, &name)?.kill(),
+            EpisodeKind::AgentPaused => agent(stage, &name)?.pause()?,
+            EpisodeKind::Unplugged => stage.cluster.topology.plug(&name, false)?,
+            EpisodeKind::CutOff => {
                 let [v4, v6] = node_addresses(fault.node);
                 let hooks = ["input", "output"].map(|hook| {
                     let end = if hook == "input" { "saddr" } else { "daddr" };
@@ -186,7 +187,7 @@ impl Faults {
                 let rules = format!("table inet soak-{name} {{\n{}\n{}\n}}\n", hooks[0], hooks[1]);
                 crate::host::kernel::load(&stage.cluster.topology.control, &rules)?;
             }
-            Kind::Reset => {
+            EpisodeKind::Reset => {
                 let [first, last] = [1, 3].map(|index| node_addresses(index)[0]);
                 let rules = format!(
                     "table inet soak-reset {{\nchain input {{ type filter hook input priority 0; \
@@ -194,9 +195,9 @@ impl Faults {
                 );
                 crate::host::kernel::load(&stage.cluster.topology.control, &rules)?;
             }
-            Kind::RulesFlushed => _ = stage.cluster.place(&name)?.run("nft", &["flush", "ruleset"])?,
-            Kind::RuleDeleted => self.delete_some_rule(stage, &name)?,
-            Kind::RelayKilled => {
+            EpisodeKind::RulesFlushed => _ = stage.cluster.place(&name)?.run("nft", &["flush", "ruleset"])?,
+            EpisodeKind::RuleDeleted => self.delete_some_rule(stage, &name)?,
+            EpisodeKind::RelayKilled => {
                 let relay = stage::relay(stage.cluster.place(&name)?)?;
                 if let Some(pid) = relay {
                     let pid = crate::host::registry::as_pid(pid);
@@ -204,8 +205,8 @@ impl Faults {
                         .context("killing the relay")?;
                 }
             }
-            Kind::FlowsFlushed => _ = stage.cluster.place(&name)?.run("conntrack", &["-F"])?,
-            Kind::MemberKilled => {
+            EpisodeKind::FlowsFlushed => _ = stage.cluster.place(&name)?.run("conntrack", &["-F"])?,
+            EpisodeKind::MemberKilled => {
                 // One at a time: with two of three killed, the store would lose its quorum.
                 let at = self.random.index(stage.cluster.members.len());
                 stage.cluster.members.get_mut(at).context("the store has no members")?.kill();
@@ -217,26 +218,29 @@ impl Faults {
     fn mend(&mut self, stage: &mut Stage, open: &Open) -> Result<()> {
         let name = format!("node{}", open.fault.node);
         match open.fault.kind {
-            Kind::ControlKilled => stage.cluster.server.start_again()?,
-            Kind::ControlPaused => stage.cluster.server.go_on()?,
-            Kind::AgentKilled => agent(stage, &name)?.start_again()?,
-            Kind::AgentPaused => agent(stage, &name)?.go_on()?,
-            Kind::Unplugged => stage.cluster.topology.plug(&name, true)?,
-            Kind::CutOff => delete_table(stage, &format!("soak-{name}"))?,
-            Kind::Reset => delete_table(stage, "soak-reset")?,
-            Kind::MemberKilled => {
+            EpisodeKind::ControlKilled => stage.cluster.server.start_again()?,
+            EpisodeKind::ControlPaused => stage.cluster.server.go_on()?,
+            EpisodeKind::AgentKilled => agent(stage, &name)?.start_again()?,
+            EpisodeKind::AgentPaused => agent(stage, &name)?.go_on()?,
+            EpisodeKind::Unplugged => stage.cluster.topology.plug(&name, true)?,
+            EpisodeKind::CutOff => delete_table(stage, &format!("soak-{name}"))?,
+            EpisodeKind::Reset => delete_table(stage, "soak-reset")?,
+            EpisodeKind::MemberKilled => {
                 for member in stage.cluster.members.iter_mut().filter(|member| member.pid().is_none()) {
                     member.start_again()?;
                 }
             }
-            Kind::RulesFlushed | Kind::RuleDeleted | Kind::RelayKilled | Kind::FlowsFlushed => {}
+            EpisodeKind::RulesFlushed
+            | EpisodeKind::RuleDeleted
+            | EpisodeKind::RelayKilled
+            | EpisodeKind::FlowsFlushed => {}
         }
         self.timeline.end(open.place);
         self.rest(open.fault);
         Ok(())
     }
 
-    fn rest(&mut self, fault: Fault) {
+    fn rest(&mut self, fault: EpisodeFault) {
         self.rested[usize::from(fault.node)] = Instant::now() + Duration::from_millis(self.rhythm.rest_ms);
     }
 
@@ -257,20 +261,22 @@ impl Faults {
 
     /// True if control cannot respond.
     pub(super) fn is_control_away(&self) -> bool {
-        let is_away = |kind: Kind| matches!(kind, Kind::ControlKilled | Kind::ControlPaused);
+        let is_away =
+            |kind: EpisodeKind| matches!(kind, EpisodeKind::ControlKilled | EpisodeKind::ControlPaused);
         self.open.iter().any(|open| is_away(open.fault.kind))
     }
 
     /// True if a process is killed on purpose.
     pub(super) fn is_killed(&self, node: u8) -> bool {
-        let is_death = |kind: Kind| matches!(kind, Kind::ControlKilled | Kind::AgentKilled);
+        let is_death =
+            |kind: EpisodeKind| matches!(kind, EpisodeKind::ControlKilled | EpisodeKind::AgentKilled);
         self.open.iter().any(|open| open.fault.node == node && is_death(open.fault.kind))
     }
 }
 
 /// Returns the fault kinds that apply to a cluster with this number of store members.
-pub fn kinds(members: u8) -> Vec<Kind> {
-    KINDS.into_iter().filter(|kind| *kind != Kind::MemberKilled || members > 0).collect()
+pub fn kinds(members: u8) -> Vec<EpisodeKind> {
+    KINDS.into_iter().filter(|kind| *kind != EpisodeKind::MemberKilled || members > 0).collect()
 }
 
 fn agent<'a>(stage: &'a mut Stage, name: &str) -> Result<&'a mut Process> {
@@ -322,11 +328,18 @@ mod tests {
             assert!(KINDS.iter().all(|kind| turn.iter().any(|fault| fault.kind == *kind)));
         }
         let survivor = Faults::new(3, &rhythm, 3, &Arc::default()).survivor;
-        let is_spared = |fault: &Fault| fault.kind != Kind::AgentKilled || fault.node != survivor;
+        let is_spared =
+            |fault: &EpisodeFault| fault.kind != EpisodeKind::AgentKilled || fault.node != survivor;
         assert!(chosen(3).iter().all(is_spared));
         let mut gentle = Faults { processes_die: false, ..Faults::new(3, &rhythm, 0, &Arc::default()) };
         let is_death = |kind| {
-            [Kind::ControlKilled, Kind::AgentKilled, Kind::RelayKilled, Kind::MemberKilled].contains(&kind)
+            [
+                EpisodeKind::ControlKilled,
+                EpisodeKind::AgentKilled,
+                EpisodeKind::RelayKilled,
+                EpisodeKind::MemberKilled,
+            ]
+            .contains(&kind)
         };
         assert!((0..KINDS.len() * 3).all(|_| !is_death(gentle.choose().kind)));
     }

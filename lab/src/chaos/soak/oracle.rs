@@ -24,7 +24,7 @@ use crate::{
 
 /// A frontend, the client location, and the backends allowed to reply.
 #[derive(Debug)]
-struct Question {
+struct TrafficQuestion {
     service: String,
     from: String,
     to: SocketAddr,
@@ -58,7 +58,7 @@ pub(super) fn verify(stage: &Stage, random: &mut Random) -> Result<usize, String
     right.map(|()| questions.len()).map_err(|error| format!("{error:#}"))
 }
 
-impl fmt::Display for Question {
+impl fmt::Display for TrafficQuestion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { service, from, to, is_udp, answering } = self;
         let protocol = if *is_udp { "UDP" } else { "TCP" };
@@ -66,7 +66,7 @@ impl fmt::Display for Question {
     }
 }
 
-fn ask(stage: &Stage, question: &Question) -> Result<()> {
+fn ask(stage: &Stage, question: &TrafficQuestion) -> Result<()> {
     let from = stage.place(&question.from)?;
     let connect = if question.is_udp { client::udp } else { client::tcp };
     match connect(from, question.to) {
@@ -77,14 +77,14 @@ fn ask(stage: &Stage, question: &Question) -> Result<()> {
     Ok(())
 }
 
-fn questions(stage: &Stage, random: &mut Random) -> Result<Vec<Question>> {
+fn questions(stage: &Stage, random: &mut Random) -> Result<Vec<TrafficQuestion>> {
     let backends = stage.backends();
     let mut questions = Vec::new();
     for service in compiled(stage)? {
         for port in &service.ports {
             let ports = frontends(&service, port, random);
             for (from, to, node, policy) in ports {
-                questions.push(Question {
+                questions.push(TrafficQuestion {
                     service: service.service.to_string(),
                     from,
                     to,

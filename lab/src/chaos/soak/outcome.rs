@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{processes::Sample, timeline::Kind, traffic::Fates};
+use super::{processes::Sample, timeline::EpisodeKind, traffic::Fates};
 
 /// Result of a soak test.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct SoakOutcome {
     /// Random seed.
     pub seed: u64,
     /// Store of the control server.
@@ -26,7 +26,7 @@ pub struct Outcome {
     /// Retried requests without a response, by reason.
     pub again: BTreeMap<String, u64>,
     /// Number of faults by kind.
-    pub faults: BTreeMap<Kind, u64>,
+    pub faults: BTreeMap<EpisodeKind, u64>,
     /// Results of client connections.
     pub fates: Fates,
     /// Number of parts.
@@ -84,7 +84,7 @@ impl Growth {
     }
 }
 
-impl Outcome {
+impl SoakOutcome {
     /// Returns all problems, including connections lost without an excuse.
     #[must_use]
     pub fn faults_found(&self) -> Vec<String> {
@@ -161,7 +161,7 @@ mod tests {
             sample("relay", 30, 6, true, 100),
         ];
         let warm_since = Duration::from_secs(60 * 20);
-        let mut outcome = Outcome { samples, warm_since, ..Outcome::default() };
+        let mut outcome = SoakOutcome { samples, warm_since, ..SoakOutcome::default() };
         let growth = outcome.growth();
         let told: Vec<_> = growth.iter().map(|one| (one.is_one_life, one.kib, one.is_met())).collect();
         let of_control = (true, [206, 218], Some(false));

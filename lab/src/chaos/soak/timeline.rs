@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Kind {
+pub enum EpisodeKind {
     /// The control server is killed (SIGKILL) and restarted.
     ControlKilled,
     /// The control server is suspended (SIGSTOP) and resumed.
@@ -38,19 +38,19 @@ pub enum Kind {
 }
 
 /// All kinds; the last one requires an etcd store.
-pub const KINDS: [Kind; 12] = [
-    Kind::ControlKilled,
-    Kind::ControlPaused,
-    Kind::AgentKilled,
-    Kind::AgentPaused,
-    Kind::Unplugged,
-    Kind::CutOff,
-    Kind::Reset,
-    Kind::RulesFlushed,
-    Kind::RuleDeleted,
-    Kind::RelayKilled,
-    Kind::FlowsFlushed,
-    Kind::MemberKilled,
+pub const KINDS: [EpisodeKind; 12] = [
+    EpisodeKind::ControlKilled,
+    EpisodeKind::ControlPaused,
+    EpisodeKind::AgentKilled,
+    EpisodeKind::AgentPaused,
+    EpisodeKind::Unplugged,
+    EpisodeKind::CutOff,
+    EpisodeKind::Reset,
+    EpisodeKind::RulesFlushed,
+    EpisodeKind::RuleDeleted,
+    EpisodeKind::RelayKilled,
+    EpisodeKind::FlowsFlushed,
+    EpisodeKind::MemberKilled,
 ];
 
 /// Clients that may lose connections.
@@ -66,7 +66,7 @@ pub enum Harm {
     Everybody,
 }
 
-impl Kind {
+impl EpisodeKind {
     /// Returns the clients that may lose connections.
     #[must_use]
     pub const fn harm(self) -> Harm {
@@ -110,14 +110,14 @@ impl Kind {
 
 /// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fault {
+pub struct EpisodeFault {
     /// Kind of fault.
-    pub kind: Kind,
+    pub kind: EpisodeKind,
     /// Index of the Node; 0 for the control server and its store.
     pub node: u8,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for EpisodeFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.node {
             0 => f.write_str(self.kind.name()),
@@ -141,7 +141,7 @@ pub struct Way {
 #[derive(Debug, Clone, Copy)]
 pub struct Episode {
     /// Kind of fault.
-    pub fault: Fault,
+    pub fault: EpisodeFault,
     /// Start of the fault.
     pub begun: Instant,
     /// End of the fault.
@@ -164,11 +164,11 @@ impl Episode {
 
 /// All faults so far.
 #[derive(Debug, Default)]
-pub struct Timeline(Mutex<Vec<Episode>>);
+pub struct EpisodeTimeline(Mutex<Vec<Episode>>);
 
-impl Timeline {
+impl EpisodeTimeline {
     /// Records the start of a fault and returns its index.
-    pub fn begin(&self, fault: Fault) -> usize {
+    pub fn begin(&self, fault: EpisodeFault) -> usize {
         let mut all = self.lock();
         all.push(Episode { fault, begun: Instant::now(), ended: None });
         all.len() - 1
@@ -189,7 +189,7 @@ impl Timeline {
 
     /// Returns the kind of the last fault that may explain a lost connection.
     #[must_use]
-    pub fn excuse(&self, way: Way, begun: Instant, ended: Instant) -> Option<Kind> {
+    pub fn excuse(&self, way: Way, begun: Instant, ended: Instant) -> Option<EpisodeKind> {
         let all = self.lock();
         let excuse = all.iter().rev().find(|episode| episode.excuses(way, begun, ended));
         excuse.map(|episode| episode.fault.kind)
@@ -206,17 +206,17 @@ mod tests {
 
     #[test]
     fn only_what_a_fault_may_cost_is_excused() {
-        let timeline = Timeline::default();
+        let timeline = EpisodeTimeline::default();
         let now = Instant::now;
         let (first, second, announced) = (Way { node: 1 }, Way { node: 2 }, Way { node: 0 });
-        timeline.begin(Fault { kind: Kind::ControlKilled, node: 0 });
+        timeline.begin(EpisodeFault { kind: EpisodeKind::ControlKilled, node: 0 });
         assert_eq!(timeline.excuse(announced, now(), now()), None);
         let begun = now();
-        let place = timeline.begin(Fault { kind: Kind::RulesFlushed, node: 1 });
+        let place = timeline.begin(EpisodeFault { kind: EpisodeKind::RulesFlushed, node: 1 });
         timeline.end(place);
-        assert_eq!(timeline.excuse(first, begun, now()), Some(Kind::RulesFlushed));
+        assert_eq!(timeline.excuse(first, begun, now()), Some(EpisodeKind::RulesFlushed));
         assert_eq!(timeline.excuse(second, begun, now()), None);
-        assert_eq!(timeline.excuse(announced, begun, now()), Some(Kind::RulesFlushed));
+        assert_eq!(timeline.excuse(announced, begun, now()), Some(EpisodeKind::RulesFlushed));
         let later = now() + AFTERMATH + Duration::from_secs(1);
         assert_eq!(timeline.excuse(first, later, later), None);
     }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     stage::{LIVE_SET, Stage},
-    timeline::{Kind, Timeline, Way},
+    timeline::{EpisodeKind, EpisodeTimeline, Way},
 };
 use crate::{
     host::netns::Namespace,
@@ -62,7 +62,7 @@ pub struct Fates {
     /// Connections with a reply of one of our backends.
     pub answered: u64,
     /// Failed connections during or shortly after a fault that excuses them, by kind of fault.
-    pub excused: BTreeMap<Kind, u64>,
+    pub excused: BTreeMap<EpisodeKind, u64>,
     /// Descriptions of the first of these.
     pub excused_told: Vec<String>,
     /// Failed connections without an excuse.
@@ -100,7 +100,7 @@ pub(super) struct Traffic {
 
 impl Traffic {
     /// Starts one client per location.
-    pub(super) fn start(stage: &Stage, timeline: &Arc<Timeline>) -> Result<Self> {
+    pub(super) fn start(stage: &Stage, timeline: &Arc<EpisodeTimeline>) -> Result<Self> {
         let mut traffic = Self {
             is_over: Arc::default(),
             is_paused: Arc::default(),
@@ -161,7 +161,7 @@ impl Drop for Traffic {
 
 struct Client {
     targets: Vec<Target>,
-    timeline: Arc<Timeline>,
+    timeline: Arc<EpisodeTimeline>,
     is_over: Arc<AtomicBool>,
     is_paused: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,

@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::changes::{Call, Estate, WRITERS_MIN};
+use super::changes::{Estate, SoakCall, WRITERS_MIN};
 use crate::{
     cluster::control::http_builder,
     host::{netns::Namespace, wait},
@@ -59,7 +59,7 @@ pub(super) struct Pace {
 
 /// Results of the writers.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Written {
+pub(super) struct WriterResults {
     /// Changes by kind.
     pub(super) changes: BTreeMap<String, u64>,
     /// Number of successful requests.
@@ -76,7 +76,7 @@ pub(super) struct Writers {
     order: Arc<AtomicU8>,
     obeyed: Vec<Arc<AtomicU8>>,
     requests: Arc<AtomicU64>,
-    written: Arc<Mutex<Written>>,
+    written: Arc<Mutex<WriterResults>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -93,7 +93,7 @@ impl Writers {
         };
         for index in 0..pace.writers {
             let obeyed = Arc::new(AtomicU8::new(Order::Write as u8));
-            let mut writer = Writer {
+            let mut writer = SoakWriter {
                 estate: Estate::new(pace.seed, index, pace.writers, pace.filling),
                 http: client()?,
                 base: base.to_owned(),
@@ -127,13 +127,13 @@ impl Writers {
         self.requests.load(Ordering::Relaxed)
     }
 
-    pub(super) fn written(&self) -> Written {
+    pub(super) fn written(&self) -> WriterResults {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        Written { requests: self.requests(), ..written.clone() }
+        WriterResults { requests: self.requests(), ..written.clone() }
     }
 
     /// Ends the writers and returns their results.
-    pub(super) fn end(mut self) -> Written {
+    pub(super) fn end(mut self) -> WriterResults {
         self.join();
         self.written()
     }
@@ -152,19 +152,19 @@ impl Drop for Writers {
     }
 }
 
-struct Writer {
+struct SoakWriter {
     estate: Estate,
     http: reqwest::Client,
     base: String,
     order: Arc<AtomicU8>,
     obeyed: Arc<AtomicU8>,
     requests: Arc<AtomicU64>,
-    written: Arc<Mutex<Written>>,
+    written: Arc<Mutex<WriterResults>>,
     /// Interval between two requests.
     step: Duration,
 }
 
-impl Writer {
+impl SoakWriter {
     async fn run(&mut self) {
         let mut due = Instant::now();
         loop {
@@ -201,7 +201,7 @@ impl Writer {
         due
     }
 
-    async fn carry_out(&self, kind: &str, call: &Call) {
+    async fn carry_out(&self, kind: &str, call: &SoakCall) {
         let mut was_asked = false;
         loop {
             match self.ask(call).await {
@@ -228,7 +228,7 @@ impl Writer {
         *written.again.entry(reason).or_default() += 1;
     }
 
-    fn tell_unexpected(&self, kind: &str, call: &Call, outcome: &Result<(u16, String)>) {
+    fn tell_unexpected(&self, kind: &str, call: &SoakCall, outcome: &Result<(u16, String)>) {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if written.unexpected.len() < UNEXPECTED_MAX {
             let body = call.body.as_ref().map_or_else(String::new, Value::to_string);
@@ -240,7 +240,7 @@ impl Writer {
         self.order.load(Ordering::SeqCst) == Order::End as u8
     }
 
-    async fn ask(&self, call: &Call) -> Result<(u16, String)> {
+    async fn ask(&self, call: &SoakCall) -> Result<(u16, String)> {
         let method = reqwest::Method::from_bytes(call.method.as_bytes())?;
         let mut request = self.http.request(method, format!("{}{}", self.base, call.path));
         if let Some(body) = &call.body {

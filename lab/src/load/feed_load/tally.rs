@@ -4,17 +4,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::{Seen, now_ns};
+use super::{FollowerProgress, now_ns};
 
 /// Maximum number of undrained observations; a run of minutes with a thousand followers stays below.
 const SEEN_MAX: usize = 20_000_000;
 
 /// Clones are shared by all followers of the process.
 #[derive(Debug, Clone)]
-pub(super) struct Tally(Arc<Shared>);
+pub(super) struct Tally(Arc<TallyCounters>);
 
 #[derive(Debug)]
-struct Shared {
+struct TallyCounters {
     state: Mutex<State>,
     bell: Notify,
     first: u16,
@@ -22,7 +22,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    seen: Vec<Seen>,
+    seen: Vec<FollowerProgress>,
     /// Revision reached by each follower.
     has: Vec<u64>,
 }
@@ -30,7 +30,7 @@ struct State {
 impl Tally {
     pub(super) fn new(first: u16, count: u16) -> Self {
         let state = State { seen: Vec::new(), has: vec![0; usize::from(count)] };
-        Self(Arc::new(Shared { state: Mutex::new(state), bell: Notify::new(), first }))
+        Self(Arc::new(TallyCounters { state: Mutex::new(state), bell: Notify::new(), first }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -45,13 +45,13 @@ impl Tally {
             *has = (*has).max(revision);
         }
         if state.seen.len() < SEEN_MAX {
-            state.seen.push(Seen { follower, revision, at_ns });
+            state.seen.push(FollowerProgress { follower, revision, at_ns });
         }
         drop(state);
         self.0.bell.notify_one();
     }
 
-    pub(super) fn take(&self) -> Vec<Seen> {
+    pub(super) fn take(&self) -> Vec<FollowerProgress> {
         std::mem::take(&mut self.lock().seen)
     }
 

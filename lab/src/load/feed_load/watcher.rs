@@ -17,7 +17,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// The position of an event. Only the last event of a revision has one.
 #[derive(Deserialize)]
-struct Event {
+struct EventPosition {
     position: Option<Position>,
 }
 
@@ -43,7 +43,7 @@ pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> 
 fn hear(line: &[u8]) -> Result<Option<Position>> {
     const OBJECT: &[u8] = br#","object":"#;
     let head = line.windows(OBJECT.len()).position(|window| window == OBJECT);
-    let event: Event = match head {
+    let event: EventPosition = match head {
         Some(end) => serde_json::from_slice(&[&line[..end], b"}"].concat()),
         None => serde_json::from_slice(line),
     }

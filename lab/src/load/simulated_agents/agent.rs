@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{Behaviour, Heard, Member};
+use super::{AcceptedReports, Behaviour, Member};
 
 /// Interval between reports without changes: half of the server's lease. Real agents report every five
 /// seconds; with hundreds of agents on one machine, that would be most of its load.
@@ -46,10 +46,10 @@ pub(super) struct Control {
     pub(super) base: String,
     /// Limits the concurrent requests of the herd.
     pub(super) requests: Arc<Semaphore>,
-    pub(super) heard: Heard,
+    pub(super) heard: AcceptedReports,
 }
 
-pub(super) struct Agent {
+pub(super) struct SimulatedAgent {
     control: Control,
     member: Member,
     told: watch::Receiver<Behaviour>,
@@ -84,7 +84,7 @@ pub(super) async fn register(client: &Client, base: &str, member: &Member) -> Re
     Ok(())
 }
 
-impl Agent {
+impl SimulatedAgent {
     pub(super) fn new(
         control: Control,
         member: Member,

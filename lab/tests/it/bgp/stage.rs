@@ -23,7 +23,7 @@ use lab::{
     },
     network::{
         client::{self, at},
-        topology::{Machine, fabric_addresses, node_addresses},
+        topology::{TopologyNode, fabric_addresses, node_addresses},
     },
     processes::routers::{Frr, RouterPlan, learned},
 };
@@ -235,7 +235,7 @@ impl Stage {
 }
 
 /// Returns the fabric addresses of a node, including its link-local one.
-fn addresses(machine: &Machine) -> Vec<IpAddr> {
+fn addresses(machine: &TopologyNode) -> Vec<IpAddr> {
     let listing = machine.namespace.run("ip", &["-j", "address", "show", "dev", "eth0"]).unwrap();
     let listing: Value = serde_json::from_str(&listing).unwrap();
     let all = listing[0]["addr_info"].as_array().unwrap();

@@ -16,7 +16,7 @@ use std::{
 
 use lab::{
     host::{
-        machine::Machine,
+        machine::SystemdMachine,
         netns::{self, Namespace},
         wait,
     },
@@ -90,14 +90,14 @@ pub(crate) struct Stage {
     /// Namespace of the client.
     pub(crate) client: Namespace,
     /// Machine for the packages.
-    pub(crate) machine: Machine,
+    pub(crate) machine: SystemdMachine,
 }
 
 impl Stage {
     pub(crate) fn new() -> Self {
         let fabric = Namespace::new("fabric").unwrap();
         fabric.ip(&["link add switch type bridge", "link set switch up"]).unwrap();
-        let machine = Machine::boot("machine").unwrap();
+        let machine = SystemdMachine::boot("machine").unwrap();
         plug(&fabric, machine.namespace(), 10);
         let client = place(&fabric, "client", 200);
         let places = [place(&fabric, "a", 11), place(&fabric, "b", 12)];

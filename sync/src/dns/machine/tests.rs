@@ -9,13 +9,13 @@ fn answer(addresses: &[&str], secs: u64) -> Answer {
     Answer::Targets(addresses.iter().map(target).collect(), Duration::from_secs(secs))
 }
 
-fn addresses(known: &Known) -> Vec<String> {
+fn addresses(known: &NameState) -> Vec<String> {
     known.targets.iter().flatten().map(|target| target.address.to_string()).collect()
 }
 
 #[test]
 fn an_answer_counts_for_its_lifetime_within_bounds() {
-    let (mut known, now) = (Known::default(), Instant::now());
+    let (mut known, now) = (NameState::default(), Instant::now());
     for (secs, expected) in [(0, 5), (5, 5), (30, 30), (60, 60), (86_400, 60)] {
         known.take(&bounds(), answer(&["192.0.2.1"], secs), now);
         assert_eq!(known.due().unwrap() - now, Duration::from_secs(expected), "{secs}");
@@ -24,7 +24,7 @@ fn an_answer_counts_for_its_lifetime_within_bounds() {
 
 #[test]
 fn what_was_known_stays_when_nothing_is_answered_and_is_asked_for_ever_more_rarely() {
-    let (mut known, now) = (Known::default(), Instant::now());
+    let (mut known, now) = (NameState::default(), Instant::now());
     let nothing = || Answer::Nothing("no such name".to_owned());
     known.take(&bounds(), nothing(), now);
     assert_eq!((known.targets.clone(), known.complaints.clone()), (None, vec!["no such name".to_owned()]));
@@ -44,7 +44,7 @@ fn what_was_known_stays_when_nothing_is_answered_and_is_asked_for_ever_more_rare
 
 #[test]
 fn addresses_of_the_machine_and_the_link_are_never_taken_nor_any_outside_of_what_is_allowed() {
-    let (mut known, now) = (Known::default(), Instant::now());
+    let (mut known, now) = (NameState::default(), Instant::now());
     known.take(
         &bounds(),
         answer(&["192.0.2.1", "127.0.0.1", "169.254.169.254", "::1", "fe80::1", "0.0.0.0"], 10),

@@ -1,7 +1,7 @@
 use model::kinds::resource::Kind;
 
 use super::*;
-use crate::docker::container::Binding;
+use crate::docker::container::PublishedPort;
 
 fn host() -> Host {
     Host {
@@ -28,7 +28,7 @@ fn container(name: &str, network: &str, address: &str, labels: &[(&str, &str)]) 
     }
 }
 
-fn engine(major: u32, containers: &[Container]) -> Engine {
+fn engine(major: u32, containers: &[Container]) -> EngineState {
     let network = Network {
         name: "bridge".to_owned(),
         subnets: vec!["172.17.0.0/16".to_owned()],
@@ -36,7 +36,7 @@ fn engine(major: u32, containers: &[Container]) -> Engine {
         link: Some("docker0".to_owned()),
         is_open: false,
     };
-    Engine {
+    EngineState {
         major,
         containers: containers.iter().map(|container| (container.id.clone(), container.clone())).collect(),
         networks: [("id-bridge".to_owned(), network)].into(),
@@ -47,7 +47,7 @@ fn engine(major: u32, containers: &[Container]) -> Engine {
 const WEB: (&str, &str) = ("tidegate.service", "web");
 
 /// Returns the JSON of the only Workload, or the only complaint.
-fn one(engine: &Engine) -> Result<Value, String> {
+fn one(engine: &EngineState) -> Result<Value, String> {
     let translation = translate(&host(), engine, &Elsewhere::default());
     let mut workloads = translation.objects.values().filter(|object| object.spec.kind() == Kind::Workload);
     match (workloads.next(), translation.complaints.as_slice()) {
@@ -177,7 +177,7 @@ fn newer_engines_that_keep_machines_apart_are_answered_by_published_ports_or_by_
         assert!(complaint.contains(remedy), "{complaint}");
     }
     let mut published = bare.clone();
-    let everywhere = Binding { address: "0.0.0.0".parse().unwrap(), port: 32768 };
+    let everywhere = PublishedPort { address: "0.0.0.0".parse().unwrap(), port: 32768 };
     published.ports.insert((80, Protocol::Tcp), vec![everywhere]);
     let found = one(&engine(28, &[published])).unwrap();
     assert_eq!(
@@ -200,7 +200,7 @@ fn published_ports_must_be_reachable_and_unambiguous() {
             .unwrap_err()
             .contains("none of its ports is published")
     );
-    let binding = |address: &str| Binding { address: address.parse().unwrap(), port: 8080 };
+    let binding = |address: &str| PublishedPort { address: address.parse().unwrap(), port: 8080 };
     published.ports.insert((80, Protocol::Tcp), vec![binding("127.0.0.1")]);
     assert!(
         one(&engine(20, std::slice::from_ref(&published)))

@@ -20,8 +20,11 @@ fn service(name: &str) -> Object {
     decode(&value, &Expect::default()).unwrap()
 }
 
-fn wanted(objects: &[Object], is_complete: bool) -> Wanted {
-    Wanted { objects: objects.iter().map(|object| (object.key(), object.clone())).collect(), is_complete }
+fn wanted(objects: &[Object], is_complete: bool) -> DesiredObjects {
+    DesiredObjects {
+        objects: objects.iter().map(|object| (object.key(), object.clone())).collect(),
+        is_complete,
+    }
 }
 
 fn mirror_of(objects: &[Object]) -> Mirror {
@@ -37,7 +40,7 @@ fn mirror_of(objects: &[Object]) -> Mirror {
 }
 
 fn decide(
-    wanted: &Wanted,
+    wanted: &DesiredObjects,
     mirror: &Mirror,
     limits: (Option<usize>, bool),
     confirmed: &BTreeSet<ObjectKey>,

@@ -12,7 +12,7 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Lease as read from the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct LeaseState {
     /// Holder; empty if there is none.
     pub(super) holder: String,
     /// Duration stated by the holder.
@@ -34,12 +34,12 @@ pub(super) enum Verdict {
 /// its last observed renewal.
 #[derive(Debug, Default)]
 pub(super) struct Candidate {
-    seen: Option<(Seen, Duration)>,
+    seen: Option<(LeaseState, Duration)>,
 }
 
 impl Candidate {
     /// Decides about a Lease. `now` is the time since any fixed moment.
-    pub(super) fn judge(&mut self, me: &str, read: Option<Seen>, now: Duration) -> Verdict {
+    pub(super) fn judge(&mut self, me: &str, read: Option<LeaseState>, now: Duration) -> Verdict {
         let Some(read) = read else { return Verdict::Take };
         if read.holder.is_empty() || read.holder == me {
             return Verdict::Take;
@@ -58,8 +58,8 @@ impl Candidate {
 mod tests {
     use super::*;
 
-    fn seen(holder: &str, version: &str) -> Option<Seen> {
-        Some(Seen { holder: holder.to_owned(), duration: DURATION, version: version.to_owned() })
+    fn seen(holder: &str, version: &str) -> Option<LeaseState> {
+        Some(LeaseState { holder: holder.to_owned(), duration: DURATION, version: version.to_owned() })
     }
 
     #[test]

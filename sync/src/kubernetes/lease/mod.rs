@@ -13,7 +13,7 @@ use k8s_openapi::{
 use kube::{Api, Client, api::PostParams};
 use tokio::time::Instant;
 
-use self::machine::{Candidate, DEADLINE, DURATION, RENEW, Seen, Verdict};
+use self::machine::{Candidate, DEADLINE, DURATION, LeaseState, RENEW, Verdict};
 
 use super::words;
 
@@ -133,11 +133,11 @@ fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-fn seen(lease: &Lease) -> Seen {
+fn seen(lease: &Lease) -> LeaseState {
     let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
     let duration =
         seconds.and_then(|seconds| u64::try_from(seconds).ok()).map_or(DURATION, Duration::from_secs);
-    Seen {
+    LeaseState {
         holder: holder(lease).to_owned(),
         duration,
         version: lease.metadata.resource_version.clone().unwrap_or_default(),

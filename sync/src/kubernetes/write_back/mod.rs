@@ -22,14 +22,14 @@ use model::kinds::resource::ObjectKey;
 use tokio::sync::watch;
 use translate::json::text;
 
-pub use self::plan::{SUPPORTED, Said, plan};
+pub use self::plan::{SUPPORTED, ServiceState, plan};
 use super::{
     resource::Resource,
-    state::{Entry, Findings, Id, Published},
+    state::{Entry, Findings, Id, WriteBackInput},
     translate::{Finding, Severity},
     words,
 };
-use crate::wanted::Observed;
+use crate::wanted::ObservedObjects;
 
 /// Time for which changes are collected, so that a Service that passes through several conditions is written
 /// once.
@@ -49,8 +49,8 @@ const MANAGER: &str = "tidegate-sync";
 pub(super) async fn run(
     client: Client,
     instance: String,
-    mut published: watch::Receiver<Published>,
-    mut observed: watch::Receiver<Observed>,
+    mut published: watch::Receiver<WriteBackInput>,
+    mut observed: watch::Receiver<ObservedObjects>,
 ) {
     let reporter = Reporter { controller: MANAGER.to_owned(), instance: Some(instance) };
     let recorder = Recorder::new(client.clone(), reporter);
@@ -73,8 +73,8 @@ pub(super) async fn run(
 /// State of write-back: inputs, pending writes and published events.
 #[derive(Default)]
 struct Desk {
-    published: Published,
-    observed: Observed,
+    published: WriteBackInput,
+    observed: ObservedObjects,
     /// Cluster Services by Tidegate object.
     services: BTreeMap<ObjectKey, Id>,
     dirty: BTreeSet<Id>,
@@ -89,7 +89,7 @@ impl Desk {
     }
 
     /// Computes the differences from the previous inputs; the cost is proportional to them.
-    fn take(&mut self, published: Published, observed: Observed) {
+    fn take(&mut self, published: WriteBackInput, observed: ObservedObjects) {
         for item in self.published.services.diff(&published.services) {
             let (id, old, new) = match item {
                 DiffItem::Add(id, new) => (id, None, Some(new)),
@@ -156,9 +156,9 @@ impl Desk {
         }
     }
 
-    fn said(&self, entry: &Entry) -> Said<'_> {
-        let Some(key) = &entry.key else { return Said::default() };
-        Said {
+    fn said(&self, entry: &Entry) -> ServiceState<'_> {
+        let Some(key) = &entry.key else { return ServiceState::default() };
+        ServiceState {
             published: self.observed.objects.get(key),
             refused: self.observed.refused.get(key).map(String::as_str),
         }

@@ -15,7 +15,7 @@ const MESSAGE_MAX: usize = 1024;
 
 /// State of a Service in Tidegate.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Said<'a> {
+pub struct ServiceState<'a> {
     /// Published form, if the object exists.
     pub published: Option<&'a Value>,
     /// Reason of its rejection, if it was rejected.
@@ -25,7 +25,7 @@ pub struct Said<'a> {
 /// Returns the merge patch for the Service's `status`, or `None` if nothing changes. `now` is the time in
 /// Kubernetes format.
 #[must_use]
-pub fn plan(entry: &Entry, said: Said<'_>, now: &str) -> Option<Value> {
+pub fn plan(entry: &Entry, said: ServiceState<'_>, now: &str) -> Option<Value> {
     let object = &entry.object;
     let current = items(object, "/status/conditions");
     let is_told = current.iter().any(is_ours);
@@ -61,13 +61,13 @@ pub fn plan(entry: &Entry, said: Said<'_>, now: &str) -> Option<Value> {
 
 /// Returns the addresses, or `None` if Tidegate has not published any state; the addresses stay unchanged
 /// then.
-fn ingress(said: Said<'_>) -> Option<Vec<Value>> {
+fn ingress(said: ServiceState<'_>) -> Option<Vec<Value>> {
     let published = said.published?;
     let addresses = items(published, "/status/loadBalancer/ingress").iter();
     Some(addresses.map(|entry| json!({ "ip": text(entry, "/ip"), "ipMode": "VIP" })).collect())
 }
 
-fn conditions(entry: &Entry, said: Said<'_>) -> Vec<Value> {
+fn conditions(entry: &Entry, said: ServiceState<'_>) -> Vec<Value> {
     let supported =
         match entry.findings.iter().filter(|finding| finding.severity > Severity::Approximated).count() {
             0 => condition(SUPPORTED, "True", "Supported", ""),
@@ -159,7 +159,7 @@ mod tests {
         let other = json!({ "type": "Other", "status": "True" });
         let entry = entry(json!({ "conditions": [other] }));
         let published = published();
-        let said = Said { published: Some(&published), refused: None };
+        let said = ServiceState { published: Some(&published), refused: None };
         let patch = plan(&entry, said, "2026-01-01T00:00:00Z").unwrap();
         assert_eq!(patch["metadata"]["resourceVersion"], "7");
         assert_eq!(
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(
             plan(
                 &entry(json!({ "loadBalancer": { "ingress": [{ "ip": "192.0.2.9" }] } })),
-                Said::default(),
+                ServiceState::default(),
                 "t"
             ),
             None
@@ -184,7 +184,8 @@ mod tests {
 
     #[test]
     fn a_refusal_is_said_and_leaves_the_addresses() {
-        let patch = plan(&entry(json!({})), Said { published: None, refused: Some("no") }, "t").unwrap();
+        let patch =
+            plan(&entry(json!({})), ServiceState { published: None, refused: Some("no") }, "t").unwrap();
         assert_eq!(patch["status"]["conditions"][0]["reason"], "Refused");
         assert!(patch["status"].get("loadBalancer").is_none());
     }
@@ -195,8 +196,8 @@ mod tests {
             { "type": "AddressAssigned", "status": "False", "reason": "NoPool", "message": "no pool" },
             { "type": "Ready", "status": "False", "reason": "NoPool" },
         ] } });
-        let patch =
-            plan(&entry(json!({})), Said { published: Some(&published), refused: None }, "t").unwrap();
+        let patch = plan(&entry(json!({})), ServiceState { published: Some(&published), refused: None }, "t")
+            .unwrap();
         assert_eq!(patch["status"]["conditions"][0]["reason"], "NoPool");
         assert_eq!(patch["status"]["conditions"][0]["message"], "no pool");
     }
@@ -205,12 +206,12 @@ mod tests {
     fn what_ceases_to_be_ours_is_cleared_and_what_never_was_is_left_alone() {
         let ours = json!({ "conditions": [{ "type": READY, "status": "True" }], "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } });
         let gone = Entry { claim: Claim::None, ..entry(ours) };
-        let patch = plan(&gone, Said::default(), "t").unwrap();
+        let patch = plan(&gone, ServiceState::default(), "t").unwrap();
         assert_eq!(patch["status"], json!({ "conditions": [], "loadBalancer": { "ingress": null } }));
         let never = Entry {
             claim: Claim::None,
             ..entry(json!({ "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } }))
         };
-        assert_eq!(plan(&never, Said::default(), "t"), None);
+        assert_eq!(plan(&never, ServiceState::default(), "t"), None);
     }
 }

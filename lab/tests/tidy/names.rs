@@ -1,0 +1,87 @@
+//! Names of types: defined once in a crate, and no bare participles.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Names that every module of a kind may define for itself.
+const SHARED: [&str; 3] = ["Plan", "Options", "Error"];
+
+/// Participles without a regular ending.
+const IRREGULAR: [&str; 30] = [
+    "Begun",
+    "Bound",
+    "Broken",
+    "Chosen",
+    "Cut",
+    "Done",
+    "Drawn",
+    "Driven",
+    "Forgotten",
+    "Found",
+    "Given",
+    "Gone",
+    "Heard",
+    "Held",
+    "Hidden",
+    "Kept",
+    "Known",
+    "Lost",
+    "Made",
+    "Met",
+    "Owed",
+    "Said",
+    "Seen",
+    "Sent",
+    "Shown",
+    "Spoken",
+    "Taken",
+    "Told",
+    "Unread",
+    "Written",
+];
+
+/// Nouns with the ending of a participle.
+const NOUNS: [&str; 5] = ["Bed", "Feed", "Need", "Seed", "Speed"];
+
+/// Definitions of types in one member.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    /// Number of definitions of each name.
+    defined: BTreeMap<String, usize>,
+}
+
+impl Names {
+    /// Adds the types that a source file defines.
+    pub(crate) fn add(&mut self, text: &str) {
+        for name in text.lines().filter_map(defined) {
+            *self.defined.entry(name.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// Returns the names that are defined more than once.
+    pub(crate) fn repeated(&self) -> BTreeSet<&str> {
+        let repeated =
+            self.defined.iter().filter(|(name, times)| **times > 1 && !SHARED.contains(&name.as_str()));
+        repeated.map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Returns the names that are a bare participle.
+    pub(crate) fn participles(&self) -> BTreeSet<&str> {
+        self.defined.keys().map(String::as_str).filter(|name| is_participle(name)).collect()
+    }
+}
+
+fn is_participle(name: &str) -> bool {
+    let is_one_word = name.chars().skip(1).all(char::is_lowercase);
+    is_one_word && !NOUNS.contains(&name) && (name.ends_with("ed") || IRREGULAR.contains(&name))
+}
+
+/// Returns the type that a line defines.
+fn defined(line: &str) -> Option<&str> {
+    // Associated types and aliases inside functions are indented; so are the fields and variants of a type.
+    let mut rest = line;
+    for word in ["pub(crate) ", "pub(super) ", "pub "] {
+        rest = rest.strip_prefix(word).unwrap_or(rest);
+    }
+    let rest = ["struct ", "enum ", "trait ", "type "].iter().find_map(|word| rest.strip_prefix(word))?;
+    rest.split(|c: char| !c.is_alphanumeric()).next().filter(|name| !name.is_empty())
+}
