@@ -184,7 +184,7 @@ enum Benchmark {
         minutes: u32,
         /// Store of the control server.
         #[arg(long, default_value = "sqlite")]
-        store: soak::Store,
+        store: soak::SoakStore,
     },
 }
 
@@ -313,10 +313,10 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::progress::Say<'_>) -> Resul
         }
         Benchmark::Soak { minutes, store } => {
             let record = soak::run(minutes, store, say)?;
-            let wrong = record.points.iter().flat_map(lab::chaos::soak::Outcome::faults_found).collect();
+            let wrong = record.points.iter().flat_map(lab::chaos::soak::SoakOutcome::faults_found).collect();
             let outcome = match store {
-                soak::Store::Sqlite => Outcome::of(record),
-                soak::Store::Etcd => Outcome::of(soak::WithEtcd(record)),
+                soak::SoakStore::Sqlite => Outcome::of(record),
+                soak::SoakStore::Etcd => Outcome::of(soak::WithEtcd(record)),
             };
             // The soak test measures no time, so its results are valid on a busy machine.
             Outcome { too_busy: None, wrong, ..outcome }

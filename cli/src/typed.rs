@@ -93,7 +93,7 @@ impl From<Condition> for ConditionRow {
         Self {
             condition_type: word(&condition_type),
             status,
-            reason,
+            reason: reason.as_str().to_owned(),
             message,
             hint: hint.unwrap_or_default(),
         }

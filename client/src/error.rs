@@ -81,13 +81,6 @@ fn size(bytes: usize) -> String {
     if bytes < MEBIBYTE { format!("{bytes} bytes") } else { format!("{} MiB", bytes / MEBIBYTE) }
 }
 
-/// Formats an error with its causes on one line.
-#[must_use]
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
-
 /// Returns the root cause, the last of the error chain and usually the most specific.
 #[must_use]
 pub fn root_cause(error: &dyn std::error::Error) -> String {
@@ -100,6 +93,8 @@ pub fn root_cause(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use base::chain;
+
     use super::*;
 
     #[test]

@@ -13,7 +13,6 @@
 //! Control servers are contacted directly: proxy variables of the environment are ignored, and redirects are
 //! not followed. A token is never sent unencrypted to another machine.
 
-mod backoff;
 mod client;
 mod connection;
 mod error;
@@ -24,14 +23,14 @@ mod request;
 mod stream;
 mod token;
 
+pub use base::{backoff::Backoff, chain};
 pub use reqwest::{Method, Url};
 pub use tls_trust::{Pin, Trust};
 
 pub use self::{
-    backoff::Backoff,
     client::{Client, Failover, Limits, Listing, OnSend, Options},
     connection::{Connection, Identity, SERVERS_MAX, SetupError},
-    error::{Error, chain, root_cause},
+    error::{Error, root_cause},
     lines::{LineBuffer, LineTooLong, Lines, StreamError},
     problem::{Problem, Violation},
     request::{Body, MIN_POSITION, Request},

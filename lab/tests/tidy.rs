@@ -43,7 +43,7 @@ const MAY_USE: [(&str, &[&str]); 25] = [
     ("bfd", &[]),
     ("bgp", &[]),
     ("tls-trust", &[]),
-    ("client", &["tls-trust"]),
+    ("client", &["base", "tls-trust"]),
     ("settings", &[]),
     ("base", &["model"]),
     ("kernel", &["model"]),

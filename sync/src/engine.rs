@@ -45,7 +45,7 @@ use self::{
 };
 use crate::{
     control::{Control, RETRY_MIN},
-    wanted::{ObservedObjects, DesiredObjects},
+    wanted::{DesiredObjects, ObservedObjects},
 };
 
 /// Maximum number of queued watch events; the watch is not read beyond it.

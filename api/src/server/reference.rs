@@ -60,7 +60,7 @@ async fn scrape() -> String {
         "inactive": 1, "failed": { "refused": 1, "unreachable": 1, "silent": 1, "reset": 1 },
     });
     let targets = vec![serde_json::from_value(target).unwrap()];
-    services.take(&node, "boot", [("default/web".to_owned().try_into().unwrap(), targets)].into(), now);
+    services.apply(&node, "boot", [("default/web".to_owned().try_into().unwrap(), targets)].into(), now);
     let mut moment = traffic::registry(&services);
 
     let mut routers = BgpBook::default();
@@ -71,7 +71,7 @@ async fn scrape() -> String {
         is_complete: true,
         ..BgpReportUpdate::default()
     };
-    routers.take(&node, news, now);
+    routers.apply(&node, news, now);
     bgp::register(&mut moment, &routers, |_| true);
 
     health::register(&mut moment, &Snapshot::default(), &HealthBook::default(), &Guard::default(), now);

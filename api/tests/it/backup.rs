@@ -347,7 +347,7 @@ async fn etcd() -> Etcd {
             .expect("etcd is installed");
         let mut etcd = Etcd { process, url: format!("etcd:{client}"), _directory: directory };
         while etcd.process.try_wait().unwrap().is_none() {
-            if store::look(&etcd.url).await.is_ok() {
+            if store::inspect(&etcd.url).await.is_ok() {
                 return etcd;
             }
         }

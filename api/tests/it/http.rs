@@ -56,7 +56,7 @@ async fn every_example_is_accepted_and_creates_what_it_declares() {
     for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "yaml")) {
         let manifest = fs::read_to_string(&path).unwrap();
         let declared = manifest.lines().filter(|line| line.starts_with("kind: ")).count();
-        let server = common::start().await;
+        let server = support::start().await;
         for (query, action) in [("?dryRun=true", "created"), ("", "created"), ("", "unchanged")] {
             let result = apply(&server, &format!("/v1/apply{query}"), &manifest).await;
             let results = result["results"].as_array();
@@ -71,7 +71,7 @@ async fn every_example_is_accepted_and_creates_what_it_declares() {
 /// Input: examples of a selector, a pool and a shared address. Output: ready endpoints, and addresses of the pools.
 #[tokio::test]
 async fn examples_lead_to_the_described_status() {
-    let server = common::start().await;
+    let server = support::start().await;
     for file in ["selector.yaml", "load-balancer-l2.yaml", "shared-address.yaml"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples").join(file);
         apply(&server, "/v1/apply", &fs::read_to_string(path).unwrap()).await;

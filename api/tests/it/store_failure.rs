@@ -18,8 +18,8 @@ use model::{
 };
 use serde_json::json;
 use store::{
-    AuditRecord, ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError, Store,
-    StoreError, VaultError, VaultRecord,
+    AuditRecord, ChangesError, CommitError, HistoryPage, HistoryQuery, StatusError, Store, StoreError,
+    StoredState, VaultError, VaultRecord,
 };
 
 use crate::support;
@@ -44,7 +44,7 @@ impl Flaky {
 
 #[async_trait::async_trait]
 impl Store for Flaky {
-    async fn load(&self) -> Result<Loaded, StoreError> {
+    async fn load(&self) -> Result<StoredState, StoreError> {
         if self.mode.load(Ordering::SeqCst) == DOWN { Err(self.failure()) } else { self.inner.load().await }
     }
     async fn commit_with_records(

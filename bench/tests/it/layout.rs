@@ -4,7 +4,7 @@
 use std::{fs, net::Ipv4Addr, path::Path, time::Duration};
 
 use bench::{
-    layout::{self, Layout, Options, Served},
+    layout::{self, BenchService, Layout, Options},
     pages::record::Report as _,
 };
 
@@ -54,7 +54,7 @@ fn every_layout_is_loaded_and_changed_and_carries_connections_and_the_page_says_
 
 #[test]
 fn the_layouts_with_chains_are_what_the_golden_says() {
-    let service = |number: u8| Served {
+    let service = |number: u8| BenchService {
         name: format!("default/service-{number}"),
         address: Ipv4Addr::new(10, 96, 0, number),
         endpoints: vec![Ipv4Addr::new(10, 128, number, 1), Ipv4Addr::new(10, 128, number, 2)],

@@ -22,7 +22,7 @@ use lab::{
         servers::{
             site::{Site, client},
             watchers::{self, Course},
-            writers::Writer,
+            writers::ClientWriter,
         },
     },
     cluster::machines::{self, Fabric, Program, ProgramMachine},
@@ -146,11 +146,11 @@ async fn gather(
     begun.send(()).unwrap();
     let mut writers = JoinSet::new();
     for index in 0..WRITERS {
-        writers.spawn(Writer::new(&site, index, seed).unwrap().run(Arc::clone(&stop)));
+        writers.spawn(ClientWriter::new(&site, index, seed).unwrap().run(Arc::clone(&stop)));
     }
     let mut operations: Vec<Operation> = writers.join_all().await.into_iter().flatten().collect();
     is_calm.wait_for(|calm| *calm).await.unwrap();
-    let mut last = Writer::new(&site, WRITERS, seed).unwrap();
+    let mut last = ClientWriter::new(&site, WRITERS, seed).unwrap();
     let head = last.mark(0, 0).await.expect("the server serves, and nobody strikes it");
     last.list(0, Some(head)).await;
     operations.extend(last.into_operations());

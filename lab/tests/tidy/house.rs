@@ -2,7 +2,7 @@
 //!
 //! `cargo test -p lab --test tidy house -- --nocapture` prints the table.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs};
+use std::{fmt::Write as _, fs};
 
 use crate::{MAY_USE, cycles, functions, names::Names, prose::Prose, root, sources_of};
 

@@ -26,8 +26,6 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-pub(crate) use client::chain;
-
 use self::{
     machine::{Assembler, Batch, StreamFault},
     register::{RegisterError, Registration},

@@ -57,7 +57,7 @@ fn scrape() -> String {
     let decided = watch::channel(crate::announce::bgp::Decided::default()).1;
     let client = control::client(RootCertStore::empty()).unwrap();
     let tally = Tally::default();
-    tally.health_checks.get_or_create(&[("result", "Succeeded")]).inc();
+    tally.health.checks.get_or_create(&[("result", "Succeeded")]).inc();
     let shown = Shown {
         node: Name::parse("node-1").unwrap(),
         boot_id: "boot".to_owned(),

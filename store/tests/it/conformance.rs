@@ -7,19 +7,19 @@ macro_rules! on_every_store {
         mod memory {
             $($(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $scenario() {
-                super::suite::$file::$scenario(super::suite::Place::memory()).await;
+                crate::suite::$file::$scenario(crate::suite::Place::memory()).await;
             })*)*
         }
         mod etcd {
             $($(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $scenario() {
-                super::suite::$file::$scenario(super::suite::Place::etcd()).await;
+                crate::suite::$file::$scenario(crate::suite::Place::etcd()).await;
             })*)*
         }
         mod sqlite {
             $($(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $scenario() {
-                super::suite::$file::$scenario(super::suite::Place::sqlite()).await;
+                crate::suite::$file::$scenario(crate::suite::Place::sqlite()).await;
             })*)*
         }
     };

@@ -14,10 +14,10 @@ use std::{
 use serde_json::Value;
 use sync::kubernetes::{
     resource::Resource,
-    state::{Change, Id, State, needed},
+    state::{Change, ClusterState, Id, needed},
     translate::{
         Mode, Settings,
-        fields::{self, Fate, Field, TABLE},
+        fields::{self, Field, FieldMapping, TABLE},
     },
 };
 use translate::{json::text, parse};
@@ -49,15 +49,15 @@ fn resource(object: &Value) -> Resource {
 }
 
 /// Returns the state of a completely listed cluster with these objects.
-fn cluster(settings: Settings, objects: &[Value]) -> State {
-    let mut state = State::new(settings, needed(true, true));
+fn cluster(settings: Settings, objects: &[Value]) -> ClusterState {
+    let mut state = ClusterState::new(settings, needed(true, true));
     for object in objects {
         state.apply(resource(object), Change::Put(object.clone()));
     }
     state
 }
 
-fn shown(state: &State) -> String {
+fn shown(state: &ClusterState) -> String {
     let mut shown = String::new();
     let (wanted, published) = (state.wanted(), state.published());
     for object in published.nodes.values().chain(wanted.objects.values()) {
@@ -162,8 +162,11 @@ fn every_field_is_treated_as_the_list_says() {
 
 fn has_effect(field: &Field) -> bool {
     match field.fate {
-        Fate::Mapped | Fate::ProxyOnly | Fate::Approximated | Fate::NotSupported => true,
-        Fate::NotNeeded => false,
+        FieldMapping::Mapped
+        | FieldMapping::ProxyOnly
+        | FieldMapping::Approximated
+        | FieldMapping::NotSupported => true,
+        FieldMapping::NotNeeded => false,
     }
 }
 
@@ -238,11 +241,11 @@ fn what_others_make_in_a_server_that_has_lost_its_store_takes_nothing_away() {
         })
     };
     let old = [service("a", "1"), service("b", "2"), service("c", "3")];
-    let names = |state: &State| -> Vec<String> {
+    let names = |state: &ClusterState| -> Vec<String> {
         state.published().services.keys().map(|id| id.name.clone()).collect()
     };
     let begin = || {
-        let mut state = State::new(settings(Mode::LoadBalancer), [Resource::Service]);
+        let mut state = ClusterState::new(settings(Mode::LoadBalancer), [Resource::Service]);
         state.apply(Resource::Service, Change::Listed(old.to_vec()));
         state
     };
@@ -272,7 +275,7 @@ fn what_others_make_in_a_server_that_has_lost_its_store_takes_nothing_away() {
 
 #[test]
 fn a_state_is_complete_when_all_lists_were_read() {
-    let mut state = State::new(settings(Mode::Proxy), [Resource::Service, Resource::EndpointSlice]);
+    let mut state = ClusterState::new(settings(Mode::Proxy), [Resource::Service, Resource::EndpointSlice]);
     state.apply(Resource::Service, Change::Listed(Vec::new()));
     assert!(!state.wanted().is_complete);
     state.apply(Resource::EndpointSlice, Change::Listed(Vec::new()));
@@ -296,7 +299,7 @@ fn any_value_in_any_place_leads_to_objects_or_findings_and_never_to_a_panic() {
                 let mut object = whole.clone();
                 if let Some(place) = object.pointer_mut(&pointer) {
                     *place = odd.clone();
-                    let mut state = State::new(settings(Mode::LoadBalancer), needed(true, true));
+                    let mut state = ClusterState::new(settings(Mode::LoadBalancer), needed(true, true));
                     state.apply(resource(whole), Change::Put(object));
                     let _whatever = shown(&state);
                 }

@@ -15,8 +15,8 @@ use model::{
     primitives::quantity::{Position, Revision, Timestamp},
 };
 use store::{
-    AuditRecord, ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError, Store,
-    StoreError, VaultError, VaultRecord,
+    AuditRecord, ChangesError, CommitError, HistoryPage, HistoryQuery, StatusError, Store, StoreError,
+    StoredState, VaultError, VaultRecord,
 };
 use tokio::sync::watch;
 
@@ -93,7 +93,7 @@ impl View {
 
 #[async_trait::async_trait]
 impl Store for View {
-    async fn load(&self) -> Result<Loaded, StoreError> {
+    async fn load(&self) -> Result<StoredState, StoreError> {
         self.reached()?.load().await
     }
     async fn commit_with_records(

@@ -7,7 +7,7 @@ use model::{
     },
     observed::status::PoolUsage,
     primitives::quantity::Timestamp,
-    wire::report::Role,
+    wire::report::AnnouncementRole,
 };
 use serde_json::Value;
 
@@ -215,9 +215,9 @@ fn parts(page: &mut Page, object: &Address, now: Timestamp) {
     ]);
     for (node, part) in &object.status.nodes {
         let tone = match part.role {
-            Role::Owner => Tone::Good,
-            Role::Standby => Tone::Plain,
-            Role::Held => Tone::Bad,
+            AnnouncementRole::Owner => Tone::Good,
+            AnnouncementRole::Standby => Tone::Plain,
+            AnnouncementRole::Held => Tone::Bad,
         };
         table.push(vec![
             word(node).into(),

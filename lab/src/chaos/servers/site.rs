@@ -11,7 +11,7 @@ use reqwest::{Client, Method, RequestBuilder};
 use serde_json::{Value, json};
 
 use crate::{
-    chaos::histories::{RequestOutcome, ChangeEvent, ChangeEventKind, ObjectState},
+    chaos::histories::{ChangeEvent, ChangeEventKind, ObjectState, RequestOutcome},
     cluster::control::http_builder,
 };
 

@@ -24,7 +24,7 @@ impl Backoff {
 
     /// Returns the next delay, chosen at random.
     pub fn next_random_delay(&mut self) -> Duration {
-        self.next_delay(fastrand::u64(..))
+        self.next_delay(crate::entropy())
     }
 
     /// Returns the next delay. `random` must be uniformly distributed over all values of `u64`.
