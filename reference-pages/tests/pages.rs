@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path};
 
+use model::kinds::condition_reason::ConditionReason;
 use reference_pages::{
     golden,
     openapi::{self, Document},
@@ -45,4 +46,14 @@ fn every_error_code_has_a_row() -> Result<(), String> {
 fn every_event_reason_has_a_row() -> Result<(), String> {
     let variants = documented("model/src/kinds/event.rs", "EventReason")?;
     golden::check("event-reasons.md", &reasons::events(&variants))
+}
+
+#[test]
+fn every_condition_reason_has_a_row() -> Result<(), String> {
+    let row = |one: &ConditionReason| reasons::Reason {
+        name: one.as_str(),
+        meaning: one.meaning(),
+        remedy: one.remedy(),
+    };
+    golden::check("condition-reasons.md", &reasons::conditions(ConditionReason::ALL.iter().map(row)))
 }

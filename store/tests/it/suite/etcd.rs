@@ -120,11 +120,6 @@ impl Cluster {
         format!("etcd:{}", urls.join(","))
     }
 
-    /// Returns the URL of a member.
-    pub(crate) fn member(&self, number: usize) -> &str {
-        &self.members[number].url
-    }
-
     /// Sends a signal to a member.
     pub(crate) fn signal(&self, number: usize, signal: &str) {
         let process = self.members[number].process.to_string();
