@@ -13,6 +13,7 @@ pub(crate) mod observations;
 pub(crate) mod overview_announced;
 pub(crate) mod overview_cache;
 pub(crate) mod overview_services;
+pub(crate) mod overview_trigger;
 pub(crate) mod paging;
 pub(crate) mod pending_triggers;
 pub(crate) mod plan_cache;

@@ -16,7 +16,6 @@ mod manifest;
 mod output;
 mod resource;
 pub mod terminal;
-mod typed;
 pub mod views;
 
 use std::ffi::OsString;

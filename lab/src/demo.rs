@@ -41,7 +41,7 @@ spec:
     - {name: dns, protocol: UDP, port: 53, targetPort: 8080}
 ";
 
-/// Writes to stdout what happens.
+/// Writes the progress to stdout.
 pub(crate) struct Teller {
     out: io::Stdout,
 }
@@ -126,7 +126,7 @@ pub(crate) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str) -> Resul
     out.seen("it is back, and every node has resumed")
 }
 
-/// Where a person can go on by hand.
+/// Address and commands for continuing by hand.
 pub(crate) fn where_to_look(out: &mut Teller, cluster: &Cluster, host: &str) -> Result<()> {
     out.chapter("It stays up until Ctrl-C. Look around:")?;
     let tidegate = binaries::find("tidegate")?;

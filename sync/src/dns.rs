@@ -21,7 +21,7 @@ use model::primitives::name::Namespace;
 
 use self::machine::{Bounds, NameState};
 pub use self::parse::Binding;
-use crate::run::Outlet;
+use crate::engine::outlet::Outlet;
 
 /// Maximum number of concurrent queries.
 const ASKED_MAX: usize = 16;

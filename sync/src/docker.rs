@@ -42,7 +42,7 @@ use self::{
     parse::{AddressKind, ending_signal},
     plan::{Elsewhere, EngineState, Host, translate},
 };
-use crate::run::Outlet;
+use crate::engine::outlet::Outlet;
 
 /// Timeout of engine requests, in seconds.
 const TIMEOUT_SECS: u64 = 60;

@@ -14,6 +14,7 @@
 mod follow;
 pub mod keep;
 pub mod mirror;
+pub mod outlet;
 pub mod plan;
 pub mod progress;
 mod statuses;

@@ -22,7 +22,7 @@ use notify::{RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
 use self::shelf::Shelf;
-use crate::{run::Outlet, wanted::DesiredObjects};
+use crate::{engine::outlet::Outlet, wanted::DesiredObjects};
 
 /// Maximum number of files of a source.
 const FILES_MAX: usize = 10_000;

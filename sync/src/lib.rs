@@ -1,9 +1,9 @@
 //! Mirrors objects of a source (Kubernetes, Docker, files or DNS) to Tidegate.
 //!
 //! ```text
-//!  source ──▶ watch channel of `DesiredObjects` ──▶ engine: diff with the source's objects on the server, /v1/apply
-//!     ▲                                        │
-//!     └────────── watch channel of `ObservedObjects` ◀┘  addresses, conditions
+//!  source ──▶ watch channel of `DesiredObjects` ───▶ engine: diff with the source's objects on the server,
+//!     ▲                                               │      /v1/apply
+//!     └─────── watch channel of `ObservedObjects` ◀───┘      addresses, conditions
 //! ```
 //!
 //! Invariants: a source that is empty, unreachable or only partly read removes no objects; objects of other

@@ -22,7 +22,7 @@ use crate::{
     args::{Cli, Global, Source},
     control::{self, Control},
     dns, docker,
-    engine::{self, EngineChannels, Round, Settings, progress::Progress},
+    engine::{self, EngineChannels, Round, Settings, outlet::Outlet, progress::Progress},
     files, kubernetes, serve,
     wanted::{DesiredObjects, ObservedObjects},
 };
@@ -39,20 +39,6 @@ const LOOK: Duration = Duration::from_millis(50);
 const END_PATIENCE: Duration = Duration::from_secs(5);
 /// Interval of status notifications to the service manager.
 const STATUS_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Channel ends and shared state of the source.
-pub struct Outlet {
-    /// Desired objects of the source.
-    pub wanted: watch::Sender<DesiredObjects>,
-    /// Server state of these objects.
-    pub observed: watch::Receiver<ObservedObjects>,
-    /// Errors and status of the source.
-    pub progress: Arc<Progress>,
-    /// Connection to Tidegate, for reading objects of other owners.
-    pub control: Arc<Control>,
-    /// Stop signal.
-    pub stop: CancellationToken,
-}
 
 /// Runs the command.
 ///

@@ -23,8 +23,8 @@ use crate::{
     },
     state::{
         convergence::Convergence, health_state::HealthState, leadership::Leadership, node_reports::Nodes,
-        observations::Observations, overview_cache::OverviewCache, paging::Pages, plan_cache::PlanCache,
-        published::Hub, queries::NodeQueries, series::SeriesBook,
+        observations::Observations, overview_cache::OverviewCache, overview_trigger::OverviewTrigger,
+        paging::Pages, plan_cache::PlanCache, published::Hub, queries::NodeQueries, series::SeriesBook,
     },
     stream::{node_feed::Feeding, watching::Watching},
     tasks::{
@@ -75,10 +75,10 @@ impl ServerState {
         };
         let queries = Arc::new(NodeQueries::new(&source.secret()));
         let (writer, writer_task) = Writer::start(context, stop_writer.clone());
-        let overview = Arc::new(OverviewCache::new(source.now()));
+        let trigger = Arc::new(OverviewTrigger::default());
+        let overview = Arc::new(OverviewCache::new(source.now(), Arc::clone(&trigger)));
         let health = HealthState::new(settings.health_guard_percent);
-        let observations =
-            Arc::new(Observations::new(Nodes::of(&statuses), health, convergence, Arc::clone(&overview)));
+        let observations = Arc::new(Observations::new(Nodes::of(&statuses), health, convergence, trigger));
         let app = Arc::new(Self {
             settings,
             cluster,

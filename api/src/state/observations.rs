@@ -35,7 +35,7 @@ use crate::state::{
     convergence::{Convergence, Watermarks},
     health_state::HealthState,
     node_reports::{Earlier, Nodes},
-    overview_cache::OverviewCache,
+    overview_trigger::OverviewTrigger,
     pending_triggers::PendingTriggers,
     published::Published,
 };
@@ -50,7 +50,7 @@ pub(crate) struct Observations {
     pub(crate) convergence: Arc<Convergence>,
     /// Triggers of the assigner.
     pub(crate) triggers: PendingTriggers,
-    overview: Arc<OverviewCache>,
+    overview: Arc<OverviewTrigger>,
     traffic: Mutex<TrafficBook>,
     announcements: Mutex<AnnouncementBook>,
     bgp: Mutex<BgpBook>,
@@ -79,7 +79,7 @@ impl Observations {
         nodes: Nodes,
         health: HealthState,
         convergence: Arc<Convergence>,
-        overview: Arc<OverviewCache>,
+        overview: Arc<OverviewTrigger>,
     ) -> Self {
         Self {
             nodes,
@@ -119,7 +119,7 @@ impl Observations {
         self.convergence.record_report(node, epoch, (before, Watermarks::from(&*report)), Instant::now());
         let addresses = self.announcements().apply(node, announcements);
         if has_separate_changes || has_other_sessions || is_changed(&earlier, &report) {
-            self.overview.report();
+            self.overview.record();
         }
         self.triggers.report(node, &earlier, &report, addresses, now);
     }
@@ -219,7 +219,6 @@ fn is_changed(earlier: &Earlier, report: &Report) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
 
     use model::primitives::quantity::Revision;
     use serde_json::{Value, json};
@@ -230,7 +229,7 @@ mod tests {
 
     struct Fixture {
         observations: Observations,
-        overview: Arc<OverviewCache>,
+        overview: Arc<OverviewTrigger>,
         store: Arc<dyn Store>,
         now: Timestamp,
         node: Name,
@@ -239,7 +238,7 @@ mod tests {
     impl Fixture {
         async fn new() -> Self {
             let now = Timestamp::from_unix_seconds(1_771_000_000);
-            let overview = Arc::new(OverviewCache::new(now));
+            let overview = Arc::new(OverviewTrigger::default());
             let health = HealthState::new(10);
             let observations =
                 Observations::new(Nodes::default(), health, Arc::default(), Arc::clone(&overview));
@@ -259,7 +258,7 @@ mod tests {
         }
 
         fn overview_changes(&self) -> u64 {
-            self.overview.news.load(Ordering::Relaxed)
+            self.overview.changes()
         }
     }
 

@@ -5,36 +5,33 @@ use model::{
     primitives::quantity::{Position, Revision, Timestamp},
     views::overview::{Overview, memory::FindingMemory, preceding::Writes},
 };
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
 use tokio::{
-    sync::{Mutex, Notify, watch},
+    sync::{Mutex, watch},
     time::Instant,
 };
 
-use crate::state::overview_services::ServiceRowCache;
+use crate::state::{overview_services::ServiceRowCache, overview_trigger::OverviewTrigger};
+
 /// Newest overview document and the memory it is computed from.
 pub(crate) struct OverviewCache {
     pub(crate) state: Arc<Mutex<State>>,
     pub(crate) newest: watch::Sender<Option<Arc<OverviewDocument>>>,
-    /// Counts what reports bring.
-    pub(crate) news: AtomicU64,
-    pub(crate) bell: Notify,
+    /// Changes by reports.
+    pub(crate) trigger: Arc<OverviewTrigger>,
 }
 
 pub(crate) struct State {
     pub(crate) known: Known,
-    /// The writes up to here are known.
+    /// Last revision in `known.writes`.
     pub(crate) written: Revision,
     pub(crate) mark: Option<Mark>,
     pub(crate) number: u64,
-    /// When it was last looked whether a document is due.
+    /// Time of the last check for changes.
     pub(crate) looked: Instant,
 }
 
-/// What is known from looks before.
+/// State that is carried from one document to the next.
 pub(crate) struct Known {
     pub(crate) memory: FindingMemory,
     pub(crate) writes: Writes,
@@ -47,26 +44,26 @@ pub(crate) struct Mark {
     pub(crate) position: Position,
     pub(crate) news: u64,
     pub(crate) is_leader: bool,
-    /// Which agents report.
+    /// Connected, contested and lost state of each node.
     pub(crate) nodes: Vec<(bool, bool, bool)>,
     pub(crate) now: Timestamp,
     /// True if the document may change by time alone: a node is pending, or a finding may expire.
     pub(crate) is_moving: bool,
 }
 
-/// A document.
+/// Computed overview with its derived forms.
 pub(crate) struct OverviewDocument {
-    /// How many there were before it.
+    /// Number of documents before this one.
     pub(crate) number: u64,
     /// The document.
     pub(crate) overview: Overview,
-    /// What `/v1/status` counts besides.
+    /// Additional counts for `/v1/status`.
     pub(crate) counts: Counts,
     /// Change line from the previous document; empty for the first one.
     pub(crate) line: Bytes,
 }
 
-/// What the summary counts by conditions.
+/// Counts of objects by condition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Nodes whose agent reports.
@@ -79,7 +76,7 @@ pub(crate) struct Counts {
 
 impl OverviewCache {
     /// Creates a cache without a document.
-    pub(crate) fn new(now: Timestamp) -> Self {
+    pub(crate) fn new(now: Timestamp, trigger: Arc<OverviewTrigger>) -> Self {
         let state = State {
             known: Known {
                 memory: FindingMemory::new(now),
@@ -92,19 +89,11 @@ impl OverviewCache {
             looked: Instant::now(),
         };
         let (newest, _) = watch::channel(None);
-        Self { state: Arc::new(Mutex::new(state)), newest, news: AtomicU64::new(0), bell: Notify::new() }
+        Self { state: Arc::new(Mutex::new(state)), newest, trigger }
     }
 
-    /// Whoever holds this watches.
+    /// Adds a watcher; the overview is computed after each change while there is one.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Option<Arc<OverviewDocument>>> {
         self.newest.subscribe()
-    }
-
-    /// A report says something that it did not say before.
-    pub(crate) fn report(&self) {
-        self.news.fetch_add(1, Ordering::Relaxed);
-        if self.newest.receiver_count() > 0 {
-            self.bell.notify_one();
-        }
     }
 }

@@ -18,10 +18,7 @@ use crate::{
     context::server_state::ServerState,
     state::overview_cache::{Counts, Mark, OverviewCache, OverviewDocument, State},
 };
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use model::views::overview::{
@@ -110,7 +107,7 @@ impl OverviewCache {
         let nodes = view.table().views();
         Mark {
             position,
-            news: self.news.load(Ordering::Relaxed),
+            news: self.trigger.changes(),
             is_leader: app.leadership.holds(),
             nodes: nodes.iter().map(|one| (one.is_connected, one.is_contested, one.is_lost)).collect(),
             now,
@@ -139,7 +136,7 @@ pub(crate) async fn run(app: Arc<ServerState>) {
         let mut is_due = cache.newest.receiver_count() > 0;
         tokio::select! {
             changed = bell.changed(), if is_due => if changed.is_err() { return },
-            () = cache.bell.notified() => {}
+            () = cache.trigger.recorded(), if is_due => {}
             _ = tick.tick() => is_due = is_due || cache.is_unseen().await,
         }
         if !is_due {

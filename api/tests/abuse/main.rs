@@ -6,6 +6,7 @@
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
+    clippy::unwrap_in_result,
     reason = "a test may fail, also in its helpers, and prints counts"
 )]
 

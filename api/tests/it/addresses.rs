@@ -1,7 +1,5 @@
 //! Announcement of addresses, driven by agents over HTTP: candidates, takeovers, drains, leases, moves.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::{sync::Arc, time::Duration};
 
 use axum::body::Body;

@@ -1,8 +1,6 @@
 //! Audit log through the server: it outlives the server, is paginated, and rejected requests do not evict
 //! accepted ones.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::sync::Arc;
 
 use model::primitives::quantity::Timestamp;

@@ -4,8 +4,6 @@
 //! Only the permission of the route is tested: bodies are empty, so nothing is changed. Routes that check
 //! each object are tested with real objects in `authz.rs`.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
 use serde_json::{Value, json};

@@ -1,7 +1,5 @@
 //! Tokens, roles, and per-object permissions of writes, listings and watches.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use serde_json::{Value, json};
 
 use crate::support::{

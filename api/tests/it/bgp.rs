@@ -1,8 +1,6 @@
 //! BGP in the control server: only affected nodes receive changes; addresses record their announcers;
 //! passwords are sent to nodes only.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::time::Duration;
 
 use axum::body::Body;

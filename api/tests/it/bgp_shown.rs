@@ -1,7 +1,5 @@
 //! Display of reported BGP state: conditions of addresses and Services, metrics, limits.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::time::Duration;
 
 use axum::body::Body;

@@ -1,7 +1,5 @@
 //! Containment of a stolen agent certificate: it grants access to its own node only.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use serde_json::{Value, json};
 
 use crate::support::{

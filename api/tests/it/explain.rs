@@ -1,7 +1,5 @@
 //! Explanations over HTTP: the desired state from the server, the kernel state from the queried agent.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use axum::body::Body;
 use http::Request;
 use serde_json::{Value, json};

@@ -1,7 +1,5 @@
 //! Feed to agents: its cost is proportional to the change, not the cluster; missed changes are squashed.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use axum::body::Body;
 use http::Request;
 use serde_json::{Value, json};

@@ -1,7 +1,5 @@
 //! Health checks end to end in the server: agent reports over HTTP, recorded decisions, feed and responses.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::{sync::Arc, time::Duration};
 
 use axum::body::Body;

@@ -1,7 +1,5 @@
 //! History, rollback and convergence through the server: addresses return, and a restart loses nothing.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use axum::body::Body;
 use http::Request;
 use serde_json::{Value, json};

@@ -19,8 +19,6 @@
 //! body `@nested N` is N opening brackets, `@bytes N` a text of N bytes; `@lines N` as a header reads N lines
 //! of a stream.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::{fs, path::Path};
 
 use api::base::config::Settings;

@@ -1,7 +1,5 @@
 //! The real `kubectl` against the real server process with `--kubernetes-view`.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::{
     fs,
     io::{BufRead, BufReader},

@@ -1,7 +1,5 @@
 //! Limits that take many requests to reach.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::sync::Arc;
 
 use axum::body::Body;

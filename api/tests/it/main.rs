@@ -1,6 +1,12 @@
 //! Integration tests of the control API; `support` starts its servers. Malicious clients have a program
 //! of their own (`abuse`).
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
 mod addresses;
 mod audit;
 mod authorisation;

@@ -1,7 +1,5 @@
 //! Notifications of the real process to a service manager over a real socket.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::{
     io::{BufRead, BufReader},
     os::{

@@ -1,7 +1,5 @@
 //! The checked-in OpenAPI document matches the code. `UPDATE_GOLDEN=1` rewrites it.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::{fs, path::Path};
 
 use serde_json::Value;

@@ -1,7 +1,5 @@
 //! The pages work on a machine that reaches this server only.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use axum::body::Body;
 use http::Request;
 use http_body_util::BodyExt;

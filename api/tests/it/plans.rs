@@ -1,8 +1,6 @@
 //! Plans: their predictions hold when applied, and they can be applied only while their objects are
 //! unchanged.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::collections::BTreeMap;
 
 use api::base::config::Settings;

@@ -1,7 +1,5 @@
 //! The real process: output at start, shutdown, and recovery of agents and watchers after a `kill -9`.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,

@@ -1,7 +1,5 @@
 //! Of two concurrent writers of one address or port exactly one succeeds.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::sync::Arc;
 
 use serde_json::{Value, json};

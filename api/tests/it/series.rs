@@ -1,7 +1,5 @@
 //! Time series of the last hour with a clock controlled by the test.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::time::Duration;
 
 use serde_json::{Value, json};

@@ -1,7 +1,5 @@
 //! The status page: files, sessions, and protection against cross-site requests.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use api::base::config::{Settings, page::PageSettings};
 use axum::{body::Body, response::Response};
 use http::Request;

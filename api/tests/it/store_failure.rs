@@ -1,7 +1,5 @@
 //! Store failures: no client is told that a failed write succeeded, and committed data is found again.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::{
     collections::BTreeMap,
     io,

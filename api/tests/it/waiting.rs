@@ -1,8 +1,6 @@
 //! Time-driven changes of load balancer addresses: a quarantine ends without a write, and the pending Service
 //! gets the address.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::time::Duration;
 
 use serde_json::{Value, json};

@@ -1,5 +1,11 @@
 //! Tests of the benchmarks, with few rounds.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
 mod bgp;
 mod change;
 mod cold;

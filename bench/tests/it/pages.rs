@@ -1,7 +1,5 @@
 //! The benchmark pages in the repository match their stored results.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::{
     fs,
     path::{Path, PathBuf},

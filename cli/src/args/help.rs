@@ -103,9 +103,10 @@ Exit codes:
   1 and 3 as for every command, so that monitoring can tell problems from failed checks";
 
 pub(super) const TRAFFIC_HELP: &str = "\
-Counters start when a node programs the endpoint and are reported about every 10 s (AGE). `-` marks values that
-the node's proxy mode does not count. CONN/S and BYTES/S are averages over the last two reports of the node.
-FAILED counts failed connections of the userspace proxy: the endpoint refused, did not answer, or reset.
+Counters start when a node programs the endpoint and are reported about every 10 s (AGE). `-` marks values
+that the node's proxy mode does not count. CONN/S and BYTES/S are averages over the last two reports of
+the node. FAILED counts failed connections of the userspace proxy: the endpoint refused, did not answer,
+or reset.
 
 Examples:
   tidegate traffic web                  connections, packets and bytes of Service web
@@ -114,8 +115,8 @@ Examples:
 pub(super) const DOCTOR_HELP: &str = "\
 The agents run the checks at the time of the request: prerequisites of the proxy mode, foreign rules and
 marks, table sizes, interfering programs, and the clock. Without --fix nothing is changed. Each finding
-explains its effect and its fix. Exit code: 2 if something is broken, 1 if a node does not respond or a fix
-failed.
+explains its effect and its fix. Exit code: 2 if something is broken, 1 if a node does not respond or a
+fix failed.
 
 Examples:
   tidegate doctor                       problems on all nodes
@@ -135,15 +136,15 @@ Examples:
   tidegate top services --watch         print again on each change";
 
 pub(super) const TOP_NODES_HELP: &str = "\
-Times are measured from the commit of a change until the node reports it as verified by read-back, over the
-last 256 changes.
+Times are measured from the commit of a change until the node reports it as verified by read-back, over
+the last 256 changes.
 
 Examples:
   tidegate top nodes -o json";
 
 pub(super) const WAIT_HELP: &str = "\
-Polls until the goal is reached, and prints the reason on stderr whenever it changes. Exit code: 0 if the goal
-is reached, 1 if --at-most expires.
+Polls until the goal is reached, and prints the reason on stderr whenever it changes. Exit code: 0 if the
+goal is reached, 1 if --at-most expires.
 
 Goals:
   verified   every node has the object in its kernel, confirmed by read-back (Services and nodes); without an
@@ -166,9 +167,9 @@ Examples:
   tidegate what-if --fail node/rack1-a  before maintenance of a machine
   tidegate what-if --fail a,b -o json";
 pub(super) const HEALTH_HELP: &str = "\
-An endpoint is checked by its own node. An endpoint without a node is checked by up to three nodes, which decide
-by majority. Unknown: none of them reports, and the last result stays in effect. SHARE is the fraction of the
-weight in effect; 0 while out of service.
+An endpoint is checked by its own node. An endpoint without a node is checked by up to three nodes, which
+decide by majority. Unknown: none of them reports, and the last result stays in effect. SHARE is the
+fraction of the weight in effect; 0 while out of service.
 
 Examples:
   tidegate health web           health of each endpoint of Service web, since when, and checking nodes
@@ -177,9 +178,9 @@ Examples:
   tidegate health --confirm     confirm these failures: take the endpoints out of service";
 
 pub(super) const WATCH_HELP: &str = "\
-Sends all objects as ADDED first, then each change in order. After a lost connection the watch reports it on
-stderr and resumes at the last position; objects of a partially received revision are sent again.
-Stop with Ctrl-C.
+Sends all objects as ADDED first, then each change in order. After a lost connection the watch reports it
+on stderr and resumes at the last position; objects of a partially received revision are sent again. Stop
+with Ctrl-C.
 
 Examples:
   tidegate watch                        all kinds
@@ -198,9 +199,9 @@ Examples:
   tidegate bgp events                   recent session changes";
 
 pub(super) const BGP_PEERS_HELP: &str = "\
-SINCE is the time in the current state, PREFIXES the number of prefixes advertised to the router. Hints for
-sessions that are not established follow the table. States are those of RFC 4271; `Unknown` means that the
-node's agent does not report.
+SINCE is the time in the current state, PREFIXES the number of prefixes advertised to the router. Hints
+for sessions that are not established follow the table. States are those of RFC 4271; `Unknown` means that
+the node's agent does not report.
 
 Examples:
   tidegate bgp peers --state active     sessions that wait for the router
@@ -241,9 +242,9 @@ Examples:
   tidegate history 42 -o yaml           with all objects before and after";
 
 pub(super) const ROLLBACK_HELP: &str = "\
-Restores or removes every object that a user wrote after the revision, in one change that can itself be rolled
-back. Services get their previous addresses and node ports if these are free. Automatic changes of the server
-and of agents are not undone.
+Restores or removes every object that a user wrote after the revision, in one change that can itself be
+rolled back. Services get their previous addresses and node ports if these are free. Automatic changes of
+the server and of agents are not undone.
 
 Examples:
   tidegate rollback 41 --dry-run        preview
@@ -251,16 +252,16 @@ Examples:
   tidegate rollback 42 --only           undo change 42 only, keeping later changes";
 
 pub(super) const AUDIT_HELP: &str = "\
-The server keeps the last 10,000 requests that changed something and the last 2,000 that did not, for up to 400
-days and across restarts.
+The server keeps the last 10,000 requests that changed something and the last 2,000 that did not, for up
+to 400 days and across restarts.
 
 Examples:
   tidegate audit                        latest requests with author and outcome
   tidegate audit --last 500 -o json";
 
 pub(super) const BACKUP_HELP: &str = "\
-The file is a consistent snapshot with a checksum; verify it with `tidegate store verify`. It contains all secrets
-of the cluster unencrypted. Observed node state and the audit log are not included.
+The file is a consistent snapshot with a checksum; verify it with `tidegate store verify`. It contains all
+secrets of the cluster unencrypted. Observed node state and the audit log are not included.
 
 Examples:
   tidegate backup -o tidegate.backup              objects, keys, tokens and roles
@@ -275,19 +276,19 @@ Examples:
   tidegate store migrate --from sqlite:old.sqlite --to sqlite:new.sqlite";
 
 pub(super) const CONFIRM_HELP: &str = "\
-If the server's database is empty, belongs to another cluster or is an old backup, a node that would lose most of
-its addresses or endpoints keeps its current state and reports it (condition Converged, reason StateHeld). Restore
-the right database, and traffic is not affected. If the loss is intended, confirm it for the epoch shown.
-Exit code: 2 if a state is pending confirmation.
+If the server's database is empty, belongs to another cluster or is an old backup, a node that would lose
+most of its addresses or endpoints keeps its current state and reports it (condition Converged, reason
+StateHeld). Restore the right database, and traffic is not affected. If the loss is intended, confirm it
+for the epoch shown. Exit code: 2 if a state is pending confirmation.
 
 Examples:
   tidegate confirm node/node-1          show the rejected state and the command that confirms it
   tidegate confirm node/node-1 --epoch 1767225600";
 
 pub(super) const MOVE_HELP: &str = "\
-Makes the node the first candidate of the address: it starts announcing the address at once, and the previous
-owner stops. Fails with the reason if the node is not a candidate. The address stays on the node until the node
-fails or is drained, or the address is moved again.
+Makes the node the first candidate of the address: it starts announcing the address at once, and the
+previous owner stops. Fails with the reason if the node is not a candidate. The address stays on the node
+until the node fails or is drained, or the address is moved again.
 
 Examples:
   tidegate get addr 192.0.2.7 -o wide   owner and candidates of the address
@@ -295,10 +296,10 @@ Examples:
   tidegate move 2001:db8::7 node-2 --dry-run";
 
 pub(super) const DRAIN_HELP: &str = "\
-New connections go to other endpoints at once, or are refused if there are none. Established TCP connections
-may finish, whatever the removal policy of the Service. Each node terminates the rest at the deadline, even if
-the server is down then. UDP flows move at once. --wait returns when every node reports zero connections;
-exit code 1 means that --wait-timeout expired first.
+New connections go to other endpoints at once, or are refused if there are none. Established TCP
+connections may finish, whatever the removal policy of the Service. Each node terminates the rest at the
+deadline, even if the server is down then. UDP flows move at once. --wait returns when every node reports
+zero connections; exit code 1 means that --wait-timeout expired first.
 
 Examples:
   tidegate drain endpoint 10.1.13.2 --deadline 5m --wait
@@ -330,8 +331,8 @@ Supported formats, which may be mixed in any order:
   ipvsadm      output of `ipvsadm -S -n`
   keepalived   keepalived.conf: virtual servers, their checks, and VRRP addresses
 
-A report on stderr lists each setting as mapped, approximated (with the difference) or ignored (with the reason).
-Passwords are converted and appear in the output; Secrets are not read.
+A report on stderr lists each setting as mapped, approximated (with the difference) or ignored (with the
+reason). Passwords are converted and appear in the output; Secrets are not read.
 
 Examples:
   tidegate import metallb.yaml > pools.yaml
@@ -342,9 +343,10 @@ Examples:
   tidegate import /etc/keepalived/keepalived.conf";
 
 pub(super) const EXPORT_HELP: &str = "\
-Services and EndpointSets are exported as Kubernetes Services and EndpointSlices; pools, advertisements, peers and
-BFD profiles as MetalLB resources. A report lists each setting, in the format of `tidegate import`, which can read
-the output. Objects whose export would enable more than before, such as a disabled Service, are omitted.
+Services and EndpointSets are exported as Kubernetes Services and EndpointSlices; pools, advertisements,
+peers and BFD profiles as MetalLB resources. A report lists each setting, in the format of `tidegate
+import`, which can read the output. Objects whose export would enable more than before, such as a disabled
+Service, are omitted.
 
 Examples:
   tidegate export --format kubernetes -A > services.yaml
@@ -357,8 +359,8 @@ Examples:
   tidegate completions zsh > \"${fpath[1]}/_tidegate\"";
 
 pub(super) const EXPLAIN_HELP: &str = "\
-Follows the desired state step by step and compares it with the kernels of the nodes, read at the time of the
-request. Reports the first failing step and the first difference. Sends no packets.
+Follows the desired state step by step and compares it with the kernels of the nodes, read at the time of
+the request. Reports the first failing step and the first difference. Sends no packets.
 
 Examples:
   tidegate explain 198.51.100.7 '->' 203.0.113.10:443/tcp
@@ -371,8 +373,8 @@ Examples:
 Quote '->' because the shell interprets >, or omit it.";
 
 pub(super) const TOKEN_HELP: &str = "\
-If the server requires authentication, every command needs a token. The server logs the file name of the first
-token when it starts.
+If the server requires authentication, every command needs a token. The server logs the file name of the
+first token when it starts.
 
 Examples:
   tidegate token create ci --role operator -n shop --expires-in 90d > ci.token
@@ -380,7 +382,8 @@ Examples:
   tidegate token revoke ci";
 
 pub(super) const TOKEN_CREATE_HELP: &str = "\
-The token is printed to stdout, everything else to stderr. You cannot grant permissions that you do not have.
+The token is printed to stdout, everything else to stderr. You cannot grant permissions that you do not
+have.
 
 Examples:
   tidegate token create grafana --role viewer > grafana.token
@@ -413,7 +416,8 @@ Examples:
   tidegate can-i create Token";
 
 pub(super) const JOIN_TOKEN_HELP: &str = "\
-The token is printed to stdout. It also contains the hash of the CA that must have issued the server certificate.
+The token is printed to stdout. It also contains the hash of the CA that must have issued the server
+certificate.
 
 Examples:
   tidegate node join-token node-1 > node-1.join";

@@ -21,7 +21,7 @@ use crate::{
         style::{Style, Tone},
         table::{Cell, Table},
     },
-    typed::{decode, decode_items, word, words},
+    views::typed::{decode, decode_items, word, words},
 };
 
 /// Placeholder for an empty value.
@@ -190,10 +190,12 @@ pub fn events(listing: &Value, style: Style) -> Option<String> {
             table.push_unreadable();
             continue;
         };
-        let (name, tone) = match event.reason {
-            EventReason::BgpSessionUp => ("Up".to_owned(), Tone::Good),
-            EventReason::BgpSessionDown => ("Down".to_owned(), Tone::Bad),
-            other => (word(&other), Tone::Plain),
+        let (name, tone) = if event.reason == EventReason::BgpSessionUp {
+            ("Up".to_owned(), Tone::Good)
+        } else if event.reason == EventReason::BgpSessionDown {
+            ("Down".to_owned(), Tone::Bad)
+        } else {
+            (word(&event.reason), Tone::Plain)
         };
         table.push(vec![
             word(&event.time).into(),

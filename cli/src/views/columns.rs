@@ -28,7 +28,7 @@ use crate::{
         style::Tone,
         table::{Cell, Table},
     },
-    typed::{ConditionRow, EndpointSet, Node, Service, TypedObject, Workload, compiled, word, words},
+    views::typed::{ConditionRow, EndpointSet, Node, Service, TypedObject, Workload, compiled, word, words},
     views::{
         columns::{addresses as columns_addresses, bgp as columns_bgp},
         health,

@@ -20,7 +20,7 @@ use crate::{
         style::{Style, Tone},
         table::Table,
     },
-    typed::{self, TypedObject, compiled, decode, decode_or_default, word},
+    views::typed::{self, TypedObject, compiled, decode, decode_or_default, word},
     views::{
         columns::{self, Columns, condition_tone, endpoint_counts, labels},
         describe::{addresses as describe_addresses, bgp as describe_bgp, objects as describe_objects},

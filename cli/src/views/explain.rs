@@ -14,8 +14,8 @@ use crate::{
         style::{Style, Tone},
         table::{Cell, Table},
     },
-    typed::{decode, decode_or_default, word},
     views::columns::socket,
+    views::typed::{decode, decode_or_default, word},
 };
 
 /// Placeholder for a part of an explanation that this version cannot decode.

@@ -14,7 +14,7 @@ use crate::{
         style::{Style, Tone},
         table::{Cell, Table},
     },
-    typed::{EndpointHealth, decode, word, words},
+    views::typed::{EndpointHealth, decode, word, words},
     views::{
         columns::{age_cell, socket},
         describe::Page,

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     lenient_json::{clean, items},
     terminal::{style::Style, table::Table},
-    typed::{decode, word},
+    views::typed::{decode, word},
 };
 
 /// Table of `top nodes`: one row per node, slowest first. `None` without nodes.

@@ -12,7 +12,7 @@ use crate::{
     lenient_json::{clean, entries, flag, items, number, scalar, text, time},
     resource::Resource,
     terminal::style::{Style, Tone},
-    typed::{
+    views::typed::{
         Address, AddressPool, Advertisement, BfdProfile, BgpPeer, EndpointHealth, EndpointSet, Node, Service,
         TypedObject, Workload, word, words,
     },

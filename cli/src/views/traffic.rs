@@ -12,8 +12,8 @@ use crate::{
         style::Style,
         table::{Cell, Table},
     },
-    typed::{decode, decode_or_default, word},
     views::columns::socket,
+    views::typed::{decode, decode_or_default, word},
 };
 
 /// Placeholder for a value that a proxy mode does not count.

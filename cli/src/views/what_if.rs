@@ -10,7 +10,7 @@ use crate::{
         style::{Style, Tone},
         table::{Cell, Table},
     },
-    typed::{decode, decode_items, decode_or_default, word},
+    views::typed::{decode, decode_items, decode_or_default, word},
 };
 
 /// Maximum number of names in one cell; the count covers all.

@@ -1,7 +1,5 @@
 //! Requests of the commands for pools and addresses, against a stub server.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use crate::stub::{JSON, Stub, run, write_answer};
 
 #[test]

@@ -1,7 +1,5 @@
 //! Requests of the commands for BGP sessions, routes and events, against a stub server.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use crate::stub::{JSON, PROBLEM, Stub, run, write_answer};
 
 const EMPTY: &str = r#"{"apiVersion":"tidegate/v1","metadata":{},"items":[]}"#;

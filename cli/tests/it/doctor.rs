@@ -1,7 +1,5 @@
 //! Requests, output and fixes of `doctor`.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use serde_json::json;
 
 use crate::stub::{JSON, PROBLEM, Stub, run, write_answer};

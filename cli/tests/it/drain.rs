@@ -1,7 +1,5 @@
 //! Requests and progress output of `drain`, `maintenance` and `undrain`.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use serde_json::{Value, json};
 
 use crate::stub::{JSON, Stub, run, write_answer};

@@ -1,7 +1,5 @@
 //! Failover between control servers, TLS trust and authentication.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::{
     io::Write as _,
     net::TcpListener,

@@ -2,8 +2,6 @@
 //!
 //! `UPDATE_GOLDEN=1 cargo test -p cli` rewrites them; reviewers read the difference.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::{fs, path::PathBuf};
 
 use clap::CommandFactory;

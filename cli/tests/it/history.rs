@@ -1,7 +1,5 @@
 //! Output of `history` and `audit`, and requests of `rollback`.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use cli::{terminal::style::Style, views::history};
 use model::primitives::quantity::Timestamp;
 use serde_json::{Value, json};

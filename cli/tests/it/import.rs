@@ -1,8 +1,6 @@
 //! Conversion of configurations of other load balancers. Input, output and report are text files next to this
 //! test; `UPDATE_GOLDEN=1 cargo test -p cli --test it import::` rewrites output and report.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::{
     fs,
     path::PathBuf,
@@ -190,5 +188,5 @@ fn an_export_asks_the_server_for_what_the_format_has_words_for() {
     let expected = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web", "namespace": "shop" },
         "spec": { "ports": [{ "port": 80 }] } });
     assert_eq!(documents[0], expected);
-    assert!(said.contains("spec.scheduler: belongs to the proxy of each node there"), "{said}");
+    assert!(said.contains("spec.scheduler: configured for each node's proxy in Kubernetes"), "{said}");
 }

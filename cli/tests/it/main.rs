@@ -1,5 +1,11 @@
 //! Integration tests of the command `tidegate`, against a stub of the control API (`stub`).
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
 mod addresses;
 mod bgp;
 mod docs;

@@ -1,7 +1,5 @@
 //! Requests of the commands for tokens and roles, against a stub server.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use crate::stub::{JSON, Stub, run, write_answer};
 
 #[test]

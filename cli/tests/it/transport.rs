@@ -1,8 +1,6 @@
 //! Behaviour of the command with servers that respond late, incorrectly, partially or not at all. The server
 //! is a stub; the lab tests real servers.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::{
     io::Write,
     net::TcpListener,
@@ -271,7 +269,7 @@ fn mistakes_on_the_command_line_are_exit_code_2_and_reach_no_server() {
         (vec!["delete", "ep", "web"], "computed"),
         (vec!["delete"], "--filename"),
         (vec!["apply", "-f", "x", "--prune"], "--apply-set"),
-        (vec!["watch", "--resume", "yesterday"], "token"),
+        (vec!["watch", "--resume", "yesterday"], "a position that this API returned"),
         (vec!["status", "--api", "ftp://x"], "unsupported URL scheme"),
         (vec!["status", "--ca-hash", "sha256:12"], "64 hexadecimal"),
         (vec!["status", "--api", "http://192.0.2.1", "--token-file", "/dev/null"], "contains no valid token"),

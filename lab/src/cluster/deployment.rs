@@ -26,10 +26,10 @@ use crate::{
     },
 };
 
-/// Where every agent serves its own state, inside its machine.
+/// Address at which every agent serves its own state, inside its machine.
 const AGENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7441);
 
-/// What kind of cluster to bring up.
+/// Kind of cluster to start.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Machines with agents.
@@ -179,7 +179,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Where the agent of a machine keeps its last good state.
+    /// Returns the directory of the last good state of a machine's agent.
     #[must_use]
     pub fn state_directory(&self, node: &str) -> PathBuf {
         self.directory.path().join(format!("{node}.state"))
@@ -318,10 +318,10 @@ impl Cluster {
         Ok(string(&self.service(key)?, &format!("/spec/clusterIPs/{family}"))?.parse()?)
     }
 
-    /// The node port of a Service's port.
+    /// Returns the node port of a Service's port.
     ///
     /// # Errors
-    /// It has none.
+    /// Returns an error if the port has no node port.
     pub fn node_port(&self, key: &str, port: usize) -> Result<u16> {
         Ok(u16::try_from(number(&self.service(key)?, &format!("/spec/ports/{port}/nodePort"))?)?)
     }

@@ -1,8 +1,6 @@
 //! Load balancer addresses on a real network: one owner per address, failover without preemption, with and
 //! without control.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 mod failover;
 mod guard;
 mod ipvs;

@@ -3,8 +3,6 @@
 //!
 //! `TIDEGATE_SEED`, which the test prints, repeats the requests and the times.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::{
     net::SocketAddr,
     path::Path,

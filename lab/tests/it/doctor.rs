@@ -1,7 +1,5 @@
 //! `tidegate doctor` end to end: CLI, control server, agents and their nodes.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::process::{Command, Stdio};
 
 use lab::{

@@ -1,8 +1,6 @@
 //! Acceptance test of the original requirements documents: their configuration, their Service and their two
 //! tests.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::collections::BTreeSet;
 
 use lab::{

@@ -1,7 +1,5 @@
 //! Endpoints follow the Workload objects, and traffic follows the endpoints.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use lab::{
     cluster::deployment::{Cluster, Options},
     host::{kernel, wait},

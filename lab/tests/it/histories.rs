@@ -3,7 +3,6 @@
 //!
 //! `TIDEGATE_SEED` repeats one seed, printed by every round; `TIDEGATE_SOAK` runs thousands.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 #![allow(clippy::print_stdout, reason = "seeds and counts are printed, so that a round can be repeated")]
 
 use std::{env, fmt::Write, time::Instant};

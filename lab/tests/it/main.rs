@@ -1,5 +1,11 @@
 //! End-to-end tests: clusters of real programs in network namespaces, a browser, packages, faults.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
 mod addresses;
 mod bgp;
 mod clock;

@@ -1,7 +1,5 @@
 //! Nodes in different modes, and a mode change of a running node.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::{
     net::SocketAddr,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},

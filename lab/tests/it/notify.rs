@@ -1,7 +1,5 @@
 //! Notifications of an agent to its service manager (`sd_notify`).
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::{os::unix::net::UnixDatagram, time::Duration};
 
 use lab::{

@@ -1,8 +1,6 @@
 //! The Debian packages: built, installed on a separate machine with systemd and dpkg, upgraded under traffic,
 //! removed and purged.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 mod stage;
 
 use std::{fs, process::Command};

@@ -1,7 +1,6 @@
 //! The status page in a real browser with a running cluster: it shows the values of the API, follows events,
 //! and performs changes.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 #![allow(clippy::unwrap_in_result, reason = "a test fails by panicking, also in its helpers")]
 #![allow(clippy::print_stdout, reason = "what axe-core finds beside what fails is printed")]
 

@@ -1,7 +1,6 @@
 //! The page on a large cluster of 500 nodes and 5,000 Services. Its size is asserted; durations are only
 //! printed.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 #![allow(clippy::print_stdout, reason = "what was measured is printed, never asserted")]
 
 use std::time::Instant;

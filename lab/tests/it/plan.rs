@@ -1,7 +1,5 @@
 //! Plans end to end: CLI, control server, agents and kernels.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::{fs, path::Path, process::Command};
 
 use lab::{

@@ -1,7 +1,5 @@
 //! Traffic does not depend on the control plane: servers and agents die and come back without a lost packet.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use lab::{
     cluster::deployment::{Cluster, Options},
     host::{kernel, wait},

@@ -1,8 +1,6 @@
 //! Restore of a backup under a serving cluster: agents run a full sync with the new epoch, without a lost
 //! packet.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::{path::PathBuf, process::Command};
 
 use lab::{

@@ -1,6 +1,5 @@
 //! Rollback on real kernels: the kernel state and the announcements return to their previous values.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 #![allow(clippy::print_stdout, reason = "what was changed and how long it took is printed, never asserted")]
 
 mod changes;

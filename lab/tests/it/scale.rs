@@ -1,7 +1,5 @@
 //! The cost of a change is independent of the cluster size.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::collections::BTreeMap;
 
 use lab::cluster::deployment::{Cluster, Options};

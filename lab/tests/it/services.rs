@@ -1,8 +1,6 @@
 //! Real packets on every path into a Service: virtual addresses, node ports, external addresses; and traffic
 //! that must be blocked.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::net::{IpAddr, SocketAddr};
 
 use lab::{

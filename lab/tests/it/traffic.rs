@@ -1,8 +1,6 @@
 //! Traffic statistics of a Service, counted by kernels and a relay and reported by the API, the metrics and
 //! the CLI.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use anyhow::{Context as _, ensure};
 use lab::{
     cluster::deployment::{Cluster, Options},

@@ -1,7 +1,5 @@
 //! Guarantees of the control server for writes: identity, idempotence, races, rejections, and durability.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::{collections::BTreeSet, sync::Barrier, thread};
 
 use lab::cluster::{

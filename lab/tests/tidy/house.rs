@@ -11,7 +11,7 @@ const LARGE_CYCLES: [(&str, usize); 0] = [];
 
 /// Largest share of doc comments with a banned opener, in hundredths of a percent.
 const BANNED_SHARE_MAX: usize = 300;
-/// Largest rate of the word "what", in 100,000 words of comment.
+/// Largest number of occurrences counted by [`Prose::what_rate`].
 const WHAT_RATE_MAX: usize = 200;
 
 #[test]

@@ -1,7 +1,5 @@
 //! Admission: kept, allocated and refused values, with their reasons.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use model::{
     admission::admit::{ApplySet, Operation, Refusal, Request},
     cluster::change::Action,

@@ -1,7 +1,5 @@
 //! Ownership of addresses: candidates with reasons, stickiness, balance, takeovers, drains.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,

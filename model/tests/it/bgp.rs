@@ -1,7 +1,5 @@
 //! BGP objects: refusals with reasons, the state that nodes receive, and write-only passwords.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::net::{IpAddr, Ipv4Addr};
 
 use model::{

@@ -1,7 +1,5 @@
 //! The book of BGP: reported sessions and routes in bounded memory, and the events between two reports.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;

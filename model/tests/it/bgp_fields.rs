@@ -1,7 +1,5 @@
 //! Fields of BgpPeers, BfdProfiles, Nodes and BGP Advertisements: violations with their pointers, all at once.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use model::{
     admission::decode::{Expect, decode},
     primitives::violation::{

@@ -1,8 +1,6 @@
 //! Conditions of addresses, Services and peers from BGP: the announcements by node and router, or the first
 //! reason for their absence.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::{net::IpAddr, sync::Arc};
 
 use model::{

@@ -1,7 +1,5 @@
 //! Compilation and the packet program: endpoints of a Service, and the handling of its packets on a node.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use model::{
     compile::compile,
     kinds::node::NodeSpec,

@@ -1,7 +1,5 @@
 //! Explanations of packets, addresses and Services: the first broken step is the one that the test broke.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::sync::Arc;
 
 use model::{

@@ -1,7 +1,5 @@
 //! Guards: large removals are refused; moves and confirmed removals are not.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use model::{
     admission::admit::{ApplySet, GuardRefusal, Operation, Refusal, RemovalGuard, Request},
     cluster::config::Guards,

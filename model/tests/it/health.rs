@@ -1,7 +1,5 @@
 //! Health checks in the control plane: reports of nodes, decisions, records, and their effect on Services.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{

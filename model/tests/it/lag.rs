@@ -1,7 +1,5 @@
 //! Lag of nodes: order and reasons.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::collections::BTreeMap;
 
 use model::{

@@ -1,5 +1,11 @@
 //! Integration tests of the model: one module for each part.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
 mod admit;
 mod assign;
 mod bgp;

@@ -1,7 +1,5 @@
 //! Drain and maintenance of endpoints: sources of the request, effect on programs, and remaining connections.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::collections::BTreeMap;
 
 use model::{

@@ -1,7 +1,5 @@
 //! Properties of packet programs, checked by the oracle over random Services, nodes and connections.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,

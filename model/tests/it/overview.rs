@@ -1,7 +1,5 @@
 //! The overview: impacts, order of problems, and the preceding write.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 
 use model::{

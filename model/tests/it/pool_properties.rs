@@ -2,8 +2,6 @@
 //! is allocated twice, none leaks, and no Service is pending although an address is free. The checks scan every
 //! address and use none of the indices and searches of the allocator.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,

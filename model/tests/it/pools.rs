@@ -1,8 +1,6 @@
 //! Pools and load balancer addresses: allocated, kept, shared, refused, quarantined and evicted, with the
 //! reason.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::net::IpAddr;
 
 use model::{

@@ -4,8 +4,6 @@
 //! Each file shows one Service on three nodes; nodes with equal programs are grouped. One line per frontend,
 //! followed by the targets of each source class; `×3` is a weight.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::{fmt::Write, fs, path::PathBuf};
 
 use model::{

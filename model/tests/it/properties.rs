@@ -1,8 +1,6 @@
 //! Properties over random histories of writes: no value is allocated twice, indices match the objects, and
 //! incremental compilation equals full compilation.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{

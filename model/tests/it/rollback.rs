@@ -1,7 +1,5 @@
 //! Rollback restores all objects, compiled Services, addresses and announcements.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,

@@ -1,7 +1,5 @@
 //! Status of EndpointSets and Workloads: the Services that they reach, or the reason for none.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use model::{
     compile::compile,
     kinds::resource::Spec,

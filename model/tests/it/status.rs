@@ -1,7 +1,5 @@
 //! Roll-up of Services and Nodes: messages about addresses, announcements, modes and failures.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use model::{
     compile::compile,
     kinds::{node::NodeSpec, resource::Spec},

@@ -1,7 +1,5 @@
 //! Every decoder of outside input is total: it returns for any input, and accepted values encode again.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use model::{
     admission::decode::{Expect, decode},
     kinds::{

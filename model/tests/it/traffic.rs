@@ -1,7 +1,5 @@
 //! The book of traffic: sums of reported counters, bounded and monotonic.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::collections::BTreeMap;
 
 use model::{

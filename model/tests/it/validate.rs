@@ -1,7 +1,5 @@
 //! Rules between the fields of one object: violations with their pointers, all at once.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use model::{
     admission::decode::{Expect, decode},
     primitives::violation::{Violation, ViolationCode},

@@ -1,7 +1,5 @@
 //! Node failures that are only assumed: the resulting announcements.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::{collections::BTreeSet, sync::Arc};
 
 use model::{

@@ -1,8 +1,6 @@
 //! Command-line behavior of `tidegate-agent`: help, error messages with flag and remedy, and a cleanup that
 //! removes everything of ours and nothing else.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::{
     fs,
     io::{BufRead, BufReader},

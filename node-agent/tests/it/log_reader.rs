@@ -1,7 +1,5 @@
 //! An agent whose log pipe is no longer read, as during a restart of a log collector.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::{
     io::{BufRead, BufReader},
     process::{Command, Stdio},

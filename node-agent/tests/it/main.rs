@@ -1,6 +1,12 @@
 //! Integration tests of the node agent; `support`, `testbed` and `answering` are the support that the
 //! modules share.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
 mod agent_loop;
 mod announce_arp;
 mod announce_ndp;

@@ -1,7 +1,5 @@
 //! Ownership of one address: inputs, actions and reports, line by line.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::time::{Duration, Instant};
 
 use model::{kinds::advertisement::WhenIsolated, primitives::name::Name};

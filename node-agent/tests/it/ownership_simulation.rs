@@ -2,8 +2,6 @@
 //! return or drain, every part of the network with an eligible node ends with one owner, and conflicts are
 //! short.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 mod world;
 
 use proptest::prelude::*;

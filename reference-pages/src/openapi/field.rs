@@ -193,8 +193,9 @@ fn type_of(document: Document<'_>, resolved: &Resolved<'_>) -> String {
         Value::Array(words) => {
             words.iter().filter_map(Value::as_str).find(|word| *word != "null").unwrap_or("any value")
         }
-        _ if schema["properties"].is_object() => "object",
-        _ => "any value",
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+            if schema["properties"].is_object() { "object" } else { "any value" }
+        }
     };
     let values = &schema["additionalProperties"];
     if word == "object" && values.is_object() {

@@ -1,7 +1,5 @@
 //! Conformance scenarios, run against every store.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
-
 macro_rules! on_every_store {
     ($($file:ident::{$($scenario:ident),* $(,)?})*) => {
         mod memory {

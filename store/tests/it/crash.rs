@@ -4,8 +4,6 @@
 //! The test runs itself as the process to be killed. The changes of a commit follow from a seed, its revision
 //! and the previous objects, so that the parent can compute the state after any revision.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
-
 use std::{
     collections::BTreeMap,
     env,

@@ -1,7 +1,5 @@
 //! Failures specific to a shared store: concurrent writers, leadership, folding, and failing members.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
-
 use std::{sync::Arc, time::Duration};
 
 use model::{

@@ -1,7 +1,5 @@
 //! etcd with TLS client authentication and users; errors must not contain secrets.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
-
 use std::{error::Error, fs};
 
 use model::primitives::quantity::Timestamp;

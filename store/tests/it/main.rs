@@ -1,5 +1,11 @@
 //! Integration tests of the stores; `suite` is the support that all modules share.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
 mod backup;
 mod conformance;
 mod crash;

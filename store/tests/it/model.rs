@@ -1,7 +1,5 @@
 //! Random operation sequences have the same result as a plain map, on every store.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
-
 use std::{collections::BTreeMap, sync::Arc};
 
 use model::{

@@ -1,7 +1,5 @@
 //! Failures specific to files: opened twice, written by another version, or not a store.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
-
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use model::{

@@ -39,8 +39,8 @@ use self::{
     translate::{ClusterName, Mode, Settings},
 };
 use crate::{
+    engine::outlet::Outlet,
     engine::progress::Progress,
-    run::Outlet,
     wanted::{DesiredObjects, ObservedObjects},
 };
 

@@ -1,7 +1,5 @@
 //! The engine with a real control server and files as source.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::{fs, path::Path};
 
 use serde_json::{Value, json};

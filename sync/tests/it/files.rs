@@ -1,7 +1,5 @@
 //! The source `files` with broken, replaced and missing files.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 use std::fs;
 
 use crate::support::{Api, Sync, eventually, replace, run};

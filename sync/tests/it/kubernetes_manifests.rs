@@ -1,7 +1,5 @@
 //! The Kubernetes manifests use options that the programs accept, and kubectl combines them as documented.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::{fs, path::PathBuf};
 
 use clap::{CommandFactory as _, Parser as _};

@@ -2,8 +2,6 @@
 //! `UPDATE_GOLDEN=1 cargo test -p sync --test it kubernetes_translate::` rewrites output and
 //! `docs/reference/kubernetes-fields.md`.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::{
     collections::BTreeSet,
     fmt::Write,

@@ -1,5 +1,11 @@
 //! Integration tests of `tidegate-sync`; `support` and `cluster` are the support that the modules share.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
 mod cluster;
 mod dns;
 mod docker;

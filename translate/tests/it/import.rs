@@ -1,8 +1,6 @@
 //! Import of configurations of other load balancers. Inputs and results are text files next to this test;
 //! `UPDATE_GOLDEN=1 cargo test -p translate --test it import::` rewrites the results.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use model::admission::decode::{Expect, decode};

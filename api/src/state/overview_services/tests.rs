@@ -18,10 +18,7 @@ use store::{Store, StoredState};
 use super::*;
 use crate::{
     state::overview_announced::announced,
-    state::{
-        health_state::HealthState, node_reports::Nodes, observations::Observations,
-        overview_cache::OverviewCache, published::Step,
-    },
+    state::{health_state::HealthState, node_reports::Nodes, observations::Observations, published::Step},
 };
 
 /// Start time of the tests.
@@ -59,7 +56,7 @@ impl Cluster {
         let position = Position { epoch: Epoch(1), revision: Revision(1) };
         let loaded = StoredState { position, objects: Vec::new(), recent: Vec::new() };
         let published = Published::of(loaded, Secret::new("key".to_owned()), config.asn());
-        let overview = Arc::new(OverviewCache::new(now));
+        let overview = Arc::default();
         let observations =
             Observations::new(Nodes::default(), HealthState::new(10), Arc::default(), overview);
         Self {

@@ -1,7 +1,5 @@
 //! The Kubernetes API below `/k8s/` as read by a client. The real `kubectl` is in `kubectl.rs`.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
-
 mod attacks;
 mod authority;
 mod pages;

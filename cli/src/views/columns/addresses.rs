@@ -17,7 +17,7 @@ use crate::{
     age::age,
     lenient_json::text,
     terminal::{style::Tone, table::Cell},
-    typed::{Address, AddressPool, Advertisement, ConditionRow, decode, word, words},
+    views::typed::{Address, AddressPool, Advertisement, ConditionRow, decode, word, words},
     views::{
         bgp,
         columns::{age_cell, bgp::or_dash, condition_tone, labels},
@@ -201,8 +201,12 @@ pub(crate) fn address_state(object: &Address, now: Timestamp) -> (String, Tone) 
     let Some(announced) = announced else { return ("Unknown".to_owned(), Tone::Waiting) };
     match announced.status {
         ConditionStatus::True => ("Announced".to_owned(), Tone::Good),
-        status if announced.reason.is_empty() => ("Unknown".to_owned(), condition_tone(status)),
-        status => (announced.reason.clone(), condition_tone(status)),
+        status @ (ConditionStatus::False | ConditionStatus::Unknown) if announced.reason.is_empty() => {
+            ("Unknown".to_owned(), condition_tone(status))
+        }
+        status @ (ConditionStatus::False | ConditionStatus::Unknown) => {
+            (announced.reason.clone(), condition_tone(status))
+        }
     }
 }
 

@@ -10,11 +10,11 @@ use model::{
 
 use crate::{
     terminal::{style::Tone, table::Cell},
-    typed::{BfdProfile, BgpPeer, word, words},
     views::columns::{
         addresses::{or_all, selectors, status},
         age_cell,
     },
+    views::typed::{BfdProfile, BgpPeer, word, words},
 };
 
 /// Headings of peers: narrow, and the additional wide ones.
@@ -159,7 +159,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::typed::decode;
+    use crate::views::typed::decode;
 
     #[test]
     fn peers_are_written_so_that_they_can_be_told_apart() {

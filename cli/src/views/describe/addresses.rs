@@ -19,7 +19,7 @@ use crate::{
         style::Tone,
         table::{Cell, Table},
     },
-    typed::{Address, AddressPool, Advertisement, word, words},
+    views::typed::{Address, AddressPool, Advertisement, word, words},
     views::{
         bgp,
         columns::{

@@ -9,7 +9,7 @@ use model::{
 use crate::{
     lenient_json::clean,
     terminal::table::Table,
-    typed::{BfdProfile, BgpPeer, word, words},
+    views::typed::{BfdProfile, BgpPeer, word, words},
     views::{
         bgp,
         columns::{

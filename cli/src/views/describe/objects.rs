@@ -15,7 +15,7 @@ use crate::{
     age::age,
     lenient_json::{clean, entries, scalar},
     terminal::style::Tone,
-    typed::{EndpointSet, Node, Service, Workload, word, words},
+    views::typed::{EndpointSet, Node, Service, Workload, word, words},
     views::{
         columns::{cluster_addresses, external_addresses, labels, node_status, workload_ports},
         describe::{Page, bgp as describe_bgp},
@@ -238,7 +238,7 @@ pub(crate) fn node(page: &mut Page, object: &Node, now: Timestamp) {
         page.field("Found networks", &format!("{interface}: {}", words(networks)));
     }
     page.section("Counters since agent start");
-    let counters = serde_json::to_value(&state.counters).unwrap_or_default();
+    let counters = serde_json::to_value(state.counters).unwrap_or_default();
     for (counter, value) in entries(&counters, "") {
         page.field(&format!("  {}", clean(&spaced(counter))), &scalar(value));
     }

@@ -178,10 +178,8 @@ fn endpoints_available(view: &ServiceInput<'_>, condition: &Condition) -> Option
     let lost = compiled.map(lost).unwrap_or_default();
     let families = families_without(*compiled);
     if counts.unhealthy > 0 {
-        let reason = match condition.reason {
-            ConditionReason::EndpointsReady => "EndpointsUnhealthy",
-            other => other.as_str(),
-        };
+        let is_ready = condition.reason == ConditionReason::EndpointsReady;
+        let reason = if is_ready { "EndpointsUnhealthy" } else { condition.reason.as_str() };
         let found = finding(view, Degraded, condition);
         let since = verdicts().map(|one| one.since).min();
         return with_nodes(StatusFinding { reason: reason.to_owned(), since, ..found });

@@ -1,7 +1,5 @@
 //! Keyed SHA1 authentication between two sessions, and rejections with their reasons (RFC 5880 §6.7).
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
-
 use std::time::Instant;
 
 use bfd::{

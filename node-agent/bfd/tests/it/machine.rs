@@ -1,7 +1,5 @@
 //! Session state machine, event by event (RFC 5880 §6.8).
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
-
 use std::time::Duration;
 
 use bfd::{Config, Diagnostic, Event, Input, Interval, Role, Session, State, wire::Packet};

@@ -1,5 +1,11 @@
 //! Integration tests of the BFD codec and session.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
 mod authentication;
 mod machine;
 mod properties;

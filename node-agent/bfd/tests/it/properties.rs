@@ -1,7 +1,5 @@
 //! Two sessions over a bad link, in virtual time.
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
-
 use std::time::Duration;
 
 use bfd::{Algorithm, Config, Diagnostic, Event, Input, Interval, State, wire};

@@ -1,8 +1,6 @@
 //! Packet codec: encoded packets decode, invalid ones are rejected with their reason, and arbitrary bytes are
 //! harmless.
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
-
 use std::num::NonZeroU32;
 
 use bfd::{

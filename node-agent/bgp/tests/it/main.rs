@@ -1,6 +1,12 @@
 //! Integration tests of the BGP codec, session and RIB; `messages` has the support that the modules
 //! share.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
 mod messages;
 mod notification;
 mod oracles;

@@ -1,7 +1,5 @@
 //! Text representation of notifications.
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
-
 use bgp::{
     Notification,
     notification::{cease, code, words},

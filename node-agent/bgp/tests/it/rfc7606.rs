@@ -2,8 +2,6 @@
 //!
 //! The table is derived from the RFCs, not from the code. Each row is placed in an otherwise valid UPDATE.
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
-
 use bgp::{
     Message, Notification, Update,
     wire::{Action, AttributeFault, Context, Decoded, Malformation, decode},

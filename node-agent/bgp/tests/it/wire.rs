@@ -1,7 +1,5 @@
 //! Messages byte by byte as in the RFCs, and the errors for invalid ones.
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
-
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
 use bgp::{

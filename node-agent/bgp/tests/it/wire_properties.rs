@@ -1,7 +1,5 @@
 //! Properties of all messages and all byte sequences.
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
-
 use bgp::{
     Family, Message, Update,
     attributes::NextHop,

@@ -1,7 +1,5 @@
 //! UPDATE messages byte by byte, as in the RFCs.
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
-
 use std::net::Ipv4Addr;
 
 use bgp::{

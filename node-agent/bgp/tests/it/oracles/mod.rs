@@ -2,8 +2,6 @@
 //! versa. Unsupported or wrong cases are excluded by `said` in their files and demonstrated by separate
 //! tests.
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
-
 mod bgpkit;
 mod netgauze;
 

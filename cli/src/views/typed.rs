@@ -219,7 +219,7 @@ mod tests {
     fn unknown_fields_and_words_are_dropped_and_missing_fields_have_defaults() {
         let status = json!({
             "conditions": [
-                { "type": "Ready", "status": "True", "reason": "AsDesired", "shade": "green" },
+                { "type": "Ready", "status": "True", "reason": "Allocated", "shade": "green" },
                 { "type": "Blessed", "status": "False", "reason": "NotYet", "message": "wait" },
                 { "type": "Connected", "status": "Maybe", "reason": "Odd" },
             ],
