@@ -160,7 +160,7 @@ pub enum Command {
     Maintenance(drain::Maintenance),
     /// Undo drain or maintenance
     #[command(after_help = help::UNDRAIN_HELP)]
-    Undrain(drain::Subject),
+    Undrain(drain::DrainSubject),
     /// Convert configuration of Kubernetes, MetalLB, kube-proxy, ipvsadm or keepalived
     #[command(after_help = help::IMPORT_HELP)]
     Import(Import),
@@ -198,7 +198,7 @@ pub enum Command {
     CanI(security::CanI),
     /// Manage how machines join the cluster
     #[command(subcommand, disable_help_subcommand = true)]
-    Node(security::Node),
+    Node(security::NodeCommand),
     /// Generate a shell completion script
     #[command(after_help = help::COMPLETIONS_HELP)]
     Completions {

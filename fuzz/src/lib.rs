@@ -5,7 +5,7 @@ use bgp::{
     Capability, Family, Message, Notification, Update,
     attributes::NextHop,
     wire::{
-        Action, Context, Decoded, EXTENDED_MESSAGE_BYTES_MAX, HEADER_BYTES, decode, decode_capabilities,
+        Action, Context, DecodedMessage, EXTENDED_MESSAGE_BYTES_MAX, HEADER_BYTES, decode, decode_capabilities,
         encode, encode_capabilities, frame_length,
     },
 };
@@ -49,7 +49,7 @@ fn check_answer(notification: &Notification, context: &Context) {
 pub fn open(bytes: &[u8]) {
     let context = Context::default();
     match decode(&frame(OPEN, bytes), &context) {
-        Ok(Decoded { message: Message::Open(open), faults }) => {
+        Ok(DecodedMessage { message: Message::Open(open), faults }) => {
             assert!(faults.is_empty() && open.asn != 0 && !open.router_id.is_unspecified());
             assert!(!matches!(open.hold_time, 1 | 2));
             let has_names =
@@ -73,7 +73,7 @@ pub fn update(bytes: &[u8]) {
         let _ = frame_length(header, &context);
     }
     match decode(&frame, &context) {
-        Ok(Decoded { message: Message::Update(update), faults }) => {
+        Ok(DecodedMessage { message: Message::Update(update), faults }) => {
             assert!(faults.iter().all(|fault| fault.action < Action::ResetSession));
             let is_withdrawn = faults.iter().any(|fault| fault.action == Action::TreatAsWithdraw);
             assert!(!is_withdrawn || update.announced.is_empty());
@@ -106,7 +106,7 @@ fn check_update(update: &Update, bytes: usize, context: &Context) {
         let said = Update { announced, attributes: Some(attributes.clone()), ..Update::default() };
         let message = Message::Update(Box::new(said));
         if let Ok(bytes) = encode(&message, context) {
-            assert_eq!(decode(&bytes, context), Ok(Decoded { message, faults: vec![] }));
+            assert_eq!(decode(&bytes, context), Ok(DecodedMessage { message, faults: vec![] }));
         }
     }
 }
@@ -116,7 +116,7 @@ pub fn notification(bytes: &[u8]) {
     let context = Context { extended_messages: true, ..Context::default() };
     let frame = frame(NOTIFICATION, bytes);
     match decode(&frame, &context) {
-        Ok(Decoded { message: Message::Notification(notification), .. }) => {
+        Ok(DecodedMessage { message: Message::Notification(notification), .. }) => {
             let shown = notification.to_string();
             assert!(!shown.is_empty() && !shown.chars().any(char::is_control));
             assert!(!notification.text().unwrap_or_default().chars().any(char::is_control));

@@ -21,7 +21,9 @@ use model::{
     primitives::quantity::{Port, Revision, Weight},
     program::{Destination, Frontend, Masquerade, Program, Role, Route, Target, Verdict},
 };
-use node_agent::dataplane::{BackendOptions, Dataplane, Desired, DesiredProgram, Scope, ipvs::IpvsBackend};
+use node_agent::dataplane::{
+    BackendOptions, Dataplane, DesiredProgram, DesiredState, Scope, ipvs::IpvsBackend,
+};
 
 fn program(index: u16, endpoints: u8) -> Program {
     let [high, low] = index.to_be_bytes();
@@ -41,7 +43,7 @@ fn program(index: u16, endpoints: u8) -> Program {
     }
 }
 
-fn set(desired: &mut Desired, index: u16, endpoints: u8) -> ServiceKey {
+fn set(desired: &mut DesiredState, index: u16, endpoints: u8) -> ServiceKey {
     let key = ServiceKey::try_from(format!("default/s{index:05}")).unwrap();
     let program = DesiredProgram { revision: Revision(1), program: Arc::new(program(index, endpoints)) };
     desired.programs.insert(key.clone(), program);
@@ -61,7 +63,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 fn main() {
     let mut arguments = env::args().skip(1).map(|word| word.parse::<u16>().unwrap());
     let (services, rounds) = (arguments.next().unwrap_or(5000), arguments.next().unwrap_or(3));
-    let mut desired = Desired::default();
+    let mut desired = DesiredState::default();
     for index in 0..services {
         set(&mut desired, index, 10);
     }

@@ -13,7 +13,7 @@ use clap::CommandFactory as _;
 use conntrack::KernelFlows;
 use dataplane::{
     BackendOptions,
-    userspace::process::{self, Ended, OWN_PROGRAM, Relays},
+    userspace::process::{self, EndedRelays, OWN_PROGRAM, Relays},
 };
 use model::{
     kinds::node::{Naming, ProxyMode},
@@ -116,7 +116,7 @@ fn run_relay(options: Options, mark: u32, is_successor: bool) -> anyhow::Result<
     let state_dir = state_dir.context("the relay command needs --state-dir")?;
     start_log(log.as_deref().unwrap_or(LOG_DEFAULT), log_format.unwrap_or_default(), log.is_some())?;
     let heap_in_use_bytes = || allocator::Figures::read().map(|figures| figures.in_use_bytes);
-    let orders = process::Orders { state_dir, mark, is_successor, heap_in_use_bytes };
+    let orders = process::RelayOrders { state_dir, mark, is_successor, heap_in_use_bytes };
     let ended = process::run(&orders, || say(process::READY));
     if let Err(error) = &ended {
         say(&format!("{error:#}"));
@@ -299,7 +299,7 @@ fn cleanup(config: &Config, force: bool) -> anyhow::Result<()> {
 fn clean_all(dir: &Path, proxy: &ProxyDefaults) -> anyhow::Result<Vec<String>> {
     let configured = proxy.backend(&NodeState::default());
     let mut lines = Vec::new();
-    let Ended { processes, objects } = process::end_all(dir)?;
+    let EndedRelays { processes, objects } = process::end_all(dir)?;
     if processes > 0 {
         lines.push(format!("ended {processes} relay processes, and their connections"));
     }

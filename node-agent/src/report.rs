@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use announce::{Announcing, shown::Announcements, thread::Message};
 use base::{backoff::Backoff, chain, entropy};
 use futures::future::join_all;
-use health::Checked;
+use health::CheckedEndpoints;
 use imbl::OrdMap;
 use kernel::links::Links;
 use model::{
@@ -76,7 +76,7 @@ pub struct Sources {
     /// Status of BGP sessions and routes.
     pub routes: View,
     /// Results of endpoint health checks.
-    pub checked: watch::Receiver<Checked>,
+    pub checked: watch::Receiver<CheckedEndpoints>,
     /// True once control has been reached and has a Node object for this node.
     pub is_known: watch::Receiver<bool>,
 }
@@ -104,15 +104,15 @@ async fn tell_forever(reporter: Reporter, server: ServerId, sources: Sources) {
     }
     let mut backoff = Backoff::new(RETRY_FLOOR, RETRY_CAP);
     let mut last_error = None;
-    let (mut told, mut told_at) = (Told::default(), Instant::now());
-    let mut told_addresses = delta::Told::new(ANNOUNCEMENTS_MAX);
-    let mut told_routes = delta::Told::new(ROUTES_MAX);
-    let mut told_health = delta::Told::new(CHECKS_REPORTED_MAX);
+    let (mut told, mut told_at) = (ReportedTraffic::default(), Instant::now());
+    let mut told_addresses = delta::ReportedState::new(ANNOUNCEMENTS_MAX);
+    let mut told_routes = delta::ReportedState::new(ROUTES_MAX);
+    let mut told_health = delta::ReportedState::new(CHECKS_REPORTED_MAX);
     let board = &reporter.control.board;
     let mut streams = board.streams_opened(server);
     loop {
         if told_at.elapsed() > TRAFFIC_AGE_MAX {
-            told = Told::default();
+            told = ReportedTraffic::default();
             told_at = Instant::now();
             told_addresses.forget();
             told_routes.forget();
@@ -193,7 +193,7 @@ async fn tell_forever(reporter: Reporter, server: ServerId, sources: Sources) {
             }
             Err(error) => {
                 // The server may have restarted and lost everything.
-                told = Told::default();
+                told = ReportedTraffic::default();
                 told_addresses.forget();
                 told_routes.forget();
                 told_health.forget();
@@ -217,7 +217,7 @@ struct Changing<'a> {
     links: &'a mut watch::Receiver<Links>,
     announced: &'a mut watch::Receiver<Announcements>,
     routes: &'a mut View,
-    checked: &'a mut watch::Receiver<Checked>,
+    checked: &'a mut watch::Receiver<CheckedEndpoints>,
 }
 
 impl Changing<'_> {
@@ -273,13 +273,13 @@ impl Reporter {
 
 /// Traffic data that a control server has received.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct ReportedTraffic {
     traffic: TrafficByService,
     seen: Arc<TrafficByService>,
     is_complete: bool,
 }
 
-impl Told {
+impl ReportedTraffic {
     /// Returns the rows not yet delivered, at most as many as a report may carry.
     #[must_use]
     pub fn news(&mut self, traffic: &Arc<TrafficByService>) -> TrafficByService {

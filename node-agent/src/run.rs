@@ -29,12 +29,12 @@ use crate::{
     config::Config,
     control::{self, Control},
     enrol,
-    feed::{self, Asked, FeedOptions, HEARTBEAT_INTERVAL, Outlets, questions::Listener, register},
+    feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, ReceivedQuery, questions::Listener, register},
     hold::{self, Guard},
     journal::{Journal, lock::StateDirLock},
     notify::Notifier,
     report::{self, Reporter, Sources},
-    server::{self, Shown},
+    server::{self, ServedSources},
     tally::Tally,
     told,
 };
@@ -90,7 +90,7 @@ pub async fn run(
     let (journal, state) = Journal::open(&state_dir, &node, lock)
         .with_context(|| format!("--state-dir {shown_dir} cannot be used"))?;
     let control = Arc::new(Control::new(apis, control::client(RootCertStore::empty())?));
-    let place = enrol::Place { node: node.clone(), state_dir };
+    let place = enrol::IdentityLocation { node: node.clone(), state_dir };
     let kept = enrol::start(Arc::clone(&control), place, enrolment, stop.clone())?;
     let held = state.position();
     let tally = Tally::default();
@@ -169,7 +169,7 @@ pub async fn run(
     };
     let report = tokio::spawn(report::run(reporter, sources, stop.clone()));
     let status = running.status.clone();
-    let shown = Shown {
+    let shown = ServedSources {
         node: node.clone(),
         boot_id,
         status: running.status,
@@ -216,7 +216,7 @@ pub async fn run(
 fn hear_questions(
     control: &Arc<Control>,
     options: &FeedOptions,
-    questions: &mpsc::Sender<Asked>,
+    questions: &mpsc::Sender<ReceivedQuery>,
     stop: &CancellationToken,
 ) -> JoinHandle<()> {
     let listeners = control.servers().filter(|_| control.has_several()).map(|server| Listener {

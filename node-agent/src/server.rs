@@ -14,7 +14,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use health::{self, Checked};
+use health::{self, CheckedEndpoints};
 use ipnet::IpNet;
 use model::{
     bgp::report::{BgpReport, BgpRoute, BgpSessionState},
@@ -42,7 +42,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     control::{
         Control,
-        board::{Seen, StreamUse},
+        board::{ServerState, StreamUse},
     },
     enrol, report,
     status::{Status, TrafficByService},
@@ -58,7 +58,7 @@ const METRIC_SERVICES_MAX: usize = 1000;
 
 /// Sources of the served data.
 #[derive(Debug, Clone)]
-pub struct Shown {
+pub struct ServedSources {
     /// The node.
     pub node: Name,
     /// Unique identifier of this run of the agent.
@@ -70,11 +70,11 @@ pub struct Shown {
     /// Status of BGP sessions and routes.
     pub routes: View,
     /// Results of endpoint health checks.
-    pub checked: watch::Receiver<Checked>,
+    pub checked: watch::Receiver<CheckedEndpoints>,
     /// Counters of the agent.
     pub tally: Tally,
     /// Enrolment status of this node.
-    pub enrolled: watch::Receiver<enrol::Shown>,
+    pub enrolled: watch::Receiver<enrol::CertificateStatus>,
     /// Connections to the control servers.
     pub control: Arc<Control>,
 }
@@ -89,7 +89,7 @@ struct StateAnswer {
     mode: ProxyMode,
     healthy: bool,
     connected: bool,
-    control: Vec<Seen>,
+    control: Vec<ServerState>,
     received: Option<Position>,
     applied: Option<Position>,
     verified: Option<Position>,
@@ -126,12 +126,16 @@ struct Health {
 ///
 /// # Errors
 /// Returns an error if the listener fails.
-pub async fn run(listener: TcpListener, shown: Shown, stop: CancellationToken) -> std::io::Result<()> {
+pub async fn run(
+    listener: TcpListener,
+    shown: ServedSources,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
     axum::serve(listener, router(shown)).with_graceful_shutdown(stop.cancelled_owned()).await
 }
 
 /// Builds the router.
-pub fn router(shown: Shown) -> Router {
+pub fn router(shown: ServedSources) -> Router {
     let registry = Arc::new(registry(&shown));
     Router::new()
         .route("/healthz", get(healthz))
@@ -145,7 +149,7 @@ pub fn router(shown: Shown) -> Router {
 }
 
 /// Returns the registry of all metrics of this agent.
-fn registry(shown: &Shown) -> Registry {
+fn registry(shown: &ServedSources) -> Registry {
     let mut registry = Registry::with_prefix("tidegate_agent");
     shown.tally.register(&mut registry);
     registry.register_collector(Box::new(StatusCollector(shown.status.clone())));
@@ -166,7 +170,7 @@ fn metrics(registry: &Registry) -> Response {
     }
 }
 
-async fn healthz(State(shown): State<Shown>) -> (StatusCode, Json<Health>) {
+async fn healthz(State(shown): State<ServedSources>) -> (StatusCode, Json<Health>) {
     let status = shown.status.borrow();
     let code = if status.is_healthy() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (
@@ -175,9 +179,11 @@ async fn healthz(State(shown): State<Shown>) -> (StatusCode, Json<Health>) {
     )
 }
 
-async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
-    let Shown { node, boot_id, status, announced, mut routes, checked, tally, control, enrolled } = shown;
-    let enrol::Shown { expires: certificate_expires, problem: of_certificate } = enrolled.borrow().clone();
+async fn state(State(shown): State<ServedSources>) -> Json<StateAnswer> {
+    let ServedSources { node, boot_id, status, announced, mut routes, checked, tally, control, enrolled } =
+        shown;
+    let enrol::CertificateStatus { expires: certificate_expires, problem: of_certificate } =
+        enrolled.borrow().clone();
     let events_of_bgp = Arc::clone(&routes.routes.borrow().events);
     let announced = announced.borrow().clone();
     let checking = checked.borrow().warning.clone();
@@ -236,22 +242,22 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
     })
 }
 
-async fn traffic(State(shown): State<Shown>) -> Json<TrafficByService> {
+async fn traffic(State(shown): State<ServedSources>) -> Json<TrafficByService> {
     let traffic = Arc::clone(&shown.status.borrow().traffic);
     Json((*traffic).clone())
 }
 
-async fn announcements(State(shown): State<Shown>) -> Json<BTreeMap<IpAddr, AddressReport>> {
+async fn announcements(State(shown): State<ServedSources>) -> Json<BTreeMap<IpAddr, AddressReport>> {
     let addresses = shown.announced.borrow().addresses.clone();
     Json(addresses.into_iter().collect())
 }
 
-async fn routes(State(shown): State<Shown>) -> Json<BTreeMap<IpNet, BgpRoute>> {
+async fn routes(State(shown): State<ServedSources>) -> Json<BTreeMap<IpNet, BgpRoute>> {
     let routes = shown.routes.routes.borrow().routes.clone();
     Json(routes.into_iter().collect())
 }
 
-async fn health_checks(State(shown): State<Shown>) -> Json<BTreeMap<ServiceKey, Vec<CheckReport>>> {
+async fn health_checks(State(shown): State<ServedSources>) -> Json<BTreeMap<ServiceKey, Vec<CheckReport>>> {
     let services = shown.checked.borrow().services.clone();
     let services = services.into_iter();
     Json(services.map(|(service, reports)| (service, reports.values().cloned().collect())).collect())
@@ -259,7 +265,7 @@ async fn health_checks(State(shown): State<Shown>) -> Json<BTreeMap<ServiceKey, 
 
 /// Exports the expiry time of the node's certificate; no metric without a certificate.
 #[derive(Debug)]
-struct CertificateCollector(watch::Receiver<enrol::Shown>);
+struct CertificateCollector(watch::Receiver<enrol::CertificateStatus>);
 
 impl Collector for CertificateCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
@@ -278,7 +284,7 @@ impl Collector for ControlCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let all = self.0.board.all();
         /// Name, help text, and condition for the value 1.
-        type Gauge = (&'static str, &'static str, fn(&Seen) -> bool);
+        type Gauge = (&'static str, &'static str, fn(&ServerState) -> bool);
         let gauges: [Gauge; 3] = [
             ("control_serves_state", "1 while the state comes from this control server", |seen| {
                 seen.stream == StreamUse::State
@@ -311,7 +317,7 @@ impl Collector for ControlCollector {
 /// Exports the number of endpoints per health state. Sums only, because one series per endpoint would
 /// overload the metrics collector.
 #[derive(Debug)]
-struct CheckCollector(watch::Receiver<Checked>);
+struct CheckCollector(watch::Receiver<CheckedEndpoints>);
 
 impl Collector for CheckCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {

@@ -41,7 +41,7 @@ use crate::{
         page::{self, PageRequest},
     },
     telemetry::metrics::RequestLabels,
-    write::audit::Answered,
+    write::audit::AuditResponse,
 };
 
 /// Maximum time until the head of a response. Streams have their own timeouts.
@@ -143,7 +143,7 @@ async fn around(State(app): State<Arc<ServerState>>, mut request: Request, next:
     let is_refused = code.is_some_and(|code| matches!(code, Code::Unauthenticated | Code::Forbidden));
     if let Some(caller) = known.filter(|_| may_change(&method) || is_refused) {
         let (at, status) = (app.source.now(), response.status());
-        let answered = Answered { at, method: method.clone(), path: path.clone(), status, code };
+        let answered = AuditResponse { at, method: method.clone(), path: path.clone(), status, code };
         app.audit.add(&route, &caller, answered);
     }
     secure(response.headers_mut(), &path, &app.settings);

@@ -67,11 +67,11 @@ pub(crate) struct Doc {
     problems: Vec<Code>,
 }
 
-/// Routes of the server. Only [`Guarded`] routes can be added, so each has a permission.
+/// Routes of the server. Only [`GuardedRoute`] routes can be added, so each has a permission.
 pub(crate) struct Routes(OpenApiRouter<Shared>);
 
 /// A path whose operations have permissions, in the representation of the router.
-pub(crate) struct Guarded(UtoipaMethodRouter<Shared>);
+pub(crate) struct GuardedRoute(UtoipaMethodRouter<Shared>);
 
 /// One path with its operations.
 pub(crate) struct Route {
@@ -313,8 +313,8 @@ impl Route {
     }
 
     /// Returns the representation of the router.
-    pub(crate) fn done(self) -> Guarded {
-        Guarded((self.schemas, self.paths, self.methods))
+    pub(crate) fn done(self) -> GuardedRoute {
+        GuardedRoute((self.schemas, self.paths, self.methods))
     }
 }
 
@@ -333,7 +333,7 @@ impl Routes {
     }
 
     /// Adds a path.
-    pub(crate) fn routes(self, Guarded(path): Guarded) -> Self {
+    pub(crate) fn routes(self, GuardedRoute(path): GuardedRoute) -> Self {
         Self(self.0.routes(path))
     }
 

@@ -42,12 +42,12 @@ pub(crate) struct Authority {
     certificate: CertificateDer<'static>,
     pem: String,
     /// Trust anchors for control servers.
-    trusted: ArcSwap<Trusted>,
+    trusted: ArcSwap<ControlTrust>,
 }
 
 /// Trust anchors that agents use to authenticate a control server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Trusted {
+pub(crate) struct ControlTrust {
     /// SHA-256 of a certificate that every server presents, in hexadecimal.
     pub(crate) pin: String,
     /// CA certificates as PEM.
@@ -56,7 +56,7 @@ pub(crate) struct Trusted {
 
 /// Certificate signed for a node.
 #[derive(Debug, Clone)]
-pub(crate) struct Signed {
+pub(crate) struct SignedCertificate {
     /// Certificate and CA certificate as PEM.
     pub(crate) chain: String,
     /// Serial number in hexadecimal.
@@ -67,7 +67,7 @@ pub(crate) struct Signed {
 
 /// Record in the vault.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredCa {
     key: Secret,
     certificate: String,
 }
@@ -82,7 +82,7 @@ impl Authority {
     pub(crate) async fn obtain(vault: &Vault, source: &dyn Source) -> Result<Self, StoreError> {
         loop {
             if vault.version(VAULT_KEY) > 0 {
-                let stored = vault.get::<Stored>(VAULT_KEY);
+                let stored = vault.get::<StoredCa>(VAULT_KEY);
                 let (_, stored) =
                     stored.ok_or_else(|| unusable("it does not have the format of a CA record"))?;
                 let authority = Self::of(&stored).map_err(|error| unusable(&error.to_string()))?;
@@ -99,12 +99,12 @@ impl Authority {
         }
     }
 
-    fn of(stored: &Stored) -> Result<Self, rcgen::Error> {
-        let Stored { key, certificate: pem } = stored;
+    fn of(stored: &StoredCa) -> Result<Self, rcgen::Error> {
+        let StoredCa { key, certificate: pem } = stored;
         let certificate = CertificateDer::from_pem_slice(pem.as_bytes())
             .map_err(|_| rcgen::Error::CouldNotParseCertificate)?;
         let issuer = Issuer::from_ca_cert_pem(pem, KeyPair::from_pem(key.reveal())?)?;
-        let trusted = Trusted { pin: digest(&certificate), bundle: pem.clone() };
+        let trusted = ControlTrust { pin: digest(&certificate), bundle: pem.clone() };
         Ok(Self { issuer, certificate, pem: pem.clone(), trusted: ArcSwap::from_pointee(trusted) })
     }
 
@@ -122,14 +122,14 @@ impl Authority {
     }
 
     /// Returns the trust anchors for control servers.
-    pub(crate) fn trusted(&self) -> Trusted {
-        Trusted::clone(&self.trusted.load())
+    pub(crate) fn trusted(&self) -> ControlTrust {
+        ControlTrust::clone(&self.trusted.load())
     }
 
     /// Adds the last certificate of a chain given by the operator to the trust anchors.
     pub(crate) fn trust_also(&self, presented: &CertificateDer<'_>) {
         let bundle = format!("{}{}", self.pem, to_pem(presented));
-        self.trusted.store(Trusted { pin: digest(presented), bundle }.into());
+        self.trusted.store(ControlTrust { pin: digest(presented), bundle }.into());
     }
 
     /// Signs a certificate for this server with these names. Returns the chain and its key.
@@ -154,18 +154,18 @@ impl Authority {
         key: &impl PublicKeyData,
         (issued, life_secs): (Timestamp, i64),
         source: &dyn Source,
-    ) -> Result<Signed, rcgen::Error> {
+    ) -> Result<SignedCertificate, rcgen::Error> {
         let mut params = leaf(&format!("Tidegate node {node}"), issued, life_secs, source);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.subject_alt_names = vec![SanType::URI(format!("{NODE_URI_PREFIX}{node}").try_into()?)];
         let serial = params.serial_number.as_ref().map(|serial| hex(serial.as_ref())).unwrap_or_default();
         let certificate = params.signed_by(key, &self.issuer)?;
         let expires = Timestamp::from_unix_seconds(issued.unix_seconds().saturating_add(life_secs));
-        Ok(Signed { chain: format!("{}{}", certificate.pem(), self.pem), serial, expires })
+        Ok(SignedCertificate { chain: format!("{}{}", certificate.pem(), self.pem), serial, expires })
     }
 }
 
-fn make(source: &dyn Source) -> Result<Stored, rcgen::Error> {
+fn make(source: &dyn Source) -> Result<StoredCa, rcgen::Error> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
     // The CAs of two clusters have different names, so that a client that trusts both selects the right one.
@@ -175,7 +175,7 @@ fn make(source: &dyn Source) -> Result<Stored, rcgen::Error> {
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     set_validity(&mut params, source.now(), CA_LIFE_SECS);
     let certificate = params.self_signed(&key)?;
-    Ok(Stored { key: Secret::new(key.serialize_pem()), certificate: certificate.pem() })
+    Ok(StoredCa { key: Secret::new(key.serialize_pem()), certificate: certificate.pem() })
 }
 
 /// Returns the common parameters of all end-entity certificates.

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use store::VaultError;
 
 use super::{
-    ca::{Authority, Signed},
+    ca::{Authority, SignedCertificate},
     certificates::{self, AgentRecord, ConnectionCertificate},
     csr,
     secrets::{digest, is_equal},
@@ -126,7 +126,7 @@ pub(crate) async fn enrol(
     token: &Secret,
     node: &Name,
     request: &str,
-) -> Result<Signed, Problem> {
+) -> Result<SignedCertificate, Problem> {
     let CertificateIssuer { vault, authority: _, source, life_secs: _ } = issuer;
     let now = source.now();
     let (id, secret) = parse(token).ok_or_else(refused)?;
@@ -169,7 +169,7 @@ pub(crate) async fn renew(
     issuer: CertificateIssuer<'_>,
     proven: &ConnectionCertificate,
     request: &str,
-) -> Result<Signed, Problem> {
+) -> Result<SignedCertificate, Problem> {
     let node = &proven.current().ok_or_else(revoked)?.node;
     let public = csr::key_of(request, node).map_err(unfit)?;
     let signed =
@@ -192,7 +192,7 @@ async fn sign(
     node: &Name,
     public: &rcgen::PublicKey,
     check: impl Fn(&mut AgentRecord) -> Result<(), Problem>,
-) -> Result<Signed, Problem> {
+) -> Result<SignedCertificate, Problem> {
     let CertificateIssuer { vault, authority, source, life_secs } = issuer;
     for _ in 0..TRIES_MAX {
         let (version, mut record) = certificates::record(vault, node);

@@ -62,7 +62,7 @@ pub(crate) struct RoleBody {
 
 /// A parsed rule.
 #[derive(Debug)]
-struct Compiled {
+struct ParsedRule {
     verbs: BTreeSet<Verb>,
     subjects: BTreeSet<Subject>,
     namespaces: Option<BTreeSet<Namespace>>,
@@ -73,7 +73,7 @@ struct Compiled {
 pub(crate) struct Role {
     /// Contents as written.
     pub(crate) body: RoleBody,
-    compiled: Vec<Compiled>,
+    compiled: Vec<ParsedRule>,
 }
 
 impl Role {
@@ -98,7 +98,7 @@ impl Role {
             }
             let verbs = words(&rule.verbs, &at("verbs"), Verb::ALL, Verb::as_str, &mut violations);
             let subjects = words(&rule.kinds, &at("kinds"), Subject::all(), Subject::as_str, &mut violations);
-            compiled.push(Compiled { verbs, subjects, namespaces: rule.namespaces.clone() });
+            compiled.push(ParsedRule { verbs, subjects, namespaces: rule.namespaces.clone() });
         }
         if violations.is_empty() { Ok(Self { body, compiled }) } else { Err(violations) }
     }
@@ -106,7 +106,7 @@ impl Role {
     /// Returns true if the role allows a verb on a subject in a namespace; `None` stands for cluster-scoped
     /// objects and all namespaces.
     pub(crate) fn allows(&self, verb: Verb, subject: Subject, namespace: Option<&Namespace>) -> bool {
-        let allows = |rule: &Compiled| {
+        let allows = |rule: &ParsedRule| {
             rule.verbs.contains(&verb)
                 && rule.subjects.contains(&subject)
                 && covers(rule.namespaces.as_ref(), namespace)
@@ -127,7 +127,7 @@ impl Role {
             (Some(these), None) | (None, Some(these)) => !these.is_empty(),
             (Some(these), Some(those)) => !these.is_disjoint(those),
         };
-        let allows = |rule: &Compiled| {
+        let allows = |rule: &ParsedRule| {
             rule.verbs.contains(&verb)
                 && subject.is_none_or(|subject| rule.subjects.contains(&subject))
                 && !rule.subjects.is_empty()

@@ -48,19 +48,19 @@ pub(crate) struct Chunk {
     lines: Vec<Bytes>,
     length: usize,
     plain: OnceLock<Bytes>,
-    packed: OnceLock<Packed>,
+    packed: OnceLock<PackedLines>,
 }
 
 /// Lines compressed into non-final deflate blocks that end on a byte boundary.
 #[derive(Debug)]
-pub(crate) struct Packed {
+pub(crate) struct PackedLines {
     /// Compressed blocks.
     pub(crate) bytes: Bytes,
     /// Checksum of the uncompressed data.
     pub(crate) crc: Crc,
 }
 
-impl Packed {
+impl PackedLines {
     /// Compresses lines. Level 1: a feed is repetitive text, and all agents wait for the first compression.
     pub(crate) fn of<'a>(lines: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
@@ -95,8 +95,8 @@ impl Chunk {
     }
 
     /// Returns the lines compressed.
-    pub(crate) fn packed(&self) -> &Packed {
-        self.packed.get_or_init(|| Packed::of(self.lines.iter().map(|line| &**line)))
+    pub(crate) fn packed(&self) -> &PackedLines {
+        self.packed.get_or_init(|| PackedLines::of(self.lines.iter().map(|line| &**line)))
     }
 }
 

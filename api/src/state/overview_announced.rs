@@ -13,15 +13,15 @@ use model::{
 use std::{collections::BTreeMap, net::IpAddr};
 /// Addresses and sessions, collected under one lock of the reported data.
 #[derive(Default)]
-pub(crate) struct Announced {
+pub(crate) struct AnnouncementSummary {
     pub(crate) standing: BTreeMap<IpAddr, AddressStanding>,
     pub(crate) totals: AddressTotals,
     pub(crate) by_owner: BTreeMap<Name, usize>,
     pub(crate) sessions: BTreeMap<Name, BgpSessionTotals>,
 }
 
-pub(crate) fn announced(view: &View<'_>, renderer: &ObjectRenderer<'_>) -> Announced {
-    let mut announced = Announced::default();
+pub(crate) fn announced(view: &View<'_>, renderer: &ObjectRenderer<'_>) -> AnnouncementSummary {
+    let mut announced = AnnouncementSummary::default();
     let records = view.published().snapshot.list(Kind::Address, None, None);
     let records =
         records.filter_map(|object| object.as_address()).filter(|record| !record.services.is_empty());

@@ -22,7 +22,7 @@ pub(crate) struct OverviewCache {
 }
 
 pub(crate) struct State {
-    pub(crate) known: Known,
+    pub(crate) known: CarriedState,
     /// Last revision in `known.writes`.
     pub(crate) written: Revision,
     pub(crate) mark: Option<Mark>,
@@ -32,7 +32,7 @@ pub(crate) struct State {
 }
 
 /// State that is carried from one document to the next.
-pub(crate) struct Known {
+pub(crate) struct CarriedState {
     pub(crate) memory: FindingMemory,
     pub(crate) writes: Writes,
     pub(crate) kept: ServiceRowCache,
@@ -78,7 +78,7 @@ impl OverviewCache {
     /// Creates a cache without a document.
     pub(crate) fn new(now: Timestamp, trigger: Arc<OverviewTrigger>) -> Self {
         let state = State {
-            known: Known {
+            known: CarriedState {
                 memory: FindingMemory::new(now),
                 writes: Writes::default(),
                 kept: ServiceRowCache::default(),

@@ -25,7 +25,7 @@ use model::{
     },
 };
 
-use crate::state::overview_announced::{Announced, holds};
+use crate::state::overview_announced::{AnnouncementSummary, holds};
 use crate::state::{
     compiled_set::Entry,
     object_view::{ObjectRenderer, View},
@@ -66,7 +66,7 @@ pub(crate) struct Look<'a> {
     /// Renderer.
     pub(crate) renderer: &'a ObjectRenderer<'a>,
     /// State of addresses.
-    pub(crate) announced: &'a Announced,
+    pub(crate) announced: &'a AnnouncementSummary,
 }
 
 /// A Service of the state.

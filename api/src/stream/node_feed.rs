@@ -65,7 +65,7 @@ pub(crate) struct Feed {
 }
 
 /// Data the agent has been sent.
-struct Sent {
+struct SentPosition {
     position: Position,
     network: Arc<NetworkState>,
     node: NodeState,
@@ -134,7 +134,7 @@ impl Feed {
     }
 
     /// Sends the first batch.
-    async fn start(&self, published: &Published, sink: &mut Sink) -> Result<Sent, End> {
+    async fn start(&self, published: &Published, sink: &mut Sink) -> Result<SentPosition, End> {
         let position = published.position();
         let known = self.resume.filter(|at| at.epoch == position.epoch && at.revision <= position.revision);
         let since = known.and_then(|at| self.feeding.batches.since(at.revision, published));
@@ -152,11 +152,16 @@ impl Feed {
                 }
             }
         }
-        Ok(Sent { position, network: Arc::clone(&published.network), node })
+        Ok(SentPosition { position, network: Arc::clone(&published.network), node })
     }
 
     /// Sends the changes since the last batch. Returns true if there were any.
-    async fn follow(&self, published: &Published, sent: &mut Sent, sink: &mut Sink) -> Result<bool, End> {
+    async fn follow(
+        &self,
+        published: &Published,
+        sent: &mut SentPosition,
+        sink: &mut Sink,
+    ) -> Result<bool, End> {
         let position = published.position();
         // Another epoch: revisions are not comparable.
         if position.epoch != sent.position.epoch {

@@ -113,7 +113,7 @@ struct QueuedEntry {
 
 /// Response to a recorded request.
 #[derive(Debug)]
-pub(crate) struct Answered {
+pub(crate) struct AuditResponse {
     /// Time of the response.
     pub(crate) at: Timestamp,
     /// HTTP method, for example `PUT`.
@@ -149,7 +149,7 @@ impl AuditLog {
         let outcome = AuditOutcome { revision: Some(revision), ..draft.outcome() };
         let status = if outcome.is_creation { StatusCode::CREATED } else { StatusCode::OK };
         let (method, path) = (draft.method.clone(), draft.path.clone());
-        let answered = Answered { at, method, path, status, code: None };
+        let answered = AuditResponse { at, method, path, status, code: None };
         let mut log = self.lock();
         let number = log.next_number();
         drop(log);
@@ -158,7 +158,7 @@ impl AuditLog {
 
     /// Queues an entry for a request. Skips read-only routes and writes whose entry was committed with the
     /// write.
-    pub(crate) fn add(&self, route: &str, caller: &Caller, answered: Answered) {
+    pub(crate) fn add(&self, route: &str, caller: &Caller, answered: AuditResponse) {
         let Some(draft) = caller.draft() else { return };
         // A forbidden request to an agent route is recorded: it comes from an agent, or an impostor, that
         // uses a foreign resource.
@@ -246,8 +246,8 @@ impl Log {
     }
 }
 
-fn entry(number: u64, origin: Origin, outcome: AuditOutcome, answered: Answered) -> AuditEntry {
-    let Answered { at, method, mut path, status, code } = answered;
+fn entry(number: u64, origin: Origin, outcome: AuditOutcome, answered: AuditResponse) -> AuditEntry {
+    let AuditResponse { at, method, mut path, status, code } = answered;
     let AuditOutcome { objects, objects_total, revision, is_dry_run, is_creation: _, is_done: _, message: _ } =
         outcome;
     let decision = match status {

@@ -12,7 +12,7 @@ const SECONDS_MAX: u64 = 30 * 86_400;
 
 /// Object that is taken out of service or put back.
 #[derive(Debug, Args)]
-pub struct Subject {
+pub struct DrainSubject {
     /// Type of the object
     #[arg(value_enum)]
     pub what: What,
@@ -42,7 +42,7 @@ pub enum What {
 
 /// Reason, and wait options.
 #[derive(Debug, Args)]
-pub struct Manner {
+pub struct DrainOptions {
     /// Reason to record with the drain
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
@@ -62,14 +62,14 @@ pub struct Manner {
 pub struct Drain {
     /// Object to drain.
     #[command(flatten)]
-    pub subject: Subject,
+    pub subject: DrainSubject,
     /// Terminate remaining connections after this time, such as 90s, 30m or 2h; by default they are left to
     /// finish
     #[arg(long, value_name = "TIME", value_parser = parse_long)]
     pub deadline: Option<Duration>,
     /// Reason, and wait options.
     #[command(flatten)]
-    pub manner: Manner,
+    pub manner: DrainOptions,
 }
 
 /// Arguments of `maintenance`.
@@ -77,10 +77,10 @@ pub struct Drain {
 pub struct Maintenance {
     /// Object to take out of service.
     #[command(flatten)]
-    pub subject: Subject,
+    pub subject: DrainSubject,
     /// Reason, and wait options.
     #[command(flatten)]
-    pub manner: Manner,
+    pub manner: DrainOptions,
 }
 
 fn parse_long(text: &str) -> Result<Duration, String> {

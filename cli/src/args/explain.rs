@@ -58,7 +58,7 @@ pub enum ExplainOutput {
 
 /// Subject of an explanation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Subject {
+pub enum ExplainSubject {
     /// One packet.
     Packet {
         /// Source address.
@@ -82,14 +82,14 @@ impl Explain {
     ///
     /// # Errors
     /// Returns a usage message if the arguments are not a Service, an address or a packet.
-    pub fn subject(&self) -> Result<Subject, String> {
+    pub fn subject(&self) -> Result<ExplainSubject, String> {
         let words = [Some(&self.what), self.second.as_ref(), self.third.as_ref()];
         let joined: Vec<_> = words.into_iter().flatten().map(String::as_str).collect();
         let spaced = ARROWS.iter().fold(joined.join(" "), |text, arrow| text.replace(arrow, " "));
         let words: Vec<_> = spaced.split_whitespace().collect();
         match words.as_slice() {
             [one] => match one.parse() {
-                Ok(address) => Ok(Subject::Address(address)),
+                Ok(address) => Ok(ExplainSubject::Address(address)),
                 Err(_) => service(one),
             },
             [source, destination] => packet(source, destination),
@@ -98,14 +98,14 @@ impl Explain {
     }
 }
 
-fn service(word: &str) -> Result<Subject, String> {
+fn service(word: &str) -> Result<ExplainSubject, String> {
     let name = ["svc/", "service/", "services/"].iter().find_map(|prefix| word.strip_prefix(prefix));
     let name = Name::parse(name.unwrap_or(word));
-    name.map(Subject::Service)
+    name.map(ExplainSubject::Service)
         .map_err(|error| format!("`{word}` is neither an address nor a Service: {error}"))
 }
 
-fn packet(source: &str, destination: &str) -> Result<Subject, String> {
+fn packet(source: &str, destination: &str) -> Result<ExplainSubject, String> {
     let source = source
         .parse()
         .map_err(|_| format!("`{source}` must be an address without a port, such as 198.51.100.7"))?;
@@ -119,7 +119,7 @@ fn packet(source: &str, destination: &str) -> Result<Subject, String> {
     let destination = socket.parse().map_err(|_| {
         format!("`{socket}` must be an address and a port, such as 203.0.113.10:443 or [2001:db8::1]:443")
     })?;
-    Ok(Subject::Packet { source, destination, protocol })
+    Ok(ExplainSubject::Packet { source, destination, protocol })
 }
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::args::{Cli, Command};
 
-    fn subject(line: &str) -> Result<Subject, String> {
+    fn subject(line: &str) -> Result<ExplainSubject, String> {
         let words = ["tidegate", "explain"].into_iter().chain(line.split(' '));
         let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
         if let Command::Explain(explain) = cli.command {
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn packets_addresses_and_services_are_told_apart() {
-        let packet = Subject::Packet {
+        let packet = ExplainSubject::Packet {
             source: "198.51.100.7".parse().unwrap(),
             destination: "203.0.113.10:443".parse().unwrap(),
             protocol: "TCP",
@@ -155,8 +155,8 @@ mod tests {
         ] {
             assert_eq!(subject(line), Ok(packet.clone()), "{line}");
         }
-        assert_eq!(subject("2001:db8::1"), Ok(Subject::Address("2001:db8::1".parse().unwrap())));
-        let web = Subject::Service(Name::parse("web").unwrap());
+        assert_eq!(subject("2001:db8::1"), Ok(ExplainSubject::Address("2001:db8::1".parse().unwrap())));
+        let web = ExplainSubject::Service(Name::parse("web").unwrap());
         for line in ["web", "svc/web -n shop", "web --graph", "web --graph=mermaid", "web --at n1 -o yaml"] {
             assert_eq!(subject(line), Ok(web.clone()), "{line}");
         }

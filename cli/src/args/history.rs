@@ -29,7 +29,7 @@ pub struct Because {
 pub struct History {
     /// Revision to show in full, or KIND/NAME for the changes of one object
     #[arg(value_name = "REVISION")]
-    pub subject: Option<Subject>,
+    pub subject: Option<HistorySubject>,
     /// Namespace of the object
     #[arg(short, long, default_value = "default", value_parser = Namespace::parse)]
     pub namespace: Namespace,
@@ -50,14 +50,14 @@ pub struct History {
 
 /// Subject of a history query.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Subject {
+pub enum HistorySubject {
     /// One revision.
     Revision(u64),
     /// Changes of one object; the namespace is given separately.
     Object(ObjectKey),
 }
 
-impl std::str::FromStr for Subject {
+impl std::str::FromStr for HistorySubject {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         if let Ok(revision) = text.parse() {
@@ -133,10 +133,10 @@ mod tests {
 
     #[test]
     fn subjects_are_revisions_or_objects() {
-        assert_eq!("42".parse(), Ok(Subject::Revision(42)));
-        assert!(matches!("svc/web".parse(), Ok(Subject::Object(key)) if key.name.as_str() == "web"));
+        assert_eq!("42".parse(), Ok(HistorySubject::Revision(42)));
+        assert!(matches!("svc/web".parse(), Ok(HistorySubject::Object(key)) if key.name.as_str() == "web"));
         for bad in ["", "web", "svc/", "-1", "ep/web", "pods/x"] {
-            assert!(bad.parse::<Subject>().is_err(), "{bad}");
+            assert!(bad.parse::<HistorySubject>().is_err(), "{bad}");
         }
     }
 

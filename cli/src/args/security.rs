@@ -107,7 +107,7 @@ pub struct CanI {
 
 /// Subcommands of `node`.
 #[derive(Debug, Subcommand)]
-pub enum Node {
+pub enum NodeCommand {
     /// Create and print a single-use token with which an agent joins the cluster
     #[command(name = "join-token", after_help = help::JOIN_TOKEN_HELP)]
     JoinToken(JoinToken),

@@ -13,7 +13,7 @@ pub enum Top {
     Services(Services),
     /// Show how long nodes take to apply changes, slowest first, and why
     #[command(after_help = help::TOP_NODES_HELP)]
-    Nodes(Manner),
+    Nodes(TopOutput),
 }
 
 /// Arguments of `top services`.
@@ -30,12 +30,12 @@ pub struct Services {
     pub limit: u16,
     /// Output options.
     #[command(flatten)]
-    pub manner: Manner,
+    pub manner: TopOutput,
 }
 
 /// Output options.
 #[derive(Debug, Clone, Copy, Args)]
-pub struct Manner {
+pub struct TopOutput {
     /// Print again on each change, until Ctrl-C
     #[arg(short, long)]
     pub watch: bool,

@@ -14,7 +14,7 @@ use crate::{
     lenient_json::{items, text},
     output::Terminal,
     resource::Resource,
-    views::describe::{Subject, describe},
+    views::describe::{DescribeSubject, describe},
 };
 
 pub(crate) async fn run(
@@ -57,7 +57,7 @@ pub(crate) async fn run(
         Resource::Object(Kind::Node) => sessions(client, name.as_str()).await?,
         Resource::Object(_) | Resource::Endpoints => None,
     };
-    let subject = Subject {
+    let subject = DescribeSubject {
         resource,
         object: &object,
         endpoints: endpoints.as_ref(),

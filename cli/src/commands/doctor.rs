@@ -65,7 +65,7 @@ async fn look(client: &Client, nodes: &[Name]) -> Result<(Value, Vec<Failure>), 
 }
 
 /// Outcome of fixes.
-struct Fixed {
+struct FixOutcome {
     /// True if at least one node had something to fix.
     is_any: bool,
     failures: Vec<Failure>,
@@ -76,9 +76,9 @@ async fn fix(
     answers: &Value,
     is_confirmed: bool,
     terminal: &mut Terminal,
-) -> Result<Fixed, Failure> {
+) -> Result<FixOutcome, Failure> {
     let fixes = safe_fixes(answers);
-    let mut fixed = Fixed { is_any: !fixes.is_empty(), failures: Vec::new() };
+    let mut fixed = FixOutcome { is_any: !fixes.is_empty(), failures: Vec::new() };
     if fixes.is_empty() {
         terminal.note("no finding can be fixed with --fix");
         return Ok(fixed);

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{get::parse_name, now};
 use crate::{
-    args::drain::{Drain, Maintenance, Manner, Subject, What},
+    args::drain::{Drain, DrainOptions, DrainSubject, Maintenance, What},
     client::{Client, Request},
     error::{ExitCode, Failure},
     lenient_json::{flag, items, number, text},
@@ -66,7 +66,7 @@ pub(crate) async fn maintenance(
 
 pub(crate) async fn undrain(
     client: &Client,
-    subject: Subject,
+    subject: DrainSubject,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
     let wish = Wish { maintenance: Value::Null, word: "is back in service" };
@@ -74,7 +74,7 @@ pub(crate) async fn undrain(
     Ok(ExitCode::Success)
 }
 
-fn asked(mode: &str, deadline: Option<String>, manner: &Manner) -> Value {
+fn asked(mode: &str, deadline: Option<String>, manner: &DrainOptions) -> Value {
     let mut maintenance = json!({ "mode": mode });
     let by = manner.by.clone().filter(|by| !by.trim().is_empty());
     for (field, value) in [("reason", manner.reason.clone()), ("by", by), ("deadline", deadline)] {
@@ -87,9 +87,9 @@ fn asked(mode: &str, deadline: Option<String>, manner: &Manner) -> Value {
 
 async fn take_out(
     client: &Client,
-    subject: &Subject,
+    subject: &DrainSubject,
     wish: &Wish,
-    manner: &Manner,
+    manner: &DrainOptions,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
     let changed = change(client, subject, wish, terminal).await?;
@@ -102,7 +102,7 @@ async fn take_out(
 /// Applies the change to every object of the subject and returns the updated objects.
 async fn change(
     client: &Client,
-    subject: &Subject,
+    subject: &DrainSubject,
     wish: &Wish,
     terminal: &mut Terminal,
 ) -> Result<Vec<Value>, Failure> {
@@ -123,7 +123,7 @@ async fn change(
     Ok(changed)
 }
 
-fn request(subject: &Subject, kind: Kind, wish: &Wish) -> Result<Request, Failure> {
+fn request(subject: &DrainSubject, kind: Kind, wish: &Wish) -> Result<Request, Failure> {
     let name = parse_name(Resource::Object(kind), &subject.name)?;
     let namespace = kind.is_namespaced().then(|| subject.namespace.clone());
     let key = ObjectKey { kind, namespace, name };
@@ -133,7 +133,7 @@ fn request(subject: &Subject, kind: Kind, wish: &Wish) -> Result<Request, Failur
 /// Builds requests for the EndpointSets and Workloads of the namespace that contain an address.
 async fn requests_for_address(
     client: &Client,
-    subject: &Subject,
+    subject: &DrainSubject,
     wish: &Wish,
 ) -> Result<Vec<Request>, Failure> {
     let address = parse_address(&subject.name)?;
@@ -178,7 +178,7 @@ fn parse_address(text: &str) -> Result<IpAddr, Failure> {
 /// Waits until no connection is left, printing progress whenever it changes.
 async fn wait(
     client: &Client,
-    subject: &Subject,
+    subject: &DrainSubject,
     changed: &[Value],
     patience: Option<Duration>,
     terminal: &mut Terminal,
@@ -208,7 +208,7 @@ async fn wait(
 }
 
 /// Returns the requests that cover the subject.
-fn looks(subject: &Subject, changed: &[Value]) -> Result<Vec<Request>, Failure> {
+fn looks(subject: &DrainSubject, changed: &[Value]) -> Result<Vec<Request>, Failure> {
     let look = || Request::get("/v1/drains");
     let in_namespace = || look().query("namespace", Some(subject.namespace.as_str()));
     Ok(match subject.what {

@@ -7,7 +7,7 @@ use super::{document, get::object_path};
 use crate::{
     args::{
         Document,
-        explain::{Explain, ExplainOutput, Subject},
+        explain::{Explain, ExplainOutput, ExplainSubject},
     },
     client::{Client, Request},
     error::{ExitCode, Failure},
@@ -25,22 +25,22 @@ pub(crate) async fn run(
     let subject = arguments.subject().map_err(|message| Failure::Usage { message, hint: None })?;
     let Explain { at, namespace, desired_only, graph, output, .. } = arguments;
     let request = match &subject {
-        Subject::Packet { source, destination, protocol } => Request::get("/v1/explain")
+        ExplainSubject::Packet { source, destination, protocol } => Request::get("/v1/explain")
             .query("source", Some(source.to_string()))
             .query("destination", Some(destination.ip().to_string()))
             .query("protocol", Some(*protocol))
             .query("port", Some(destination.port().to_string())),
-        Subject::Address(address) => {
+        ExplainSubject::Address(address) => {
             Request::get("/v1/explain").query("destination", Some(address.to_string()))
         }
-        Subject::Service(name) => {
+        ExplainSubject::Service(name) => {
             let object = object_path(Resource::Object(Kind::Service), &namespace, name);
             let form = graph.and_then(|form| form.to_possible_value());
             let form = form.map(|form| form.get_name().to_owned());
             Request::get(format!("{object}/explain")).query("graph", form)
         }
     };
-    if graph.is_some() && !matches!(subject, Subject::Service(_)) {
+    if graph.is_some() && !matches!(subject, ExplainSubject::Service(_)) {
         let message = "--graph requires a Service; packets and addresses have no graph".to_owned();
         return Err(Failure::Usage { message, hint: None });
     }

@@ -6,7 +6,7 @@ use super::{apply, document, now};
 use crate::{
     args::{
         Document,
-        history::{Audit, History, PastOutput, Rollback, Subject},
+        history::{Audit, History, HistorySubject, PastOutput, Rollback},
     },
     client::{Client, Request},
     error::{ExitCode, Failure},
@@ -21,7 +21,7 @@ pub(crate) async fn run(
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
     let History { subject, namespace, last, rules, output } = arguments;
-    if rules && !matches!(subject, Some(Subject::Revision(_))) {
+    if rules && !matches!(subject, Some(HistorySubject::Revision(_))) {
         return Err(Failure::usage(
             "which change?",
             "--rules requires a revision: `tidegate history REVISION --rules`",
@@ -29,9 +29,11 @@ pub(crate) async fn run(
     }
     let request = Request::get("/v1/history").query("limit", Some(last.to_string()));
     let request = match subject {
-        Some(Subject::Revision(revision)) => return one(client, revision, rules, output, terminal).await,
+        Some(HistorySubject::Revision(revision)) => {
+            return one(client, revision, rules, output, terminal).await;
+        }
         None => request,
-        Some(Subject::Object(key)) => request
+        Some(HistorySubject::Object(key)) => request
             .query("kind", Some(key.kind.as_str()))
             .query("namespace", key.kind.is_namespaced().then(|| namespace.to_string()))
             .query("name", Some(key.name.to_string())),

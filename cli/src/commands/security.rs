@@ -6,7 +6,9 @@ use super::document;
 use crate::{
     args::{
         Document, StatusOutput,
-        security::{CanI, JoinToken, Node, Role, RoleApply, RoleDelete, Token, TokenCreate, TokenRevoke},
+        security::{
+            CanI, JoinToken, NodeCommand, Role, RoleApply, RoleDelete, Token, TokenCreate, TokenRevoke,
+        },
     },
     client::{Client, Request, shell_quoted},
     error::{ExitCode, Failure},
@@ -124,10 +126,10 @@ pub(crate) async fn can_i(client: &Client, wish: CanI, terminal: &mut Terminal) 
 
 pub(crate) async fn node(
     client: &Client,
-    command: Node,
+    command: NodeCommand,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let Node::JoinToken(JoinToken { node, expires_in }) = command;
+    let NodeCommand::JoinToken(JoinToken { node, expires_in }) = command;
     let mut body = json!({});
     if let Some(node) = &node {
         body["node"] = json!(node);

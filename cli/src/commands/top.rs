@@ -8,7 +8,7 @@ use super::document;
 use crate::{
     args::{
         Document, TrafficOutput,
-        top::{Manner, Services, Top},
+        top::{Services, Top, TopOutput},
     },
     client::{Client, Request},
     error::{ExitCode, Failure},
@@ -60,7 +60,7 @@ fn request(arguments: &Top) -> Request {
     }
 }
 
-fn shown(answer: &Value, arguments: &Top, manner: Manner, terminal: &Terminal) -> Option<String> {
+fn shown(answer: &Value, arguments: &Top, manner: TopOutput, terminal: &Terminal) -> Option<String> {
     match (manner.output, arguments) {
         (TrafficOutput::Table, Top::Services(_)) => traffic::busiest(answer, terminal.style),
         (TrafficOutput::Table, Top::Nodes(_)) => lag::by_node(answer, terminal.style),

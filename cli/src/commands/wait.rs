@@ -24,7 +24,7 @@ pub(crate) async fn run(
     arguments: Wait,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let subject = Subject::of(client, &arguments).await?;
+    let subject = PolledObjects::of(client, &arguments).await?;
     let until = Instant::now() + arguments.at_most;
     let (mut pause, mut said) = (LOOK_FLOOR, String::new());
     loop {
@@ -59,12 +59,12 @@ pub(crate) async fn run(
 }
 
 /// Object or nodes that are polled.
-enum Subject {
+enum PolledObjects {
     Object { name: String, path: String },
     Nodes { revision: u64 },
 }
 
-impl Subject {
+impl PolledObjects {
     async fn of(client: &Client, arguments: &Wait) -> Result<Self, Failure> {
         let Some(target) = &arguments.target else {
             if arguments.goal != Goal::Verified {

@@ -33,7 +33,7 @@ const LABEL_WIDTH: usize = 24;
 
 /// Object to describe, with related data.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
+pub struct DescribeSubject<'a> {
     /// Resource type.
     pub resource: Resource,
     /// The object, or the computed endpoints.
@@ -52,7 +52,7 @@ pub struct Subject<'a> {
 
 /// Renders the description of an object.
 #[must_use]
-pub fn describe(subject: &Subject<'_>, now: Timestamp, style: Style) -> String {
+pub fn describe(subject: &DescribeSubject<'_>, now: Timestamp, style: Style) -> String {
     let mut page = Page { text: String::new(), style };
     match subject.resource {
         Resource::Endpoints => {

@@ -11,7 +11,7 @@ use cli::{
     terminal::style::Style,
     views::{
         columns::{self, Columns},
-        describe::{Subject, describe},
+        describe::{DescribeSubject, describe},
         render,
     },
 };
@@ -120,7 +120,7 @@ fn every_description_reads_as_recorded() {
             let all = bgp()["sessions"]["items"].as_array().unwrap().clone();
             let sessions: Vec<&Value> = all.iter().filter(of_node).collect();
             let sessions = (resource == Resource::Object(Kind::Node)).then(|| json!({ "items": sessions }));
-            let subject = Subject {
+            let subject = DescribeSubject {
                 resource,
                 object,
                 endpoints: compiled.filter(|_| is_service),
@@ -399,7 +399,7 @@ fn a_status_with_an_unknown_field_and_an_unknown_condition_is_rendered() {
     assert_eq!(lines[1].split_whitespace().collect::<Vec<_>>(), recorded, "nothing is lost");
     assert!(lines[2].starts_with("odd") && lines[2].contains("<unreadable>"), "{text}");
     let describe = |object| {
-        let subject = Subject {
+        let subject = DescribeSubject {
             resource,
             object,
             endpoints: None,
@@ -444,7 +444,7 @@ fn no_shape_of_an_answer_stops_the_rendering() {
             }
             assert!(
                 !describe(
-                    &Subject {
+                    &DescribeSubject {
                         resource,
                         object,
                         endpoints: Some(object),

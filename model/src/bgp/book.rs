@@ -49,7 +49,7 @@ pub struct BgpReportUpdate {
 /// Last BGP reports of all agents.
 #[derive(Debug)]
 pub struct BgpBook {
-    nodes: BTreeMap<Name, NodeBgp>,
+    nodes: BTreeMap<Name, NodeBgpState>,
     /// Routes by the addresses that they announce.
     addresses: BTreeMap<IpAddr, BTreeMap<(Name, IpNet), Arc<StoredRoute>>>,
     bytes: usize,
@@ -61,7 +61,7 @@ pub struct BgpBook {
 
 /// BGP state of one node.
 #[derive(Debug, Default)]
-struct NodeBgp {
+struct NodeBgpState {
     report: Option<BgpReport>,
     routes: BTreeMap<IpNet, Arc<StoredRoute>>,
     /// Prefixes that were not stored.
@@ -111,7 +111,7 @@ impl BgpBook {
         for (prefix, route) in routes {
             self.put(node, prefix, route);
         }
-        if self.nodes.get(node).is_some_and(NodeBgp::is_empty) {
+        if self.nodes.get(node).is_some_and(NodeBgpState::is_empty) {
             self.nodes.remove(node);
         }
     }
@@ -226,7 +226,7 @@ impl BgpBook {
     }
 }
 
-impl NodeBgp {
+impl NodeBgpState {
     fn is_empty(&self) -> bool {
         let Self { report, routes, missing } = self;
         report.is_none() && routes.is_empty() && missing.is_empty()

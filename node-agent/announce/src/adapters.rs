@@ -15,14 +15,14 @@ use tracing::{error, warn};
 
 use super::{
     Announcing,
-    l2::announcer::{Announcer, Conflict, Duty, ProbeAnswer, Wanted},
+    l2::announcer::{Announcer, DesiredAddress, Duty, L2Conflict, ProbeAnswer},
     ping::{Ping, Reply},
     thread::Message,
 };
 use crate::AnnounceConfig;
 use crate::ownership::{
     owners::Pair,
-    ports::{OnExit, Presence, Sent, Session, Station, Watch, Wire, WireEvent},
+    ports::{OnExit, Presence, SentFrames, Session, Station, Watch, Wire, WireEvent},
 };
 
 /// Auth Key ID of the only key.
@@ -43,7 +43,7 @@ impl L2 {
     #[must_use]
     pub fn new(
         announcer: Announcer,
-        conflicts: mpsc::Receiver<Conflict>,
+        conflicts: mpsc::Receiver<L2Conflict>,
         ping: Ping,
         announcing: Announcing,
     ) -> Self {
@@ -53,8 +53,8 @@ impl L2 {
     }
 }
 
-async fn tell_conflicts(mut conflicts: mpsc::Receiver<Conflict>, announcing: Announcing) {
-    while let Some(Conflict { address, mac, interface }) = conflicts.recv().await {
+async fn tell_conflicts(mut conflicts: mpsc::Receiver<L2Conflict>, announcing: Announcing) {
+    while let Some(L2Conflict { address, mac, interface }) = conflicts.recv().await {
         let by = Station { mac: mac.to_string(), interface };
         announcing.tell(Message::Wire(WireEvent::Conflict { address, by }));
     }
@@ -67,7 +67,7 @@ impl Wire for L2 {
         self.ping.set(replies.collect());
         let wanted = |presence: Presence| {
             let Presence { interfaces, is_announced, answer_ping: _ } = presence;
-            Wanted { interfaces, duty: if is_announced { Duty::Announce } else { Duty::Watch } }
+            DesiredAddress { interfaces, duty: if is_announced { Duty::Announce } else { Duty::Watch } }
         };
         let changes = changes.into_iter().map(|(address, presence)| (address, presence.map(wanted)));
         match self.announcer.set(changes.collect()).blocking_recv() {
@@ -108,13 +108,13 @@ impl Wire for L2 {
         }
     }
 
-    fn sent(&self) -> BTreeMap<IpAddr, Sent> {
+    fn sent(&self) -> BTreeMap<IpAddr, SentFrames> {
         let status = self.announcer.status().blocking_recv().unwrap_or_default();
         let (now, wall) = (Instant::now(), SystemTime::now());
         let instant = |at: SystemTime| now.checked_sub(wall.duration_since(at).ok()?);
         let sent = |(address, status): (IpAddr, super::l2::announcer::AddressStatus)| {
             let last_gratuitous = status.last_gratuitous.and_then(instant);
-            (address, Sent { replies: status.replies, gratuitous: status.gratuitous, last_gratuitous })
+            (address, SentFrames { replies: status.replies, gratuitous: status.gratuitous, last_gratuitous })
         };
         status.addresses.into_iter().map(sent).collect()
     }

@@ -9,7 +9,7 @@ use std::{
 use kernel::netlink::{
     socket::{Netlink, Protocol},
     uapi::{NLM_F_DUMP, NLM_F_REQUEST},
-    wire::{Attributes, Malformed, Message, Received},
+    wire::{Attributes, MalformedMessage, Message, ReceivedMessage},
 };
 use tracing::debug;
 
@@ -66,7 +66,7 @@ impl Neighbours for KernelNeighbours {
     }
 }
 
-fn neighbour(answer: &Received<'_>) -> Result<Option<(IpAddr, String)>, Malformed> {
+fn neighbour(answer: &ReceivedMessage<'_>) -> Result<Option<(IpAddr, String)>, MalformedMessage> {
     if answer.kind != RTM_NEWNEIGH {
         return Ok(None);
     }

@@ -13,9 +13,9 @@ use tokio::sync::watch;
 
 use super::shown::Announcements;
 use crate::ownership::{
-    machine::{Conflict, Liveness},
+    machine::{Liveness, OwnershipConflict},
     owners::{Entry, Pair},
-    ports::{Presence, Sent},
+    ports::{Presence, SentFrames},
     words,
 };
 
@@ -70,7 +70,7 @@ impl Show {
     }
 
     /// Updates the counters. Unchanged addresses cost no further work.
-    pub(super) fn count(&mut self, sent: &BTreeMap<IpAddr, Sent>, now: Instant) {
+    pub(super) fn count(&mut self, sent: &BTreeMap<IpAddr, SentFrames>, now: Instant) {
         for (address, sent) in sent {
             let Some(before) = self.addresses.get(address) else { continue };
             if (before.replies, before.gratuitous) == (sent.replies, sent.gratuitous) {
@@ -122,8 +122,8 @@ impl Show {
     }
 }
 
-fn conflict(conflict: &Conflict) -> AddressConflict {
-    let Conflict { heard, at } = conflict;
+fn conflict(conflict: &OwnershipConflict) -> AddressConflict {
+    let OwnershipConflict { heard, at } = conflict;
     AddressConflict {
         mac: heard.mac.clone(),
         interface: heard.interface.clone(),

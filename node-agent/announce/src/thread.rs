@@ -22,7 +22,7 @@ use tracing::{info, warn};
 use super::{Following, show::Show, shown::Announcements};
 use crate::ownership::{
     liveness,
-    machine::{Heard, Input, Liveness, Output, Party, Phase},
+    machine::{Input, Liveness, ObservedStation, Output, Party, Phase},
     owners::{Ordering, Owners, Pair},
     ports::{Neighbours, OnExit, Presence, Station, Watch, Wire, WireEvent},
 };
@@ -80,7 +80,7 @@ pub enum Message {
 /// Runs until a leave message is carried out or all senders are dropped.
 pub(super) fn run(parts: Parts, messages: &Receiver<Message>, shown: watch::Sender<Announcements>) {
     let Parts { node, wire, watch, neighbours, detection_time } = parts;
-    let mut announcer = Announcer {
+    let mut announcer = OwnershipThread {
         owners: Owners::new(node.clone()),
         show: Show::new(node, shown),
         wire,
@@ -114,7 +114,7 @@ pub(super) fn run(parts: Parts, messages: &Receiver<Message>, shown: watch::Send
     }
 }
 
-struct Announcer {
+struct OwnershipThread {
     owners: Owners,
     show: Show,
     wire: Box<dyn Wire>,
@@ -137,7 +137,7 @@ struct Leaving {
     waiting: BTreeSet<IpAddr>,
 }
 
-impl Announcer {
+impl OwnershipThread {
     fn poll_timeout(&self) -> Instant {
         let until = self.leaving.as_ref().map(|leaving| leaving.until);
         [self.owners.poll_timeout(), until].into_iter().flatten().fold(self.count_at, Instant::min)
@@ -300,7 +300,7 @@ impl Announcer {
 
     /// Maps a MAC address to a monitored node or candidate by the neighbor table; a stranger if there is no
     /// match.
-    fn identify(&mut self, address: IpAddr, station: Station) -> Heard {
+    fn identify(&mut self, address: IpAddr, station: Station) -> ObservedStation {
         let Station { mac, interface } = station;
         let macs = self.neighbours.macs();
         let is_it = |peer: IpAddr| macs.get(&peer).is_some_and(|known| *known == mac);
@@ -309,7 +309,7 @@ impl Announcer {
         let watched = || self.owners.pairs().into_iter().find(|(pair, _)| is_it(pair.peer));
         let name =
             candidate.map(|candidate| candidate.node.clone()).or_else(|| watched().map(|(_, node)| node));
-        Heard { party: name.map_or(Party::Stranger, Party::Candidate), mac, interface }
+        ObservedStation { party: name.map_or(Party::Stranger, Party::Candidate), mac, interface }
     }
 
     fn leave(&mut self, on_exit: OnExit, done: SyncSender<()>, now: Instant) {

@@ -66,20 +66,20 @@ pub struct Bfd {
 /// The running thread, which ends with the last handle.
 #[derive(Debug)]
 struct Running {
-    shared: Arc<Shared>,
+    shared: Arc<RunnerShared>,
     thread: Option<JoinHandle<()>>,
     owners: AtomicU32,
 }
 
 /// State shared by the thread and the owners.
 #[derive(Debug)]
-struct Shared {
+struct RunnerShared {
     engine: Mutex<Engine>,
     /// Socket that wakes the thread.
     waker: UnixDatagram,
 }
 
-impl Shared {
+impl RunnerShared {
     fn engine(&self) -> MutexGuard<'_, Engine> {
         self.engine.lock().expect("the lock is not poisoned")
     }
@@ -100,7 +100,7 @@ impl Bfd {
         let (waker, wakes) = UnixDatagram::pair()?;
         waker.set_nonblocking(true)?;
         wakes.set_nonblocking(true)?;
-        let shared = Arc::new(Shared { engine: Mutex::new(Engine::new()), waker });
+        let shared = Arc::new(RunnerShared { engine: Mutex::new(Engine::new()), waker });
         let thread = thread::spawn(Arc::clone(&shared), wakes)?;
         // The first owner has number 0.
         let running = Running { shared, thread: Some(thread), owners: AtomicU32::new(1) };
@@ -115,7 +115,7 @@ impl Bfd {
         Self { running: Arc::clone(&self.running), owner }
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &RunnerShared {
         &self.running.shared
     }
 

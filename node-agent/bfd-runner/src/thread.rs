@@ -16,16 +16,16 @@ use nix::{
 };
 
 use super::{
-    Shared,
+    RunnerShared,
     engine::{Pass, Ready},
     socket::Door,
 };
 
-pub(super) fn spawn(shared: Arc<Shared>, wakes: UnixDatagram) -> io::Result<JoinHandle<()>> {
+pub(super) fn spawn(shared: Arc<RunnerShared>, wakes: UnixDatagram) -> io::Result<JoinHandle<()>> {
     Builder::new().name("bfd".to_owned()).spawn(move || run(&shared, &wakes))
 }
 
-fn run(shared: &Shared, wakes: &UnixDatagram) {
+fn run(shared: &RunnerShared, wakes: &UnixDatagram) {
     let mut ready = Ready::new();
     loop {
         let pass = shared.engine().pass(&ready, Instant::now());

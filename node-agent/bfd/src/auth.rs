@@ -7,7 +7,7 @@ use sha1::{Digest as _, Sha1};
 
 use crate::{
     dialogue::Refusal,
-    wire::{self, Packet, Received, SHA1_DIGEST_AT, SHA1_DIGEST_BYTES, Section, Sha1Section},
+    wire::{self, Packet, ReceivedPacket, SHA1_DIGEST_AT, SHA1_DIGEST_BYTES, Section, Sha1Section},
 };
 
 /// A shared secret of 1 to 20 bytes. `Debug` does not print it.
@@ -106,7 +106,7 @@ impl Authenticator {
 
     /// Accepts a packet only if its sequence number is in the window and its digest is correct. A rejected
     /// packet changes no state, so a forged packet cannot move the window.
-    pub(crate) fn verify(&mut self, received: &Received<'_>) -> Result<(), Refusal> {
+    pub(crate) fn verify(&mut self, received: &ReceivedPacket<'_>) -> Result<(), Refusal> {
         let section = match received.section {
             None => return Err(Refusal::AuthenticationMissing),
             Some(Section::Unsupported(_)) => return Err(Refusal::AuthenticationType),

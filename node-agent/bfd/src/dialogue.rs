@@ -6,7 +6,7 @@ use crate::{
     auth::Key,
     interval::Interval,
     state::{Diagnostic, State},
-    wire::Received,
+    wire::ReceivedPacket,
 };
 
 /// Role in session initialization (§6.1).
@@ -37,7 +37,7 @@ pub struct Config {
 #[derive(Debug)]
 pub enum Input<'a> {
     /// A received packet that was demultiplexed to this session.
-    Received(&'a Received<'a>),
+    Received(&'a ReceivedPacket<'a>),
     /// A timer has expired: the time returned by [`Session::poll_timeout`](crate::Session::poll_timeout) has
     /// come.
     Timeout,

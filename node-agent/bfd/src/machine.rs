@@ -32,7 +32,7 @@ use crate::{
     interval::{Interval, Noise, jitter_permille, part},
     poll::{Negotiation, Timers},
     state::{Diagnostic, State},
-    wire::{self, Packet, Received},
+    wire::{self, Packet, ReceivedPacket},
 };
 
 /// Number of packets sent at once on entering AdminDown, because the process may exit before the next
@@ -171,7 +171,7 @@ impl Session {
     }
 
     /// Processes a received control packet in the order of §6.8.6.
-    fn receive(&mut self, received: &Received<'_>, now: Instant, outputs: &mut Vec<Output>) {
+    fn receive(&mut self, received: &ReceivedPacket<'_>, now: Instant, outputs: &mut Vec<Output>) {
         let verdict = match (&mut self.authenticator, received.section) {
             (Some(authenticator), _) => authenticator.verify(received),
             (None, Some(_)) => Err(Refusal::AuthenticationUnexpected),

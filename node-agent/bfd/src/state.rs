@@ -74,12 +74,12 @@ pub enum Diagnostic {
     /// 9: Mis-connectivity defect: packets of another session arrive here (RFC 6428).
     MisConnectivityDefect,
     /// 10 to 31: unassigned.
-    Unassigned(Unassigned),
+    Unassigned(UnassignedDiagnostic),
 }
 
 /// An unassigned diagnostic code, 10 to 31.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Unassigned(u8);
+pub struct UnassignedDiagnostic(u8);
 
 impl Diagnostic {
     /// Decodes the five-bit Diagnostic field; higher bits are ignored.
@@ -96,7 +96,7 @@ impl Diagnostic {
             7 => Self::AdministrativelyDown,
             8 => Self::ReverseConcatenatedPathDown,
             9 => Self::MisConnectivityDefect,
-            other => Self::Unassigned(Unassigned(other)),
+            other => Self::Unassigned(UnassignedDiagnostic(other)),
         }
     }
 
@@ -114,7 +114,7 @@ impl Diagnostic {
             Self::AdministrativelyDown => 7,
             Self::ReverseConcatenatedPathDown => 8,
             Self::MisConnectivityDefect => 9,
-            Self::Unassigned(Unassigned(bits)) => bits,
+            Self::Unassigned(UnassignedDiagnostic(bits)) => bits,
         }
     }
 }
@@ -132,7 +132,7 @@ impl fmt::Display for Diagnostic {
             Self::AdministrativelyDown => f.write_str("administratively down"),
             Self::ReverseConcatenatedPathDown => f.write_str("reverse concatenated path down"),
             Self::MisConnectivityDefect => f.write_str("mis-connectivity defect"),
-            Self::Unassigned(Unassigned(bits)) => write!(f, "diagnostic {bits}"),
+            Self::Unassigned(UnassignedDiagnostic(bits)) => write!(f, "diagnostic {bits}"),
         }
     }
 }

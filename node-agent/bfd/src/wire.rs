@@ -85,7 +85,7 @@ pub enum Section {
 
 /// A received control packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Received<'a> {
+pub struct ReceivedPacket<'a> {
     /// Mandatory section.
     pub packet: Packet,
     /// Authentication section, or `None` if the packet has none.
@@ -96,7 +96,7 @@ pub struct Received<'a> {
 
 /// Reason for which bytes are discarded without looking up a session (RFC 5880 §6.8.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum PacketError {
     /// The payload is shorter than the mandatory section.
     #[error("shorter than a control packet")]
     Short,
@@ -126,36 +126,36 @@ pub enum Malformed {
 /// Parses a UDP payload. Bytes beyond the Length field are ignored.
 ///
 /// # Errors
-/// Returns [`Malformed`] if the packet has to be discarded regardless of its session.
-pub fn parse(payload: &[u8]) -> Result<Received<'_>, Malformed> {
-    let head: &[u8; MANDATORY_BYTES] = payload.first_chunk().ok_or(Malformed::Short)?;
+/// Returns [`PacketError`] if the packet has to be discarded regardless of its session.
+pub fn parse(payload: &[u8]) -> Result<ReceivedPacket<'_>, PacketError> {
+    let head: &[u8; MANDATORY_BYTES] = payload.first_chunk().ok_or(PacketError::Short)?;
     if head[0] >> 5 != VERSION {
-        return Err(Malformed::Version);
+        return Err(PacketError::Version);
     }
     let (flags, length) = (head[1], usize::from(head[3]));
     let authenticated = flags & AUTHENTICATION_PRESENT != 0;
     let length_min = if authenticated { AUTHENTICATED_BYTES_MIN } else { MANDATORY_BYTES };
     if length < length_min {
-        return Err(Malformed::Length);
+        return Err(PacketError::Length);
     }
-    let bytes = payload.get(..length).ok_or(Malformed::Length)?;
+    let bytes = payload.get(..length).ok_or(PacketError::Length)?;
     let packet = mandatory(head)?;
     let section = if authenticated { Some(section(&bytes[MANDATORY_BYTES..])?) } else { None };
-    Ok(Received { packet, section, bytes })
+    Ok(ReceivedPacket { packet, section, bytes })
 }
 
-fn mandatory(head: &[u8; MANDATORY_BYTES]) -> Result<Packet, Malformed> {
+fn mandatory(head: &[u8; MANDATORY_BYTES]) -> Result<Packet, PacketError> {
     let flags = head[1];
     let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    let multiplier = NonZeroU8::new(head[2]).ok_or(Malformed::Multiplier)?;
+    let multiplier = NonZeroU8::new(head[2]).ok_or(PacketError::Multiplier)?;
     if flags & MULTIPOINT != 0 {
-        return Err(Malformed::Multipoint);
+        return Err(PacketError::Multipoint);
     }
-    let my_discriminator = NonZeroU32::new(word(4)).ok_or(Malformed::MyDiscriminator)?;
+    let my_discriminator = NonZeroU32::new(word(4)).ok_or(PacketError::MyDiscriminator)?;
     let your_discriminator = NonZeroU32::new(word(8));
     let state = State::from_bits(flags >> 6);
     if your_discriminator.is_none() && matches!(state, State::Init | State::Up) {
-        return Err(Malformed::YourDiscriminator);
+        return Err(PacketError::YourDiscriminator);
     }
     Ok(Packet {
         diagnostic: Diagnostic::from_bits(head[0]),
@@ -173,16 +173,16 @@ fn mandatory(head: &[u8; MANDATORY_BYTES]) -> Result<Packet, Malformed> {
     })
 }
 
-fn section(bytes: &[u8]) -> Result<Section, Malformed> {
-    let [kind, length, ..] = *bytes else { return Err(Malformed::AuthenticationLength) };
+fn section(bytes: &[u8]) -> Result<Section, PacketError> {
+    let [kind, length, ..] = *bytes else { return Err(PacketError::AuthenticationLength) };
     if length < 2 || usize::from(length) > bytes.len() {
-        return Err(Malformed::AuthenticationLength);
+        return Err(PacketError::AuthenticationLength);
     }
     if kind != KEYED_SHA1 && kind != METICULOUS_KEYED_SHA1 {
         return Ok(Section::Unsupported(kind));
     }
     if length != SHA1_SECTION_BYTES {
-        return Err(Malformed::AuthenticationLength);
+        return Err(PacketError::AuthenticationLength);
     }
     // The reserved byte at offset 3 is ignored on receipt (§4.4).
     let sequence = bytes.get(4..8).and_then(|bytes| bytes.first_chunk());
@@ -194,7 +194,7 @@ fn section(bytes: &[u8]) -> Result<Section, Malformed> {
             sequence: u32::from_be_bytes(*sequence),
             digest: *digest,
         })),
-        _ => Err(Malformed::AuthenticationLength),
+        _ => Err(PacketError::AuthenticationLength),
     }
 }
 

@@ -20,7 +20,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use self::due::{Entry, Phase, Session};
+use self::due::{Entry, EstablishedState, TransmissionPhase};
 use crate::{
     attributes::Attributes,
     family::Family,
@@ -36,7 +36,7 @@ const REFRESH_BYTES: usize = wire::HEADER_BYTES + 4;
 pub struct RibOut {
     entries: BTreeMap<IpNet, Entry>,
     told: usize,
-    session: Option<Session>,
+    session: Option<EstablishedState>,
     is_end_held: bool,
 }
 
@@ -72,7 +72,7 @@ impl RibOut {
     /// family, even without routes (RFC 4724 §2).
     pub fn begin(&mut self, terms: Terms) {
         self.end();
-        let mut session = Session::new(terms);
+        let mut session = EstablishedState::new(terms);
         for (prefix, entry) in &mut self.entries {
             session.owe(*prefix, entry);
         }
@@ -101,11 +101,11 @@ impl RibOut {
         let Some(session) = &mut self.session else { return };
         let Some(telling) = session.families.get_mut(&family) else { return };
         match telling.phase {
-            Phase::Settled => self.answer(family),
+            TransmissionPhase::Settled => self.answer(family),
             // RFC 7313 §4: the initial table and its End-of-RIB marker come before any demarcation.
-            Phase::Initial | Phase::Answering => telling.is_asked_again = true,
+            TransmissionPhase::Initial | TransmissionPhase::Answering => telling.is_asked_again = true,
             // No part of the response has been sent yet.
-            Phase::Asked => {}
+            TransmissionPhase::Asked => {}
         }
     }
 
@@ -171,7 +171,7 @@ impl RibOut {
         let Some(session) = &mut self.session else { return };
         let is_framed = session.terms.enhanced_refresh;
         if let Some(telling) = session.families.get_mut(&family) {
-            telling.phase = if is_framed { Phase::Asked } else { Phase::Answering };
+            telling.phase = if is_framed { TransmissionPhase::Asked } else { TransmissionPhase::Answering };
             telling.is_asked_again = false;
         }
         let of_family = self.entries.iter_mut().filter(|(prefix, _)| Family::of(prefix) == family);
@@ -191,20 +191,22 @@ impl RibOut {
             }
             let refresh = |kind| Message::Refresh(Refresh { family: Some(family), kind });
             let (message, bytes, next) = match telling.phase {
-                Phase::Settled => continue,
-                Phase::Asked => (Some(refresh(RefreshKind::Begin)), REFRESH_BYTES, Phase::Answering),
-                Phase::Answering => {
-                    let end = is_framed.then(|| refresh(RefreshKind::End));
-                    (end, REFRESH_BYTES, Phase::Settled)
+                TransmissionPhase::Settled => continue,
+                TransmissionPhase::Asked => {
+                    (Some(refresh(RefreshKind::Begin)), REFRESH_BYTES, TransmissionPhase::Answering)
                 }
-                Phase::Initial => {
+                TransmissionPhase::Answering => {
+                    let end = is_framed.then(|| refresh(RefreshKind::End));
+                    (end, REFRESH_BYTES, TransmissionPhase::Settled)
+                }
+                TransmissionPhase::Initial => {
                     let end = Update { end_of_rib: Some(family), ..Update::default() };
                     let bytes = wire::withdrawal_overhead(family);
-                    (Some(Message::Update(Box::new(end))), bytes, Phase::Settled)
+                    (Some(Message::Update(Box::new(end))), bytes, TransmissionPhase::Settled)
                 }
             };
             telling.phase = next;
-            if next == Phase::Settled && telling.is_asked_again {
+            if next == TransmissionPhase::Settled && telling.is_asked_again {
                 self.answer(family);
             }
             if let Some(message) = message {

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use kernel::conntrack::{Carried, FlowId, Sighting};
+use kernel::conntrack::{FlowId, FlowTraffic, Sighting};
 use model::program::{Frontend, Target};
 
 /// Maximum number of flows remembered between readings: the largest default of `nf_conntrack_max`, about 16
@@ -21,7 +21,7 @@ pub const FLOWS_KEPT_MAX: usize = 262_144;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flows {
     /// Traffic since the first reading, ended flows included.
-    pub carried: Carried,
+    pub carried: FlowTraffic,
     /// Number of open flows.
     pub active: u64,
     /// Number of tracked flows that are not open.
@@ -31,7 +31,7 @@ pub struct Flows {
 /// Sums over all readings.
 #[derive(Debug, Default)]
 pub struct Account {
-    seen: BTreeMap<FlowId, Carried>,
+    seen: BTreeMap<FlowId, FlowTraffic>,
     flows: BTreeMap<(Frontend, Target), Flows>,
     has_read: bool,
 }
@@ -39,7 +39,7 @@ pub struct Account {
 /// A reading in progress. It takes effect only when it is complete.
 #[derive(Debug, Default)]
 pub struct Reading {
-    seen: BTreeMap<FlowId, Carried>,
+    seen: BTreeMap<FlowId, FlowTraffic>,
     flows: BTreeMap<(Frontend, Target), Flows>,
 }
 
@@ -108,7 +108,7 @@ mod tests {
         let protocol = Protocol::Tcp;
         let flow = Flow { protocol, destination, port, target: target.address, target_port: port };
         let id = FlowId { id, client_port: 1, target_port: 80 };
-        Sighting { flow, id, carried: Some(Carried { packets: bytes / 100, bytes }), is_open }
+        Sighting { flow, id, carried: Some(FlowTraffic { packets: bytes / 100, bytes }), is_open }
     }
 
     /// Readings → bytes, open flows, and other flows after each.
@@ -132,7 +132,7 @@ mod tests {
             }
             account.conclude(reading, |_, _| true);
             let found: Vec<_> = account.flows().map(|(_, _, flows)| *flows).collect();
-            let carried = Carried { packets: bytes / 100, bytes };
+            let carried = FlowTraffic { packets: bytes / 100, bytes };
             assert_eq!(found, [Flows { carried, active, inactive }], "{sightings:?}");
         }
         account.conclude(Reading::default(), |_, _| false);

@@ -20,7 +20,7 @@ use tracing::{debug, warn};
 use super::{
     FlowTable,
     account::{Account, Flows, Reading},
-    plan::{Depth, Dues, Judgement, LocalAddresses, Programmed, When},
+    plan::{Depth, Dues, Judgement, LocalAddresses, ProgrammedState, When},
     risk,
 };
 
@@ -52,7 +52,7 @@ impl Deadline {
 /// Keeps the conntrack table consistent with the programmed state.
 pub struct Cleaner {
     table: Box<dyn FlowTable>,
-    programmed: Programmed,
+    programmed: ProgrammedState,
     dues: Dues,
     /// Deadlines of the connections of removed targets.
     deadlines: BTreeMap<(Frontend, Target), Deadline>,
@@ -68,7 +68,7 @@ impl Cleaner {
     pub fn new(table: Box<dyn FlowTable>) -> Self {
         Self {
             table,
-            programmed: Programmed::default(),
+            programmed: ProgrammedState::default(),
             dues: Dues::default(),
             deadlines: BTreeMap::new(),
             account: Account::default(),
@@ -217,7 +217,7 @@ impl Cleaner {
 
     /// Returns the programmed state.
     #[must_use]
-    pub const fn programmed(&self) -> &Programmed {
+    pub const fn programmed(&self) -> &ProgrammedState {
         &self.programmed
     }
 

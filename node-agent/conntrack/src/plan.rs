@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 
 /// Programmed state, by Service and by frontend.
 #[derive(Debug, Default)]
-pub struct Programmed {
+pub struct ProgrammedState {
     programs: BTreeMap<ServiceKey, Arc<Program>>,
     /// Claimants in key order; the first is the owner.
     owners: BTreeMap<Frontend, SmallVec<[ServiceKey; 1]>>,
@@ -100,7 +100,7 @@ pub enum Judgement {
     DeleteLater(Frontend, Target, u32),
 }
 
-impl Programmed {
+impl ProgrammedState {
     /// Iterates over the programmed Services.
     pub fn services(&self) -> impl Iterator<Item = &ServiceKey> {
         self.programs.keys()

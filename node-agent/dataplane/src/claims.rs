@@ -36,7 +36,7 @@ pub struct Claims {
 
 /// Dirty objects, each with the Service that caused the change.
 #[derive(Debug, Default)]
-pub struct Touched {
+pub struct TouchedObjects {
     /// Dirty frontends.
     pub frontends: BTreeMap<Frontend, Option<Arc<ServiceKey>>>,
     /// Dirty virtual addresses.
@@ -47,7 +47,12 @@ pub struct Touched {
 
 impl Claims {
     /// Replaces the claims of a Service and marks its old and new objects as dirty.
-    pub fn replace(&mut self, service: &ServiceKey, program: Option<Arc<Program>>, touched: &mut Touched) {
+    pub fn replace(
+        &mut self,
+        service: &ServiceKey,
+        program: Option<Arc<Program>>,
+        touched: &mut TouchedObjects,
+    ) {
         let service = Arc::new(service.clone());
         if let Some(old) = self.programs.remove(&service) {
             for frontend in old.frontends.keys() {
@@ -140,7 +145,7 @@ impl Claims {
             .map(|(other, claimants)| (*other, claimants.as_slice()))
     }
 
-    fn touch_rivals(&self, frontend: &Frontend, touched: &mut Touched) {
+    fn touch_rivals(&self, frontend: &Frontend, touched: &mut TouchedObjects) {
         for (rival, claimants) in self.rivals(frontend) {
             touched.frontends.entry(rival).or_insert_with(|| claimants.first().cloned());
         }
@@ -192,7 +197,7 @@ fn note(
     }
 }
 
-impl Touched {
+impl TouchedObjects {
     /// Adds objects found in the kernel, so that objects without a claimant are removed.
     pub fn add(
         &mut self,

@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 
 /// Desired kernel state of this node.
 #[derive(Debug, Clone, Default)]
-pub struct Desired {
+pub struct DesiredState {
     /// Packet program of every Service that this node supports.
     pub programs: BTreeMap<ServiceKey, DesiredProgram>,
     /// Networks used by the rules.
@@ -56,7 +56,7 @@ pub struct DesiredProgram {
     pub program: Arc<Program>,
 }
 
-impl Desired {
+impl DesiredState {
     /// Returns the program that the kernel has for each Service after a pass, or `None` if it has none.
     /// Services whose kernel state is unknown are left out. `known` are the Services that the kernel had
     /// before; a pass over everything removes them if they are no longer desired.
@@ -174,7 +174,7 @@ pub trait Dataplane: Send {
 
     /// Applies the desired state within the scope: plans against the mirror, commits, reads back. Removes
     /// nothing outside the scope, and does not write to the kernel if nothing differs.
-    fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass;
+    fn apply(&mut self, desired: &DesiredState, scope: &Scope) -> Pass;
 
     /// Runs periodic work, about once a second, such as removing drained servers. Most backends have none.
     ///
@@ -231,7 +231,11 @@ pub trait Dataplane: Send {
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be read.
-    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError>;
+    fn preview(
+        &mut self,
+        desired: &DesiredState,
+        scope: &Scope,
+    ) -> Result<Option<Vec<LineChange>>, KernelError>;
 
     /// Traces the first packets of connections through the kernel state, which is read anew once for all
     /// packets. `None` if the backend does not support traces.

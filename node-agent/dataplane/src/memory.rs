@@ -21,7 +21,7 @@ use model::{
     },
 };
 
-use super::{Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic};
+use super::{Dataplane, DesiredState, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic};
 
 /// Our objects in a kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -137,7 +137,12 @@ pub struct MemoryDataplane {
 
 impl MemoryDataplane {
     /// Applies one Service and returns the outcome; `None` if the Service is not desired.
-    fn apply_service(&mut self, key: &ServiceKey, desired: &Desired, writes: &mut u64) -> Option<Outcome> {
+    fn apply_service(
+        &mut self,
+        key: &ServiceKey,
+        desired: &DesiredState,
+        writes: &mut u64,
+    ) -> Option<Outcome> {
         let wanted = desired.programs.get(key).map(|desired| Arc::clone(&desired.program));
         let mut inner = self.kernel.lock();
         let refusal = inner.refused.get(key).cloned().filter(|_| wanted.is_some());
@@ -182,7 +187,7 @@ impl Dataplane for MemoryDataplane {
         Ok(self.seen != Some(self.kernel.lock().generation))
     }
 
-    fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass {
+    fn apply(&mut self, desired: &DesiredState, scope: &Scope) -> Pass {
         if let Err(error) = self.kernel.fail_if_told("writing the kernel in memory") {
             return Pass { failed: Some(error), ..Pass::default() };
         }
@@ -250,7 +255,7 @@ impl Dataplane for MemoryDataplane {
 
     fn preview(
         &mut self,
-        _desired: &Desired,
+        _desired: &DesiredState,
         _scope: &Scope,
     ) -> Result<Option<Vec<LineChange>>, KernelError> {
         Ok(None)

@@ -19,7 +19,7 @@ use super::{
     plan::{Changes, Delta, Plan},
     probe::{Probe, Recipe},
     refusals::{Limit, Streaks},
-    shown::Checked,
+    shown::CheckedEndpoints,
     slots::Slots,
     verdict::Verdict,
 };
@@ -46,7 +46,7 @@ pub(super) struct Engine {
     slots: Slots,
     streaks: Streaks<Id>,
     left_out: BTreeMap<ServiceKey, usize>,
-    checked: Checked,
+    checked: CheckedEndpoints,
     change: Change,
 }
 
@@ -84,7 +84,7 @@ impl Engine {
             slots: Slots::default(),
             streaks: Streaks::default(),
             left_out: BTreeMap::new(),
-            checked: Checked::default(),
+            checked: CheckedEndpoints::default(),
             change: Change::Nothing,
         }
     }
@@ -291,7 +291,7 @@ impl Engine {
     }
 
     /// Returns the current results and the kind of change since the last call.
-    pub(super) fn shown(&mut self) -> (Change, &Checked) {
+    pub(super) fn shown(&mut self) -> (Change, &CheckedEndpoints) {
         (std::mem::replace(&mut self.change, Change::Nothing), &self.checked)
     }
 

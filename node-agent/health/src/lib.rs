@@ -34,7 +34,7 @@ use tokio::sync::watch;
 
 use self::{inbox::Inbox, plan::Changes};
 pub use self::{
-    shown::{Checked, Counts},
+    shown::{CheckedEndpoints, Counts},
     slots::{CHECKS_IN_FLIGHT_MAX, CHECKS_IN_FLIGHT_PER_SERVICE_MAX},
 };
 
@@ -48,7 +48,7 @@ pub struct Running {
     /// Sender of state changes.
     pub checking: Checking,
     /// Current results.
-    pub shown: watch::Receiver<Checked>,
+    pub shown: watch::Receiver<CheckedEndpoints>,
 }
 
 /// Metrics of health checks. Clones share the same metrics.
@@ -65,7 +65,7 @@ pub struct Metrics {
 /// # Errors
 /// Returns an I/O error if the thread cannot be created.
 pub fn start(node: Name, metrics: Metrics) -> io::Result<Running> {
-    let (publish, shown) = watch::channel(Checked::default());
+    let (publish, shown) = watch::channel(CheckedEndpoints::default());
     let inbox = Arc::new(Inbox::default());
     thread::spawn(node, Arc::clone(&inbox), publish, metrics)?;
     Ok(Running { checking: Checking(Some(inbox)), shown })

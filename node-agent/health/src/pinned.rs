@@ -15,9 +15,9 @@ use model::primitives::{net, quantity::Port};
 
 /// Validated probe target, the only address a probe connects to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pinned(SocketAddr);
+pub struct ProbeTarget(SocketAddr);
 
-impl Pinned {
+impl ProbeTarget {
     /// Validates an address and a port.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ mod tests {
         ] {
             let address: IpAddr = bad.parse().unwrap();
             assert!(refused(address).is_some(), "{bad} must be refused");
-            assert!(Pinned::new(address, Port::new(80).unwrap()).is_err(), "{bad}");
+            assert!(ProbeTarget::new(address, Port::new(80).unwrap()).is_err(), "{bad}");
         }
     }
 
@@ -140,7 +140,7 @@ mod tests {
         ] {
             let address: IpAddr = good.parse().unwrap();
             assert_eq!(refused(address), None, "{good} must be allowed");
-            let pinned = Pinned::new(address, Port::new(80).unwrap()).unwrap();
+            let pinned = ProbeTarget::new(address, Port::new(80).unwrap()).unwrap();
             assert_eq!(pinned.address(), SocketAddr::new(address, 80));
         }
     }

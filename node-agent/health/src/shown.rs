@@ -8,7 +8,7 @@ use model::{
 
 /// Endpoints checked by this node.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Checked {
+pub struct CheckedEndpoints {
     /// Result of each endpoint, by Service.
     pub services: OrdMap<ServiceKey, OrdMap<CheckKey, CheckReport>>,
     /// Problem of health checking itself.
@@ -26,7 +26,7 @@ pub struct Counts {
     pub unhealthy: u64,
 }
 
-impl Checked {
+impl CheckedEndpoints {
     /// Counts all endpoints.
     #[must_use]
     pub fn counts(&self) -> Counts {

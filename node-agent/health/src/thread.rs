@@ -22,7 +22,7 @@ use super::{
     engine::{Engine, Id, Moment},
     inbox::{Inbox, Mail},
     machine::Change,
-    shown::Checked,
+    shown::CheckedEndpoints,
     verdict::{Outcome, Verdict},
 };
 
@@ -30,7 +30,7 @@ use super::{
 pub(super) fn spawn(
     node: Name,
     inbox: Arc<Inbox>,
-    publish: watch::Sender<Checked>,
+    publish: watch::Sender<CheckedEndpoints>,
     metrics: Metrics,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -45,7 +45,7 @@ pub(super) fn spawn(
 struct Checker {
     engine: Engine,
     flights: Flights,
-    publish: watch::Sender<Checked>,
+    publish: watch::Sender<CheckedEndpoints>,
     metrics: Metrics,
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use base::{Gate, chain, limit_message};
 use conntrack::risk;
-use dataplane::{Desired, KernelError, Scope};
+use dataplane::{DesiredState, KernelError, Scope};
 use model::{
     kinds::resource::ServiceKey,
     primitives::quantity::Position,
@@ -23,7 +23,7 @@ use crate::{
     agent::announcement_preview::{self, Side},
     ask::failed,
     feed::machine::{Batch, ServiceChange},
-    state::{State, Touched, desired::Derived},
+    state::{ChangedObjects, State, desired::DesiredBuilder},
 };
 
 /// Mode for counting the established connections affected by a change, which reads the conntrack table.
@@ -132,7 +132,7 @@ impl Agent {
     /// Describes the size of a change to another backend: Services and frontends it would program, and lines
     /// of the current backend it would remove. Lines of a backend that has never observed the kernel cannot
     /// be listed.
-    fn made_anew(&mut self, takeover: &Takeover, desired: &Desired) -> String {
+    fn made_anew(&mut self, takeover: &Takeover, desired: &DesiredState) -> String {
         let Takeover { words, is_in_place } = takeover;
         let frontends: usize = desired.programs.values().map(|wanted| wanted.program.frontends.len()).sum();
         let made = format!(
@@ -142,7 +142,7 @@ impl Agent {
         if *is_in_place {
             return format!("{made}, in the place of the present ones");
         }
-        let gone = self.backends.current().preview(&Desired::default(), &Scope::Everything);
+        let gone = self.backends.current().preview(&DesiredState::default(), &Scope::Everything);
         // The removal is mentioned even if the lines cannot be counted.
         let lines =
             gone.ok().flatten().map_or_else(String::new, |lines| format!(" (lines: {})", lines.len()));
@@ -152,8 +152,8 @@ impl Agent {
     fn preview_announcements(
         &self,
         state: &State,
-        touched: &Touched,
-        derived: &Derived,
+        touched: &ChangedObjects,
+        derived: &DesiredBuilder,
         preview: &mut Preview,
     ) {
         let node = self.derived.node();
@@ -187,8 +187,12 @@ fn reply(preview: Result<Preview, Reply>) -> Reply {
 }
 
 /// Returns the targets that the frontends of these Services would lose.
-fn lost(before: &Desired, after: &Desired, services: &BTreeSet<ServiceKey>) -> BTreeSet<(Frontend, Target)> {
-    let program = |desired: &Desired, service: &ServiceKey| {
+fn lost(
+    before: &DesiredState,
+    after: &DesiredState,
+    services: &BTreeSet<ServiceKey>,
+) -> BTreeSet<(Frontend, Target)> {
+    let program = |desired: &DesiredState, service: &ServiceKey| {
         desired.programs.get(service).map(|desired| Arc::clone(&desired.program)).unwrap_or_default()
     };
     let of = |service: &ServiceKey| risk::lost(&program(before, service), &program(after, service));
@@ -217,7 +221,7 @@ fn batch(proposal: Proposal, position: Position) -> Batch {
 }
 
 /// Returns the failure messages of the unsupported Services in scope.
-fn failures(derived: &Derived, services: &BTreeSet<ServiceKey>) -> Vec<String> {
+fn failures(derived: &DesiredBuilder, services: &BTreeSet<ServiceKey>) -> Vec<String> {
     let unsupported = derived.unsupported().iter().filter(|(service, _)| services.contains(*service));
     let words = unsupported
         .map(|(service, failure)| limit_message(format!("Service {service}: {}", failure.message)));

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use base::{backoff::Backoff, chain};
 use dataplane::{
-    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, OpenError, Opener, Outcome, Pass, Scope,
+    BackendOptions, Dataplane, DesiredState, KernelCounters, KernelError, OpenError, Opener, Outcome, Pass,
+    Scope,
 };
 use model::{
     kinds::{
@@ -190,7 +191,7 @@ impl Backends {
     /// if `was_refused` returns true for it.
     pub(super) fn try_change(
         &mut self,
-        desired: &Desired,
+        desired: &DesiredState,
         was_refused: impl Fn(&ServiceKey) -> bool,
         now: Instant,
         random: u64,
@@ -337,7 +338,7 @@ fn is_idle(dataplane: &mut dyn Dataplane) -> bool {
 /// Programs everything through a new backend.
 fn program(
     new: &mut dyn Dataplane,
-    desired: &Desired,
+    desired: &DesiredState,
     was_refused: impl Fn(&ServiceKey) -> bool,
 ) -> Result<Pass, String> {
     let text = |error: KernelError| chain(&error);

@@ -15,7 +15,7 @@ use speaker::routing::{
 };
 
 use super::Agent;
-use crate::state::Touched;
+use crate::state::ChangedObjects;
 
 impl Agent {
     /// Attaches the announcer. Addresses are announced once the kernel holds their Services.
@@ -47,8 +47,8 @@ impl Agent {
     }
 
     /// Sends the health check changes of a batch. Does not wait.
-    pub(super) fn check_changes(&mut self, touched: &Touched) {
-        let Touched { services, addresses: _, network, node: _, bgp: _ } = touched;
+    pub(super) fn check_changes(&mut self, touched: &ChangedObjects) {
+        let ChangedObjects { services, addresses: _, network, node: _, bgp: _ } = touched;
         for key in services {
             self.refusals.note(key, self.state.services().get(key).map(|service| &**service));
         }
@@ -60,8 +60,8 @@ impl Agent {
 
     /// Sends the announcement changes of a batch. When this function returns, Services that the kernel is
     /// about to lose are no longer announced.
-    pub(super) fn announce_changes(&mut self, touched: &Touched) {
-        let Touched { services, addresses, network, node: _, bgp } = touched;
+    pub(super) fn announce_changes(&mut self, touched: &ChangedObjects) {
+        let ChangedObjects { services, addresses, network, node: _, bgp } = touched;
         let (changing, closing): (BTreeSet<_>, BTreeSet<_>) = services
             .iter()
             .cloned()

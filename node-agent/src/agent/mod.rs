@@ -45,14 +45,14 @@ use tracing::debug;
 use self::{
     backends::Backends,
     outcomes::Outcomes,
-    traffic::{Counted, Readings},
+    traffic::{Readings, SampleInputs},
 };
 use crate::{
     feed::machine::Batch,
     health_port::HealthPorts,
     hold::Guard,
     journal::Journal,
-    state::{State, Touched, defaults::ProxyDefaults, desired::Derived},
+    state::{ChangedObjects, State, defaults::ProxyDefaults, desired::DesiredBuilder},
     tally::Tally,
 };
 
@@ -81,7 +81,7 @@ pub struct Agent {
     tally: Tally,
     state: State,
     guard: Guard,
-    derived: Derived,
+    derived: DesiredBuilder,
     dirty: BTreeSet<ServiceKey>,
     are_networks_dirty: bool,
     full_look: Option<FullLook>,
@@ -150,10 +150,12 @@ impl Agent {
         let Beginning { node, kernel, defaults, journal, state, tally } = beginning;
         let fallback = defaults.backend(&model::wire::feed::NodeState::default());
         let backends = Backends::open(kernel.open, defaults.backend(state.node()), &fallback, now)?;
-        let mut derived = Derived::new(node, defaults.clone());
+        let mut derived = DesiredBuilder::new(node, defaults.clone());
         let services = state.services().keys().cloned().collect();
-        let _first_look_covers_everything =
-            derived.update(&state, Touched { services, network: true, node: true, ..Touched::default() });
+        let _first_look_covers_everything = derived.update(
+            &state,
+            ChangedObjects { services, network: true, node: true, ..ChangedObjects::default() },
+        );
         Ok(Self {
             backends,
             defaults,
@@ -256,7 +258,7 @@ impl Agent {
         }
         self.remove_leftovers();
         self.refusals.turn(self.backends.current(), &self.checking, now);
-        let counted = Counted {
+        let counted = SampleInputs {
             cleaner: &mut self.cleaner,
             networks: &self.derived.desired().networks,
             position: self.verified,

@@ -3,14 +3,14 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use base::limit_message;
-use dataplane::{Desired, Outcome, Scope};
+use dataplane::{DesiredState, Outcome, Scope};
 use model::{
     kinds::resource::ServiceKey,
     wire::report::{FAILURES_MAX, Failure, FailureReason},
 };
 use tracing::{info, warn};
 
-use crate::state::desired::Derived;
+use crate::state::desired::DesiredBuilder;
 
 /// Current failures.
 #[derive(Debug, Default)]
@@ -19,11 +19,11 @@ pub(super) struct Outcomes {
     /// Failures of the agent itself, such as a health check port in use. The agent retries them.
     aside: BTreeMap<ServiceKey, Failure>,
     /// Cached list of failures, reused while nothing changes.
-    shown: Option<Shown>,
+    shown: Option<FailureCache>,
 }
 
 #[derive(Debug)]
-struct Shown {
+struct FailureCache {
     failures: Arc<BTreeMap<ServiceKey, Failure>>,
     unsupported_version: u64,
 }
@@ -44,7 +44,7 @@ impl Outcomes {
         &mut self,
         scope: &Scope,
         outcomes: BTreeMap<ServiceKey, Outcome>,
-        desired: &Desired,
+        desired: &DesiredState,
     ) -> bool {
         let mut before = match scope {
             Scope::Everything => std::mem::take(&mut self.refused),
@@ -84,7 +84,7 @@ impl Outcomes {
         &mut self,
         failures: impl Iterator<Item = (&'a ServiceKey, &'a str)>,
         reason: FailureReason,
-        desired: &Desired,
+        desired: &DesiredState,
     ) {
         let failure = |(service, message): (&ServiceKey, &str)| {
             let revision = desired.programs.get(service).map(|desired| desired.revision).unwrap_or_default();
@@ -95,7 +95,7 @@ impl Outcomes {
     }
 
     /// Returns the failures, at most as many as a report may list, and their total number.
-    pub(super) fn failures(&mut self, derived: &Derived) -> (Arc<BTreeMap<ServiceKey, Failure>>, u64) {
+    pub(super) fn failures(&mut self, derived: &DesiredBuilder) -> (Arc<BTreeMap<ServiceKey, Failure>>, u64) {
         let (unsupported, version) = (derived.unsupported(), derived.unsupported_version());
         // A Service listed here that also has a failure in the rules is reported with that one.
         let aside = self.aside.iter().filter(|(service, _)| {
@@ -108,7 +108,7 @@ impl Outcomes {
         // Kernel rejections come first: they are news, while an unsupported field is visible in the Service.
         let all = self.refused.iter().chain(aside).chain(unsupported).take(FAILURES_MAX);
         let failures = Arc::new(all.map(|(key, failure)| (key.clone(), failure.clone())).collect());
-        self.shown = Some(Shown { failures: Arc::clone(&failures), unsupported_version: version });
+        self.shown = Some(FailureCache { failures: Arc::clone(&failures), unsupported_version: version });
         (failures, total)
     }
 }

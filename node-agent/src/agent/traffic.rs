@@ -38,7 +38,7 @@ const DRAIN_SHARE: u32 = 20;
 type Row = (ServiceKey, Protocol, Target);
 
 /// Inputs of a sample other than the backend.
-pub(super) struct Counted<'a> {
+pub(super) struct SampleInputs<'a> {
     /// Source of the flows.
     pub(super) cleaner: &'a mut Cleaner,
     /// Networks, which define the addresses of node ports.
@@ -98,8 +98,8 @@ impl Readings {
     }
 
     /// Takes a sample if one is due.
-    pub(super) fn read(&mut self, dataplane: &mut dyn Dataplane, counted: Counted<'_>, now: Instant) {
-        let Counted { cleaner, networks, position } = counted;
+    pub(super) fn read(&mut self, dataplane: &mut dyn Dataplane, counted: SampleInputs<'_>, now: Instant) {
+        let SampleInputs { cleaner, networks, position } = counted;
         let begun = Instant::now();
         let by_flows = dataplane.is_counted_by_flows();
         if by_flows && !self.has_read_flows {

@@ -26,7 +26,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-pub use crate::feed::Asked;
+pub use crate::feed::ReceivedQuery;
 use crate::{
     control::{Control, ServerId},
     doctor::{self, Subject},
@@ -75,12 +75,12 @@ pub struct Answerer {
 /// Replies to queries until stopped.
 pub async fn run(
     answerer: Answerer,
-    mut questions: mpsc::Receiver<Asked>,
+    mut questions: mpsc::Receiver<ReceivedQuery>,
     errands: mpsc::Sender<Errand>,
     stop: CancellationToken,
 ) {
     let answer_all = async {
-        while let Some(Asked { by, id, question }) = questions.recv().await {
+        while let Some(ReceivedQuery { by, id, question }) = questions.recv().await {
             let reply = answerer.reply(question, &errands).await;
             if let Err(error) = answerer.deliver(by, id, &reply).await {
                 debug!(id = id.0, error, "cannot deliver the reply to a query");

@@ -22,7 +22,7 @@ pub enum StreamUse {
 /// Observed state of one server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Seen {
+pub struct ServerState {
     /// Base URL.
     pub url: String,
     /// Purpose of the open stream.
@@ -46,11 +46,11 @@ pub struct Seen {
 
 /// Observed state of all servers.
 #[derive(Debug)]
-pub struct Board(Mutex<Vec<Seen>>);
+pub struct Board(Mutex<Vec<ServerState>>);
 
 impl Board {
     pub(super) fn new(urls: &[Url]) -> Self {
-        let seen = urls.iter().map(|url| Seen {
+        let seen = urls.iter().map(|url| ServerState {
             url: url.as_str().trim_end_matches('/').to_owned(),
             stream: StreamUse::None,
             stream_error: None,
@@ -65,7 +65,7 @@ impl Board {
 
     /// Returns all servers in configuration order.
     #[must_use]
-    pub fn all(&self) -> Vec<Seen> {
+    pub fn all(&self) -> Vec<ServerState> {
         self.lock().clone()
     }
 
@@ -110,7 +110,7 @@ impl Board {
     }
 
     /// Locks the state. A poisoned lock is harmless, because changes are assignments of plain fields.
-    fn lock(&self) -> MutexGuard<'_, Vec<Seen>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<ServerState>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -16,15 +16,15 @@ const STEPS_MAX: u32 = 10_000;
 
 /// Table with its tool and family.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
-    pub(super) keeper: Keeper,
+pub(super) struct TableLocation {
+    pub(super) keeper: TableTool,
     pub(super) family: Family,
     pub(super) table: String,
 }
 
 /// Tool that manages a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Keeper {
+pub(super) enum TableTool {
     /// `nft`.
     Nft,
     /// `iptables` with its flavour.
@@ -60,21 +60,21 @@ impl Family {
     }
 }
 
-impl Place {
+impl TableLocation {
     /// Returns the command that lists and changes the table.
     pub(super) fn command(&self) -> String {
         match self.keeper {
-            Keeper::Nft => "nft".to_owned(),
-            Keeper::Iptables(flavour) => format!("{}-{}", self.family.tool(), flavour.as_str()),
+            TableTool::Nft => "nft".to_owned(),
+            TableTool::Iptables(flavour) => format!("{}-{}", self.family.tool(), flavour.as_str()),
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TableLocation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.keeper {
-            Keeper::Nft => write!(formatter, "table {} {}", self.family.as_str(), self.table),
-            Keeper::Iptables(_) => write!(formatter, "{} table {}", self.command(), self.table),
+            TableTool::Nft => write!(formatter, "table {} {}", self.family.as_str(), self.table),
+            TableTool::Iptables(_) => write!(formatter, "{} table {}", self.command(), self.table),
         }
     }
 }
@@ -118,7 +118,7 @@ impl Hook {
 /// A chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Chain {
-    pub(super) place: Place,
+    pub(super) place: TableLocation,
     pub(super) name: String,
     /// Hook of a base chain.
     pub(super) hook: Option<Hook>,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use kernel::{
-    netlink::wire::{Attribute, AttributeIter, Malformed},
+    netlink::wire::{Attribute, AttributeIter, MalformedMessage},
     nftables::uapi,
 };
 
@@ -47,7 +47,7 @@ const STATE_ESTABLISHED: u32 = 2;
 
 /// Content of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Held {
+enum RegisterValue {
     /// Packet mark, after `and` and `xor`.
     Mark { and: u32, xor: u32 },
     /// These bits of the conntrack status.
@@ -59,16 +59,16 @@ enum Held {
 }
 
 #[derive(Debug)]
-struct Reader {
-    registers: BTreeMap<u32, Held>,
+struct ExpressionReader {
+    registers: BTreeMap<u32, RegisterValue>,
     rule: Rule,
 }
 
 /// Interprets the expressions of a rule; `shown` names the rule.
-pub(super) fn rule(shown: String, expressions: Option<AttributeIter<'_>>) -> Result<Rule, Malformed> {
+pub(super) fn rule(shown: String, expressions: Option<AttributeIter<'_>>) -> Result<Rule, MalformedMessage> {
     let rule =
         Rule { shown, condition: Condition::Always, effect: Effect::Other, marks: Vec::new(), clamps: false };
-    let mut reader = Reader { registers: BTreeMap::new(), rule };
+    let mut reader = ExpressionReader { registers: BTreeMap::new(), rule };
     for element in expressions.into_iter().flatten() {
         let (mut name, mut data) = ("", AttributeIter::new(&[]));
         for attribute in element?.nested() {
@@ -84,8 +84,8 @@ pub(super) fn rule(shown: String, expressions: Option<AttributeIter<'_>>) -> Res
     Ok(reader.rule)
 }
 
-impl Reader {
-    fn expression(&mut self, name: &str, data: AttributeIter<'_>) -> Result<(), Malformed> {
+impl ExpressionReader {
+    fn expression(&mut self, name: &str, data: AttributeIter<'_>) -> Result<(), MalformedMessage> {
         match name {
             "counter" | "log" => {}
             "reject" => self.rule.effect = Effect::Drop,
@@ -105,13 +105,17 @@ impl Reader {
         let is_mark = numbers.be32(NFTA_META_KEY) == Some(NFT_META_MARK);
         if let Some(from) = numbers.register(NFTA_META_SREG) {
             let set = match self.registers.get(&from).filter(|_| is_mark) {
-                Some(Held::Number(value)) => Some(MarkUse::Sets { value: *value, touched: u32::MAX }),
-                Some(Held::Mark { and, xor }) => Some(MarkUse::Sets { value: *xor, touched: !and | xor }),
-                Some(Held::Status(_) | Held::State(_)) | None => None,
+                Some(RegisterValue::Number(value)) => {
+                    Some(MarkUse::Sets { value: *value, touched: u32::MAX })
+                }
+                Some(RegisterValue::Mark { and, xor }) => {
+                    Some(MarkUse::Sets { value: *xor, touched: !and | xor })
+                }
+                Some(RegisterValue::Status(_) | RegisterValue::State(_)) | None => None,
             };
             self.rule.marks.extend(set);
         } else if let Some(to) = numbers.register(NFTA_META_DREG) {
-            self.hold(to, is_mark.then_some(Held::Mark { and: u32::MAX, xor: 0 }));
+            self.hold(to, is_mark.then_some(RegisterValue::Mark { and: u32::MAX, xor: 0 }));
         }
     }
 
@@ -120,14 +124,14 @@ impl Reader {
         self.hold(
             to,
             match numbers.be32(NFTA_CT_KEY) {
-                Some(NFT_CT_STATE) => Some(Held::State(u32::MAX)),
-                Some(NFT_CT_STATUS) => Some(Held::Status(u32::MAX)),
+                Some(NFT_CT_STATE) => Some(RegisterValue::State(u32::MAX)),
+                Some(NFT_CT_STATUS) => Some(RegisterValue::Status(u32::MAX)),
                 Some(_) | None => None,
             },
         );
     }
 
-    fn immediate(&mut self, data: AttributeIter<'_>) -> Result<(), Malformed> {
+    fn immediate(&mut self, data: AttributeIter<'_>) -> Result<(), MalformedMessage> {
         let numbers = Numbers::read(data)?;
         let Some(content) = numbers.attribute(NFTA_IMMEDIATE_DATA) else { return Ok(()) };
         for part in content.nested() {
@@ -135,48 +139,54 @@ impl Reader {
             if part.kind == uapi::NFTA_DATA_VERDICT {
                 self.rule.effect = verdict(part.nested())?;
             } else if let Some(to) = numbers.register(NFTA_IMMEDIATE_DREG) {
-                self.hold(to, part.ne32().ok().map(Held::Number));
+                self.hold(to, part.ne32().ok().map(RegisterValue::Number));
             }
         }
         Ok(())
     }
 
-    fn bitwise(&mut self, numbers: &Numbers<'_>) -> Result<(), Malformed> {
+    fn bitwise(&mut self, numbers: &Numbers<'_>) -> Result<(), MalformedMessage> {
         let Some(to) = numbers.register(NFTA_BITWISE_DREG) else { return Ok(()) };
         let from = numbers.register(NFTA_BITWISE_SREG).and_then(|from| self.registers.get(&from).copied());
         let mask = data_of(numbers.attribute(NFTA_BITWISE_MASK))?;
         let xor = data_of(numbers.attribute(NFTA_BITWISE_XOR))?;
         let is_plain = numbers.be32(NFTA_BITWISE_OP).unwrap_or(0) == 0;
         let held = match (from.filter(|_| is_plain), mask, xor) {
-            (Some(Held::Mark { and, xor: before }), Some(mask), Some(xor)) => {
-                Some(Held::Mark { and: and & mask, xor: (before & mask) ^ xor })
+            (Some(RegisterValue::Mark { and, xor: before }), Some(mask), Some(xor)) => {
+                Some(RegisterValue::Mark { and: and & mask, xor: (before & mask) ^ xor })
             }
-            (Some(Held::Status(bits)), Some(mask), Some(0)) => Some(Held::Status(bits & mask)),
-            (Some(Held::State(bits)), Some(mask), Some(0)) => Some(Held::State(bits & mask)),
+            (Some(RegisterValue::Status(bits)), Some(mask), Some(0)) => {
+                Some(RegisterValue::Status(bits & mask))
+            }
+            (Some(RegisterValue::State(bits)), Some(mask), Some(0)) => {
+                Some(RegisterValue::State(bits & mask))
+            }
             _ => None,
         };
         self.hold(to, held);
         Ok(())
     }
 
-    fn cmp(&mut self, numbers: &Numbers<'_>) -> Result<(), Malformed> {
+    fn cmp(&mut self, numbers: &Numbers<'_>) -> Result<(), MalformedMessage> {
         let held = numbers.register(NFTA_CMP_SREG).and_then(|from| self.registers.get(&from).copied());
         let value = data_of(numbers.attribute(NFTA_CMP_DATA))?;
         let is_any = numbers.be32(NFTA_CMP_OP) == Some(NFT_CMP_NEQ) && value == Some(0);
         let states = match held {
-            Some(Held::Mark { and, xor }) => {
+            Some(RegisterValue::Mark { and, xor }) => {
                 // The comparison applies to the transformed mark.
                 let tests = value.map(|value| MarkUse::Tests { value: value ^ xor, mask: and });
                 self.rule.marks.extend(tests);
                 None
             }
-            Some(Held::Status(bits)) if is_any => {
+            Some(RegisterValue::Status(bits)) if is_any => {
                 Some(Condition::States { translated: bits & IPS_DST_NAT != 0, established: false })
             }
-            Some(Held::State(bits)) if is_any => {
+            Some(RegisterValue::State(bits)) if is_any => {
                 Some(Condition::States { translated: false, established: bits & STATE_ESTABLISHED != 0 })
             }
-            Some(Held::Status(_) | Held::State(_) | Held::Number(_)) | None => None,
+            Some(RegisterValue::Status(_) | RegisterValue::State(_) | RegisterValue::Number(_)) | None => {
+                None
+            }
         };
         self.rule.condition = match (self.rule.condition, states) {
             (Condition::Always, Some(states)) => states,
@@ -194,7 +204,7 @@ impl Reader {
     }
 
     /// Interprets an iptables target extension.
-    fn target(&mut self, data: AttributeIter<'_>) -> Result<(), Malformed> {
+    fn target(&mut self, data: AttributeIter<'_>) -> Result<(), MalformedMessage> {
         let numbers = Numbers::read(data)?;
         let name = numbers.attribute(NFTA_TARGET_NAME).map_or(Ok(""), |name| name.text())?;
         let info = numbers.attribute(NFTA_TARGET_INFO).map_or(&[][..], |info| info.value);
@@ -213,7 +223,7 @@ impl Reader {
         Ok(())
     }
 
-    fn hold(&mut self, register: u32, held: Option<Held>) {
+    fn hold(&mut self, register: u32, held: Option<RegisterValue>) {
         match held {
             Some(held) => self.registers.insert(register, held),
             None => self.registers.remove(&register),
@@ -221,7 +231,7 @@ impl Reader {
     }
 }
 
-fn verdict(parts: AttributeIter<'_>) -> Result<Effect, Malformed> {
+fn verdict(parts: AttributeIter<'_>) -> Result<Effect, MalformedMessage> {
     let (mut code, mut chain) = (None, "");
     for part in parts {
         let part = part?;
@@ -241,7 +251,7 @@ fn verdict(parts: AttributeIter<'_>) -> Result<Effect, Malformed> {
 }
 
 /// Returns the constant in a data attribute.
-fn data_of(attribute: Option<Attribute<'_>>) -> Result<Option<u32>, Malformed> {
+fn data_of(attribute: Option<Attribute<'_>>) -> Result<Option<u32>, MalformedMessage> {
     for part in attribute.iter().flat_map(Attribute::nested) {
         let part = part?;
         if part.kind == uapi::NFTA_DATA_VALUE {
@@ -255,7 +265,7 @@ fn data_of(attribute: Option<Attribute<'_>>) -> Result<Option<u32>, Malformed> {
 struct Numbers<'a>(Vec<Attribute<'a>>);
 
 impl<'a> Numbers<'a> {
-    fn read(data: AttributeIter<'a>) -> Result<Self, Malformed> {
+    fn read(data: AttributeIter<'a>) -> Result<Self, MalformedMessage> {
         data.collect::<Result<_, _>>().map(Self)
     }
 

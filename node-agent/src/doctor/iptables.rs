@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use dataplane::iptables::{Flavour, parse::words};
 
 use super::chains::{
-    Chain, Condition, Effect, Family, Hook, Keeper, MarkUse, Place, RULE_SHOWN_MAX, RULES_MAX, Rule,
+    Chain, Condition, Effect, Family, Hook, MarkUse, RULE_SHOWN_MAX, RULES_MAX, Rule, TableLocation,
+    TableTool,
 };
 
 /// Parses the chains of a listing.
@@ -14,7 +15,11 @@ pub(super) fn chains(flavour: Flavour, family: Family, text: &str) -> Vec<Chain>
     let (mut table, mut by_name) = (None, BTreeMap::new());
     for line in text.lines().take(RULES_MAX) {
         if let Some(name) = line.strip_prefix('*') {
-            table = Some(Place { keeper: Keeper::Iptables(flavour), family, table: name.trim().to_owned() });
+            table = Some(TableLocation {
+                keeper: TableTool::Iptables(flavour),
+                family,
+                table: name.trim().to_owned(),
+            });
             by_name.clear();
         }
         let Some(place) = &table else { continue };

@@ -7,13 +7,13 @@ use kernel::{
     netlink::{
         socket::{Netlink, Protocol},
         uapi::{NFPROTO_IPV4, NFPROTO_IPV6, NLM_F_DUMP, NLM_F_REQUEST},
-        wire::{Attributes, Message, Received, netfilter_header},
+        wire::{Attributes, Message, ReceivedMessage, netfilter_header},
     },
     nftables::uapi,
 };
 
 use super::{
-    chains::{Chain, Family, Place, RULES_MAX, Rule},
+    chains::{Chain, Family, RULES_MAX, Rule, TableLocation},
     parse::{self, Link, RoutingRule},
 };
 
@@ -39,7 +39,7 @@ pub(super) fn chains() -> io::Result<Vec<Chain>> {
         .enumerate()
         .map(|(index, chain): (_, &Chain)| ((chain.place.clone(), chain.name.clone()), index))
         .collect();
-    let index = |place: &Place, chain: &str| numbers.get(&(place.clone(), chain.to_owned())).copied();
+    let index = |place: &TableLocation, chain: &str| numbers.get(&(place.clone(), chain.to_owned())).copied();
     let begin = || (0_usize, BTreeMap::<usize, (usize, Vec<Rule>)>::new());
     let (_, rules) =
         netlink.dump(&of_all_families(uapi::NFT_MSG_GETRULE), begin, |(seen, rules), message| {
@@ -47,7 +47,7 @@ pub(super) fn chains() -> io::Result<Vec<Chain>> {
             if *seen > RULES_MAX {
                 return Ok(());
             }
-            let counted = |place: &Place, chain: &str| {
+            let counted = |place: &TableLocation, chain: &str| {
                 index(place, chain).map_or(0, |index| {
                     let (total, _) = rules.entry(index).or_default();
                     *total += 1;
@@ -80,7 +80,7 @@ pub(super) fn routing_rules() -> io::Result<Vec<RoutingRule>> {
     // Netfilter and socket families have the same numbers.
     for (family, number) in [(Family::Ip, NFPROTO_IPV4), (Family::Ip6, NFPROTO_IPV6)] {
         let request = routing_request(parse::RTM_GETRULE, number, parse::RULE_HEADER_BYTES);
-        found.extend(netlink.dump(&request, Vec::new, |rules, message: &Received<'_>| {
+        found.extend(netlink.dump(&request, Vec::new, |rules, message: &ReceivedMessage<'_>| {
             rules.extend(parse::routing_rule(family, message)?);
             Ok(())
         })?);

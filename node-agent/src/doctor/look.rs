@@ -9,9 +9,9 @@ use std::{
 use dataplane::iptables::Flavour;
 
 use super::{
-    chains::{Chain, Family, Keeper},
+    chains::{Chain, Family, TableTool},
     holders, iptables, kernel,
-    seen::Seen,
+    seen::MachineFacts,
 };
 use crate::facts;
 
@@ -22,8 +22,8 @@ const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 const IPTABLES_TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
 
 /// Collects the data.
-pub(super) fn look() -> Seen {
-    let mut seen = Seen {
+pub(super) fn look() -> MachineFacts {
+    let mut seen = MachineFacts {
         conntrack_count: sysctl("net/netfilter/nf_conntrack_count"),
         conntrack_max: sysctl("net/netfilter/nf_conntrack_max"),
         conntrack_helper: sysctl("net/netfilter/nf_conntrack_helper"),
@@ -31,7 +31,7 @@ pub(super) fn look() -> Seen {
         bridge_calls: ["iptables", "ip6tables"]
             .map(|name| sysctl(&format!("net/bridge/bridge-nf-call-{name}"))),
         holders: holders::find(),
-        ..Seen::default()
+        ..MachineFacts::default()
     };
     let subnets = facts::collect().subnets;
     seen.with_network = [true, false].map(|is_v4| {
@@ -65,7 +65,7 @@ pub(super) fn look() -> Seen {
 fn read_iptables(chains: &mut Vec<Chain>, note: &mut impl FnMut(&str, io::Error)) {
     for family in [Family::Ip, Family::Ip6] {
         let is_of_iptables = |chain: &Chain| {
-            chain.place.keeper == Keeper::Nft
+            chain.place.keeper == TableTool::Nft
                 && chain.place.family == family
                 && IPTABLES_TABLES.contains(&chain.place.table.as_str())
         };

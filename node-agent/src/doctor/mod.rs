@@ -34,7 +34,7 @@ use model::{
     },
 };
 
-use crate::preflight::{self, State};
+use crate::preflight::{self, RequirementState};
 
 /// Maximum length of a check name (`model::doctor::Finding`).
 const CHECK_LENGTH_MAX: usize = 64;
@@ -99,12 +99,14 @@ fn need(found: preflight::Finding) -> Finding {
     let is_to_load = found.is_to_load();
     let preflight::Finding { need, kind: _, state, required, purpose, detail, remedy } = found;
     let how = match (state, required) {
-        (State::Present | State::BuiltIn, _) | (State::Loadable, false) => FindingState::Fine,
-        (State::Loadable, true) | (State::Missing, false) => FindingState::Warning,
-        (State::Missing, true) => FindingState::Broken,
+        (RequirementState::Present | RequirementState::BuiltIn, _) | (RequirementState::Loadable, false) => {
+            FindingState::Fine
+        }
+        (RequirementState::Loadable, true) | (RequirementState::Missing, false) => FindingState::Warning,
+        (RequirementState::Missing, true) => FindingState::Broken,
     };
     let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
-    let safe_fix = match (need == IP_FORWARD_NEED && state == State::Missing, is_to_load) {
+    let safe_fix = match (need == IP_FORWARD_NEED && state == RequirementState::Missing, is_to_load) {
         (true, _) => Some(SafeFix::IpForward),
         (false, true) => Some(SafeFix::LoadModules),
         (false, false) => None,

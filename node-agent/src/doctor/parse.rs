@@ -2,12 +2,12 @@
 //! messages are errors, other subjects are skipped.
 
 use kernel::{
-    netlink::wire::{Malformed, Received},
+    netlink::wire::{MalformedMessage, ReceivedMessage},
     nftables::{parse::parse_hook, uapi},
 };
 
 use super::{
-    chains::{Chain, Family, Hook, Keeper, Place, Rule},
+    chains::{Chain, Family, Hook, Rule, TableLocation, TableTool},
     expressions,
 };
 
@@ -46,7 +46,7 @@ pub(super) struct RoutingRule {
 }
 
 /// Parses a chain; `None` for families without IP packets.
-pub(super) fn chain(message: &Received<'_>) -> Result<Option<Chain>, Malformed> {
+pub(super) fn chain(message: &ReceivedMessage<'_>) -> Result<Option<Chain>, MalformedMessage> {
     let Some(family) = family(message) else { return Ok(None) };
     let (mut table, mut name, mut hook, mut drops) = ("", "", None, false);
     for attribute in message.attributes() {
@@ -59,15 +59,15 @@ pub(super) fn chain(message: &Received<'_>) -> Result<Option<Chain>, Malformed> 
             _ => {}
         }
     }
-    let place = Place { keeper: Keeper::Nft, family, table: table.to_owned() };
+    let place = TableLocation { keeper: TableTool::Nft, family, table: table.to_owned() };
     Ok(Some(Chain { place, name: name.to_owned(), hook, drops, rules_total: 0, rules: Vec::new() }))
 }
 
 /// Parses a rule with the place and name of its chain. `number` returns its index in the chain.
 pub(super) fn rule(
-    message: &Received<'_>,
-    number: impl FnOnce(&Place, &str) -> usize,
-) -> Result<Option<(Place, String, Rule)>, Malformed> {
+    message: &ReceivedMessage<'_>,
+    number: impl FnOnce(&TableLocation, &str) -> usize,
+) -> Result<Option<(TableLocation, String, Rule)>, MalformedMessage> {
     let Some(family) = family(message) else { return Ok(None) };
     let (mut table, mut chain, mut expressions) = ("", "", None);
     for attribute in message.attributes() {
@@ -79,12 +79,12 @@ pub(super) fn rule(
             _ => {}
         }
     }
-    let place = Place { keeper: Keeper::Nft, family, table: table.to_owned() };
+    let place = TableLocation { keeper: TableTool::Nft, family, table: table.to_owned() };
     let shown = format!("rule {}", number(&place, chain));
     Ok(Some((place, chain.to_owned(), expressions::rule(shown, expressions)?)))
 }
 
-fn family(message: &Received<'_>) -> Option<Family> {
+fn family(message: &ReceivedMessage<'_>) -> Option<Family> {
     match message.payload.first().copied() {
         Some(uapi::NFPROTO_IPV4) => Some(Family::Ip),
         Some(uapi::NFPROTO_IPV6) => Some(Family::Ip6),
@@ -94,7 +94,10 @@ fn family(message: &Received<'_>) -> Option<Family> {
 }
 
 /// Parses a policy routing rule; `None` if it matches no mark.
-pub(super) fn routing_rule(family: Family, message: &Received<'_>) -> Result<Option<RoutingRule>, Malformed> {
+pub(super) fn routing_rule(
+    family: Family,
+    message: &ReceivedMessage<'_>,
+) -> Result<Option<RoutingRule>, MalformedMessage> {
     let (mut priority, mut mark, mut mask) = (0, None, u32::MAX);
     for attribute in message.attributes_behind(RULE_HEADER_BYTES) {
         let attribute = attribute?;
@@ -109,7 +112,7 @@ pub(super) fn routing_rule(family: Family, message: &Received<'_>) -> Result<Opt
 }
 
 /// An interface.
-pub(super) fn link(message: &Received<'_>) -> Result<Option<Link>, Malformed> {
+pub(super) fn link(message: &ReceivedMessage<'_>) -> Result<Option<Link>, MalformedMessage> {
     let (mut name, mut mtu, mut kind) = ("", None, "");
     for attribute in message.attributes_behind(LINK_HEADER_BYTES) {
         let attribute = attribute?;
@@ -138,8 +141,8 @@ mod tests {
     use crate::doctor::chains::{Condition, Effect, MarkUse};
     use kernel::netlink::wire::{Attributes, netfilter_header};
 
-    const fn received(payload: &[u8]) -> Received<'_> {
-        Received { kind: 0, flags: 0, sequence: 0, payload }
+    const fn received(payload: &[u8]) -> ReceivedMessage<'_> {
+        ReceivedMessage { kind: 0, flags: 0, sequence: 0, payload }
     }
 
     /// Builds a rule with these expressions.

@@ -9,7 +9,7 @@ use super::{
 
 /// Data read; `None` if the machine does not have it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct MachineFacts {
     /// Number of tracked connections.
     pub(super) conntrack_count: Option<u64>,
     /// Maximum number of tracked connections.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use super::{
-    EnrolOptions, Place, Shown,
+    CertificateStatus, EnrolOptions, IdentityLocation,
     client::{client, read_ca_file, roots},
     identity::Identity,
     request::{self, Refusal},
@@ -35,13 +35,13 @@ const RENEW_SPREAD_PERCENT: i64 = 6;
 
 /// Handle to the certificate of a node.
 #[derive(Debug)]
-pub struct Kept {
+pub struct CertificateHandle {
     /// Current status.
-    pub shown: watch::Receiver<Shown>,
+    pub shown: watch::Receiver<CertificateStatus>,
     settled: watch::Receiver<bool>,
 }
 
-impl Kept {
+impl CertificateHandle {
     /// Waits until it is known if there is a certificate. Before that, control would reject every request.
     pub fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut settled = self.settled.clone();
@@ -52,9 +52,9 @@ impl Kept {
     }
 }
 
-struct Keeper {
+struct CertificateRenewal {
     control: Arc<Control>,
-    place: Place,
+    place: IdentityLocation,
     options: EnrolOptions,
     /// CA certificates named by the operator.
     authorities: Vec<CertificateDer<'static>>,
@@ -63,7 +63,7 @@ struct Keeper {
     is_taken_back: bool,
     /// Rejected token, which is not tried again.
     refused: Option<Secret>,
-    shown: watch::Sender<Shown>,
+    shown: watch::Sender<CertificateStatus>,
     settled: watch::Sender<bool>,
 }
 
@@ -73,19 +73,19 @@ struct Keeper {
 /// Returns an error if a file named by the operator, or the saved identity, cannot be used.
 pub fn start(
     control: Arc<Control>,
-    place: Place,
+    place: IdentityLocation,
     options: EnrolOptions,
     stop: CancellationToken,
-) -> anyhow::Result<Kept> {
-    let (shown, shown_to) = watch::channel(Shown::default());
+) -> anyhow::Result<CertificateHandle> {
+    let (shown, shown_to) = watch::channel(CertificateStatus::default());
     let (settled, is_settled) = watch::channel(false);
-    let kept = Kept { shown: shown_to, settled: is_settled };
+    let kept = CertificateHandle { shown: shown_to, settled: is_settled };
     if !control.urls.iter().any(|url| url.scheme() == "https") {
         settled.send_replace(true);
         return Ok(kept);
     }
     let authorities = options.ca_file.as_deref().map(read_ca_file).transpose()?.unwrap_or_default();
-    let mut keeper = Keeper {
+    let mut keeper = CertificateRenewal {
         control,
         place,
         options,
@@ -111,7 +111,7 @@ pub fn start(
     Ok(kept)
 }
 
-impl Keeper {
+impl CertificateRenewal {
     async fn run(&mut self) {
         let mut backoff = Backoff::new(RETRY_FLOOR, RETRY_CAP);
         loop {
@@ -192,7 +192,7 @@ impl Keeper {
             }
         };
         let expires = self.identity.as_ref().map(|identity| identity.expires);
-        let shown = Shown { expires, problem: Some(problem.clone()) };
+        let shown = CertificateStatus { expires, problem: Some(problem.clone()) };
         if !self.shown.send_if_modified(|last| std::mem::replace(last, shown.clone()) != shown) {
             debug!(problem, "still no certificate");
         } else if !self.is_taken_back && expires.is_some_and(|expires| expires > now()) {
@@ -274,7 +274,7 @@ impl Keeper {
     }
 
     fn take(&mut self, identity: Identity) {
-        self.shown.send_replace(Shown { expires: Some(identity.expires), problem: None });
+        self.shown.send_replace(CertificateStatus { expires: Some(identity.expires), problem: None });
         if identity.expires > now() {
             self.settled.send_replace(true);
         }
@@ -293,7 +293,7 @@ impl Keeper {
 }
 
 /// Returns the renewal time of a certificate.
-fn renewal(identity: &Identity, place: &Place) -> Timestamp {
+fn renewal(identity: &Identity, place: &IdentityLocation) -> Timestamp {
     let (issued, ends) = (identity.issued.unix_seconds(), identity.expires.unix_seconds());
     // Stable per node, but different between nodes.
     let spread = place.node.as_str().bytes().fold(0_i64, |all, byte| (all * 31 + i64::from(byte)) % 1000);

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use model::primitives::{name::Name, quantity::Timestamp, secret::Secret};
 use serde::Serialize;
 
-pub use keeper::{Kept, start};
+pub use keeper::{CertificateHandle, start};
 
 /// Options for certificates.
 #[derive(Debug, Clone, Default)]
@@ -36,7 +36,7 @@ pub struct EnrolOptions {
 
 /// Node name and location of the saved identity.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct IdentityLocation {
     /// Name of the node.
     pub node: Name,
     /// State directory.
@@ -46,7 +46,7 @@ pub struct Place {
 /// Status of the certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Shown {
+pub struct CertificateStatus {
     /// Expiry time; `None` without a certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,

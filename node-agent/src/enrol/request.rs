@@ -39,7 +39,7 @@ enum Body<'a> {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct EnrolmentResponse {
     certificate: String,
     ca: String,
 }
@@ -72,7 +72,7 @@ pub(super) async fn sign(
     if !status.is_success() {
         return Err(Refusal::Refused { status, body: text });
     }
-    let Answer { certificate, ca } =
+    let EnrolmentResponse { certificate, ca } =
         serde_json::from_str(&text).map_err(|error| Refusal::Unusable(error.into()))?;
     let identity = Identity::new(Secret::new(key.serialize_pem()), certificate, node);
     Ok((identity.map_err(Refusal::Unusable)?, ca))

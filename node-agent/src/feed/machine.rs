@@ -79,7 +79,7 @@ pub struct Assembler {
     held: Option<Position>,
     in_force: Option<Position>,
     stage: Stage,
-    collected: Collected,
+    collected: CollectedFrames,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +89,7 @@ enum Stage {
 }
 
 #[derive(Debug, Default)]
-struct Collected {
+struct CollectedFrames {
     network: Option<NetworkState>,
     node: Option<NodeState>,
     services: BTreeMap<ServiceKey, ServiceChange>,
@@ -107,7 +107,7 @@ impl Assembler {
     /// `in_force`: deltas apply to the former, and a full state may go back to the latter.
     #[must_use]
     pub fn holding_back(held: Option<Position>, in_force: Option<Position>) -> Self {
-        Self { held, in_force, stage: Stage::AwaitStart, collected: Collected::default() }
+        Self { held, in_force, stage: Stage::AwaitStart, collected: CollectedFrames::default() }
     }
 
     /// Returns the position of the last batch, or the initial one.
@@ -208,12 +208,12 @@ impl Assembler {
         check(self.held, mode, position)?;
         self.held = Some(position);
         self.stage = Stage::Collecting { mode: StartMode::Delta, is_first: false };
-        let Collected { network, node, services, addresses } = std::mem::take(&mut self.collected);
+        let CollectedFrames { network, node, services, addresses } = std::mem::take(&mut self.collected);
         Ok(Batch { mode, network, node, services, addresses, position })
     }
 }
 
-impl Collected {
+impl CollectedFrames {
     fn is_empty(&self) -> bool {
         let Self { network, node, services, addresses } = self;
         network.is_none() && node.is_none() && services.is_empty() && addresses.is_empty()

@@ -54,7 +54,7 @@ const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 
 /// A query received with the feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct ReceivedQuery {
     /// Server that sent the query and receives the reply.
     pub by: ServerId,
     /// Identifier of the query.
@@ -93,7 +93,7 @@ pub struct Outlets {
     /// Batches for the agent.
     pub batches: mpsc::Sender<Batch>,
     /// Queries; dropped if the queue is full.
-    pub questions: mpsc::Sender<Asked>,
+    pub questions: mpsc::Sender<ReceivedQuery>,
     /// True once control has accepted this node; before that it would reject every report.
     pub is_known: watch::Sender<bool>,
     /// Exchange with the state guard.
@@ -260,7 +260,7 @@ impl Follower {
         if let Frame::Ask { id, question } = &frame
             && assembler.has_started()
         {
-            let asked = Asked { by: server, id: *id, question: question.clone() };
+            let asked = ReceivedQuery { by: server, id: *id, question: question.clone() };
             if self.outlets.questions.try_send(asked).is_err() {
                 debug!(id = id.0, "a query was dropped because the queue is full");
             }

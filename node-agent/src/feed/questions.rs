@@ -25,7 +25,7 @@ use tracing::debug;
 use super::{HEARTBEATS_MISSED_MAX, LINE_BYTES_MAX, StreamEnd, accepted};
 use crate::{
     control::{Control, ServerId, board::StreamUse},
-    feed::Asked,
+    feed::ReceivedQuery,
 };
 
 /// Delay before retrying a server that does not support such streams, because it has to be upgraded first.
@@ -47,7 +47,7 @@ pub struct Listener {
     /// Maximum backoff before a reconnect.
     pub reconnect_cap: Duration,
     /// Queries; dropped if the queue is full.
-    pub questions: mpsc::Sender<Asked>,
+    pub questions: mpsc::Sender<ReceivedQuery>,
 }
 
 impl Listener {
@@ -111,7 +111,7 @@ impl Listener {
         match serde_json::from_slice(line)? {
             Frame::Heartbeat { .. } => Ok(()),
             Frame::Ask { id, question } => {
-                if self.questions.try_send(Asked { by: self.server, id, question }).is_err() {
+                if self.questions.try_send(ReceivedQuery { by: self.server, id, question }).is_err() {
                     debug!(id = id.0, "a query was dropped because the queue is full");
                 }
                 Ok(())

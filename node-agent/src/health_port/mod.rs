@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dataplane::{Desired, Scope};
+use dataplane::{DesiredState, Scope};
 use kernel::links::local_addresses;
 use model::{
     kinds::resource::ServiceKey,
@@ -46,7 +46,7 @@ pub struct HealthPorts {
 
 impl HealthPorts {
     /// Applies the requests of the Services in scope; the cost is proportional to these.
-    pub fn follow(&mut self, scope: &Scope, desired: &Desired) {
+    pub fn follow(&mut self, scope: &Scope, desired: &DesiredState) {
         match scope {
             Scope::Services(services) => services.iter().for_each(|service| self.take(service, desired)),
             Scope::Everything => {
@@ -60,7 +60,7 @@ impl HealthPorts {
         }
     }
 
-    fn take(&mut self, service: &ServiceKey, desired: &Desired) {
+    fn take(&mut self, service: &ServiceKey, desired: &DesiredState) {
         let asked = desired.programs.get(service).and_then(|desired| desired.program.health_check);
         let asked = asked.map(|asked| (asked.port, asked.local_endpoints));
         let before = match asked {

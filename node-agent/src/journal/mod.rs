@@ -28,7 +28,7 @@ use tracing::{info, warn};
 use self::{lock::StateDirLock, wire::Unreadable};
 use crate::{
     feed::LINE_BYTES_MAX,
-    state::{State, Touched},
+    state::{ChangedObjects, State},
 };
 
 /// Journal file in the state directory.
@@ -60,7 +60,7 @@ pub struct Journal {
     bytes: u64,
     base_bytes: u64,
     rewrite: Option<Rewrite>,
-    unsynced: Option<Unsynced>,
+    unsynced: Option<UnsyncedWrites>,
     broken_since: Option<Instant>,
     _lock: StateDirLock,
 }
@@ -72,7 +72,7 @@ struct Rewrite {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Unsynced {
+struct UnsyncedWrites {
     first: Instant,
     last: Instant,
 }
@@ -95,10 +95,10 @@ impl Journal {
                 let path = path.display().to_string();
                 warn!(path, moved_to = DAMAGED_FILE, reason = %unreadable, "cannot use the saved state; \
                                                                             starting empty");
-                Loaded::default()
+                LoadedJournal::default()
             }
         };
-        let Loaded { state, bytes, base_bytes } = loaded;
+        let LoadedJournal { state, bytes, base_bytes } = loaded;
         let mut file = open_file(&path)?;
         file.set_len(bytes)?;
         file.seek(SeekFrom::Start(bytes))?;
@@ -135,9 +135,16 @@ impl Journal {
     }
 
     /// Records the changes of a batch. `state` is the state after the batch, `previous` the position before.
-    pub fn append(&mut self, previous: Option<Position>, state: &State, touched: &Touched, now: Instant) {
+    pub fn append(
+        &mut self,
+        previous: Option<Position>,
+        state: &State,
+        touched: &ChangedObjects,
+        now: Instant,
+    ) {
         let Some(position) = state.position() else { return };
-        if self.broken_since.is_some() || previous == Some(position) && *touched == Touched::default() {
+        if self.broken_since.is_some() || previous == Some(position) && *touched == ChangedObjects::default()
+        {
             return;
         }
         // A file contains one history: another epoch starts a new file.
@@ -150,7 +157,7 @@ impl Journal {
         if outcome.is_ok() {
             self.bytes += bytes.len() as u64;
             let first = self.unsynced.map_or(now, |unsynced| unsynced.first);
-            self.unsynced = Some(Unsynced { first, last: now });
+            self.unsynced = Some(UnsyncedWrites { first, last: now });
         }
         self.note(outcome, now);
         match &mut self.rewrite {
@@ -169,7 +176,7 @@ impl Journal {
             let outcome = self.take_over(rewrite);
             self.note(outcome, now);
         }
-        let is_due = |unsynced: &mut Unsynced| {
+        let is_due = |unsynced: &mut UnsyncedWrites| {
             now.duration_since(unsynced.last) >= SYNC_AFTER_QUIET
                 || now.duration_since(unsynced.first) >= SYNC_INTERVAL_MAX
         };
@@ -287,17 +294,17 @@ fn own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
 }
 
 #[derive(Debug, Default)]
-struct Loaded {
+struct LoadedJournal {
     state: State,
     bytes: u64,
     base_bytes: u64,
 }
 
 /// Replays a file up to its last verified batch.
-fn load(file: &mut File, node: &Name) -> io::Result<Result<Loaded, Unreadable>> {
+fn load(file: &mut File, node: &Name) -> io::Result<Result<LoadedJournal, Unreadable>> {
     let mut lines = BufReader::new(file);
-    let mut reader = wire::Reader::new(node.clone());
-    let mut loaded = Loaded::default();
+    let mut reader = wire::JournalReader::new(node.clone());
+    let mut loaded = LoadedJournal::default();
     let mut line = Vec::new();
     let mut offset = 0;
     loop {

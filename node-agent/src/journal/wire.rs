@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     feed::machine::{Assembler, Batch},
-    state::{State, Touched},
+    state::{ChangedObjects, State},
 };
 
 /// Format version. Files of other versions are moved aside.
@@ -40,7 +40,7 @@ struct Header {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Check {
+struct ChecksumLine {
     check: String,
 }
 
@@ -73,14 +73,14 @@ pub fn write_state(out: &mut impl Write, node: &Name, state: &State, position: P
     }
     push_line(&mut lines, &Frame::Synced { position });
     flush(&mut lines)?;
-    push_line(&mut lines, &Check { check: format!("{:08x}", crc.finalize()) });
+    push_line(&mut lines, &ChecksumLine { check: format!("{:08x}", crc.finalize()) });
     out.write_all(&lines)?;
     Ok(bytes + lines.len() as u64)
 }
 
 /// Encodes the changes of a batch for appending; the size is proportional to the change.
 #[must_use]
-pub fn encode_change(state: &State, touched: &Touched, position: Position) -> Vec<u8> {
+pub fn encode_change(state: &State, touched: &ChangedObjects, position: Position) -> Vec<u8> {
     let mut bytes = Vec::new();
     if touched.network {
         push_line(&mut bytes, &Frame::Network(state.network().clone()));
@@ -103,7 +103,7 @@ pub fn encode_change(state: &State, touched: &Touched, position: Position) -> Ve
         push_line(&mut bytes, &frame);
     }
     push_line(&mut bytes, &Frame::Synced { position });
-    let check = Check { check: format!("{:08x}", crc32fast::hash(&bytes)) };
+    let check = ChecksumLine { check: format!("{:08x}", crc32fast::hash(&bytes)) };
     push_line(&mut bytes, &check);
     bytes
 }
@@ -136,7 +136,7 @@ pub enum Unreadable {
 
 /// Reads a journal line by line.
 #[derive(Debug)]
-pub struct Reader {
+pub struct JournalReader {
     node: Name,
     assembler: Assembler,
     ready: Option<Batch>,
@@ -145,7 +145,7 @@ pub struct Reader {
     damaged_at: Option<usize>,
 }
 
-impl Reader {
+impl JournalReader {
     /// Creates a reader for the journal of a node.
     #[must_use]
     pub fn new(node: Name) -> Self {
@@ -179,7 +179,7 @@ impl Reader {
             return Ok(None);
         }
         if let Some(damaged) = self.damaged_at {
-            let is_check = serde_json::from_slice::<Check>(line).is_ok();
+            let is_check = serde_json::from_slice::<ChecksumLine>(line).is_ok();
             return if is_check { Err(Unreadable::Damaged { line: damaged }) } else { Ok(None) };
         }
         if line.starts_with(b"{\"check\"") {
@@ -197,7 +197,7 @@ impl Reader {
     }
 
     fn check(&mut self, line: &[u8]) -> Option<Batch> {
-        let found = serde_json::from_slice::<Check>(line).ok().map(|check| check.check);
+        let found = serde_json::from_slice::<ChecksumLine>(line).ok().map(|check| check.check);
         let expected = format!("{:08x}", std::mem::take(&mut self.crc).finalize());
         let batch = self.ready.take().filter(|_| found == Some(expected));
         if batch.is_none() {

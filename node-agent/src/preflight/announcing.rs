@@ -5,7 +5,7 @@ use std::{fs, os::fd::OwnedFd};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
-use super::{Finding, State, needs::Kind};
+use super::{Finding, RequirementState, needs::Kind};
 use crate::facts;
 
 /// Value of `rp_filter` for strict reverse path filtering (RFC 3704 §2.2).
@@ -20,8 +20,8 @@ pub(super) fn findings() -> Vec<Finding> {
 
 fn finding(need: &str, kind: Kind, outcome: Result<String, String>, purpose: &str, remedy: &str) -> Finding {
     let (state, detail) = match outcome {
-        Ok(detail) => (State::Present, detail),
-        Err(detail) => (State::Missing, detail),
+        Ok(detail) => (RequirementState::Present, detail),
+        Err(detail) => (RequirementState::Missing, detail),
     };
     Finding {
         need: need.to_owned(),
@@ -30,7 +30,7 @@ fn finding(need: &str, kind: Kind, outcome: Result<String, String>, purpose: &st
         required: false,
         purpose: purpose.to_owned(),
         detail,
-        remedy: (state == State::Missing).then(|| remedy.to_owned()),
+        remedy: (state == RequirementState::Missing).then(|| remedy.to_owned()),
     }
 }
 

@@ -19,7 +19,7 @@ use serde::Serialize;
 use self::{
     modules::{ModuleState, Modules},
     needs::Need,
-    probes::{Answer, Prober},
+    probes::{ProbeResult, Prober},
 };
 
 /// Result of the requirements check.
@@ -45,7 +45,7 @@ pub struct Finding {
     /// Kind of the item.
     pub kind: needs::Kind,
     /// State of the item.
-    pub state: State,
+    pub state: RequirementState,
     /// True if the mode does not work without it.
     pub required: bool,
     /// Purpose of the item.
@@ -60,7 +60,7 @@ pub struct Finding {
 /// State of a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum State {
+pub enum RequirementState {
     /// Present.
     Present,
     /// Built into the kernel.
@@ -71,7 +71,7 @@ pub enum State {
     Missing,
 }
 
-impl State {
+impl RequirementState {
     /// Returns the word for the listing.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -95,20 +95,20 @@ impl Finding {
     /// Returns true for a required module that is not loaded yet.
     #[must_use]
     pub fn is_to_load(&self) -> bool {
-        self.required && self.state == State::Loadable
+        self.required && self.state == RequirementState::Loadable
     }
 
     /// Returns true if no action is needed.
     #[must_use]
     pub fn is_there(&self) -> bool {
         match self.state {
-            State::Present | State::BuiltIn => true,
-            State::Loadable | State::Missing => false,
+            RequirementState::Present | RequirementState::BuiltIn => true,
+            RequirementState::Loadable | RequirementState::Missing => false,
         }
     }
 
     fn is_fatal(&self) -> bool {
-        self.required && self.state == State::Missing
+        self.required && self.state == RequirementState::Missing
     }
 }
 
@@ -140,33 +140,37 @@ fn examine(need: &Need, modules: &Modules, prober: &mut Prober, load: bool) -> F
         }
     }
     // A test can make the kernel load the module, so a module that must not be loaded is not tested.
-    let answer =
-        if state == ModuleState::Loadable { Answer::Untested(String::new()) } else { prober.test(need.test) };
+    let answer = if state == ModuleState::Loadable {
+        ProbeResult::Untested(String::new())
+    } else {
+        prober.test(need.test)
+    };
     let state = match (answer, state) {
-        (Answer::Works(seen), state) => {
+        (ProbeResult::Works(seen), state) => {
             detail = join(&detail, &seen);
-            if state == ModuleState::BuiltIn { State::BuiltIn } else { State::Present }
+            if state == ModuleState::BuiltIn { RequirementState::BuiltIn } else { RequirementState::Present }
         }
-        (Answer::Fails(why), _) => {
+        (ProbeResult::Fails(why), _) => {
             detail = join(&detail, &why);
-            State::Missing
+            RequirementState::Missing
         }
-        (Answer::Untested(why), state) => {
+        (ProbeResult::Untested(why), state) => {
             detail = join(&detail, &why);
             match state {
-                ModuleState::Loaded => State::Present,
-                ModuleState::BuiltIn => State::BuiltIn,
-                ModuleState::Loadable => State::Loadable,
-                ModuleState::Missing => State::Missing,
+                ModuleState::Loaded => RequirementState::Present,
+                ModuleState::BuiltIn => RequirementState::BuiltIn,
+                ModuleState::Loadable => RequirementState::Loadable,
+                ModuleState::Missing => RequirementState::Missing,
             }
         }
     };
     if name.is_empty() {
         name = need.name;
     }
-    let remedy = (state == State::Missing).then(|| need.remedy.to_owned());
+    let remedy = (state == RequirementState::Missing).then(|| need.remedy.to_owned());
     Finding {
-        need: if need.modules.len() > 1 && state != State::Missing { name } else { need.name }.to_owned(),
+        need: if need.modules.len() > 1 && state != RequirementState::Missing { name } else { need.name }
+            .to_owned(),
         kind: need.kind,
         state,
         required: need.required,

@@ -11,7 +11,7 @@ use std::{
 };
 
 use dataplane::{
-    Dataplane as _, Desired, DesiredProgram, Outcome, Scope,
+    Dataplane as _, DesiredProgram, DesiredState, Outcome, Scope,
     nftables::{NftablesBackend, NftablesOptions},
     userspace,
 };
@@ -34,7 +34,7 @@ use super::needs::Test;
 
 /// Result of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum ProbeResult {
     /// Successful, with details.
     Works(String),
     /// Failed, with the reason.
@@ -58,7 +58,7 @@ impl Prober {
         Self::default()
     }
 
-    pub(super) fn test(&mut self, test: Test) -> Answer {
+    pub(super) fn test(&mut self, test: Test) -> ProbeResult {
         match test {
             Test::NetAdmin => net_admin(),
             Test::Writable(path) => writable(path),
@@ -91,21 +91,21 @@ impl Prober {
             Test::Ip6tables => working(IP6TABLES_COMMANDS).1,
             Test::Rule(words) => match self.iptables {
                 Some(command) => apart(move || rule(command, words)),
-                None => Answer::Untested("no iptables command to test with".to_owned()),
+                None => ProbeResult::Untested("no iptables command to test with".to_owned()),
             },
         }
     }
 }
 
 /// Runs a test in a new network namespace.
-fn apart(test: impl FnOnce() -> Result<String, String> + Send + 'static) -> Answer {
+fn apart(test: impl FnOnce() -> Result<String, String> + Send + 'static) -> ProbeResult {
     let run = move || match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => match test() {
-            Ok(seen) => Answer::Works(seen),
-            Err(why) => Answer::Fails(why),
+            Ok(seen) => ProbeResult::Works(seen),
+            Err(why) => ProbeResult::Fails(why),
         },
         Err(error) => {
-            Answer::Untested(format!("not tested, cannot create a network namespace: {}", error.desc()))
+            ProbeResult::Untested(format!("not tested, cannot create a network namespace: {}", error.desc()))
         }
     };
     match thread::spawn(run).join() {
@@ -117,28 +117,28 @@ fn apart(test: impl FnOnce() -> Result<String, String> + Send + 'static) -> Answ
 /// `CAP_NET_ADMIN` of `linux/capability.h`.
 const CAP_NET_ADMIN: u64 = 1 << 12;
 
-fn net_admin() -> Answer {
+fn net_admin() -> ProbeResult {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     match effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()) {
-        Some(bits) if bits & CAP_NET_ADMIN != 0 => Answer::Works(String::new()),
-        Some(_) => Answer::Fails("the process does not have it".to_owned()),
-        None => Answer::Untested("/proc/self/status lists no capabilities".to_owned()),
+        Some(bits) if bits & CAP_NET_ADMIN != 0 => ProbeResult::Works(String::new()),
+        Some(_) => ProbeResult::Fails("the process does not have it".to_owned()),
+        None => ProbeResult::Untested("/proc/self/status lists no capabilities".to_owned()),
     }
 }
 
-fn writable(path: &str) -> Answer {
+fn writable(path: &str) -> ProbeResult {
     match File::options().write(true).open(Path::new("/proc/sys").join(path)) {
-        Ok(_) => Answer::Works("writable".to_owned()),
-        Err(error) => Answer::Fails(error.to_string()),
+        Ok(_) => ProbeResult::Works("writable".to_owned()),
+        Err(error) => ProbeResult::Fails(error.to_string()),
     }
 }
 
-fn is_on(path: &str) -> Answer {
+fn is_on(path: &str) -> ProbeResult {
     match fs::read_to_string(Path::new("/proc/sys").join(path)) {
-        Ok(value) if value.trim() == "0" => Answer::Fails("it is 0".to_owned()),
-        Ok(value) => Answer::Works(format!("it is {}", value.trim())),
-        Err(error) => Answer::Fails(error.to_string()),
+        Ok(value) if value.trim() == "0" => ProbeResult::Fails("it is 0".to_owned()),
+        Ok(value) => ProbeResult::Works(format!("it is {}", value.trim())),
+        Err(error) => ProbeResult::Fails(error.to_string()),
     }
 }
 
@@ -161,7 +161,7 @@ fn table(options: NftablesOptions, verdict: Verdict) -> Result<String, String> {
         virtual_addresses: BTreeSet::from([address(1)]),
         ..Program::default()
     };
-    let mut desired = Desired::default();
+    let mut desired = DesiredState::default();
     let program = DesiredProgram { revision: Revision(1), program: Arc::new(program) };
     desired.programs.insert(service.clone(), program);
     let said = |error: &dyn std::error::Error| match error.source() {
@@ -286,7 +286,7 @@ fn open(protocol: NetlinkProtocol) -> Result<Netlink, String> {
 fn ask(
     netlink: &mut Netlink,
     message: Message,
-    mut each: impl FnMut(&kernel::netlink::wire::Received<'_>),
+    mut each: impl FnMut(&kernel::netlink::wire::ReceivedMessage<'_>),
 ) -> Result<String, String> {
     let errnos = netlink.ask(&[message], |_, answer| {
         each(answer);
@@ -304,20 +304,20 @@ fn ask(
 }
 
 /// Returns the first command that can read the kernel's rules, and its flavour.
-fn working(commands: [&'static str; 3]) -> (Option<&'static str>, Answer) {
+fn working(commands: [&'static str; 3]) -> (Option<&'static str>, ProbeResult) {
     let mut why = String::new();
     for command in commands {
         match apart(move || run(command, &["-w", "5", "-t", "nat", "-S"])) {
-            Answer::Works(_) => {
+            ProbeResult::Works(_) => {
                 let version = run(command, &["--version"]).unwrap_or_default();
-                return (Some(command), Answer::Works(format!("{command}: {version}")));
+                return (Some(command), ProbeResult::Works(format!("{command}: {version}")));
             }
-            Answer::Fails(said) if why.is_empty() => why = said,
-            Answer::Fails(_) => {}
-            Answer::Untested(why) => return (None, Answer::Untested(why)),
+            ProbeResult::Fails(said) if why.is_empty() => why = said,
+            ProbeResult::Fails(_) => {}
+            ProbeResult::Untested(why) => return (None, ProbeResult::Untested(why)),
         }
     }
-    (None, Answer::Fails(why))
+    (None, ProbeResult::Fails(why))
 }
 
 fn rule(command: &str, words: &[&str]) -> Result<String, String> {

@@ -7,7 +7,7 @@ use imbl::{OrdMap, ordmap::DiffItem};
 
 /// State last reported to control; empty after a start, so that the first report is complete.
 #[derive(Debug)]
-pub struct Told<K: Ord, V> {
+pub struct ReportedState<K: Ord, V> {
     told: OrdMap<K, V>,
     has_begun: bool,
     per_report_max: usize,
@@ -26,7 +26,7 @@ pub struct News<K, V> {
     pub has_more: bool,
 }
 
-impl<K: Ord + Clone, V: PartialEq + Clone> Told<K, V> {
+impl<K: Ord + Clone, V: PartialEq + Clone> ReportedState<K, V> {
     /// Creates an empty tracker; a report carries at most `per_report_max` changes.
     #[must_use]
     pub fn new(per_report_max: usize) -> Self {
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_first_report_is_complete_and_later_ones_carry_what_differs() {
-        let mut told = Told::new(ANNOUNCEMENTS_MAX);
+        let mut told = ReportedState::new(ANNOUNCEMENTS_MAX);
         let mut addresses = all(3);
         let news = told.news(&addresses);
         assert_eq!((news.is_complete, news.changed.len(), news.has_more), (true, 3, false));
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn more_than_fits_is_told_in_several_reports() {
         let addresses = all(2 * u32::try_from(ANNOUNCEMENTS_MAX).unwrap() + 7);
-        let mut told = Told::new(ANNOUNCEMENTS_MAX);
+        let mut told = ReportedState::new(ANNOUNCEMENTS_MAX);
         let mut sizes = Vec::new();
         loop {
             let news = told.news(&addresses);
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn values_of_different_size_fill_a_report() {
-        let mut told = Told::new(10);
+        let mut told = ReportedState::new(10);
         let sizes = [(1, 4), (2, 5), (3, 10), (4, 0)];
         let all: OrdMap<u8, Vec<u8>> = sizes.map(|(key, size)| (key, vec![0; size])).into_iter().collect();
         let mut reports = Vec::new();

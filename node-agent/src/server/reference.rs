@@ -54,19 +54,19 @@ fn scrape() -> String {
         traffic: Arc::new([("default/web".to_owned().try_into().unwrap(), targets)].into()),
         traffic_at: None,
     };
-    let decided = watch::channel(crate::announce::bgp::Decided::default()).1;
+    let decided = watch::channel(crate::announce::bgp::RoutingDecisions::default()).1;
     let client = control::client(RootCertStore::empty()).unwrap();
     let tally = Tally::default();
     tally.health.checks.get_or_create(&[("result", "Succeeded")]).inc();
-    let shown = Shown {
+    let shown = ServedSources {
         node: Name::parse("node-1").unwrap(),
         boot_id: "boot".to_owned(),
         status: watch::channel(status).1,
         announced: watch::channel(Announcements::default()).1,
-        routes: show::start(decided, watch::channel(crate::bgp::Shown::default()).1),
-        checked: watch::channel(Checked::default()).1,
+        routes: show::start(decided, watch::channel(crate::bgp::NeighborsStatus::default()).1),
+        checked: watch::channel(CheckedEndpoints::default()).1,
         tally,
-        enrolled: watch::channel(enrol::Shown {
+        enrolled: watch::channel(enrol::CertificateStatus {
             expires: Some(Timestamp::from_unix_seconds(0)),
             problem: None,
         })

@@ -7,7 +7,7 @@ use std::{
 };
 
 use base::limit_message;
-use dataplane::{Desired, DesiredProgram};
+use dataplane::{DesiredProgram, DesiredState};
 use model::{
     cluster::compiled::{CompiledService, UnsupportedField},
     kinds::resource::ServiceKey,
@@ -18,36 +18,36 @@ use model::{
 
 use crate::{
     networks::networks,
-    state::{State, Touched, defaults::ProxyDefaults},
+    state::{ChangedObjects, State, defaults::ProxyDefaults},
 };
 
 /// Desired kernel state of a node, updated incrementally with the received state.
 #[derive(Debug, Clone)]
-pub struct Derived {
+pub struct DesiredBuilder {
     place: NodeLocation,
     defaults: ProxyDefaults,
-    desired: Desired,
+    desired: DesiredState,
     unsupported: BTreeMap<ServiceKey, Failure>,
     unsupported_version: u64,
 }
 
 /// Effect of a state change on the kernel: the scope of the next pass.
 #[derive(Debug)]
-pub struct Followed {
+pub struct StateEffect {
     /// Services to apply.
     pub services: BTreeSet<ServiceKey>,
     /// True if the networks used by the rules changed.
     pub networks: bool,
 }
 
-impl Derived {
+impl DesiredBuilder {
     /// Creates an empty desired state for a node; `defaults` fill in settings that the node leaves out.
     #[must_use]
     pub fn new(node: Name, defaults: ProxyDefaults) -> Self {
         Self {
             place: NodeLocation { node, zone: None },
             defaults,
-            desired: Desired::default(),
+            desired: DesiredState::default(),
             unsupported: BTreeMap::new(),
             unsupported_version: 0,
         }
@@ -61,7 +61,7 @@ impl Derived {
 
     /// Returns the desired kernel state.
     #[must_use]
-    pub const fn desired(&self) -> &Desired {
+    pub const fn desired(&self) -> &DesiredState {
         &self.desired
     }
 
@@ -80,8 +80,8 @@ impl Derived {
     }
 
     /// Applies a change of the state and returns the scope of the kernel pass that it needs.
-    pub fn update(&mut self, state: &State, touched: Touched) -> Followed {
-        let Touched { mut services, addresses: _, network, node, bgp: _ } = touched;
+    pub fn update(&mut self, state: &State, touched: ChangedObjects) -> StateEffect {
+        let ChangedObjects { mut services, addresses: _, network, node, bgp: _ } = touched;
         if node && self.place.zone != state.node().zone {
             // The zone decides which endpoints are near, so a new zone may change every program.
             self.place.zone.clone_from(&state.node().zone);
@@ -93,7 +93,7 @@ impl Derived {
                 None => self.remove(key),
             }
         }
-        let mut followed = Followed { services, networks: false };
+        let mut followed = StateEffect { services, networks: false };
         if network || node {
             let networks = networks(state.network(), &self.defaults.fill(state.node()));
             followed.networks = networks != self.desired.networks;

@@ -33,7 +33,7 @@ pub struct State {
 
 /// Objects changed by a batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Touched {
+pub struct ChangedObjects {
     /// Services that changed or were removed.
     pub services: BTreeSet<ServiceKey>,
     /// Load balancer addresses that changed or were removed.
@@ -83,10 +83,10 @@ impl State {
     /// # Errors
     /// Returns an error, and changes nothing, if the batch would lead to an older position or does not follow
     /// from the current one.
-    pub fn apply(&mut self, batch: Batch) -> Result<Touched, StreamFault> {
+    pub fn apply(&mut self, batch: Batch) -> Result<ChangedObjects, StreamFault> {
         let Batch { mode, network, node, services, addresses, position } = batch;
         machine::check(self.position, mode, position)?;
-        let mut touched = Touched::default();
+        let mut touched = ChangedObjects::default();
         let (network, node) = match mode {
             StartMode::Full => {
                 let gone = self.services.keys().filter(|key| !services.contains_key(*key));

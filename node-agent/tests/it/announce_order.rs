@@ -31,7 +31,7 @@ use node_agent::{
     announce::{
         self, Announcing, Running,
         owners::Pair,
-        ports::{Neighbours, OnExit, Presence, Sent, Session, Watch, Wire},
+        ports::{Neighbours, OnExit, Presence, SentFrames, Session, Watch, Wire},
         thread::Parts,
     },
     dataplane::memory::MemoryKernel,
@@ -66,7 +66,7 @@ impl Wire for Recorder {
     }
     fn announce_again(&mut self, _: IpAddr) {}
     fn probe(&mut self, _: IpAddr, _: &BTreeSet<InterfaceName>) {}
-    fn sent(&self) -> BTreeMap<IpAddr, Sent> {
+    fn sent(&self) -> BTreeMap<IpAddr, SentFrames> {
         BTreeMap::new()
     }
 }

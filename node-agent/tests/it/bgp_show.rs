@@ -21,11 +21,11 @@ use model::{
 };
 use node_agent::{
     announce::bgp::{
-        Decided,
+        RoutingDecisions,
         decision::{Choice, Decision},
         show::Board,
     },
-    bgp::{NeighbourKey, Shown, ShownNeighbour, Told},
+    bgp::{AdvertisedRoute, NeighborStatus, NeighborsStatus, NeighbourKey},
 };
 use proptest::prelude::*;
 
@@ -68,11 +68,11 @@ fn route(med: u32) -> Route {
     Route { med: Some(med), communities: [Community::NO_EXPORT].into(), prepend: 1, ..Route::default() }
 }
 
-fn told(med: u32) -> Told {
+fn told(med: u32) -> AdvertisedRoute {
     let next_hop = NextHop::V4([198, 51, 100, 7].into());
     let towards = Towards { local_asn: 64512, is_external: true, role: None, next_hop };
     let attributes: Arc<Attributes> = Arc::new(attributes(&route(med), &towards));
-    Told { since: Timestamp::from_unix_seconds(7), attributes }
+    AdvertisedRoute { since: Timestamp::from_unix_seconds(7), attributes }
 }
 
 fn decision(peers: &[(&str, Choice)], withheld: Option<&str>) -> Arc<Decision> {
@@ -84,18 +84,18 @@ fn announce(med: u32) -> Choice {
     Choice::Announce { route: route(med), note: None }
 }
 
-fn neighbour(peer: &str, state: BgpSessionState, prefixes: &[(u8, u32)]) -> (NeighbourKey, ShownNeighbour) {
+fn neighbour(peer: &str, state: BgpSessionState, prefixes: &[(u8, u32)]) -> (NeighbourKey, NeighborStatus) {
     let told = prefixes.iter().map(|(number, med)| (prefix(*number), told(*med))).collect();
-    (key(peer), ShownNeighbour { session: session(peer, state), told })
+    (key(peer), NeighborStatus { session: session(peer, state), told })
 }
 
-fn shown(neighbours: Vec<(NeighbourKey, ShownNeighbour)>) -> Shown {
-    Shown { neighbours: neighbours.into_iter().collect(), ..Shown::default() }
+fn shown(neighbours: Vec<(NeighbourKey, NeighborStatus)>) -> NeighborsStatus {
+    NeighborsStatus { neighbours: neighbours.into_iter().collect(), ..NeighborsStatus::default() }
 }
 
-fn decided(decisions: Vec<(u8, Arc<Decision>)>) -> Decided {
+fn decided(decisions: Vec<(u8, Arc<Decision>)>) -> RoutingDecisions {
     let decisions = decisions.into_iter().map(|(number, decision)| (prefix(number), decision)).collect();
-    Decided { bgp: None, decisions }
+    RoutingDecisions { bgp: None, decisions }
 }
 
 /// Returns for each peer the time of the announcement and the text.
@@ -144,11 +144,11 @@ fn what_each_neighbour_was_told_is_shown_and_why_others_were_not() {
     assert_eq!(route.withheld, None);
 
     let withheld = decision(&[], Some("the node is being drained"));
-    assert!(board.follow(decided(vec![(1, withheld.clone())]), Shown::default()));
+    assert!(board.follow(decided(vec![(1, withheld.clone())]), NeighborsStatus::default()));
     assert_eq!(board.routes()[&prefix(1)].withheld.as_deref(), Some("the node is being drained"));
     assert_eq!(say(&board.routes()[&prefix(1)]), []);
-    assert!(!board.follow(decided(vec![(1, withheld)]), Shown::default()), "nothing is new");
-    assert!(board.follow(Decided::default(), Shown::default()));
+    assert!(!board.follow(decided(vec![(1, withheld)]), NeighborsStatus::default()), "nothing is new");
+    assert!(board.follow(RoutingDecisions::default(), NeighborsStatus::default()));
     assert!(board.routes().is_empty());
 }
 
@@ -156,9 +156,11 @@ fn what_each_neighbour_was_told_is_shown_and_why_others_were_not() {
 fn sessions_that_come_go_and_fail_otherwise_are_events() {
     let mut board = Board::default();
     let mut look = |session: BgpSession| {
-        let neighbours =
-            [(key("a"), ShownNeighbour { session, told: std::iter::empty::<(IpNet, Told)>().collect() })];
-        board.follow(Decided::default(), shown(neighbours.into()));
+        let neighbours = [(
+            key("a"),
+            NeighborStatus { session, told: std::iter::empty::<(IpNet, AdvertisedRoute)>().collect() },
+        )];
+        board.follow(RoutingDecisions::default(), shown(neighbours.into()));
     };
     let error = |message: &str| BgpError {
         at: Timestamp::from_unix_seconds(0),
@@ -175,7 +177,7 @@ fn sessions_that_come_go_and_fail_otherwise_are_events() {
     look(failed("bad peer AS"));
     look(failed("unacceptable hold time"));
     look(session("a", Established));
-    board.follow(Decided::default(), Shown::default());
+    board.follow(RoutingDecisions::default(), NeighborsStatus::default());
     let events = board.events();
     let said: Vec<_> = events.iter().map(|event| (event.reason, event.message.as_str())).collect();
     use EventReason::{BgpSessionDown as Down, BgpSessionUp as Up};
@@ -196,7 +198,7 @@ fn sessions_that_come_go_and_fail_otherwise_are_events() {
     );
 }
 
-fn moment() -> impl Strategy<Value = (Decided, Shown)> {
+fn moment() -> impl Strategy<Value = (RoutingDecisions, NeighborsStatus)> {
     let choice = prop_oneof![(0..3_u32).prop_map(announce), Just(Choice::Withhold("no".to_owned()))];
     let peers = prop::collection::vec((prop_oneof![Just("a"), Just("b"), Just("d")], choice), 0..3);
     let decisions = prop::collection::btree_map(0..6_u8, peers, 0..6);

@@ -26,7 +26,7 @@ use model::{
 use node_agent::{
     conntrack::{Cleaner, Flow, KernelFlows, memory::MemoryFlows, plan::Depth},
     dataplane::{
-        Dataplane, Desired, Scope,
+        Dataplane, DesiredState, Scope,
         memory::MemoryKernel,
         nftables::{NftablesBackend, NftablesOptions},
     },
@@ -40,22 +40,22 @@ const WAIT: Duration = Duration::from_secs(3);
 struct Node {
     backend: Box<dyn Dataplane>,
     cleaner: Cleaner,
-    desired: Desired,
+    desired: DesiredState,
     now: Instant,
 }
 
 impl Node {
     /// Creates a node after a full pass.
-    fn real(desired: Desired) -> Self {
+    fn real(desired: DesiredState) -> Self {
         let backend = Box::new(NftablesBackend::open(NftablesOptions::default()).unwrap());
         Self::begin(backend, Cleaner::new(Box::new(KernelFlows::default())), desired)
     }
 
-    fn in_memory(flows: &MemoryFlows, desired: Desired) -> Self {
+    fn in_memory(flows: &MemoryFlows, desired: DesiredState) -> Self {
         Self::begin(Box::new(MemoryKernel::default().open()), Cleaner::new(Box::new(flows.clone())), desired)
     }
 
-    fn begin(backend: Box<dyn Dataplane>, cleaner: Cleaner, desired: Desired) -> Self {
+    fn begin(backend: Box<dyn Dataplane>, cleaner: Cleaner, desired: DesiredState) -> Self {
         let mut node = Self { backend, cleaner, desired, now: Instant::now() };
         node.pass(&Scope::Everything, Depth::Everything);
         node
@@ -114,7 +114,7 @@ const B: [(&str, u16, u16); 2] = [("10.1.2.2", 8080, 1), ("fd01:2::2", 8080, 1)]
 fn a_udp_client_that_keeps_its_port_follows_the_endpoints() {
     let topology = Topology::new("udp");
     topology.node.run(|| {
-        let mut node = Node::real(Desired::default());
+        let mut node = Node::real(DesiredState::default());
         let ports = [("10.96.0.10", 53), ("192.0.2.1", 30053), ("fd00:96::10", 53), ("2001:db8::1", 30053)];
         let clients = ports.map(|(ip, port)| topology.client.udp(ip, port));
         // Flows that begin before the Service exists are tracked as untranslated.
@@ -269,7 +269,7 @@ fn tcp_connections_to_a_target_that_goes_follow_the_removal_policy() {
     start_echo(&topology.a);
     start_echo(&topology.b);
     topology.node.run(|| {
-        let mut node = Node::real(Desired::default());
+        let mut node = Node::real(DesiredState::default());
         let begin = || {
             [("10.96.0.7", 7), ("192.0.2.1", 30007)]
                 .map(|(ip, port)| Conversation::begin(&topology.client, ip, port))
@@ -320,7 +320,7 @@ fn a_restarted_agent_drains_anew_and_resets_what_it_finds() {
     start_echo(&topology.a);
     topology.node.run(|| {
         for removal in [Removal::Drain(10), Removal::Reset, Removal::Keep] {
-            let mut node = Node::real(Desired::default());
+            let mut node = Node::real(DesiredState::default());
             node.set("echo", echo(removal, &[ECHO_A]));
             let mut conversation = Conversation::begin(&topology.client, "10.96.0.7", 7);
             set(&mut node.desired, "echo", echo(removal, &[ECHO_B]));
@@ -340,7 +340,7 @@ fn a_restarted_agent_drains_anew_and_resets_what_it_finds() {
 fn flows_that_are_not_ours_are_left_alone() {
     let topology = Topology::new("foreign");
     topology.node.run(|| {
-        let mut node = Node::real(Desired::default());
+        let mut node = Node::real(DesiredState::default());
         let through = topology.client.udp("10.1.1.2", 8080);
         assert_eq!(through.ask(WAIT).unwrap().name, "a");
         let before = node.cleaner.deleted();

@@ -17,7 +17,7 @@ use model::{
     primitives::net::IpFamily,
     program::Masquerade,
 };
-use node_agent::dataplane::{self, BackendOptions, Desired, Scope};
+use node_agent::dataplane::{self, BackendOptions, DesiredState, Scope};
 
 use crate::support::{self, Namespace, docker::Docker, net::Topology, programs::*};
 
@@ -86,7 +86,7 @@ fn f100_f101_docker_s_published_ports_work_beside_iptables_mode_after_restarts_o
     }
 }
 
-fn program(node: &Namespace, mode: ProxyMode, desired: &Desired) {
+fn program(node: &Namespace, mode: ProxyMode, desired: &DesiredState) {
     node.run(|| {
         let mut backend = dataplane::open(mode, &BackendOptions::default()).unwrap();
         verified(&backend.apply(desired, &Scope::Everything));
@@ -125,7 +125,7 @@ fn while_published_port_answers<T>(topology: &Topology, work: impl FnOnce() -> T
 
 /// Builds a Service to the workloads, at a cluster IP and a node port, and one to the container at its own
 /// port.
-fn services(container: &str) -> Desired {
+fn services(container: &str) -> DesiredState {
     let workloads = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)];
     let frontends = [
         (at("10.96.0.1", Protocol::Tcp, 80), forward(Masquerade::OffCluster, &workloads)),

@@ -9,7 +9,7 @@ use model::wire::{
     feed::{Frame, StartMode},
 };
 use node_agent::{
-    ask::{Asked, QUESTIONS_WAITING_MAX},
+    ask::{QUESTIONS_WAITING_MAX, ReceivedQuery},
     control::{self, Control},
     feed::{self, FeedOptions, LINE_BYTES_MAX, Outlets, machine::Batch, register::Registration},
     hold,
@@ -30,7 +30,7 @@ use crate::support::{
 struct Follower {
     control: StandIn,
     batches: mpsc::Receiver<Batch>,
-    asked: mpsc::Receiver<Asked>,
+    asked: mpsc::Receiver<ReceivedQuery>,
     is_known: watch::Receiver<bool>,
     ways: Arc<Control>,
     tally: Tally,
@@ -221,7 +221,7 @@ async fn an_older_history_is_refused_and_the_state_held_stays() {
 async fn a_question_goes_to_who_answers_and_is_no_part_of_the_state() {
     let (mut follower, stream) = Follower::settled().await;
     let by = follower.ways.servers().next().unwrap();
-    let asked = |id| Asked { by, id: AskId(id), question: Question::Doctor };
+    let asked = |id| ReceivedQuery { by, id: AskId(id), question: Question::Doctor };
     let ask = |id| Frame::Ask { id: AskId(id), question: Question::Doctor };
     let crowd = QUESTIONS_WAITING_MAX as u64;
     let questions = (1..=crowd + 5).map(ask);

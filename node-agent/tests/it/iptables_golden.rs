@@ -17,23 +17,23 @@ use model::{
     program::{Masquerade, Program, Role, Route, Verdict, oracle::Networks},
 };
 use node_agent::dataplane::{
-    Dataplane, Desired, Scope,
+    Dataplane, DesiredState, Scope,
     iptables::{
         Flavour, IptablesBackend, IptablesOptions,
-        layout::{Layout, OffCluster},
-        mirror::Mirror,
-        plan::{self, Wanted},
+        layout::{NamingLayout, OffCluster},
+        mirror::IptablesMirror,
+        plan::{self, DesiredRules},
         render::{self, Context},
     },
 };
 
 use crate::support::{Namespace, programs::*};
 
-fn layout(naming: Naming) -> Layout {
-    Layout { naming, masquerade_mark: 0x4000, drop_mark: 0x8000 }
+fn layout(naming: Naming) -> NamingLayout {
+    NamingLayout { naming, masquerade_mark: 0x4000, drop_mark: 0x8000 }
 }
 
-fn program_in(namespace: &Namespace, flavour: Flavour, desired: &Desired) {
+fn program_in(namespace: &Namespace, flavour: Flavour, desired: &DesiredState) {
     namespace.run(|| {
         let options = IptablesOptions { layout: layout(Naming::Kube), flavour: Some(flavour) };
         let mut backend = IptablesBackend::open(&options).unwrap();
@@ -46,7 +46,7 @@ fn flavours() -> [(Flavour, &'static str); 2] {
 }
 
 /// Service of document 002: a cluster IP, a load balancer address and a node port, three endpoints.
-fn nginx() -> Desired {
+fn nginx() -> DesiredState {
     let endpoints = [("10.244.1.2", 80, 1), ("10.244.2.4", 80, 1), ("10.244.3.4", 80, 1)];
     let mut program = program(
         &["10.98.154.163", "12.12.12.12"],
@@ -152,7 +152,7 @@ fn f099_without_a_local_endpoint_the_chain_of_document_002_drops() {
 }
 
 /// Service of document 003, without and with its node port.
-fn nginx_service(with_node_port: bool) -> Desired {
+fn nginx_service(with_node_port: bool) -> DesiredState {
     let endpoints = [("10.1.13.2", 80, 1), ("10.1.13.3", 80, 1), ("10.1.13.4", 80, 1)];
     let mut frontends =
         vec![(at("10.0.0.252", Protocol::Tcp, 8000), forward(Masquerade::OffCluster, &endpoints))];
@@ -268,7 +268,7 @@ fn web(list: &[(&str, u16, u16)]) -> Program {
     )
 }
 
-fn wanted(program: &Program, before: Option<&Program>) -> Wanted {
+fn wanted(program: &Program, before: Option<&Program>) -> DesiredRules {
     let context = Context {
         layout: layout(Naming::Tidegate),
         family: IpFamily::V4,
@@ -276,7 +276,7 @@ fn wanted(program: &Program, before: Option<&Program>) -> Wanted {
         off_cluster: OffCluster::OutsideOf("10.1.0.0/16".parse().unwrap()),
     };
     let render = |program| render::service(&context, &key("web"), program, |_| true);
-    let mut wanted = Wanted::default();
+    let mut wanted = DesiredRules::default();
     let before = before.map(render).unwrap_or_default();
     wanted.chains.extend(before.chains.into_keys().map(|chain| (chain, None)));
     let rendered = render(program);
@@ -295,7 +295,7 @@ fn changes_write_only_the_chains_that_differ() {
     let fixed = layout(Naming::Tidegate).fixed(IpFamily::V4, &networks);
     let before = web(&[("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)]);
     let first = wanted(&before, None);
-    let mut mirror = Mirror::default();
+    let mut mirror = IptablesMirror::default();
     let mut text = format!("# the first pass\n{}", plan::plan(&mirror, &fixed, &first));
     plan::absorb(&mut mirror, &fixed, &first);
     assert!(plan::plan(&mirror, &fixed, &first).is_empty());

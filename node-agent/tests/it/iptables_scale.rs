@@ -15,7 +15,7 @@ use model::{
     program::{Masquerade, Program},
 };
 use node_agent::dataplane::{
-    Dataplane, Desired, Scope,
+    Dataplane, DesiredState, Scope,
     iptables::{Flavour, IptablesBackend},
 };
 
@@ -26,8 +26,8 @@ use crate::support::{
 };
 
 /// Builds Services `s0`, `s1`, … at 10.96.x.y with two endpoints each.
-fn many(services: u32) -> Desired {
-    let mut desired = Desired::default();
+fn many(services: u32) -> DesiredState {
+    let mut desired = DesiredState::default();
     desired.networks.masquerade_sources = ["0.0.0.0/1".parse().unwrap()].into();
     for number in 0..services {
         set(&mut desired, &format!("s{number}"), numbered(number, 0));
@@ -47,9 +47,9 @@ fn numbered(service: u32, changed: u32) -> Program {
 /// Returns the lines written by one change, and the median time of several.
 fn cost(
     backend: &mut IptablesBackend,
-    desired: &mut Desired,
+    desired: &mut DesiredState,
     name: &str,
-    mut change: impl FnMut(&mut Desired, u32),
+    mut change: impl FnMut(&mut DesiredState, u32),
 ) -> (Vec<u64>, Duration) {
     let (mut lines, mut times) = (Vec::new(), Vec::new());
     for number in 0..TIMES {

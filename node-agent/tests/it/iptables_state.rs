@@ -22,8 +22,8 @@ use model::{
 };
 use nix::fcntl::{Flock, FlockArg};
 use node_agent::dataplane::{
-    Dataplane, Desired, Outcome, Scope,
-    iptables::{Flavour, IptablesBackend, IptablesOptions, layout::Layout},
+    Dataplane, DesiredState, Outcome, Scope,
+    iptables::{Flavour, IptablesBackend, IptablesOptions, layout::NamingLayout},
 };
 
 use crate::support::{
@@ -33,7 +33,7 @@ use crate::support::{
 };
 
 /// Builds every kind of chain and line, in both families.
-fn everything() -> Desired {
+fn everything() -> DesiredState {
     let (a, b) = (("10.1.1.2", 8080, 3), ("10.1.2.2", 8080, 1));
     let mut desired = desired(vec![
         ("one", simple("10.96.0.1", &[a, b])),
@@ -463,7 +463,7 @@ fn marks_must_be_two_different_bits() {
     let namespace = Namespace::new("ipt-marks");
     namespace.run(|| {
         for (masquerade_mark, drop_mark) in [(0, 0x8000), (0x4000, 0x4000), (0x3, 0x8000)] {
-            let layout = Layout { naming: Naming::Tidegate, masquerade_mark, drop_mark };
+            let layout = NamingLayout { naming: Naming::Tidegate, masquerade_mark, drop_mark };
             assert!(IptablesBackend::open(&IptablesOptions { layout, flavour: None }).is_err());
         }
     });

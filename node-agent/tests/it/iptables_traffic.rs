@@ -24,7 +24,7 @@ use model::{
     },
     program::{Masquerade, Program, Role, Route, Target, Verdict},
 };
-use node_agent::dataplane::{Dataplane, Desired, Scope, iptables::Flavour};
+use node_agent::dataplane::{Dataplane, DesiredState, Scope, iptables::Flavour};
 
 use crate::support::{
     self,
@@ -38,7 +38,7 @@ const BOTH6: [(&str, u16, u16); 2] = [("fd01:1::2", 8080, 1), ("fd01:2::2", 8080
 const NODE: [&str; 6] = ["192.0.2.1", "10.1.1.1", "10.1.2.1", "2001:db8::1", "fd01:1::1", "fd01:2::1"];
 
 /// Builds one Service with every kind of frontend: port 80 forwards, port 81 has no endpoint.
-fn web() -> Desired {
+fn web() -> DesiredState {
     let mut frontends = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         frontends.extend([
@@ -63,7 +63,7 @@ fn web() -> Desired {
 }
 
 /// Runs a check per flavor on a topology with the desired state programmed by a backend that was closed.
-fn each(test: &str, desired: &Desired, check: impl Fn(&Topology, Flavour)) {
+fn each(test: &str, desired: &DesiredState, check: impl Fn(&Topology, Flavour)) {
     for flavour in flavours() {
         let topology = Topology::new(&format!("{test}{}", flavour.as_str()));
         topology.node.run(|| verified(&backend(flavour).apply(desired, &Scope::Everything)));
@@ -170,11 +170,12 @@ fn f088_f090_f092_f096_sources_are_masqueraded_when_the_program_says_so_and_only
 
 #[test]
 fn the_mark_bits_can_be_chosen() {
-    use node_agent::dataplane::iptables::{IptablesBackend, IptablesOptions, layout::Layout};
+    use node_agent::dataplane::iptables::{IptablesBackend, IptablesOptions, layout::NamingLayout};
     for flavour in flavours() {
         let topology = Topology::new(&format!("ib{}", flavour.as_str()));
         topology.node.run(|| {
-            let layout = Layout { naming: Naming::Tidegate, masquerade_mark: 0x10, drop_mark: 0x8000_0000 };
+            let layout =
+                NamingLayout { naming: Naming::Tidegate, masquerade_mark: 0x10, drop_mark: 0x8000_0000 };
             let options = IptablesOptions { layout, flavour: Some(flavour) };
             let mut backend = IptablesBackend::open(&options).unwrap();
             verified(&backend.apply(&web(), &Scope::Everything));
@@ -242,7 +243,7 @@ fn f098_node_ports_answer_on_every_address_of_the_node_but_loopback() {
 }
 
 /// Builds a load balancer address with external policy Local and these endpoints on the node.
-fn local(here: Verdict) -> Desired {
+fn local(here: Verdict) -> DesiredState {
     let mut program = Program::default();
     let mut public = Route::new(Role::LoadBalancer, here);
     public.from_workloads = forward(Masquerade::Never, &BOTH4);

@@ -18,7 +18,7 @@ use model::{
     program::{Masquerade, Program, Role, Route, Verdict},
     wire::report::FailureReason,
 };
-use node_agent::dataplane::{BackendOptions, Dataplane, Desired, Outcome, Scope, ipvs::IpvsBackend};
+use node_agent::dataplane::{BackendOptions, Dataplane, DesiredState, Outcome, Scope, ipvs::IpvsBackend};
 
 use crate::support::{Namespace, guest, programs::*};
 
@@ -86,12 +86,12 @@ fn members(node: &Namespace, set: &str) -> Vec<String> {
     members
 }
 
-fn apply(backend: &mut IpvsBackend, desired: &Desired) -> u64 {
+fn apply(backend: &mut IpvsBackend, desired: &DesiredState) -> u64 {
     verified(&backend.apply(desired, &Scope::Everything))
 }
 
 /// Three well-known Services: the API server with affinity, and DNS.
-fn known() -> Desired {
+fn known() -> DesiredState {
     let mut https = program(
         &["10.0.0.1"],
         &[],
@@ -145,7 +145,7 @@ fn known_services() {
 }
 
 /// Builds a Service with every kind of frontend, half of them with external policy Local.
-fn every_kind() -> Desired {
+fn every_kind() -> DesiredState {
     let list = [("10.1.1.2", 8080, 1)];
     let anywhere = |role| Route::new(role, forward(Masquerade::Always, &list));
     let local = |role| Route {
@@ -288,7 +288,7 @@ const SCHEDULERS: [&str; 13] =
 fn every_scheduler_can_be_named_and_one_that_is_not_there_is_reported() {
     let node = node("sched");
     node.run(|| {
-        let mut desired = Desired::default();
+        let mut desired = DesiredState::default();
         for (index, scheduler) in SCHEDULERS.iter().enumerate() {
             set(
                 &mut desired,
@@ -375,7 +375,7 @@ fn rules_do_not_grow_and_a_change_costs_itself() {
     let node = node("grow");
     node.run(|| {
         let mut backend = open(Naming::Tidegate);
-        let mut desired = Desired::default();
+        let mut desired = DesiredState::default();
         let mut rules = BTreeSet::new();
         let mut messages = BTreeSet::new();
         for count in [2, 60] {

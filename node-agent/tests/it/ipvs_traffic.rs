@@ -20,7 +20,7 @@ use model::{
     primitives::{name::Label, net::IpFamily},
     program::{Masquerade, Program, Removal, Role, Route, Verdict},
 };
-use node_agent::dataplane::{BackendOptions, Dataplane, Desired, Scope, ipvs::IpvsBackend};
+use node_agent::dataplane::{BackendOptions, Dataplane, DesiredState, Scope, ipvs::IpvsBackend};
 
 use crate::support::{
     Namespace, counters, drain, guest,
@@ -35,12 +35,12 @@ fn open() -> IpvsBackend {
     IpvsBackend::open(&BackendOptions::default()).unwrap()
 }
 
-fn apply(topology: &Topology, desired: &Desired) {
+fn apply(topology: &Topology, desired: &DesiredState) {
     topology.node.run(|| verified(&open().apply(desired, &Scope::Everything)));
 }
 
 /// Builds one Service with every kind of frontend: port 80 forwards, port 81 has no endpoint.
-fn web() -> Desired {
+fn web() -> DesiredState {
     let mut frontends = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         frontends.extend([
@@ -149,7 +149,7 @@ fn what_is_not_served_is_refused() {
 
 /// External policy Local: the endpoint on this node is a; port 82 has none here, port 83 has one but source
 /// ranges.
-fn policies() -> Desired {
+fn policies() -> DesiredState {
     let local = |elsewhere: Verdict| Route {
         from_workloads: forward(Masquerade::Never, &BOTH4),
         from_node: forward(Masquerade::Always, &BOTH4),
@@ -342,7 +342,7 @@ fn sh_and_dh_hash_one_end() {
         all.extend(names);
     }
     assert_eq!(all.len(), 2, "other sources meet others");
-    let mut desired = Desired::default();
+    let mut desired = DesiredState::default();
     for host in 1..9 {
         let mut program = simple(&format!("10.96.0.{host}"), &BOTH4);
         for (_, route) in &mut program.frontends {
@@ -445,7 +445,7 @@ fn targets_go_with_their_last_connection() {
         assert!(!echoes(&mut stream), "it was cut");
         // The whole Service is removed: its last connection keeps the virtual server.
         let (_, mut last) = connect(&topology.client, "10.96.0.1", 80);
-        verified(&fresh.apply(&Desired::default(), &Scope::Everything));
+        verified(&fresh.apply(&DesiredState::default(), &Scope::Everything));
         assert_eq!(destinations(&topology.node), ["10.1.2.2:9090 weight 0"]);
         assert!(echoes(&mut last));
         assert!(topology.client.ask_tcp("10.96.0.1", 80).is_err(), "nobody new");

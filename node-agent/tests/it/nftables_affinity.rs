@@ -19,7 +19,7 @@ use model::{
     program::{Frontend, Masquerade, Program, Route, Target},
 };
 use node_agent::dataplane::{
-    Dataplane, Desired, Scope,
+    Dataplane, DesiredState, Scope,
     nftables::{NftablesBackend, NftablesOptions, element::TargetId},
 };
 
@@ -119,7 +119,7 @@ fn f047_a_client_stays_on_its_endpoint_until_that_goes() {
         assert_eq!(homes(&clients), vec!["a"; before.len()]);
         // All affinity entries are created by the kernel, and are removed with the table.
         assert!(namespace_listing(&topology.node).contains("timeout 3h"));
-        verified(&first.apply(&Desired::default(), &Scope::Everything));
+        verified(&first.apply(&DesiredState::default(), &Scope::Everything));
         assert!(first.cleanup().unwrap() > 0);
         assert!(!topology.node.has_table("tidegate"));
     });
@@ -253,7 +253,7 @@ fn scheduler_sh_chooses_by_the_source() {
         let clients = [&topology.client, &topology.b];
         let before = homes(&clients);
         let mut met: BTreeSet<_> = before.iter().cloned().collect();
-        verified(&backend.apply(&Desired::default(), &Scope::Everything));
+        verified(&backend.apply(&DesiredState::default(), &Scope::Everything));
         verified(&backend.apply(&desired, &Scope::Everything));
         assert_eq!(homes(&clients), before, "no state, the same choice");
         for number in 10..60 {

@@ -10,7 +10,7 @@
 use std::{fs, process::Command};
 
 use node_agent::dataplane::{
-    Dataplane, Desired, Scope,
+    Dataplane, DesiredState, Scope,
     nftables::{NftablesBackend, NftablesOptions},
 };
 
@@ -36,7 +36,7 @@ fn f083_programming_changing_and_removing_services_starts_no_process() {
 
 fn program_and_count() {
     let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
-    let mut desired = Desired::default();
+    let mut desired = DesiredState::default();
     verified(&backend.apply(&desired, &Scope::Everything));
     for number in 1..20u16 {
         set(&mut desired, "web", simple("10.96.0.1", &[("10.1.1.2", 8080, number), ("10.1.2.2", 8080, 1)]));

@@ -15,10 +15,10 @@ use model::{
     program::{Masquerade, oracle::Networks},
 };
 use node_agent::dataplane::{
-    Desired,
-    claims::{Claims, Touched},
+    DesiredState,
+    claims::{Claims, TouchedObjects},
     nftables::{
-        mirror::Mirror,
+        mirror::NftablesMirror,
         plan::{self, Change, Structural},
         render,
         schema::{Chain, MARK_BIT_DEFAULT},
@@ -28,9 +28,9 @@ use node_agent::dataplane::{
 use crate::support::programs::*;
 
 /// Returns the mirror after a full pass.
-fn carried_out(desired: &Desired) -> (Mirror, Claims) {
-    let (mut claims, mut mirror) = (Claims::default(), Mirror::default());
-    let mut touched = Touched::default();
+fn carried_out(desired: &DesiredState) -> (NftablesMirror, Claims) {
+    let (mut claims, mut mirror) = (Claims::default(), NftablesMirror::default());
+    let mut touched = TouchedObjects::default();
     for (service, desired) in &desired.programs {
         claims.replace(service, Some(desired.program.clone()), &mut touched);
     }
@@ -59,7 +59,7 @@ fn carried_out(desired: &Desired) -> (Mirror, Claims) {
     (mirror, claims)
 }
 
-fn rendered(plan: &plan::Plan, mirror: &Mirror) -> String {
+fn rendered(plan: &plan::Plan, mirror: &NftablesMirror) -> String {
     let changes: Vec<_> = plan.groups.values().flatten().copied().collect();
     let picks = render::picks(&changes).into_iter();
     let picks: BTreeSet<_> =
@@ -98,12 +98,12 @@ fn the_first_pass_makes_the_fixed_part_and_the_elements() {
     ]);
     desired.networks.masquerade_sources = ["0.0.0.0/1".parse().unwrap(), "fd00::/8".parse().unwrap()].into();
     let mut claims = Claims::default();
-    let mut touched = Touched::default();
+    let mut touched = TouchedObjects::default();
     for (service, desired) in &desired.programs {
         claims.replace(service, Some(desired.program.clone()), &mut touched);
     }
-    let plan = plan::plan(&Mirror::default(), &claims, &touched, &desired.networks, true);
-    check("first-pass.txt", &rendered(&plan, &Mirror::default()));
+    let plan = plan::plan(&NftablesMirror::default(), &claims, &touched, &desired.networks, true);
+    check("first-pass.txt", &rendered(&plan, &NftablesMirror::default()));
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn changes_write_only_what_differs() {
         ("all weights doubled", vec![("10.1.1.2", 8080, 2), ("10.1.2.2", 8080, 2)]),
     ] {
         let (mirror, mut claims) = carried_out(&desired(vec![("web", web(&before))]));
-        let mut touched = Touched::default();
+        let mut touched = TouchedObjects::default();
         claims.replace(&key("web"), Some(web(&after).into()), &mut touched);
         let plan = plan::plan(&mirror, &claims, &touched, &Networks::default(), false);
         text += &format!("# {title}\n{}", rendered(&plan, &mirror));

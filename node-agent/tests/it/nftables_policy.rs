@@ -16,7 +16,7 @@ use model::{
 };
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use node_agent::dataplane::{
-    Dataplane, Desired, Scope,
+    Dataplane, DesiredState, Scope,
     nftables::{NftablesBackend, NftablesOptions},
 };
 
@@ -63,7 +63,7 @@ fn local(has_endpoint_here: bool) -> Program {
     }
 }
 
-fn with_networks(program: Program) -> Desired {
+fn with_networks(program: Program) -> DesiredState {
     let mut desired = desired(vec![("web", program)]);
     desired.networks.workloads = nets(&["10.1.1.2/32", "10.1.2.0/24", "fd01:1::2/128", "fd01:2::/64"]);
     desired.networks.masquerade_sources = nets(&["192.0.2.0/24", "2001:db8::/64"]);
@@ -74,7 +74,7 @@ fn backend() -> NftablesBackend {
     NftablesBackend::open(NftablesOptions::default()).unwrap()
 }
 
-fn apply(topology: &Topology, desired: &Desired) {
+fn apply(topology: &Topology, desired: &DesiredState) {
     topology.node.run(|| verified(&backend().apply(desired, &Scope::Everything)));
 }
 

@@ -8,7 +8,7 @@ use model::{
     program::{Masquerade, Program, Route, Verdict},
 };
 use node_agent::dataplane::{
-    Dataplane, Desired, Scope,
+    Dataplane, DesiredState, Scope,
     nftables::{NftablesBackend, NftablesOptions},
 };
 
@@ -31,7 +31,7 @@ fn a_preview_is_the_difference_of_the_listings() {
 }
 
 /// Builds a frontend for each target selection method.
-fn every_choice() -> Desired {
+fn every_choice() -> DesiredState {
     let four = [("10.1.1.2", 8080, 3), ("10.1.2.2", 8080, 1)];
     let six = [("fd01:1::2", 8080, 2), ("fd01:2::2", 8080, 1)];
     let masquerades = [Masquerade::OffCluster, Masquerade::Always, Masquerade::Never];
@@ -97,7 +97,7 @@ fn every_way_of_choosing_a_target_is_written_as_nft_lists_it() {
     let namespace = Namespace::new("nftchains");
     namespace.run(|| {
         let mut backend = backend();
-        verified(&backend.apply(&Desired::default(), &Scope::Everything));
+        verified(&backend.apply(&DesiredState::default(), &Scope::Everything));
         let (before, desired) = (nft_table("tidegate"), every_choice());
         let planned = backend.preview(&desired, &only(&["all"])).unwrap().unwrap();
         assert_eq!(nft_table("tidegate"), before);

@@ -16,7 +16,7 @@ use model::{
     wire::report::FailureReason,
 };
 use node_agent::dataplane::{
-    Dataplane, Desired, Outcome, Scope,
+    Dataplane, DesiredState, Outcome, Scope,
     nftables::{NftablesBackend, NftablesOptions},
 };
 
@@ -101,7 +101,7 @@ fn all_ports_of_an_address_follow_the_endpoints() {
     let topology = Topology::new("allports");
     topology.node.run(|| {
         let mut backend = backend();
-        let mut desired = Desired::default();
+        let mut desired = DesiredState::default();
         verified(&backend.apply(&desired, &Scope::Everything));
         for (first, last, v4, v6, name) in [
             (1, 65_535, "10.1.1.2", "fd01:1::2", "a"),
@@ -136,7 +136,7 @@ fn overlapping_ranges_belong_to_the_first_service_and_are_inherited() {
         let b = || ports(8080, 8200, &["10.1.2.2"], &["fd01:2::2"]);
         for order in [["a", "b"], ["b", "a"]] {
             let mut backend = backend();
-            let mut desired = Desired::default();
+            let mut desired = DesiredState::default();
             verified(&backend.apply(&desired, &Scope::Everything));
             for name in order {
                 set(&mut desired, name, if name == "a" { a() } else { b() });

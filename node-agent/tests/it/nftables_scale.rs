@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 
 use model::{kinds::service::Protocol, program::Masquerade};
 use node_agent::dataplane::{
-    Dataplane, Desired, KernelCounters, Scope,
+    Dataplane, DesiredState, KernelCounters, Scope,
     nftables::{NftablesBackend, NftablesOptions},
 };
 
 use crate::support::{Namespace, programs::*};
 
 /// Builds Services `s0`, `s1`, … at 10.96.x.y with this number of endpoints each.
-fn many(services: u32, endpoints: u32) -> Desired {
-    let mut desired = Desired::default();
+fn many(services: u32, endpoints: u32) -> DesiredState {
+    let mut desired = DesiredState::default();
     for number in 0..services {
         set(&mut desired, &format!("s{number}"), numbered(number, endpoints, 0));
     }
@@ -62,7 +62,7 @@ fn special(changed: u32) -> model::program::Program {
     })))
 }
 
-fn loaded(services: u32, endpoints: u32) -> (NftablesBackend, Desired, Duration) {
+fn loaded(services: u32, endpoints: u32) -> (NftablesBackend, DesiredState, Duration) {
     let desired = many(services, endpoints);
     let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
     let start = Instant::now();
@@ -73,8 +73,8 @@ fn loaded(services: u32, endpoints: u32) -> (NftablesBackend, Desired, Duration)
 /// Returns the transactions and messages of one change, and the median time of several.
 fn cost(
     backend: &mut NftablesBackend,
-    desired: &mut Desired,
-    mut change: impl FnMut(&mut Desired, u32),
+    desired: &mut DesiredState,
+    mut change: impl FnMut(&mut DesiredState, u32),
 ) -> (KernelCounters, Duration) {
     let mut times = Vec::new();
     let before = backend.counters();

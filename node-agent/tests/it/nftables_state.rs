@@ -15,7 +15,7 @@ use model::{
     wire::report::FailureReason,
 };
 use node_agent::dataplane::{
-    Dataplane, Desired, Outcome, Scope,
+    Dataplane, DesiredState, Outcome, Scope,
     nftables::{NftablesBackend, NftablesOptions},
 };
 
@@ -25,7 +25,7 @@ fn backend() -> NftablesBackend {
     NftablesBackend::open(NftablesOptions::default()).unwrap()
 }
 
-fn two_services() -> Desired {
+fn two_services() -> DesiredState {
     let mut desired = desired(vec![
         ("one", simple("10.96.0.1", &[("10.1.1.2", 8080, 3), ("10.1.2.2", 8080, 1)])),
         ("two", simple("fd96::2", &[("fd01:1::2", 8080, 1)])),
@@ -60,7 +60,7 @@ fn two_services() -> Desired {
 }
 
 /// Builds the same and one Service with all other features.
-fn all_kinds() -> Desired {
+fn all_kinds() -> DesiredState {
     let mut desired = two_services();
     set(&mut desired, "special", special());
     desired.networks.workloads = nets(&["10.1.0.0/16", "fd01::/16"]);
@@ -551,7 +551,7 @@ mod random {
             let mut runner = TestRunner::default();
             let steps = prop::collection::vec(any_step(), 1..12);
             let mut backend = backend();
-            let mut desired = Desired::default();
+            let mut desired = DesiredState::default();
             assert!(backend.apply(&desired, &Scope::Everything).failed.is_none());
             for _ in 0..40 {
                 let steps = steps.new_tree(&mut runner).unwrap().current();

@@ -17,7 +17,7 @@ use std::{
 
 use model::{kinds::service::Protocol, primitives::net::IpFamily, program::Masquerade};
 use node_agent::dataplane::{
-    Dataplane, Desired, Scope,
+    Dataplane, DesiredState, Scope,
     nftables::{NftablesBackend, NftablesOptions},
 };
 
@@ -31,7 +31,7 @@ const BOTH4: [(&str, u16, u16); 2] = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 
 const BOTH6: [(&str, u16, u16); 2] = [("fd01:1::2", 8080, 1), ("fd01:2::2", 8080, 1)];
 
 /// Builds one Service with every kind of frontend: port 80 forwards, port 81 has no endpoint.
-fn web() -> Desired {
+fn web() -> DesiredState {
     let mut frontends = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         frontends.extend([
@@ -53,7 +53,7 @@ fn web() -> Desired {
     desired
 }
 
-fn topology(test: &str, desired: &Desired) -> Topology {
+fn topology(test: &str, desired: &DesiredState) -> Topology {
     let topology = Topology::new(test);
     topology.node.run(|| {
         let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use model::{kinds::advertisement::WhenIsolated, primitives::name::Name};
 use node_agent::announce::{
-    machine::{Gate, Heard, Input, Liveness, Order, Output, Ownership, Party},
+    machine::{CandidateOrder, Gate, Input, Liveness, ObservedStation, Output, Ownership, Party},
     words,
 };
 
@@ -20,11 +20,11 @@ fn name(text: &str) -> Name {
     Name::parse(text).unwrap()
 }
 
-fn heard(party: Party) -> Heard {
-    Heard { party, mac: "02:00:00:00:00:0a".to_owned(), interface: "eth0".to_owned() }
+fn heard(party: Party) -> ObservedStation {
+    ObservedStation { party, mac: "02:00:00:00:00:0a".to_owned(), interface: "eth0".to_owned() }
 }
 
-fn from(node: &str) -> Heard {
+fn from(node: &str) -> ObservedStation {
     heard(Party::Candidate(name(node)))
 }
 
@@ -38,7 +38,7 @@ impl Script {
     }
 
     /// Creates a node that can serve the address and has this order.
-    fn with(order: Order, peers: &[(&str, Liveness)]) -> Self {
+    fn with(order: CandidateOrder, peers: &[(&str, Liveness)]) -> Self {
         let mut script = Self::new();
         script.input("", Input::Gate(Gate::Open));
         script.input("", Input::Ordered(order));
@@ -86,9 +86,9 @@ impl Script {
     }
 }
 
-fn order(epoch: u64, candidates: &str, is_old: bool) -> Order {
+fn order(epoch: u64, candidates: &str, is_old: bool) -> CandidateOrder {
     let candidates = candidates.split_whitespace().map(name).collect();
-    Order { epoch, candidates, when_isolated: WhenIsolated::Keep, is_old }
+    CandidateOrder { epoch, candidates, when_isolated: WhenIsolated::Keep, is_old }
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn f117_an_isolated_owner_is_silent_only_where_the_advertisement_says_so() {
     for (when_isolated, expected) in
         [(WhenIsolated::Keep, vec![]), (WhenIsolated::Withdraw, vec![Output::Withdraw])]
     {
-        let order = Order { when_isolated, ..order(1, "b c", false) };
+        let order = CandidateOrder { when_isolated, ..order(1, "b c", false) };
         let mut script = Script::with(order, &[("c", Liveness::Up)]);
         assert!(script.input("", Input::Control(false)).is_empty(), "c is still reached");
         assert_eq!(script.input("", Input::Peer(name("c"), Liveness::Down)), expected);

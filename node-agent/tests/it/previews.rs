@@ -19,7 +19,7 @@ use model::{
     wire::plan::{LineChange, LineFate},
 };
 use node_agent::dataplane::{
-    BackendOptions, Dataplane, Desired, Scope,
+    BackendOptions, Dataplane, DesiredState, Scope,
     iptables::Flavour,
     ipvs::IpvsBackend,
     userspace::{Limits, TABLE, UserspaceBackend, process::RelayClient},
@@ -223,7 +223,7 @@ impl<B: Dataplane, L: Fn(&mut B) -> Listing + Sync> Lane<B, L> {
     }
 
     /// Previews a pass, runs it on both, and returns the preview.
-    fn pass(&mut self, name: &str, scope: &Scope, desired: &Desired) -> Option<Vec<LineChange>> {
+    fn pass(&mut self, name: &str, scope: &Scope, desired: &DesiredState) -> Option<Vec<LineChange>> {
         let Self { node, backend, twin_node, twin, .. } = self;
         let counters = backend.counters();
         let planned = node.run(|| backend.preview(desired, scope)).unwrap();
@@ -316,7 +316,7 @@ fn draining() {
     let mut streams = [(); 2].map(|()| connect(&topology.client, "10.96.0.1", 80).unwrap());
     assert!(streams.iter_mut().all(|stream| echoes(stream, "one")));
     let mut held = topology.node.run(around_ipvs);
-    let mut check = |desired: &Desired, wanted: &[&str]| {
+    let mut check = |desired: &DesiredState, wanted: &[&str]| {
         let planned = topology.node.run(|| backend.preview(desired, &only(&["web"]))).unwrap().unwrap();
         verified(&topology.node.run(|| backend.apply(desired, &only(&["web"]))));
         let after = topology.node.run(around_ipvs);

@@ -19,7 +19,7 @@ use node_agent::{
     agent::traffic::TrafficByService,
     config::{Config, options::Options},
     dataplane::memory::MemoryKernel,
-    report::Told,
+    report::ReportedTraffic,
     run,
 };
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
@@ -201,7 +201,7 @@ fn f086_reports_carry_the_traffic_that_control_has_not_been_told() {
                 .collect(),
         )
     };
-    let mut told = Told::default();
+    let mut told = ReportedTraffic::default();
     let first = of(&[(1, 5), (2, 7)]);
     assert_eq!(told.news(&first), *first);
     assert_eq!(told.news(&of(&[(1, 5), (2, 7)])), *first, "not delivered");

@@ -20,7 +20,7 @@ use model::{
     wire::traffic_counts::TargetFailures,
 };
 use node_agent::dataplane::{
-    Dataplane as _, Desired, Scope, Traffic,
+    Dataplane as _, DesiredState, Scope, Traffic,
     userspace::{Limits, UserspaceBackend},
 };
 
@@ -50,7 +50,7 @@ fn service(port: u16, with_b: bool) -> model::program::Program {
     program(&["10.96.0.1", "fd96::1"], &[], &frontends)
 }
 
-fn only_a(port: u16) -> Desired {
+fn only_a(port: u16) -> DesiredState {
     desired(vec![("web", service(port, false))])
 }
 
@@ -276,7 +276,7 @@ fn read_header(stream: &mut impl Read) -> String {
 fn the_proxy_protocol_tells_the_target_the_client() {
     let mut wanted = only_a(9000);
     // Version 1 does not support UDP.
-    let tcp_only = |desired: &mut Desired| {
+    let tcp_only = |desired: &mut DesiredState| {
         let service = desired.programs.get_mut(&key("web")).unwrap();
         Arc::make_mut(&mut service.program)
             .frontends

@@ -20,7 +20,7 @@ use model::{
 };
 use nix::sys::signal::Signal;
 use node_agent::dataplane::{
-    BackendOptions, Dataplane, Desired, Scope,
+    BackendOptions, Dataplane, DesiredState, Scope,
     userspace::{
         TABLE,
         process::{RelayClient, end_all, wire},
@@ -46,7 +46,7 @@ fn mark() -> u32 {
 }
 
 /// Opens a relay in the home directory and programs everything.
-fn running(node: &Namespace, home: &Home, mark: u32, desired: &Desired) -> RelayClient {
+fn running(node: &Namespace, home: &Home, mark: u32, desired: &DesiredState) -> RelayClient {
     let mut client = node.run(|| RelayClient::open(home.relays(), mark).unwrap());
     node.run(|| client.observe()).unwrap();
     verified(&node.run(|| client.apply(desired, &Scope::Everything)));
@@ -54,7 +54,7 @@ fn running(node: &Namespace, home: &Home, mark: u32, desired: &Desired) -> Relay
 }
 
 /// Builds TCP and UDP port 80 to port 9000 of workload a, TCP port 81 to the short replies of both.
-fn services() -> Desired {
+fn services() -> DesiredState {
     let to_a = [("10.1.1.2", 9000, 1)];
     let frontends = [
         (at(VIP, Protocol::Tcp, 80), forward(Masquerade::OffCluster, &to_a)),
@@ -373,7 +373,7 @@ fn only_one_relay_runs_and_only_in_a_directory_of_its_own() {
     assert!(node.run(|| missing.begin()).is_err());
 }
 
-fn rich() -> Desired {
+fn rich() -> DesiredState {
     let frontend = at("fd96::1", Protocol::Udp, 53);
     let verdicts = [
         forward(Masquerade::Never, &[("fd01:1::2", 53, 7)]),

@@ -10,7 +10,7 @@
 use std::{net::Ipv4Addr, time::Instant};
 
 use node_agent::dataplane::{
-    Dataplane as _, Desired, KernelCounters, Scope,
+    Dataplane as _, DesiredState, KernelCounters, Scope,
     userspace::{Limits, UserspaceBackend},
 };
 
@@ -28,7 +28,12 @@ fn service(number: u32, endpoint: u32) -> model::program::Program {
 }
 
 /// Returns the kernel messages of one pass over one Service.
-fn messages(backend: &mut UserspaceBackend, desired: &mut Desired, name: &str, endpoint: u32) -> (u64, u64) {
+fn messages(
+    backend: &mut UserspaceBackend,
+    desired: &mut DesiredState,
+    name: &str,
+    endpoint: u32,
+) -> (u64, u64) {
     let KernelCounters { transactions, messages, .. } = backend.counters();
     set(desired, name, service(7_000, endpoint));
     let start = Instant::now();
@@ -46,7 +51,7 @@ fn f062_a_changed_endpoint_writes_nothing_and_a_new_service_the_same_among_100_a
     for services in [100, 5_000] {
         let node = Namespace::new(&format!("us-scale{services}"));
         let mut backend = open(&node, Limits::default());
-        let mut desired = Desired::default();
+        let mut desired = DesiredState::default();
         for number in 0..services {
             set(&mut desired, &format!("s{number}"), service(number, number));
         }

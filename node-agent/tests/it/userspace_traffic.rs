@@ -19,7 +19,7 @@ use model::{
     program::{Frontend, Masquerade, Program, Role, Route, Target, Verdict},
 };
 use node_agent::dataplane::{
-    Dataplane as _, Desired, Scope,
+    Dataplane as _, DesiredState, Scope,
     userspace::{Limits, TABLE},
 };
 
@@ -34,7 +34,7 @@ const BOTH4: [(&str, u16, u16); 2] = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 
 const BOTH6: [(&str, u16, u16); 2] = [("fd01:1::2", 8080, 1), ("fd01:2::2", 8080, 1)];
 
 /// Builds one Service with every kind of frontend: port 80 forwards, port 81 has no endpoint.
-fn web() -> Desired {
+fn web() -> DesiredState {
     let mut frontends = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         frontends.extend([

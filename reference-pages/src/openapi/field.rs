@@ -39,7 +39,7 @@ pub(super) fn shape(document: Document<'_>, schema: &Value) -> String {
     let required = schema["required"].as_array();
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let is_required = required.is_some_and(|names| names.iter().any(|one| one == name.as_str()));
-        let resolved = Resolved::of(document, field);
+        let resolved = ResolvedSchema::of(document, field);
         rows.push(Row {
             path: name.clone(),
             kind: linked(document, field, &resolved),
@@ -48,14 +48,14 @@ pub(super) fn shape(document: Document<'_>, schema: &Value) -> String {
         });
     }
     if rows.is_empty() {
-        let resolved = Resolved { schema, own: schema, name: None };
+        let resolved = ResolvedSchema { schema, own: schema, name: None };
         return format!("\nType: {}.{}\n", type_of(document, &resolved), details(schema));
     }
     format!("\n{}", table_of(&rows))
 }
 
 /// A schema with the place that refers to it.
-struct Resolved<'a> {
+struct ResolvedSchema<'a> {
     /// Schema with the type.
     schema: &'a Value,
     /// Place of use, which may have a description of its own.
@@ -64,7 +64,7 @@ struct Resolved<'a> {
     name: Option<&'a str>,
 }
 
-impl<'a> Resolved<'a> {
+impl<'a> ResolvedSchema<'a> {
     /// Follows references and unions with null.
     fn of(document: Document<'a>, own: &'a Value) -> Self {
         let mut resolved = Self { schema: own, own, name: None };
@@ -105,7 +105,7 @@ fn collect(
     stack: &mut Vec<String>,
     rows: &mut Vec<Row>,
 ) {
-    let resolved = Resolved::of(document, field);
+    let resolved = ResolvedSchema::of(document, field);
     rows.push(Row {
         path: path.to_owned(),
         kind: type_of(document, &resolved),
@@ -121,7 +121,7 @@ fn collect(
             _ => break,
         };
         suffix += mark;
-        inner = Resolved::of(document, next);
+        inner = ResolvedSchema::of(document, next);
     }
     // A recursive type is listed once.
     let name = inner.name.unwrap_or_default().to_owned();
@@ -137,7 +137,7 @@ fn collect(
     stack.pop();
 }
 
-fn default(resolved: &Resolved<'_>, is_required: bool) -> String {
+fn default(resolved: &ResolvedSchema<'_>, is_required: bool) -> String {
     let found =
         [&resolved.own["default"], &resolved.schema["default"]].into_iter().find(|value| !value.is_null());
     match found {
@@ -149,14 +149,14 @@ fn default(resolved: &Resolved<'_>, is_required: bool) -> String {
 }
 
 /// Returns the type, as a link for types with fields.
-fn linked(document: Document<'_>, field: &Value, resolved: &Resolved<'_>) -> String {
-    let has_fields = |resolved: &Resolved<'_>| resolved.schema["properties"].is_object();
+fn linked(document: Document<'_>, field: &Value, resolved: &ResolvedSchema<'_>) -> String {
+    let has_fields = |resolved: &ResolvedSchema<'_>| resolved.schema["properties"].is_object();
     if has_fields(resolved) {
         return link(document, resolved.name).unwrap_or_else(|| "object".to_owned());
     }
     let items = &resolved.schema["items"];
     if items.is_object() {
-        let inner = Resolved::of(document, items);
+        let inner = ResolvedSchema::of(document, items);
         if let Some(link) = link(document, inner.name).filter(|_| has_fields(&inner)) {
             return format!("list of {link}");
         }
@@ -177,16 +177,16 @@ pub(super) fn link(document: Document<'_>, name: Option<&str>) -> Option<String>
 }
 
 /// Returns the type of a field in words.
-fn type_of(document: Document<'_>, resolved: &Resolved<'_>) -> String {
+fn type_of(document: Document<'_>, resolved: &ResolvedSchema<'_>) -> String {
     let schema = resolved.schema;
     if let Some(alternatives) = schema["oneOf"].as_array().or_else(|| schema["anyOf"].as_array()) {
-        let of = |one| type_of(document, &Resolved::of(document, one));
+        let of = |one| type_of(document, &ResolvedSchema::of(document, one));
         let mut words: Vec<_> = alternatives.iter().filter(|one| one["type"] != "null").map(of).collect();
         words.dedup();
         return words.join(" or ");
     }
     if schema["items"].is_object() {
-        return format!("list of {}", type_of(document, &Resolved::of(document, &schema["items"])));
+        return format!("list of {}", type_of(document, &ResolvedSchema::of(document, &schema["items"])));
     }
     let word = match &schema["type"] {
         Value::String(word) => word.as_str(),
@@ -199,7 +199,7 @@ fn type_of(document: Document<'_>, resolved: &Resolved<'_>) -> String {
     };
     let values = &schema["additionalProperties"];
     if word == "object" && values.is_object() {
-        return format!("map of {}", type_of(document, &Resolved::of(document, values)));
+        return format!("map of {}", type_of(document, &ResolvedSchema::of(document, values)));
     }
     match schema["format"].as_str() {
         // Sizes of integers follow from their ranges.
@@ -241,7 +241,7 @@ fn details(schema: &Value) -> String {
 
 /// Returns the type of a request or response body, as a link if it has a name.
 pub(super) fn body(document: Document<'_>, schema: &Value) -> String {
-    let resolved = Resolved::of(document, schema);
+    let resolved = ResolvedSchema::of(document, schema);
     link(document, resolved.name).unwrap_or_else(|| {
         let described = paragraphs(schema);
         if described.is_empty() { type_of(document, &resolved) } else { cell(&described) }
@@ -250,7 +250,7 @@ pub(super) fn body(document: Document<'_>, schema: &Value) -> String {
 
 /// Returns the type of a parameter, and its description.
 pub(super) fn parameter(document: Document<'_>, parameter: &Value) -> [String; 2] {
-    let resolved = Resolved::of(document, &parameter["schema"]);
+    let resolved = ResolvedSchema::of(document, &parameter["schema"]);
     let own = text(parameter, "description");
     let description =
         if own.is_empty() { resolved.description() } else { cell(own) + &details(resolved.schema) };

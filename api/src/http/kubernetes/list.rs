@@ -12,7 +12,7 @@ use super::{
     accept::ListFormat,
     catalogue::Resource,
     options::{OneQuery, Options, Query, Since},
-    show::{Chosen, Side, Unit},
+    show::{ListSelection, Side, Unit},
     status::json_answer,
     table, watch,
 };
@@ -42,7 +42,7 @@ pub(super) struct ViewPath {
 
 /// Resource and API version of a route.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Served {
+pub(super) struct ServedResource {
     /// Resource.
     pub(super) resource: Resource,
     /// API version.
@@ -58,7 +58,7 @@ struct ResourcePage {
 
 /// Lists or watches objects.
 pub(super) async fn collection(
-    served: Served,
+    served: ServedResource,
     State(app): State<Shared>,
     caller: Caller,
     ApiPath(path): ApiPath<ViewPath>,
@@ -67,7 +67,7 @@ pub(super) async fn collection(
     headers: HeaderMap,
 ) -> Answer {
     let (form, options) = (ListFormat::of(&headers)?, Options::of(query, served.resource)?);
-    let chosen = Chosen {
+    let chosen = ListSelection {
         resource: served.resource,
         api_version: served.version.to_owned(),
         namespace: path.namespace,
@@ -83,7 +83,7 @@ pub(super) async fn collection(
 
 /// Returns one object.
 pub(super) async fn one(
-    served: Served,
+    served: ServedResource,
     State(app): State<Shared>,
     caller: Caller,
     ApiPath(path): ApiPath<ViewPath>,
@@ -94,7 +94,7 @@ pub(super) async fn one(
     let (since, include) = query.read()?;
     reach(&app, since).await?;
     let name = path.name.unwrap_or_default();
-    let chosen = Chosen {
+    let chosen = ListSelection {
         resource,
         api_version: served.version.to_owned(),
         namespace: path.namespace,
@@ -145,7 +145,13 @@ async fn reach(app: &Shared, since: Since) -> Result<(), Problem> {
     }
 }
 
-fn list(app: &Shared, caller: &Caller, chosen: &Chosen, form: ListFormat, options: &Options) -> Answer {
+fn list(
+    app: &Shared,
+    caller: &Caller,
+    chosen: &ListSelection,
+    form: ListFormat,
+    options: &Options,
+) -> Answer {
     if options.continue_token.is_some() && options.since != Since::Any {
         return Err(Problem::bad_request(
             "query parameter: `resourceVersion` must be omitted with `continue`",
@@ -190,7 +196,7 @@ fn list(app: &Shared, caller: &Caller, chosen: &Chosen, form: ListFormat, option
 fn page(
     side: &Side<'_>,
     access: &Access,
-    chosen: &Chosen,
+    chosen: &ListSelection,
     limit: Option<usize>,
     after: Option<&str>,
 ) -> Result<ResourcePage, Problem> {

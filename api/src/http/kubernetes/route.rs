@@ -16,7 +16,7 @@ use super::{
     PREFIX,
     catalogue::{Group, Resource},
     discovery,
-    list::{self, Served},
+    list::{self, ServedResource},
     path::Target,
     refusal,
     status::json_answer,
@@ -56,7 +56,11 @@ pub fn routes() -> Vec<(String, Value)> {
 fn view() -> KubernetesRoutes {
     let view = KubernetesRoutes { router: Router::new(), asked: Vec::new() };
     let view = Resource::ALL.into_iter().fold(view, |view, resource| {
-        resource.group().versions().iter().fold(view, |view, version| add(view, Served { resource, version }))
+        resource
+            .group()
+            .versions()
+            .iter()
+            .fold(view, |view, version| add(view, ServedResource { resource, version }))
     });
     let KubernetesRoutes { router, asked } = discover(view);
     let rest = || any(unknown.layer(from_fn(known)));
@@ -86,7 +90,7 @@ async fn known(path: RawPathParams, request: Request, next: Next) -> Response {
     permission::guard(Permission::Known, path, request, next).await
 }
 
-fn add(view: KubernetesRoutes, served: Served) -> KubernetesRoutes {
+fn add(view: KubernetesRoutes, served: ServedResource) -> KubernetesRoutes {
     let resource = served.resource;
     let root = format!("{PREFIX}{}", resource.group().path(served.version));
     let plural = resource.words().plural;

@@ -30,7 +30,7 @@ use crate::{
 
 /// Selection of a list or watch.
 #[derive(Debug, Clone)]
-pub(super) struct Chosen {
+pub(super) struct ListSelection {
     /// Resource.
     pub(super) resource: Resource,
     /// API version.
@@ -85,7 +85,7 @@ impl Unit {
     }
 }
 
-impl Chosen {
+impl ListSelection {
     /// Returns the unit that a Kubernetes object belongs to, derived from its name.
     pub(super) fn unit(&self, name: &str) -> Option<Unit> {
         match self.resource {
@@ -125,7 +125,7 @@ impl Side<'_> {
     /// Visits the units of a list in order, starting after `after`, until the visitor breaks.
     pub(super) fn walk(
         &self,
-        chosen: &Chosen,
+        chosen: &ListSelection,
         after: Option<&Unit>,
         mut visit: impl FnMut(Unit) -> ControlFlow<()>,
     ) {
@@ -151,7 +151,7 @@ impl Side<'_> {
     }
 
     /// Renders the selected objects of a unit; empty if the unit does not exist.
-    pub(super) fn show(&self, unit: &Unit, chosen: &Chosen) -> RenderedObjects {
+    pub(super) fn show(&self, unit: &Unit, chosen: &ListSelection) -> RenderedObjects {
         let mut shown = RenderedObjects::new();
         match unit {
             Unit::Namespace(name) => {
@@ -172,7 +172,7 @@ impl Side<'_> {
         shown
     }
 
-    fn show_object(&self, object: &Object, chosen: &Chosen, shown: &mut RenderedObjects) {
+    fn show_object(&self, object: &Object, chosen: &ListSelection, shown: &mut RenderedObjects) {
         let own = &object.metadata.labels;
         let is_chosen = match chosen.resource {
             Resource::EndpointSlices => chosen.labels.matches(&slice::labels(object)),
@@ -207,7 +207,7 @@ impl Side<'_> {
         shown.insert(name.to_string(), one);
     }
 
-    fn show_endpoints(&self, service: &Object, chosen: &Chosen, shown: &mut RenderedObjects) {
+    fn show_endpoints(&self, service: &Object, chosen: &ListSelection, shown: &mut RenderedObjects) {
         let Some(namespace) = service.metadata.namespace.clone() else { return };
         let name = service.metadata.name.clone();
         let key = ServiceKey { namespace, name };
@@ -228,7 +228,7 @@ impl Side<'_> {
         }
     }
 
-    fn show_events(&self, node: &Object, chosen: &Chosen, shown: &mut RenderedObjects) {
+    fn show_events(&self, node: &Object, chosen: &ListSelection, shown: &mut RenderedObjects) {
         if chosen.namespace.as_ref().is_some_and(|namespace| namespace.as_str() != event::NAMESPACE) {
             return;
         }

@@ -26,7 +26,7 @@ use super::{
     options::{Include, Options, Since},
     path::Target,
     refusal,
-    show::{Chosen, Side, Unit},
+    show::{ListSelection, Side, Unit},
     status, table,
 };
 use crate::{
@@ -56,7 +56,7 @@ const INITIAL_END: &str = "k8s.io/initial-events-end";
 /// A running watch.
 struct ResourceWatch {
     app: Shared,
-    chosen: Chosen,
+    chosen: ListSelection,
     form: ListFormat,
     include: Include,
     access: Arc<Access>,
@@ -83,7 +83,7 @@ struct SentState {
 pub(super) async fn begin(
     app: Shared,
     caller: &Caller,
-    chosen: Chosen,
+    chosen: ListSelection,
     form: ListFormat,
     options: &Options,
     RequestId(request_id): RequestId,
@@ -131,7 +131,7 @@ pub(super) async fn begin(
 }
 
 /// The route requires the permission to list; a watch also requires the permission to watch.
-fn may_watch(access: &Access, chosen: &Chosen) -> Result<(), Problem> {
+fn may_watch(access: &Access, chosen: &ListSelection) -> Result<(), Problem> {
     let subject = chosen.resource.of().map(Subject::Object);
     let asks = match (subject, &chosen.namespace) {
         (Some(subject), None) if chosen.resource.is_namespaced() => {

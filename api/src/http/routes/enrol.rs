@@ -20,7 +20,7 @@ use crate::{
     },
     security::{
         Caller, Permission, Subject, Verb,
-        ca::Signed,
+        ca::SignedCertificate,
         certificates::{self, AgentRecord, ConnectionCertificate},
         enrol::{self, CertificateIssuer},
     },
@@ -200,8 +200,8 @@ async fn renew_certificate(
     Ok(render(form, &enrolled(&issuer, signed)))
 }
 
-fn enrolled(issuer: &CertificateIssuer<'_>, signed: Signed) -> Enrolled {
-    let Signed { chain: certificate, serial: _, expires } = signed;
+fn enrolled(issuer: &CertificateIssuer<'_>, signed: SignedCertificate) -> Enrolled {
+    let SignedCertificate { chain: certificate, serial: _, expires } = signed;
     Enrolled { certificate, ca: issuer.authority.trusted().bundle, expires }
 }
 

@@ -22,10 +22,10 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub(super) struct Opening<S> {
     stream: S,
     /// `None` once the protocol is known.
-    undecided: Option<Undecided>,
+    undecided: Option<UndecidedConnection>,
 }
 
-struct Undecided {
+struct UndecidedConnection {
     /// Number of received bytes of the preface.
     matched: usize,
     deadline: Pin<Box<Sleep>>,
@@ -34,11 +34,14 @@ struct Undecided {
 impl<S> Opening<S> {
     /// Wraps a stream whose client has `patience` to select a protocol.
     pub(super) fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, undecided: Some(Undecided { matched: 0, deadline: Box::pin(sleep(patience)) }) }
+        Self {
+            stream,
+            undecided: Some(UndecidedConnection { matched: 0, deadline: Box::pin(sleep(patience)) }),
+        }
     }
 }
 
-impl Undecided {
+impl UndecidedConnection {
     /// Returns true if the protocol is still undecided after more bytes.
     fn is_still(&mut self, bytes: &[u8]) -> bool {
         let rest = &PREFACE[self.matched..];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use flate2::Crc;
 
-use crate::state::frame_batch::{Batch, Chunk, Packed};
+use crate::state::frame_batch::{Batch, Chunk, PackedLines};
 use crate::{
     base::body_stream::{Gone, PIECE_BYTES, Pieces},
     telemetry::metrics::Metrics,
@@ -119,7 +119,7 @@ impl Stream {
                 packed.extend_from_slice(own);
             }
             Ok(_) | Err(_) => {
-                let blocks = Packed::of([own]);
+                let blocks = PackedLines::of([own]);
                 self.crc.combine(&blocks.crc);
                 packed.extend_from_slice(&blocks.bytes);
             }

@@ -26,8 +26,8 @@ use crate::{
     context::server_state::ServerState,
     state::{
         object_view::{ObjectRenderer, View},
-        overview_announced::{Announced, announced, holds},
-        overview_cache::{Counts, Known},
+        overview_announced::{AnnouncementSummary, announced, holds},
+        overview_cache::{CarriedState, Counts},
         overview_services::{Look, ServiceRowCache},
         published::Published,
     },
@@ -35,7 +35,7 @@ use crate::{
 
 /// Intermediate results.
 #[derive(Default)]
-struct Gathered {
+struct GatheredParts {
     services: Vec<Arc<ServiceRow>>,
     nodes: Vec<NodeRow>,
     findings: Vec<StatusFinding>,
@@ -48,13 +48,13 @@ struct Gathered {
 pub(super) fn gather(
     app: &ServerState,
     published: Arc<Published>,
-    known: &mut Known,
+    known: &mut CarriedState,
 ) -> (Overview, Counts, bool) {
-    let Known { memory, writes, kept } = known;
+    let CarriedState { memory, writes, kept } = known;
     let view = app.view_of(published);
     let renderer = view.renderer();
     let now = app.source.now();
-    let mut gathered = Gathered::default();
+    let mut gathered = GatheredParts::default();
     let announced = announced(&view, &renderer);
     let lag = app.observations.convergence.brief(
         &view.table().views(),
@@ -65,7 +65,7 @@ pub(super) fn gather(
     gather_services(look, kept, &mut gathered);
     gather_nodes(&view, &renderer, &announced, &lag, &mut gathered);
     gather_others(app, &view, &renderer, &mut gathered);
-    let Gathered { mut services, mut nodes, mut findings, endpoints, pools, counts } = gathered;
+    let GatheredParts { mut services, mut nodes, mut findings, endpoints, pools, counts } = gathered;
     let mut is_moving = memory.update(&mut findings, now);
     explain_rows(&findings, &mut services, &mut nodes);
     let totals = totals(&view, &services, &nodes, endpoints, pools, &announced);
@@ -94,7 +94,7 @@ pub(super) fn gather(
     (overview, counts, is_moving)
 }
 
-fn gather_services(look: Look<'_>, kept: &mut ServiceRowCache, into: &mut Gathered) {
+fn gather_services(look: Look<'_>, kept: &mut ServiceRowCache, into: &mut GatheredParts) {
     let (shares, worked_out) = kept.look(look);
     tracing::debug!(services = shares.len(), worked_out, "recomputed the overview");
     for share in shares {
@@ -108,9 +108,9 @@ fn gather_services(look: Look<'_>, kept: &mut ServiceRowCache, into: &mut Gather
 fn gather_nodes(
     view: &View<'_>,
     renderer: &ObjectRenderer<'_>,
-    announced: &Announced,
+    announced: &AnnouncementSummary,
     lag: &LagBrief,
-    into: &mut Gathered,
+    into: &mut GatheredParts,
 ) {
     let published = view.published();
     let programmable = || published.compiled.after(None).filter(|(_, entry)| entry.form.is_programmable());
@@ -149,9 +149,14 @@ fn zone(object: &Object) -> Option<&str> {
     }
 }
 
-fn gather_others(app: &ServerState, view: &View<'_>, renderer: &ObjectRenderer<'_>, into: &mut Gathered) {
+fn gather_others(
+    app: &ServerState,
+    view: &View<'_>,
+    renderer: &ObjectRenderer<'_>,
+    into: &mut GatheredParts,
+) {
     let snapshot = &view.published().snapshot;
-    let Gathered { findings, pools, .. } = into;
+    let GatheredParts { findings, pools, .. } = into;
     for object in snapshot.list(Kind::AddressPool, None, None) {
         let Some(status) = renderer.pool(object) else { continue };
         pools.total += 1;
@@ -202,7 +207,7 @@ fn totals(
     nodes: &[NodeRow],
     endpoints: EndpointCounts,
     pools: PoolTotals,
-    announced: &Announced,
+    announced: &AnnouncementSummary,
 ) -> Totals {
     let (mut of_services, mut of_nodes) = (ServiceStateTotals::default(), NodeTotals::default());
     services.iter().for_each(|row| of_services.add(row.state));

@@ -39,7 +39,7 @@ const BACKOFF_STEP: Duration = Duration::from_millis(4);
 const BACKOFF_MAX: Duration = Duration::from_millis(64);
 
 /// A group as decided on one state.
-struct Decided {
+struct DecidedGroup {
     at: Position,
     steps: Vec<Step>,
     history: Vec<RevisionEntry>,
@@ -94,7 +94,7 @@ pub(super) async fn carry_out(context: &Context, group: Vec<PendingService>) -> 
 }
 
 /// Admits each write on the state that results from the previous ones.
-fn decide(context: &Context, group: &[PendingService]) -> Decided {
+fn decide(context: &Context, group: &[PendingService]) -> DecidedGroup {
     let published = context.hub.load();
     let at = published.position();
     let mut working = published.snapshot.clone();
@@ -126,7 +126,7 @@ fn decide(context: &Context, group: &[PendingService]) -> Decided {
         });
         answers.push(answer);
     }
-    Decided { at, steps, history, audit, audited, answers }
+    DecidedGroup { at, steps, history, audit, audited, answers }
 }
 
 /// Returns the admitted write if the caller has the permissions for its side effects. Checked here, because
@@ -152,8 +152,8 @@ fn entry_of(before: &Snapshot, commit: &Commit, origin: Origin) -> RevisionEntry
 }
 
 /// Commits a group if the store is still at the state it was decided on.
-async fn settle(context: &Context, decided: &Decided) -> Result<(), CommitError> {
-    let Decided { at, steps, history, audit, audited: _, answers: _ } = decided;
+async fn settle(context: &Context, decided: &DecidedGroup) -> Result<(), CommitError> {
+    let DecidedGroup { at, steps, history, audit, audited: _, answers: _ } = decided;
     if !steps.is_empty() {
         let commits: Vec<Commit> = steps.iter().map(|step| step.commit.clone()).collect();
         let call = context.store.commit_with_records(*at, &commits, history, audit);
@@ -166,8 +166,8 @@ async fn settle(context: &Context, decided: &Decided) -> Result<(), CommitError>
     if current == *at { Ok(()) } else { Err(CommitError::Stale { current }) }
 }
 
-fn finish(context: &Context, group: Vec<PendingService>, decided: Decided, started: Instant) {
-    let Decided { at: _, steps, history: _, audit: _, audited, answers } = decided;
+fn finish(context: &Context, group: Vec<PendingService>, decided: DecidedGroup, started: Instant) {
+    let DecidedGroup { at: _, steps, history: _, audit: _, audited, answers } = decided;
     audited.iter().for_each(|draft| draft.record_stored());
     context.metrics.group(answers.len(), steps.len(), started.elapsed());
     follow::publish(context, steps);

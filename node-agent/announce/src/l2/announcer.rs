@@ -16,10 +16,10 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::error;
 
-pub use super::machine::{Conflict, Duty, PortCounters, ProbeAnswer, Timing, Wanted};
+pub use super::machine::{DesiredAddress, Duty, L2Conflict, PortCounters, ProbeAnswer, Timing};
 use super::{
     interfaces::Interfaces,
-    machine::{Machine, Output, ProbeId},
+    machine::{L2Output, Machine, ProbeId},
 };
 
 /// Capacity of the conflict channel. Conflicts that do not fit are reported again one second later.
@@ -30,7 +30,7 @@ const PROBES_WAITING_MAX: usize = 4096;
 /// Handle to a running announcer. Dropping it ends the thread: nothing is announced or answered from then on.
 #[derive(Debug)]
 pub struct Announcer {
-    shared: Arc<Shared>,
+    shared: Arc<AnnouncerShared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -68,7 +68,7 @@ pub struct InterfaceStatus {
 
 /// State shared by the thread and its users.
 #[derive(Debug)]
-struct Shared {
+struct AnnouncerShared {
     mailbox: Mutex<Mailbox>,
     bell: EventFd,
 }
@@ -76,7 +76,7 @@ struct Shared {
 /// Requests the thread has not processed yet. Newer requests replace older ones, so the mailbox is bounded.
 #[derive(Debug, Default)]
 struct Mailbox {
-    changes: BTreeMap<IpAddr, Option<Wanted>>,
+    changes: BTreeMap<IpAddr, Option<DesiredAddress>>,
     changed: Vec<oneshot::Sender<BTreeSet<IpAddr>>>,
     again: BTreeSet<IpAddr>,
     links: Option<Links>,
@@ -85,7 +85,7 @@ struct Mailbox {
     is_over: bool,
 }
 
-impl Shared {
+impl AnnouncerShared {
     fn mailbox(&self) -> MutexGuard<'_, Mailbox> {
         self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -101,10 +101,10 @@ impl Announcer {
     ///
     /// # Errors
     /// Returns an I/O error if the kernel cannot create the thread or its descriptors.
-    pub fn start(timing: Timing) -> io::Result<(Self, mpsc::Receiver<Conflict>)> {
+    pub fn start(timing: Timing) -> io::Result<(Self, mpsc::Receiver<L2Conflict>)> {
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let interfaces = Interfaces::new(&bell)?;
-        let shared = Arc::new(Shared { mailbox: Mutex::default(), bell });
+        let shared = Arc::new(AnnouncerShared { mailbox: Mutex::default(), bell });
         let (conflicts, told) = mpsc::channel(CONFLICTS_WAITING_MAX);
         let turn = Turn {
             shared: Arc::clone(&shared),
@@ -122,7 +122,10 @@ impl Announcer {
     /// Changes the wanted addresses; `None` withdraws an address at once and silently. The reply arrives when
     /// the change is in effect (for a withdrawal: when requests are no longer answered). It contains the
     /// addresses rejected because of [`super::machine::ADDRESSES_MAX`].
-    pub fn set(&self, changes: BTreeMap<IpAddr, Option<Wanted>>) -> oneshot::Receiver<BTreeSet<IpAddr>> {
+    pub fn set(
+        &self,
+        changes: BTreeMap<IpAddr, Option<DesiredAddress>>,
+    ) -> oneshot::Receiver<BTreeSet<IpAddr>> {
         let (done, is_done) = oneshot::channel();
         let mut mailbox = self.shared.mailbox();
         mailbox.changes.extend(changes);
@@ -187,7 +190,7 @@ impl Announcer {
     }
 }
 
-fn hand_over(shared: &Shared, links: Links) {
+fn hand_over(shared: &AnnouncerShared, links: Links) {
     shared.mailbox().links = Some(links);
     shared.ring();
 }
@@ -205,10 +208,10 @@ impl Drop for Announcer {
 
 /// State of the thread.
 struct Turn {
-    shared: Arc<Shared>,
+    shared: Arc<AnnouncerShared>,
     machine: Machine,
     interfaces: Interfaces,
-    conflicts: mpsc::Sender<Conflict>,
+    conflicts: mpsc::Sender<L2Conflict>,
     probes: BTreeMap<ProbeId, oneshot::Sender<ProbeAnswer>>,
     last_probe: ProbeId,
     wakeups: u64,
@@ -268,18 +271,18 @@ impl Turn {
         }
     }
 
-    fn carry_out(&mut self, output: Output) {
+    fn carry_out(&mut self, output: L2Output) {
         match output {
-            Output::Send { index, family, frame } => {
+            L2Output::Send { index, family, frame } => {
                 if !self.interfaces.send((index, family), &frame) {
                     self.machine.not_sent(index);
                 }
             }
-            Output::Conflict(conflict) => {
+            L2Output::Conflict(conflict) => {
                 // If the channel is full, the conflict is reported again in the next second.
                 let _full = self.conflicts.try_send(conflict);
             }
-            Output::Probed(id, answer) => {
+            L2Output::Probed(id, answer) => {
                 if let Some(waiting) = self.probes.remove(&id) {
                     let _gone = waiting.send(answer);
                 }

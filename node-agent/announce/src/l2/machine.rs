@@ -6,7 +6,7 @@
 //!      ▲                         │ request ──▶ reply       claim by another ──▶ conflict
 //!      └──── withdrawn, down ────┘
 //! ```
-//! The driver passes in frames, changes and the time, carries out [`Output`]s, applies [`Machine::listening`]
+//! The driver passes in frames, changes and the time, carries out [`L2Output`]s, applies [`Machine::listening`]
 //! to every pair in [`Machine::take_changed`], and calls [`Machine::timeout`] at [`Machine::poll_timeout`].
 
 mod counters;
@@ -24,11 +24,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use counters::{AddressCounters, Dropped, PortCounters};
+pub use counters::{AddressCounters, DropReason, PortCounters};
 use kernel::links::Mac;
 use limit::ReplyLimit;
 use model::{kinds::advertisement::InterfaceName, primitives::net::IpFamily};
-use places::{Held, Port};
+use places::{AddressState, Port};
 use probe::Probe;
 pub use probe::{PROBE_TIME, ProbeAnswer, ProbeId};
 
@@ -46,7 +46,7 @@ const ANNOUNCED_PER_TURN_MAX: usize = 256;
 
 /// Desired state of one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredAddress {
     /// Names of the interfaces. Missing interfaces count as soon as they appear.
     pub interfaces: BTreeSet<InterfaceName>,
     /// Mode of the address on these interfaces.
@@ -64,7 +64,7 @@ pub enum Duty {
 
 /// Another station announces an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conflict {
+pub struct L2Conflict {
     /// Address in conflict.
     pub address: IpAddr,
     /// MAC address of the other station.
@@ -75,7 +75,7 @@ pub struct Conflict {
 
 /// An action for the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
+pub enum L2Output {
     /// Send a frame.
     Send {
         /// Index of the interface.
@@ -87,7 +87,7 @@ pub enum Output {
     },
     /// Another station announces one of our addresses. Reported once per second for each station and
     /// interface.
-    Conflict(Conflict),
+    Conflict(L2Conflict),
     /// A probe has finished.
     Probed(ProbeId, ProbeAnswer),
 }
@@ -120,7 +120,7 @@ pub struct Machine {
     indexes: BTreeMap<String, u32>,
     /// MAC addresses of all interfaces of this machine, to recognize our own frames.
     own_macs: BTreeSet<Mac>,
-    held: BTreeMap<IpAddr, Held>,
+    held: BTreeMap<IpAddr, AddressState>,
     /// Addresses wanted on an interface, whether it exists or not.
     wanted_on: BTreeMap<InterfaceName, BTreeSet<IpAddr>>,
     /// Next announcement of each address on each interface.
@@ -130,7 +130,7 @@ pub struct Machine {
     probed: BTreeMap<IpAddr, BTreeSet<ProbeId>>,
     replies: ReplyLimit,
     changed: BTreeSet<(u32, IpAddr)>,
-    outputs: Vec<Output>,
+    outputs: Vec<L2Output>,
 }
 
 impl Machine {
@@ -156,7 +156,11 @@ impl Machine {
 
     /// Changes the desired state of addresses; `None` withdraws at once. Unchanged addresses are not
     /// announced again. Returns the addresses rejected because of [`ADDRESSES_MAX`].
-    pub fn set(&mut self, changes: BTreeMap<IpAddr, Option<Wanted>>, now: Instant) -> BTreeSet<IpAddr> {
+    pub fn set(
+        &mut self,
+        changes: BTreeMap<IpAddr, Option<DesiredAddress>>,
+        now: Instant,
+    ) -> BTreeSet<IpAddr> {
         let mut refused = BTreeSet::new();
         for (address, wanted) in changes {
             if wanted.is_some() && !self.held.contains_key(&address) && self.held.len() == ADDRESSES_MAX {
@@ -219,7 +223,7 @@ impl Machine {
         for frame in frames::gratuitous(address, port.mac) {
             held.counters.gratuitous += 1;
             port.counters.gratuitous += 1;
-            self.outputs.push(Output::Send { index, family, frame: frame.render() });
+            self.outputs.push(L2Output::Send { index, family, frame: frame.render() });
         }
         held.counters.last_gratuitous = Some(now);
     }
@@ -238,7 +242,7 @@ impl Machine {
     }
 
     /// Returns the outputs since the last call.
-    pub fn take_outputs(&mut self) -> Vec<Output> {
+    pub fn take_outputs(&mut self) -> Vec<L2Output> {
         std::mem::take(&mut self.outputs)
     }
 

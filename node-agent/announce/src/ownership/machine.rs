@@ -25,7 +25,9 @@ use std::{
 
 use model::{kinds::advertisement::WhenIsolated, primitives::name::Name};
 
-pub use super::terms::{Cause, Conflict, Heard, Input, Liveness, Order, Output, Party, Phase, Why};
+pub use super::terms::{
+    CandidateOrder, Cause, Input, Liveness, ObservedStation, Output, OwnershipConflict, Party, Phase, Why,
+};
 pub use base::Gate;
 
 /// Maximum time for which the previous owner keeps announcing after an order has moved the address, unless it
@@ -63,7 +65,7 @@ struct Defence {
 #[derive(Debug, Clone)]
 pub struct Ownership {
     me: Name,
-    order: Order,
+    order: CandidateOrder,
     /// True if this node may announce as the first of the order without probing.
     is_fresh: bool,
     peers: BTreeMap<Name, Liveness>,
@@ -81,7 +83,7 @@ pub struct Ownership {
     is_checking: bool,
     remind_at: Option<Instant>,
     defence: Option<Defence>,
-    conflict: Option<Conflict>,
+    conflict: Option<OwnershipConflict>,
 }
 
 impl Ownership {
@@ -90,7 +92,7 @@ impl Ownership {
     pub fn new(me: Name) -> Self {
         Self {
             me,
-            order: Order::default(),
+            order: CandidateOrder::default(),
             is_fresh: false,
             peers: BTreeMap::new(),
             gate: Gate::Closed("its Services have not been programmed since the start".to_owned()),
@@ -116,13 +118,13 @@ impl Ownership {
 
     /// Returns the current order.
     #[must_use]
-    pub const fn order(&self) -> &Order {
+    pub const fn order(&self) -> &CandidateOrder {
         &self.order
     }
 
     /// Returns the recent conflict, if any.
     #[must_use]
-    pub const fn conflict(&self) -> Option<&Conflict> {
+    pub const fn conflict(&self) -> Option<&OwnershipConflict> {
         self.conflict.as_ref()
     }
 
@@ -183,7 +185,7 @@ impl Ownership {
         [waits, self.leave_at, self.remind_at, forgets].into_iter().flatten().min()
     }
 
-    fn follow(&mut self, order: Order) {
+    fn follow(&mut self, order: CandidateOrder) {
         let is_new = order.epoch != self.order.epoch || order.candidates != self.order.candidates;
         if is_new {
             self.is_fresh = !order.is_old;
@@ -213,7 +215,7 @@ impl Ownership {
         }
     }
 
-    fn hear(&mut self, heard: Heard, now: Instant, random: u64, outputs: &mut Vec<Output>) {
+    fn hear(&mut self, heard: ObservedStation, now: Instant, random: u64, outputs: &mut Vec<Output>) {
         if let Party::Candidate(name) = &heard.party {
             self.believed = Some(name.clone());
         }
@@ -231,7 +233,7 @@ impl Ownership {
             Party::Candidate(_) => DEFEND_FLOOR,
         };
         self.believed = None;
-        self.conflict = Some(Conflict { heard, at: now });
+        self.conflict = Some(OwnershipConflict { heard, at: now });
         let (wait, count) = match defence {
             Some(Defence { last, wait, .. }) if now < last + wait => return,
             Some(Defence { wait, count, .. }) => ((wait * 2).clamp(floor, DEFEND_INTERVAL), count + 1),
@@ -256,7 +258,13 @@ impl Ownership {
         }
     }
 
-    fn take_answer(&mut self, answer: Option<Heard>, now: Instant, random: u64, outputs: &mut Vec<Output>) {
+    fn take_answer(
+        &mut self,
+        answer: Option<ObservedStation>,
+        now: Instant,
+        random: u64,
+        outputs: &mut Vec<Output>,
+    ) {
         match (&self.phase, answer) {
             (Phase::Owner(_), Some(heard)) => self.hear(heard, now, random, outputs),
             (Phase::Probing(_), Some(heard)) => self.leave_to(heard, now, random, outputs),
@@ -266,7 +274,7 @@ impl Ownership {
     }
 
     /// Leaves the address to a station that replied, and schedules another probe.
-    fn leave_to(&mut self, heard: Heard, now: Instant, random: u64, outputs: &mut Vec<Output>) {
+    fn leave_to(&mut self, heard: ObservedStation, now: Instant, random: u64, outputs: &mut Vec<Output>) {
         if let Party::Candidate(name) = &heard.party {
             self.believed = Some(name.clone());
             if let Some(liveness @ Liveness::Down) = self.peers.get_mut(name) {
@@ -274,7 +282,7 @@ impl Ownership {
                 *liveness = Liveness::Unknown { until: now };
             }
         } else {
-            self.conflict = Some(Conflict { heard: heard.clone(), at: now });
+            self.conflict = Some(OwnershipConflict { heard: heard.clone(), at: now });
         }
         self.is_fresh = false;
         let spread = Duration::from_millis(random % 4000);
@@ -342,7 +350,7 @@ impl Ownership {
                 Some(cause) => self.claim(cause, outputs),
                 None => self.ask(now, outputs),
             },
-            Phase::Standby(Why::Answered(Heard { party: Party::Candidate(name), .. })) => {
+            Phase::Standby(Why::Answered(ObservedStation { party: Party::Candidate(name), .. })) => {
                 match self.how_it_ended(name) {
                     Some(cause) => self.claim(cause, outputs),
                     None => self.ask_when_due(now, outputs),

@@ -14,7 +14,7 @@ use model::{
     wire::feed::AddressState,
 };
 
-use super::machine::{Input, Liveness, Order, Output, Ownership};
+use super::machine::{CandidateOrder, Input, Liveness, Output, Ownership};
 
 /// Address pair over which one node monitors another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +31,7 @@ pub struct Owners {
     me: Name,
     entries: BTreeMap<IpAddr, Entry>,
     by_service: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
-    pairs: BTreeMap<Pair, Watched>,
+    pairs: BTreeMap<Pair, MonitoredNode>,
     gates: BTreeMap<ServiceKey, Gate>,
     /// Interfaces with carrier; `None` while unknown.
     carriers: Option<BTreeSet<String>>,
@@ -68,7 +68,7 @@ pub struct Ordering<'a> {
 }
 
 #[derive(Debug)]
-struct Watched {
+struct MonitoredNode {
     node: Name,
     liveness: Liveness,
     addresses: BTreeSet<IpAddr>,
@@ -165,7 +165,7 @@ impl Owners {
             self.by_service.entry(service.clone()).or_default().insert(address);
         }
         let announcement = &state.announcement;
-        let order = Order {
+        let order = CandidateOrder {
             epoch: announcement.epoch,
             candidates: announcement.candidates.iter().map(|candidate| candidate.node.clone()).collect(),
             when_isolated: announcement.when_isolated,
@@ -174,7 +174,8 @@ impl Owners {
         let mut inputs = vec![Input::Control(self.has_control), Input::Ordered(order)];
         for (pair, node) in self.pairs_of(&state) {
             let unknown = Liveness::Unknown { until: unheard_until };
-            let fresh = || Watched { node: node.clone(), liveness: unknown, addresses: BTreeSet::new() };
+            let fresh =
+                || MonitoredNode { node: node.clone(), liveness: unknown, addresses: BTreeSet::new() };
             let watched = self.pairs.entry(pair).or_insert_with(fresh);
             watched.addresses.insert(address);
             inputs.push(Input::Peer(node, watched.liveness));

@@ -51,7 +51,7 @@ pub struct Station {
 
 /// Frames sent for one address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentFrames {
     /// Replies sent.
     pub replies: u64,
     /// Gratuitous announcements sent.
@@ -72,7 +72,7 @@ pub trait Wire: Send {
     /// Sets the state to leave behind if the agent will restart; called before all addresses are withdrawn.
     fn leave(&mut self, _on_exit: OnExit) {}
     /// Returns the counters of every address.
-    fn sent(&self) -> BTreeMap<IpAddr, Sent>;
+    fn sent(&self) -> BTreeMap<IpAddr, SentFrames>;
 }
 
 /// State of a session with another node.

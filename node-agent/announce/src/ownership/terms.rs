@@ -28,7 +28,7 @@ pub enum Liveness {
 
 /// Assignment of the address to ranked candidates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Order {
+pub struct CandidateOrder {
     /// Increases with every change.
     pub epoch: u64,
     /// Candidates in order of rank.
@@ -50,7 +50,7 @@ pub enum Party {
 
 /// An observed station.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heard {
+pub struct ObservedStation {
     /// Identity of the station.
     pub party: Party,
     /// Link-layer address as text.
@@ -63,7 +63,7 @@ pub struct Heard {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// A new order.
-    Ordered(Order),
+    Ordered(CandidateOrder),
     /// Changed liveness of a candidate.
     Peer(Name, Liveness),
     /// The gate has opened or closed.
@@ -71,9 +71,9 @@ pub enum Input {
     /// Changed reachability of control: true if reachable.
     Control(bool),
     /// Another station announced the address.
-    Heard(Heard),
+    Heard(ObservedStation),
     /// Result of [`Output::Probe`].
-    Probed(Option<Heard>),
+    Probed(Option<ObservedStation>),
     /// The time returned by [`Ownership::poll_timeout`] has come.
     Timeout,
 }
@@ -107,7 +107,7 @@ pub enum Why {
     /// A candidate of higher rank restarts.
     Restarting(Name),
     /// Another station answers for the address.
-    Answered(Heard),
+    Answered(ObservedStation),
 }
 
 /// Reason for which this node owns the address.
@@ -138,9 +138,9 @@ pub enum Phase {
 
 /// An observed conflict.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conflict {
+pub struct OwnershipConflict {
     /// The other station.
-    pub heard: Heard,
+    pub heard: ObservedStation,
     /// Time of the last observation.
     pub at: Instant,
 }

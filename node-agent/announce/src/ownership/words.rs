@@ -2,7 +2,7 @@
 
 use model::wire::report::AnnouncementRole;
 
-use super::machine::{Cause, Heard, Ownership, Party, Phase, Why};
+use super::machine::{Cause, ObservedStation, Ownership, Party, Phase, Why};
 
 /// Returns the role of this node for an address and its reason, or `None` without a role.
 #[must_use]
@@ -47,10 +47,10 @@ fn standby(ownership: &Ownership, why: &Why) -> (AnnouncementRole, String) {
         Why::Restarting(name) => {
             (AnnouncementRole::Standby, format!("{name} is before this node and restarts"))
         }
-        Why::Answered(Heard { party: Party::Candidate(name), mac, interface }) => {
+        Why::Answered(ObservedStation { party: Party::Candidate(name), mac, interface }) => {
             (AnnouncementRole::Standby, format!("{name} ({mac} on {interface}) answers for it and keeps it"))
         }
-        Why::Answered(Heard { party: Party::Stranger, mac, interface }) => (
+        Why::Answered(ObservedStation { party: Party::Stranger, mac, interface }) => (
             AnnouncementRole::Held,
             format!("{mac} on {interface}, which is not a candidate, answers for it"),
         ),

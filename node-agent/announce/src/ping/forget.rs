@@ -30,7 +30,7 @@ pub(super) fn forget(netlink: &mut Netlink, addresses: &BTreeSet<IpAddr>) -> io:
         let only = of_family.next().is_none().then_some(*first);
         let request = wire::dump_protocol(family, ping_protocol(family), only, None);
         let deletions = netlink.dump(&request, Vec::new, |deletions, answer| {
-            let shown = wire::Shown::parse(answer)?;
+            let shown = wire::ConntrackEntry::parse(answer)?;
             let is_ping = shown.original.protocol == ping_protocol(family);
             let is_asked = shown.original.destination.is_some_and(|to| addresses.contains(&to));
             if is_ping && is_asked && shown.reply.source == shown.original.destination {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, io, net::IpAddr};
 use kernel::{
     netlink::{
         socket::{Netlink, Protocol},
-        wire::Received,
+        wire::ReceivedMessage,
     },
     nftables::{parse::generation as parse_generation, render as request, transaction},
 };
@@ -67,7 +67,7 @@ impl Kernel {
         // Unknown until the commit has succeeded.
         let before = self.generation.take();
         transaction::commit(&mut self.netlink, &render::messages(&plan))?
-            .map_err(transaction::Refused::to_error)?;
+            .map_err(transaction::RejectedTransaction::to_error)?;
         let answered: BTreeSet<_> =
             plan.added.iter().filter(|(set, _)| set.reply == Reply::Answer).map(|(_, it)| *it).collect();
         let after = self.read_generation()?;
@@ -188,6 +188,6 @@ pub fn cleanup() -> io::Result<bool> {
     Kernel::open()?.write(&Replies::new(), &BTreeSet::new())
 }
 
-const fn received(payload: &[u8]) -> Received<'_> {
-    Received { kind: 0, flags: 0, sequence: 0, payload }
+const fn received(payload: &[u8]) -> ReceivedMessage<'_> {
+    ReceivedMessage { kind: 0, flags: 0, sequence: 0, payload }
 }

@@ -43,13 +43,13 @@ pub const SETTLE_TIME: Duration = Duration::from_secs(30);
 /// Handle to the thread. Dropping it waits until all orders are carried out.
 #[derive(Debug)]
 pub struct Ping {
-    orders: Option<Sender<Order>>,
+    orders: Option<Sender<ThreadOrder>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Order to the thread.
 #[derive(Debug)]
-enum Order {
+enum ThreadOrder {
     /// Set the replies for some addresses; `None` removes an address.
     Set(BTreeMap<IpAddr, Option<Reply>>),
     /// Freeze the table, because the agent restarts.
@@ -73,15 +73,15 @@ impl Ping {
 
     /// Changes the replies for addresses. Returns at once.
     pub fn set(&self, changes: BTreeMap<IpAddr, Option<Reply>>) {
-        self.tell(Order::Set(changes));
+        self.tell(ThreadOrder::Set(changes));
     }
 
     /// Freezes the table.
     pub fn keep(&self) {
-        self.tell(Order::Keep);
+        self.tell(ThreadOrder::Keep);
     }
 
-    fn tell(&self, order: Order) {
+    fn tell(&self, order: ThreadOrder) {
         if let Some(orders) = &self.orders
             && orders.send(order).is_err()
         {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use kernel::{
-    netlink::wire::{Malformed, Received},
+    netlink::wire::{MalformedMessage, ReceivedMessage},
     nftables::{
         parse::{expressions_are, for_each_raw, parse_hook},
         uapi,
@@ -34,8 +34,8 @@ impl Observation {
     /// Adds the table. A table with flags, such as dormant, is foreign.
     ///
     /// # Errors
-    /// Returns [`Malformed`] if the message is malformed.
-    pub fn table(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
+    /// Returns [`MalformedMessage`] if the message is malformed.
+    pub fn table(&mut self, message: &ReceivedMessage<'_>) -> Result<(), MalformedMessage> {
         for attribute in message.attributes() {
             let attribute = attribute?;
             if attribute.kind == uapi::NFTA_TABLE_FLAGS {
@@ -49,7 +49,7 @@ impl Observation {
     ///
     /// # Errors
     /// Returns an error if the message is malformed.
-    pub fn chain(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
+    pub fn chain(&mut self, message: &ReceivedMessage<'_>) -> Result<(), MalformedMessage> {
         let (mut table, mut name, mut kind, mut hook, mut accepts) = ("", "", "", None, false);
         for attribute in message.attributes() {
             let attribute = attribute?;
@@ -75,7 +75,7 @@ impl Observation {
     ///
     /// # Errors
     /// Returns an error if the message is malformed.
-    pub fn rule(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
+    pub fn rule(&mut self, message: &ReceivedMessage<'_>) -> Result<(), MalformedMessage> {
         let (mut table, mut name, mut exprs) = ("", "", None);
         for attribute in message.attributes() {
             let attribute = attribute?;
@@ -101,8 +101,8 @@ impl Observation {
     /// Adds one set.
     ///
     /// # Errors
-    /// Returns [`Malformed`] if the message is malformed.
-    pub fn set(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
+    /// Returns [`MalformedMessage`] if the message is malformed.
+    pub fn set(&mut self, message: &ReceivedMessage<'_>) -> Result<(), MalformedMessage> {
         let (mut table, mut name, mut key, mut has_more) = ("", "", (0, 0), false);
         for attribute in message.attributes() {
             let attribute = attribute?;
@@ -151,8 +151,8 @@ impl Observation {
 /// Extracts the addresses of a message with set elements.
 ///
 /// # Errors
-/// Returns [`Malformed`] if the message is malformed.
-pub fn addresses(message: &Received<'_>, addresses: &mut Vec<IpAddr>) -> Result<(), Malformed> {
+/// Returns [`MalformedMessage`] if the message is malformed.
+pub fn addresses(message: &ReceivedMessage<'_>, addresses: &mut Vec<IpAddr>) -> Result<(), MalformedMessage> {
     let mut is_malformed = false;
     for_each_raw(message, |raw| {
         let v4 = <[u8; 4]>::try_from(raw.key).map(IpAddr::from);
@@ -161,7 +161,7 @@ pub fn addresses(message: &Received<'_>, addresses: &mut Vec<IpAddr>) -> Result<
             Err(_) => is_malformed = true,
         }
     })?;
-    if is_malformed { Err(Malformed("an address has an invalid length")) } else { Ok(()) }
+    if is_malformed { Err(MalformedMessage("an address has an invalid length")) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -173,7 +173,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_taken_in_without_panic(payload in prop::collection::vec(any::<u8>(), 0..200)) {
-            let message = Received { kind: 0, flags: 0, sequence: 0, payload: &payload };
+            let message = ReceivedMessage { kind: 0, flags: 0, sequence: 0, payload: &payload };
             let mut observation = Observation::default();
             let _ = (observation.table(&message), observation.chain(&message));
             let _ = (observation.rule(&message), observation.set(&message));

@@ -11,7 +11,7 @@ use std::{
 use tracing::{debug, info, warn};
 
 use super::{
-    Order,
+    ThreadOrder,
     kernel::Kernel,
     plan::{self, Replies, Table},
 };
@@ -20,7 +20,7 @@ use super::{
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs until all senders are dropped.
-pub(super) fn run(orders: &Receiver<Order>, settle_time: Duration, tell: impl Fn(Option<String>)) {
+pub(super) fn run(orders: &Receiver<ThreadOrder>, settle_time: Duration, tell: impl Fn(Option<String>)) {
     let mut keeper = Keeper::new(settle_time);
     loop {
         let order = match keeper.poll_timeout() {
@@ -92,10 +92,10 @@ impl Keeper {
     }
 
     /// Applies all pending orders. Returns false if the thread should end.
-    fn take_all(&mut self, first: Order, orders: &Receiver<Order>) -> bool {
+    fn take_all(&mut self, first: ThreadOrder, orders: &Receiver<ThreadOrder>) -> bool {
         for order in std::iter::once(first).chain(orders.try_iter()) {
             match order {
-                Order::Set(changes) => {
+                ThreadOrder::Set(changes) => {
                     for (address, reply) in changes {
                         self.unclaimed.remove(&address);
                         self.touched.insert(address);
@@ -105,7 +105,7 @@ impl Keeper {
                         };
                     }
                 }
-                Order::Keep => return false,
+                ThreadOrder::Keep => return false,
             }
         }
         true

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use bfd::{
     Diagnostic, State,
-    wire::{Malformed, Packet, Section, Sha1Section, parse, render},
+    wire::{Packet, PacketError, Section, Sha1Section, parse, render},
 };
 use proptest::{collection::vec, prelude::*};
 
@@ -43,16 +43,16 @@ fn each_bad_field_is_refused_for_its_own_reason() {
         parse(&bytes).map(|received| received.packet)
     };
     assert_eq!(with(0, 0x27).unwrap().diagnostic, Diagnostic::AdministrativelyDown);
-    assert_eq!(with(0, 0x00), Err(Malformed::Version));
-    assert_eq!(with(0, 0x40), Err(Malformed::Version));
-    assert_eq!(with(1, 0xc1), Err(Malformed::Multipoint));
-    assert_eq!(with(2, 0), Err(Malformed::Multiplier));
-    assert_eq!(with(3, 23), Err(Malformed::Length));
-    assert_eq!(with(3, 25), Err(Malformed::Length), "longer than the payload");
-    assert_eq!(with(7, 0), Err(Malformed::MyDiscriminator));
-    assert_eq!(with(11, 0), Err(Malformed::YourDiscriminator), "Up");
-    assert_eq!(parse(&good[..23]), Err(Malformed::Short));
-    assert_eq!(parse(&[]), Err(Malformed::Short));
+    assert_eq!(with(0, 0x00), Err(PacketError::Version));
+    assert_eq!(with(0, 0x40), Err(PacketError::Version));
+    assert_eq!(with(1, 0xc1), Err(PacketError::Multipoint));
+    assert_eq!(with(2, 0), Err(PacketError::Multiplier));
+    assert_eq!(with(3, 23), Err(PacketError::Length));
+    assert_eq!(with(3, 25), Err(PacketError::Length), "longer than the payload");
+    assert_eq!(with(7, 0), Err(PacketError::MyDiscriminator));
+    assert_eq!(with(11, 0), Err(PacketError::YourDiscriminator), "Up");
+    assert_eq!(parse(&good[..23]), Err(PacketError::Short));
+    assert_eq!(parse(&[]), Err(PacketError::Short));
     for (state, accepted) in
         [(State::AdminDown, true), (State::Down, true), (State::Init, false), (State::Up, false)]
     {
@@ -74,12 +74,12 @@ fn authentication_sections_have_to_fit() {
     };
     assert_eq!(with(&[]), Ok(Some(Section::Sha1(SECTION))));
     assert_eq!(with(&[(27, 0xff)]), Ok(Some(Section::Sha1(SECTION))), "the reserved byte is ignored");
-    assert_eq!(with(&[(25, 27)]), Err(Malformed::AuthenticationLength));
-    assert_eq!(with(&[(25, 29)]), Err(Malformed::AuthenticationLength));
-    assert_eq!(with(&[(25, 1)]), Err(Malformed::AuthenticationLength));
-    assert_eq!(with(&[(3, 51)]), Err(Malformed::AuthenticationLength), "it ends behind the packet");
-    assert_eq!(with(&[(3, 25)]), Err(Malformed::Length));
-    assert_eq!(with(&[(3, 26)]), Err(Malformed::AuthenticationLength));
+    assert_eq!(with(&[(25, 27)]), Err(PacketError::AuthenticationLength));
+    assert_eq!(with(&[(25, 29)]), Err(PacketError::AuthenticationLength));
+    assert_eq!(with(&[(25, 1)]), Err(PacketError::AuthenticationLength));
+    assert_eq!(with(&[(3, 51)]), Err(PacketError::AuthenticationLength), "it ends behind the packet");
+    assert_eq!(with(&[(3, 25)]), Err(PacketError::Length));
+    assert_eq!(with(&[(3, 26)]), Err(PacketError::AuthenticationLength));
     for unsupported in [0, 1, 2, 3, 6, 255] {
         assert_eq!(with(&[(24, unsupported)]), Ok(Some(Section::Unsupported(unsupported))));
     }

@@ -34,7 +34,7 @@ pub(super) enum Due {
 
 /// State of an established session.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct EstablishedState {
     pub(super) terms: Terms,
     pub(super) families: BTreeMap<Family, Telling>,
     pub(super) withdrawals: BTreeSet<IpNet>,
@@ -52,7 +52,7 @@ pub(super) struct Group {
 /// State of the table transmission of a family.
 #[derive(Debug)]
 pub(super) struct Telling {
-    pub(super) phase: Phase,
+    pub(super) phase: TransmissionPhase,
     /// Number of owed prefixes.
     pub(super) owed: usize,
     /// True if the neighbor has requested another refresh.
@@ -61,7 +61,7 @@ pub(super) struct Telling {
 
 /// Phase of a table transmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum TransmissionPhase {
     /// Initial table of the session, ended by End-of-RIB.
     Initial,
     /// Refresh requested; `BoRR` is pending.
@@ -96,18 +96,19 @@ impl Telling {
     /// Returns true if a marker is due.
     pub(super) const fn is_mark_due(&self, is_end_held: bool) -> bool {
         match self.phase {
-            Phase::Initial => self.owed == 0 && !is_end_held,
-            Phase::Asked => true,
-            Phase::Answering => self.owed == 0,
-            Phase::Settled => false,
+            TransmissionPhase::Initial => self.owed == 0 && !is_end_held,
+            TransmissionPhase::Asked => true,
+            TransmissionPhase::Answering => self.owed == 0,
+            TransmissionPhase::Settled => false,
         }
     }
 }
 
-impl Session {
+impl EstablishedState {
     pub(super) fn new(terms: Terms) -> Self {
-        let telling =
-            |family: &Family| (*family, Telling { phase: Phase::Initial, owed: 0, is_asked_again: false });
+        let telling = |family: &Family| {
+            (*family, Telling { phase: TransmissionPhase::Initial, owed: 0, is_asked_again: false })
+        };
         let families = terms.families.iter().map(telling).collect();
         Self { terms, families, withdrawals: BTreeSet::new(), announcements: BTreeMap::new() }
     }
@@ -128,7 +129,7 @@ impl Session {
     /// a neighbor with a stale route does not drop it at the End-of-RIB (RFC 4724 §4.2).
     pub(super) fn change(&mut self, prefix: IpNet, entry: &mut Entry) {
         let telling = self.families.get(&Family::of(&prefix));
-        let is_first = telling.is_some_and(|telling| telling.phase == Phase::Initial);
+        let is_first = telling.is_some_and(|telling| telling.phase == TransmissionPhase::Initial);
         if is_first && entry.told.is_none() {
             self.owe(prefix, entry);
         } else {

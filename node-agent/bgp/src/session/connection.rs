@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::{
     session::{
-        ConnectionId, Direction, Negotiated, State,
+        ConnectionId, Direction, NegotiatedSession, State,
         prefixes::Prefixes,
         timing::{OPEN_HOLD, send_hold},
     },
@@ -31,14 +31,14 @@ pub(super) struct Connection {
 #[derive(Debug, Clone)]
 pub(super) enum Stage {
     OpenSent,
-    OpenConfirm(Box<Negotiated>),
+    OpenConfirm(Box<NegotiatedSession>),
     Established(Box<Exchange>),
 }
 
 /// An established session.
 #[derive(Debug, Clone)]
 pub(super) struct Exchange {
-    pub(super) negotiated: Negotiated,
+    pub(super) negotiated: NegotiatedSession,
     pub(super) since: Instant,
     pub(super) prefixes: Prefixes,
 }
@@ -69,7 +69,7 @@ impl Connection {
         matches!(self.stage, Stage::Established(_))
     }
 
-    pub(super) fn negotiated(&self) -> Option<&Negotiated> {
+    pub(super) fn negotiated(&self) -> Option<&NegotiatedSession> {
         match &self.stage {
             Stage::OpenSent => None,
             Stage::OpenConfirm(negotiated) => Some(negotiated),
@@ -77,7 +77,7 @@ impl Connection {
         }
     }
 
-    pub(super) fn negotiated_mut(&mut self) -> Option<&mut Negotiated> {
+    pub(super) fn negotiated_mut(&mut self) -> Option<&mut NegotiatedSession> {
         match &mut self.stage {
             Stage::OpenSent => None,
             Stage::OpenConfirm(negotiated) => Some(negotiated),
@@ -93,7 +93,7 @@ impl Connection {
     }
 
     pub(super) fn context(&self) -> wire::Context {
-        self.negotiated().map(Negotiated::context).unwrap_or_default()
+        self.negotiated().map(NegotiatedSession::context).unwrap_or_default()
     }
 
     /// Returns the expiry of the Hold Timer (RFC 4271 §8.1.3, event 10).

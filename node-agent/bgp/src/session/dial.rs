@@ -9,7 +9,7 @@ use crate::{
         ConnectionId, Direction, Output, Session,
         connection::Connection,
         ending::{Ending, plain},
-        machine::{Phase, Step},
+        machine::{AdministrativeState, Step},
         timing::{ATTEMPT_MIN, wait},
     },
 };
@@ -75,7 +75,7 @@ impl Session {
         }
         let is_wanted = match direction {
             Direction::Outgoing => matches!(self.dial, Dial::Trying { .. }),
-            Direction::Incoming => self.phase == Phase::Running,
+            Direction::Incoming => self.phase == AdministrativeState::Running,
         };
         if !is_wanted {
             if direction == Direction::Incoming {

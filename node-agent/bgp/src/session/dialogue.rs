@@ -3,7 +3,8 @@
 use std::fmt;
 
 use crate::{
-    family::Family, message::Message, notification::Notification, session::Config, session::Negotiated, wire,
+    family::Family, message::Message, notification::Notification, session::Config,
+    session::NegotiatedSession, wire,
 };
 
 /// Connection identifier assigned by the driver; never reused within a session.
@@ -70,7 +71,7 @@ pub enum Input {
         /// Identifier of the connection.
         connection: ConnectionId,
         /// Result of decoding with [`Session::context`](crate::session::Session::context).
-        result: Result<wire::Decoded, Notification>,
+        result: Result<wire::DecodedMessage, Notification>,
     },
     /// The neighbor accepts no more bytes.
     SendStalled {
@@ -156,12 +157,12 @@ pub enum Event {
         /// Identifier of the connection.
         connection: ConnectionId,
         /// Negotiated properties.
-        negotiated: Box<Negotiated>,
+        negotiated: Box<NegotiatedSession>,
     },
     /// An established session has ended.
     Down(Box<Down>),
     /// An UPDATE was received and counted.
-    Update(Learned),
+    Update(ReceivedUpdate),
     /// The neighbor has sent the End-of-RIB marker of a family.
     PeerEndOfRib(Family),
     /// The neighbor has requested our routes of a family (RFC 2918); demarcated if Enhanced Route Refresh was
@@ -195,7 +196,7 @@ pub struct Down {
 
 /// Content of an UPDATE.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Learned {
+pub struct ReceivedUpdate {
     /// Number of announced prefixes of negotiated families.
     pub announced: usize,
     /// Number of withdrawn prefixes of negotiated families.

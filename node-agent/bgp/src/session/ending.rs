@@ -6,10 +6,10 @@ use crate::{
     message::Message,
     notification::{Notification, cease, code, open},
     session::{
-        ConnectionId, Down, Event, Negotiated, Output, Session, Stop,
+        ConnectionId, Down, Event, NegotiatedSession, Output, Session, Stop,
         connection::{Connection, Stage},
         dial::Dial,
-        machine::{Phase, Step},
+        machine::{AdministrativeState, Step},
         timing::{STABLE, wait},
     },
 };
@@ -67,7 +67,7 @@ impl Ending {
     /// Returns true if the neighbor retains our routes: the connection ended without a NOTIFICATION and
     /// Graceful Restart was negotiated (RFC 4724 §4.2), or it was negotiated for notifications and this is no
     /// Hard Reset (RFC 8538 §4).
-    pub(super) fn leaves_routes(&self, negotiated: &Negotiated) -> bool {
+    pub(super) fn leaves_routes(&self, negotiated: &NegotiatedSession) -> bool {
         match self.sent.as_ref().or(self.received.as_ref()) {
             None => negotiated.is_graceful(),
             Some(notification) => {
@@ -190,7 +190,7 @@ impl Session {
         self.failures = self.failures.saturating_add(1);
         self.reason.clone_from(&why);
         self.failure = Some(why);
-        self.phase = Phase::Holding { until: step.now + time };
+        self.phase = AdministrativeState::Holding { until: step.now + time };
     }
 }
 

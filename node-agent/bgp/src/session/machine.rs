@@ -7,7 +7,7 @@ use crate::{
     message::{Message, Open},
     notification::{Notification, cease, code},
     session::{
-        Config, ConnectionId, Event, Input, Negotiated, Output, PrefixCount, State, Stop,
+        Config, ConnectionId, Event, Input, NegotiatedSession, Output, PrefixCount, State, Stop,
         connection::{Connection, Exchange, Stage},
         dial::Dial,
         ending::{After, Ending, plain},
@@ -21,7 +21,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Session {
     pub(super) config: Config,
-    pub(super) phase: Phase,
+    pub(super) phase: AdministrativeState,
     pub(super) dial: Dial,
     /// At most one established connection, and one other per direction.
     pub(super) connections: Vec<Connection>,
@@ -38,7 +38,7 @@ pub struct Session {
 
 /// Administrative state of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum AdministrativeState {
     Stopped,
     /// Delay after a protocol error (`IdleHoldTimer`).
     Holding {
@@ -70,7 +70,7 @@ impl Session {
     pub fn new(config: Config) -> Self {
         Self {
             config,
-            phase: Phase::Stopped,
+            phase: AdministrativeState::Stopped,
             dial: Dial::Off,
             connections: Vec::new(),
             failures: 0,
@@ -122,8 +122,8 @@ impl Session {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let phase = match self.phase {
-            Phase::Holding { until } => Some(until),
-            Phase::Stopped | Phase::Running => None,
+            AdministrativeState::Holding { until } => Some(until),
+            AdministrativeState::Stopped | AdministrativeState::Running => None,
         };
         let dial = match self.dial {
             Dial::Waiting { until } | Dial::Trying { until } => Some(until),
@@ -145,9 +145,9 @@ impl Session {
     pub fn state(&self) -> State {
         let connected = self.connections.iter().map(Connection::state).max();
         connected.unwrap_or(match (self.phase, self.dial) {
-            (Phase::Stopped | Phase::Holding { .. }, _) => State::Idle,
-            (Phase::Running, Dial::Trying { .. }) => State::Connect,
-            (Phase::Running, Dial::Off | Dial::Waiting { .. }) => State::Active,
+            (AdministrativeState::Stopped | AdministrativeState::Holding { .. }, _) => State::Idle,
+            (AdministrativeState::Running, Dial::Trying { .. }) => State::Connect,
+            (AdministrativeState::Running, Dial::Off | Dial::Waiting { .. }) => State::Active,
         })
     }
 
@@ -165,7 +165,7 @@ impl Session {
 
     /// Returns the negotiated properties of an established session.
     #[must_use]
-    pub fn negotiated(&self) -> Option<&Negotiated> {
+    pub fn negotiated(&self) -> Option<&NegotiatedSession> {
         self.exchange().map(|(_, exchange)| &exchange.negotiated)
     }
 
@@ -214,24 +214,25 @@ impl Session {
 
     /// Events 1 and 3 to 7: starts the session.
     fn start(&mut self, step: &mut Step) {
-        if self.phase != Phase::Running {
+        if self.phase != AdministrativeState::Running {
             self.failures = 0;
             self.begin(step);
         }
     }
 
     fn begin(&mut self, step: &mut Step) {
-        self.phase = Phase::Running;
+        self.phase = AdministrativeState::Running;
         self.seek(step);
     }
 
     /// Events 2 and 8: stops the session.
     fn stop(&mut self, stop: &Stop, step: &mut Step) {
         self.part_from_all(stop.words(), step, |connection| {
-            let keeps = connection.negotiated().is_some_and(Negotiated::is_graceful_over_notifications);
+            let keeps =
+                connection.negotiated().is_some_and(NegotiatedSession::is_graceful_over_notifications);
             stop.notification(keeps)
         });
-        self.phase = Phase::Stopped;
+        self.phase = AdministrativeState::Stopped;
         self.failure = None;
         self.reason = stop.words();
     }
@@ -256,7 +257,7 @@ impl Session {
         let due = |moment: Option<Instant>| moment.is_some_and(|moment| moment <= step.now);
         let silent = self.find(|connection| due(connection.silent_at()));
         let stuck = self.find(|connection| due(connection.stuck_at()));
-        let holding = matches!(self.phase, Phase::Holding { until } if until <= step.now);
+        let holding = matches!(self.phase, AdministrativeState::Holding { until } if until <= step.now);
         for id in silent {
             self.fall(id, self.silence(id), After::Retry, step);
         }
@@ -300,15 +301,15 @@ impl Session {
         self.config = config;
         match (self.phase, reset) {
             // The new configuration may remove the cause of the failure.
-            (Phase::Holding { .. }, _) if may_help => self.start(step),
-            (Phase::Stopped | Phase::Holding { .. }, _) => {}
-            (Phase::Running, Some(what)) => {
+            (AdministrativeState::Holding { .. }, _) if may_help => self.start(step),
+            (AdministrativeState::Stopped | AdministrativeState::Holding { .. }, _) => {}
+            (AdministrativeState::Running, Some(what)) => {
                 let why = format!("other settings: {what}");
                 self.part_from_all(why.clone(), step, |_| Some(plain(cease::CONFIGURATION_CHANGE)));
                 (self.failures, self.failure) = (0, Some(why));
                 self.begin(step);
             }
-            (Phase::Running, None) => self.adapt(step),
+            (AdministrativeState::Running, None) => self.adapt(step),
         }
     }
 
@@ -326,7 +327,9 @@ impl Session {
         if self.config.passive {
             self.hang_up(step);
         }
-        let is_adrift = self.phase == Phase::Running && self.connections.is_empty() && self.dial == Dial::Off;
+        let is_adrift = self.phase == AdministrativeState::Running
+            && self.connections.is_empty()
+            && self.dial == Dial::Off;
         if is_adrift {
             self.seek(step);
         }

@@ -46,6 +46,8 @@ mod receive;
 mod timing;
 
 pub use config::{Config, PeerAsn};
-pub use dialogue::{ConnectionId, Direction, Down, Event, Input, Learned, Output, PrefixCount, State, Stop};
+pub use dialogue::{
+    ConnectionId, Direction, Down, Event, Input, Output, PrefixCount, ReceivedUpdate, State, Stop,
+};
 pub use machine::Session;
-pub use negotiated::Negotiated;
+pub use negotiated::NegotiatedSession;

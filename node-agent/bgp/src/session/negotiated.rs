@@ -15,7 +15,7 @@ const NAMED_MAX: usize = 64;
 
 /// Negotiated properties of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Negotiated {
+pub struct NegotiatedSession {
     /// AS number of the neighbor.
     pub peer_asn: u32,
     /// BGP Identifier of the neighbor.
@@ -50,7 +50,7 @@ pub struct Negotiated {
     pub other_capabilities: Vec<String>,
 }
 
-impl Negotiated {
+impl NegotiatedSession {
     /// Returns the encoding context.
     #[must_use]
     pub fn context(&self) -> wire::Context {

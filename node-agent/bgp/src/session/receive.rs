@@ -8,7 +8,7 @@ use crate::{
     message::{Message, Open, Refresh, RefreshKind, Update},
     notification::{Notification, cease, code, fsm},
     session::{
-        ConnectionId, Direction, Event, Learned, Negotiated, Session, State,
+        ConnectionId, Direction, Event, NegotiatedSession, ReceivedUpdate, Session, State,
         check::check,
         connection::{Connection, Exchange, Stage},
         ending::{After, Ending, plain},
@@ -23,7 +23,7 @@ impl Session {
     pub(super) fn receive(
         &mut self,
         id: ConnectionId,
-        result: Result<wire::Decoded, Notification>,
+        result: Result<wire::DecodedMessage, Notification>,
         step: &mut Step,
     ) {
         let Some(connection) = self.connections.iter().find(|connection| connection.id == id) else { return };
@@ -31,7 +31,7 @@ impl Session {
         match result {
             // Events 21, 22 and 28.
             Err(notification) => self.refuse(id, notification, step),
-            Ok(wire::Decoded { message, faults }) => match (state, message) {
+            Ok(wire::DecodedMessage { message, faults }) => match (state, message) {
                 // Events 24 and 25.
                 (_, Message::Notification(notification)) => {
                     let after = After::received(&notification);
@@ -65,7 +65,7 @@ impl Session {
     fn opened(&mut self, id: ConnectionId, open: Open, step: &mut Step) {
         let verdict = check(&self.config, &open);
         let stays = verdict.is_ok() && self.wins_collision(id, &open, step);
-        let negotiated = Negotiated::new(&self.config, &open);
+        let negotiated = NegotiatedSession::new(&self.config, &open);
         self.peer_open = Some(open);
         if let Err(refusal) = verdict {
             self.fall(id, Ending::told(refusal.notification, refusal.why), After::Hold, step);
@@ -172,7 +172,7 @@ impl Session {
         let foreign = update.foreign.values().sum::<usize>() + all - announced - withdrawn;
         let prefixes = exchange.prefixes.count();
         let end_of_rib = update.end_of_rib.filter(|family| families.contains(family));
-        step.tell(Event::Update(Learned { announced, withdrawn, foreign, faults, prefixes }));
+        step.tell(Event::Update(ReceivedUpdate { announced, withdrawn, foreign, faults, prefixes }));
         if let Some(family) = end_of_rib {
             step.tell(Event::PeerEndOfRib(family));
         }
@@ -209,7 +209,7 @@ impl Session {
 
 /// Returns true if the neighbor supports Graceful Restart for some family, so a second connection indicates
 /// its restart.
-fn has_restarted(negotiated: &Negotiated) -> bool {
+fn has_restarted(negotiated: &NegotiatedSession) -> bool {
     negotiated.graceful_restart.as_ref().is_some_and(|restart| !restart.families.is_empty())
 }
 

@@ -34,7 +34,7 @@ struct Raw<'a> {
 
 /// Number of occurrences of an attribute type.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Seen {
+enum Occurrences {
     #[default]
     Never,
     Once,
@@ -43,8 +43,8 @@ enum Seen {
 
 /// Decoded attribute list.
 #[derive(Debug)]
-pub(super) struct Found<'a> {
-    seen: [Seen; 256],
+pub(super) struct AttributeList<'a> {
+    seen: [Occurrences; 256],
     pub(super) faults: Vec<Fault<'a>>,
     /// True if there are attributes other than `MP_UNREACH_NLRI`.
     pub(super) has_more_than_unreach: bool,
@@ -66,8 +66,8 @@ pub(super) struct Found<'a> {
 }
 
 /// Decodes the list up to its end or an unrecoverable fault.
-pub(super) fn read<'a>(field: &'a [u8], context: &Context) -> Found<'a> {
-    let mut found = Found::new();
+pub(super) fn read<'a>(field: &'a [u8], context: &Context) -> AttributeList<'a> {
+    let mut found = AttributeList::new();
     let mut reader = Reader::new(field);
     while !reader.is_empty() {
         let bytes = reader.rest();
@@ -92,10 +92,10 @@ fn next<'a>(reader: &mut Reader<'a>) -> Result<Raw<'a>, u8> {
     Ok(Raw { flags, code, value, bytes: &before[..before.len() - reader.rest().len()] })
 }
 
-impl<'a> Found<'a> {
+impl<'a> AttributeList<'a> {
     const fn new() -> Self {
         Self {
-            seen: [Seen::Never; 256],
+            seen: [Occurrences::Never; 256],
             faults: Vec::new(),
             has_more_than_unreach: false,
             reach: None,
@@ -125,12 +125,12 @@ impl<'a> Found<'a> {
         self.has_more_than_unreach |= code != code::MP_UNREACH_NLRI;
         let seen = &mut self.seen[usize::from(code)];
         match *seen {
-            Seen::Never => *seen = Seen::Once,
-            Seen::Once => {
-                *seen = Seen::Again;
+            Occurrences::Never => *seen = Occurrences::Once,
+            Occurrences::Once => {
+                *seen = Occurrences::Again;
                 return self.blame(code, Malformation::Duplicate, bytes);
             }
-            Seen::Again => return,
+            Occurrences::Again => return,
         }
         let Some(rule) = errors::known(code) else {
             if flags & OPTIONAL == 0 {
@@ -202,7 +202,7 @@ impl<'a> Found<'a> {
     pub(super) fn blame_missing(&mut self, has_routes_in_body: bool) {
         let mandatory = [(code::ORIGIN, true), (code::AS_PATH, true), (code::NEXT_HOP, has_routes_in_body)];
         for (code, is_mandatory) in mandatory {
-            if is_mandatory && self.seen[usize::from(code)] == Seen::Never {
+            if is_mandatory && self.seen[usize::from(code)] == Occurrences::Never {
                 self.blame(code, Malformation::Missing, &[]);
             }
         }

@@ -58,7 +58,7 @@ pub struct Context {
 
 /// A decoded message with its faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decoded {
+pub struct DecodedMessage {
     /// The message after error handling: routes with unusable attributes are withdrawn, bad attributes
     /// discarded.
     pub message: Message,
@@ -114,19 +114,19 @@ pub fn frame_length(header: &[u8; HEADER_BYTES], context: &Context) -> Result<us
 ///
 /// # Errors
 /// Returns the NOTIFICATION to send, after which the session ends (RFC 4271 §6, RFC 7606).
-pub fn decode(frame: &[u8], context: &Context) -> Result<Decoded, Notification> {
+pub fn decode(frame: &[u8], context: &Context) -> Result<DecodedMessage, Notification> {
     let (kind, body) = frame::split(frame, context)?;
     let message = match kind {
         Kind::Open => Message::Open(open::decode(body)?),
         Kind::Update => {
             let (update, faults) = update::decode(body, context)?;
-            return Ok(Decoded { message: Message::Update(Box::new(update)), faults });
+            return Ok(DecodedMessage { message: Message::Update(Box::new(update)), faults });
         }
         Kind::Notification => Message::Notification(notification::decode(body)?),
         Kind::Keepalive => Message::Keepalive,
         Kind::Refresh => Message::Refresh(refresh::decode(body, frame)?),
     };
-    Ok(Decoded { message, faults: Vec::new() })
+    Ok(DecodedMessage { message, faults: Vec::new() })
 }
 
 /// Encodes one message.

@@ -52,7 +52,7 @@ pub(super) fn read_reach(value: &[u8], context: &Context) -> Result<Reach, Malfo
         return Ok(Reach::Foreign((afi, safi), nlri::count_foreign(reader.rest())));
     };
     let next_hop = read_next_hop(next_hop, family, context).ok_or(Malformation::NextHopLength)?;
-    let prefixes = nlri::read(reader.rest(), family).map_err(|nlri::Malformed| Malformation::Prefixes)?;
+    let prefixes = nlri::read(reader.rest(), family).map_err(|nlri::NlriError| Malformation::Prefixes)?;
     Ok(Reach::Ours { next_hop, prefixes })
 }
 
@@ -75,7 +75,7 @@ pub(super) fn read_unreach(value: &[u8]) -> Result<Unreach, Malformation> {
     let Some(family) = Family::parse(afi, safi) else {
         return Ok(Unreach::Foreign((afi, safi), nlri::count_foreign(reader.rest())));
     };
-    let prefixes = nlri::read(reader.rest(), family).map_err(|nlri::Malformed| Malformation::Prefixes)?;
+    let prefixes = nlri::read(reader.rest(), family).map_err(|nlri::NlriError| Malformation::Prefixes)?;
     Ok(Unreach::Ours { family, prefixes })
 }
 

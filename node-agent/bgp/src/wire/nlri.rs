@@ -9,14 +9,14 @@ use crate::family::Family;
 
 /// Error: the field does not consist of valid prefixes of its family (RFC 7606 §5.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct NlriError;
 
 /// Decodes a field of prefixes. Bits after the prefix length are irrelevant (RFC 4271 §4.3) and cleared.
-pub(super) fn read(bytes: &[u8], family: Family) -> Result<Vec<IpNet>, Malformed> {
+pub(super) fn read(bytes: &[u8], family: Family) -> Result<Vec<IpNet>, NlriError> {
     let mut reader = Reader::new(bytes);
     let mut prefixes = Vec::new();
     while !reader.is_empty() {
-        prefixes.push(prefix(&mut reader, family).ok_or(Malformed)?);
+        prefixes.push(prefix(&mut reader, family).ok_or(NlriError)?);
     }
     Ok(prefixes)
 }

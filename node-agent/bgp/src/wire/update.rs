@@ -37,7 +37,7 @@ pub(super) fn decode(body: &[u8], context: &Context) -> Result<(Update, Vec<Attr
     let attributes_field = reader.counted_by_u16().ok_or_else(bad_lists)?;
     // Treat-as-withdraw requires all prefixes (RFC 7606 §3 i and j).
     let read_ipv4 = |field| nlri::read(field, Family::Ipv4Unicast);
-    let bad_prefixes = |nlri::Malformed| error(notification::update::NETWORK_FIELD);
+    let bad_prefixes = |nlri::NlriError| error(notification::update::NETWORK_FIELD);
     let withdrawn = read_ipv4(withdrawn_field).map_err(bad_prefixes)?;
     let announced = read_ipv4(reader.rest()).map_err(bad_prefixes)?;
     let found = attributes::read(attributes_field, context);
@@ -54,7 +54,7 @@ pub(super) fn decode(body: &[u8], context: &Context) -> Result<(Update, Vec<Attr
 }
 
 /// Returns the family if a message without prefixes in its body is an End-of-RIB marker (RFC 4724 §2).
-fn end_of_rib(attributes_field: &[u8], found: &attributes::Found<'_>) -> Option<Family> {
+fn end_of_rib(attributes_field: &[u8], found: &attributes::AttributeList<'_>) -> Option<Family> {
     match &found.unreach {
         None => attributes_field.is_empty().then_some(Family::Ipv4Unicast),
         Some(Unreach::Ours { family, prefixes }) => {
@@ -68,7 +68,7 @@ fn end_of_rib(attributes_field: &[u8], found: &attributes::Found<'_>) -> Option<
 fn routes(
     mut withdrawn: Vec<IpNet>,
     mut announced: Vec<IpNet>,
-    mut found: attributes::Found<'_>,
+    mut found: attributes::AttributeList<'_>,
 ) -> Result<(Update, Vec<AttributeFault>), Notification> {
     let has_routes_in_body = !announced.is_empty();
     if has_routes_in_body || found.reach.as_ref().is_some_and(|reach| !reach.is_empty()) {

@@ -4,7 +4,7 @@
 
 use bgp::{
     Message, Notification, Update,
-    wire::{Action, AttributeFault, Context, Decoded, Malformation, decode},
+    wire::{Action, AttributeFault, Context, DecodedMessage, Malformation, decode},
 };
 
 /// Outcome of an UPDATE that announces 10.0.0.0/8.
@@ -168,7 +168,7 @@ fn table() -> Vec<Row> {
 fn outcome(bytes: &[u8], context: &Context) -> Outcome {
     let ours = "10.0.0.0/8".parse().unwrap();
     match decode(bytes, context) {
-        Ok(Decoded { message: Message::Update(update), faults }) => {
+        Ok(DecodedMessage { message: Message::Update(update), faults }) => {
             let Update { withdrawn, announced, attributes, .. } = *update;
             assert_eq!(attributes.is_some(), announced.contains(&ours), "{bytes:02x?}");
             let blamed = |AttributeFault { attribute, why, .. }: &AttributeFault| (*attribute, *why);

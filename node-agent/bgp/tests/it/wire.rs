@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::Ipv4Addr};
 
 use bgp::{
     Capability, Family, GracefulRestart, Message, Notification, Open, Refresh, RefreshKind, Role,
-    wire::{Context, Decoded, decode, decode_capabilities, encode, frame_length},
+    wire::{Context, DecodedMessage, decode, decode_capabilities, encode, frame_length},
 };
 
 use crate::messages::{EXTERNAL, KEEPALIVE, NOTIFICATION, OPEN, REFRESH, UPDATE, as_open, frame};
@@ -14,7 +14,7 @@ fn refused(code: u8, subcode: u8, data: &[u8]) -> Notification {
 }
 
 fn read(bytes: &[u8], context: &Context) -> Message {
-    let Decoded { message, faults } = decode(bytes, context).unwrap();
+    let DecodedMessage { message, faults } = decode(bytes, context).unwrap();
     assert_eq!(faults, []);
     message
 }

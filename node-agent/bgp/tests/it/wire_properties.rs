@@ -4,7 +4,7 @@ use bgp::{
     Family, Message, Update,
     attributes::NextHop,
     wire::{
-        self, Action, Context, Decoded, EXTENDED_MESSAGE_BYTES_MAX, EncodeError, HEADER_BYTES,
+        self, Action, Context, DecodedMessage, EXTENDED_MESSAGE_BYTES_MAX, EncodeError, HEADER_BYTES,
         MESSAGE_BYTES_MAX, decode, decode_capabilities, encode, encode_capabilities, frame_length,
         prefix_bytes, update_overhead, withdrawal_overhead,
     },
@@ -36,7 +36,7 @@ fn bytes_announced(update: &Update, context: &Context) -> usize {
 }
 
 /// Checks the properties of any decoded message.
-fn check_decoded(decoded: &Decoded, bytes: usize) -> Result<(), TestCaseError> {
+fn check_decoded(decoded: &DecodedMessage, bytes: usize) -> Result<(), TestCaseError> {
     let Message::Update(update) = &decoded.message else {
         prop_assert!(decoded.faults.is_empty());
         return Ok(());
@@ -74,7 +74,7 @@ fn check_said_again(update: &Update, context: &Context) -> Result<(), TestCaseEr
         // A repeated prefix from the shorter body format may not fit with its longer attributes.
         if let Ok(bytes) = encode(&message, context) {
             let again = decode(&bytes, context).map_err(|error| TestCaseError::fail(error.to_string()))?;
-            prop_assert_eq!(again, Decoded { message, faults: vec![] });
+            prop_assert_eq!(again, DecodedMessage { message, faults: vec![] });
         }
     }
     Ok(())
@@ -167,7 +167,7 @@ proptest! {
                 if let Message::Update(update) = &message && update.end_of_rib.is_none() {
                     prop_assert_eq!(bytes.len(), bytes_announced(update, &context));
                 }
-                prop_assert_eq!(decode(&bytes, &context), Ok(Decoded { message, faults: vec![] }));
+                prop_assert_eq!(decode(&bytes, &context), Ok(DecodedMessage { message, faults: vec![] }));
             }
             Err(EncodeError::TooLong { bytes, bytes_max }) => {
                 prop_assert!(bytes > bytes_max);

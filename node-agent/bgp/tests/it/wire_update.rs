@@ -6,13 +6,13 @@ use bgp::{
     AsPath, Attributes, Community, ExtendedCommunity, Family, LargeCommunity, Message, Notification, Origin,
     Segment, Update,
     attributes::NextHop,
-    wire::{Context, Decoded, EncodeError, decode, encode},
+    wire::{Context, DecodedMessage, EncodeError, decode, encode},
 };
 
 use crate::messages::{EXTERNAL, INTERNAL, OLD, UPDATE, as_update, attribute, frame, mandatory, update};
 
 fn read(bytes: &[u8], context: &Context) -> Message {
-    let Decoded { message, faults } = decode(bytes, context).unwrap();
+    let DecodedMessage { message, faults } = decode(bytes, context).unwrap();
     assert_eq!(faults, []);
     message
 }

@@ -12,7 +12,7 @@ use model::{kinds::resource::ServiceKey, primitives::net::IpFamily, wire::report
 use super::{
     IptablesBackend,
     layout::ChainId,
-    plan::{self, Script, Wanted},
+    plan::{self, DesiredRules, Script},
 };
 use crate::{KernelError, Outcome, Pass};
 
@@ -21,24 +21,24 @@ const RULES_PER_RUN: usize = 50_000;
 /// Number of rejected Services in a pass after which the whole pass fails.
 const REFUSED_SERVICES_MAX: usize = 32;
 
-pub(super) type Failed = BTreeMap<Arc<ServiceKey>, Outcome>;
+pub(super) type RejectedServices = BTreeMap<Arc<ServiceKey>, Outcome>;
 
 /// Changes for one Service, or for objects that belong to none.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
+pub(super) struct ServiceChanges {
     pub(super) service: Option<Arc<ServiceKey>>,
     /// Wanted chains and lines, present or absent, except for `removals`.
-    pub(super) wanted: Wanted,
+    pub(super) wanted: DesiredRules,
     /// Chains to delete once no rule refers to them.
     pub(super) removals: BTreeSet<ChainId>,
 }
 
-impl Part {
+impl ServiceChanges {
     pub(super) fn of(service: Option<&Arc<ServiceKey>>) -> Self {
-        Self { service: service.cloned(), wanted: Wanted::default(), removals: BTreeSet::new() }
+        Self { service: service.cloned(), wanted: DesiredRules::default(), removals: BTreeSet::new() }
     }
 
-    pub(super) fn is_failed(&self, failed: &Failed) -> bool {
+    pub(super) fn is_failed(&self, failed: &RejectedServices) -> bool {
         self.service.as_ref().is_some_and(|service| failed.contains_key(service))
     }
 }
@@ -49,14 +49,14 @@ impl IptablesBackend {
     pub(super) fn carry_out(
         &mut self,
         family: IpFamily,
-        parts: &[Part],
+        parts: &[ServiceChanges],
         everything: bool,
-        failed: &mut Failed,
+        failed: &mut RejectedServices,
         pass: &mut Pass,
     ) -> Result<(), KernelError> {
         let mut run = Run { family, everything, changed: BTreeSet::new(), lines: 0 };
         // The fixed part must exist before any rule marks packets for it.
-        let fixed = self.write(&mut run, &Wanted::default(), pass)?;
+        let fixed = self.write(&mut run, &DesiredRules::default(), pass)?;
         fixed.map_err(|said| refused("writing the fixed chains", said))?;
         let mut rest = parts;
         let rules: usize = parts.iter().map(|part| part.wanted.len() + part.removals.len()).sum();
@@ -86,8 +86,8 @@ impl IptablesBackend {
     fn write_parts(
         &mut self,
         run: &mut Run,
-        parts: &[Part],
-        failed: &mut Failed,
+        parts: &[ServiceChanges],
+        failed: &mut RejectedServices,
         pass: &mut Pass,
     ) -> Result<(), KernelError> {
         let wanted = merged(parts, false, failed);
@@ -131,7 +131,7 @@ impl IptablesBackend {
     fn write(
         &mut self,
         run: &mut Run,
-        wanted: &Wanted,
+        wanted: &DesiredRules,
         pass: &mut Pass,
     ) -> Result<Result<(), String>, KernelError> {
         let family = run.family;
@@ -183,8 +183,12 @@ pub(super) struct Run {
 }
 
 /// Merges the wanted changes of all parts, optionally with the chain removals.
-pub(super) fn merged(parts: &[Part], with_removals: bool, failed: &Failed) -> Wanted {
-    let mut wanted = Wanted::default();
+pub(super) fn merged(
+    parts: &[ServiceChanges],
+    with_removals: bool,
+    failed: &RejectedServices,
+) -> DesiredRules {
+    let mut wanted = DesiredRules::default();
     for part in parts.iter().filter(|part| !part.is_failed(failed)) {
         wanted.extend(&part.wanted);
         if with_removals {
@@ -195,9 +199,9 @@ pub(super) fn merged(parts: &[Part], with_removals: bool, failed: &Failed) -> Wa
 }
 
 /// Returns the number of parts in the next run: as many as fit, at least one.
-fn batch_length(parts: &[Part]) -> usize {
+fn batch_length(parts: &[ServiceChanges]) -> usize {
     let mut rules = 0;
-    let fits = |part: &&Part| {
+    let fits = |part: &&ServiceChanges| {
         rules += part.wanted.len();
         rules <= RULES_PER_RUN
     };

@@ -14,21 +14,21 @@ use model::{
 };
 
 use super::{
-    commit::Part,
-    layout::{self, ChainId, Layout},
-    mirror::Mirror,
-    plan::{self, Wanted},
-    render::{self, Context, Rendered},
+    commit::ServiceChanges,
+    layout::{self, ChainId, NamingLayout},
+    mirror::IptablesMirror,
+    plan::{self, DesiredRules},
+    render::{self, Context, RenderedService},
     rule,
 };
 use crate::{
-    Desired, Outcome, Scope,
-    claims::{Claims, Touched},
+    DesiredState, Outcome, Scope,
+    claims::{Claims, TouchedObjects},
 };
 
 /// Desired state of the applied Services.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Asked {
+pub(super) struct DesiredChains {
     /// Owners of the frontends.
     pub(super) claims: Claims,
     /// Networks used by the last rendering.
@@ -39,18 +39,23 @@ pub(super) struct Asked {
 
 /// Scope of a pass in terms of claims.
 #[derive(Debug, Default)]
-pub(super) struct Looked {
-    touched: Touched,
+pub(super) struct ScopedClaims {
+    touched: TouchedObjects,
     pub(super) services: BTreeSet<Arc<ServiceKey>>,
     pub(super) everything: bool,
     /// Services that this backend cannot program, with the failure.
     pub(super) impossible: BTreeMap<ServiceKey, Outcome>,
 }
 
-impl Asked {
+impl DesiredChains {
     /// Applies the desired state of the Services in scope, and returns the affected objects.
-    pub(super) fn take_over(&mut self, families: &[IpFamily], desired: &Desired, scope: &Scope) -> Looked {
-        let mut looked = Looked { everything: *scope == Scope::Everything, ..Looked::default() };
+    pub(super) fn take_over(
+        &mut self,
+        families: &[IpFamily],
+        desired: &DesiredState,
+        scope: &Scope,
+    ) -> ScopedClaims {
+        let mut looked = ScopedClaims { everything: *scope == Scope::Everything, ..ScopedClaims::default() };
         let is_renamed = self.networks != desired.networks;
         self.networks.clone_from(&desired.networks);
         match scope {
@@ -79,7 +84,13 @@ impl Asked {
         looked
     }
 
-    fn claim(&mut self, families: &[IpFamily], desired: &Desired, service: &ServiceKey, looked: &mut Looked) {
+    fn claim(
+        &mut self,
+        families: &[IpFamily],
+        desired: &DesiredState,
+        service: &ServiceKey,
+        looked: &mut ScopedClaims,
+    ) {
         let program = desired.programs.get(service).map(|desired| &desired.program);
         let checked = program.map(|program| check(families, service, program));
         let possible = program.filter(|_| matches!(checked, Some(Ok(()))));
@@ -95,21 +106,22 @@ impl Asked {
     /// Service.
     pub(super) fn parts(
         &self,
-        layout: &Layout,
+        layout: &NamingLayout,
         family: IpFamily,
-        mirror: Option<&Mirror>,
-        looked: &Looked,
-    ) -> Vec<Part> {
+        mirror: Option<&IptablesMirror>,
+        looked: &ScopedClaims,
+    ) -> Vec<ServiceChanges> {
         let context = self.context(layout, family);
-        let mut parts: BTreeMap<Option<Arc<ServiceKey>>, Part> = BTreeMap::new();
+        let mut parts: BTreeMap<Option<Arc<ServiceKey>>, ServiceChanges> = BTreeMap::new();
         let mut lines = BTreeMap::new();
         for service in &looked.services {
-            let mut rendered = Rendered::default();
+            let mut rendered = RenderedService::default();
             if let Some(program) = self.claims.program(service) {
                 let has = |frontend: &_| self.claims.owner(frontend) == Some(service);
                 rendered = render::service(&context, service, program, has);
             }
-            let part = parts.entry(Some(Arc::clone(service))).or_insert_with(|| Part::of(Some(service)));
+            let part =
+                parts.entry(Some(Arc::clone(service))).or_insert_with(|| ServiceChanges::of(Some(service)));
             part.wanted.chains =
                 rendered.chains.into_iter().map(|(chain, rules)| (chain, Some(rules))).collect();
             let before = self.chains.get(service).and_then(|families| families.get(&family));
@@ -122,7 +134,7 @@ impl Asked {
                 continue;
             }
             let service = self.claims.owner(frontend).or(noted.as_ref());
-            let part = parts.entry(service.cloned()).or_insert_with(|| Part::of(service));
+            let part = parts.entry(service.cloned()).or_insert_with(|| ServiceChanges::of(service));
             let mut held = lines.remove(frontend).unwrap_or_default();
             for chain in render::dispatch_chains(layout, frontend) {
                 let found = held.iter().position(|(other, _)| *other == chain);
@@ -132,7 +144,8 @@ impl Asked {
         }
         for (address, service) in &looked.touched.virtual_addresses {
             if IpFamily::of(address) == family {
-                let part = parts.entry(service.clone()).or_insert_with(|| Part::of(service.as_ref()));
+                let part =
+                    parts.entry(service.clone()).or_insert_with(|| ServiceChanges::of(service.as_ref()));
                 let (chain, key, line) = render::virtual_address(layout, address);
                 let is_wanted = self.claims.wants_virtual_address(address);
                 part.wanted.lines.insert((chain, key), if is_wanted { vec![line] } else { Vec::new() });
@@ -146,19 +159,26 @@ impl Asked {
     }
 
     /// Returns the removal of objects in the kernel that have our names but no owner.
-    fn strays(&self, layout: &Layout, family: IpFamily, mirror: &Mirror, parts: &[Part]) -> Part {
+    fn strays(
+        &self,
+        layout: &NamingLayout,
+        family: IpFamily,
+        mirror: &IptablesMirror,
+        parts: &[ServiceChanges],
+    ) -> ServiceChanges {
         let fixed = layout.fixed(family, &self.networks);
-        let Wanted { chains, lines } = plan::strays(mirror, &fixed, parts.iter().map(|part| &part.wanted));
+        let DesiredRules { chains, lines } =
+            plan::strays(mirror, &fixed, parts.iter().map(|part| &part.wanted));
         let removals = chains.into_keys().collect();
-        Part { service: None, wanted: Wanted { chains: BTreeMap::new(), lines }, removals }
+        ServiceChanges { service: None, wanted: DesiredRules { chains: BTreeMap::new(), lines }, removals }
     }
 
-    fn context(&self, layout: &Layout, family: IpFamily) -> Context {
+    fn context(&self, layout: &NamingLayout, family: IpFamily) -> Context {
         Context {
             layout: *layout,
             family,
             workloads: layout::of_family(&self.networks.workloads, family).collect(),
-            off_cluster: Layout::off_cluster(family, &self.networks),
+            off_cluster: NamingLayout::off_cluster(family, &self.networks),
         }
     }
 
@@ -166,10 +186,10 @@ impl Asked {
     pub(super) fn remember_chains(
         &mut self,
         family: IpFamily,
-        parts: &[Part],
+        parts: &[ServiceChanges],
         failed: &BTreeMap<Arc<ServiceKey>, Outcome>,
     ) {
-        for Part { service, wanted, removals } in parts {
+        for ServiceChanges { service, wanted, removals } in parts {
             let Some(service) = service else { continue };
             let mut chains: BTreeSet<_> = wanted.chains.keys().cloned().collect();
             if failed.contains_key(service) {

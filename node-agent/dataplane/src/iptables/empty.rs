@@ -9,7 +9,7 @@ use kernel::netlink::{
 };
 use model::primitives::net::IpFamily;
 
-use super::layout::Table;
+use super::layout::IptablesTable;
 
 const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
 const NFNL_MSG_BATCH_END: u16 = 0x11;
@@ -22,7 +22,7 @@ const NFTA_TABLE_NAME: u16 = 1;
 pub(super) fn remove(
     netlink: &mut Netlink,
     family: IpFamily,
-    table: Table,
+    table: IptablesTable,
     generation: u32,
 ) -> io::Result<()> {
     let family = match family {

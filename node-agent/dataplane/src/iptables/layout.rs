@@ -25,14 +25,14 @@ use sha2::{Digest, Sha256};
 /// iptables table with chains of ours, in write order. The table whose rules the kernel may reject comes
 /// first, so that after a rejection nothing has been written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Table {
+pub enum IptablesTable {
     /// The nat table: destination and source NAT.
     Nat,
     /// The filter table: rejects and drops.
     Filter,
 }
 
-impl Table {
+impl IptablesTable {
     /// Both tables.
     pub const ALL: [Self; 2] = [Self::Nat, Self::Filter];
 
@@ -50,14 +50,14 @@ impl Table {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChainId {
     /// The table it is in.
-    pub table: Table,
+    pub table: IptablesTable,
     /// Name of the chain.
     pub name: String,
 }
 
 /// Kind of a Service chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum ChainKind {
     /// Load-balances over all endpoints.
     Service,
     /// Load-balances over another set of endpoints of the same port.
@@ -70,7 +70,7 @@ pub enum Kind {
     External,
 }
 
-impl Kind {
+impl ChainKind {
     const ALL: [Self; 5] = [Self::Service, Self::Local, Self::Endpoint, Self::Firewall, Self::External];
 
     const fn word(self) -> &'static str {
@@ -105,7 +105,7 @@ const FORWARD: &str = "FORWARD";
 
 /// Naming scheme and mark bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
+pub struct NamingLayout {
     /// Naming scheme of the chains.
     pub naming: Naming,
     /// Packet mark that requests masquerading.
@@ -129,7 +129,7 @@ pub enum OffCluster {
 
 /// Part of one family's rules that does not depend on Services.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Fixed {
+pub struct StaticRules {
     /// Chains with exactly these rules.
     pub chains: BTreeMap<ChainId, Vec<String>>,
     /// Last rules of the chains that contain lines of Services.
@@ -138,7 +138,7 @@ pub struct Fixed {
     pub jumps: BTreeMap<ChainId, Vec<String>>,
 }
 
-impl Layout {
+impl NamingLayout {
     const fn prefix(&self) -> &'static str {
         match self.naming {
             Naming::Tidegate => "TG-",
@@ -159,30 +159,30 @@ impl Layout {
         format!("{}{word}", self.prefix())
     }
 
-    pub(super) fn chain(&self, table: Table, word: &str) -> ChainId {
+    pub(super) fn chain(&self, table: IptablesTable, word: &str) -> ChainId {
         ChainId { table, name: self.name(word) }
     }
 
     /// Returns the name of the chain of a Service port. The hash is computed as in kube-proxy. `label` is
     /// `namespace/name:port-name`, `rest` an endpoint or empty.
     #[must_use]
-    pub fn service_chain(&self, kind: Kind, label: &str, protocol: Protocol, rest: &str) -> String {
+    pub fn service_chain(&self, kind: ChainKind, label: &str, protocol: Protocol, rest: &str) -> String {
         let digest = Sha256::digest(format!("{label}{}{rest}", protocol_word(protocol)));
         format!("{}{}{}", self.prefix(), kind.word(), base32(&digest, HASH_LENGTH))
     }
 
     /// Returns true if a chain of this name is ours.
     #[must_use]
-    pub fn is_ours(&self, table: Table, name: &str) -> bool {
+    pub fn is_ours(&self, table: IptablesTable, name: &str) -> bool {
         let Some(word) = name.strip_prefix(self.prefix()) else { return false };
         let is_hash =
             |hash: &str| hash.len() == HASH_LENGTH && hash.bytes().all(|byte| BASE32.contains(&byte));
         self.is_dispatch(table, name)
             || match table {
-                Table::Filter => FILTER_WHOLE.contains(&word),
-                Table::Nat => {
+                IptablesTable::Filter => FILTER_WHOLE.contains(&word),
+                IptablesTable::Nat => {
                     NAT_WHOLE.contains(&word)
-                        || Kind::ALL
+                        || ChainKind::ALL
                             .into_iter()
                             .any(|kind| word.strip_prefix(kind.word()).is_some_and(is_hash))
                 }
@@ -191,10 +191,10 @@ impl Layout {
 
     /// Returns true if Services have single lines in this chain.
     #[must_use]
-    pub fn is_dispatch(&self, table: Table, name: &str) -> bool {
+    pub fn is_dispatch(&self, table: IptablesTable, name: &str) -> bool {
         name.strip_prefix(self.prefix()).is_some_and(|word| match table {
-            Table::Filter => FILTER_DISPATCH.contains(&word),
-            Table::Nat => NAT_DISPATCH.contains(&word),
+            IptablesTable::Filter => FILTER_DISPATCH.contains(&word),
+            IptablesTable::Nat => NAT_DISPATCH.contains(&word),
         })
     }
 
@@ -206,8 +206,8 @@ impl Layout {
 
     /// Builds the fixed part of one family.
     #[must_use]
-    pub fn fixed(&self, family: IpFamily, networks: &Networks) -> Fixed {
-        let mut fixed = Fixed::default();
+    pub fn fixed(&self, family: IpFamily, networks: &Networks) -> StaticRules {
+        let mut fixed = StaticRules::default();
         let product = self.product();
         let mark = |mark: u32| format!("{mark:#x}/{mark:#x}");
         let (masquerade, drop) = (mark(self.masquerade_mark), mark(self.drop_mark));
@@ -218,19 +218,19 @@ impl Layout {
             Naming::Kube => "",
         };
         let whole = [
-            (Table::Nat, MARK_MASQ, vec![format!("-j MARK --set-xmark {masquerade}")]),
-            (Table::Nat, MARK_DROP, vec![format!("-j MARK --set-xmark {drop}")]),
+            (IptablesTable::Nat, MARK_MASQ, vec![format!("-j MARK --set-xmark {masquerade}")]),
+            (IptablesTable::Nat, MARK_DROP, vec![format!("-j MARK --set-xmark {drop}")]),
             (
-                Table::Nat,
+                IptablesTable::Nat,
                 POSTROUTING,
                 vec![format!(
                     "{} -m mark --mark {masquerade} -j MASQUERADE{randomly}",
                     comment("service traffic requiring SNAT")
                 )],
             ),
-            (Table::Nat, OFF_CLUSTER, self.off_cluster_rules(family, networks)),
+            (IptablesTable::Nat, OFF_CLUSTER, self.off_cluster_rules(family, networks)),
             (
-                Table::Filter,
+                IptablesTable::Filter,
                 FIREWALL,
                 vec![format!(
                     "{} -m mark --mark {drop} -j DROP",
@@ -238,7 +238,7 @@ impl Layout {
                 )],
             ),
             (
-                Table::Filter,
+                IptablesTable::Filter,
                 FORWARD,
                 vec![
                     format!("{} -m mark --mark {masquerade} -j ACCEPT", comment("forwarding rules")),
@@ -248,7 +248,7 @@ impl Layout {
                     ),
                 ],
             ),
-            (Table::Filter, REJECT, reject_rules(family)),
+            (IptablesTable::Filter, REJECT, reject_rules(family)),
         ];
         fixed.chains =
             whole.into_iter().map(|(table, word, rules)| (self.chain(table, word), rules)).collect();
@@ -256,11 +256,11 @@ impl Layout {
         let node_ports = self.node_port_rules(family, networks);
         let first = [vec![ranges], node_ports.clone()].concat();
         for (table, word, tail) in [
-            (Table::Nat, SERVICES, first),
-            (Table::Nat, RANGES, Vec::new()),
-            (Table::Nat, NODEPORTS, Vec::new()),
-            (Table::Filter, SERVICES, node_ports),
-            (Table::Filter, NODEPORTS, Vec::new()),
+            (IptablesTable::Nat, SERVICES, first),
+            (IptablesTable::Nat, RANGES, Vec::new()),
+            (IptablesTable::Nat, NODEPORTS, Vec::new()),
+            (IptablesTable::Filter, SERVICES, node_ports),
+            (IptablesTable::Filter, NODEPORTS, Vec::new()),
         ] {
             fixed.tails.insert(self.chain(table, word), tail);
         }
@@ -282,12 +282,12 @@ impl Layout {
         let forward = jump("", "forwarding rules", FORWARD);
         let postrouting = jump("", "postrouting rules", POSTROUTING);
         [
-            (Table::Nat, "PREROUTING", vec![services.clone()]),
-            (Table::Nat, "OUTPUT", vec![services]),
-            (Table::Nat, "POSTROUTING", vec![postrouting]),
-            (Table::Filter, "INPUT", vec![firewall.clone(), refuse.clone()]),
-            (Table::Filter, "FORWARD", vec![firewall.clone(), refuse.clone(), forward]),
-            (Table::Filter, "OUTPUT", vec![firewall, refuse]),
+            (IptablesTable::Nat, "PREROUTING", vec![services.clone()]),
+            (IptablesTable::Nat, "OUTPUT", vec![services]),
+            (IptablesTable::Nat, "POSTROUTING", vec![postrouting]),
+            (IptablesTable::Filter, "INPUT", vec![firewall.clone(), refuse.clone()]),
+            (IptablesTable::Filter, "FORWARD", vec![firewall.clone(), refuse.clone(), forward]),
+            (IptablesTable::Filter, "OUTPUT", vec![firewall, refuse]),
         ]
         .into_iter()
         .map(|(table, chain, rules)| (ChainId { table, name: chain.to_owned() }, rules))
@@ -424,35 +424,35 @@ fn base32(bytes: &[u8], length: usize) -> String {
 mod tests {
     use super::*;
 
-    fn kube() -> Layout {
-        Layout { naming: Naming::Kube, masquerade_mark: 0x4000, drop_mark: 0x8000 }
+    fn kube() -> NamingLayout {
+        NamingLayout { naming: Naming::Kube, masquerade_mark: 0x4000, drop_mark: 0x8000 }
     }
 
     #[test]
     fn f093_f094_chain_names_are_those_of_the_founding_documents() {
         let name = |kind, label: &str, rest: &str| kube().service_chain(kind, label, Protocol::Tcp, rest);
-        assert_eq!(name(Kind::Service, "default/nginx:", ""), "KUBE-SVC-4N57TFCL4MD7ZTDA");
-        assert_eq!(name(Kind::External, "default/nginx:", ""), "KUBE-XLB-4N57TFCL4MD7ZTDA");
+        assert_eq!(name(ChainKind::Service, "default/nginx:", ""), "KUBE-SVC-4N57TFCL4MD7ZTDA");
+        assert_eq!(name(ChainKind::External, "default/nginx:", ""), "KUBE-XLB-4N57TFCL4MD7ZTDA");
         for (rest, hash) in [
             ("10.244.1.2:80", "UXHBWR5XIMVGXW3H"),
             ("10.244.2.4:80", "TOYRWPNILILHH3OR"),
             ("10.244.3.4:80", "6QCC2MHJZP35QQAR"),
         ] {
-            assert_eq!(name(Kind::Endpoint, "default/nginx:", rest), format!("KUBE-SEP-{hash}"));
+            assert_eq!(name(ChainKind::Endpoint, "default/nginx:", rest), format!("KUBE-SEP-{hash}"));
         }
-        assert_eq!(name(Kind::Service, "default/nginx-service:", ""), "KUBE-SVC-GKN7Y2BSGW4NJTYL");
+        assert_eq!(name(ChainKind::Service, "default/nginx-service:", ""), "KUBE-SVC-GKN7Y2BSGW4NJTYL");
         for (rest, hash) in [
             ("10.1.13.2:80", "7ROBBXFV7SD4AIRW"),
             ("10.1.13.3:80", "XY3F6VJIZ7ELIF4Z"),
             ("10.1.13.4:80", "JIDZHFC4A3T535AK"),
         ] {
-            assert_eq!(name(Kind::Endpoint, "default/nginx-service:", rest), format!("KUBE-SEP-{hash}"));
+            assert_eq!(name(ChainKind::Endpoint, "default/nginx-service:", rest), format!("KUBE-SEP-{hash}"));
         }
     }
 
     #[test]
     fn only_our_own_names_are_ours() {
-        let ours = |name| kube().is_ours(Table::Nat, name);
+        let ours = |name| kube().is_ours(IptablesTable::Nat, name);
         for name in ["KUBE-SERVICES", "KUBE-MARK-DROP", "KUBE-SEP-6QCC2MHJZP35QQAR", "KUBE-RANGES"] {
             assert!(ours(name), "{name}");
         }
@@ -466,7 +466,10 @@ mod tests {
         ] {
             assert!(!ours(name), "{name}");
         }
-        assert!(!kube().is_ours(Table::Filter, "KUBE-FIREWALL"), "KUBE-FIREWALL belongs to the kubelet");
+        assert!(
+            !kube().is_ours(IptablesTable::Filter, "KUBE-FIREWALL"),
+            "KUBE-FIREWALL belongs to the kubelet"
+        );
     }
 
     #[test]
@@ -475,7 +478,7 @@ mod tests {
             masquerade_sources: texts.iter().map(|text| text.parse().unwrap()).collect(),
             ..Networks::default()
         };
-        let off_cluster = |texts: &[&str]| Layout::off_cluster(IpFamily::V4, &networks(texts));
+        let off_cluster = |texts: &[&str]| NamingLayout::off_cluster(IpFamily::V4, &networks(texts));
         assert_eq!(off_cluster(&[]), OffCluster::Nobody);
         assert_eq!(off_cluster(&["0.0.0.0/0"]), OffCluster::Everybody);
         assert_eq!(off_cluster(&["fd00::/8"]), OffCluster::Nobody);

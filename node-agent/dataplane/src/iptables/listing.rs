@@ -12,7 +12,7 @@ use model::{
 };
 
 use super::{
-    layout::Table,
+    layout::IptablesTable,
     parse,
     plan::{Script, Section},
 };
@@ -41,7 +41,7 @@ const fn tool(family: IpFamily) -> &'static str {
 }
 
 /// A line of a listing.
-struct Line<'a> {
+struct PrintedRule<'a> {
     text: &'a str,
     chain: &'a str,
     /// The line in the form in which we write it; `None` for a chain declaration.
@@ -49,27 +49,27 @@ struct Line<'a> {
 }
 
 /// Parses the lines of one table, in the order of the listing.
-fn lines(listing: &str, table: Table) -> Vec<Line<'_>> {
+fn lines(listing: &str, table: IptablesTable) -> Vec<PrintedRule<'_>> {
     let head = format!("*{}", table.as_str());
     let of_table = listing.lines().skip_while(|line| *line != head).skip(1);
     let of_table = of_table.take_while(|line| *line != "COMMIT");
     of_table.filter_map(line).collect()
 }
 
-fn line(text: &str) -> Option<Line<'_>> {
+fn line(text: &str) -> Option<PrintedRule<'_>> {
     if let Some(chain) = text.strip_prefix(':') {
-        return Some(Line { text, chain: chain.split(' ').next()?, rule: None });
+        return Some(PrintedRule { text, chain: chain.split(' ').next()?, rule: None });
     }
     let (chain, rule) = text.strip_prefix("-A ")?.split_once(' ')?;
-    Some(Line { text, chain, rule: Some(format!("-A {chain} {}", parse::normal(rule))) })
+    Some(PrintedRule { text, chain, rule: Some(format!("-A {chain} {}", parse::normal(rule))) })
 }
 
 /// Returns the removed and the added lines.
-fn difference(held: &[Line<'_>], section: &Section) -> (Vec<String>, Vec<String>) {
+fn difference(held: &[PrintedRule<'_>], section: &Section) -> (Vec<String>, Vec<String>) {
     let Section { declared, appended, deleted, closing, inserted, removed } = section;
     let chains: BTreeSet<&str> =
         held.iter().filter(|line| line.rule.is_none()).map(|line| line.chain).collect();
-    let mut gone = Gone::new(held);
+    let mut gone = RemovedLines::new(held);
     let (emptied, removed) = (names(declared), names(removed));
     gone.take(|line| removed.contains(line.chain) || (line.rule.is_some() && emptied.contains(line.chain)));
     for rule in deleted {
@@ -87,15 +87,15 @@ fn names(chains: &[String]) -> BTreeSet<&str> {
 }
 
 /// Set of removed lines of a listing.
-struct Gone<'a> {
-    held: &'a [Line<'a>],
+struct RemovedLines<'a> {
+    held: &'a [PrintedRule<'a>],
     is_gone: Vec<bool>,
     /// Positions of each rule.
     places: BTreeMap<&'a str, Vec<usize>>,
 }
 
-impl<'a> Gone<'a> {
-    fn new(held: &'a [Line<'a>]) -> Self {
+impl<'a> RemovedLines<'a> {
+    fn new(held: &'a [PrintedRule<'a>]) -> Self {
         let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (index, line) in held.iter().enumerate() {
             if let Some(rule) = &line.rule {
@@ -105,7 +105,7 @@ impl<'a> Gone<'a> {
         Self { held, is_gone: vec![false; held.len()], places }
     }
 
-    fn take(&mut self, goes: impl Fn(&Line<'_>) -> bool) {
+    fn take(&mut self, goes: impl Fn(&PrintedRule<'_>) -> bool) {
         for (line, is_gone) in self.held.iter().zip(&mut self.is_gone) {
             *is_gone |= goes(line);
         }
@@ -139,7 +139,7 @@ mod tests {
     use model::{kinds::node::Naming, program::oracle::Networks};
 
     use super::{
-        super::{layout::ChainId, layout::Layout, plan},
+        super::{layout::ChainId, layout::NamingLayout, plan},
         *,
     };
 
@@ -152,17 +152,17 @@ mod tests {
 
     #[test]
     fn what_is_written_again_is_no_difference_and_what_goes_is_as_it_was_printed() {
-        let layout = Layout { naming: Naming::Tidegate, masquerade_mark: 0x4000, drop_mark: 0x8000 };
+        let layout = NamingLayout { naming: Naming::Tidegate, masquerade_mark: 0x4000, drop_mark: 0x8000 };
         let mirror = parse::saved(&layout, LISTING);
-        let chain = |name: &str| ChainId { table: Table::Nat, name: format!("TG-SVC-{name}") };
+        let chain = |name: &str| ChainId { table: IptablesTable::Nat, name: format!("TG-SVC-{name}") };
         let rules = |rules: &[&str]| Some(rules.iter().map(|rule| (*rule).to_owned()).collect());
         let chains = [
             (chain("AAAAAAAAAAAAAAAA"), rules(&["-m comment --comment \"x\" -j RETURN", "-p udp -j RETURN"])),
             (chain("BBBBBBBBBBBBBBBB"), None),
             (chain("CCCCCCCCCCCCCCCC"), rules(&["-j RETURN"])),
         ];
-        let wanted = plan::Wanted { chains: chains.into(), ..plan::Wanted::default() };
-        let script = plan::plan(&mirror, &super::super::layout::Fixed::default(), &wanted);
+        let wanted = plan::DesiredRules { chains: chains.into(), ..plan::DesiredRules::default() };
+        let script = plan::plan(&mirror, &super::super::layout::StaticRules::default(), &wanted);
         let changes = differences(IpFamily::V4, LISTING, &script);
         let told: Vec<_> = changes
             .iter()
@@ -186,10 +186,10 @@ mod tests {
 
     #[test]
     fn an_empty_listing_gets_everything_and_nothing_is_lost_twice() {
-        let layout = Layout { naming: Naming::Tidegate, masquerade_mark: 0x4000, drop_mark: 0x8000 };
+        let layout = NamingLayout { naming: Naming::Tidegate, masquerade_mark: 0x4000, drop_mark: 0x8000 };
         let fixed = layout.fixed(IpFamily::V4, &Networks::default());
         let mirror = parse::saved(&layout, "");
-        let script = plan::plan(&mirror, &fixed, &plan::Wanted::default());
+        let script = plan::plan(&mirror, &fixed, &plan::DesiredRules::default());
         let changes = differences(IpFamily::V4, "", &script);
         assert!(changes.iter().all(|change| change.change == LineFate::Added));
         let rules: usize =

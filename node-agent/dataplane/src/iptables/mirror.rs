@@ -9,18 +9,18 @@ use super::{layout::ChainId, rule};
 
 /// Our chains and rules of one family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Mirror {
+pub struct IptablesMirror {
     /// Chains owned by one Service, and fixed chains, with a digest of their rules.
     pub chains: BTreeMap<ChainId, u64>,
     /// Chains in which several Services have lines.
-    pub dispatch: BTreeMap<ChainId, Dispatch>,
+    pub dispatch: BTreeMap<ChainId, SharedChain>,
     /// Our rules in built-in chains.
     pub jumps: BTreeMap<ChainId, Jumps>,
 }
 
 /// A chain in which several Services have lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Dispatch {
+pub struct SharedChain {
     /// Lines of Services in order, by the match criteria.
     pub lines: BTreeMap<String, Vec<String>>,
     /// Rules after these lines.
@@ -38,7 +38,7 @@ pub struct Jumps {
     pub is_behind: bool,
 }
 
-impl Dispatch {
+impl SharedChain {
     /// Appends the next rule of the chain.
     pub fn push(&mut self, rule: String, is_tail: bool) {
         if is_tail {
@@ -50,7 +50,7 @@ impl Dispatch {
     }
 }
 
-impl Mirror {
+impl IptablesMirror {
     /// Returns the number of kernel objects: chains, and rules in shared chains.
     #[must_use]
     pub fn objects(&self) -> u64 {
@@ -69,7 +69,7 @@ impl Mirror {
         let Self { chains, dispatch, jumps } = self;
         let mut hasher = DefaultHasher::new();
         chains.hash(&mut hasher);
-        for (chain, Dispatch { lines, tail, is_out_of_order }) in dispatch {
+        for (chain, SharedChain { lines, tail, is_out_of_order }) in dispatch {
             (chain, lines, tail, is_out_of_order).hash(&mut hasher);
         }
         for (chain, Jumps { rules, is_behind }) in jumps {

@@ -57,14 +57,14 @@ use model::{
 
 pub use self::tools::Flavour;
 use self::{
-    desired::Asked,
-    layout::{Layout, Table},
-    mirror::Mirror,
+    desired::DesiredChains,
+    layout::{IptablesTable, NamingLayout},
+    mirror::IptablesMirror,
     tools::Tools,
 };
 use super::{
-    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
-    trace::Subject,
+    BackendOptions, Dataplane, DesiredState, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope,
+    Traffic, trace::Subject,
 };
 
 /// Maximum number of attempts to read all rules without a concurrent change.
@@ -80,7 +80,7 @@ const PROBE_PAUSE_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IptablesOptions {
     /// Chain names and mark bits.
-    pub layout: Layout,
+    pub layout: NamingLayout,
     /// Flavour of the tools; detected if `None`.
     pub flavour: Option<Flavour>,
 }
@@ -90,22 +90,22 @@ impl IptablesOptions {
     #[must_use]
     pub const fn of(options: &BackendOptions) -> Self {
         let BackendOptions { masquerade_mark, drop_mark, naming, strict_arp: _ } = *options;
-        Self { layout: Layout { naming, masquerade_mark, drop_mark }, flavour: None }
+        Self { layout: NamingLayout { naming, masquerade_mark, drop_mark }, flavour: None }
     }
 }
 
 /// iptables backend of one network namespace.
 pub struct IptablesBackend {
-    layout: Layout,
+    layout: NamingLayout,
     tools: Tools,
     netlink: Netlink,
     /// Mirrors of the kernel; `None` if the kernel state is unknown.
-    mirrors: Option<BTreeMap<IpFamily, Mirror>>,
+    mirrors: Option<BTreeMap<IpFamily, IptablesMirror>>,
     /// nf_tables generation that the mirrors correspond to.
     generation: Option<u32>,
     /// Time and duration of the last check of the legacy tables.
     probe: Option<(Instant, Duration)>,
-    asked: Asked,
+    asked: DesiredChains,
     counters: KernelCounters,
 }
 
@@ -116,7 +116,7 @@ impl IptablesBackend {
     /// Returns an error if no tools are found, a mark is not exactly one bit, or the kernel denies a socket.
     pub fn open(options: &IptablesOptions) -> Result<Self, KernelError> {
         let failed = |source| KernelError { action: "opening iptables".to_owned(), source };
-        let Layout { naming: _, masquerade_mark, drop_mark } = options.layout;
+        let NamingLayout { naming: _, masquerade_mark, drop_mark } = options.layout;
         if !masquerade_mark.is_power_of_two() || !drop_mark.is_power_of_two() || masquerade_mark == drop_mark
         {
             let message =
@@ -130,7 +130,7 @@ impl IptablesBackend {
             mirrors: None,
             generation: None,
             probe: None,
-            asked: Asked::default(),
+            asked: DesiredChains::default(),
             counters: KernelCounters::default(),
         })
     }
@@ -141,7 +141,7 @@ impl IptablesBackend {
         self.tools.flavour
     }
 
-    fn read(&mut self) -> io::Result<BTreeMap<IpFamily, Mirror>> {
+    fn read(&mut self) -> io::Result<BTreeMap<IpFamily, IptablesMirror>> {
         for _ in 0..OBSERVE_ATTEMPTS_MAX {
             let before = self.own_generation()?;
             let mut mirrors = BTreeMap::new();
@@ -157,7 +157,7 @@ impl IptablesBackend {
         Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
     }
 
-    fn read_family(&self, family: IpFamily) -> io::Result<Mirror> {
+    fn read_family(&self, family: IpFamily) -> io::Result<IptablesMirror> {
         self.tools.save(family, false).map(|text| parse::saved(&self.layout, &text))
     }
 
@@ -178,11 +178,11 @@ impl IptablesBackend {
         Ok(generation)
     }
 
-    fn mirror(&mut self, family: IpFamily) -> &mut Mirror {
+    fn mirror(&mut self, family: IpFamily) -> &mut IptablesMirror {
         self.mirrors.get_or_insert_default().entry(family).or_default()
     }
 
-    fn run(&mut self, desired: &Desired, scope: &Scope, pass: &mut Pass) -> Result<(), KernelError> {
+    fn run(&mut self, desired: &DesiredState, scope: &Scope, pass: &mut Pass) -> Result<(), KernelError> {
         if self.mirrors.is_none() {
             self.observe()?;
         }
@@ -246,7 +246,7 @@ impl IptablesBackend {
     /// Removes nf_tables tables that are empty. A table that cannot be removed stays and does no harm.
     fn remove_empty_tables(&mut self, tools: &Tools) -> io::Result<()> {
         for family in &tools.families {
-            for table in Table::ALL {
+            for table in IptablesTable::ALL {
                 let generation = self.read_generation()?;
                 let is_empty = parse::is_empty(&tools.save(*family, false)?, table);
                 if let Some(generation) = generation.filter(|_| is_empty)
@@ -311,7 +311,7 @@ impl Dataplane for IptablesBackend {
         disturbed.map_err(|source| KernelError { action, source })
     }
 
-    fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass {
+    fn apply(&mut self, desired: &DesiredState, scope: &Scope) -> Pass {
         let mut pass = Pass::default();
         if let Err(error) = self.run(desired, scope, &mut pass) {
             self.mirrors = None;
@@ -361,7 +361,11 @@ impl Dataplane for IptablesBackend {
         Ok(Vec::new())
     }
 
-    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
+    fn preview(
+        &mut self,
+        desired: &DesiredState,
+        scope: &Scope,
+    ) -> Result<Option<Vec<LineChange>>, KernelError> {
         let action = || format!("reading the rules of iptables-{}", self.tools.flavour.as_str());
         let changes = self.previewed(desired, scope);
         changes.map(Some).map_err(|source| KernelError { action: action(), source })
@@ -377,7 +381,7 @@ impl Dataplane for IptablesBackend {
         let follow = |subject: &Subject<'_>| {
             let family = IpFamily::of(subject.packet.destination);
             let known = self.mirrors.as_ref().and_then(|mirrors| mirrors.get(&family));
-            let held = trace::Held { chains: &chains[&family], known };
+            let held = trace::KernelState { chains: &chains[&family], known };
             trace::trace(&self.layout, held, subject).finish()
         };
         Ok(Some(subjects.iter().map(follow).collect()))
@@ -385,7 +389,7 @@ impl Dataplane for IptablesBackend {
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {
         self.mirrors = None;
-        self.asked = Asked::default();
+        self.asked = DesiredChains::default();
         let failed = |source| KernelError { action: "looking for our rules".to_owned(), source };
         let other = self.tools.other_with_ours(&self.layout).map_err(failed)?;
         let own = self.tools.again().map_err(failed)?;

@@ -10,8 +10,8 @@ use model::{
 };
 
 use super::{
-    layout::{ChainId, Layout, Table},
-    mirror::{Dispatch, Jumps, Mirror, digest},
+    layout::{ChainId, IptablesTable, NamingLayout},
+    mirror::{IptablesMirror, Jumps, SharedChain, digest},
     rule,
 };
 use crate::Traffic;
@@ -21,12 +21,12 @@ const BUILT_IN: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTRO
 
 /// Parses our chains and rules from the output of `iptables-save`.
 #[must_use]
-pub fn saved(layout: &Layout, text: &str) -> Mirror {
-    let mut seen = Seen::new(layout);
+pub fn saved(layout: &NamingLayout, text: &str) -> IptablesMirror {
+    let mut seen = ParserState::new(layout);
     let mut table = None;
     for line in text.lines() {
         if let Some(name) = line.strip_prefix('*') {
-            table = Table::ALL.into_iter().find(|table| table.as_str() == name.trim());
+            table = IptablesTable::ALL.into_iter().find(|table| table.as_str() == name.trim());
         } else if let Some(table) = table {
             seen.line(table, line);
         }
@@ -36,7 +36,7 @@ pub fn saved(layout: &Layout, text: &str) -> Mirror {
 
 /// A printed rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct PrintedRule {
     /// The rule in the form in which we write it.
     pub(super) text: String,
     /// Words of the rule, without quotes.
@@ -44,18 +44,18 @@ pub(super) struct Line {
 }
 
 /// Parses all chains in our tables from the output of `iptables-save`, foreign chains included.
-pub(super) fn chains(text: &str) -> BTreeMap<ChainId, Vec<Line>> {
-    let mut chains: BTreeMap<ChainId, Vec<Line>> = BTreeMap::new();
+pub(super) fn chains(text: &str) -> BTreeMap<ChainId, Vec<PrintedRule>> {
+    let mut chains: BTreeMap<ChainId, Vec<PrintedRule>> = BTreeMap::new();
     let mut table = None;
     for line in text.lines() {
         if let Some(name) = line.strip_prefix('*') {
-            table = Table::ALL.into_iter().find(|table| table.as_str() == name.trim());
+            table = IptablesTable::ALL.into_iter().find(|table| table.as_str() == name.trim());
         }
         let Some(table) = table else { continue };
         if let Some(name) = line.strip_prefix(':').and_then(|rest| rest.split(' ').next()) {
             chains.entry(ChainId { table, name: name.to_owned() }).or_default();
         } else if let Some((name, rule)) = line.strip_prefix("-A ").and_then(|rest| rest.split_once(' ')) {
-            let line = Line { text: normal(rule), words: words(rule) };
+            let line = PrintedRule { text: normal(rule), words: words(rule) };
             chains.entry(ChainId { table, name: name.to_owned() }).or_default().push(line);
         }
     }
@@ -64,8 +64,8 @@ pub(super) fn chains(text: &str) -> BTreeMap<ChainId, Vec<Line>> {
 
 /// Parses one of our chains from the output of `iptables -S CHAIN`.
 #[must_use]
-pub fn listed(layout: &Layout, table: Table, text: &str) -> Mirror {
-    let mut seen = Seen::new(layout);
+pub fn listed(layout: &NamingLayout, table: IptablesTable, text: &str) -> IptablesMirror {
+    let mut seen = ParserState::new(layout);
     for line in text.lines() {
         seen.line(table, line);
     }
@@ -75,7 +75,7 @@ pub fn listed(layout: &Layout, table: Table, text: &str) -> Mirror {
 /// Returns true if the output of `iptables-save` contains the table with only built-in chains with policy
 /// ACCEPT.
 #[must_use]
-pub fn is_empty(text: &str, table: Table) -> bool {
+pub fn is_empty(text: &str, table: IptablesTable) -> bool {
     let head = format!("*{}", table.as_str());
     let mut lines = text.lines().skip_while(|line| *line != head);
     let is_there = lines.next().is_some();
@@ -85,7 +85,7 @@ pub fn is_empty(text: &str, table: Table) -> bool {
 
 /// Returns the number of rules in the output of `iptables-save`, and the number of our chains.
 #[must_use]
-pub fn weigh(layout: &Layout, text: &str) -> (usize, usize) {
+pub fn weigh(layout: &NamingLayout, text: &str) -> (usize, usize) {
     let rules = text.lines().filter(|line| line.starts_with("-A ")).count();
     let mirror = saved(layout, text);
     (rules, mirror.chains.len() + mirror.dispatch.len())
@@ -93,11 +93,11 @@ pub fn weigh(layout: &Layout, text: &str) -> (usize, usize) {
 
 /// Parses the connections per endpoint from the output of `iptables-save -c`.
 #[must_use]
-pub fn traffic(layout: &Layout, family: IpFamily, text: &str) -> Vec<Traffic> {
+pub fn traffic(layout: &NamingLayout, family: IpFamily, text: &str) -> Vec<Traffic> {
     let counted = text.lines().filter_map(|line| {
         let (count, rest) = line.strip_prefix('[')?.split_once("] -A ")?;
         let (chain, rule) = rest.split_once(' ')?;
-        if !layout.is_ours(Table::Nat, chain) {
+        if !layout.is_ours(IptablesTable::Nat, chain) {
             return None;
         }
         let (packets, _) = count.split_once(':')?;
@@ -154,20 +154,20 @@ fn translation(family: IpFamily, rule: &str) -> Option<(ServiceKey, Protocol, Ta
 }
 
 /// State of the parser: our chains so far.
-struct Seen<'a> {
-    layout: &'a Layout,
+struct ParserState<'a> {
+    layout: &'a NamingLayout,
     chains: BTreeMap<ChainId, Vec<String>>,
-    dispatch: BTreeMap<ChainId, Dispatch>,
+    dispatch: BTreeMap<ChainId, SharedChain>,
     /// Built-in chains: our rules, and true if a foreign rule has been seen.
     jumps: BTreeMap<ChainId, (Jumps, bool)>,
 }
 
-impl<'a> Seen<'a> {
-    const fn new(layout: &'a Layout) -> Self {
+impl<'a> ParserState<'a> {
+    const fn new(layout: &'a NamingLayout) -> Self {
         Self { layout, chains: BTreeMap::new(), dispatch: BTreeMap::new(), jumps: BTreeMap::new() }
     }
 
-    fn line(&mut self, table: Table, line: &str) {
+    fn line(&mut self, table: IptablesTable, line: &str) {
         if let Some(name) = line.strip_prefix(':').or_else(|| line.strip_prefix("-N ")) {
             let name = name.split(' ').next().unwrap_or_default();
             self.chain(table, name);
@@ -176,7 +176,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    fn chain(&mut self, table: Table, name: &str) {
+    fn chain(&mut self, table: IptablesTable, name: &str) {
         let chain = ChainId { table, name: name.to_owned() };
         if self.layout.is_dispatch(table, name) {
             self.dispatch.entry(chain).or_default();
@@ -185,7 +185,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    fn rule(&mut self, table: Table, name: &str, rule: &str) {
+    fn rule(&mut self, table: IptablesTable, name: &str, rule: &str) {
         let chain = ChainId { table, name: name.to_owned() };
         if self.layout.is_dispatch(table, name) {
             let rule = normal(rule);
@@ -205,9 +205,9 @@ impl<'a> Seen<'a> {
         }
     }
 
-    fn finish(self) -> Mirror {
+    fn finish(self) -> IptablesMirror {
         let jumps = self.jumps.into_iter().map(|(chain, (jumps, _))| (chain, jumps));
-        Mirror {
+        IptablesMirror {
             chains: self.chains.into_iter().map(|(chain, rules)| (chain, digest(&rules))).collect(),
             dispatch: self.dispatch,
             jumps: jumps.filter(|(_, jumps)| !jumps.rules.is_empty()).collect(),
@@ -278,8 +278,8 @@ mod tests {
 
     use super::*;
 
-    fn layout() -> Layout {
-        Layout { naming: Naming::Tidegate, masquerade_mark: 0x4000, drop_mark: 0x8000 }
+    fn layout() -> NamingLayout {
+        NamingLayout { naming: Naming::Tidegate, masquerade_mark: 0x4000, drop_mark: 0x8000 }
     }
 
     #[test]
@@ -317,8 +317,10 @@ mod tests {
     #[test]
     fn a_table_is_empty_only_when_nothing_is_in_it() {
         let text = "*nat\n:INPUT ACCEPT [0:0]\nCOMMIT\n*filter\n:INPUT DROP [0:0]\nCOMMIT\n";
-        assert!(is_empty(text, Table::Nat) && !is_empty(text, Table::Filter));
-        assert!(!is_empty("", Table::Nat) && !is_empty("*nat\n:X - [0:0]\nCOMMIT", Table::Nat));
+        assert!(is_empty(text, IptablesTable::Nat) && !is_empty(text, IptablesTable::Filter));
+        assert!(
+            !is_empty("", IptablesTable::Nat) && !is_empty("*nat\n:X - [0:0]\nCOMMIT", IptablesTable::Nat)
+        );
     }
 
     proptest! {
@@ -326,12 +328,12 @@ mod tests {
         #[test]
         fn anything_can_be_read(text in "(\\*nat\n|\\*filter\n|:TG-SVC-[A-Z2-7]{16} - \\[0:0\\]\n|-A TG-SERVICES [ -~]{0,40}\n|-A [A-Z-]{1,12} [ -~é\"\\\\]{0,60}\n|\\[[0-9:]{0,9}\\] -A TG-SEP-[A-Z2-7]{16} [ -~]{0,80}\n|COMMIT\n|[ -~]{0,20}\n){0,20}") {
             let _ = saved(&layout(), &text);
-            let _ = listed(&layout(), Table::Nat, &text);
+            let _ = listed(&layout(), IptablesTable::Nat, &text);
             for family in IpFamily::ALL {
                 let _ = traffic(&layout(), family, &text);
             }
             let foreign = text.replace("TG-", "XX-");
-            prop_assert_eq!(saved(&layout(), &foreign), Mirror::default());
+            prop_assert_eq!(saved(&layout(), &foreign), IptablesMirror::default());
         }
 
         #[test]

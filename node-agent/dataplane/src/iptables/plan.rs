@@ -7,20 +7,20 @@ use std::{
 };
 
 use super::{
-    layout::{ChainId, Fixed, Table},
-    mirror::{Dispatch, Jumps, Mirror, digest},
+    layout::{ChainId, IptablesTable, StaticRules},
+    mirror::{IptablesMirror, Jumps, SharedChain, digest},
 };
 
 /// Wanted state of some chains and lines; others are left unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredRules {
     /// Chains with all their rules; `None` removes the chain.
     pub chains: BTreeMap<ChainId, Option<Vec<String>>>,
     /// Lines in shared chains, by chain and match criteria.
     pub lines: BTreeMap<(ChainId, String), Vec<String>>,
 }
 
-impl Wanted {
+impl DesiredRules {
     /// Returns the maximum number of rules involved.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -50,7 +50,7 @@ impl Wanted {
 /// Input of `iptables-restore`, by table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Script {
-    sections: BTreeMap<Table, Section>,
+    sections: BTreeMap<IptablesTable, Section>,
     /// True if the tables are written in reverse order.
     is_reversed: bool,
 }
@@ -111,11 +111,11 @@ impl Script {
     }
 
     /// Returns the changes by table.
-    pub(super) const fn sections(&self) -> &BTreeMap<Table, Section> {
+    pub(super) const fn sections(&self) -> &BTreeMap<IptablesTable, Section> {
         &self.sections
     }
 
-    fn section(&mut self, table: Table) -> &mut Section {
+    fn section(&mut self, table: IptablesTable) -> &mut Section {
         self.sections.entry(table).or_default()
     }
 }
@@ -159,7 +159,7 @@ impl Display for Script {
 
 /// Builds the script that leads from the mirror to the fixed part and the wanted state.
 #[must_use]
-pub fn plan(mirror: &Mirror, fixed: &Fixed, wanted: &Wanted) -> Script {
+pub fn plan(mirror: &IptablesMirror, fixed: &StaticRules, wanted: &DesiredRules) -> Script {
     let mut script = Script::default();
     for (chain, rules) in &fixed.chains {
         whole(&mut script, mirror, chain, Some(rules));
@@ -189,7 +189,7 @@ pub fn plan(mirror: &Mirror, fixed: &Fixed, wanted: &Wanted) -> Script {
 /// Builds the script that removes all our objects. Reject rules go before DNAT rules: a connection that is no
 /// longer translated may already belong to another mode.
 #[must_use]
-pub fn removal(mirror: &Mirror) -> Script {
+pub fn removal(mirror: &IptablesMirror) -> Script {
     let mut script = Script { is_reversed: true, ..Script::default() };
     for (chain, jumps) in &mirror.jumps {
         let deleted = jumps.rules.iter().map(|rule| format!("{} {rule}", chain.name));
@@ -201,7 +201,7 @@ pub fn removal(mirror: &Mirror) -> Script {
     script
 }
 
-fn whole(script: &mut Script, mirror: &Mirror, chain: &ChainId, rules: Option<&Vec<String>>) {
+fn whole(script: &mut Script, mirror: &IptablesMirror, chain: &ChainId, rules: Option<&Vec<String>>) {
     let held = mirror.chains.get(chain);
     match (held, rules) {
         (Some(held), Some(rules)) if *held == digest(rules) => {}
@@ -215,8 +215,8 @@ fn whole(script: &mut Script, mirror: &Mirror, chain: &ChainId, rules: Option<&V
     }
 }
 
-fn tail(script: &mut Script, held: Option<&Dispatch>, chain: &ChainId, tail: &[String]) {
-    let is_right = |held: &Dispatch| held.tail == tail && (!held.is_out_of_order || tail.is_empty());
+fn tail(script: &mut Script, held: Option<&SharedChain>, chain: &ChainId, tail: &[String]) {
+    let is_right = |held: &SharedChain| held.tail == tail && (!held.is_out_of_order || tail.is_empty());
     if held.is_some_and(is_right) {
         return;
     }
@@ -232,7 +232,7 @@ fn tail(script: &mut Script, held: Option<&Dispatch>, chain: &ChainId, tail: &[S
 /// in `filter` foreign rules may precede them.
 fn jumps(script: &mut Script, held: Option<&Jumps>, chain: &ChainId, rules: &[String]) {
     let held_rules = held.map_or(&[][..], |held| held.rules.as_slice());
-    let must_lead = chain.table == Table::Nat;
+    let must_lead = chain.table == IptablesTable::Nat;
     if held_rules == rules && !(must_lead && held.is_some_and(|held| held.is_behind)) {
         return;
     }
@@ -242,7 +242,7 @@ fn jumps(script: &mut Script, held: Option<&Jumps>, chain: &ChainId, rules: &[St
 }
 
 /// Updates the mirror after a plan was committed.
-pub fn absorb(mirror: &mut Mirror, fixed: &Fixed, wanted: &Wanted) {
+pub fn absorb(mirror: &mut IptablesMirror, fixed: &StaticRules, wanted: &DesiredRules) {
     for (chain, rules) in &fixed.chains {
         mirror.chains.insert(chain.clone(), digest(rules));
     }
@@ -275,13 +275,13 @@ pub fn absorb(mirror: &mut Mirror, fixed: &Fixed, wanted: &Wanted) {
 /// Returns the removal of everything in the mirror that is neither fixed nor wanted.
 #[must_use]
 pub fn strays<'a>(
-    mirror: &Mirror,
-    fixed: &Fixed,
-    wanted: impl Iterator<Item = &'a Wanted> + Clone,
-) -> Wanted {
+    mirror: &IptablesMirror,
+    fixed: &StaticRules,
+    wanted: impl Iterator<Item = &'a DesiredRules> + Clone,
+) -> DesiredRules {
     let chains: BTreeSet<_> = wanted.clone().flat_map(|wanted| wanted.chains.keys()).collect();
     let lines: BTreeSet<_> = wanted.flat_map(|wanted| wanted.lines.keys()).collect();
-    let mut strays = Wanted::default();
+    let mut strays = DesiredRules::default();
     let unknown = mirror.chains.keys();
     let unknown = unknown.filter(|chain| !fixed.chains.contains_key(chain) && !chains.contains(chain));
     strays.chains.extend(unknown.map(|chain| (chain.clone(), None)));

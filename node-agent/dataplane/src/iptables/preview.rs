@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, io};
 use model::wire::plan::LineChange;
 
 use super::{IptablesBackend, commit, listing, parse, plan};
-use crate::{Desired, Scope};
+use crate::{DesiredState, Scope};
 
 impl IptablesBackend {
     /// Returns the lines of `iptables-save` that a pass would remove and add. The chains are read anew,
     /// because the mirror holds only digests; the desired state is applied to a copy.
-    pub(super) fn previewed(&self, desired: &Desired, scope: &Scope) -> io::Result<Vec<LineChange>> {
+    pub(super) fn previewed(&self, desired: &DesiredState, scope: &Scope) -> io::Result<Vec<LineChange>> {
         let mut asked = self.asked.clone();
         let looked = asked.take_over(&self.tools.families, desired, scope);
         let mut changes = Vec::new();

@@ -11,10 +11,10 @@ use model::{
 
 use super::{
     layout::{
-        ChainId, Kind, Layout, MARK_DROP, MARK_MASQ, NODEPORTS, OFF_CLUSTER, OffCluster, RANGES, REJECT,
-        SERVICES, Table,
+        ChainId, ChainKind, IptablesTable, MARK_DROP, MARK_MASQ, NODEPORTS, NamingLayout, OFF_CLUSTER,
+        OffCluster, RANGES, REJECT, SERVICES,
     },
-    rule::{self, Match, Source},
+    rule::{self, Match, SourceMatch},
 };
 
 /// Maximum length of a comment in the kernel.
@@ -29,7 +29,7 @@ const FIVE_DECIMALS_ENDPOINTS_MAX: usize = 100;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Context {
     /// Names and marks.
-    pub layout: Layout,
+    pub layout: NamingLayout,
     /// Address family.
     pub family: IpFamily,
     /// Networks of workloads.
@@ -40,7 +40,7 @@ pub struct Context {
 
 /// Rendered rules of one Service in one family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rendered {
+pub struct RenderedService {
     /// Chains of the Service, all in the table `nat`.
     pub chains: BTreeMap<ChainId, Vec<String>>,
     /// Lines of the Service in shared chains, by frontend.
@@ -86,8 +86,8 @@ pub fn service(
     service: &ServiceKey,
     program: &Program,
     has: impl Fn(&Frontend) -> bool,
-) -> Rendered {
-    let mut rendered = Rendered::default();
+) -> RenderedService {
+    let mut rendered = RenderedService::default();
     let mut ports: BTreeMap<(String, Protocol), Vec<(Frontend, &Route)>> = BTreeMap::new();
     for (frontend, route) in &program.frontends {
         if frontend.destination.family() == context.family && has(frontend) {
@@ -121,23 +121,23 @@ pub fn service(
 
 /// Returns the shared chains in which a frontend can have lines.
 #[must_use]
-pub fn dispatch_chains(layout: &Layout, frontend: &Frontend) -> [ChainId; 2] {
+pub fn dispatch_chains(layout: &NamingLayout, frontend: &Frontend) -> [ChainId; 2] {
     let (nat, filter) = match frontend.destination {
         Destination::AnyLocal(_) => (NODEPORTS, NODEPORTS),
         // Single ports are matched before ranges that may contain them.
         Destination::Address(_) if frontend.ports.single().is_none() => (RANGES, SERVICES),
         Destination::Address(_) => (SERVICES, SERVICES),
     };
-    [layout.chain(Table::Nat, nat), layout.chain(Table::Filter, filter)]
+    [layout.chain(IptablesTable::Nat, nat), layout.chain(IptablesTable::Filter, filter)]
 }
 
 /// Returns the line that rejects all ports of a virtual address without DNAT.
 #[must_use]
-pub fn virtual_address(layout: &Layout, address: std::net::IpAddr) -> (ChainId, String, String) {
+pub fn virtual_address(layout: &NamingLayout, address: std::net::IpAddr) -> (ChainId, String, String) {
     let comment = "not a port of this virtual address";
     let line = Match { destination: Some(address), comment, ..Match::default() };
     let line = line.rule(&format!("-j {}", layout.name(REJECT)));
-    (layout.chain(Table::Filter, SERVICES), rule::address_key(address), line)
+    (layout.chain(IptablesTable::Filter, SERVICES), rule::address_key(address), line)
 }
 
 fn label(service: &ServiceKey, route: &Route) -> String {
@@ -155,22 +155,22 @@ struct Port<'a> {
     /// Target sets that have a chain, with its name.
     sets: Vec<((Targets, Option<u32>), String)>,
     /// Chains before these, by kind and rules, with their names.
-    entries: Vec<((Kind, Vec<String>), String)>,
-    rendered: &'a mut Rendered,
+    entries: Vec<((ChainKind, Vec<String>), String)>,
+    rendered: &'a mut RenderedService,
 }
 
 impl Port<'_> {
-    fn layout(&self) -> &Layout {
+    fn layout(&self) -> &NamingLayout {
         &self.context.layout
     }
 
     fn put(&mut self, name: &str, rules: Vec<String>) {
-        let chain = ChainId { table: Table::Nat, name: name.to_owned() };
+        let chain = ChainId { table: IptablesTable::Nat, name: name.to_owned() };
         self.rendered.chains.insert(chain, rules);
     }
 
     /// Returns a chain name distinct from earlier siblings of the same kind.
-    fn chain_name(&self, kind: Kind, siblings: usize) -> String {
+    fn chain_name(&self, kind: ChainKind, siblings: usize) -> String {
         let rest = if siblings == 0 { String::new() } else { format!("#{siblings}") };
         self.layout().service_chain(kind, self.label, self.protocol, &rest)
     }
@@ -183,7 +183,7 @@ impl Port<'_> {
         if let Some((_, name)) = self.sets.iter().find(same) {
             return name.clone();
         }
-        let kind = if self.sets.is_empty() { Kind::Service } else { Kind::Local };
+        let kind = if self.sets.is_empty() { ChainKind::Service } else { ChainKind::Local };
         let name = self.chain_name(kind, self.sets.len().saturating_sub(1));
         self.sets.push(((targets.clone(), affinity), name.clone()));
         let family = self.context.family;
@@ -219,11 +219,11 @@ impl Port<'_> {
         } else {
             place.clone()
         };
-        let name = self.layout().service_chain(Kind::Endpoint, self.label, self.protocol, &rest);
+        let name = self.layout().service_chain(ChainKind::Endpoint, self.label, self.protocol, &rest);
         let line = Match { comment: self.label, ..Match::default() };
         let mut rules = Vec::new();
         if self.program.hairpins.contains(&target.address) {
-            let itself = Match { source: Source::In(IpNet::from(target.address)), ..line };
+            let itself = Match { source: SourceMatch::In(IpNet::from(target.address)), ..line };
             rules.push(itself.rule(&format!("-j {}", self.layout().name(MARK_MASQ))));
         }
         let seen = affinity.map(|_| rule::recent(self.context.family, &name, "--set")).unwrap_or_default();
@@ -304,8 +304,10 @@ impl Port<'_> {
             (Masquerade::Always, _) | (Masquerade::OffCluster, OffCluster::Everybody) => {
                 vec![line.rule(&mark)]
             }
-            (Masquerade::OffCluster, OffCluster::OutsideOf(net)) if matches!(line.source, Source::Any) => {
-                vec![Match { source: Source::NotIn(*net), ..*line }.rule(&mark)]
+            (Masquerade::OffCluster, OffCluster::OutsideOf(net))
+                if matches!(line.source, SourceMatch::Any) =>
+            {
+                vec![Match { source: SourceMatch::NotIn(*net), ..*line }.rule(&mark)]
             }
             (Masquerade::OffCluster, OffCluster::OutsideOf(_) | OffCluster::Chain) => {
                 vec![line.rule(&by_chain)]
@@ -329,31 +331,32 @@ impl Port<'_> {
             match &route.allowed_sources {
                 None => rules.push(line.rule(&action)),
                 Some(allowed) => {
-                    let allowed = allowed.iter().map(|net| Source::In(*net)).chain([Source::Node]);
+                    let allowed = allowed.iter().map(|net| SourceMatch::In(*net)).chain([SourceMatch::Node]);
                     rules.extend(allowed.map(|source| Match { source, ..line }.rule(&action)));
                 }
             }
         }
         rules.push(line.rule(&format!("-j {}", self.layout().name(MARK_DROP))));
-        self.entry(Kind::Firewall, rules)
+        self.entry(ChainKind::Firewall, rules)
     }
 
     /// Returns the chain that separates the sources.
     fn external(&mut self, route: &Route) -> String {
         let line = Match { comment: self.label, ..Match::default() };
         let mut rules = Vec::new();
-        let workloads = self.context.workloads.iter().map(|net| (Source::In(*net), &route.from_workloads));
+        let workloads =
+            self.context.workloads.iter().map(|net| (SourceMatch::In(*net), &route.from_workloads));
         let classes = workloads
-            .chain([(Source::Node, &route.from_node), (Source::Any, &route.from_elsewhere)])
+            .chain([(SourceMatch::Node, &route.from_node), (SourceMatch::Any, &route.from_elsewhere)])
             .collect::<Vec<_>>();
         for (source, verdict) in classes {
             rules.extend(self.carry_out(&Match { source, ..line }, verdict, route.affinity_seconds));
         }
-        self.entry(Kind::External, rules)
+        self.entry(ChainKind::External, rules)
     }
 
     /// Returns a chain before the load-balancing ones; frontends with the same rules share it.
-    fn entry(&mut self, kind: Kind, rules: Vec<String>) -> String {
+    fn entry(&mut self, kind: ChainKind, rules: Vec<String>) -> String {
         let key = (kind, without_comments(&rules));
         if let Some((_, name)) = self.entries.iter().find(|(other, _)| *other == key) {
             return name.clone();
@@ -379,6 +382,6 @@ fn without_comments(rules: &[String]) -> Vec<String> {
 
 /// Returns the names of a Service's own chains.
 #[must_use]
-pub fn chain_names(rendered: &Rendered) -> BTreeSet<ChainId> {
+pub fn chain_names(rendered: &RenderedService) -> BTreeSet<ChainId> {
     rendered.chains.keys().cloned().collect()
 }

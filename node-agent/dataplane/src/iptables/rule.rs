@@ -19,7 +19,7 @@ use super::layout::protocol_word;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Match<'a> {
     /// Source network, or its complement.
-    pub(super) source: Source,
+    pub(super) source: SourceMatch,
     /// The destination address.
     pub(super) destination: Option<IpAddr>,
     /// The transport protocol and its destination ports.
@@ -30,7 +30,7 @@ pub(super) struct Match<'a> {
 
 /// Sources matched by a rule.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) enum Source {
+pub(super) enum SourceMatch {
     /// All sources.
     #[default]
     Any,
@@ -58,9 +58,11 @@ impl Match<'_> {
         let Self { source, destination, transport, comment } = *self;
         let mut rule = String::new();
         match source {
-            Source::In(net) if net.prefix_len() > 0 => put(&mut rule, format_args!("-s {} ", net.trunc())),
-            Source::NotIn(net) => put(&mut rule, format_args!("! -s {} ", net.trunc())),
-            Source::Any | Source::Node | Source::In(_) => {}
+            SourceMatch::In(net) if net.prefix_len() > 0 => {
+                put(&mut rule, format_args!("-s {} ", net.trunc()))
+            }
+            SourceMatch::NotIn(net) => put(&mut rule, format_args!("! -s {} ", net.trunc())),
+            SourceMatch::Any | SourceMatch::Node | SourceMatch::In(_) => {}
         }
         if let Some(address) = destination {
             put(&mut rule, format_args!("-d {} ", host(address)));
@@ -69,7 +71,7 @@ impl Match<'_> {
             put(&mut rule, format_args!("-p {} ", protocol_word(protocol)));
         }
         put(&mut rule, format_args!("-m comment --comment \"{comment}\" "));
-        if matches!(source, Source::Node) {
+        if matches!(source, SourceMatch::Node) {
             rule.push_str("-m addrtype --src-type LOCAL ");
         }
         if let Some((protocol, Some(ports))) = transport {

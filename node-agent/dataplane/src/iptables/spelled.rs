@@ -11,11 +11,11 @@ use model::{
 
 /// A parsed rule.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Spelled {
+pub(super) struct ParsedRule {
     /// Match criteria; all must hold.
     pub(super) tests: Vec<Test>,
     /// Action of the rule.
-    pub(super) action: Action,
+    pub(super) action: RuleAction,
 }
 
 /// A match criterion, possibly negated.
@@ -50,7 +50,7 @@ pub(super) enum What {
 
 /// Action of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum RuleAction {
     /// Jumps to another chain; returns unless `is_goto`.
     Chain {
         name: String,
@@ -100,7 +100,7 @@ const MATCHES: [&str; 9] =
     ["tcp", "udp", "sctp", "comment", "addrtype", "statistic", "recent", "mark", "conntrack"];
 
 /// Parses a rule, given its words without quotes and without the chain.
-pub(super) fn spell(words: &[String]) -> Result<Spelled, Foreign> {
+pub(super) fn spell(words: &[String]) -> Result<ParsedRule, Foreign> {
     let mut words = words.iter().map(String::as_str);
     let (mut tests, mut target, mut option) = (Vec::new(), None, None);
     let mut is_negated = false;
@@ -133,7 +133,7 @@ pub(super) fn spell(words: &[String]) -> Result<Spelled, Foreign> {
         }
     }
     let (target, is_goto) = target.ok_or_else(|| Foreign("no target".to_owned()))?;
-    Ok(Spelled { tests, action: action(target, is_goto, option)? })
+    Ok(ParsedRule { tests, action: action(target, is_goto, option)? })
 }
 
 fn what(word: &str, value: &str) -> Option<What> {
@@ -157,28 +157,28 @@ fn what(word: &str, value: &str) -> Option<What> {
     }
 }
 
-fn action(target: &str, is_goto: bool, option: Option<&str>) -> Result<Action, Foreign> {
+fn action(target: &str, is_goto: bool, option: Option<&str>) -> Result<RuleAction, Foreign> {
     let foreign = || Foreign(format!("-j {target} {}", option.unwrap_or_default()));
     Ok(match target {
-        "ACCEPT" => Action::Accept,
-        "RETURN" => Action::Return,
-        "DROP" => Action::Drop,
-        "REJECT" => Action::Reject,
-        "MASQUERADE" => Action::Masquerade,
+        "ACCEPT" => RuleAction::Accept,
+        "RETURN" => RuleAction::Return,
+        "DROP" => RuleAction::Drop,
+        "REJECT" => RuleAction::Reject,
+        "MASQUERADE" => RuleAction::Masquerade,
         "MARK" => {
             let (value, mask) = option.and_then(pair).ok_or_else(foreign)?;
-            Action::Mark { value, mask }
+            RuleAction::Mark { value, mask }
         }
         "DNAT" => {
             let place = option.ok_or_else(foreign)?;
             let socket = place.parse::<std::net::SocketAddr>().ok();
             match (socket, place.parse()) {
-                (Some(at), _) => Action::Translate { address: at.ip(), port: Port::new(at.port()) },
-                (None, Ok(address)) => Action::Translate { address, port: None },
+                (Some(at), _) => RuleAction::Translate { address: at.ip(), port: Port::new(at.port()) },
+                (None, Ok(address)) => RuleAction::Translate { address, port: None },
                 (None, Err(_)) => return Err(foreign()),
             }
         }
-        chain => Action::Chain { name: chain.to_owned(), is_goto },
+        chain => RuleAction::Chain { name: chain.to_owned(), is_goto },
     })
 }
 
@@ -198,7 +198,7 @@ fn pair(text: &str) -> Option<(u32, u32)> {
 mod tests {
     use super::*;
 
-    fn spelled(rule: &str) -> Result<Spelled, Foreign> {
+    fn spelled(rule: &str) -> Result<ParsedRule, Foreign> {
         spell(&rule.split(' ').map(str::to_owned).collect::<Vec<_>>())
     }
 
@@ -210,9 +210,9 @@ mod tests {
         assert!(rule.tests[0].is_negated && !rule.tests[1].is_negated);
         let translate = spelled("-p udp -m udp -j DNAT --to-destination [fd00::1]:53").unwrap();
         let address = "fd00::1".parse().unwrap();
-        assert_eq!(translate.action, Action::Translate { address, port: Port::new(53) });
+        assert_eq!(translate.action, RuleAction::Translate { address, port: Port::new(53) });
         let mark = spelled("-j MARK --set-xmark 0x4000/0x4000").unwrap().action;
-        assert_eq!(mark, Action::Mark { value: 0x4000, mask: 0x4000 });
+        assert_eq!(mark, RuleAction::Mark { value: 0x4000, mask: 0x4000 });
         for foreign in
             ["-i eth0 -j ACCEPT", "-m physdev --physdev-is-bridged -j ACCEPT", "-p tcp", "--dport", ""]
         {

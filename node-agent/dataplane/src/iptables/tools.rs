@@ -15,7 +15,7 @@ use model::primitives::net::IpFamily;
 use nix::sched::{CloneFlags, setns};
 
 use super::{
-    layout::{ChainId, Layout},
+    layout::{ChainId, NamingLayout},
     parse,
 };
 
@@ -63,7 +63,7 @@ pub(super) struct Tools {
 
 /// Result of probing a flavour.
 #[derive(Debug, Clone, Copy, Default)]
-struct Found {
+struct ProbeResult {
     is_usable: bool,
     rules: usize,
     ours: usize,
@@ -72,13 +72,13 @@ struct Found {
 impl Tools {
     /// Selects the requested flavour, or the one that holds rules: ours before foreign ones, more before
     /// fewer. Without any rules, selects the flavour of the `iptables` program itself.
-    pub(super) fn find(layout: &Layout, asked: Option<Flavour>) -> io::Result<Self> {
+    pub(super) fn find(layout: &NamingLayout, asked: Option<Flavour>) -> io::Result<Self> {
         let namespace = Namespace::current()?;
         let found = Flavour::ALL.map(|flavour| (flavour, look(&namespace, layout, flavour)));
         let usable: Vec<_> = found.into_iter().filter(|(_, found)| found.is_usable).collect();
         let default = default_flavour(&namespace);
         let rank =
-            |(flavour, found): &&(Flavour, Found)| (found.ours, found.rules, default == Some(*flavour));
+            |(flavour, found): &&(Flavour, ProbeResult)| (found.ours, found.rules, default == Some(*flavour));
         let chosen = match asked {
             Some(asked) => usable.iter().find(|(flavour, _)| *flavour == asked),
             None => usable.iter().max_by_key(rank),
@@ -104,7 +104,7 @@ impl Tools {
     }
 
     /// Returns the programs of the other flavour, if it holds chains of ours.
-    pub(super) fn other_with_ours(&self, layout: &Layout) -> io::Result<Option<Self>> {
+    pub(super) fn other_with_ours(&self, layout: &NamingLayout) -> io::Result<Option<Self>> {
         let others = Flavour::ALL.into_iter().filter(|flavour| *flavour != self.flavour);
         for flavour in others {
             let namespace = self.namespace.again()?;
@@ -148,8 +148,8 @@ impl Tools {
 }
 
 /// Probes a flavour: usability and existing rules. Creates no table.
-fn look(namespace: &Namespace, layout: &Layout, flavour: Flavour) -> Found {
-    let mut found = Found::default();
+fn look(namespace: &Namespace, layout: &NamingLayout, flavour: Flavour) -> ProbeResult {
+    let mut found = ProbeResult::default();
     for family in IpFamily::ALL {
         let save = program(family, flavour, "-save");
         let Ok(Ok(text)) = namespace.run(&save, &[], "").and_then(said) else { continue };

@@ -11,11 +11,11 @@ use std::{collections::BTreeMap, net::IpAddr};
 use model::{primitives::quantity::Port, wire::trace::End};
 
 use super::{
-    layout::{ChainId, Layout, Table},
-    mirror::{Dispatch, Mirror, digest},
-    parse::{self, Line},
+    layout::{ChainId, IptablesTable, NamingLayout},
+    mirror::{IptablesMirror, SharedChain, digest},
+    parse::{self, PrintedRule},
     rule,
-    spelled::{Action, Spelled, Test, What, spell},
+    spelled::{ParsedRule, RuleAction, Test, What, spell},
 };
 use crate::trace::{Recorder, Subject};
 
@@ -28,18 +28,25 @@ const LOOKS_MAX: usize = 2_000_000;
 
 /// Kernel state for a trace.
 #[derive(Clone, Copy)]
-pub(super) struct Held<'a> {
+pub(super) struct KernelState<'a> {
     /// Chains, read anew.
-    pub(super) chains: &'a BTreeMap<ChainId, Vec<Line>>,
+    pub(super) chains: &'a BTreeMap<ChainId, Vec<PrintedRule>>,
     /// The mirror, if there is one; differences from it are reported as unexpected.
-    pub(super) known: Option<&'a Mirror>,
+    pub(super) known: Option<&'a IptablesMirror>,
 }
 
 /// Traces a packet through the chains.
-pub(super) fn trace(layout: &Layout, held: Held<'_>, subject: &Subject<'_>) -> Recorder {
-    let Held { chains, known } = held;
-    let mut walk =
-        Walk { layout, chains, known, subject, recorder: Recorder::default(), passed: Vec::new(), looks: 0 };
+pub(super) fn trace(layout: &NamingLayout, held: KernelState<'_>, subject: &Subject<'_>) -> Recorder {
+    let KernelState { chains, known } = held;
+    let mut walk = RuleWalk {
+        layout,
+        chains,
+        known,
+        subject,
+        recorder: Recorder::default(),
+        passed: Vec::new(),
+        looks: 0,
+    };
     walk.begin();
     walk.recorder
 }
@@ -55,10 +62,10 @@ struct Way {
     is_masqueraded: bool,
 }
 
-struct Walk<'a> {
-    layout: &'a Layout,
-    chains: &'a BTreeMap<ChainId, Vec<Line>>,
-    known: Option<&'a Mirror>,
+struct RuleWalk<'a> {
+    layout: &'a NamingLayout,
+    chains: &'a BTreeMap<ChainId, Vec<PrintedRule>>,
+    known: Option<&'a IptablesMirror>,
     subject: &'a Subject<'a>,
     recorder: Recorder,
     /// Branches that have passed the table.
@@ -67,26 +74,26 @@ struct Walk<'a> {
 }
 
 /// Result of a rule's match criteria for one branch.
-enum Tested {
+enum MatchResult {
     No,
     Yes,
     /// Random match, with the probability.
     Perhaps(f64),
 }
 
-impl Walk<'_> {
+impl RuleWalk<'_> {
     fn begin(&mut self) {
         let first = if self.subject.is_from_node() { "OUTPUT" } else { "PREROUTING" };
         let whole = Way { share: 1.0, mark: 0, to: None, is_masqueraded: false };
-        self.expect_jump(Table::Nat, first);
-        let translated = self.table(Table::Nat, first, &[whole]);
+        self.expect_jump(IptablesTable::Nat, first);
+        let translated = self.table(IptablesTable::Nat, first, &[whole]);
         let mut filtered = Vec::new();
         for chain in ["INPUT", "FORWARD", "OUTPUT"] {
             let ways: Vec<_> =
                 translated.iter().filter(|way| self.filter_chain(way) == chain).copied().collect();
             if !ways.is_empty() {
-                self.expect_jump(Table::Filter, chain);
-                filtered.extend(self.table(Table::Filter, chain, &ways));
+                self.expect_jump(IptablesTable::Filter, chain);
+                filtered.extend(self.table(IptablesTable::Filter, chain, &ways));
             }
         }
         let (translated, untouched): (Vec<_>, Vec<_>) =
@@ -95,9 +102,9 @@ impl Walk<'_> {
             self.recorder.end(End::Untouched);
         }
         if !translated.is_empty() {
-            self.expect_jump(Table::Nat, "POSTROUTING");
+            self.expect_jump(IptablesTable::Nat, "POSTROUTING");
         }
-        for way in self.table(Table::Nat, "POSTROUTING", &translated) {
+        for way in self.table(IptablesTable::Nat, "POSTROUTING", &translated) {
             if let Some((address, port)) = way.to {
                 let port = port.unwrap_or(self.subject.packet.port);
                 let sees = self.subject.seen(way.is_masqueraded);
@@ -119,7 +126,7 @@ impl Walk<'_> {
     }
 
     /// Records an unexpected step if no rule leads from a built-in chain to ours.
-    fn expect_jump(&mut self, table: Table, chain: &str) {
+    fn expect_jump(&mut self, table: IptablesTable, chain: &str) {
         let id = ChainId { table, name: chain.to_owned() };
         let lines = self.chains.get(&id).map_or(&[][..], Vec::as_slice);
         if !lines.iter().any(|line| self.layout.is_ours(table, rule::target_of(&line.text))) {
@@ -128,7 +135,7 @@ impl Walk<'_> {
     }
 
     /// Records an unexpected step if a chain of ours has missing or different rules.
-    fn expect_lines(&mut self, id: &ChainId, lines: &[Line], way: &Way) {
+    fn expect_lines(&mut self, id: &ChainId, lines: &[PrintedRule], way: &Way) {
         let Some(known) = self.known else { return };
         if let Some(wanted) = known.chains.get(id) {
             let rules: Vec<_> = lines.iter().map(|line| line.text.clone()).collect();
@@ -137,11 +144,11 @@ impl Walk<'_> {
                 self.recorder.odd(place(id), "", what);
             }
         }
-        if let Some(Dispatch { lines: of_services, tail, is_out_of_order: _ }) = known.dispatch.get(id) {
+        if let Some(SharedChain { lines: of_services, tail, is_out_of_order: _ }) = known.dispatch.get(id) {
             let is_there = |rule: &&String| lines.iter().any(|line| line.text == **rule);
             for rule in of_services.values().flatten().chain(tail).filter(|rule| !is_there(rule)) {
                 let concerns = spell(&parse::words(rule))
-                    .map_or(true, |spelled| !matches!(self.test(&spelled, way), Tested::No));
+                    .map_or(true, |spelled| !matches!(self.test(&spelled, way), MatchResult::No));
                 if concerns {
                     self.recorder.odd(place(id), rule.clone(), "this rule is missing");
                 }
@@ -150,7 +157,7 @@ impl Walk<'_> {
     }
 
     /// Traverses a built-in chain and returns the resulting branches.
-    fn table(&mut self, table: Table, chain: &str, ways: &[Way]) -> Vec<Way> {
+    fn table(&mut self, table: IptablesTable, chain: &str, ways: &[Way]) -> Vec<Way> {
         let id = ChainId { table, name: chain.to_owned() };
         let mut out = Vec::new();
         for way in ways {
@@ -191,7 +198,7 @@ impl Walk<'_> {
                 }
                 Ok(spelled) => {
                     // A foreign rule in a built-in chain.
-                    if ways.iter().any(|way| !matches!(self.test(&spelled, way), Tested::No)) {
+                    if ways.iter().any(|way| !matches!(self.test(&spelled, way), MatchResult::No)) {
                         self.recorder.step(
                             place(id),
                             line.text.clone(),
@@ -216,15 +223,15 @@ impl Walk<'_> {
     /// Evaluates one rule for one branch.
     fn look(
         &mut self,
-        (id, line, spelled): (&ChainId, &Line, &Spelled),
+        (id, line, spelled): (&ChainId, &PrintedRule, &ParsedRule),
         way: Way,
         (next, back): (&mut Vec<Way>, &mut Vec<Way>),
         depth: u32,
     ) {
         let (taken, left) = match self.test(spelled, &way) {
-            Tested::No => (None, Some(way)),
-            Tested::Yes => (Some(way), None),
-            Tested::Perhaps(chance) => {
+            MatchResult::No => (None, Some(way)),
+            MatchResult::Yes => (Some(way), None),
+            MatchResult::Perhaps(chance) => {
                 let share = way.share * chance;
                 (Some(Way { share, ..way }), Some(Way { share: way.share - share, ..way }))
             }
@@ -233,36 +240,36 @@ impl Walk<'_> {
         let Some(mut way) = taken else { return };
         let mut note = |result: String| self.recorder.step(place(id), line.text.clone(), result);
         match &spelled.action {
-            Action::Chain { name, is_goto } => {
+            RuleAction::Chain { name, is_goto } => {
                 note(format!("goes on in {name}{}", percent(way.share)));
                 let chain = ChainId { table: id.table, name: name.clone() };
                 let came_back = self.chain(&chain, way, depth + 1);
                 if *is_goto { back.extend(came_back) } else { next.extend(came_back) }
             }
-            Action::Accept => {
+            RuleAction::Accept => {
                 note("passes the table".to_owned());
                 self.passed.push(way);
             }
-            Action::Return => back.push(way),
-            Action::Drop => {
+            RuleAction::Return => back.push(way),
+            RuleAction::Drop => {
                 note("it is dropped".to_owned());
                 self.recorder.end(End::Dropped);
             }
-            Action::Reject => {
+            RuleAction::Reject => {
                 note("it is refused".to_owned());
                 self.recorder.end(End::Refused);
             }
-            Action::Mark { value, mask } => {
+            RuleAction::Mark { value, mask } => {
                 note("it is marked".to_owned());
                 way.mark = (way.mark & !mask) ^ value;
                 next.push(way);
             }
-            Action::Translate { address, port } => {
+            RuleAction::Translate { address, port } => {
                 note(format!("it is translated{}", percent(way.share)));
                 way.to = Some((*address, *port));
                 self.passed.push(way);
             }
-            Action::Masquerade => {
+            RuleAction::Masquerade => {
                 note("the endpoint sees the node".to_owned());
                 way.is_masqueraded = true;
                 self.passed.push(way);
@@ -270,16 +277,16 @@ impl Walk<'_> {
         }
     }
 
-    fn test(&self, rule: &Spelled, way: &Way) -> Tested {
+    fn test(&self, rule: &ParsedRule, way: &Way) -> MatchResult {
         let mut chance = None;
         for Test { what, is_negated } in &rule.tests {
             if let What::Chance(share) = what {
                 chance = Some(share.clamp(0.0, 1.0));
             } else if self.holds(what, way) == *is_negated {
-                return Tested::No;
+                return MatchResult::No;
             }
         }
-        chance.map_or(Tested::Yes, Tested::Perhaps)
+        chance.map_or(MatchResult::Yes, MatchResult::Perhaps)
     }
 
     fn holds(&self, what: &What, way: &Way) -> bool {

@@ -6,10 +6,10 @@ use model::wire::report::FailureReason;
 
 use super::{
     IptablesBackend,
-    commit::{Failed, Part, Run},
-    mirror::Mirror,
+    commit::{RejectedServices, Run, ServiceChanges},
+    mirror::IptablesMirror,
     parse,
-    plan::{self, Wanted},
+    plan::{self, DesiredRules},
     tools::Flavour,
 };
 use crate::{KernelError, Outcome};
@@ -22,8 +22,8 @@ impl IptablesBackend {
     pub(super) fn verify(
         &mut self,
         run: &Run,
-        parts: &[Part],
-        failed: &mut Failed,
+        parts: &[ServiceChanges],
+        failed: &mut RejectedServices,
     ) -> Result<(), KernelError> {
         if run.lines == 0 {
             return Ok(());
@@ -32,8 +32,8 @@ impl IptablesBackend {
         self.refresh(run).map_err(reading)?;
         let fixed = self.layout.fixed(run.family, &self.asked.networks);
         let mirror = self.mirror(run.family);
-        let is_different = |wanted: &Wanted| !plan::plan(mirror, &fixed, wanted).is_empty();
-        if is_different(&Wanted::default()) {
+        let is_different = |wanted: &DesiredRules| !plan::plan(mirror, &fixed, wanted).is_empty();
+        if is_different(&DesiredRules::default()) {
             return Err(differs("the fixed chains"));
         }
         let parts = parts.iter().filter(|part| !part.is_failed(failed));
@@ -61,10 +61,11 @@ impl IptablesBackend {
             *self.mirror(family) = self.read_family(family)?;
             return Ok(());
         }
-        let mut seen = Mirror::default();
+        let mut seen = IptablesMirror::default();
         for chain in changed {
             if let Some(text) = self.tools.list(family, chain)? {
-                let Mirror { chains, dispatch, jumps: _ } = parse::listed(&self.layout, chain.table, &text);
+                let IptablesMirror { chains, dispatch, jumps: _ } =
+                    parse::listed(&self.layout, chain.table, &text);
                 seen.chains.extend(chains);
                 seen.dispatch.extend(dispatch);
             }

@@ -9,16 +9,16 @@ use std::{
 use model::{kinds::resource::ServiceKey, primitives::net, program::Program, wire::report::FailureReason};
 
 use super::{
-    desired::{Touched, Wants},
+    desired::{DirtyObjects, Wants},
     lower,
-    mirror::Mirror,
+    mirror::IpvsMirror,
     plan,
 };
-use crate::{Desired, Outcome, Scope};
+use crate::{DesiredState, Outcome, Scope};
 
 /// Result of applying the desired state.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct ApplyResult {
     /// Services that this backend supports.
     pub(super) possible: BTreeSet<Arc<ServiceKey>>,
     /// Services that it does not support, with the failure.
@@ -29,12 +29,12 @@ impl Wants {
     /// Applies the desired state of the Services in scope and marks the affected objects as dirty.
     pub(super) fn take_over(
         &mut self,
-        desired: &Desired,
+        desired: &DesiredState,
         scope: &Scope,
-        mirror: &Mirror,
-        touched: &mut Touched,
-    ) -> Taken {
-        let mut taken = Taken::default();
+        mirror: &IpvsMirror,
+        touched: &mut DirtyObjects,
+    ) -> ApplyResult {
+        let mut taken = ApplyResult::default();
         if *scope == Scope::Everything {
             *self = Self::default();
         }
@@ -60,10 +60,10 @@ impl Wants {
 
     fn take_over_one(
         &mut self,
-        desired: &Desired,
+        desired: &DesiredState,
         service: &ServiceKey,
-        touched: &mut Touched,
-        taken: &mut Taken,
+        touched: &mut DirtyObjects,
+        taken: &mut ApplyResult,
     ) {
         match desired.programs.get(service).map(|desired| wanted(&desired.program)) {
             None => self.replace(service, None, touched),
@@ -80,7 +80,7 @@ impl Wants {
     }
 
     /// Updates the addresses on which node ports are served. Marks the node ports as dirty if they changed.
-    pub(super) fn renew_node_addresses(&mut self, mirror: &Mirror, touched: &mut Touched) {
+    pub(super) fn renew_node_addresses(&mut self, mirror: &IpvsMirror, touched: &mut DirtyObjects) {
         let nets = &self.networks.node_ports;
         let answers = |address: &&IpAddr| {
             net::forbidden(**address).is_none() && nets.iter().any(|net| net.contains(*address))

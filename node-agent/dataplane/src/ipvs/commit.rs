@@ -10,18 +10,18 @@ use super::{
     IpvsBackend,
     desired::Owner,
     ipset, link,
-    mirror::Link,
+    mirror::DummyLink,
     plan::{self, Plan},
-    render::Command,
+    render::IpvsCommand,
     rules,
     server::Socket,
-    sets::{self, Element, Kind, Set},
+    sets::{self, IpsetElement, Set, SetKind},
     sysctls, uapi,
 };
 use crate::{KernelError, Outcome, Pass};
 
 /// Services that the kernel rejected.
-pub(super) type Failed = BTreeMap<Arc<ServiceKey>, Outcome>;
+pub(super) type RejectedServices = BTreeMap<Arc<ServiceKey>, Outcome>;
 
 impl IpvsBackend {
     /// Creates the objects that do not depend on Services: sets, sysctls, the link, the rules.
@@ -58,7 +58,7 @@ impl IpvsBackend {
     pub(super) fn write_rules(
         &mut self,
         family: IpFamily,
-        script: impl Fn(&str, &rules::Table) -> String,
+        script: impl Fn(&str, &rules::SavedTable) -> String,
     ) -> io::Result<()> {
         for table in rules::tables(family, self.rule_options()) {
             let listing = self.iptables.list(family, table.name)?;
@@ -80,25 +80,25 @@ impl IpvsBackend {
             .collect();
         for element in superfluous {
             sysctls::restore(&element).map_err(failed("putting back a sysctl"))?;
-            self.change_elements(&[(None, element)], false, &mut Failed::new(), pass)?;
+            self.change_elements(&[(None, element)], false, &mut RejectedServices::new(), pass)?;
             self.former_sysctls.remove(&element);
         }
         // The former sysctl values stay recorded even if another program flushes the set.
         let mirror = self.mirror.get_or_insert_default();
         let forgotten: Vec<_> = self.former_sysctls.difference(&mirror.elements).copied().collect();
         let forgotten: Vec<_> = forgotten.into_iter().map(|element| (None, element)).collect();
-        self.change_elements(&forgotten, true, &mut Failed::new(), pass)?;
+        self.change_elements(&forgotten, true, &mut RejectedServices::new(), pass)?;
         for sysctl in wanted.into_iter().filter(|sysctl| !sysctl.is_set()) {
             let mirror = self.mirror.get_or_insert_default();
             let former = sysctl.former(|element| mirror.elements.contains(element));
             if let Some(element) = former.map_err(failed("reading a sysctl"))? {
-                self.change_elements(&[(None, element)], true, &mut Failed::new(), pass)?;
+                self.change_elements(&[(None, element)], true, &mut RejectedServices::new(), pass)?;
             }
             sysctl.set().map_err(failed("setting a sysctl"))?;
             pass.writes += 1;
         }
         let mirror = self.mirror.get_or_insert_default();
-        let remembered = mirror.elements.iter().filter(|element| element.set.kind == Kind::Sysctls);
+        let remembered = mirror.elements.iter().filter(|element| element.set.kind == SetKind::Sysctls);
         self.former_sysctls = remembered.copied().collect();
         Ok(())
     }
@@ -122,14 +122,14 @@ impl IpvsBackend {
         let (index, is_up) = found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let link = &mut self.mirror.get_or_insert_default().link;
         let addresses = link.take().map(|link| link.addresses).unwrap_or_default();
-        *link = Some(Link { index, is_up, addresses });
+        *link = Some(DummyLink { index, is_up, addresses });
         Ok(())
     }
 
     /// Commits a plan. Returns the Services that the kernel rejected. After an error the kernel state is
     /// unknown.
-    pub(super) fn commit(&mut self, plan: &Plan, pass: &mut Pass) -> Result<Failed, KernelError> {
-        let mut refused = Failed::new();
+    pub(super) fn commit(&mut self, plan: &Plan, pass: &mut Pass) -> Result<RejectedServices, KernelError> {
+        let mut refused = RejectedServices::new();
         for (service, socket) in &plan.foreign {
             refused.insert(Arc::clone(service), foreign(socket));
         }
@@ -144,9 +144,9 @@ impl IpvsBackend {
 
     pub(super) fn change_elements(
         &mut self,
-        elements: &[(Owner, Element)],
+        elements: &[(Owner, IpsetElement)],
         is_addition: bool,
-        refused: &mut Failed,
+        refused: &mut RejectedServices,
         pass: &mut Pass,
     ) -> Result<(), KernelError> {
         let naming = self.options.naming;
@@ -212,8 +212,8 @@ impl IpvsBackend {
 
     pub(super) fn change_servers(
         &mut self,
-        commands: &[(Owner, Command)],
-        refused: &mut Failed,
+        commands: &[(Owner, IpvsCommand)],
+        refused: &mut RejectedServices,
         pass: &mut Pass,
     ) -> Result<(), KernelError> {
         let messages: Vec<_> = commands.iter().map(|(_, command)| command.message(self.family)).collect();
@@ -235,7 +235,7 @@ impl IpvsBackend {
             if refuse(refused, owner, reason, message) && errno == Errno::ESRCH as i32 {
                 return Err(failed(command.to_string())(refusal(errno)));
             }
-            if let (Command::AddServer(socket, _), true) = (command, errno == Errno::EEXIST as i32) {
+            if let (IpvsCommand::AddServer(socket, _), true) = (command, errno == Errno::EEXIST as i32) {
                 mirror.foreign.insert(*socket);
             }
         }
@@ -268,27 +268,29 @@ impl IpvsBackend {
 
 /// Records a failure. Returns true if it is the first one of the Service.
 pub(super) fn refuse(
-    refused: &mut Failed,
+    refused: &mut RejectedServices,
     owner: &Arc<ServiceKey>,
     reason: FailureReason,
     message: String,
 ) -> bool {
     let is_first = !refused.contains_key(owner);
     if is_first {
-        tracing::warn!(service = %owner, message, "the kernel refused a Service");
+        tracing::warn!(service = %owner, message, "the kernel refused a SchedulingParameters");
         refused.insert(Arc::clone(owner), Outcome::Failed { reason, message });
     }
     is_first
 }
 
-fn explain(command: &Command, errno: i32) -> (FailureReason, String) {
+fn explain(command: &IpvsCommand, errno: i32) -> (FailureReason, String) {
     let is_missing = errno == Errno::ENOENT as i32;
-    if let (Command::AddServer(_, service) | Command::EditServer(_, service), true) = (command, is_missing) {
+    if let (IpvsCommand::AddServer(_, service) | IpvsCommand::EditServer(_, service), true) =
+        (command, is_missing)
+    {
         let scheduler = &service.scheduler;
         let remedy = format!("this kernel has no scheduler {scheduler}; try modprobe ip_vs_{scheduler}");
         return (FailureReason::Unsupported, remedy);
     }
-    if let (Command::AddServer(socket, _), true) = (command, errno == Errno::EEXIST as i32) {
+    if let (IpvsCommand::AddServer(socket, _), true) = (command, errno == Errno::EEXIST as i32) {
         return (FailureReason::KernelRefused, taken(socket));
     }
     (FailureReason::KernelRefused, format!("{command}: {}", refusal(errno)))

@@ -14,7 +14,7 @@ use super::{
     IpvsBackend,
     commit::failed,
     desired::Owner,
-    render::Command,
+    render::IpvsCommand,
     server::{Destination, Socket},
 };
 use crate::KernelError;
@@ -28,27 +28,27 @@ pub(super) type Ends = BTreeSet<(Socket, Destination)>;
 
 impl IpvsBackend {
     /// Returns the destinations with TCP connections that these commands remove.
-    pub(super) fn ends(&mut self, commands: &[(Owner, Command)]) -> Result<Ends, KernelError> {
+    pub(super) fn ends(&mut self, commands: &[(Owner, IpvsCommand)]) -> Result<Ends, KernelError> {
         let mut ends = Ends::new();
         for (_, command) in commands {
             match command {
-                Command::RemoveDestination(socket, destination) => {
+                IpvsCommand::RemoveDestination(socket, destination) => {
                     ends.insert((*socket, *destination));
                 }
-                Command::RemoveServer(socket) => {
+                IpvsCommand::RemoveServer(socket) => {
                     let server = self.mirror.as_ref().and_then(|mirror| mirror.servers.get(socket));
                     let all = server.into_iter().flat_map(|server| server.destinations.keys());
                     ends.extend(all.map(|destination| (*socket, *destination)));
                 }
-                Command::AddServer(..)
-                | Command::EditServer(..)
-                | Command::AddDestination(..)
-                | Command::EditDestination(..)
-                | Command::Zero(_)
-                | Command::Flush
-                | Command::SetTimeouts(_)
-                | Command::AddDaemon(_)
-                | Command::RemoveDaemon(_) => {}
+                IpvsCommand::AddServer(..)
+                | IpvsCommand::EditServer(..)
+                | IpvsCommand::AddDestination(..)
+                | IpvsCommand::EditDestination(..)
+                | IpvsCommand::Zero(_)
+                | IpvsCommand::Flush
+                | IpvsCommand::SetTimeouts(_)
+                | IpvsCommand::AddDaemon(_)
+                | IpvsCommand::RemoveDaemon(_) => {}
             }
         }
         ends.retain(|(socket, _)| socket.protocol == Protocol::Tcp);

@@ -24,8 +24,8 @@ use model::{
 
 use super::{
     lower::{self, Profile},
-    server::{Destination, Forwarding, Held, Server, Service, Socket},
-    sets::{Element, Kind, Set, Value, halves},
+    server::{Destination, Forwarding, KernelDestination, SchedulingParameters, Server, Socket},
+    sets::{IpsetElement, Set, SetKind, Value, halves},
     uapi,
 };
 use crate::claims;
@@ -40,15 +40,15 @@ pub struct Wants {
     /// Networks used by the rules.
     pub networks: Networks,
     /// Frontends with a port range.
-    ranges: Counted<Frontend>,
+    ranges: ReferenceCounts<Frontend>,
     /// Frontends on every address of the node.
-    anywhere: Counted<Frontend>,
+    anywhere: ReferenceCounts<Frontend>,
     /// Hairpin endpoints, by the socket at which they would reach themselves.
-    loops: Counted<Socket>,
+    loops: ReferenceCounts<Socket>,
     /// Addresses that must be local.
-    addresses: Counted<IpAddr>,
+    addresses: ReferenceCounts<IpAddr>,
     /// Health check node ports of the agent.
-    health_checks: Counted<Port>,
+    health_checks: ReferenceCounts<Port>,
 }
 
 /// Service that caused a change.
@@ -56,7 +56,7 @@ pub type Owner = Option<Arc<ServiceKey>>;
 
 /// Dirty objects.
 #[derive(Debug, Default)]
-pub struct Touched {
+pub struct DirtyObjects {
     /// Virtual servers, with the removal policy for connections of removed targets.
     pub sockets: BTreeMap<Socket, (Owner, Removal)>,
     /// Node ports.
@@ -71,26 +71,26 @@ pub struct Touched {
 
 /// Desired objects of one socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Entry {
+pub struct SocketObjects {
     /// The owning Service.
     pub owner: Owner,
     /// The virtual server.
     pub server: Option<Server>,
     /// The set elements.
-    pub elements: BTreeSet<Element>,
+    pub elements: BTreeSet<IpsetElement>,
 }
 
 /// Reference counts of values.
 #[derive(Debug, Clone)]
-struct Counted<T>(BTreeMap<T, u32>);
+struct ReferenceCounts<T>(BTreeMap<T, u32>);
 
-impl<T> Default for Counted<T> {
+impl<T> Default for ReferenceCounts<T> {
     fn default() -> Self {
         Self(BTreeMap::new())
     }
 }
 
-impl<T: Ord> Counted<T> {
+impl<T: Ord> ReferenceCounts<T> {
     fn take(&mut self, value: T) {
         *self.0.entry(value).or_default() += 1;
     }
@@ -112,36 +112,41 @@ pub fn ports(range: PortRange) -> impl Iterator<Item = Port> {
 
 impl Wants {
     /// Replaces the lowered program of a Service and marks the affected objects as dirty.
-    pub fn replace(&mut self, service: &ServiceKey, program: Option<Arc<Program>>, touched: &mut Touched) {
+    pub fn replace(
+        &mut self,
+        service: &ServiceKey,
+        program: Option<Arc<Program>>,
+        touched: &mut DirtyObjects,
+    ) {
         let owner: Owner = Some(Arc::new(service.clone()));
         if let Some(old) = self.claims.program(service).cloned() {
             self.note(&old, &owner, touched);
             for_each_part(&old, |part| match part {
-                Part::Range(frontend) => self.ranges.release(&frontend),
-                Part::Anywhere(frontend) => self.anywhere.release(&frontend),
-                Part::Loop(socket) => self.loops.release(&socket),
-                Part::Address(address) => self.addresses.release(&address),
-                Part::HealthCheck(port) => self.health_checks.release(&port),
+                SharedPart::Range(frontend) => self.ranges.release(&frontend),
+                SharedPart::Anywhere(frontend) => self.anywhere.release(&frontend),
+                SharedPart::Loop(socket) => self.loops.release(&socket),
+                SharedPart::Address(address) => self.addresses.release(&address),
+                SharedPart::HealthCheck(port) => self.health_checks.release(&port),
             });
         }
         if let Some(new) = &program {
             for_each_part(new, |part| match part {
-                Part::Range(frontend) => self.ranges.take(frontend),
-                Part::Anywhere(frontend) => self.anywhere.take(frontend),
-                Part::Loop(socket) => self.loops.take(socket),
-                Part::Address(address) => self.addresses.take(address),
-                Part::HealthCheck(port) => self.health_checks.take(port),
+                SharedPart::Range(frontend) => self.ranges.take(frontend),
+                SharedPart::Anywhere(frontend) => self.anywhere.take(frontend),
+                SharedPart::Loop(socket) => self.loops.take(socket),
+                SharedPart::Address(address) => self.addresses.take(address),
+                SharedPart::HealthCheck(port) => self.health_checks.take(port),
             });
             self.note(new, &owner, touched);
         }
-        let mut rivals = claims::Touched::default();
+        let mut rivals = claims::TouchedObjects::default();
         self.claims.replace(service, program, &mut rivals);
         for (frontend, owner) in rivals.frontends {
             self.touch(&frontend, &owner, Removal::Keep, touched);
         }
     }
 
-    fn note(&self, program: &Program, owner: &Owner, touched: &mut Touched) {
+    fn note(&self, program: &Program, owner: &Owner, touched: &mut DirtyObjects) {
         for (frontend, route) in &program.frontends {
             for socket in self.sockets(frontend) {
                 touched.sockets.insert(socket, (owner.clone(), route.removal));
@@ -149,20 +154,20 @@ impl Wants {
             self.touch(frontend, owner, route.removal, touched);
         }
         for_each_part(program, |part| match part {
-            Part::Range(_) | Part::Anywhere(_) => {}
-            Part::Loop(socket) => {
+            SharedPart::Range(_) | SharedPart::Anywhere(_) => {}
+            SharedPart::Loop(socket) => {
                 touched.loops.insert(socket, owner.clone());
             }
-            Part::Address(address) => {
+            SharedPart::Address(address) => {
                 touched.addresses.insert(address, owner.clone());
             }
-            Part::HealthCheck(port) => {
+            SharedPart::HealthCheck(port) => {
                 touched.health_checks.insert(port);
             }
         });
     }
 
-    fn touch(&self, frontend: &Frontend, owner: &Owner, removal: Removal, touched: &mut Touched) {
+    fn touch(&self, frontend: &Frontend, owner: &Owner, removal: Removal, touched: &mut DirtyObjects) {
         for socket in self.sockets(frontend) {
             touched.sockets.entry(socket).or_insert_with(|| (owner.clone(), removal));
         }
@@ -175,7 +180,7 @@ impl Wants {
     }
 
     /// Marks everything that depends on the node's addresses as dirty.
-    pub fn touch_node_ports(&self, touched: &mut Touched) {
+    pub fn touch_node_ports(&self, touched: &mut DirtyObjects) {
         for frontend in self.anywhere.0.keys() {
             self.touch(frontend, &self.claims.owner(frontend).cloned(), Removal::Keep, touched);
         }
@@ -239,42 +244,42 @@ impl Wants {
 
     /// Returns the desired objects of a socket.
     #[must_use]
-    pub fn entry(&self, socket: &Socket) -> Entry {
-        let Some((frontend, owner, route)) = self.resolve(socket) else { return Entry::default() };
+    pub fn entry(&self, socket: &Socket) -> SocketObjects {
+        let Some((frontend, owner, route)) = self.resolve(socket) else { return SocketObjects::default() };
         let mut elements = BTreeSet::new();
-        let mut add = |kind| elements.insert(Element::of_socket(kind, *socket));
+        let mut add = |kind| elements.insert(IpsetElement::of_socket(kind, *socket));
         if let Some(kind) = masquerade_kind(&frontend, route) {
             add(kind);
         }
         if is_load_balancer(&frontend, route) {
-            add(Kind::LoadBalancer);
+            add(SetKind::LoadBalancer);
         }
         if route.from_elsewhere == Verdict::Drop {
-            add(if route.from_node == Verdict::Drop { Kind::Drop } else { Kind::DropOutside });
+            add(if route.from_node == Verdict::Drop { SetKind::Drop } else { SetKind::DropOutside });
         }
         if route.from_node == Verdict::Reject {
-            add(Kind::Reject);
+            add(SetKind::Reject);
         }
         if let Some(allowed) = &route.allowed_sources {
-            add(Kind::Firewall);
-            let set = Set { kind: Kind::SourceCidr, family: socket.family() };
+            add(SetKind::Firewall);
+            let set = Set { kind: SetKind::SourceCidr, family: socket.family() };
             let nets = allowed.iter().flat_map(|net| halves(*net));
             let of_family = nets.filter(|net| IpFamily::of_net(net) == socket.family());
-            elements.extend(of_family.map(|net| Element { set, value: Value::SocketNet(*socket, net) }));
+            elements.extend(of_family.map(|net| IpsetElement { set, value: Value::SocketNet(*socket, net) }));
         }
         let server = lower::shared_targets(route).map(|targets| server(route, &targets, socket.port));
-        Entry { owner: Some(Arc::clone(owner)), server, elements }
+        SocketObjects { owner: Some(Arc::clone(owner)), server, elements }
     }
 
     /// Returns the set of a TCP or UDP node port.
     #[must_use]
-    pub fn node_port_kind(&self, family: IpFamily, protocol: Protocol, port: Port) -> Option<Kind> {
+    pub fn node_port_kind(&self, family: IpFamily, protocol: Protocol, port: Port) -> Option<SetKind> {
         let (_, _, route) = self.resolve_at(Place::AnyLocal(family), protocol, port)?;
         match (protocol, lower::profile(route)?) {
-            (Protocol::Tcp, Profile::Always) => Some(Kind::NodePortTcp),
-            (Protocol::Tcp, Profile::NodeOnly) => Some(Kind::NodePortLocalTcp),
-            (Protocol::Udp, Profile::Always) => Some(Kind::NodePortUdp),
-            (Protocol::Udp, Profile::NodeOnly) => Some(Kind::NodePortLocalUdp),
+            (Protocol::Tcp, Profile::Always) => Some(SetKind::NodePortTcp),
+            (Protocol::Tcp, Profile::NodeOnly) => Some(SetKind::NodePortLocalTcp),
+            (Protocol::Udp, Profile::Always) => Some(SetKind::NodePortUdp),
+            (Protocol::Udp, Profile::NodeOnly) => Some(SetKind::NodePortLocalUdp),
             (Protocol::Sctp, _) | (_, Profile::Never | Profile::BySource) => None,
         }
     }
@@ -299,22 +304,22 @@ impl Wants {
 
     /// Returns the set elements for the networks.
     #[must_use]
-    pub fn networks(&self) -> BTreeSet<Element> {
+    pub fn networks(&self) -> BTreeSet<IpsetElement> {
         let elements = |kind, nets: &BTreeSet<IpNet>| {
-            let element = move |net: IpNet| Element {
+            let element = move |net: IpNet| IpsetElement {
                 set: Set { kind, family: IpFamily::of_net(&net) },
                 value: Value::Net(net),
             };
             nets.iter().flat_map(|net| halves(*net)).map(element).collect::<Vec<_>>()
         };
-        let workloads = elements(Kind::Workloads, &self.networks.workloads);
-        let sources = elements(Kind::MasqueradeSources, &self.networks.masquerade_sources);
+        let workloads = elements(SetKind::Workloads, &self.networks.workloads);
+        let sources = elements(SetKind::MasqueradeSources, &self.networks.masquerade_sources);
         workloads.into_iter().chain(sources).collect()
     }
 }
 
 /// Parts of a program that are reference-counted.
-enum Part {
+enum SharedPart {
     Range(Frontend),
     Anywhere(Frontend),
     Loop(Socket),
@@ -322,48 +327,48 @@ enum Part {
     HealthCheck(Port),
 }
 
-fn for_each_part(program: &Program, mut each: impl FnMut(Part)) {
+fn for_each_part(program: &Program, mut each: impl FnMut(SharedPart)) {
     for (frontend, route) in &program.frontends {
         if frontend.ports.single().is_none() {
-            each(Part::Range(*frontend));
+            each(SharedPart::Range(*frontend));
         }
         if matches!(frontend.destination, Place::AnyLocal(_)) {
-            each(Part::Anywhere(*frontend));
+            each(SharedPart::Anywhere(*frontend));
         }
         let protocol = frontend.protocol;
         for target in lower::shared_targets(route).iter().flat_map(|targets| targets.keys()) {
             if program.hairpins.contains(&target.address) {
                 for port in ports(target.port.map_or(frontend.ports, PortRange::from)) {
-                    each(Part::Loop(Socket { address: target.address, protocol, port }));
+                    each(SharedPart::Loop(Socket { address: target.address, protocol, port }));
                 }
             }
         }
     }
     let addresses = lower::exact_addresses(program);
-    addresses.union(&program.virtual_addresses).copied().map(Part::Address).for_each(&mut each);
+    addresses.union(&program.virtual_addresses).copied().map(SharedPart::Address).for_each(&mut each);
     if let Some(health_check) = program.health_check {
-        each(Part::HealthCheck(health_check.port));
+        each(SharedPart::HealthCheck(health_check.port));
     }
 }
 
 /// Returns the set that selects masquerading for a frontend. TCP and UDP node ports have sets by port
 /// instead.
-fn masquerade_kind(frontend: &Frontend, route: &Route) -> Option<Kind> {
+fn masquerade_kind(frontend: &Frontend, route: &Route) -> Option<SetKind> {
     let is_node_port = matches!(frontend.destination, Place::AnyLocal(_));
     match lower::profile(route)? {
         // Rejected for all sources, or never masqueraded; a cluster IP is listed nevertheless.
         Profile::Never => (route.role == Role::ClusterIp && lower::shared_targets(route).is_none())
-            .then_some(Kind::ClusterIp),
-        Profile::BySource => Some(Kind::ClusterIp),
+            .then_some(SetKind::ClusterIp),
+        Profile::BySource => Some(SetKind::ClusterIp),
         Profile::Always if is_node_port => {
-            (frontend.protocol == Protocol::Sctp).then_some(Kind::NodePortSctp)
+            (frontend.protocol == Protocol::Sctp).then_some(SetKind::NodePortSctp)
         }
         Profile::NodeOnly if is_node_port => {
-            (frontend.protocol == Protocol::Sctp).then_some(Kind::NodePortLocalSctp)
+            (frontend.protocol == Protocol::Sctp).then_some(SetKind::NodePortLocalSctp)
         }
-        Profile::Always => (route.role != Role::LoadBalancer).then_some(Kind::ExternalIp),
-        Profile::NodeOnly if route.role == Role::LoadBalancer => Some(Kind::LoadBalancerLocal),
-        Profile::NodeOnly => Some(Kind::ExternalIpLocal),
+        Profile::Always => (route.role != Role::LoadBalancer).then_some(SetKind::ExternalIp),
+        Profile::NodeOnly if route.role == Role::LoadBalancer => Some(SetKind::LoadBalancerLocal),
+        Profile::NodeOnly => Some(SetKind::ExternalIpLocal),
     }
 }
 
@@ -394,10 +399,10 @@ fn server(route: &Route, targets: &Targets, port: Port) -> Server {
         address: target.address,
         port: target.port.unwrap_or(port),
     };
-    let held = |weight: model::primitives::quantity::Weight| Held {
+    let held = |weight: model::primitives::quantity::Weight| KernelDestination {
         forwarding: Forwarding::Masquerade,
         weight: u32::from(weight.0),
     };
     let destinations = targets.iter().map(|(target, weight)| (destination(target), held(*weight))).collect();
-    Server { service: Service { scheduler, flags, timeout_secs }, destinations }
+    Server { service: SchedulingParameters { scheduler, flags, timeout_secs }, destinations }
 }

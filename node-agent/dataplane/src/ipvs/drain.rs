@@ -16,15 +16,15 @@ use model::{
 
 use super::{
     IpvsBackend,
-    commit::{Failed, failed},
+    commit::{RejectedServices, failed},
     cut::Ends,
     desired::Owner,
     observe::Loads,
     plan::Plan,
-    render::Command,
+    render::IpvsCommand,
     rules,
-    server::{Destination, Held, Server, Socket},
-    sets::{Element, Kind},
+    server::{Destination, KernelDestination, Server, Socket},
+    sets::{IpsetElement, SetKind},
 };
 use crate::{KernelError, Pass, Traffic};
 
@@ -47,28 +47,31 @@ impl IpvsBackend {
                 if loads.get(&destination).is_some_and(|(_, load)| !load.is_empty()) {
                     ends.insert((*socket, destination));
                 }
-                commands.push((None, Command::RemoveDestination(*socket, destination)));
+                commands.push((None, IpvsCommand::RemoveDestination(*socket, destination)));
             }
             if wanted.is_none() && !waits {
                 over.push(*socket);
             }
         }
         let Some(mirror) = &self.mirror else { return Ok(()) };
-        let named = |socket: &Socket| (None, Element::of_socket(Kind::Servers, *socket));
+        let named = |socket: &Socket| (None, IpsetElement::of_socket(SetKind::Servers, *socket));
         let is_there = |socket: &&Socket| mirror.servers.contains_key(*socket);
-        commands.extend(over.iter().filter(is_there).map(|socket| (None, Command::RemoveServer(*socket))));
-        let is_named = |element: &(Owner, Element)| mirror.elements.contains(&element.1);
+        commands
+            .extend(over.iter().filter(is_there).map(|socket| (None, IpvsCommand::RemoveServer(*socket))));
+        let is_named = |element: &(Owner, IpsetElement)| mirror.elements.contains(&element.1);
         let names: Vec<_> = over.iter().map(named).filter(is_named).collect();
         self.note_clients(&ends);
-        self.change_servers(&commands, &mut Failed::new(), pass)?;
-        self.change_elements(&names, false, &mut Failed::new(), pass)?;
+        self.change_servers(&commands, &mut RejectedServices::new(), pass)?;
+        self.change_elements(&names, false, &mut RejectedServices::new(), pass)?;
         self.release_addresses(over.iter().map(|socket| socket.address), pass)
     }
 
     /// Cancels the drain of destinations that are wanted again.
     pub(super) fn recall(&mut self, plan: &Plan) {
         for (_, command) in &plan.commands {
-            if let Command::EditDestination(socket, destination, Held { weight: 1.., .. }) = command {
+            if let IpvsCommand::EditDestination(socket, destination, KernelDestination { weight: 1.., .. }) =
+                command
+            {
                 self.draining.remove(&(*socket, *destination));
             }
         }
@@ -88,15 +91,15 @@ impl IpvsBackend {
         let mut commands = Vec::new();
         for (socket, server) in &mirror.servers {
             if socket.protocol != Protocol::Tcp {
-                commands.push((None, Command::RemoveServer(*socket)));
+                commands.push((None, IpvsCommand::RemoveServer(*socket)));
                 continue;
             }
             for (destination, held) in server.destinations.iter().filter(|(_, held)| held.weight > 0) {
-                let quiet = Held { weight: 0, ..*held };
-                commands.push((None, Command::EditDestination(*socket, *destination, quiet)));
+                let quiet = KernelDestination { weight: 0, ..*held };
+                commands.push((None, IpvsCommand::EditDestination(*socket, *destination, quiet)));
             }
         }
-        self.change_servers(&commands, &mut Failed::new(), &mut Pass::default())
+        self.change_servers(&commands, &mut RejectedServices::new(), &mut Pass::default())
     }
 
     /// Returns true if any of our virtual servers has a connection.

@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use kernel::netlink::{
     uapi::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST},
-    wire::{Attribute, AttributeIter, Attributes, Malformed, Message, Received, netfilter_header},
+    wire::{
+        Attribute, AttributeIter, Attributes, MalformedMessage, Message, ReceivedMessage, netfilter_header,
+    },
 };
 use model::{
     kinds::{node::Naming, service::Protocol},
@@ -14,7 +16,7 @@ use model::{
 
 use super::{
     server::Socket,
-    sets::{Element, Set, Shape, Value},
+    sets::{IpsetElement, Set, Shape, Value},
     uapi as u,
 };
 
@@ -60,13 +62,13 @@ pub fn destroy(set: Set, naming: Naming) -> Message {
 
 /// Adds an element; no error if it exists.
 #[must_use]
-pub fn add(element: &Element, naming: Naming) -> Message {
+pub fn add(element: &IpsetElement, naming: Naming) -> Message {
     change(u::IPSET_CMD_ADD, element, naming)
 }
 
 /// Removes an element; no error if it does not exist.
 #[must_use]
-pub fn remove(element: &Element, naming: Naming) -> Message {
+pub fn remove(element: &IpsetElement, naming: Naming) -> Message {
     change(u::IPSET_CMD_DEL, element, naming)
 }
 
@@ -85,7 +87,7 @@ pub fn dump_headers() -> Message {
     message(u::IPSET_CMD_LIST, NLM_F_DUMP, IpFamily::V4, attributes)
 }
 
-fn change(command: u16, element: &Element, naming: Naming) -> Message {
+fn change(command: u16, element: &IpsetElement, naming: Naming) -> Message {
     let attributes = named(&element.set.name(naming))
         .bytes(u::IPSET_ATTR_LINENO | u::NLA_F_NET_BYTEORDER, &0u32.to_be_bytes())
         .nested(u::IPSET_ATTR_DATA, &data(&element.value));
@@ -163,7 +165,7 @@ pub struct Header {
 ///
 /// # Errors
 /// Returns an error if the response is malformed.
-pub fn header(answer: &Received<'_>) -> Result<Header, Malformed> {
+pub fn header(answer: &ReceivedMessage<'_>) -> Result<Header, MalformedMessage> {
     let mut header = Header::default();
     for attribute in answer.attributes() {
         let attribute = attribute?;
@@ -190,7 +192,11 @@ pub fn header(answer: &Received<'_>) -> Result<Header, Malformed> {
 ///
 /// # Errors
 /// Returns an error if the response is malformed.
-pub fn elements(answer: &Received<'_>, set: Set, found: &mut Vec<Option<Element>>) -> Result<(), Malformed> {
+pub fn elements(
+    answer: &ReceivedMessage<'_>,
+    set: Set,
+    found: &mut Vec<Option<IpsetElement>>,
+) -> Result<(), MalformedMessage> {
     for attribute in answer.attributes() {
         let attribute = attribute?;
         if attribute.kind != u::IPSET_ATTR_ADT {
@@ -198,13 +204,13 @@ pub fn elements(answer: &Received<'_>, set: Set, found: &mut Vec<Option<Element>
         }
         for data in attribute.nested() {
             let value = value(data?.nested(), set)?;
-            found.push(value.map(|value| Element { set, value }));
+            found.push(value.map(|value| IpsetElement { set, value }));
         }
     }
     Ok(())
 }
 
-fn value(data: AttributeIter<'_>, set: Set) -> Result<Option<Value>, Malformed> {
+fn value(data: AttributeIter<'_>, set: Set) -> Result<Option<Value>, MalformedMessage> {
     let (mut first, mut second, mut port, mut protocol) = (None, None, None, 0);
     let full = match set.family {
         IpFamily::V4 => 32,
@@ -244,20 +250,22 @@ fn value(data: AttributeIter<'_>, set: Set) -> Result<Option<Value>, Malformed> 
     })
 }
 
-fn byte(attribute: &Attribute<'_>) -> Result<u8, Malformed> {
-    attribute.value.first().copied().ok_or(Malformed("a number without bytes"))
+fn byte(attribute: &Attribute<'_>) -> Result<u8, MalformedMessage> {
+    attribute.value.first().copied().ok_or(MalformedMessage("a number without bytes"))
 }
 
-fn address(attribute: &Attribute<'_>) -> Result<Option<IpAddr>, Malformed> {
+fn address(attribute: &Attribute<'_>) -> Result<Option<IpAddr>, MalformedMessage> {
     for inner in attribute.nested() {
         let inner = inner?;
         match inner.kind {
             u::IPSET_ATTR_IPADDR_IPV4 => {
-                let octets: &[u8; 4] = inner.value.first_chunk().ok_or(Malformed("truncated address"))?;
+                let octets: &[u8; 4] =
+                    inner.value.first_chunk().ok_or(MalformedMessage("truncated address"))?;
                 return Ok(Some(IpAddr::V4(Ipv4Addr::from(*octets))));
             }
             u::IPSET_ATTR_IPADDR_IPV6 => {
-                let octets: &[u8; 16] = inner.value.first_chunk().ok_or(Malformed("truncated address"))?;
+                let octets: &[u8; 16] =
+                    inner.value.first_chunk().ok_or(MalformedMessage("truncated address"))?;
                 return Ok(Some(IpAddr::V6(Ipv6Addr::from(*octets))));
             }
             _ => {}

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use kernel::netlink::{
     uapi::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST},
-    wire::{Attributes, Malformed, Message, Received},
+    wire::{Attributes, MalformedMessage, Message, ReceivedMessage},
 };
 
 use super::uapi as u;
@@ -99,8 +99,8 @@ fn address_attributes(address: IpAddr) -> Attributes {
 ///
 /// # Errors
 /// Returns an error if the response is malformed.
-pub fn index(answer: &Received<'_>) -> Result<(u32, bool), Malformed> {
-    let header: &[u8; LINK_HEADER_BYTES] = answer.payload.first_chunk().ok_or(Malformed(
+pub fn index(answer: &ReceivedMessage<'_>) -> Result<(u32, bool), MalformedMessage> {
+    let header: &[u8; LINK_HEADER_BYTES] = answer.payload.first_chunk().ok_or(MalformedMessage(
         "truncated link \
                                                                                          header",
     ))?;
@@ -112,9 +112,9 @@ pub fn index(answer: &Received<'_>) -> Result<(u32, bool), Malformed> {
 ///
 /// # Errors
 /// Returns an error if the response is malformed.
-pub fn address(answer: &Received<'_>) -> Result<Option<(u32, IpAddr)>, Malformed> {
+pub fn address(answer: &ReceivedMessage<'_>) -> Result<Option<(u32, IpAddr)>, MalformedMessage> {
     let header: &[u8; ADDRESS_HEADER_BYTES] =
-        answer.payload.first_chunk().ok_or(Malformed("truncated address"))?;
+        answer.payload.first_chunk().ok_or(MalformedMessage("truncated address"))?;
     let index = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
     let (mut local, mut address) = (None, None);
     for attribute in answer.attributes_behind(ADDRESS_HEADER_BYTES) {

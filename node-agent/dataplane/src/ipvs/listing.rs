@@ -14,9 +14,9 @@ use model::{
 
 use super::{
     ipset,
-    mirror::{Link, Mirror},
-    server::{Destination, Forwarding, Held, Server, Socket},
-    sets::{self, Element, Set, Shape, Value},
+    mirror::{DummyLink, IpvsMirror},
+    server::{Destination, Forwarding, KernelDestination, Server, Socket},
+    sets::{self, IpsetElement, Set, Shape, Value},
     uapi,
 };
 
@@ -24,11 +24,11 @@ use super::{
 const SERVERS: &str = "ipvs";
 
 /// A place, and a line at that place.
-type Line = (String, String);
+type PlacedLine = (String, String);
 
 /// Returns the difference of the tools' listings between two states, without rules and sysctls.
 #[must_use]
-pub fn differences(before: &Mirror, after: &Mirror, naming: Naming) -> Vec<LineChange> {
+pub fn differences(before: &IpvsMirror, after: &IpvsMirror, naming: Naming) -> Vec<LineChange> {
     let (mut gone, mut come) = (BTreeSet::new(), BTreeSet::new());
     let sockets: BTreeSet<_> = before.servers.keys().chain(after.servers.keys()).collect();
     for socket in sockets {
@@ -38,7 +38,7 @@ pub fn differences(before: &Mirror, after: &Mirror, naming: Naming) -> Vec<LineC
             come.extend(should.into_iter().flat_map(|server| of_server(socket, server)));
         }
     }
-    let elements = |a: &Mirror, b: &Mirror| {
+    let elements = |a: &IpvsMirror, b: &IpvsMirror| {
         a.elements.difference(&b.elements).map(|element| of_element(element, naming)).collect::<Vec<_>>()
     };
     gone.extend(elements(before, after));
@@ -52,9 +52,9 @@ pub fn differences(before: &Mirror, after: &Mirror, naming: Naming) -> Vec<LineC
 
 /// Returns the removed and added lines, sorted by place.
 #[must_use]
-pub fn changes(gone: &BTreeSet<Line>, come: &BTreeSet<Line>) -> Vec<LineChange> {
+pub fn changes(gone: &BTreeSet<PlacedLine>, come: &BTreeSet<PlacedLine>) -> Vec<LineChange> {
     let change =
-        |change, (place, line): &Line| LineChange { change, place: place.clone(), line: line.clone() };
+        |change, (place, line): &PlacedLine| LineChange { change, place: place.clone(), line: line.clone() };
     let removed = gone.difference(come).map(|line| change(LineFate::Removed, line));
     let added = come.difference(gone).map(|line| change(LineFate::Added, line));
     let mut changes: Vec<_> = removed.chain(added).collect();
@@ -63,7 +63,7 @@ pub fn changes(gone: &BTreeSet<Line>, come: &BTreeSet<Line>) -> Vec<LineChange> 
 }
 
 /// Formats a virtual server and its destinations as arguments of `ipvsadm`.
-fn of_server(socket: &Socket, server: &Server) -> Vec<Line> {
+fn of_server(socket: &Socket, server: &Server) -> Vec<PlacedLine> {
     let Server { service, destinations } = server;
     let name = format!("{} {}", option(socket.protocol), SocketAddr::new(socket.address, socket.port.get()));
     let mut head = format!("-A {name} -s {}", service.scheduler);
@@ -77,7 +77,7 @@ fn of_server(socket: &Socket, server: &Server) -> Vec<Line> {
     if !flags.is_empty() {
         head += &format!(" -b {}", flags.join(","));
     }
-    let destination = |(destination, held): (&Destination, &Held)| {
+    let destination = |(destination, held): (&Destination, &KernelDestination)| {
         let at = SocketAddr::new(destination.address, destination.port.get());
         format!("-a {name} -r {at} {} -w {}", forwarding(held.forwarding), held.weight)
     };
@@ -114,7 +114,7 @@ fn scheduler_flags(scheduler: &str, flags: u32) -> Vec<String> {
 }
 
 /// Formats an element of a set as an argument of `ipset restore`.
-fn of_element(element: &Element, naming: Naming) -> Line {
+fn of_element(element: &IpsetElement, naming: Naming) -> PlacedLine {
     let name = element.set.name(naming);
     let line = format!("add {name} {}", value(&element.value));
     (place_of(&name), line)
@@ -153,7 +153,7 @@ fn place_of(set: &str) -> String {
 
 /// Returns the sets that are missing in the other state, without fields that the kernel chooses itself
 /// (`initval`) or that depend on its version (`bucketsize`).
-fn sets_without(is: &BTreeMap<Set, u32>, other: &BTreeMap<Set, u32>, naming: Naming) -> Vec<Line> {
+fn sets_without(is: &BTreeMap<Set, u32>, other: &BTreeMap<Set, u32>, naming: Naming) -> Vec<PlacedLine> {
     let missing = is.keys().filter(|set| !other.contains_key(*set));
     let line = |set: &Set| {
         let name = set.name(naming);
@@ -174,8 +174,8 @@ fn sets_without(is: &BTreeMap<Set, u32>, other: &BTreeMap<Set, u32>, naming: Nam
 }
 
 /// Formats our link and its addresses, without constant fields.
-fn of_link(link: Option<&Link>, naming: Naming) -> Vec<Line> {
-    let Some(Link { index: _, is_up, addresses }) = link else { return Vec::new() };
+fn of_link(link: Option<&DummyLink>, naming: Naming) -> Vec<PlacedLine> {
+    let Some(DummyLink { index: _, is_up, addresses }) = link else { return Vec::new() };
     let name = sets::link(naming);
     let state = if *is_up { "up" } else { "down" };
     let address = |address: &IpAddr| match address {

@@ -12,24 +12,24 @@ use model::{
 };
 
 use super::{
-    render::Command,
+    render::IpvsCommand,
     server::{Server, Socket},
-    sets::{Element, Kind, Set, Value},
+    sets::{IpsetElement, Set, SetKind, Value},
 };
 
 /// Our kernel objects, and relevant foreign objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Mirror {
+pub struct IpvsMirror {
     /// Our existing sets, each with the number of elements that we would not have written.
     pub sets: BTreeMap<Set, u32>,
     /// Elements of these sets.
-    pub elements: BTreeSet<Element>,
+    pub elements: BTreeSet<IpsetElement>,
     /// Our virtual servers.
     pub servers: BTreeMap<Socket, Server>,
     /// Foreign virtual servers.
     pub foreign: BTreeSet<Socket>,
     /// Our dummy link.
-    pub link: Option<Link>,
+    pub link: Option<DummyLink>,
     /// Addresses on other links.
     pub other_addresses: BTreeSet<IpAddr>,
     /// True for each family whose rules are as desired.
@@ -38,7 +38,7 @@ pub struct Mirror {
 
 /// Our dummy link.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Link {
+pub struct DummyLink {
     /// Interface index.
     pub index: u32,
     /// True if the link is up.
@@ -47,20 +47,20 @@ pub struct Link {
     pub addresses: BTreeSet<IpAddr>,
 }
 
-impl Mirror {
+impl IpvsMirror {
     /// Returns the elements for one socket, except the one that marks the virtual server as ours.
     #[must_use]
-    pub fn elements_of(&self, socket: &Socket) -> BTreeSet<Element> {
-        let plain = Kind::OF_FRONTEND.into_iter().map(|kind| Element::of_socket(kind, *socket));
+    pub fn elements_of(&self, socket: &Socket) -> BTreeSet<IpsetElement> {
+        let plain = SetKind::OF_FRONTEND.into_iter().map(|kind| IpsetElement::of_socket(kind, *socket));
         let plain = plain.filter(|element| self.elements.contains(element));
-        let set = Set { kind: Kind::SourceCidr, family: socket.family() };
+        let set = Set { kind: SetKind::SourceCidr, family: socket.family() };
         let lowest = |family| match family {
             IpFamily::V4 => IpNet::V4(ipnet::Ipv4Net::default()),
             IpFamily::V6 => IpNet::V6(ipnet::Ipv6Net::default()),
         };
-        let first = Element { set, value: Value::SocketNet(*socket, lowest(socket.family())) };
+        let first = IpsetElement { set, value: Value::SocketNet(*socket, lowest(socket.family())) };
         let is_of_socket =
-            |element: &&Element| matches!(element.value, Value::SocketNet(of, _) if of == *socket);
+            |element: &&IpsetElement| matches!(element.value, Value::SocketNet(of, _) if of == *socket);
         let ranges = self.elements.range(first..).take_while(is_of_socket);
         plain.chain(ranges.copied()).collect()
     }
@@ -68,7 +68,7 @@ impl Mirror {
     /// Returns true if a virtual server is ours.
     #[must_use]
     pub fn owns(&self, socket: &Socket) -> bool {
-        let is_listed = self.elements.contains(&Element::of_socket(Kind::Servers, *socket));
+        let is_listed = self.elements.contains(&IpsetElement::of_socket(SetKind::Servers, *socket));
         let is_at_ours = self.link.as_ref().is_some_and(|link| link.addresses.contains(&socket.address));
         is_listed || is_at_ours
     }
@@ -82,36 +82,36 @@ impl Mirror {
     }
 
     /// Updates the mirror after a command was executed.
-    pub fn absorb(&mut self, command: &Command) {
+    pub fn absorb(&mut self, command: &IpvsCommand) {
         match command {
-            Command::AddServer(socket, service) => {
+            IpvsCommand::AddServer(socket, service) => {
                 let server = Server { service: service.clone(), destinations: BTreeMap::new() };
                 self.servers.insert(*socket, server);
             }
-            Command::EditServer(socket, service) => {
+            IpvsCommand::EditServer(socket, service) => {
                 if let Some(server) = self.servers.get_mut(socket) {
                     server.service.clone_from(service);
                 }
             }
-            Command::RemoveServer(socket) => {
+            IpvsCommand::RemoveServer(socket) => {
                 self.servers.remove(socket);
             }
-            Command::AddDestination(socket, destination, held)
-            | Command::EditDestination(socket, destination, held) => {
+            IpvsCommand::AddDestination(socket, destination, held)
+            | IpvsCommand::EditDestination(socket, destination, held) => {
                 if let Some(server) = self.servers.get_mut(socket) {
                     server.destinations.insert(*destination, *held);
                 }
             }
-            Command::RemoveDestination(socket, destination) => {
+            IpvsCommand::RemoveDestination(socket, destination) => {
                 if let Some(server) = self.servers.get_mut(socket) {
                     server.destinations.remove(destination);
                 }
             }
-            Command::Zero(_)
-            | Command::Flush
-            | Command::SetTimeouts(_)
-            | Command::AddDaemon(_)
-            | Command::RemoveDaemon(_) => {}
+            IpvsCommand::Zero(_)
+            | IpvsCommand::Flush
+            | IpvsCommand::SetTimeouts(_)
+            | IpvsCommand::AddDaemon(_)
+            | IpvsCommand::RemoveDaemon(_) => {}
         }
     }
 

@@ -61,16 +61,16 @@ use model::{
 pub use model::program::lower::ipvs as lower;
 
 use self::{
-    claim::Taken,
-    commit::{Failed, failed},
-    desired::{Touched, Wants},
+    claim::ApplyResult,
+    commit::{RejectedServices, failed},
+    desired::{DirtyObjects, Wants},
     iptables::Iptables,
-    mirror::Mirror,
+    mirror::IpvsMirror,
     server::{Destination, Socket},
 };
 use super::{
-    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
-    trace::Subject,
+    BackendOptions, Dataplane, DesiredState, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope,
+    Traffic, trace::Subject,
 };
 
 /// ipvs backend of one network namespace.
@@ -83,12 +83,12 @@ pub struct IpvsBackend {
     family: u16,
     options: BackendOptions,
     /// Mirror of the kernel; `None` if the kernel state is unknown.
-    mirror: Option<Mirror>,
+    mirror: Option<IpvsMirror>,
     wants: Wants,
     /// Draining destinations and the deadline of their connections.
     draining: BTreeMap<(Socket, Destination), Option<Instant>>,
     /// Set elements that record the former values of sysctls.
-    former_sysctls: BTreeSet<sets::Element>,
+    former_sysctls: BTreeSet<sets::IpsetElement>,
     /// Start of the next window of virtual servers to check.
     watch: watch::Position,
     is_retiring: bool,
@@ -132,16 +132,16 @@ impl IpvsBackend {
         rules::Options { naming: self.options.naming, masquerade_mark: self.options.masquerade_mark }
     }
 
-    fn run(&mut self, desired: &Desired, scope: &Scope, pass: &mut Pass) -> Result<(), KernelError> {
+    fn run(&mut self, desired: &DesiredState, scope: &Scope, pass: &mut Pass) -> Result<(), KernelError> {
         let is_fresh = self.mirror.is_none();
         if is_fresh {
             self.observe()?;
         }
         self.is_retiring = false;
         self.ensure_structure(is_fresh || *scope == Scope::Everything, pass)?;
-        let mut touched = Touched::default();
+        let mut touched = DirtyObjects::default();
         let mirror = self.mirror.get_or_insert_default();
-        let Taken { possible, impossible } = self.wants.take_over(desired, scope, mirror, &mut touched);
+        let ApplyResult { possible, impossible } = self.wants.take_over(desired, scope, mirror, &mut touched);
         pass.outcomes.extend(impossible);
         let mut affected = possible;
         let refused = self.carry_out(&mut touched, pass)?;
@@ -152,14 +152,18 @@ impl IpvsBackend {
     }
 
     /// Applies the dirty objects. A Service that the kernel rejects is withdrawn as a whole.
-    fn carry_out(&mut self, touched: &mut Touched, pass: &mut Pass) -> Result<Failed, KernelError> {
+    fn carry_out(
+        &mut self,
+        touched: &mut DirtyObjects,
+        pass: &mut Pass,
+    ) -> Result<RejectedServices, KernelError> {
         let refused = self.carry_out_once(touched, pass)?;
         let withdrawn: Vec<_> =
             refused.keys().filter(|service| self.wants.claims.program(service).is_some()).cloned().collect();
         if withdrawn.is_empty() {
             return Ok(refused);
         }
-        let mut again = Touched::default();
+        let mut again = DirtyObjects::default();
         for service in &withdrawn {
             self.wants.replace(service, None, &mut again);
         }
@@ -172,7 +176,11 @@ impl IpvsBackend {
         Ok(all)
     }
 
-    fn carry_out_once(&mut self, touched: &Touched, pass: &mut Pass) -> Result<Failed, KernelError> {
+    fn carry_out_once(
+        &mut self,
+        touched: &DirtyObjects,
+        pass: &mut Pass,
+    ) -> Result<RejectedServices, KernelError> {
         let mirror = self.mirror.get_or_insert_default();
         let plan = plan::plan(mirror, &self.wants, touched);
         let ends = self.ends(&plan.commands)?;
@@ -185,7 +193,7 @@ impl IpvsBackend {
     }
 
     /// Sets the outcome of every Service affected by this pass.
-    fn conclude(&self, affected: &BTreeSet<Arc<ServiceKey>>, mut refused: Failed, pass: &mut Pass) {
+    fn conclude(&self, affected: &BTreeSet<Arc<ServiceKey>>, mut refused: RejectedServices, pass: &mut Pass) {
         for service in affected {
             let outcome = match refused.remove(service) {
                 Some(outcome) => outcome,
@@ -220,7 +228,7 @@ impl Dataplane for IpvsBackend {
         self.look().map_err(failed("checking for changes by other programs"))
     }
 
-    fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass {
+    fn apply(&mut self, desired: &DesiredState, scope: &Scope) -> Pass {
         let mut pass = Pass::default();
         if let Err(error) = self.run(desired, scope, &mut pass) {
             self.mirror = None;
@@ -283,14 +291,18 @@ impl Dataplane for IpvsBackend {
         false
     }
 
-    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
+    fn preview(
+        &mut self,
+        desired: &DesiredState,
+        scope: &Scope,
+    ) -> Result<Option<Vec<LineChange>>, KernelError> {
         self.previewed(desired, scope).map(Some)
     }
 
     fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<PacketTrace>>, KernelError> {
         let read = self.read().and_then(|mirror| Ok((mirror, Subject::all_here(packets)?)));
         let (mirror, subjects) = read.map_err(failed("reading our part of the kernel"))?;
-        let held = trace::Held { mirror: &mirror, known: self.mirror.as_ref() };
+        let held = trace::TraceState { mirror: &mirror, known: self.mirror.as_ref() };
         let follow = |subject: &Subject<'_>| trace::trace(held, self.options.naming, subject).finish();
         Ok(Some(subjects.iter().map(follow).collect()))
     }
@@ -331,7 +343,7 @@ impl IpvsBackend {
         if changed.is_empty() {
             return Ok(());
         }
-        let mut touched = Touched::default();
+        let mut touched = DirtyObjects::default();
         let wanted = changed.into_iter().filter(|address| self.wants.wants_address(*address));
         touched.addresses.extend(wanted.map(|address| (address, None)));
         if let Some(mirror) = &self.mirror {
@@ -344,7 +356,7 @@ impl IpvsBackend {
         Ok(())
     }
 
-    fn adopt(&mut self, sockets: &[Socket], mirror: &mut Mirror) -> io::Result<()> {
+    fn adopt(&mut self, sockets: &[Socket], mirror: &mut IpvsMirror) -> io::Result<()> {
         let services = self.read_some(sockets)?;
         for (socket, service) in sockets.iter().zip(services) {
             let Some(service) = service else { continue };
@@ -369,10 +381,10 @@ impl IpvsBackend {
             }
         }
         let servers: Vec<_> =
-            mirror.servers.keys().map(|socket| render::Command::RemoveServer(*socket)).collect();
+            mirror.servers.keys().map(|socket| render::IpvsCommand::RemoveServer(*socket)).collect();
         let messages: Vec<_> = servers.iter().map(|command| command.message(self.family)).collect();
         self.generic.ask(&messages, |_, _| Ok(()))?;
-        for element in mirror.elements.iter().filter(|element| element.set.kind == sets::Kind::Sysctls) {
+        for element in mirror.elements.iter().filter(|element| element.set.kind == sets::SetKind::Sysctls) {
             sysctls::restore(element)?;
         }
         let naming = self.options.naming;

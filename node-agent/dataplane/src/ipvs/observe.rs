@@ -11,19 +11,19 @@ use model::primitives::net::IpFamily;
 
 use super::{
     IpvsBackend, ipset, link,
-    mirror::{Link, Mirror},
+    mirror::{DummyLink, IpvsMirror},
     parse, render, rules,
-    server::{Destination, Held, Load, Server, Service, Socket},
+    server::{Destination, KernelDestination, Load, SchedulingParameters, Server, Socket},
     sets::{self, Set},
     uapi,
 };
 
 /// Destinations of a virtual server, with their load.
-pub(super) type Loads = BTreeMap<Destination, (Held, Load)>;
+pub(super) type Loads = BTreeMap<Destination, (KernelDestination, Load)>;
 
 impl IpvsBackend {
-    pub(super) fn read(&mut self) -> io::Result<Mirror> {
-        let mut mirror = Mirror::default();
+    pub(super) fn read(&mut self) -> io::Result<IpvsMirror> {
+        let mut mirror = IpvsMirror::default();
         self.read_addresses(&mut mirror)?;
         for set in Set::all() {
             self.read_set(set, &mut mirror)?;
@@ -45,7 +45,7 @@ impl IpvsBackend {
     }
 
     /// Reads our link and the addresses of all links.
-    pub(super) fn read_addresses(&mut self, mirror: &mut Mirror) -> io::Result<()> {
+    pub(super) fn read_addresses(&mut self, mirror: &mut IpvsMirror) -> io::Result<()> {
         let mut found = None;
         let request = link::get(sets::link(self.options.naming));
         let errnos = self.route.ask(&[request], |_, answer| {
@@ -57,7 +57,7 @@ impl IpvsBackend {
             errno if errno == nix::errno::Errno::ENODEV as i32 => found = None,
             errno => return Err(io::Error::from_raw_os_error(errno)),
         }
-        mirror.link = found.map(|(index, is_up)| Link { index, is_up, addresses: BTreeSet::new() });
+        mirror.link = found.map(|(index, is_up)| DummyLink { index, is_up, addresses: BTreeSet::new() });
         mirror.other_addresses.clear();
         for (index, address) in self.read_all_addresses()? {
             match &mut mirror.link {
@@ -82,7 +82,7 @@ impl IpvsBackend {
         })
     }
 
-    fn read_set(&mut self, set: Set, mirror: &mut Mirror) -> io::Result<()> {
+    fn read_set(&mut self, set: Set, mirror: &mut IpvsMirror) -> io::Result<()> {
         let naming = self.options.naming;
         let read = self.netfilter.dump(
             &ipset::dump(set, naming),
@@ -113,7 +113,7 @@ impl IpvsBackend {
         Ok(())
     }
 
-    pub(super) fn read_servers(&mut self) -> io::Result<Vec<(Socket, Service)>> {
+    pub(super) fn read_servers(&mut self) -> io::Result<Vec<(Socket, SchedulingParameters)>> {
         self.generic.dump(&render::dump_servers(self.family), Vec::new, |found, answer| {
             found.extend(parse::server(answer)?);
             Ok(())
@@ -135,7 +135,7 @@ impl IpvsBackend {
     }
 
     /// Reads virtual servers by socket; `None` for those that do not exist.
-    pub(super) fn read_some(&mut self, sockets: &[Socket]) -> io::Result<Vec<Option<Service>>> {
+    pub(super) fn read_some(&mut self, sockets: &[Socket]) -> io::Result<Vec<Option<SchedulingParameters>>> {
         let requests: Vec<_> = sockets.iter().map(|socket| render::get_server(self.family, socket)).collect();
         let mut found = vec![None; sockets.len()];
         self.generic.ask(&requests, |index, answer| {

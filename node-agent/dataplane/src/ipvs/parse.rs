@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use kernel::netlink::wire::{Attribute, AttributeIter, Malformed, Received};
+use kernel::netlink::wire::{Attribute, AttributeIter, MalformedMessage, ReceivedMessage};
 use model::{kinds::service::Protocol, primitives::quantity::Port};
 
 use super::{
     render::{Daemon, Timeouts},
-    server::{Destination, Forwarding, Held, Load, Service, Socket},
+    server::{Destination, Forwarding, KernelDestination, Load, SchedulingParameters, Socket},
     uapi as u,
 };
 
@@ -31,7 +31,7 @@ pub struct Info {
 ///
 /// # Errors
 /// Returns an error if the response is malformed.
-pub fn family(answer: &Received<'_>) -> Result<Option<u16>, Malformed> {
+pub fn family(answer: &ReceivedMessage<'_>) -> Result<Option<u16>, MalformedMessage> {
     find(answer.attributes(), u::CTRL_ATTR_FAMILY_ID)?.map(|attribute| attribute.ne16()).transpose()
 }
 
@@ -39,10 +39,12 @@ pub fn family(answer: &Received<'_>) -> Result<Option<u16>, Malformed> {
 ///
 /// # Errors
 /// Returns an error if the response is malformed.
-pub fn server(answer: &Received<'_>) -> Result<Option<(Socket, Service)>, Malformed> {
+pub fn server(
+    answer: &ReceivedMessage<'_>,
+) -> Result<Option<(Socket, SchedulingParameters)>, MalformedMessage> {
     let Some(nest) = find(answer.attributes(), u::IPVS_CMD_ATTR_SERVICE)? else { return Ok(None) };
     let (mut family, mut address, mut protocol, mut port) = (0, None, 0, 0);
-    let mut service = Service { scheduler: String::new(), flags: 0, timeout_secs: 0 };
+    let mut service = SchedulingParameters { scheduler: String::new(), flags: 0, timeout_secs: 0 };
     for attribute in nest.nested() {
         let attribute = attribute?;
         match attribute.kind {
@@ -52,7 +54,7 @@ pub fn server(answer: &Received<'_>) -> Result<Option<(Socket, Service)>, Malfor
             u::IPVS_SVC_ATTR_PORT => port = attribute.be16()?,
             u::IPVS_SVC_ATTR_SCHED_NAME => attribute.text()?.clone_into(&mut service.scheduler),
             u::IPVS_SVC_ATTR_FLAGS => {
-                let flags = attribute.value.first_chunk().ok_or(Malformed("truncated flags"))?;
+                let flags = attribute.value.first_chunk().ok_or(MalformedMessage("truncated flags"))?;
                 service.flags = u32::from_ne_bytes(*flags) & FLAGS_SETTABLE;
             }
             u::IPVS_SVC_ATTR_TIMEOUT => service.timeout_secs = attribute.ne32()?,
@@ -73,12 +75,12 @@ pub fn server(answer: &Received<'_>) -> Result<Option<(Socket, Service)>, Malfor
 /// # Errors
 /// Returns an error if the response is malformed.
 pub fn destination(
-    answer: &Received<'_>,
+    answer: &ReceivedMessage<'_>,
     server_family: u16,
-) -> Result<Option<(Destination, Held, Load)>, Malformed> {
+) -> Result<Option<(Destination, KernelDestination, Load)>, MalformedMessage> {
     let Some(nest) = find(answer.attributes(), u::IPVS_CMD_ATTR_DEST)? else { return Ok(None) };
     let (mut family, mut address, mut port) = (server_family, None, 0);
-    let mut held = Held { forwarding: Forwarding::Masquerade, weight: 0 };
+    let mut held = KernelDestination { forwarding: Forwarding::Masquerade, weight: 0 };
     let mut load = Load::default();
     for attribute in nest.nested() {
         let attribute = attribute?;
@@ -103,7 +105,7 @@ pub fn destination(
 ///
 /// # Errors
 /// Returns an error if the response is malformed.
-pub fn timeouts(answer: &Received<'_>) -> Result<Timeouts, Malformed> {
+pub fn timeouts(answer: &ReceivedMessage<'_>) -> Result<Timeouts, MalformedMessage> {
     let mut timeouts = Timeouts::default();
     for attribute in answer.attributes() {
         let attribute = attribute?;
@@ -121,7 +123,7 @@ pub fn timeouts(answer: &Received<'_>) -> Result<Timeouts, Malformed> {
 ///
 /// # Errors
 /// Returns an error if the response is malformed.
-pub fn info(answer: &Received<'_>) -> Result<Info, Malformed> {
+pub fn info(answer: &ReceivedMessage<'_>) -> Result<Info, MalformedMessage> {
     let number = |kind| {
         let attribute = find(answer.attributes(), kind)?;
         attribute.map_or(Ok(0), |attribute| attribute.ne32())
@@ -136,7 +138,7 @@ pub fn info(answer: &Received<'_>) -> Result<Info, Malformed> {
 ///
 /// # Errors
 /// Returns an error if the response is malformed.
-pub fn daemon(answer: &Received<'_>) -> Result<Option<Daemon>, Malformed> {
+pub fn daemon(answer: &ReceivedMessage<'_>) -> Result<Option<Daemon>, MalformedMessage> {
     let Some(nest) = find(answer.attributes(), u::IPVS_CMD_ATTR_DAEMON)? else { return Ok(None) };
     let mut daemon = Daemon { state: 0, interface: String::new(), sync_id: 0 };
     for attribute in nest.nested() {
@@ -151,7 +153,7 @@ pub fn daemon(answer: &Received<'_>) -> Result<Option<Daemon>, Malformed> {
     Ok(Some(daemon))
 }
 
-fn statistics(nest: &Attribute<'_>, load: &mut Load) -> Result<(), Malformed> {
+fn statistics(nest: &Attribute<'_>, load: &mut Load) -> Result<(), MalformedMessage> {
     for attribute in nest.nested() {
         let attribute = attribute?;
         match attribute.kind {
@@ -168,7 +170,7 @@ fn statistics(nest: &Attribute<'_>, load: &mut Load) -> Result<(), Malformed> {
     Ok(())
 }
 
-fn find<'a>(attributes: AttributeIter<'a>, kind: u16) -> Result<Option<Attribute<'a>>, Malformed> {
+fn find<'a>(attributes: AttributeIter<'a>, kind: u16) -> Result<Option<Attribute<'a>>, MalformedMessage> {
     for attribute in attributes {
         let attribute = attribute?;
         if attribute.kind == kind {
@@ -178,12 +180,12 @@ fn find<'a>(attributes: AttributeIter<'a>, kind: u16) -> Result<Option<Attribute
     Ok(None)
 }
 
-fn address_of(attribute: &Attribute<'_>, family: u16) -> Result<IpAddr, Malformed> {
+fn address_of(attribute: &Attribute<'_>, family: u16) -> Result<IpAddr, MalformedMessage> {
     if family == u16::from(u::AF_INET6) {
-        let octets: &[u8; 16] = attribute.value.first_chunk().ok_or(Malformed("truncated address"))?;
+        let octets: &[u8; 16] = attribute.value.first_chunk().ok_or(MalformedMessage("truncated address"))?;
         return Ok(IpAddr::V6(Ipv6Addr::from(*octets)));
     }
-    let octets: &[u8; 4] = attribute.value.first_chunk().ok_or(Malformed("truncated address"))?;
+    let octets: &[u8; 4] = attribute.value.first_chunk().ok_or(MalformedMessage("truncated address"))?;
     Ok(IpAddr::V4(Ipv4Addr::from(*octets)))
 }
 

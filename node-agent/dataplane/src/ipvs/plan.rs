@@ -16,11 +16,11 @@ use model::{
 };
 
 use super::{
-    desired::{Entry, Owner, Touched, Wants},
-    mirror::Mirror,
-    render::Command,
-    server::{Destination, Held, Server, Socket},
-    sets::{Element, Kind, Set, Value},
+    desired::{DirtyObjects, Owner, SocketObjects, Wants},
+    mirror::IpvsMirror,
+    render::IpvsCommand,
+    server::{Destination, KernelDestination, Server, Socket},
+    sets::{IpsetElement, Set, SetKind, Value},
 };
 
 /// Planned changes, in order of execution.
@@ -28,13 +28,13 @@ use super::{
 pub struct Plan {
     /// Set elements to add. They are added before anything is served, so that no packet bypasses a missing
     /// filter.
-    pub additions: Vec<(Owner, Element)>,
+    pub additions: Vec<(Owner, IpsetElement)>,
     /// Addresses to add to our link.
     pub addresses_added: Vec<(Owner, IpAddr)>,
     /// Changes of virtual servers.
-    pub commands: Vec<(Owner, Command)>,
+    pub commands: Vec<(Owner, IpvsCommand)>,
     /// Set elements to remove.
-    pub removals: Vec<(Owner, Element)>,
+    pub removals: Vec<(Owner, IpsetElement)>,
     /// Virtual servers with draining destinations.
     pub draining: Vec<(Socket, Removal)>,
     /// Services whose socket belongs to a foreign virtual server.
@@ -43,7 +43,7 @@ pub struct Plan {
 
 /// Plans the dirty objects and the networks.
 #[must_use]
-pub fn plan(mirror: &Mirror, wants: &Wants, touched: &Touched) -> Plan {
+pub fn plan(mirror: &IpvsMirror, wants: &Wants, touched: &DirtyObjects) -> Plan {
     let mut plan = Plan::default();
     for (socket, (owner, removal)) in &touched.sockets {
         let entry = wants.entry(socket);
@@ -58,17 +58,17 @@ pub fn plan(mirror: &Mirror, wants: &Wants, touched: &Touched) -> Plan {
     for (&(family, protocol, port), owner) in &touched.node_ports {
         let wanted = wants.node_port_kind(family, protocol, port);
         let kinds = match protocol {
-            Protocol::Tcp => &Kind::OF_NODE_PORT[..2],
-            Protocol::Udp => &Kind::OF_NODE_PORT[2..],
+            Protocol::Tcp => &SetKind::OF_NODE_PORT[..2],
+            Protocol::Udp => &SetKind::OF_NODE_PORT[2..],
             Protocol::Sctp => &[],
         };
         for &kind in kinds {
-            let element = Element::of_port(kind, family, port);
+            let element = IpsetElement::of_port(kind, family, port);
             plan.presence(mirror, owner, element, wanted == Some(kind));
         }
     }
     for (socket, owner) in &touched.loops {
-        plan.presence(mirror, owner, Element::of_loop(*socket), wants.wants_loop(socket));
+        plan.presence(mirror, owner, IpsetElement::of_loop(*socket), wants.wants_loop(socket));
     }
     for (&address, owner) in &touched.addresses {
         let is_elsewhere = mirror.other_addresses.contains(&address);
@@ -78,11 +78,11 @@ pub fn plan(mirror: &Mirror, wants: &Wants, touched: &Touched) -> Plan {
             plan.addresses_added.push((owner.clone(), address));
         }
         let is_closed = is_bound || wants.claims.wants_virtual_address(address);
-        plan.presence(mirror, owner, Element::of_address(address), is_closed);
+        plan.presence(mirror, owner, IpsetElement::of_address(address), is_closed);
     }
     for &port in &touched.health_checks {
         for family in IpFamily::ALL {
-            let element = Element::of_port(Kind::HealthCheck, family, port);
+            let element = IpsetElement::of_port(SetKind::HealthCheck, family, port);
             plan.presence(mirror, &None, element, wants.wants_health_check(port));
         }
     }
@@ -97,14 +97,14 @@ struct Fate {
 }
 
 /// Marks everything in the kernel as dirty, so that objects without an owner are removed.
-pub fn touch_all(mirror: &Mirror, touched: &mut Touched) {
+pub fn touch_all(mirror: &IpvsMirror, touched: &mut DirtyObjects) {
     for socket in mirror.servers.keys() {
         touched.sockets.entry(*socket).or_default();
     }
     for element in &mirror.elements {
         match (element.set.kind, element.value) {
-            (Kind::Sysctls, _) => {}
-            (Kind::LoopBack, Value::SocketAddress(socket, _)) => {
+            (SetKind::Sysctls, _) => {}
+            (SetKind::LoopBack, Value::SocketAddress(socket, _)) => {
                 touched.loops.entry(socket).or_default();
             }
             (_, Value::Socket(socket) | Value::SocketNet(socket, _)) => {
@@ -122,13 +122,13 @@ pub fn touch_all(mirror: &Mirror, touched: &mut Touched) {
     }
 }
 
-fn touch_port(set: Set, kind: Kind, number: u16, touched: &mut Touched) {
+fn touch_port(set: Set, kind: SetKind, number: u16, touched: &mut DirtyObjects) {
     let Some(port) = Port::new(number) else { return };
-    if kind == Kind::HealthCheck {
+    if kind == SetKind::HealthCheck {
         touched.health_checks.insert(port);
         return;
     }
-    let is_tcp = [Kind::NodePortTcp, Kind::NodePortLocalTcp].contains(&kind);
+    let is_tcp = [SetKind::NodePortTcp, SetKind::NodePortLocalTcp].contains(&kind);
     let protocol = if is_tcp { Protocol::Tcp } else { Protocol::Udp };
     touched.node_ports.entry((set.family, protocol, port)).or_default();
 }
@@ -136,7 +136,7 @@ fn touch_port(set: Set, kind: Kind, number: u16, touched: &mut Touched) {
 /// Returns those of the given addresses that are on our link and no longer needed.
 #[must_use]
 pub fn idle_addresses(
-    mirror: &Mirror,
+    mirror: &IpvsMirror,
     wants: &Wants,
     addresses: impl Iterator<Item = IpAddr>,
 ) -> BTreeSet<IpAddr> {
@@ -148,7 +148,7 @@ pub fn idle_addresses(
 }
 
 impl Plan {
-    fn presence(&mut self, mirror: &Mirror, owner: &Owner, element: Element, should: bool) {
+    fn presence(&mut self, mirror: &IpvsMirror, owner: &Owner, element: IpsetElement, should: bool) {
         match (mirror.elements.contains(&element), should) {
             (false, true) => self.additions.push((owner.clone(), element)),
             (true, false) => self.removals.push((owner.clone(), element)),
@@ -156,7 +156,7 @@ impl Plan {
         }
     }
 
-    fn command(&mut self, owner: &Owner, command: Command) {
+    fn command(&mut self, owner: &Owner, command: IpvsCommand) {
         self.commands.push((owner.clone(), command));
     }
 
@@ -170,8 +170,15 @@ impl Plan {
     }
 }
 
-fn plan_socket(mirror: &Mirror, socket: &Socket, owner: &Owner, entry: Entry, fate: &Fate, plan: &mut Plan) {
-    let Entry { owner: _, server, elements } = entry;
+fn plan_socket(
+    mirror: &IpvsMirror,
+    socket: &Socket,
+    owner: &Owner,
+    entry: SocketObjects,
+    fate: &Fate,
+    plan: &mut Plan,
+) {
+    let SocketObjects { owner: _, server, elements } = entry;
     let held_elements = mirror.elements_of(socket);
     plan.additions.extend(elements.difference(&held_elements).map(|element| (owner.clone(), *element)));
     plan.removals.extend(held_elements.difference(&elements).map(|element| (owner.clone(), *element)));
@@ -179,7 +186,7 @@ fn plan_socket(mirror: &Mirror, socket: &Socket, owner: &Owner, entry: Entry, fa
     let stays = plan_server(held, server.as_ref(), socket, owner, fate, plan);
     // The set entry is added before the virtual server and removed after it, so that the server is always
     // recognisable as ours.
-    plan.presence(mirror, owner, Element::of_socket(Kind::Servers, *socket), stays);
+    plan.presence(mirror, owner, IpsetElement::of_socket(SetKind::Servers, *socket), stays);
 }
 
 /// Plans a virtual server. Returns true if the server stays.
@@ -198,20 +205,20 @@ fn plan_server(
     match (held, wanted) {
         (None, None) => return false,
         (Some(held), None) if !waits && !held.destinations.keys().any(drains) => {
-            plan.command(owner, Command::RemoveServer(*socket));
+            plan.command(owner, IpvsCommand::RemoveServer(*socket));
             return false;
         }
-        (None, Some(wanted)) => plan.command(owner, Command::AddServer(*socket, wanted.service.clone())),
+        (None, Some(wanted)) => plan.command(owner, IpvsCommand::AddServer(*socket, wanted.service.clone())),
         (Some(held), Some(wanted)) if held.service != wanted.service => {
-            plan.command(owner, Command::EditServer(*socket, wanted.service.clone()));
+            plan.command(owner, IpvsCommand::EditServer(*socket, wanted.service.clone()));
         }
         (Some(_), Some(_) | None) => {}
     }
     for (&destination, &should) in wanted.iter().flat_map(|wanted| &wanted.destinations) {
         match held.and_then(|held| held.destinations.get(&destination)) {
-            None => plan.command(owner, Command::AddDestination(*socket, destination, should)),
+            None => plan.command(owner, IpvsCommand::AddDestination(*socket, destination, should)),
             Some(is) if *is != should => {
-                plan.command(owner, Command::EditDestination(*socket, destination, should));
+                plan.command(owner, IpvsCommand::EditDestination(*socket, destination, should));
             }
             Some(_) => {}
         }
@@ -225,13 +232,13 @@ fn plan_server(
             continue;
         }
         if !waits && !drains(&destination) {
-            plan.command(owner, Command::RemoveDestination(*socket, destination));
+            plan.command(owner, IpvsCommand::RemoveDestination(*socket, destination));
             continue;
         }
         has_waiting = true;
         if is.weight > 0 {
-            let quiet = Held { weight: 0, ..is };
-            plan.command(owner, Command::EditDestination(*socket, destination, quiet));
+            let quiet = KernelDestination { weight: 0, ..is };
+            plan.command(owner, IpvsCommand::EditDestination(*socket, destination, quiet));
         }
     }
     if has_waiting {
@@ -240,16 +247,16 @@ fn plan_server(
     true
 }
 
-fn plan_networks(mirror: &Mirror, wanted: &BTreeSet<Element>, plan: &mut Plan) {
-    let is_network = |element: &&Element| matches!(element.value, Value::Net(_));
-    for kind in [Kind::Workloads, Kind::MasqueradeSources] {
+fn plan_networks(mirror: &IpvsMirror, wanted: &BTreeSet<IpsetElement>, plan: &mut Plan) {
+    let is_network = |element: &&IpsetElement| matches!(element.value, Value::Net(_));
+    for kind in [SetKind::Workloads, SetKind::MasqueradeSources] {
         for family in IpFamily::ALL {
             let set = Set { kind, family };
             let lowest = match family {
                 IpFamily::V4 => ipnet::IpNet::V4(ipnet::Ipv4Net::default()),
                 IpFamily::V6 => ipnet::IpNet::V6(ipnet::Ipv6Net::default()),
             };
-            let first = Element { set, value: Value::Net(lowest) };
+            let first = IpsetElement { set, value: Value::Net(lowest) };
             let held = mirror.elements.range(first..).take_while(|element| element.set == set);
             let gone = held.filter(is_network).filter(|element| !wanted.contains(element));
             plan.removals.extend(gone.map(|element| (None, *element)));

@@ -17,20 +17,20 @@ use model::{
 use super::{
     IpvsBackend,
     commit::failed,
-    desired::{Touched, Wants},
+    desired::{DirtyObjects, Wants},
     drain, listing,
-    mirror::{Link, Mirror},
+    mirror::{DummyLink, IpvsMirror},
     plan::{self, Plan},
     rules,
     server::{Destination, Socket},
-    sets::{Element, Kind, Set},
+    sets::{IpsetElement, Set, SetKind},
     sysctls,
 };
-use crate::{Desired, KernelError, Scope};
+use crate::{DesiredState, KernelError, Scope};
 
 /// Future kernel state with its draining destinations.
 struct Future {
-    mirror: Mirror,
+    mirror: IpvsMirror,
     wants: Wants,
     draining: BTreeMap<(Socket, Destination), Option<Instant>>,
 }
@@ -40,7 +40,7 @@ impl IpvsBackend {
     /// connections of removed targets, and for rules that differ.
     pub(super) fn previewed(
         &mut self,
-        desired: &Desired,
+        desired: &DesiredState,
         scope: &Scope,
     ) -> Result<Vec<LineChange>, KernelError> {
         let is_fresh = self.mirror.is_none();
@@ -52,12 +52,12 @@ impl IpvsBackend {
         let mut future = Future { mirror: before.clone(), wants, draining };
         let everything = is_fresh || *scope == Scope::Everything;
         let mut changes = self.preview_structure(everything, &mut future.mirror)?;
-        let mut touched = Touched::default();
+        let mut touched = DirtyObjects::default();
         let _taken = future.wants.take_over(desired, scope, &future.mirror, &mut touched);
         let in_the_way = self.preview_plan(&mut future, &touched)?;
         // Services whose socket belongs to another program are withdrawn as a whole.
         if !in_the_way.is_empty() {
-            let mut again = Touched::default();
+            let mut again = DirtyObjects::default();
             for service in &in_the_way {
                 future.wants.replace(service, None, &mut again);
             }
@@ -71,7 +71,7 @@ impl IpvsBackend {
     fn preview_structure(
         &self,
         everything: bool,
-        mirror: &mut Mirror,
+        mirror: &mut IpvsMirror,
     ) -> Result<Vec<LineChange>, KernelError> {
         let mut changes = Vec::new();
         for set in Set::all() {
@@ -89,7 +89,7 @@ impl IpvsBackend {
         Ok(changes)
     }
 
-    fn preview_sysctls(&self, mirror: &mut Mirror) -> io::Result<Vec<LineChange>> {
+    fn preview_sysctls(&self, mirror: &mut IpvsMirror) -> io::Result<Vec<LineChange>> {
         let wanted = sysctls::wanted(self.options.strict_arp);
         let superfluous = mirror.elements.extract_if(.., |element| sysctls::is_superfluous(element, &wanted));
         let mut changed: Vec<_> = superfluous.filter_map(|element| sysctls::restored(&element)).collect();
@@ -122,7 +122,7 @@ impl IpvsBackend {
     fn preview_plan(
         &mut self,
         future: &mut Future,
-        touched: &Touched,
+        touched: &DirtyObjects,
     ) -> Result<BTreeSet<Arc<ServiceKey>>, KernelError> {
         let plan = plan::plan(&future.mirror, &future.wants, touched);
         carry_out(&plan, &mut future.mirror);
@@ -140,7 +140,7 @@ impl IpvsBackend {
             }
             if wanted.is_none() && !waits {
                 future.mirror.servers.remove(socket);
-                future.mirror.elements.remove(&Element::of_socket(Kind::Servers, *socket));
+                future.mirror.elements.remove(&IpsetElement::of_socket(SetKind::Servers, *socket));
                 release(future, [socket.address].into_iter());
             }
         }
@@ -150,9 +150,9 @@ impl IpvsBackend {
 }
 
 /// Updates the mirror as if the kernel accepted the whole plan.
-fn carry_out(plan: &Plan, mirror: &mut Mirror) {
+fn carry_out(plan: &Plan, mirror: &mut IpvsMirror) {
     mirror.elements.extend(plan.additions.iter().map(|(_, element)| *element));
-    let Link { addresses, .. } = mirror.link.get_or_insert_default();
+    let DummyLink { addresses, .. } = mirror.link.get_or_insert_default();
     addresses.extend(plan.addresses_added.iter().map(|(_, address)| *address));
     for (_, command) in &plan.commands {
         mirror.absorb(command);

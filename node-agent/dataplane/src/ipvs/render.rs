@@ -9,23 +9,23 @@ use kernel::netlink::{
 use model::primitives::net::IpFamily;
 
 use super::{
-    server::{Destination, Forwarding, Held, Service, Socket},
+    server::{Destination, Forwarding, KernelDestination, SchedulingParameters, Socket},
     uapi as u,
 };
 
 /// Command that changes IPVS state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
+pub enum IpvsCommand {
     /// Creates a virtual server.
-    AddServer(Socket, Service),
+    AddServer(Socket, SchedulingParameters),
     /// Changes scheduler, flags or timeout of a virtual server.
-    EditServer(Socket, Service),
+    EditServer(Socket, SchedulingParameters),
     /// Removes a virtual server with its destinations.
     RemoveServer(Socket),
     /// Adds a destination to a virtual server.
-    AddDestination(Socket, Destination, Held),
+    AddDestination(Socket, Destination, KernelDestination),
     /// Changes the weight of a destination.
-    EditDestination(Socket, Destination, Held),
+    EditDestination(Socket, Destination, KernelDestination),
     /// Removes a destination.
     RemoveDestination(Socket, Destination),
     /// Zeroes the counters of a virtual server.
@@ -62,7 +62,7 @@ pub struct Daemon {
     pub sync_id: u32,
 }
 
-impl fmt::Display for Command {
+impl fmt::Display for IpvsCommand {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = |destination: &Destination| {
             std::net::SocketAddr::new(destination.address, destination.port.get())
@@ -70,7 +70,7 @@ impl fmt::Display for Command {
         match self {
             Self::AddServer(socket, service) | Self::EditServer(socket, service) => {
                 let verb = if matches!(self, Self::AddServer(..)) { "add" } else { "edit" };
-                let Service { scheduler, flags, timeout_secs } = service;
+                let SchedulingParameters { scheduler, flags, timeout_secs } = service;
                 write!(
                     formatter,
                     "{verb} server {socket} {scheduler} flags {flags:#x} timeout {timeout_secs}"
@@ -97,7 +97,7 @@ impl fmt::Display for Command {
     }
 }
 
-impl Command {
+impl IpvsCommand {
     /// Encodes the command as a message with `NLM_F_ACK` to the netlink family of the given number.
     #[must_use]
     pub fn message(&self, family: u16) -> Message {
@@ -194,7 +194,7 @@ fn server_name(socket: &Socket) -> Attributes {
         .be16(u::IPVS_SVC_ATTR_PORT, socket.port.get())
 }
 
-fn with_service(socket: &Socket, service: &Service) -> Attributes {
+fn with_service(socket: &Socket, service: &SchedulingParameters) -> Attributes {
     // `struct ip_vs_flags`: the flags and their mask.
     let flags = [service.flags.to_ne_bytes(), u32::MAX.to_ne_bytes()].concat();
     let named = server_name(socket)
@@ -209,7 +209,11 @@ fn with_service(socket: &Socket, service: &Service) -> Attributes {
     Attributes::default().nested(u::IPVS_CMD_ATTR_SERVICE, &masked)
 }
 
-fn with_destination(socket: &Socket, destination: &Destination, held: Option<&Held>) -> Attributes {
+fn with_destination(
+    socket: &Socket,
+    destination: &Destination,
+    held: Option<&KernelDestination>,
+) -> Attributes {
     let named = Attributes::default()
         .bytes(u::IPVS_DEST_ATTR_ADDR, &address_bytes(destination.address))
         .be16(u::IPVS_DEST_ATTR_PORT, destination.port.get())

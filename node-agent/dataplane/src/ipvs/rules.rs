@@ -15,7 +15,7 @@ use model::{
     wire::plan::{LineChange, LineFate},
 };
 
-use super::sets::{Kind, Set, prefix};
+use super::sets::{Set, SetKind, prefix};
 
 /// Node-specific options of the rules.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +28,7 @@ pub struct Options {
 
 /// A table with our chains and our rules in built-in chains, in the format of `iptables-save`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Table {
+pub struct SavedTable {
     /// Name of the table.
     pub name: &'static str,
     /// Our chains.
@@ -41,11 +41,11 @@ pub struct Table {
 
 /// Returns the tables of one family.
 #[must_use]
-pub fn tables(family: IpFamily, options: Options) -> [Table; 2] {
+pub fn tables(family: IpFamily, options: Options) -> [SavedTable; 2] {
     [nat(family, options), filter(family, options)]
 }
 
-fn nat(family: IpFamily, options: Options) -> Table {
+fn nat(family: IpFamily, options: Options) -> SavedTable {
     let p = prefix(options.naming);
     let mark = options.masquerade_mark;
     let set = |kind| Set { kind, family }.name(options.naming);
@@ -60,32 +60,32 @@ fn nat(family: IpFamily, options: Options) -> Table {
         format!("-s {loopback} -j RETURN"),
         // A client on the node without an explicit source address gets the virtual address, to which no
         // endpoint could reply.
-        format!("{} {} -j {p}-MARK-MASQ", from(Kind::Addresses), at(Kind::Servers)),
-        format!("{} {} -j {p}-MARK-MASQ", at(Kind::ClusterIp), from(Kind::MasqueradeSources)),
-        format!("{} -j ACCEPT", at(Kind::ClusterIp)),
-        format!("{} -j {p}-NODE-ONLY", at(Kind::LoadBalancerLocal)),
-        format!("{} -j {p}-MARK-MASQ", at(Kind::LoadBalancer)),
-        format!("{} -j ACCEPT", at(Kind::LoadBalancer)),
-        format!("{} -j {p}-NODE-ONLY", at(Kind::ExternalIpLocal)),
-        format!("{} -j {p}-MARK-MASQ", at(Kind::ExternalIp)),
+        format!("{} {} -j {p}-MARK-MASQ", from(SetKind::Addresses), at(SetKind::Servers)),
+        format!("{} {} -j {p}-MARK-MASQ", at(SetKind::ClusterIp), from(SetKind::MasqueradeSources)),
+        format!("{} -j ACCEPT", at(SetKind::ClusterIp)),
+        format!("{} -j {p}-NODE-ONLY", at(SetKind::LoadBalancerLocal)),
+        format!("{} -j {p}-MARK-MASQ", at(SetKind::LoadBalancer)),
+        format!("{} -j ACCEPT", at(SetKind::LoadBalancer)),
+        format!("{} -j {p}-NODE-ONLY", at(SetKind::ExternalIpLocal)),
+        format!("{} -j {p}-MARK-MASQ", at(SetKind::ExternalIp)),
         format!("-m addrtype --dst-type LOCAL -j {p}-NODE-PORT"),
-        format!("{} -j ACCEPT", at(Kind::Servers)),
+        format!("{} -j ACCEPT", at(SetKind::Servers)),
     ];
     let node_port = [
-        format!("-p tcp {} -j {p}-NODE-ONLY", port(Kind::NodePortLocalTcp)),
-        format!("-p tcp {} -j {p}-MARK-MASQ", port(Kind::NodePortTcp)),
-        format!("-p udp {} -j {p}-NODE-ONLY", port(Kind::NodePortLocalUdp)),
-        format!("-p udp {} -j {p}-MARK-MASQ", port(Kind::NodePortUdp)),
-        format!("-p sctp {} -j {p}-NODE-ONLY", at(Kind::NodePortLocalSctp)),
-        format!("-p sctp {} -j {p}-MARK-MASQ", at(Kind::NodePortSctp)),
+        format!("-p tcp {} -j {p}-NODE-ONLY", port(SetKind::NodePortLocalTcp)),
+        format!("-p tcp {} -j {p}-MARK-MASQ", port(SetKind::NodePortTcp)),
+        format!("-p udp {} -j {p}-NODE-ONLY", port(SetKind::NodePortLocalUdp)),
+        format!("-p udp {} -j {p}-MARK-MASQ", port(SetKind::NodePortUdp)),
+        format!("-p sctp {} -j {p}-NODE-ONLY", at(SetKind::NodePortLocalSctp)),
+        format!("-p sctp {} -j {p}-MARK-MASQ", at(SetKind::NodePortSctp)),
     ];
     let node_only = [
-        format!("{} -j ACCEPT", from(Kind::Workloads)),
+        format!("{} -j ACCEPT", from(SetKind::Workloads)),
         format!("-m addrtype --src-type LOCAL -j {p}-MARK-MASQ"),
         "-j ACCEPT".to_owned(),
     ];
     let postrouting = [
-        format!("-m set --match-set {} dst,dst,src -j MASQUERADE", set(Kind::LoopBack)),
+        format!("-m set --match-set {} dst,dst,src -j MASQUERADE", set(SetKind::LoopBack)),
         format!("-m mark ! --mark {mark:#x}/{mark:#x} -j RETURN"),
         // The mark is cleared, so that a packet that passes again is not translated twice.
         format!("-j MARK --set-xmark {mark:#x}/0x0"),
@@ -107,7 +107,7 @@ fn nat(family: IpFamily, options: Options) -> Table {
     )
 }
 
-fn filter(family: IpFamily, options: Options) -> Table {
+fn filter(family: IpFamily, options: Options) -> SavedTable {
     let p = prefix(options.naming);
     let mark = options.masquerade_mark;
     let set = |kind| Set { kind, family }.name(options.naming);
@@ -118,12 +118,12 @@ fn filter(family: IpFamily, options: Options) -> Table {
         IpFamily::V6 => "icmp6-port-unreachable",
     };
     let ranges = [
-        format!("-m set --match-set {} dst,dst,src -j RETURN", set(Kind::SourceCidr)),
+        format!("-m set --match-set {} dst,dst,src -j RETURN", set(SetKind::SourceCidr)),
         "-m addrtype --src-type LOCAL -j RETURN".to_owned(),
         "-j DROP".to_owned(),
     ];
     let outside = [
-        format!("{} -j RETURN", from(Kind::Workloads)),
+        format!("{} -j RETURN", from(SetKind::Workloads)),
         "-m addrtype --src-type LOCAL -j RETURN".to_owned(),
         "-j DROP".to_owned(),
     ];
@@ -132,19 +132,19 @@ fn filter(family: IpFamily, options: Options) -> Table {
         format!("-j REJECT --reject-with {port_unreachable}"),
     ];
     let closed = |protocol| {
-        format!("-p {protocol} -m set --match-set {} dst -j {p}-IPVS-REFUSE", set(Kind::Addresses))
+        format!("-p {protocol} -m set --match-set {} dst -j {p}-IPVS-REFUSE", set(SetKind::Addresses))
     };
     let input = [
-        format!("{} -j {p}-SOURCE-RANGES", at(Kind::Firewall)),
-        format!("{} -j DROP", at(Kind::Drop)),
-        format!("{} -j {p}-IPVS-OUTSIDE", at(Kind::DropOutside)),
-        format!("{} -j {p}-IPVS-REFUSE", at(Kind::Reject)),
-        format!("{} -j RETURN", at(Kind::Servers)),
+        format!("{} -j {p}-SOURCE-RANGES", at(SetKind::Firewall)),
+        format!("{} -j DROP", at(SetKind::Drop)),
+        format!("{} -j {p}-IPVS-OUTSIDE", at(SetKind::DropOutside)),
+        format!("{} -j {p}-IPVS-REFUSE", at(SetKind::Reject)),
+        format!("{} -j RETURN", at(SetKind::Servers)),
         closed("tcp"),
         closed("udp"),
         closed("sctp"),
     ];
-    let health = [format!("-p tcp -m set --match-set {} dst -j ACCEPT", set(Kind::HealthCheck))];
+    let health = [format!("-p tcp -m set --match-set {} dst -j ACCEPT", set(SetKind::HealthCheck))];
     let forward = [
         format!("-m mark --mark {mark:#x}/{mark:#x} -j ACCEPT"),
         "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT".to_owned(),
@@ -166,11 +166,16 @@ fn filter(family: IpFamily, options: Options) -> Table {
     )
 }
 
-fn table(name: &'static str, prefix: &str, jumps: &[(&str, &str)], chains: &[(&str, &[String])]) -> Table {
+fn table(
+    name: &'static str,
+    prefix: &str,
+    jumps: &[(&str, &str)],
+    chains: &[(&str, &[String])],
+) -> SavedTable {
     let rules = |(chain, rules): &(&str, &[String])| {
         rules.iter().map(|rule| format!("-A {prefix}-{chain} {rule}")).collect::<Vec<_>>()
     };
-    Table {
+    SavedTable {
         name,
         chains: chains.iter().map(|(chain, _)| format!("{prefix}-{chain}")).collect(),
         jumps: jumps.iter().map(|(place, chain)| format!("-A {place} -j {prefix}-{chain}")).collect(),
@@ -180,7 +185,7 @@ fn table(name: &'static str, prefix: &str, jumps: &[(&str, &str)], chains: &[(&s
 
 /// Returns our part of an `iptables-save` listing: rules in our chains, and jumps to them.
 #[must_use]
-pub fn ours(listing: &str, table: &Table) -> Vec<String> {
+pub fn ours(listing: &str, table: &SavedTable) -> Vec<String> {
     let is_of_chain = |line: &str| {
         let chain = line.strip_prefix("-A ").and_then(|rest| rest.split(' ').next());
         chain.is_some_and(|chain| table.chains.iter().any(|own| own == chain))
@@ -192,13 +197,13 @@ pub fn ours(listing: &str, table: &Table) -> Vec<String> {
 
 /// Returns true if a listing contains any of the table's chains.
 #[must_use]
-pub fn has_chains(listing: &str, table: &Table) -> bool {
+pub fn has_chains(listing: &str, table: &SavedTable) -> bool {
     table.chains.iter().any(|chain| listing.lines().any(|line| line.starts_with(&format!(":{chain} "))))
 }
 
 /// Returns true if a listing contains the table as desired.
 #[must_use]
-pub fn is_right(listing: &str, table: &Table) -> bool {
+pub fn is_right(listing: &str, table: &SavedTable) -> bool {
     let found: Vec<_> = ours(listing, table);
     let (in_chains, jumps): (Vec<_>, Vec<_>) = found.into_iter().partition(|line| table.rules.contains(line));
     let sorted = |mut lines: Vec<String>| {
@@ -224,7 +229,7 @@ fn same_order(found: &[String], wanted: &[String]) -> bool {
 
 /// Builds the `iptables-restore --noflush` input that repairs a table, given its listing.
 #[must_use]
-pub fn restore(listing: &str, table: &Table) -> String {
+pub fn restore(listing: &str, table: &SavedTable) -> String {
     let mut text = format!("*{}\n", table.name);
     for chain in &table.chains {
         // Declaring a chain creates or flushes it.
@@ -242,7 +247,7 @@ pub fn restore(listing: &str, table: &Table) -> String {
 
 /// Returns the lines of `iptables-save` that [`restore`] removes and adds.
 #[must_use]
-pub fn differences(family: IpFamily, listing: &str, table: &Table) -> Vec<LineChange> {
+pub fn differences(family: IpFamily, listing: &str, table: &SavedTable) -> Vec<LineChange> {
     let tool = match family {
         IpFamily::V4 => "iptables",
         IpFamily::V6 => "ip6tables",
@@ -265,7 +270,7 @@ pub fn differences(family: IpFamily, listing: &str, table: &Table) -> Vec<LineCh
 
 /// Inserts a jump at the head of its chain, but after the jumps of iptables mode: while that mode retires it
 /// still translates new connections, and packets accepted by our chains first would match its reject rules.
-fn inserted(listing: &str, table: &Table, jump: &str) -> String {
+fn inserted(listing: &str, table: &SavedTable, jump: &str) -> String {
     let place = jump.split(' ').nth(1).unwrap_or_default();
     let theirs = |line: &&str| line.split(" -j ").nth(1).is_some_and(|target| target.starts_with("TG-"));
     let head = format!("-A {place} ");
@@ -278,7 +283,7 @@ fn inserted(listing: &str, table: &Table, jump: &str) -> String {
 /// Builds the `iptables-restore --noflush` input that removes a table's chains, given its listing; `None` if
 /// there are none.
 #[must_use]
-pub fn remove(listing: &str, table: &Table) -> Option<String> {
+pub fn remove(listing: &str, table: &SavedTable) -> Option<String> {
     if !has_chains(listing, table) {
         return None;
     }
@@ -297,11 +302,11 @@ pub fn remove(listing: &str, table: &Table) -> Option<String> {
 
 /// Builds the script that removes only the jumps, so that new packets traverse none of our rules.
 #[must_use]
-pub fn retire(listing: &str, table: &Table) -> String {
+pub fn retire(listing: &str, table: &SavedTable) -> String {
     format!("*{}\n{}COMMIT\n", table.name, without_jumps(listing, table))
 }
 
-fn without_jumps(listing: &str, table: &Table) -> String {
+fn without_jumps(listing: &str, table: &SavedTable) -> String {
     let is_foreign_place = |line: &&String| {
         let chain = line.split(' ').nth(1).unwrap_or_default();
         !table.chains.iter().any(|own| own == chain)

@@ -35,7 +35,7 @@ impl fmt::Display for Socket {
 
 /// Scheduling parameters of a virtual server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Service {
+pub struct SchedulingParameters {
     /// Name of the scheduler.
     pub scheduler: String,
     /// `IP_VS_SVC_F_…` flags, without those internal to the kernel.
@@ -70,7 +70,7 @@ pub struct Destination {
 
 /// Attributes of a destination in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
+pub struct KernelDestination {
     /// Forwarding method.
     pub forwarding: Forwarding,
     /// Weight for new connections; 0 means none.
@@ -81,9 +81,9 @@ pub struct Held {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     /// Scheduling parameters.
-    pub service: Service,
+    pub service: SchedulingParameters,
     /// Destinations with their attributes.
-    pub destinations: BTreeMap<Destination, Held>,
+    pub destinations: BTreeMap<Destination, KernelDestination>,
 }
 
 /// Connection and traffic counters of a destination.

@@ -18,7 +18,7 @@ const NAME_BYTES_MAX: usize = 31;
 
 /// Purpose of a set. Each kind exists once for IPv4 and once for IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum SetKind {
     /// All our virtual servers; a fresh process recognises them by this set.
     Servers,
     /// Addresses that serve nothing but their frontends.
@@ -111,7 +111,7 @@ impl Shape {
     }
 }
 
-impl Kind {
+impl SetKind {
     /// All kinds.
     pub const ALL: [Self; 23] = [
         Self::Servers,
@@ -222,7 +222,7 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Set {
     /// Purpose of the set.
-    pub kind: Kind,
+    pub kind: SetKind,
     /// Address family of the matched packets.
     pub family: IpFamily,
 }
@@ -230,7 +230,7 @@ pub struct Set {
 impl Set {
     /// Iterates over all sets.
     pub fn all() -> impl Iterator<Item = Self> {
-        IpFamily::ALL.into_iter().flat_map(|family| Kind::ALL.map(|kind| Self { kind, family }))
+        IpFamily::ALL.into_iter().flat_map(|family| SetKind::ALL.map(|kind| Self { kind, family }))
     }
 
     /// Returns the name of the set, truncated to the kernel's limit as in kube-proxy.
@@ -284,37 +284,37 @@ pub enum Value {
 
 /// An element of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Element {
+pub struct IpsetElement {
     /// The set.
     pub set: Set,
     /// The value.
     pub value: Value,
 }
 
-impl Element {
+impl IpsetElement {
     /// Creates an element of the set of this kind, in the family of the socket.
     #[must_use]
-    pub const fn of_socket(kind: Kind, socket: Socket) -> Self {
+    pub const fn of_socket(kind: SetKind, socket: Socket) -> Self {
         Self { set: Set { kind, family: socket.family() }, value: Value::Socket(socket) }
     }
 
     /// Creates an element for a TCP or UDP node port.
     #[must_use]
-    pub const fn of_port(kind: Kind, family: IpFamily, port: Port) -> Self {
+    pub const fn of_port(kind: SetKind, family: IpFamily, port: Port) -> Self {
         Self { set: Set { kind, family }, value: Value::Port(port.get()) }
     }
 
     /// Creates an element for an address that serves nothing but its frontends.
     #[must_use]
     pub const fn of_address(address: IpAddr) -> Self {
-        let set = Set { kind: Kind::Addresses, family: IpFamily::of(address) };
+        let set = Set { kind: SetKind::Addresses, family: IpFamily::of(address) };
         Self { set, value: Value::Address(address) }
     }
 
     /// Creates an element for the hairpin connection of an endpoint to itself.
     #[must_use]
     pub const fn of_loop(socket: Socket) -> Self {
-        let set = Set { kind: Kind::LoopBack, family: socket.family() };
+        let set = Set { kind: SetKind::LoopBack, family: socket.family() };
         Self { set, value: Value::SocketAddress(socket, socket.address) }
     }
 }

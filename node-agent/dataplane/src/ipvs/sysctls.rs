@@ -7,7 +7,7 @@ use std::{fs, io, path::Path};
 
 use model::primitives::net::IpFamily;
 
-use super::sets::{Element, Kind, Set, Value};
+use super::sets::{IpsetElement, Set, SetKind, Value};
 
 /// First kernel version in which port reuse no longer causes the delays that make this sysctl harmful.
 const REUSE_FIXED_IN: (u32, u32) = (5, 9);
@@ -64,7 +64,10 @@ impl Sysctl {
     }
 
     /// Returns the element that records the current value, or `None` if an earlier value is already recorded.
-    pub(super) fn former(self, remembered: impl Fn(&Element) -> bool) -> io::Result<Option<Element>> {
+    pub(super) fn former(
+        self,
+        remembered: impl Fn(&IpsetElement) -> bool,
+    ) -> io::Result<Option<IpsetElement>> {
         let mut earlier = (0..=u8::MAX).map(|value| self.element(value));
         if earlier.any(|element| remembered(&element)) {
             return Ok(None);
@@ -82,9 +85,9 @@ impl Sysctl {
         format!("{} = {value}", self.path.replace('/', "."))
     }
 
-    const fn element(self, value: u8) -> Element {
-        let set = Set { kind: Kind::Sysctls, family: IpFamily::V4 };
-        Element { set, value: Value::Port((self.number as u16) << 8 | value as u16) }
+    const fn element(self, value: u8) -> IpsetElement {
+        let set = Set { kind: SetKind::Sysctls, family: IpFamily::V4 };
+        IpsetElement { set, value: Value::Port((self.number as u16) << 8 | value as u16) }
     }
 
     fn read(self) -> io::Result<u8> {
@@ -104,7 +107,7 @@ impl Sysctl {
 }
 
 /// Restores the recorded value of a sysctl, unless another program has changed the sysctl since.
-pub(super) fn restore(element: &Element) -> io::Result<()> {
+pub(super) fn restore(element: &IpsetElement) -> io::Result<()> {
     let Value::Port(number) = element.value else { return Ok(()) };
     let [setting, value] = number.to_be_bytes();
     let Some(sysctl) = all().find(|sysctl| sysctl.number == setting) else { return Ok(()) };
@@ -112,7 +115,7 @@ pub(super) fn restore(element: &Element) -> io::Result<()> {
 }
 
 /// Returns the effect of [`restore`]: the removed and the added line of `sysctl` output.
-pub(super) fn restored(element: &Element) -> Option<(String, String)> {
+pub(super) fn restored(element: &IpsetElement) -> Option<(String, String)> {
     let Value::Port(number) = element.value else { return None };
     let [setting, value] = number.to_be_bytes();
     let sysctl = all().find(|sysctl| sysctl.number == setting).filter(|sysctl| sysctl.is_set())?;
@@ -120,10 +123,10 @@ pub(super) fn restored(element: &Element) -> Option<(String, String)> {
 }
 
 /// Returns true if an element records a sysctl that is no longer needed.
-pub(super) fn is_superfluous(element: &Element, wanted: &[Sysctl]) -> bool {
+pub(super) fn is_superfluous(element: &IpsetElement, wanted: &[Sysctl]) -> bool {
     let Value::Port(number) = element.value else { return false };
     let [setting, _] = number.to_be_bytes();
-    element.set.kind == Kind::Sysctls && !wanted.iter().any(|sysctl| sysctl.number == setting)
+    element.set.kind == SetKind::Sysctls && !wanted.iter().any(|sysctl| sysctl.number == setting)
 }
 
 fn release() -> (u32, u32) {

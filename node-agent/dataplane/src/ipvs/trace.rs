@@ -15,41 +15,41 @@ use model::{
 };
 
 use super::{
-    mirror::Mirror,
+    mirror::IpvsMirror,
     server::{Destination, Server, Socket},
-    sets::{Element, Kind, Set, Value, link},
+    sets::{IpsetElement, Set, SetKind, Value, link},
 };
 use crate::trace::{Recorder, Subject};
 
 /// Kernel state for a trace.
 #[derive(Clone, Copy)]
-pub(super) struct Held<'a> {
+pub(super) struct TraceState<'a> {
     /// Kernel state, read anew.
-    pub(super) mirror: &'a Mirror,
+    pub(super) mirror: &'a IpvsMirror,
     /// The backend's mirror, if there is one; differences from it are reported as unexpected.
-    pub(super) known: Option<&'a Mirror>,
+    pub(super) known: Option<&'a IpvsMirror>,
 }
 
 /// Traces a packet.
-pub(super) fn trace(held: Held<'_>, naming: Naming, subject: &Subject<'_>) -> Recorder {
-    let Held { mirror, known } = held;
+pub(super) fn trace(held: TraceState<'_>, naming: Naming, subject: &Subject<'_>) -> Recorder {
+    let TraceState { mirror, known } = held;
     let Packet { source: _, destination: address, protocol, port } = *subject.packet;
     let socket = Socket { address, protocol, port };
-    let mut walk = Walk { mirror, known, naming, subject, socket, recorder: Recorder::default() };
+    let mut walk = ServerWalk { mirror, known, naming, subject, socket, recorder: Recorder::default() };
     walk.begin();
     walk.recorder
 }
 
-struct Walk<'a> {
-    mirror: &'a Mirror,
-    known: Option<&'a Mirror>,
+struct ServerWalk<'a> {
+    mirror: &'a IpvsMirror,
+    known: Option<&'a IpvsMirror>,
     naming: Naming,
     subject: &'a Subject<'a>,
     socket: Socket,
     recorder: Recorder,
 }
 
-impl Walk<'_> {
+impl ServerWalk<'_> {
     fn begin(&mut self) {
         let family = self.socket.family();
         if self.mirror.rules.get(&family) != Some(&true) {
@@ -57,7 +57,7 @@ impl Walk<'_> {
             self.recorder.odd("iptables", "", &*what);
             return self.recorder.end(End::Unknown(what));
         }
-        if self.is_in(Kind::Servers) && !self.subject.is_local(self.socket.address) {
+        if self.is_in(SetKind::Servers) && !self.subject.is_local(self.socket.address) {
             let what = "the address is not on our link: packets from outside are not taken in";
             self.recorder.odd(format!("link {}", link(self.naming)), self.socket.address.to_string(), what);
         }
@@ -74,7 +74,7 @@ impl Walk<'_> {
 
     /// Evaluates the rules before IPVS, in order.
     fn filter(&mut self) {
-        if self.asks(Kind::Firewall, "only some sources may connect") {
+        if self.asks(SetKind::Firewall, "only some sources may connect") {
             if let Some(element) = self.allowance() {
                 self.note(element, "the source may connect");
             } else if self.subject.is_from_node() {
@@ -88,21 +88,21 @@ impl Walk<'_> {
                 return self.recorder.end(End::Dropped);
             }
         }
-        if self.asks(Kind::Drop, "it is dropped") {
+        if self.asks(SetKind::Drop, "it is dropped") {
             return self.recorder.end(End::Dropped);
         }
-        if self.asks(Kind::DropOutside, "it is for workloads and the node only")
-            && !self.comes_from(Kind::Workloads)
+        if self.asks(SetKind::DropOutside, "it is for workloads and the node only")
+            && !self.comes_from(SetKind::Workloads)
             && !self.subject.is_from_node()
         {
             self.recorder.step("filter IPVS-OUTSIDE", "-j DROP", "it comes from elsewhere and is dropped");
             return self.recorder.end(End::Dropped);
         }
-        if self.asks(Kind::Reject, "it is refused") {
+        if self.asks(SetKind::Reject, "it is refused") {
             return self.recorder.end(End::Refused);
         }
-        if !self.asks(Kind::Servers, "it goes on to IPVS") {
-            let closed = Element::of_address(self.socket.address);
+        if !self.asks(SetKind::Servers, "it goes on to IPVS") {
+            let closed = IpsetElement::of_address(self.socket.address);
             if self.mirror.elements.contains(&closed) {
                 self.note(closed, "no port of this address: refused");
                 return self.recorder.end(End::Refused);
@@ -115,7 +115,7 @@ impl Walk<'_> {
         let at = format!("virtual server {}", self.socket);
         let Some(server) = self.mirror.servers.get(&self.socket) else {
             let is_known = self.known.is_some_and(|known| known.servers.contains_key(&self.socket));
-            if is_known || self.is_in(Kind::Servers) {
+            if is_known || self.is_in(SetKind::Servers) {
                 self.recorder.odd(at, "", "there is no such virtual server");
             } else if self.mirror.foreign.contains(&self.socket) {
                 self.recorder.odd(at.clone(), "", "it is somebody else's");
@@ -174,22 +174,22 @@ impl Walk<'_> {
         if source.is_loopback() {
             return false;
         }
-        let is_virtual = self.mirror.elements.contains(&Element::of_address(source));
-        let mut is_marked = is_virtual && self.is_in(Kind::Servers);
-        if self.asks(Kind::ClusterIp, "masqueraded by source") {
-            is_marked |= self.comes_from(Kind::MasqueradeSources);
-        } else if self.asks(Kind::LoadBalancerLocal, "only the node is masqueraded") {
+        let is_virtual = self.mirror.elements.contains(&IpsetElement::of_address(source));
+        let mut is_marked = is_virtual && self.is_in(SetKind::Servers);
+        if self.asks(SetKind::ClusterIp, "masqueraded by source") {
+            is_marked |= self.comes_from(SetKind::MasqueradeSources);
+        } else if self.asks(SetKind::LoadBalancerLocal, "only the node is masqueraded") {
             is_marked |= self.is_node_only();
-        } else if self.asks(Kind::LoadBalancer, "masqueraded") {
+        } else if self.asks(SetKind::LoadBalancer, "masqueraded") {
             is_marked = true;
-        } else if self.asks(Kind::ExternalIpLocal, "only the node is masqueraded") {
+        } else if self.asks(SetKind::ExternalIpLocal, "only the node is masqueraded") {
             is_marked |= self.is_node_only();
         } else {
-            is_marked |= self.asks(Kind::ExternalIp, "masqueraded");
+            is_marked |= self.asks(SetKind::ExternalIp, "masqueraded");
             let (local, always) = match self.socket.protocol {
-                Protocol::Tcp => (Kind::NodePortLocalTcp, Kind::NodePortTcp),
-                Protocol::Udp => (Kind::NodePortLocalUdp, Kind::NodePortUdp),
-                Protocol::Sctp => (Kind::NodePortLocalSctp, Kind::NodePortSctp),
+                Protocol::Tcp => (SetKind::NodePortLocalTcp, SetKind::NodePortTcp),
+                Protocol::Udp => (SetKind::NodePortLocalUdp, SetKind::NodePortUdp),
+                Protocol::Sctp => (SetKind::NodePortLocalSctp, SetKind::NodePortSctp),
             };
             if self.asks(local, "a node port: only the node is masqueraded") {
                 is_marked |= self.is_node_only();
@@ -204,13 +204,13 @@ impl Walk<'_> {
     }
 
     fn is_node_only(&self) -> bool {
-        !self.comes_from(Kind::Workloads) && self.subject.is_from_node()
+        !self.comes_from(SetKind::Workloads) && self.subject.is_from_node()
     }
 
     fn is_itself(&self, destination: &Destination) -> bool {
         let Destination { address, port } = *destination;
         let socket = Socket { address, port, ..self.socket };
-        address == self.subject.packet.source && self.mirror.elements.contains(&Element::of_loop(socket))
+        address == self.subject.packet.source && self.mirror.elements.contains(&IpsetElement::of_loop(socket))
     }
 
     fn server(&self) -> Option<&Server> {
@@ -218,40 +218,41 @@ impl Walk<'_> {
     }
 
     /// Returns the element of a set that represents the destination.
-    fn element(&self, kind: Kind) -> Element {
+    fn element(&self, kind: SetKind) -> IpsetElement {
         let Socket { port, .. } = self.socket;
         match kind {
-            Kind::NodePortTcp | Kind::NodePortLocalTcp | Kind::NodePortUdp | Kind::NodePortLocalUdp => {
-                Element::of_port(kind, self.socket.family(), port)
-            }
-            Kind::Servers
-            | Kind::Addresses
-            | Kind::ClusterIp
-            | Kind::LoopBack
-            | Kind::ExternalIp
-            | Kind::ExternalIpLocal
-            | Kind::LoadBalancer
-            | Kind::LoadBalancerLocal
-            | Kind::Firewall
-            | Kind::SourceCidr
-            | Kind::NodePortSctp
-            | Kind::NodePortLocalSctp
-            | Kind::HealthCheck
-            | Kind::Reject
-            | Kind::Drop
-            | Kind::DropOutside
-            | Kind::Workloads
-            | Kind::MasqueradeSources
-            | Kind::Sysctls => Element::of_socket(kind, self.socket),
+            SetKind::NodePortTcp
+            | SetKind::NodePortLocalTcp
+            | SetKind::NodePortUdp
+            | SetKind::NodePortLocalUdp => IpsetElement::of_port(kind, self.socket.family(), port),
+            SetKind::Servers
+            | SetKind::Addresses
+            | SetKind::ClusterIp
+            | SetKind::LoopBack
+            | SetKind::ExternalIp
+            | SetKind::ExternalIpLocal
+            | SetKind::LoadBalancer
+            | SetKind::LoadBalancerLocal
+            | SetKind::Firewall
+            | SetKind::SourceCidr
+            | SetKind::NodePortSctp
+            | SetKind::NodePortLocalSctp
+            | SetKind::HealthCheck
+            | SetKind::Reject
+            | SetKind::Drop
+            | SetKind::DropOutside
+            | SetKind::Workloads
+            | SetKind::MasqueradeSources
+            | SetKind::Sysctls => IpsetElement::of_socket(kind, self.socket),
         }
     }
 
-    fn is_in(&self, kind: Kind) -> bool {
+    fn is_in(&self, kind: SetKind) -> bool {
         self.mirror.elements.contains(&self.element(kind))
     }
 
     /// Returns true if a set contains the destination, and records a step in that case.
-    fn asks(&mut self, kind: Kind, result: &str) -> bool {
+    fn asks(&mut self, kind: SetKind, result: &str) -> bool {
         let (is_in, element) = (self.is_in(kind), self.element(kind));
         match self.known.map(|known| known.elements.contains(&element)) {
             Some(true) if !is_in => self.odd(element, "this entry is missing"),
@@ -263,28 +264,28 @@ impl Walk<'_> {
     }
 
     /// Returns the element that allows the source.
-    fn allowance(&self) -> Option<Element> {
+    fn allowance(&self) -> Option<IpsetElement> {
         let source = self.subject.packet.source;
         let elements = self.mirror.elements_of(&self.socket);
         elements.into_iter().find(|element| {
             matches!(element.value, Value::SocketNet(_, net) if net.contains(&source))
-                && element.set.kind == Kind::SourceCidr
+                && element.set.kind == SetKind::SourceCidr
         })
     }
 
-    fn comes_from(&self, kind: Kind) -> bool {
+    fn comes_from(&self, kind: SetKind) -> bool {
         let source = self.subject.packet.source;
         let set = Set { kind, family: IpFamily::of(source) };
         let of_set = self.mirror.elements.iter().filter(|element| element.set == set);
         of_set.into_iter().any(|element| matches!(element.value, Value::Net(net) if net.contains(&source)))
     }
 
-    fn note(&mut self, element: Element, result: &str) {
+    fn note(&mut self, element: IpsetElement, result: &str) {
         let at = format!("ipset {}", element.set.name(self.naming));
         self.recorder.step(at, text(&element.value), result);
     }
 
-    fn odd(&mut self, element: Element, result: &str) {
+    fn odd(&mut self, element: IpsetElement, result: &str) {
         let at = format!("ipset {}", element.set.name(self.naming));
         self.recorder.odd(at, text(&element.value), result);
     }

@@ -6,11 +6,11 @@ use model::wire::report::FailureReason;
 
 use super::{
     IpvsBackend,
-    commit::{Failed, failed, refuse},
+    commit::{RejectedServices, failed, refuse},
     desired::Owner,
     plan::Plan,
-    render::Command,
-    server::{Service, Socket},
+    render::IpvsCommand,
+    server::{SchedulingParameters, Socket},
 };
 use crate::KernelError;
 
@@ -19,7 +19,7 @@ const READ_BACK_SINGLY_MAX: usize = 64;
 
 impl IpvsBackend {
     /// Compares the changed objects with the kernel.
-    pub(super) fn verify(&mut self, plan: &Plan, refused: &mut Failed) -> Result<(), KernelError> {
+    pub(super) fn verify(&mut self, plan: &Plan, refused: &mut RejectedServices) -> Result<(), KernelError> {
         let mut changed: BTreeMap<Socket, &Owner> = BTreeMap::new();
         for (owner, command) in &plan.commands {
             changed.extend(command.socket().map(|socket| (socket, owner)));
@@ -47,7 +47,10 @@ impl IpvsBackend {
         Ok(())
     }
 
-    fn read_changed(&mut self, changed: &BTreeMap<Socket, &Owner>) -> io::Result<BTreeMap<Socket, Service>> {
+    fn read_changed(
+        &mut self,
+        changed: &BTreeMap<Socket, &Owner>,
+    ) -> io::Result<BTreeMap<Socket, SchedulingParameters>> {
         let sockets: Vec<_> = changed.keys().copied().collect();
         if sockets.len() > READ_BACK_SINGLY_MAX {
             return Ok(self.read_servers()?.into_iter().collect());
@@ -57,7 +60,7 @@ impl IpvsBackend {
     }
 }
 
-impl Command {
+impl IpvsCommand {
     const fn socket(&self) -> Option<Socket> {
         match self {
             Self::AddServer(socket, _)

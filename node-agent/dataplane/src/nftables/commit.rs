@@ -8,16 +8,16 @@ use std::{
 
 use kernel::{
     netlink::wire::Message,
-    nftables::transaction::{self, Refused},
+    nftables::transaction::{self, RejectedTransaction},
 };
 use model::{kinds::resource::ServiceKey, wire::report::FailureReason};
 
 use super::{
     NftablesBackend,
-    element::{Dispatch, Element, Numbers},
-    mirror::Mirror,
+    element::{FrontendChain, Numbers, SetElement},
+    mirror::NftablesMirror,
     plan::{Change, Plan, Structural},
-    render::{self, Command},
+    render::{self, NftCommand},
     schema::{Chain, Pick},
 };
 use crate::{KernelError, Outcome, Pass};
@@ -79,7 +79,7 @@ impl NftablesBackend {
             [(None, _)] if structure.is_empty() => Err(refusal()),
             [(Some(service), _)] if structure.is_empty() => {
                 let message = format!("{what}: {}", refused.to_error());
-                tracing::warn!(%service, message, "the kernel refused a Service");
+                tracing::warn!(%service, message, "the kernel refused a ChangeOwner");
                 let outcome = Outcome::Failed { reason: FailureReason::KernelRefused, message };
                 failed.insert(Arc::clone(service), outcome);
                 Ok(())
@@ -102,7 +102,7 @@ impl NftablesBackend {
         structure: &[Structural],
         changes: &[Change],
         pass: &mut Pass,
-    ) -> Result<Result<(), (Refused, String)>, KernelError> {
+    ) -> Result<Result<(), (RejectedTransaction, String)>, KernelError> {
         let rebuild = structure.contains(&Structural::DeleteTable);
         let mirror = self.mirror.get_or_insert_default();
         let missing = |pick: &Pick| rebuild || !mirror.structure.chains.contains_key(&Chain::Pick(*pick));
@@ -123,7 +123,7 @@ impl NftablesBackend {
         }
         let mirror = self.mirror.get_or_insert_default();
         absorb(mirror, structure, &chains, changes);
-        if changes.iter().any(|change| matches!(change, Change::Remove(Element::AffinityTarget(..)))) {
+        if changes.iter().any(|change| matches!(change, Change::Remove(SetElement::AffinityTarget(..)))) {
             self.forgetting.note();
         }
         self.chains_made.extend(&chains);
@@ -132,7 +132,7 @@ impl NftablesBackend {
     }
 
     /// Sends commands as one transaction and updates the counters.
-    pub(super) fn send(&mut self, commands: &[Command]) -> io::Result<Result<(), Refused>> {
+    pub(super) fn send(&mut self, commands: &[NftCommand]) -> io::Result<Result<(), RejectedTransaction>> {
         let table = self.options.table;
         let messages: Vec<_> = commands.iter().map(|command| command.message(table)).collect();
         let outcome = transaction::commit(&mut self.netlink, &messages)?;
@@ -148,10 +148,13 @@ impl NftablesBackend {
 }
 
 /// Drops `Chain` elements that are already known, or added by an earlier change.
-fn without_known_chains(changes: &[Change], is_known: impl Fn(&(Numbers, Dispatch)) -> bool) -> Vec<Change> {
+fn without_known_chains(
+    changes: &[Change],
+    is_known: impl Fn(&(Numbers, FrontendChain)) -> bool,
+) -> Vec<Change> {
     let mut brought = BTreeSet::new();
     let is_new = |change: &&Change| match change {
-        Change::Add(Element::Chain(numbers, dispatch)) => {
+        Change::Add(SetElement::Chain(numbers, dispatch)) => {
             let chain = (*numbers, *dispatch);
             !is_known(&chain) && brought.insert(chain)
         }
@@ -170,10 +173,15 @@ fn batch_length(groups: &[Group<'_>], limit: usize) -> usize {
     groups.iter().take_while(fits).count().max(1).min(groups.len())
 }
 
-fn absorb(mirror: &mut Mirror, structure: &[Structural], chains: &BTreeSet<Pick>, changes: &[Change]) {
+fn absorb(
+    mirror: &mut NftablesMirror,
+    structure: &[Structural],
+    chains: &BTreeSet<Pick>,
+    changes: &[Change],
+) {
     for change in structure {
         match change {
-            Structural::DeleteTable => *mirror = Mirror::default(),
+            Structural::DeleteTable => *mirror = NftablesMirror::default(),
             Structural::AddTable => mirror.structure.table = true,
             Structural::AddSet(set) => {
                 mirror.structure.sets.insert(*set);

@@ -5,7 +5,7 @@ use model::primitives::net::IpFamily;
 
 use super::{
     notes,
-    schema::{AFFINITY_CLIENTS_MAX, Place, SetId, SetRole},
+    schema::{AFFINITY_CLIENTS_MAX, LookupType, SetId, SetRole},
 };
 
 /// Definition of a set: flags, key and value, as reported by the kernel.
@@ -48,11 +48,11 @@ const fn address(family: IpFamily) -> Field {
 }
 
 /// Returns the key fields of a frontend.
-fn frontend(place: Place, family: IpFamily) -> Vec<Field> {
+fn frontend(place: LookupType, family: IpFamily) -> Vec<Field> {
     match place {
-        Place::Address => vec![address(family), TYPE_PROTOCOL, TYPE_PORT],
-        Place::Range => vec![address(family), TYPE_PROTOCOL, TYPE_MARK],
-        Place::NodePort => vec![TYPE_PROTOCOL, TYPE_PORT],
+        LookupType::Address => vec![address(family), TYPE_PROTOCOL, TYPE_PORT],
+        LookupType::Range => vec![address(family), TYPE_PROTOCOL, TYPE_MARK],
+        LookupType::NodePort => vec![TYPE_PROTOCOL, TYPE_PORT],
     }
 }
 
@@ -72,7 +72,7 @@ fn key(set: SetId) -> Vec<Field> {
             [frontend(place, family), vec![address(family)]].concat()
         }
         SetRole::AffinityTargets(place, _) => [frontend(place, family), vec![TYPE_MARK]].concat(),
-        SetRole::Ranges => frontend(Place::Address, family),
+        SetRole::Ranges => frontend(LookupType::Address, family),
         SetRole::VirtualAddresses | SetRole::Networks(_) => vec![address(family)],
         SetRole::Hairpins => vec![address(family), address(family)],
     }

@@ -14,9 +14,9 @@ use model::{
 };
 
 use super::{
-    element::{Dispatch, Span, TargetId, place},
-    mirror::Held,
-    schema::{Action, Choice, Pick, Place, Pool, Source, TARGETS_MAX},
+    element::{FrontendChain, Span, TargetId, place},
+    mirror::FrontendElements,
+    schema::{Choice, LookupType, Pick, Pool, SourceClass, TARGETS_MAX, Treatment},
     slots,
 };
 
@@ -26,7 +26,7 @@ use super::{
 /// Returns the first unsupported feature as a message.
 pub fn check(program: &Program) -> Result<(), String> {
     for (frontend, route) in &program.frontends {
-        if place(frontend) == Place::NodePort && frontend.ports.single().is_none() {
+        if place(frontend) == LookupType::NodePort && frontend.ports.single().is_none() {
             return Err("node ports cannot be ranges in mode nftables".to_owned());
         }
         for verdict in route.verdicts() {
@@ -66,7 +66,7 @@ fn check_targets(frontend: &Frontend, targets: &Targets) -> Result<(), String> {
     if !targets.values().any(|weight| weight.0 > 0) {
         return Err(format!("port {} forwards, but no target has a weight above 0", frontend.ports));
     }
-    let is_range = place(frontend) == Place::Range;
+    let is_range = place(frontend) == LookupType::Range;
     if is_range && targets.keys().any(|target| target.port.is_some()) {
         return Err(format!("ports {} keep their number, but a target names one", frontend.ports));
     }
@@ -94,18 +94,18 @@ fn choice(route: &Route) -> Result<Choice, String> {
 
 /// Returns the desired elements. As many slots as possible keep their target.
 #[must_use]
-pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &Held) -> Held {
+pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &FrontendElements) -> FrontendElements {
     let place = place(frontend);
-    let mut wanted = Held { is_range: place == Place::Range, ..Held::default() };
+    let mut wanted = FrontendElements { is_range: place == LookupType::Range, ..FrontendElements::default() };
     let mut dispatches = LiteMap::new();
-    for (source, (verdict, pool)) in Source::ALL.into_iter().zip(pools(route)) {
+    for (source, (verdict, pool)) in SourceClass::ALL.into_iter().zip(pools(route)) {
         let dispatch = match verdict {
-            Verdict::Reject => Dispatch::Refuse,
-            Verdict::Drop => Dispatch::Discard,
+            Verdict::Reject => FrontendChain::Refuse,
+            Verdict::Drop => FrontendChain::Discard,
             Verdict::Relay { port } => {
                 let address = unspecified(frontend.destination.family());
                 wanted.pools.insert(pool, vec![Some(Target { address, port: Some(*port) })]);
-                Dispatch::Forward(relay(place, pool))
+                FrontendChain::Forward(relay(place, pool))
             }
             Verdict::Forward { masquerade, targets } => {
                 let targets = resolved(frontend, targets);
@@ -120,7 +120,7 @@ pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &Held) -> Held {
                 } else {
                     wanted.pools.insert(pool, slots.into_iter().map(Some).collect());
                 }
-                Dispatch::Forward(pick)
+                FrontendChain::Forward(pick)
             }
         };
         dispatches.insert(source, dispatch);
@@ -129,8 +129,8 @@ pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &Held) -> Held {
     let allowed = route.allowed_sources.as_ref();
     wanted.dispatch = match (allowed, distinct.first()) {
         (None, Some(uniform)) if distinct.len() == 1 => Some(*uniform),
-        (None, _) => Some(Dispatch::BySource(place)),
-        (Some(_), _) => Some(Dispatch::Checked(place)),
+        (None, _) => Some(FrontendChain::BySource(place)),
+        (Some(_), _) => Some(FrontendChain::Checked(place)),
     };
     if allowed.is_some() || distinct.len() > 1 {
         wanted.by_source = dispatches;
@@ -141,7 +141,7 @@ pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &Held) -> Held {
     wanted
 }
 
-/// Returns the verdicts in the order of [`Source::ALL`], each with its pool of targets. Verdicts with the
+/// Returns the verdicts in the order of [`SourceClass::ALL`], each with its pool of targets. Verdicts with the
 /// same targets share a pool.
 fn pools(route: &Route) -> [(&Verdict, Pool); 3] {
     let Route { from_workloads, from_node, from_elsewhere, .. } = route;
@@ -171,7 +171,7 @@ fn resolved(frontend: &Frontend, targets: &Targets) -> BTreeMap<Target, model::p
 fn identify(
     pool: Pool,
     slots: &[Target],
-    held: &Held,
+    held: &FrontendElements,
     wanted: &mut BTreeMap<(Pool, TargetId), Target>,
 ) -> Vec<Option<TargetId>> {
     let (mut ids, mut taken) = (BTreeMap::new(), BTreeSet::new());
@@ -202,22 +202,22 @@ fn pick(frontend: &Frontend, route: &Route, masquerade: Masquerade, pool: Pool, 
         slots: u32::try_from(slots).unwrap_or(TARGETS_MAX),
         choice: choice(route).unwrap_or(Choice::Random),
         action: match place {
-            Place::Range => Action::TranslateAddress,
-            Place::Address | Place::NodePort => Action::Translate,
+            LookupType::Range => Treatment::TranslateAddress,
+            LookupType::Address | LookupType::NodePort => Treatment::Translate,
         },
         affinity_seconds: route.affinity_seconds,
     }
 }
 
 /// Session affinity and source address are handled by the listener.
-const fn relay(place: Place, pool: Pool) -> Pick {
+const fn relay(place: LookupType, pool: Pool) -> Pick {
     Pick {
         place,
         masquerade: Masquerade::Never,
         pool,
         slots: 1,
         choice: Choice::Random,
-        action: Action::Redirect,
+        action: Treatment::Redirect,
         affinity_seconds: None,
     }
 }

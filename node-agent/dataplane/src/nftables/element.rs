@@ -24,18 +24,18 @@ use model::{
 
 use super::{
     number,
-    schema::{Chain, NetworkSet, Pick, Place, Pool, SetId, SetRole, Source, TARGETS_MAX},
+    schema::{Chain, LookupType, NetworkSet, Pick, Pool, SetId, SetRole, SourceClass, TARGETS_MAX},
 };
 
 /// An element of one of our sets or maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Element {
+pub enum SetElement {
     /// Chain of a dispatch number.
-    Chain(Numbers, Dispatch),
+    Chain(Numbers, FrontendChain),
     /// Chain that handles the connections of a frontend.
-    Dispatch(Frontend, Dispatch),
+    Dispatch(Frontend, FrontendChain),
     /// Chain that handles those of one class of sources.
-    DispatchFrom(Frontend, Source, Dispatch),
+    DispatchFrom(Frontend, SourceClass, FrontendChain),
     /// Target of a frontend's slot.
     Slot(Frontend, Slot, Target),
     /// Target id of a slot, with session affinity.
@@ -56,7 +56,7 @@ pub enum Element {
 
 /// Chain that handles the connections of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Dispatch {
+pub enum FrontendChain {
     /// Chain that picks a slot.
     Forward(Pick),
     /// Chain that rejects.
@@ -64,12 +64,12 @@ pub enum Dispatch {
     /// Chain that drops.
     Discard,
     /// Chain that dispatches by source. Never used for a single class of sources.
-    BySource(Place),
+    BySource(LookupType),
     /// Chain that checks the allowed sources. Never used for a single class of sources.
-    Checked(Place),
+    Checked(LookupType),
 }
 
-impl Dispatch {
+impl FrontendChain {
     /// Returns the chain.
     #[must_use]
     pub const fn chain(self) -> Chain {
@@ -100,7 +100,7 @@ pub struct Numbers {
     /// Family of the frontends.
     pub family: IpFamily,
     /// Lookup type of the frontends.
-    pub place: Place,
+    pub place: LookupType,
     /// True after the dispatch by source.
     pub is_by_source: bool,
 }
@@ -191,19 +191,19 @@ pub struct Key {
 
 /// Returns the lookup type of a frontend.
 #[must_use]
-pub fn place(frontend: &Frontend) -> Place {
+pub fn place(frontend: &Frontend) -> LookupType {
     match frontend.destination {
-        Destination::AnyLocal(_) => Place::NodePort,
-        Destination::Address(_) if frontend.ports.single().is_none() => Place::Range,
-        Destination::Address(_) => Place::Address,
+        Destination::AnyLocal(_) => LookupType::NodePort,
+        Destination::Address(_) if frontend.ports.single().is_none() => LookupType::Range,
+        Destination::Address(_) => LookupType::Address,
     }
 }
 
-impl Element {
+impl SetElement {
     /// Returns the set or map of the element.
     #[must_use]
     pub fn set(&self) -> SetId {
-        let of = |frontend: &Frontend, role: fn(Place) -> SetRole| {
+        let of = |frontend: &Frontend, role: fn(LookupType) -> SetRole| {
             SetId::new(role(place(frontend)), frontend.destination.family())
         };
         match self {
@@ -272,7 +272,7 @@ impl Element {
 
     /// Returns the chain in the value, if it has one.
     #[must_use]
-    pub const fn chain(&self) -> Option<Dispatch> {
+    pub const fn chain(&self) -> Option<FrontendChain> {
         match self {
             Self::Chain(_, dispatch) => Some(*dispatch),
             Self::Dispatch(..)
@@ -329,7 +329,7 @@ impl Element {
                 Self::Allowed(frontend, Span { first: key.address(family)?, last: end.address(family)? })
             }
             SetRole::Ranges => {
-                let frontend = key.frontend(Place::Address, family)?;
+                let frontend = key.frontend(LookupType::Address, family)?;
                 let ports = PortRange::new(frontend.ports.first(), Fields(raw.key_end?).last_port(family)?);
                 Self::Range(Frontend { ports, ..frontend })
             }
@@ -361,18 +361,18 @@ impl Element {
     }
 }
 
-fn parse_chain(raw: &RawElement<'_>) -> Option<Dispatch> {
+fn parse_chain(raw: &RawElement<'_>) -> Option<FrontendChain> {
     let RawValue::Goto(name) = raw.value else { return None };
-    Dispatch::of(Chain::parse(name)?)
+    FrontendChain::of(Chain::parse(name)?)
 }
 
-fn parse_number(place: Place, raw: &RawElement<'_>) -> Option<Dispatch> {
+fn parse_number(place: LookupType, raw: &RawElement<'_>) -> Option<FrontendChain> {
     let RawValue::Bytes(value) = raw.value else { return None };
     number::numbered(place, u32::from_ne_bytes(Fields(value).take()?))
 }
 
 /// Encodes a dispatch number in host byte order, like a mark.
-fn number_value(dispatch: Dispatch) -> Vec<u8> {
+fn number_value(dispatch: FrontendChain) -> Vec<u8> {
     number::number(dispatch).to_ne_bytes().to_vec()
 }
 
@@ -421,7 +421,7 @@ const fn ports_bytes(ports: PortRange) -> [u8; 4] {
 
 /// Parses the frontend at the beginning of a key, ignoring the rest; `None` if there is none.
 #[must_use]
-pub fn frontend_of(place: Place, family: IpFamily, key: &[u8]) -> Option<Frontend> {
+pub fn frontend_of(place: LookupType, family: IpFamily, key: &[u8]) -> Option<Frontend> {
     Fields(key).frontend(place, family)
 }
 
@@ -448,10 +448,10 @@ impl Fields<'_> {
         Some(Target { address, port: Port::new(u16::from_be_bytes([high, low])) })
     }
 
-    fn frontend(&mut self, place: Place, family: IpFamily) -> Option<Frontend> {
+    fn frontend(&mut self, place: LookupType, family: IpFamily) -> Option<Frontend> {
         let destination = match place {
-            Place::Address | Place::Range => Destination::Address(self.address(family)?),
-            Place::NodePort => Destination::AnyLocal(family),
+            LookupType::Address | LookupType::Range => Destination::Address(self.address(family)?),
+            LookupType::NodePort => Destination::AnyLocal(family),
         };
         let [number, ..]: [u8; 4] = self.take()?;
         let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
@@ -459,20 +459,20 @@ impl Fields<'_> {
         let [a, b, c, d] = self.take()?;
         let first = Port::new(u16::from_be_bytes([a, b]))?;
         let ports = match place {
-            Place::Range => PortRange::new(first, Port::new(u16::from_be_bytes([c, d]))?),
-            Place::Address | Place::NodePort => first.into(),
+            LookupType::Range => PortRange::new(first, Port::new(u16::from_be_bytes([c, d]))?),
+            LookupType::Address | LookupType::NodePort => first.into(),
         };
         // A range of one port is stored as a single port.
-        let is_found_so = place != Place::Range || ports.single().is_none();
+        let is_found_so = place != LookupType::Range || ports.single().is_none();
         is_found_so.then_some(Frontend { destination, protocol, ports })
     }
 
     fn last_port(&mut self, family: IpFamily) -> Option<Port> {
-        self.frontend(Place::Address, family).map(|frontend| frontend.ports.last())
+        self.frontend(LookupType::Address, family).map(|frontend| frontend.ports.last())
     }
 }
 
-impl fmt::Display for Element {
+impl fmt::Display for SetElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Chain(_, dispatch) => {

@@ -15,15 +15,15 @@
 
 use std::io;
 
-use kernel::nftables::transaction::Refused;
+use kernel::nftables::transaction::RejectedTransaction;
 use model::program::Frontend;
 
 use super::{
     NftablesBackend,
     element::{Key, frontend_of},
-    mirror::Mirror,
+    mirror::NftablesMirror,
     parse,
-    render::{self, Command, ELEMENTS_PER_MESSAGE},
+    render::{self, ELEMENTS_PER_MESSAGE, NftCommand},
     schema::{SetId, SetRole},
 };
 
@@ -58,7 +58,7 @@ impl Forgetting {
         self.is_due && self.pause == 0
     }
 
-    const fn conclude(&mut self, found: &Found) {
+    const fn conclude(&mut self, found: &MapsReading) {
         self.is_due = found.is_more || found.is_waiting;
         self.pause = if found.is_more || !found.is_waiting { PAUSE } else { PAUSE_WAITING };
     }
@@ -66,7 +66,7 @@ impl Forgetting {
 
 /// Result of reading the maps.
 #[derive(Debug, Default)]
-struct Found {
+struct MapsReading {
     /// Keys to delete.
     keys: Vec<Key>,
     /// True if there are more keys to delete.
@@ -86,7 +86,7 @@ enum Judgement {
     Forget,
 }
 
-fn judge(mirror: &Mirror, frontend: &Frontend) -> Judgement {
+fn judge(mirror: &NftablesMirror, frontend: &Frontend) -> Judgement {
     match mirror.frontends.get(frontend) {
         Some(held) if !held.affinity_targets.is_empty() => Judgement::Keep,
         Some(held) if held.pools.is_empty() => Judgement::Wait,
@@ -94,8 +94,8 @@ fn judge(mirror: &Mirror, frontend: &Frontend) -> Judgement {
     }
 }
 
-impl Found {
-    fn take(&mut self, mirror: &Mirror, set: SetId, place: super::schema::Place, key: Key) {
+impl MapsReading {
+    fn take(&mut self, mirror: &NftablesMirror, set: SetId, place: super::schema::LookupType, key: Key) {
         // A key that is no frontend was added by another program; the kernel will expire it.
         let Some(frontend) = frontend_of(place, set.family, &key.low) else { return };
         match judge(mirror, &frontend) {
@@ -114,7 +114,7 @@ impl NftablesBackend {
         if !self.forgetting.turn() {
             return Ok(());
         }
-        let mut concluded = Found::default();
+        let mut concluded = MapsReading::default();
         let maps = mirror.structure.sets.iter().filter_map(|set| match set.role {
             SetRole::Affinity(place) => Some((*set, place)),
             SetRole::Chains(_)
@@ -134,7 +134,7 @@ impl NftablesBackend {
         for (map, place) in maps {
             let Some(mirror) = &self.mirror else { return Ok(()) };
             let dump = render::dump_elements(self.options.table, map);
-            let read = self.netlink.dump(&dump, Found::default, |found, answer| {
+            let read = self.netlink.dump(&dump, MapsReading::default, |found, answer| {
                 parse::for_each_element(map, answer, |element| {
                     if let Err(key) = element {
                         found.take(mirror, map, place, key);
@@ -158,8 +158,8 @@ impl NftablesBackend {
 
     /// Deletes keys. If one of them has already expired, the kernel rejects all; then the keys are bisected.
     fn forget_keys(&mut self, map: SetId, keys: &[Key]) -> io::Result<()> {
-        let outcome = self.send(&[Command::DeleteKeys(map, keys.to_vec())])?;
-        match outcome.map_err(Refused::to_error) {
+        let outcome = self.send(&[NftCommand::DeleteKeys(map, keys.to_vec())])?;
+        match outcome.map_err(RejectedTransaction::to_error) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Err(_) if keys.len() <= 1 => Ok(()),
@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
     use crate::nftables::{
-        element::{Element, Slot, TargetId},
+        element::{SetElement, Slot, TargetId},
         schema::Pool,
     };
 
@@ -196,14 +196,14 @@ mod tests {
             ports: port.into(),
         };
         let target = Target { address: "10.1.1.2".parse().unwrap(), port: Some(port) };
-        let mut mirror = Mirror::default();
+        let mut mirror = NftablesMirror::default();
         assert_eq!(judge(&mirror, &frontend), Judgement::Forget, "it is gone");
-        let sticky = Element::AffinityTarget(frontend, Pool::Workloads, TargetId::of(&target), target);
+        let sticky = SetElement::AffinityTarget(frontend, Pool::Workloads, TargetId::of(&target), target);
         mirror.insert(&sticky);
         assert_eq!(judge(&mirror, &frontend), Judgement::Keep);
         mirror.frontends.entry(frontend).or_default().affinity_targets.clear();
         assert_eq!(judge(&mirror, &frontend), Judgement::Wait, "it has no endpoints for the moment");
-        mirror.insert(&Element::Slot(frontend, Slot { pool: Pool::Workloads, index: 0 }, target));
+        mirror.insert(&SetElement::Slot(frontend, Slot { pool: Pool::Workloads, index: 0 }, target));
         assert_eq!(judge(&mirror, &frontend), Judgement::Forget, "it remembers nobody any more");
     }
 
@@ -214,11 +214,11 @@ mod tests {
         assert_eq!(turns_until_read(&mut forgetting), None, "nothing is due");
         forgetting.note();
         assert_eq!(turns_until_read(&mut forgetting), Some(1));
-        forgetting.conclude(&Found { is_more: true, ..Found::default() });
+        forgetting.conclude(&MapsReading { is_more: true, ..MapsReading::default() });
         assert_eq!(turns_until_read(&mut forgetting), Some(PAUSE));
-        forgetting.conclude(&Found { is_waiting: true, ..Found::default() });
+        forgetting.conclude(&MapsReading { is_waiting: true, ..MapsReading::default() });
         assert_eq!(turns_until_read(&mut forgetting), Some(PAUSE_WAITING));
-        forgetting.conclude(&Found::default());
+        forgetting.conclude(&MapsReading::default());
         assert_eq!(turns_until_read(&mut forgetting), None);
     }
 }

@@ -17,12 +17,12 @@ use model::{
 
 use super::{
     definition::set_shape,
-    element::{Edge, Element, Span, TargetId, place},
-    mirror::Mirror,
+    element::{Edge, SetElement, Span, TargetId, place},
+    mirror::NftablesMirror,
     number,
     plan::{Change, Plan},
     render,
-    schema::{Action, Chain, Choice, NetworkSet, Pick, Place, SetId, SetRole},
+    schema::{Chain, Choice, LookupType, NetworkSet, Pick, SetId, SetRole, Treatment},
 };
 
 /// Parameters of our table that are visible in a listing.
@@ -37,7 +37,7 @@ pub struct Setting<'a> {
 /// Returns the lines that a plan would remove and add; `None` if it would change the fixed part, which has no
 /// lines here.
 #[must_use]
-pub fn changes(mirror: &Mirror, plan: &Plan, setting: Setting<'_>) -> Option<Vec<LineChange>> {
+pub fn changes(mirror: &NftablesMirror, plan: &Plan, setting: Setting<'_>) -> Option<Vec<LineChange>> {
     if !plan.structure.is_empty() {
         return None;
     }
@@ -54,7 +54,7 @@ pub fn changes(mirror: &Mirror, plan: &Plan, setting: Setting<'_>) -> Option<Vec
     let mut edges: BTreeMap<(NetworkSet, IpFamily), BTreeSet<Edge>> = BTreeMap::new();
     for change in &changes {
         let (Change::Add(element) | Change::Remove(element)) = change;
-        if let Element::Network(set, edge) = *element {
+        if let SetElement::Network(set, edge) = *element {
             let family = IpFamily::of(edge.address);
             let held = mirror
                 .networks
@@ -103,25 +103,25 @@ pub(super) fn place_of(set: SetId, table: &str) -> String {
 }
 
 /// Formats an element. Network boundaries are not handled here, because `nft` lists them as intervals.
-pub(super) fn line(element: &Element) -> String {
+pub(super) fn line(element: &SetElement) -> String {
     match element {
-        Element::Chain(_, dispatch) => {
+        SetElement::Chain(_, dispatch) => {
             format!("{:#010x} : goto {}", number::number(*dispatch), dispatch.chain())
         }
-        Element::Dispatch(frontend, dispatch) | Element::DispatchFrom(frontend, _, dispatch) => {
+        SetElement::Dispatch(frontend, dispatch) | SetElement::DispatchFrom(frontend, _, dispatch) => {
             format!("{} : {:#010x}", key(frontend), number::number(*dispatch))
         }
-        Element::Slot(frontend, slot, target) => {
+        SetElement::Slot(frontend, slot, target) => {
             format!("{} . {} counter : {}", key(frontend), slot.number(), target_text(target))
         }
-        Element::AffinitySlot(frontend, slot, TargetId(id)) => {
+        SetElement::AffinitySlot(frontend, slot, TargetId(id)) => {
             format!("{} . {} : {id:#010x}", key(frontend), slot.number())
         }
-        Element::AffinityTarget(frontend, _, TargetId(id), target) => {
+        SetElement::AffinityTarget(frontend, _, TargetId(id), target) => {
             format!("{} . {id:#010x} counter : {}", key(frontend), target_text(target))
         }
-        Element::Allowed(frontend, span) => format!("{} . {}", key(frontend), interval(*span)),
-        Element::Range(frontend) => {
+        SetElement::Allowed(frontend, span) => format!("{} . {}", key(frontend), interval(*span)),
+        SetElement::Range(frontend) => {
             let address = match frontend.destination {
                 Destination::Address(address) => format!("{address} . "),
                 Destination::AnyLocal(_) => String::new(),
@@ -131,9 +131,9 @@ pub(super) fn line(element: &Element) -> String {
             let word = (u32::from(first.get()) << 16) | u32::from(last.get());
             format!("{address}{} . {first}-{last} : {word:#010x}", frontend.protocol.number())
         }
-        Element::VirtualAddress(address) => address.to_string(),
-        Element::Hairpin(address) => format!("{address} . {address}"),
-        Element::Network(_, Edge { address, .. }) => address.to_string(),
+        SetElement::VirtualAddress(address) => address.to_string(),
+        SetElement::Hairpin(address) => format!("{address} . {address}"),
+        SetElement::Network(_, Edge { address, .. }) => address.to_string(),
     }
 }
 
@@ -143,8 +143,8 @@ pub(super) fn key(frontend: &Frontend) -> String {
         Destination::AnyLocal(_) => String::new(),
     };
     let port = match place(frontend) {
-        Place::Range => range_word(frontend),
-        Place::Address | Place::NodePort => frontend.ports.first().to_string(),
+        LookupType::Range => range_word(frontend),
+        LookupType::Address | LookupType::NodePort => frontend.ports.first().to_string(),
     };
     format!("{address}{} . {port}", frontend.protocol.number())
 }
@@ -246,13 +246,13 @@ impl Words {
     /// Returns the statements before the key of the frontend.
     fn prelude(&self) -> String {
         match self.pick.place {
-            Place::Range => {
+            LookupType::Range => {
                 let (ip, ranges) = (protocol(self.family), self.set(SetRole::Ranges));
                 format!(
                     "meta mark set {ip} daddr . meta l4proto . th dport map @{ranges} meta mark set meta mark "
                 )
             }
-            Place::Address | Place::NodePort => String::new(),
+            LookupType::Address | LookupType::NodePort => String::new(),
         }
     }
 
@@ -260,9 +260,9 @@ impl Words {
     fn key(&self) -> String {
         let ip = protocol(self.family);
         match self.pick.place {
-            Place::Address => format!("{ip} daddr . meta l4proto . th dport"),
-            Place::Range => format!("{ip} daddr . meta l4proto . meta mark"),
-            Place::NodePort => "meta l4proto . th dport".to_owned(),
+            LookupType::Address => format!("{ip} daddr . meta l4proto . th dport"),
+            LookupType::Range => format!("{ip} daddr . meta l4proto . meta mark"),
+            LookupType::NodePort => "meta l4proto . th dport".to_owned(),
         }
     }
 
@@ -286,8 +286,8 @@ impl Words {
     /// Returns the family match, if no other part of the rule implies the family.
     fn family_of_choice(&self) -> String {
         match (self.pick.place, self.pick.choice) {
-            (Place::NodePort, Choice::Random) => format!("meta nfproto {} ", nfproto(self.family)),
-            (Place::Address | Place::Range | Place::NodePort, _) => String::new(),
+            (LookupType::NodePort, Choice::Random) => format!("meta nfproto {} ", nfproto(self.family)),
+            (LookupType::Address | LookupType::Range | LookupType::NodePort, _) => String::new(),
         }
     }
 
@@ -310,11 +310,11 @@ impl Words {
     fn choose(&self) -> String {
         let family = self.family_of_choice();
         match self.pick.action {
-            Action::Redirect => self.redirect(),
-            Action::Translate | Action::TranslateAddress if self.pick.affinity_seconds.is_some() => {
+            Treatment::Redirect => self.redirect(),
+            Treatment::Translate | Treatment::TranslateAddress if self.pick.affinity_seconds.is_some() => {
                 format!("{family}{} {}", self.slot_to_mark(), self.to_remembered())
             }
-            Action::Translate | Action::TranslateAddress => {
+            Treatment::Translate | Treatment::TranslateAddress => {
                 let endpoints = self.set(SetRole::Endpoints(self.pick.place));
                 let lookup = format!("{} . {} map @{endpoints}", self.key(), self.slot());
                 format!("{family}{}{}", self.prelude(), self.translate(&lookup))
@@ -326,9 +326,11 @@ impl Words {
     /// uses it.
     fn redirect(&self) -> String {
         match (self.pick.place, self.family) {
-            (Place::Address | Place::NodePort, family) => format!("meta nfproto {}", nfproto(family)),
-            (Place::Range, IpFamily::V4) => format!("{}redirect to :meta mark", self.prelude()),
-            (Place::Range, IpFamily::V6) => self.prelude().trim_end().to_owned(),
+            (LookupType::Address | LookupType::NodePort, family) => {
+                format!("meta nfproto {}", nfproto(family))
+            }
+            (LookupType::Range, IpFamily::V4) => format!("{}redirect to :meta mark", self.prelude()),
+            (LookupType::Range, IpFamily::V6) => self.prelude().trim_end().to_owned(),
         }
     }
 

@@ -6,20 +6,20 @@ use litemap::LiteMap;
 use model::program::{Frontend, Target};
 
 use super::{
-    element::{Dispatch, Edge, Element, Key, Numbers, Slot, Span, TargetId},
-    schema::{Chain, NetworkSet, Pool, SetId, Source},
+    element::{Edge, FrontendChain, Key, Numbers, SetElement, Slot, Span, TargetId},
+    schema::{Chain, NetworkSet, Pool, SetId, SourceClass},
 };
 use crate::addresses::AddressSet;
 
 /// Our table as held by the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Mirror {
+pub struct NftablesMirror {
     /// Fixed part.
     pub structure: Structure,
     /// Chains that have a number, by map.
-    pub chains: BTreeSet<(Numbers, Dispatch)>,
+    pub chains: BTreeSet<(Numbers, FrontendChain)>,
     /// Elements of the maps, by frontend.
-    pub frontends: BTreeMap<Frontend, Box<Held>>,
+    pub frontends: BTreeMap<Frontend, Box<FrontendElements>>,
     /// Virtual addresses.
     pub virtual_addresses: AddressSet,
     /// Hairpin endpoints, which may connect to themselves.
@@ -46,11 +46,11 @@ pub struct Structure {
 
 /// Elements of one frontend in the sets and maps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct FrontendElements {
     /// Chain that handles its connections.
-    pub dispatch: Option<Dispatch>,
+    pub dispatch: Option<FrontendChain>,
     /// Chains per class of sources.
-    pub by_source: LiteMap<Source, Dispatch>,
+    pub by_source: LiteMap<SourceClass, FrontendChain>,
     /// The targets by slot.
     pub pools: LiteMap<Pool, Vec<Option<Target>>>,
     /// Target ids by slot, with session affinity.
@@ -63,7 +63,7 @@ pub struct Held {
     pub is_range: bool,
 }
 
-impl Held {
+impl FrontendElements {
     /// Returns the slots of a pool.
     #[must_use]
     pub fn slots(&self, pool: Pool) -> Vec<Option<Target>> {
@@ -76,7 +76,7 @@ impl Held {
     }
 
     /// Iterates over the chains that need a number for this frontend.
-    pub fn chains(&self, frontend: &Frontend) -> impl Iterator<Item = (Numbers, Dispatch)> {
+    pub fn chains(&self, frontend: &Frontend) -> impl Iterator<Item = (Numbers, FrontendChain)> {
         let numbers = |is_by_source| Numbers::of(frontend, is_by_source);
         let (all, by_source) = (numbers(false), numbers(true));
         let dispatch = self.dispatch.iter().map(move |dispatch| (all, *dispatch));
@@ -85,57 +85,63 @@ impl Held {
 
     /// Returns all elements of the frontend.
     #[must_use]
-    pub fn elements(&self, frontend: &Frontend) -> BTreeSet<Element> {
+    pub fn elements(&self, frontend: &Frontend) -> BTreeSet<SetElement> {
         let Self { dispatch, by_source, pools, affinity_pools, affinity_targets, allowed, is_range } = self;
         let frontend = *frontend;
-        let dispatch = dispatch.iter().map(|dispatch| Element::Dispatch(frontend, *dispatch));
+        let dispatch = dispatch.iter().map(|dispatch| SetElement::Dispatch(frontend, *dispatch));
         let by_source =
-            by_source.iter().map(|(source, dispatch)| Element::DispatchFrom(frontend, *source, *dispatch));
-        let slots = slots_of(pools).map(|(slot, target)| Element::Slot(frontend, slot, target));
-        let ids = slots_of(affinity_pools).map(|(slot, id)| Element::AffinitySlot(frontend, slot, id));
+            by_source.iter().map(|(source, dispatch)| SetElement::DispatchFrom(frontend, *source, *dispatch));
+        let slots = slots_of(pools).map(|(slot, target)| SetElement::Slot(frontend, slot, target));
+        let ids = slots_of(affinity_pools).map(|(slot, id)| SetElement::AffinitySlot(frontend, slot, id));
         let targets = affinity_targets
             .iter()
-            .map(|((pool, id), target)| Element::AffinityTarget(frontend, *pool, *id, *target));
-        let allowed = allowed.iter().map(|span| Element::Allowed(frontend, *span));
-        let range = is_range.then_some(Element::Range(frontend));
+            .map(|((pool, id), target)| SetElement::AffinityTarget(frontend, *pool, *id, *target));
+        let allowed = allowed.iter().map(|span| SetElement::Allowed(frontend, *span));
+        let range = is_range.then_some(SetElement::Range(frontend));
         dispatch.chain(by_source).chain(slots).chain(ids).chain(targets).chain(allowed).chain(range).collect()
     }
 
-    fn insert(&mut self, element: &Element) {
+    fn insert(&mut self, element: &SetElement) {
         match *element {
-            Element::Dispatch(_, dispatch) => self.dispatch = Some(dispatch),
-            Element::DispatchFrom(_, source, dispatch) => {
+            SetElement::Dispatch(_, dispatch) => self.dispatch = Some(dispatch),
+            SetElement::DispatchFrom(_, source, dispatch) => {
                 self.by_source.insert(source, dispatch);
             }
-            Element::Slot(_, slot, target) => put(&mut self.pools, slot, Some(target)),
-            Element::AffinitySlot(_, slot, id) => put(&mut self.affinity_pools, slot, Some(id)),
-            Element::AffinityTarget(_, pool, id, target) => {
+            SetElement::Slot(_, slot, target) => put(&mut self.pools, slot, Some(target)),
+            SetElement::AffinitySlot(_, slot, id) => put(&mut self.affinity_pools, slot, Some(id)),
+            SetElement::AffinityTarget(_, pool, id, target) => {
                 self.affinity_targets.insert((pool, id), target);
             }
-            Element::Allowed(_, span) => {
+            SetElement::Allowed(_, span) => {
                 self.allowed.insert(span);
             }
-            Element::Range(_) => self.is_range = true,
-            Element::Chain(..) | Element::VirtualAddress(_) | Element::Hairpin(_) | Element::Network(..) => {}
+            SetElement::Range(_) => self.is_range = true,
+            SetElement::Chain(..)
+            | SetElement::VirtualAddress(_)
+            | SetElement::Hairpin(_)
+            | SetElement::Network(..) => {}
         }
     }
 
-    fn remove(&mut self, element: &Element) {
+    fn remove(&mut self, element: &SetElement) {
         match *element {
-            Element::Dispatch(..) => self.dispatch = None,
-            Element::DispatchFrom(_, source, _) => {
+            SetElement::Dispatch(..) => self.dispatch = None,
+            SetElement::DispatchFrom(_, source, _) => {
                 self.by_source.remove(&source);
             }
-            Element::Slot(_, slot, _) => put(&mut self.pools, slot, None),
-            Element::AffinitySlot(_, slot, _) => put(&mut self.affinity_pools, slot, None),
-            Element::AffinityTarget(_, pool, id, _) => {
+            SetElement::Slot(_, slot, _) => put(&mut self.pools, slot, None),
+            SetElement::AffinitySlot(_, slot, _) => put(&mut self.affinity_pools, slot, None),
+            SetElement::AffinityTarget(_, pool, id, _) => {
                 self.affinity_targets.remove(&(pool, id));
             }
-            Element::Allowed(_, span) => {
+            SetElement::Allowed(_, span) => {
                 self.allowed.remove(&span);
             }
-            Element::Range(_) => self.is_range = false,
-            Element::Chain(..) | Element::VirtualAddress(_) | Element::Hairpin(_) | Element::Network(..) => {}
+            SetElement::Range(_) => self.is_range = false,
+            SetElement::Chain(..)
+            | SetElement::VirtualAddress(_)
+            | SetElement::Hairpin(_)
+            | SetElement::Network(..) => {}
         }
     }
 }
@@ -168,59 +174,59 @@ fn put<T: Copy>(pools: &mut LiteMap<Pool, Vec<Option<T>>>, slot: Slot, cell: Opt
     }
 }
 
-impl Mirror {
+impl NftablesMirror {
     /// Adds an element.
-    pub fn insert(&mut self, element: &Element) {
+    pub fn insert(&mut self, element: &SetElement) {
         match *element {
-            Element::Chain(numbers, dispatch) => {
+            SetElement::Chain(numbers, dispatch) => {
                 self.chains.insert((numbers, dispatch));
             }
-            Element::Dispatch(frontend, _)
-            | Element::DispatchFrom(frontend, ..)
-            | Element::Slot(frontend, ..)
-            | Element::AffinitySlot(frontend, ..)
-            | Element::AffinityTarget(frontend, ..)
-            | Element::Allowed(frontend, _)
-            | Element::Range(frontend) => self.frontends.entry(frontend).or_default().insert(element),
-            Element::VirtualAddress(address) => {
+            SetElement::Dispatch(frontend, _)
+            | SetElement::DispatchFrom(frontend, ..)
+            | SetElement::Slot(frontend, ..)
+            | SetElement::AffinitySlot(frontend, ..)
+            | SetElement::AffinityTarget(frontend, ..)
+            | SetElement::Allowed(frontend, _)
+            | SetElement::Range(frontend) => self.frontends.entry(frontend).or_default().insert(element),
+            SetElement::VirtualAddress(address) => {
                 self.virtual_addresses.insert(address, ());
             }
-            Element::Hairpin(address) => {
+            SetElement::Hairpin(address) => {
                 self.hairpins.insert(address, ());
             }
-            Element::Network(set, edge) => {
+            SetElement::Network(set, edge) => {
                 self.networks.insert((set, edge));
             }
         }
     }
 
     /// Removes an element.
-    pub fn remove(&mut self, element: &Element) {
+    pub fn remove(&mut self, element: &SetElement) {
         match *element {
-            Element::Chain(numbers, dispatch) => {
+            SetElement::Chain(numbers, dispatch) => {
                 self.chains.remove(&(numbers, dispatch));
             }
-            Element::Dispatch(frontend, _)
-            | Element::DispatchFrom(frontend, ..)
-            | Element::Slot(frontend, ..)
-            | Element::AffinitySlot(frontend, ..)
-            | Element::AffinityTarget(frontend, ..)
-            | Element::Allowed(frontend, _)
-            | Element::Range(frontend) => {
+            SetElement::Dispatch(frontend, _)
+            | SetElement::DispatchFrom(frontend, ..)
+            | SetElement::Slot(frontend, ..)
+            | SetElement::AffinitySlot(frontend, ..)
+            | SetElement::AffinityTarget(frontend, ..)
+            | SetElement::Allowed(frontend, _)
+            | SetElement::Range(frontend) => {
                 if let Some(held) = self.frontends.get_mut(&frontend) {
                     held.remove(element);
-                    if **held == Held::default() {
+                    if **held == FrontendElements::default() {
                         self.frontends.remove(&frontend);
                     }
                 }
             }
-            Element::VirtualAddress(address) => {
+            SetElement::VirtualAddress(address) => {
                 self.virtual_addresses.remove(address);
             }
-            Element::Hairpin(address) => {
+            SetElement::Hairpin(address) => {
                 self.hairpins.remove(address);
             }
-            Element::Network(set, edge) => {
+            SetElement::Network(set, edge) => {
                 self.networks.remove(&(set, edge));
             }
         }

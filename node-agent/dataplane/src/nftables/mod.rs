@@ -49,9 +49,9 @@ use kernel::{
     conntrack::nudge::wire::Nudge,
     netlink::{
         socket::{Netlink, Protocol},
-        wire::Received,
+        wire::ReceivedMessage,
     },
-    nftables::{parse::generation as parse_generation, render as request, transaction::Refused},
+    nftables::{parse::generation as parse_generation, render as request, transaction::RejectedTransaction},
 };
 use model::{
     kinds::{node::ProxyMode, resource::ServiceKey},
@@ -63,10 +63,10 @@ use model::{
     },
 };
 
-use self::{mirror::Mirror, parse::Observation, plan::Plan, schema::Pick};
+use self::{mirror::NftablesMirror, parse::Observation, plan::Plan, schema::Pick};
 use super::{
-    Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
-    claims::{Claims, Touched},
+    Dataplane, DesiredState, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
+    claims::{Claims, TouchedObjects},
     trace::Subject,
 };
 
@@ -93,7 +93,7 @@ pub struct NftablesBackend {
     netlink: Netlink,
     options: NftablesOptions,
     /// Mirror of the kernel; `None` if the kernel state is unknown.
-    mirror: Option<Mirror>,
+    mirror: Option<NftablesMirror>,
     /// Ruleset generation that the mirror corresponds to.
     generation: u32,
     claims: Claims,
@@ -132,7 +132,7 @@ impl NftablesBackend {
     }
 
     /// Reads the table between two equal generations.
-    fn read(&mut self) -> io::Result<(Mirror, u32)> {
+    fn read(&mut self) -> io::Result<(NftablesMirror, u32)> {
         for _ in 0..OBSERVE_ATTEMPTS_MAX {
             let before = self.read_generation()?;
             let mirror = match self.read_once() {
@@ -151,14 +151,14 @@ impl NftablesBackend {
         ))
     }
 
-    fn read_once(&mut self) -> io::Result<Mirror> {
+    fn read_once(&mut self) -> io::Result<NftablesMirror> {
         let table = self.options.table;
         let mut observation = Observation::new(self.options);
         let errnos = self.netlink.ask(&[request::get_table(table)], |_, answer| observation.table(answer))?;
         match errnos.first().copied().unwrap_or_default() {
             0 => {}
             errno if io::Error::from_raw_os_error(errno).kind() == io::ErrorKind::NotFound => {
-                return Ok(Mirror::default());
+                return Ok(NftablesMirror::default());
             }
             errno => return Err(io::Error::from_raw_os_error(errno)),
         }
@@ -215,7 +215,7 @@ impl NftablesBackend {
         })
     }
 
-    fn run(&mut self, desired: &Desired, scope: &Scope, pass: &mut Pass) -> Result<(), KernelError> {
+    fn run(&mut self, desired: &DesiredState, scope: &Scope, pass: &mut Pass) -> Result<(), KernelError> {
         if self.mirror.is_none() {
             self.observe()?;
         }
@@ -235,11 +235,11 @@ impl NftablesBackend {
     /// Services.
     fn claim(
         &mut self,
-        desired: &Desired,
+        desired: &DesiredState,
         scope: &Scope,
         pass: &mut Pass,
-    ) -> (Touched, BTreeSet<Arc<ServiceKey>>) {
-        let mut touched = Touched::default();
+    ) -> (TouchedObjects, BTreeSet<Arc<ServiceKey>>) {
+        let mut touched = TouchedObjects::default();
         let mut affected = BTreeSet::new();
         let mut claim = |claims: &mut Claims, service: &ServiceKey, program: Option<&Arc<Program>>| {
             let checked = program.map(|program| desired::check(program));
@@ -280,8 +280,8 @@ impl NftablesBackend {
         (touched, affected)
     }
 
-    fn plan(&self, desired: &Desired, touched: &Touched, everything: bool) -> Plan {
-        let nothing = Mirror::default();
+    fn plan(&self, desired: &DesiredState, touched: &TouchedObjects, everything: bool) -> Plan {
+        let nothing = NftablesMirror::default();
         let mirror = self.mirror.as_ref().unwrap_or(&nothing);
         plan::plan(mirror, &self.claims, touched, &desired.networks, everything)
     }
@@ -304,7 +304,7 @@ impl NftablesBackend {
             None => Ok(()),
             Some((service, outcome)) => {
                 let source = io::Error::other(format!("{outcome:?}"));
-                Err(KernelError { action: format!("removing Service {service}"), source })
+                Err(KernelError { action: format!("removing ChangeOwner {service}"), source })
             }
         }
     }
@@ -339,7 +339,7 @@ impl Dataplane for NftablesBackend {
         Ok(self.mirror.is_none() || generation != self.generation)
     }
 
-    fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass {
+    fn apply(&mut self, desired: &DesiredState, scope: &Scope) -> Pass {
         let mut pass = Pass::default();
         if let Err(error) = self.run(desired, scope, &mut pass) {
             self.mirror = None;
@@ -372,7 +372,11 @@ impl Dataplane for NftablesBackend {
         true
     }
 
-    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
+    fn preview(
+        &mut self,
+        desired: &DesiredState,
+        scope: &Scope,
+    ) -> Result<Option<Vec<LineChange>>, KernelError> {
         self.previewed(desired, scope)
     }
 
@@ -406,9 +410,9 @@ impl Dataplane for NftablesBackend {
         let objects = self.mirror.take().map_or(0, |mirror| mirror.objects());
         self.claims = Claims::default();
         if objects > 0 {
-            let delete = render::Command::DeleteTable;
+            let delete = render::NftCommand::DeleteTable;
             let outcome = self.send(&[delete]);
-            let outcome = outcome.and_then(|refused| refused.map_err(Refused::to_error));
+            let outcome = outcome.and_then(|refused| refused.map_err(RejectedTransaction::to_error));
             outcome.map_err(|source| KernelError { action: "deleting our table".into(), source })?;
         }
         Ok(objects)
@@ -423,6 +427,6 @@ impl Dataplane for NftablesBackend {
     }
 }
 
-const fn received(payload: &[u8]) -> Received<'_> {
-    Received { kind: 0, flags: 0, sequence: 0, payload }
+const fn received(payload: &[u8]) -> ReceivedMessage<'_> {
+    ReceivedMessage { kind: 0, flags: 0, sequence: 0, payload }
 }

@@ -6,7 +6,7 @@
 
 use model::primitives::net::IpFamily;
 
-use super::schema::{Place, SetId, SetRole};
+use super::schema::{LookupType, SetId, SetRole};
 
 // Tags and numbers of the user data written by the `nft` command (libnftnl `udata.h`, nftables
 // `expression.h`).
@@ -42,9 +42,9 @@ pub(super) fn key_and_value(set: SetId) -> Option<Vec<u8>> {
     // The word of a port range and the id of a target have no type either; a mark has the same size.
     let mark = expression(EXPRESSION_META, &number(0, 3));
     let frontend = |place| match place {
-        Place::Address => vec![&address, &protocol, &port],
-        Place::Range => vec![&address, &protocol, &mark],
-        Place::NodePort => vec![&protocol, &port],
+        LookupType::Address => vec![&address, &protocol, &port],
+        LookupType::Range => vec![&address, &protocol, &mark],
+        LookupType::NodePort => vec![&protocol, &port],
     };
     let target = concat(&[&address, &port]);
     let (key, data) = match set.role {

@@ -11,15 +11,16 @@
 use model::program::Masquerade;
 
 use super::{
-    element::Dispatch,
+    element::FrontendChain,
     schema::{
-        AFFINITY_SECONDS_MAX, AFFINITY_SLOTS_MAX, Action, Choice, Pick, Place, Pool, SLOTS_MAX, TARGETS_MAX,
+        AFFINITY_SECONDS_MAX, AFFINITY_SLOTS_MAX, Choice, LookupType, Pick, Pool, SLOTS_MAX, TARGETS_MAX,
+        Treatment,
     },
 };
 
 const MASQUERADES: [Masquerade; 3] = [Masquerade::OffCluster, Masquerade::Always, Masquerade::Never];
 const CHOICES: [Choice; 3] = [Choice::Random, Choice::SourceAddress, Choice::SourceAddressAndPort];
-const ACTIONS: [Action; 3] = [Action::Translate, Action::TranslateAddress, Action::Redirect];
+const ACTIONS: [Treatment; 3] = [Treatment::Translate, Treatment::TranslateAddress, Treatment::Redirect];
 /// Number of combinations of masquerading, pool, choice and action.
 const KINDS: u32 = 81;
 /// Bits for the number of slots, which is at most [`TARGETS_MAX`].
@@ -45,24 +46,24 @@ const _: () = {
 ///
 /// A chain without a number ([`has_number`] returns false) yields the number of another chain; our table
 /// never contains such a chain.
-pub(super) fn number(dispatch: Dispatch) -> u32 {
+pub(super) fn number(dispatch: FrontendChain) -> u32 {
     match dispatch {
-        Dispatch::Forward(pick) => pick_number(&pick),
-        Dispatch::Refuse => REFUSE,
-        Dispatch::Discard => DISCARD,
-        Dispatch::BySource(_) => BY_SOURCE,
-        Dispatch::Checked(_) => CHECKED,
+        FrontendChain::Forward(pick) => pick_number(&pick),
+        FrontendChain::Refuse => REFUSE,
+        FrontendChain::Discard => DISCARD,
+        FrontendChain::BySource(_) => BY_SOURCE,
+        FrontendChain::Checked(_) => CHECKED,
     }
 }
 
 /// Returns the chain of a lookup type that has the number.
-pub(super) fn numbered(place: Place, number: u32) -> Option<Dispatch> {
+pub(super) fn numbered(place: LookupType, number: u32) -> Option<FrontendChain> {
     let dispatch = match number {
-        REFUSE => Dispatch::Refuse,
-        DISCARD => Dispatch::Discard,
-        BY_SOURCE => Dispatch::BySource(place),
-        CHECKED => Dispatch::Checked(place),
-        _ => Dispatch::Forward(numbered_pick(place, number)?),
+        REFUSE => FrontendChain::Refuse,
+        DISCARD => FrontendChain::Discard,
+        BY_SOURCE => FrontendChain::BySource(place),
+        CHECKED => FrontendChain::Checked(place),
+        _ => FrontendChain::Forward(numbered_pick(place, number)?),
     };
     Some(dispatch)
 }
@@ -90,7 +91,7 @@ fn pick_number(pick: &Pick) -> u32 {
     })
 }
 
-fn numbered_pick(place: Place, number: u32) -> Option<Pick> {
+fn numbered_pick(place: LookupType, number: u32) -> Option<Pick> {
     let (kind, slots, affinity_seconds) = if let Some(number) = number.checked_sub(AFFINITY) {
         let (number, slots) = (number / AFFINITY_SLOTS, number % AFFINITY_SLOTS);
         let seconds = number / KINDS + 1;
@@ -130,9 +131,9 @@ fn kind(pick: &Pick) -> u32 {
         Choice::SourceAddressAndPort => 2,
     };
     let action = match pick.action {
-        Action::Translate => 0,
-        Action::TranslateAddress => 1,
-        Action::Redirect => 2,
+        Treatment::Translate => 0,
+        Treatment::TranslateAddress => 1,
+        Treatment::Redirect => 2,
     };
     ((masquerade * 3 + pool) * 3 + choice) * 3 + action
 }
@@ -155,7 +156,7 @@ mod tests {
             prop::sample::select(CHOICES.to_vec()),
             prop::sample::select(ACTIONS.to_vec()),
         );
-        (prop::sample::select(Place::ALL.to_vec()), kind, slots).prop_map(
+        (prop::sample::select(LookupType::ALL.to_vec()), kind, slots).prop_map(
             |(place, (masquerade, pool, choice, action), (slots, affinity_seconds))| Pick {
                 place,
                 masquerade,
@@ -172,12 +173,12 @@ mod tests {
         #[test]
         fn every_chain_has_a_number_that_says_it(pick in any_pick()) {
             prop_assert!(has_number(pick));
-            let forward = Dispatch::Forward(pick);
+            let forward = FrontendChain::Forward(pick);
             prop_assert_eq!(numbered(pick.place, number(forward)), Some(forward));
         }
 
         #[test]
-        fn a_number_says_at_most_one_chain(shown in any::<u32>(), place in prop::sample::select(Place::ALL.to_vec())) {
+        fn a_number_says_at_most_one_chain(shown in any::<u32>(), place in prop::sample::select(LookupType::ALL.to_vec())) {
             if let Some(dispatch) = numbered(place, shown) {
                 prop_assert_eq!(number(dispatch), shown);
             }
@@ -187,17 +188,18 @@ mod tests {
     #[test]
     fn the_limits_of_slots_and_seconds_have_numbers() {
         let plain = Pick {
-            place: Place::Address,
+            place: LookupType::Address,
             masquerade: Masquerade::Never,
             pool: Pool::Elsewhere,
             slots: TARGETS_MAX,
             choice: Choice::SourceAddressAndPort,
-            action: Action::Redirect,
+            action: Treatment::Redirect,
             affinity_seconds: None,
         };
         let sticky = Pick { affinity_seconds: Some(AFFINITY_SECONDS_MAX), ..plain };
         let few = Pick { slots: AFFINITY_SLOTS_MAX, ..sticky };
-        let mut numbers: Vec<u32> = [plain, sticky, few].map(|pick| number(Dispatch::Forward(pick))).to_vec();
+        let mut numbers: Vec<u32> =
+            [plain, sticky, few].map(|pick| number(FrontendChain::Forward(pick))).to_vec();
         assert!([plain, sticky, few].into_iter().all(has_number));
         numbers.sort_unstable();
         numbers.dedup();
@@ -205,7 +207,7 @@ mod tests {
         assert!(!has_number(Pick { slots: AFFINITY_SLOTS_MAX + 1, ..sticky }));
         assert!(!has_number(Pick { slots: TARGETS_MAX + 1, ..plain }));
         assert!(!has_number(Pick { affinity_seconds: Some(AFFINITY_SECONDS_MAX + 1), ..few }));
-        assert_eq!(numbered(Place::Address, 0), None);
-        assert_eq!(numbered(Place::Address, u32::MAX), None);
+        assert_eq!(numbered(LookupType::Address, 0), None);
+        assert_eq!(numbered(LookupType::Address, u32::MAX), None);
     }
 }

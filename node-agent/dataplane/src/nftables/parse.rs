@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kernel::{
-    netlink::wire::{AttributeIter, Malformed, Received},
+    netlink::wire::{AttributeIter, MalformedMessage, ReceivedMessage},
     nftables::{
         parse::{RawElement, expressions_are, for_each_raw, parse_hook},
         uapi,
@@ -13,8 +13,8 @@ use kernel::{
 use super::{
     NftablesOptions,
     definition::{SetShape, set_shape},
-    element::{Element, Key},
-    mirror::Mirror,
+    element::{Key, SetElement},
+    mirror::NftablesMirror,
     schema::{Chain, SetId},
 };
 
@@ -22,7 +22,7 @@ use super::{
 #[derive(Debug, Default)]
 pub struct Observation {
     options: NftablesOptions,
-    mirror: Mirror,
+    mirror: NftablesMirror,
     /// Number of rules per chain so far, and true if all were as wanted.
     rules: BTreeMap<Chain, (usize, bool)>,
 }
@@ -38,7 +38,7 @@ impl Observation {
     ///
     /// # Errors
     /// Returns an error if the message is malformed.
-    pub fn table(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
+    pub fn table(&mut self, message: &ReceivedMessage<'_>) -> Result<(), MalformedMessage> {
         self.mirror.structure.table = true;
         for attribute in message.attributes() {
             let attribute = attribute?;
@@ -58,7 +58,7 @@ impl Observation {
     ///
     /// # Errors
     /// Returns an error if the message is malformed.
-    pub fn chain(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
+    pub fn chain(&mut self, message: &ReceivedMessage<'_>) -> Result<(), MalformedMessage> {
         let (mut table, mut name, mut hook, mut is_nat, mut accepts) = ("", "", None, false, true);
         for attribute in message.attributes() {
             let attribute = attribute?;
@@ -87,7 +87,7 @@ impl Observation {
     ///
     /// # Errors
     /// Returns an error if the message is malformed.
-    pub fn rule(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
+    pub fn rule(&mut self, message: &ReceivedMessage<'_>) -> Result<(), MalformedMessage> {
         let (mut table, mut name, mut exprs) = ("", "", None);
         for attribute in message.attributes() {
             let attribute = attribute?;
@@ -109,7 +109,7 @@ impl Observation {
     ///
     /// # Errors
     /// Returns an error if the message is malformed.
-    pub fn set(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
+    pub fn set(&mut self, message: &ReceivedMessage<'_>) -> Result<(), MalformedMessage> {
         let (mut table, mut name) = ("", "");
         let mut shape = SetShape::default();
         for attribute in message.attributes() {
@@ -149,7 +149,7 @@ impl Observation {
     }
 
     /// Adds an element of a set, or the key of one that we would not have written.
-    pub fn take_element(&mut self, set: SetId, element: Result<Element, Key>) {
+    pub fn take_element(&mut self, set: SetId, element: Result<SetElement, Key>) {
         match element {
             Ok(element) => self.mirror.insert(&element),
             Err(key) => {
@@ -160,7 +160,7 @@ impl Observation {
 
     /// Returns the mirror, after all dumps.
     #[must_use]
-    pub fn finish(mut self) -> Mirror {
+    pub fn finish(mut self) -> NftablesMirror {
         for (chain, is_right) in &mut self.mirror.structure.chains {
             let (count, all_right) = self.rules.get(chain).copied().unwrap_or((0, true));
             *is_right = all_right && count == chain.rules(self.options.mark_bit).len();
@@ -175,10 +175,10 @@ impl Observation {
 /// Returns an error if the message is malformed.
 pub fn for_each_element(
     set: SetId,
-    message: &Received<'_>,
-    mut each: impl FnMut(Result<Element, Key>),
-) -> Result<(), Malformed> {
-    for_each_raw(message, |raw| each(Element::parse(set, raw).ok_or_else(|| key(raw))))
+    message: &ReceivedMessage<'_>,
+    mut each: impl FnMut(Result<SetElement, Key>),
+) -> Result<(), MalformedMessage> {
+    for_each_raw(message, |raw| each(SetElement::parse(set, raw).ok_or_else(|| key(raw))))
 }
 
 /// Calls `each` for the elements of a message with their packet counters, skipping elements that we would not
@@ -188,11 +188,11 @@ pub fn for_each_element(
 /// Returns an error if the message is malformed.
 pub fn for_each_counted(
     set: SetId,
-    message: &Received<'_>,
-    mut each: impl FnMut(Element, u64),
-) -> Result<(), Malformed> {
+    message: &ReceivedMessage<'_>,
+    mut each: impl FnMut(SetElement, u64),
+) -> Result<(), MalformedMessage> {
     for_each_raw(message, |raw| {
-        if let Some(element) = Element::parse(set, raw) {
+        if let Some(element) = SetElement::parse(set, raw) {
             each(element, raw.packets);
         }
     })
@@ -207,7 +207,7 @@ fn rule_is_right(
     position: usize,
     exprs: Option<AttributeIter<'_>>,
     mark_bit: u32,
-) -> Result<bool, Malformed> {
+) -> Result<bool, MalformedMessage> {
     match (chain.rules(mark_bit).get(position), exprs) {
         (Some(wanted), Some(exprs)) => expressions_are(wanted, exprs),
         (None, _) | (_, None) => Ok(false),
@@ -234,7 +234,7 @@ mod tests {
                 payload.extend(uapi::NFTA_SET_ELEM_LIST_ELEMENTS.to_ne_bytes());
                 payload.extend(inner);
             }
-            let message = Received { kind: 0, flags: 0, sequence: 0, payload: &payload };
+            let message = ReceivedMessage { kind: 0, flags: 0, sequence: 0, payload: &payload };
             let mut observation = Observation::default();
             let _ = observation.table(&message);
             let _ = (observation.chain(&message), observation.rule(&message), observation.set(&message), generation(&message));

@@ -15,11 +15,11 @@ use model::{
 
 use super::{
     desired::{spans, wanted},
-    element::{Edge, Element, Key},
-    mirror::{Held, Mirror, Structure},
+    element::{Edge, Key, SetElement},
+    mirror::{FrontendElements, NftablesMirror, Structure},
     schema::{Chain, NetworkSet, SetId},
 };
-use crate::claims::{Claims, Touched};
+use crate::claims::{Claims, TouchedObjects};
 
 /// Planned changes.
 #[derive(Debug, Default)]
@@ -68,22 +68,22 @@ pub enum Structural {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// Adds the element.
-    Add(Element),
+    Add(SetElement),
     /// Removes the element.
-    Remove(Element),
+    Remove(SetElement),
 }
 
 /// Plans the dirty objects and the networks. With `everything`, also the fixed part and objects without an
 /// owner.
 #[must_use]
 pub fn plan(
-    mirror: &Mirror,
+    mirror: &NftablesMirror,
     claims: &Claims,
-    touched: &Touched,
+    touched: &TouchedObjects,
     networks: &Networks,
     everything: bool,
 ) -> Plan {
-    let nothing = Mirror::default();
+    let nothing = NftablesMirror::default();
     let rebuild = everything && mirror.structure.foreign;
     let mirror = if rebuild { &nothing } else { mirror };
     let mut plan = Plan::default();
@@ -95,7 +95,7 @@ pub fn plan(
     }
     for (frontend, service) in &touched.frontends {
         let service = claims.owner(frontend).or(service.as_ref());
-        let nothing = Held::default();
+        let nothing = FrontendElements::default();
         let held = mirror.frontends.get(frontend).map_or(&nothing, Box::as_ref);
         let wanted = claims.route(frontend).map(|route| wanted(frontend, route, held)).unwrap_or_default();
         plan.add(service, missing_chains(mirror, frontend, &wanted));
@@ -104,11 +104,11 @@ pub fn plan(
     for (address, service) in &touched.virtual_addresses {
         let (is, should) =
             (mirror.virtual_addresses.contains(address), claims.wants_virtual_address(address));
-        plan.add(service.as_ref(), plan_presence(Element::VirtualAddress(address), is, should));
+        plan.add(service.as_ref(), plan_presence(SetElement::VirtualAddress(address), is, should));
     }
     for (address, service) in &touched.hairpins {
         let (is, should) = (mirror.hairpins.contains(address), claims.wants_hairpin(address));
-        plan.add(service.as_ref(), plan_presence(Element::Hairpin(address), is, should));
+        plan.add(service.as_ref(), plan_presence(SetElement::Hairpin(address), is, should));
     }
     for set in NetworkSet::ALL {
         for family in IpFamily::ALL {
@@ -142,18 +142,18 @@ fn plan_structure(structure: &Structure) -> Vec<Structural> {
 
 /// Returns the chain numbers that a frontend needs and the kernel lacks. Several Services may add the same
 /// number, each in its own transaction. Unused numbers and chains are removed later (see [`super::sweep`]).
-fn missing_chains(mirror: &Mirror, frontend: &Frontend, wanted: &Held) -> Vec<Change> {
+fn missing_chains(mirror: &NftablesMirror, frontend: &Frontend, wanted: &FrontendElements) -> Vec<Change> {
     let missing = wanted.chains(frontend).filter(|chain| !mirror.chains.contains(chain));
-    missing.map(|(numbers, dispatch)| Change::Add(Element::Chain(numbers, dispatch))).collect()
+    missing.map(|(numbers, dispatch)| Change::Add(SetElement::Chain(numbers, dispatch))).collect()
 }
 
 /// Removals come before additions, because both may have the same key.
-fn difference(is: &BTreeSet<Element>, should: &BTreeSet<Element>) -> Vec<Change> {
+fn difference(is: &BTreeSet<SetElement>, should: &BTreeSet<SetElement>) -> Vec<Change> {
     let removed = is.difference(should).map(|element| Change::Remove(*element));
     removed.chain(should.difference(is).map(|element| Change::Add(*element))).collect()
 }
 
-fn plan_presence(element: Element, is: bool, should: bool) -> Vec<Change> {
+fn plan_presence(element: SetElement, is: bool, should: bool) -> Vec<Change> {
     match (is, should) {
         (false, true) => vec![Change::Add(element)],
         (true, false) => vec![Change::Remove(element)],
@@ -182,8 +182,8 @@ fn plan_networks(
     if is == should {
         return Vec::new();
     }
-    let removed = is.iter().map(|edge| Change::Remove(Element::Network(set, *edge)));
-    removed.chain(should.iter().map(|edge| Change::Add(Element::Network(set, *edge)))).collect()
+    let removed = is.iter().map(|edge| Change::Remove(SetElement::Network(set, *edge)));
+    removed.chain(should.iter().map(|edge| Change::Add(SetElement::Network(set, *edge)))).collect()
 }
 
 /// Returns the boundaries of the union of networks. An interval up to the last address has no end.
@@ -207,7 +207,7 @@ mod tests {
     fn edges_of(networks: &[&str], family: IpFamily) -> Vec<String> {
         let networks = networks.iter().map(|text| text.parse().unwrap()).collect();
         let edges = edges(&networks, family).into_iter();
-        edges.map(|edge| Element::Network(NetworkSet::Workloads, edge).to_string()).collect()
+        edges.map(|edge| SetElement::Network(NetworkSet::Workloads, edge).to_string()).collect()
     }
 
     #[test]

@@ -6,14 +6,14 @@ use super::{
     NftablesBackend,
     listing::{self, Setting},
 };
-use crate::{Dataplane as _, Desired, KernelError, Pass, Scope, claims::Touched};
+use crate::{Dataplane as _, DesiredState, KernelError, Pass, Scope, claims::TouchedObjects};
 
 impl NftablesBackend {
     /// Returns the lines that `apply` would remove and add; `None` if the fixed part of the table differs
     /// from the wanted one.
     pub(super) fn previewed(
         &mut self,
-        desired: &Desired,
+        desired: &DesiredState,
         scope: &Scope,
     ) -> Result<Option<Vec<LineChange>>, KernelError> {
         if self.mirror.is_none() {
@@ -35,7 +35,7 @@ impl NftablesBackend {
             self.claims = claims;
         }
         for (service, program) in before.into_iter().flatten() {
-            self.claims.replace(&service, program, &mut Touched::default());
+            self.claims.replace(&service, program, &mut TouchedObjects::default());
         }
         let setting = Setting { table: self.options.table, mark_bit: self.options.mark_bit };
         let mirror = self.mirror.get_or_insert_default();

@@ -17,7 +17,7 @@ use kernel::{
 
 use super::{
     definition::{set_definition, set_shape},
-    element::{Dispatch, Edge, Element, Key},
+    element::{Edge, FrontendChain, Key, SetElement},
     plan::{Change, Structural},
     schema::{Chain, Pick, SetId},
 };
@@ -28,7 +28,7 @@ pub const ELEMENTS_PER_MESSAGE: usize = 400;
 
 /// A message to the kernel, before encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
+pub enum NftCommand {
     /// Removes the table with its contents.
     DeleteTable,
     /// Creates the table.
@@ -46,9 +46,9 @@ pub enum Command {
     /// Removes the elements with these keys.
     DeleteKeys(SetId, Vec<Key>),
     /// Removes elements.
-    DeleteElements(SetId, Vec<Element>),
+    DeleteElements(SetId, Vec<SetElement>),
     /// Adds elements.
-    AddElements(SetId, Vec<Element>),
+    AddElements(SetId, Vec<SetElement>),
 }
 
 /// Returns the commands of one transaction. `chains` are the pick chains that must be created first.
@@ -58,47 +58,50 @@ pub fn commands(
     chains: &BTreeSet<Pick>,
     changes: &[Change],
     mark_bit: u32,
-) -> Vec<Command> {
+) -> Vec<NftCommand> {
     let mut commands = Vec::new();
     for change in structure {
         match change {
-            Structural::DeleteTable => commands.push(Command::DeleteTable),
-            Structural::AddTable => commands.push(Command::AddTable),
-            Structural::AddSet(set) => commands.push(Command::AddSet(*set)),
-            Structural::AddChain(chain) => commands.push(Command::AddChain(*chain)),
-            Structural::FlushChain(chain) => commands.push(Command::FlushChain(*chain)),
+            Structural::DeleteTable => commands.push(NftCommand::DeleteTable),
+            Structural::AddTable => commands.push(NftCommand::AddTable),
+            Structural::AddSet(set) => commands.push(NftCommand::AddSet(*set)),
+            Structural::AddChain(chain) => commands.push(NftCommand::AddChain(*chain)),
+            Structural::FlushChain(chain) => commands.push(NftCommand::FlushChain(*chain)),
             Structural::AddRules(chain) => commands.extend(rules(*chain, mark_bit)),
-            Structural::RemoveStray(set, key) => commands.push(Command::DeleteKeys(*set, vec![key.clone()])),
+            Structural::RemoveStray(set, key) => {
+                commands.push(NftCommand::DeleteKeys(*set, vec![key.clone()]))
+            }
         }
     }
     for &pick in chains {
-        commands.push(Command::AddChain(Chain::Pick(pick)));
+        commands.push(NftCommand::AddChain(Chain::Pick(pick)));
         commands.extend(rules(Chain::Pick(pick), mark_bit));
     }
-    let mut removed: BTreeMap<SetId, Vec<Element>> = BTreeMap::new();
-    let mut added: BTreeMap<SetId, Vec<Element>> = BTreeMap::new();
+    let mut removed: BTreeMap<SetId, Vec<SetElement>> = BTreeMap::new();
+    let mut added: BTreeMap<SetId, Vec<SetElement>> = BTreeMap::new();
     for change in changes {
         match change {
             Change::Remove(element) => removed.entry(element.set()).or_default().push(*element),
             Change::Add(element) => added.entry(element.set()).or_default().push(*element),
         }
     }
-    let chunks =
-        |elements: &[Element]| elements.chunks(ELEMENTS_PER_MESSAGE).map(<[_]>::to_vec).collect::<Vec<_>>();
+    let chunks = |elements: &[SetElement]| {
+        elements.chunks(ELEMENTS_PER_MESSAGE).map(<[_]>::to_vec).collect::<Vec<_>>()
+    };
     for (set, elements) in removed {
-        commands.extend(chunks(&elements).into_iter().map(|chunk| Command::DeleteElements(set, chunk)));
+        commands.extend(chunks(&elements).into_iter().map(|chunk| NftCommand::DeleteElements(set, chunk)));
     }
     for (set, elements) in added {
-        commands.extend(chunks(&elements).into_iter().map(|chunk| Command::AddElements(set, chunk)));
+        commands.extend(chunks(&elements).into_iter().map(|chunk| NftCommand::AddElements(set, chunk)));
     }
     commands
 }
 
-fn rules(chain: Chain, mark_bit: u32) -> impl Iterator<Item = Command> {
-    chain.rules(mark_bit).into_iter().map(move |rule| Command::AddRule(chain, rule))
+fn rules(chain: Chain, mark_bit: u32) -> impl Iterator<Item = NftCommand> {
+    chain.rules(mark_bit).into_iter().map(move |rule| NftCommand::AddRule(chain, rule))
 }
 
-impl Command {
+impl NftCommand {
     /// Encodes the command for the table of this name, without requesting an acknowledgement.
     #[must_use]
     pub fn message(&self, table: &str) -> Message {
@@ -143,7 +146,7 @@ impl Command {
 
 /// Requests these elements with their values.
 #[must_use]
-pub fn get_elements(table: &str, set: SetId, elements: &[Element]) -> Message {
+pub fn get_elements(table: &str, set: SetId, elements: &[SetElement]) -> Message {
     message(
         uapi::NFT_MSG_GETSETELEM,
         uapi::NLM_F_ACK,
@@ -191,16 +194,16 @@ fn encode_key(key: &Key) -> Attributes {
     }
 }
 
-fn encode_element_key(element: &Element) -> Attributes {
+fn encode_element_key(element: &SetElement) -> Attributes {
     let key = encode_key(&element.key());
-    if matches!(element, Element::Network(_, Edge { is_end: true, .. })) {
+    if matches!(element, SetElement::Network(_, Edge { is_end: true, .. })) {
         key.be32(uapi::NFTA_SET_ELEM_FLAGS, uapi::NFT_SET_ELEM_INTERVAL_END)
     } else {
         key
     }
 }
 
-fn encode_element(element: &Element) -> Attributes {
+fn encode_element(element: &SetElement) -> Attributes {
     let key = encode_element_key(element);
     let data = Attributes::default();
     if let Some(dispatch) = element.chain() {
@@ -218,15 +221,18 @@ fn encode_element(element: &Element) -> Attributes {
 pub fn picks(changes: &[Change]) -> BTreeSet<Pick> {
     let pick = |change: &Change| match change {
         Change::Add(element) => match element.chain()? {
-            Dispatch::Forward(pick) => Some(pick),
-            Dispatch::Refuse | Dispatch::Discard | Dispatch::BySource(_) | Dispatch::Checked(_) => None,
+            FrontendChain::Forward(pick) => Some(pick),
+            FrontendChain::Refuse
+            | FrontendChain::Discard
+            | FrontendChain::BySource(_)
+            | FrontendChain::Checked(_) => None,
         },
         Change::Remove(_) => None,
     };
     changes.iter().filter_map(pick).collect()
 }
 
-impl fmt::Display for Command {
+impl fmt::Display for NftCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::DeleteTable => f.write_str("delete the table"),
@@ -257,7 +263,7 @@ impl fmt::Display for Command {
     }
 }
 
-fn join(elements: &[Element]) -> String {
+fn join(elements: &[SetElement]) -> String {
     let elements: Vec<_> = elements.iter().map(ToString::to_string).collect();
     elements.join(", ")
 }

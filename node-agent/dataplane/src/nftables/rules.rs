@@ -14,7 +14,7 @@ use kernel::nftables::{
 };
 use model::{kinds::service::Protocol, primitives::net::IpFamily, program::Masquerade};
 
-use super::schema::{Action, Chain, Choice, NetworkSet, Pick, Place, SetId, SetRole, Source};
+use super::schema::{Chain, Choice, LookupType, NetworkSet, Pick, SetId, SetRole, SourceClass, Treatment};
 
 impl Chain {
     /// Returns the rules of the chain.
@@ -37,12 +37,12 @@ impl Chain {
 
 /// Register layout for one lookup type and family.
 #[derive(Clone, Copy)]
-struct Layout {
-    place: Place,
+struct RegisterLayout {
+    place: LookupType,
     family: IpFamily,
 }
 
-impl Layout {
+impl RegisterLayout {
     const fn word(index: u32) -> Register {
         Register::word(index)
     }
@@ -70,8 +70,8 @@ impl Layout {
     const fn behind_word(self) -> u32 {
         self.key_word()
             + match self.place {
-                Place::Address | Place::Range => address_words(self.family) + 2,
-                Place::NodePort => 2,
+                LookupType::Address | LookupType::Range => address_words(self.family) + 2,
+                LookupType::NodePort => 2,
             }
     }
 
@@ -88,13 +88,13 @@ impl Layout {
     fn load_key(self) -> Vec<Expr> {
         let mut exprs = family_is(self.family).to_vec();
         let mut word = self.key_word();
-        if self.place != Place::NodePort {
+        if self.place != LookupType::NodePort {
             exprs.push(Expr::LoadDestination(self.family, Self::word(word)));
             word += address_words(self.family);
         }
         exprs.push(Expr::LoadMeta(Meta::L4Proto, Self::word(word)));
         exprs.push(Expr::LoadDestinationPort(Self::word(word + 1)));
-        if self.place == Place::Range {
+        if self.place == LookupType::Range {
             let map = self.set(SetRole::Ranges);
             exprs.push(Expr::Map { map, from: self.key(), to: Self::TARGET });
             exprs.extend(Self::answer_to(&[Self::word(word + 1)]));
@@ -134,7 +134,7 @@ fn set_name(role: SetRole, family: IpFamily) -> String {
 }
 
 /// Returns the map that resolves the numbers in another map to chains.
-const fn chains_of(role: SetRole, place: Place) -> SetRole {
+const fn chains_of(role: SetRole, place: LookupType) -> SetRole {
     if matches!(role, SetRole::DispatchFrom(..)) {
         SetRole::ChainsFrom(place)
     } else {
@@ -160,16 +160,16 @@ fn drop_rule() -> Vec<Expr> {
 
 fn services_rules() -> Vec<Vec<Expr>> {
     let mut rules = Vec::new();
-    for place in [Place::Address, Place::Range] {
+    for place in [LookupType::Address, LookupType::Range] {
         for family in IpFamily::ALL {
-            let layout = Layout { place, family };
+            let layout = RegisterLayout { place, family };
             let mut dispatch = layout.load_key();
             dispatch.extend(layout.dispatch(SetRole::Dispatch(place)));
             rules.push(dispatch);
         }
     }
     for family in IpFamily::ALL {
-        let layout = Layout { place: Place::NodePort, family };
+        let layout = RegisterLayout { place: LookupType::NodePort, family };
         let addresses = layout.set(SetRole::Networks(NetworkSet::NodePortAddresses));
         let mut node_ports = family_is(family).to_vec();
         node_ports.extend([Expr::LoadDestinationIsLocal(Register(1)), Expr::equal(1, &LOCAL)]);
@@ -177,7 +177,7 @@ fn services_rules() -> Vec<Vec<Expr>> {
         node_ports.push(Expr::LoadDestination(family, Register(1)));
         node_ports.push(Expr::InSet { set: addresses, from: Register(1) });
         node_ports.extend(layout.load_key().into_iter().skip(family_is(family).len()));
-        node_ports.extend(layout.dispatch(SetRole::Dispatch(Place::NodePort)));
+        node_ports.extend(layout.dispatch(SetRole::Dispatch(LookupType::NodePort)));
         rules.push(node_ports);
     }
     for family in IpFamily::ALL {
@@ -205,24 +205,24 @@ fn not_loopback(family: IpFamily) -> [Expr; 2] {
     }
 }
 
-fn source_is(source: Source, family: IpFamily) -> Vec<Expr> {
+fn source_is(source: SourceClass, family: IpFamily) -> Vec<Expr> {
     match source {
-        Source::Workloads => {
+        SourceClass::Workloads => {
             let set = set_name(SetRole::Networks(NetworkSet::Workloads), family);
             vec![Expr::LoadSource(family, Register(1)), Expr::InSet { set, from: Register(1) }]
         }
-        Source::Node => vec![Expr::LoadSourceIsLocal(Register(1)), Expr::equal(1, &LOCAL)],
-        Source::Elsewhere => Vec::new(),
+        SourceClass::Node => vec![Expr::LoadSourceIsLocal(Register(1)), Expr::equal(1, &LOCAL)],
+        SourceClass::Elsewhere => Vec::new(),
     }
 }
 
 /// Returns the by-source rules. A source that matches one class is never treated as another, even between two
 /// changes.
-fn by_source_rules(place: Place) -> Vec<Vec<Expr>> {
+fn by_source_rules(place: LookupType) -> Vec<Vec<Expr>> {
     let mut rules = Vec::new();
-    for source in Source::ALL {
+    for source in SourceClass::ALL {
         for family in IpFamily::ALL {
-            let layout = Layout { place, family };
+            let layout = RegisterLayout { place, family };
             let mut dispatch = source_is(source, family);
             dispatch.splice(0..0, family_is(family));
             dispatch.extend(layout.load_key().into_iter().skip(family_is(family).len()));
@@ -236,11 +236,11 @@ fn by_source_rules(place: Place) -> Vec<Vec<Expr>> {
     rules
 }
 
-fn checked_rules(place: Place) -> Vec<Vec<Expr>> {
+fn checked_rules(place: LookupType) -> Vec<Vec<Expr>> {
     let go_on = || Expr::Verdict(VerdictExpr::Goto(Chain::BySource(place).to_string()));
     let mut rules = Vec::new();
     for family in IpFamily::ALL {
-        let layout = Layout { place, family };
+        let layout = RegisterLayout { place, family };
         let mut allowed = layout.load_key();
         allowed.push(layout.load_source());
         allowed.push(Expr::InSet { set: layout.set(SetRole::AllowedSources(place)), from: layout.key() });
@@ -275,7 +275,7 @@ fn set_mark(mark_bit: u32) -> [Expr; 3] {
 
 fn pick_rules(pick: Pick, mark_bit: u32) -> Vec<Vec<Expr>> {
     let mut rules = mark_rules(pick.masquerade, mark_bit);
-    let layouts = IpFamily::ALL.map(|family| Layout { place: pick.place, family });
+    let layouts = IpFamily::ALL.map(|family| RegisterLayout { place: pick.place, family });
     if let Some(seconds) = pick.affinity_seconds {
         let by_family: Vec<_> = layouts.iter().map(|layout| affinity_rules(pick, *layout, seconds)).collect();
         rules.extend(by_family.into_iter().flatten());
@@ -310,12 +310,13 @@ fn mark_rules(masquerade: Masquerade, mark_bit: u32) -> Vec<Vec<Expr>> {
 }
 
 /// Loads the target of the picked slot; the key of the frontend stays after it.
-fn load_target(pick: Pick, layout: Layout) -> Vec<Expr> {
+fn load_target(pick: Pick, layout: RegisterLayout) -> Vec<Expr> {
     let mut rule = load_slot(pick, layout);
-    let lookup = |role: SetRole| Expr::Map { map: layout.set(role), from: layout.key(), to: Layout::TARGET };
+    let lookup =
+        |role: SetRole| Expr::Map { map: layout.set(role), from: layout.key(), to: RegisterLayout::TARGET };
     if pick.affinity_seconds.is_some() {
         rule.push(lookup(SetRole::AffinitySlots(pick.place)));
-        rule.extend(Layout::answer_to(&[layout.behind(), layout.target_id()]));
+        rule.extend(RegisterLayout::answer_to(&[layout.behind(), layout.target_id()]));
         rule.push(lookup(SetRole::AffinityTargets(pick.place, pick.pool)));
     } else {
         rule.push(lookup(SetRole::Endpoints(pick.place)));
@@ -324,29 +325,29 @@ fn load_target(pick: Pick, layout: Layout) -> Vec<Expr> {
 }
 
 /// Loads the key of the frontend and, after it, the picked slot.
-fn load_slot(pick: Pick, layout: Layout) -> Vec<Expr> {
+fn load_slot(pick: Pick, layout: RegisterLayout) -> Vec<Expr> {
     let mut rule = layout.load_key();
     let (modulus, offset, to) = (pick.slots, pick.pool.offset(), layout.behind());
     // Until the target is known, its registers are free for the hash input.
     let words = address_words(layout.family);
-    let source = Expr::LoadSource(layout.family, Layout::TARGET);
-    let hash = |words| Expr::Hash { from: Layout::TARGET, words, modulus, offset, to };
+    let source = Expr::LoadSource(layout.family, RegisterLayout::TARGET);
+    let hash = |words| Expr::Hash { from: RegisterLayout::TARGET, words, modulus, offset, to };
     match pick.choice {
         Choice::Random => rule.push(Expr::Random { modulus, offset, to }),
         Choice::SourceAddress => rule.extend([source, hash(words)]),
         Choice::SourceAddressAndPort => {
-            rule.extend([source, Expr::LoadSourcePort(Layout::word(words)), hash(words + 1)]);
+            rule.extend([source, Expr::LoadSourcePort(RegisterLayout::word(words)), hash(words + 1)]);
         }
     }
     rule
 }
 
-const fn carry_out(action: Action, layout: Layout) -> Expr {
-    let (family, address) = (layout.family, Layout::TARGET);
+const fn carry_out(action: Treatment, layout: RegisterLayout) -> Expr {
+    let (family, address) = (layout.family, RegisterLayout::TARGET);
     match action {
-        Action::Translate => Expr::DestinationNat { family, address, port: Some(layout.target_port()) },
-        Action::TranslateAddress => Expr::DestinationNat { family, address, port: None },
-        Action::Redirect => Expr::Redirect { port: layout.target_port() },
+        Treatment::Translate => Expr::DestinationNat { family, address, port: Some(layout.target_port()) },
+        Treatment::TranslateAddress => Expr::DestinationNat { family, address, port: None },
+        Treatment::Redirect => Expr::Redirect { port: layout.target_port() },
     }
 }
 
@@ -354,7 +355,7 @@ const fn carry_out(action: Action, layout: Layout) -> Expr {
 /// and the timeout is refreshed. Otherwise the entry is deleted, and the source is assigned to a target and
 /// stored. If the map is full, the source is assigned without being stored, because the update ends the rule
 /// before the translation.
-fn affinity_rules(pick: Pick, layout: Layout, seconds: u32) -> [Vec<Expr>; 3] {
+fn affinity_rules(pick: Pick, layout: RegisterLayout, seconds: u32) -> [Vec<Expr>; 3] {
     let map = layout.set(SetRole::Affinity(pick.place));
     let dynamic = |operation, data| Expr::Dynamic { operation, map: map.clone(), key: layout.key(), data };
     let go = || {
@@ -364,16 +365,16 @@ fn affinity_rules(pick: Pick, layout: Layout, seconds: u32) -> [Vec<Expr>; 3] {
     let mut stay = layout.load_key();
     stay.extend([
         layout.load_source(),
-        Expr::Map { map: map.clone(), from: layout.key(), to: Layout::TARGET },
+        Expr::Map { map: map.clone(), from: layout.key(), to: RegisterLayout::TARGET },
     ]);
-    stay.extend(Layout::answer_to(&[layout.behind(), layout.target_id()]));
+    stay.extend(RegisterLayout::answer_to(&[layout.behind(), layout.target_id()]));
     let targets = layout.set(SetRole::AffinityTargets(pick.place, pick.pool));
-    stay.push(Expr::Map { map: targets, from: layout.key(), to: Layout::TARGET });
+    stay.push(Expr::Map { map: targets, from: layout.key(), to: RegisterLayout::TARGET });
     stay.extend(go());
     let mut forget = layout.load_key();
     // The value is irrelevant, but the kernel requires one.
-    forget.extend([layout.load_source(), Expr::LoadMeta(Meta::Mark, Layout::TARGET)]);
-    forget.push(dynamic(DynamicSet::Delete, Layout::TARGET));
+    forget.extend([layout.load_source(), Expr::LoadMeta(Meta::Mark, RegisterLayout::TARGET)]);
+    forget.push(dynamic(DynamicSet::Delete, RegisterLayout::TARGET));
     let mut place = load_target(pick, layout);
     place.extend(go());
     [stay, forget, place]

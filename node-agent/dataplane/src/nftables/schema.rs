@@ -41,7 +41,7 @@ pub const AFFINITY_CLIENTS_MAX: u32 = 131_072;
 
 /// Lookup type of a frontend, which determines the fields of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum LookupType {
     /// By address, protocol and port.
     Address,
     /// By address, protocol and the port range that contains the port.
@@ -52,7 +52,7 @@ pub enum Place {
 
 /// Class of sources with its own verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Source {
+pub enum SourceClass {
     /// An address in the workload networks.
     Workloads,
     /// Another address of this node.
@@ -71,9 +71,9 @@ pub enum Chain {
     /// Picks a slot.
     Pick(Pick),
     /// Dispatches a frontend by class of sources.
-    BySource(Place),
+    BySource(LookupType),
     /// Lets only allowed sources continue to [`Chain::BySource`].
-    Checked(Place),
+    Checked(LookupType),
     /// Looks up the frontend.
     Services,
     /// Base chain for forwarded and inbound packets.
@@ -88,7 +88,7 @@ pub enum Chain {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pick {
     /// Lookup type of the frontend.
-    pub place: Place,
+    pub place: LookupType,
     /// Masqueraded sources.
     pub masquerade: Masquerade,
     /// Pool of the slots.
@@ -98,7 +98,7 @@ pub struct Pick {
     /// Pick method.
     pub choice: Choice,
     /// Treatment of the connection.
-    pub action: Action,
+    pub action: Treatment,
     /// Affinity timeout in seconds, 1–[`AFFINITY_SECONDS_MAX`].
     pub affinity_seconds: Option<u32>,
 }
@@ -128,7 +128,7 @@ pub enum Choice {
 
 /// Treatment of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Action {
+pub enum Treatment {
     /// DNAT to the target's address and port.
     Translate,
     /// DNAT to the target's address; the port is kept.
@@ -150,24 +150,24 @@ pub struct SetId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetRole {
     /// Number → chain, for dispatch by frontend.
-    Chains(Place),
+    Chains(LookupType),
     /// The same for dispatch by frontend and source. None of these chains dispatches by source again, which
     /// would be a loop.
-    ChainsFrom(Place),
+    ChainsFrom(LookupType),
     /// Frontend → number of the chain that handles its connections.
-    Dispatch(Place),
+    Dispatch(LookupType),
     /// Frontend → number of the chain for one class of sources.
-    DispatchFrom(Place, Source),
+    DispatchFrom(LookupType, SourceClass),
     /// Frontend and slot → target.
-    Endpoints(Place),
+    Endpoints(LookupType),
     /// Frontend and source → target id. Filled by packets in the kernel.
-    Affinity(Place),
+    Affinity(LookupType),
     /// Frontend and slot → target id, with session affinity.
-    AffinitySlots(Place),
+    AffinitySlots(LookupType),
     /// Frontend and target id → target, with session affinity; for one pool.
-    AffinityTargets(Place, Pool),
+    AffinityTargets(LookupType, Pool),
     /// Frontends with their allowed sources.
-    AllowedSources(Place),
+    AllowedSources(LookupType),
     /// Address, protocol and port → port range.
     Ranges,
     /// Virtual addresses, which exist only in rules.
@@ -189,7 +189,7 @@ pub enum NetworkSet {
     NodePortAddresses,
 }
 
-impl Place {
+impl LookupType {
     /// All lookup types, in lookup order.
     pub const ALL: [Self; 3] = [Self::Address, Self::Range, Self::NodePort];
 
@@ -202,7 +202,7 @@ impl Place {
     }
 }
 
-impl Source {
+impl SourceClass {
     /// All classes, in match order.
     pub const ALL: [Self; 3] = [Self::Workloads, Self::Node, Self::Elsewhere];
 
@@ -261,12 +261,13 @@ impl SetRole {
             Self::AffinitySlots,
             Self::AllowedSources,
         ];
-        let of_places = of_places.into_iter().flat_map(|role| Place::ALL.map(role));
-        let of_sources = Place::ALL
+        let of_places = of_places.into_iter().flat_map(|role| LookupType::ALL.map(role));
+        let of_sources = LookupType::ALL
             .into_iter()
-            .flat_map(|place| Source::ALL.map(|source| Self::DispatchFrom(place, source)));
-        let of_pools =
-            Place::ALL.into_iter().flat_map(|place| Pool::ALL.map(|pool| Self::AffinityTargets(place, pool)));
+            .flat_map(|place| SourceClass::ALL.map(|source| Self::DispatchFrom(place, source)));
+        let of_pools = LookupType::ALL
+            .into_iter()
+            .flat_map(|place| Pool::ALL.map(|pool| Self::AffinityTargets(place, pool)));
         let others = [Self::Ranges, Self::VirtualAddresses, Self::Hairpins];
         of_places.chain(of_pools).chain(of_sources).chain(others).chain(NetworkSet::ALL.map(Self::Networks))
     }
@@ -298,11 +299,11 @@ impl fmt::Display for SetRole {
     }
 }
 
-const fn dispatch_stem(place: Place) -> &'static str {
+const fn dispatch_stem(place: LookupType) -> &'static str {
     match place {
-        Place::Address => "services",
-        Place::Range => "range-services",
-        Place::NodePort => "nodeports",
+        LookupType::Address => "services",
+        LookupType::Range => "range-services",
+        LookupType::NodePort => "nodeports",
     }
 }
 
@@ -358,16 +359,16 @@ impl fmt::Display for Chain {
 }
 
 /// Name prefixes of pick chains, before the number of slots.
-const PICK_STEMS: [(Place, Masquerade, &str); 9] = [
-    (Place::Address, Masquerade::OffCluster, "cluster"),
-    (Place::Address, Masquerade::Always, "external"),
-    (Place::Address, Masquerade::Never, "direct"),
-    (Place::Range, Masquerade::OffCluster, "range-cluster"),
-    (Place::Range, Masquerade::Always, "range-external"),
-    (Place::Range, Masquerade::Never, "range-direct"),
-    (Place::NodePort, Masquerade::OffCluster, "nodeport-cluster"),
-    (Place::NodePort, Masquerade::Always, "nodeport"),
-    (Place::NodePort, Masquerade::Never, "nodeport-direct"),
+const PICK_STEMS: [(LookupType, Masquerade, &str); 9] = [
+    (LookupType::Address, Masquerade::OffCluster, "cluster"),
+    (LookupType::Address, Masquerade::Always, "external"),
+    (LookupType::Address, Masquerade::Never, "direct"),
+    (LookupType::Range, Masquerade::OffCluster, "range-cluster"),
+    (LookupType::Range, Masquerade::Always, "range-external"),
+    (LookupType::Range, Masquerade::Never, "range-direct"),
+    (LookupType::NodePort, Masquerade::OffCluster, "nodeport-cluster"),
+    (LookupType::NodePort, Masquerade::Always, "nodeport"),
+    (LookupType::NodePort, Masquerade::Never, "nodeport-direct"),
 ];
 
 impl fmt::Display for Pick {
@@ -382,9 +383,9 @@ impl fmt::Display for Pick {
             Choice::SourceAddressAndPort => "-porthash",
         })?;
         f.write_str(match action {
-            Action::Translate => "",
-            Action::TranslateAddress => "-sameport",
-            Action::Redirect => "-relay",
+            Treatment::Translate => "",
+            Treatment::TranslateAddress => "-sameport",
+            Treatment::Redirect => "-relay",
         })?;
         affinity_seconds.map_or(Ok(()), |seconds| write!(f, "-affinity-{seconds}"))
     }
@@ -404,7 +405,7 @@ impl Pick {
             pool: Pool::Workloads,
             slots,
             choice: Choice::Random,
-            action: Action::Translate,
+            action: Treatment::Translate,
             affinity_seconds: None,
         };
         while let Some(word) = words.next() {
@@ -413,8 +414,8 @@ impl Pick {
                 "elsewhere" => pick.pool = Pool::Elsewhere,
                 "hash" => pick.choice = Choice::SourceAddress,
                 "porthash" => pick.choice = Choice::SourceAddressAndPort,
-                "sameport" => pick.action = Action::TranslateAddress,
-                "relay" => pick.action = Action::Redirect,
+                "sameport" => pick.action = Treatment::TranslateAddress,
+                "relay" => pick.action = Treatment::Redirect,
                 "affinity" => {
                     let seconds = words.next()?.parse().ok();
                     pick.affinity_seconds =
@@ -437,12 +438,12 @@ impl Chain {
     pub const FIXED: [Self; 12] = [
         Self::Refuse,
         Self::Discard,
-        Self::BySource(Place::Address),
-        Self::BySource(Place::Range),
-        Self::BySource(Place::NodePort),
-        Self::Checked(Place::Address),
-        Self::Checked(Place::Range),
-        Self::Checked(Place::NodePort),
+        Self::BySource(LookupType::Address),
+        Self::BySource(LookupType::Range),
+        Self::BySource(LookupType::NodePort),
+        Self::Checked(LookupType::Address),
+        Self::Checked(LookupType::Range),
+        Self::Checked(LookupType::NodePort),
         Self::Services,
         Self::Prerouting,
         Self::Output,
@@ -480,19 +481,19 @@ mod tests {
     #[test]
     fn names_are_read_back_and_foreign_names_are_not_taken_for_ours() {
         let plain = Pick {
-            place: Place::Address,
+            place: LookupType::Address,
             masquerade: Masquerade::OffCluster,
             pool: Pool::Workloads,
             slots: 1,
             choice: Choice::Random,
-            action: Action::Translate,
+            action: Treatment::Translate,
             affinity_seconds: None,
         };
         let mut picks = vec![plain, Pick { slots: TARGETS_MAX, ..plain }];
         picks.extend(PICK_STEMS.map(|(place, masquerade, _)| Pick { place, masquerade, slots: 23, ..plain }));
         picks.extend(Pool::ALL.map(|pool| Pick { pool, ..plain }));
         for choice in [Choice::SourceAddress, Choice::SourceAddressAndPort] {
-            for action in [Action::TranslateAddress, Action::Redirect] {
+            for action in [Treatment::TranslateAddress, Treatment::Redirect] {
                 let affinity_seconds = Some(AFFINITY_SECONDS_MAX);
                 picks.push(Pick { choice, action, affinity_seconds, pool: Pool::Node, ..plain });
             }

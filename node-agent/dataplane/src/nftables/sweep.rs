@@ -9,13 +9,13 @@
 
 use std::{collections::BTreeSet, io};
 
-use kernel::nftables::transaction::Refused;
+use kernel::nftables::transaction::RejectedTransaction;
 
 use super::{
     NftablesBackend,
-    element::{Dispatch, Element, Numbers},
-    mirror::Mirror,
-    render::Command,
+    element::{FrontendChain, Numbers, SetElement},
+    mirror::NftablesMirror,
+    render::NftCommand,
     schema::{Chain, Pick},
 };
 
@@ -33,12 +33,12 @@ pub(super) struct Sweeping {
 
 /// Unused numbers and chains.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Unneeded {
-    numbers: Vec<(Numbers, Dispatch)>,
+struct UnusedChains {
+    numbers: Vec<(Numbers, FrontendChain)>,
     picks: Vec<Pick>,
 }
 
-fn picks(mirror: &Mirror) -> impl Iterator<Item = Pick> {
+fn picks(mirror: &NftablesMirror) -> impl Iterator<Item = Pick> {
     mirror.structure.chains.keys().filter_map(|chain| match chain {
         Chain::Pick(pick) => Some(*pick),
         Chain::Refuse
@@ -52,25 +52,28 @@ fn picks(mirror: &Mirror) -> impl Iterator<Item = Pick> {
     })
 }
 
-const fn pick(dispatch: Dispatch) -> Option<Pick> {
+const fn pick(dispatch: FrontendChain) -> Option<Pick> {
     match dispatch {
-        Dispatch::Forward(pick) => Some(pick),
-        Dispatch::Refuse | Dispatch::Discard | Dispatch::BySource(_) | Dispatch::Checked(_) => None,
+        FrontendChain::Forward(pick) => Some(pick),
+        FrontendChain::Refuse
+        | FrontendChain::Discard
+        | FrontendChain::BySource(_)
+        | FrontendChain::Checked(_) => None,
     }
 }
 
 /// Returns the unused numbers and chains, and the number of chains in use.
-fn unneeded(mirror: &Mirror) -> (Unneeded, usize) {
-    let needed: BTreeSet<(Numbers, Dispatch)> =
+fn unneeded(mirror: &NftablesMirror) -> (UnusedChains, usize) {
+    let needed: BTreeSet<(Numbers, FrontendChain)> =
         mirror.frontends.iter().flat_map(|(frontend, held)| held.chains(frontend)).collect();
     let needed_picks: BTreeSet<Pick> = needed.iter().filter_map(|(_, dispatch)| pick(*dispatch)).collect();
     // Fixed chains keep their numbers.
-    let is_idle = |(numbers, dispatch): &&(Numbers, Dispatch)| {
+    let is_idle = |(numbers, dispatch): &&(Numbers, FrontendChain)| {
         pick(*dispatch).is_some() && !needed.contains(&(*numbers, *dispatch))
     };
     let numbers = mirror.chains.iter().filter(is_idle).copied().collect();
     let idle = picks(mirror).filter(|pick| !needed_picks.contains(pick)).collect();
-    (Unneeded { numbers, picks: idle }, needed_picks.len())
+    (UnusedChains { numbers, picks: idle }, needed_picks.len())
 }
 
 impl NftablesBackend {
@@ -80,11 +83,11 @@ impl NftablesBackend {
         if mirror.structure.foreign || mirror.structure.chains.len() < 2 * self.sweeping.needed + SPARE {
             return Ok(());
         }
-        let (Unneeded { numbers, picks }, needed) = unneeded(mirror);
+        let (UnusedChains { numbers, picks }, needed) = unneeded(mirror);
         // References are removed first, so that every transaction leaves a consistent table.
         for numbers in numbers.chunks(SWEPT_AT_ONCE) {
-            let delete = |&(set, dispatch): &(Numbers, Dispatch)| {
-                Command::DeleteElements(set.set(), vec![Element::Chain(set, dispatch)])
+            let delete = |&(set, dispatch): &(Numbers, FrontendChain)| {
+                NftCommand::DeleteElements(set.set(), vec![SetElement::Chain(set, dispatch)])
             };
             self.remove(&numbers.iter().map(delete).collect::<Vec<_>>())?;
             if let Some(mirror) = &mut self.mirror {
@@ -95,7 +98,7 @@ impl NftablesBackend {
         }
         for picks in picks.chunks(SWEPT_AT_ONCE) {
             let chains = || picks.iter().map(|pick| Chain::Pick(*pick));
-            self.remove(&chains().map(Command::DeleteChain).collect::<Vec<_>>())?;
+            self.remove(&chains().map(NftCommand::DeleteChain).collect::<Vec<_>>())?;
             if let Some(mirror) = &mut self.mirror {
                 for chain in chains() {
                     mirror.structure.chains.remove(&chain);
@@ -108,8 +111,8 @@ impl NftablesBackend {
     }
 
     /// Runs one transaction. If the kernel rejects it, the mirror is wrong and is dropped.
-    fn remove(&mut self, commands: &[Command]) -> io::Result<()> {
-        let outcome = self.send(commands)?.map_err(Refused::to_error);
+    fn remove(&mut self, commands: &[NftCommand]) -> io::Result<()> {
+        let outcome = self.send(commands)?.map_err(RejectedTransaction::to_error);
         if outcome.is_err() {
             self.mirror = None;
         }
@@ -137,21 +140,21 @@ mod tests {
         let [v4, v6] = [frontend("10.96.0.1"), frontend("2001:db8::1")];
         let pick = |slots| Pick::parse(&format!("cluster-{slots}")).unwrap();
         let [v4_numbers, v6_numbers] = [v4, v6].map(|frontend| Numbers::of(&frontend, false));
-        let mut mirror = Mirror::default();
+        let mut mirror = NftablesMirror::default();
         for chain in Chain::FIXED.into_iter().chain([1, 2, 3].map(|slots| Chain::Pick(pick(slots)))) {
             mirror.structure.chains.insert(chain, true);
         }
         for (numbers, dispatch) in [
-            (v4_numbers, Dispatch::Refuse),
-            (v4_numbers, Dispatch::Forward(pick(1))),
-            (v4_numbers, Dispatch::Forward(pick(2))),
-            (v6_numbers, Dispatch::Forward(pick(2))),
+            (v4_numbers, FrontendChain::Refuse),
+            (v4_numbers, FrontendChain::Forward(pick(1))),
+            (v4_numbers, FrontendChain::Forward(pick(2))),
+            (v6_numbers, FrontendChain::Forward(pick(2))),
         ] {
-            mirror.insert(&Element::Chain(numbers, dispatch));
+            mirror.insert(&SetElement::Chain(numbers, dispatch));
         }
-        mirror.insert(&Element::Dispatch(v6, Dispatch::Forward(pick(2))));
+        mirror.insert(&SetElement::Dispatch(v6, FrontendChain::Forward(pick(2))));
         let (found, needed) = unneeded(&mirror);
-        let numbers = [1, 2].map(|slots| (v4_numbers, Dispatch::Forward(pick(slots)))).to_vec();
-        assert_eq!((found, needed), (Unneeded { numbers, picks: vec![pick(1), pick(3)] }, 1));
+        let numbers = [1, 2].map(|slots| (v4_numbers, FrontendChain::Forward(pick(slots)))).to_vec();
+        assert_eq!((found, needed), (UnusedChains { numbers, picks: vec![pick(1), pick(3)] }, 1));
     }
 }

@@ -12,28 +12,28 @@ use model::{
 };
 
 use super::{
-    element::{Dispatch, Element, Numbers, Slot, place},
+    element::{FrontendChain, Numbers, SetElement, Slot, place},
     listing,
-    mirror::{Held, Mirror},
-    schema::{Action, Chain, NetworkSet, Pick, Place, SetId, SetRole, Source},
+    mirror::{FrontendElements, NftablesMirror},
+    schema::{Chain, LookupType, NetworkSet, Pick, SetId, SetRole, SourceClass, Treatment},
 };
 use crate::trace::{Recorder, Subject};
 
 /// Traces a packet through the table of this name.
-pub(super) fn trace(mirror: &Mirror, table: &str, subject: &Subject<'_>) -> Recorder {
-    let mut walk = Walk { mirror, table, subject, recorder: Recorder::default() };
+pub(super) fn trace(mirror: &NftablesMirror, table: &str, subject: &Subject<'_>) -> Recorder {
+    let mut walk = TableWalk { mirror, table, subject, recorder: Recorder::default() };
     walk.begin();
     walk.recorder
 }
 
-struct Walk<'a> {
-    mirror: &'a Mirror,
+struct TableWalk<'a> {
+    mirror: &'a NftablesMirror,
     table: &'a str,
     subject: &'a Subject<'a>,
     recorder: Recorder,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> TableWalk<'a> {
     fn begin(&mut self) {
         let structure = &self.mirror.structure;
         if !structure.table {
@@ -78,7 +78,7 @@ impl<'a> Walk<'a> {
         if let Some((frontend, held)) = self.frontend() {
             match held.dispatch {
                 Some(dispatch) => {
-                    self.element(&Element::Dispatch(frontend, dispatch), "this frontend");
+                    self.element(&SetElement::Dispatch(frontend, dispatch), "this frontend");
                     if self.numbered(&frontend, false, dispatch) {
                         return self.dispatch(frontend, held, dispatch);
                     }
@@ -91,7 +91,7 @@ impl<'a> Walk<'a> {
         }
         let address = self.subject.packet.destination;
         if self.mirror.virtual_addresses.contains(address) {
-            self.element(&Element::VirtualAddress(address), "a virtual address, and no port of it");
+            self.element(&SetElement::VirtualAddress(address), "a virtual address, and no port of it");
             if self.enter(Chain::Refuse, "reject") {
                 self.recorder.end(End::Refused);
             }
@@ -102,12 +102,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns the frontend that matches the packet: one with elements, even if they are incomplete.
-    fn frontend(&self) -> Option<(Frontend, &'a Held)> {
+    fn frontend(&self) -> Option<(Frontend, &'a FrontendElements)> {
         let (packet, mirror) = (self.subject.packet, self.mirror);
         let at = |destination| Frontend { destination, protocol: packet.protocol, ports: packet.port.into() };
         let held = |frontend: Frontend| mirror.frontends.get(&frontend).map(|held| (frontend, held.as_ref()));
         let exact = held(at(Destination::Address(packet.destination)));
-        let has_way = |(_, held): &(Frontend, &Held)| held.dispatch.is_some();
+        let has_way = |(_, held): &(Frontend, &FrontendElements)| held.dispatch.is_some();
         let ranges = || {
             let mut all = mirror.frontends.iter().filter(|(frontend, held)| {
                 held.is_range
@@ -129,9 +129,9 @@ impl<'a> Walk<'a> {
 
     /// Returns true if the number in a frontend's element resolves to a chain. Otherwise the packet continues
     /// as if the frontend did not exist.
-    fn numbered(&mut self, frontend: &Frontend, is_by_source: bool, dispatch: Dispatch) -> bool {
+    fn numbered(&mut self, frontend: &Frontend, is_by_source: bool, dispatch: FrontendChain) -> bool {
         let numbers = Numbers::of(frontend, is_by_source);
-        let chain = Element::Chain(numbers, dispatch);
+        let chain = SetElement::Chain(numbers, dispatch);
         if self.mirror.chains.contains(&(numbers, dispatch)) {
             self.element(&chain, "the chain of this number");
             return true;
@@ -141,30 +141,30 @@ impl<'a> Walk<'a> {
         false
     }
 
-    fn dispatch(&mut self, frontend: Frontend, held: &Held, dispatch: Dispatch) {
+    fn dispatch(&mut self, frontend: Frontend, held: &FrontendElements, dispatch: FrontendChain) {
         if !self.enter(dispatch.chain(), "") {
             return;
         }
         match dispatch {
-            Dispatch::Refuse => {
+            FrontendChain::Refuse => {
                 self.recorder.step(self.chain(Chain::Refuse), "reject", "it is refused");
                 self.recorder.end(End::Refused);
             }
-            Dispatch::Discard => {
+            FrontendChain::Discard => {
                 self.recorder.step(self.chain(Chain::Discard), "drop", "it is dropped");
                 self.recorder.end(End::Dropped);
             }
-            Dispatch::Checked(place) => self.checked(frontend, held, place),
-            Dispatch::BySource(place) => self.by_source(frontend, held, place),
-            Dispatch::Forward(pick) => self.pick(frontend, held, pick),
+            FrontendChain::Checked(place) => self.checked(frontend, held, place),
+            FrontendChain::BySource(place) => self.by_source(frontend, held, place),
+            FrontendChain::Forward(pick) => self.pick(frontend, held, pick),
         }
     }
 
-    fn checked(&mut self, frontend: Frontend, held: &Held, place: Place) {
+    fn checked(&mut self, frontend: Frontend, held: &FrontendElements, place: LookupType) {
         let source = self.subject.packet.source;
         let within = held.allowed.iter().find(|span| span.first <= source && source <= span.last);
         if let Some(span) = within.filter(|span| span.first.is_ipv4() == source.is_ipv4()) {
-            self.element(&Element::Allowed(frontend, *span), "the source may connect");
+            self.element(&SetElement::Allowed(frontend, *span), "the source may connect");
         } else if self.subject.is_from_node() {
             self.recorder.step(
                 self.chain(Chain::Checked(place)),
@@ -180,22 +180,22 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn by_source(&mut self, frontend: Frontend, held: &Held, place: Place) {
+    fn by_source(&mut self, frontend: Frontend, held: &FrontendElements, place: LookupType) {
         let class = if self.is_in(NetworkSet::Workloads, self.subject.packet.source) {
-            Source::Workloads
+            SourceClass::Workloads
         } else if self.subject.is_from_node() {
-            Source::Node
+            SourceClass::Node
         } else {
-            Source::Elsewhere
+            SourceClass::Elsewhere
         };
         match held.by_source.get(&class) {
             Some(dispatch) => {
                 let is = match class {
-                    Source::Workloads => "the source is a workload",
-                    Source::Node => "the source is the node",
-                    Source::Elsewhere => "the source is elsewhere",
+                    SourceClass::Workloads => "the source is a workload",
+                    SourceClass::Node => "the source is the node",
+                    SourceClass::Elsewhere => "the source is elsewhere",
                 };
-                self.element(&Element::DispatchFrom(frontend, class, *dispatch), is);
+                self.element(&SetElement::DispatchFrom(frontend, class, *dispatch), is);
                 if self.numbered(&frontend, true, *dispatch) {
                     self.dispatch(frontend, held, *dispatch);
                 } else {
@@ -210,7 +210,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn pick(&mut self, frontend: Frontend, held: &Held, pick: Pick) {
+    fn pick(&mut self, frontend: Frontend, held: &FrontendElements, pick: Pick) {
         let source = self.subject.packet.source;
         let is_marked = match pick.masquerade {
             Masquerade::Never => false,
@@ -242,9 +242,10 @@ impl<'a> Walk<'a> {
                         *pool == pick.pool && **to == target && pick.affinity_seconds.is_some()
                     });
                     let slot = Slot { pool: pick.pool, index };
-                    let element = held_id.map_or(Element::Slot(frontend, slot, target), |((pool, id), _)| {
-                        Element::AffinityTarget(frontend, *pool, *id, target)
-                    });
+                    let element = held_id
+                        .map_or(SetElement::Slot(frontend, slot, target), |((pool, id), _)| {
+                            SetElement::AffinityTarget(frontend, *pool, *id, target)
+                        });
                     self.element(&element, &share);
                     self.recorder.end(self.reached(pick.action, target));
                 }
@@ -264,13 +265,13 @@ impl<'a> Walk<'a> {
         self.postrouting(is_marked);
     }
 
-    fn reached(&self, action: Action, target: Target) -> End {
+    fn reached(&self, action: Treatment, target: Target) -> End {
         let named = self.subject.packet.port;
         let reaches = |port| End::Reaches { address: target.address, port, sees: VisibleSource::Client };
         match action {
-            Action::Redirect => End::Relayed(target.port.unwrap_or(named)),
-            Action::Translate => reaches(target.port.unwrap_or(named)),
-            Action::TranslateAddress => reaches(named),
+            Treatment::Redirect => End::Relayed(target.port.unwrap_or(named)),
+            Treatment::Translate => reaches(target.port.unwrap_or(named)),
+            Treatment::TranslateAddress => reaches(named),
         }
     }
 
@@ -290,7 +291,7 @@ impl<'a> Walk<'a> {
                     let is_itself = address == source && self.mirror.hairpins.contains(address);
                     if is_itself {
                         self.element(
-                            &Element::Hairpin(address),
+                            &SetElement::Hairpin(address),
                             "an endpoint that reaches itself is masqueraded",
                         );
                     }
@@ -316,7 +317,7 @@ impl<'a> Walk<'a> {
         last.is_some_and(|(_, edge)| !edge.is_end)
     }
 
-    fn element(&mut self, element: &Element, result: &str) {
+    fn element(&mut self, element: &SetElement, result: &str) {
         let set = element.set();
         let at = listing::place_of(set, self.table);
         self.recorder.step(at, listing::line(element), result);

@@ -16,7 +16,7 @@ use model::{
 
 use super::{
     NftablesBackend,
-    element::Element,
+    element::SetElement,
     parse, render,
     schema::{SetId, SetRole},
 };
@@ -26,7 +26,7 @@ use crate::Traffic;
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     /// Last reading of each used element.
-    seen: BTreeMap<Element, u64>,
+    seen: BTreeMap<SetElement, u64>,
     /// Total of each used target.
     totals: BTreeMap<(Frontend, Target), u64>,
 }
@@ -35,14 +35,14 @@ pub(super) struct Tally {
 #[derive(Debug, Default)]
 struct Reading {
     /// Used elements.
-    counts: BTreeMap<Element, u64>,
+    counts: BTreeMap<SetElement, u64>,
     /// Existing targets with a total.
     present: BTreeSet<(Frontend, Target)>,
 }
 
 impl Tally {
     /// Adds an element to a reading.
-    fn note(&self, reading: &mut Reading, element: Element, count: u64) {
+    fn note(&self, reading: &mut Reading, element: SetElement, count: u64) {
         let Some(target) = target(&element) else { return };
         if count > 0 {
             reading.counts.insert(element, count);
@@ -65,21 +65,21 @@ impl Tally {
     }
 }
 
-fn target(element: &Element) -> Option<(Frontend, Target)> {
+fn target(element: &SetElement) -> Option<(Frontend, Target)> {
     match element {
-        Element::Slot(frontend, _, target) | Element::AffinityTarget(frontend, _, _, target) => {
+        SetElement::Slot(frontend, _, target) | SetElement::AffinityTarget(frontend, _, _, target) => {
             // A listener on this node is not a target of a Service.
             (!target.address.is_unspecified()).then_some((*frontend, *target))
         }
-        Element::Chain(..)
-        | Element::Dispatch(..)
-        | Element::DispatchFrom(..)
-        | Element::AffinitySlot(..)
-        | Element::Allowed(..)
-        | Element::Range(_)
-        | Element::VirtualAddress(_)
-        | Element::Hairpin(_)
-        | Element::Network(..) => None,
+        SetElement::Chain(..)
+        | SetElement::Dispatch(..)
+        | SetElement::DispatchFrom(..)
+        | SetElement::AffinitySlot(..)
+        | SetElement::Allowed(..)
+        | SetElement::Range(_)
+        | SetElement::VirtualAddress(_)
+        | SetElement::Hairpin(_)
+        | SetElement::Network(..) => None,
     }
 }
 
@@ -155,7 +155,7 @@ mod tests {
         let target = |text: &str| Target { address: text.parse().unwrap(), port: Some(port) };
         let (a, b) = (target("10.1.1.2"), target("10.1.2.2"));
         let slot = |index, target, count| {
-            (Element::Slot(frontend, Slot { pool: Pool::Workloads, index }, target), count)
+            (SetElement::Slot(frontend, Slot { pool: Pool::Workloads, index }, target), count)
         };
         let mut tally = Tally::default();
         for (readings, totals) in [

@@ -12,13 +12,13 @@ use model::{kinds::resource::ServiceKey, wire::report::FailureReason};
 
 use super::{
     NftablesBackend,
-    element::Element,
+    element::SetElement,
     parse::{self, Observation},
     plan::{Change, Plan},
     render,
     schema::{Chain, SetId},
 };
-use crate::{Dataplane, Desired, KernelError, Outcome, claims::Touched};
+use crate::{Dataplane, DesiredState, KernelError, Outcome, claims::TouchedObjects};
 
 /// Maximum number of keys in one request, whose responses must fit the receive buffer.
 const KEYS_PER_REQUEST: usize = 100;
@@ -31,19 +31,19 @@ const LOOKS_MAX: u32 = 6;
 const RESIZE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Service that caused a change.
-type Service = Option<Arc<ServiceKey>>;
-type Failed = BTreeMap<Arc<ServiceKey>, Outcome>;
+type ChangeOwner = Option<Arc<ServiceKey>>;
+type RejectedServices = BTreeMap<Arc<ServiceKey>, Outcome>;
 
 impl NftablesBackend {
     /// Compares the writes with the kernel. A difference is a failure of the Service, and the mirror is
     /// dropped. Consumes the plan, because the plan of a full pass is as large as the state.
     pub(super) fn verify(
         &mut self,
-        desired: &Desired,
-        touched: &Touched,
+        desired: &DesiredState,
+        touched: &TouchedObjects,
         plan: Plan,
         everything: bool,
-        failed: &mut Failed,
+        failed: &mut RejectedServices,
     ) -> Result<(), KernelError> {
         if plan.writes() == 0 {
             return Ok(());
@@ -71,7 +71,9 @@ impl NftablesBackend {
                 continue;
             }
             self.mirror = None;
-            let Some(service) = service else { return Err(differs("an element that belongs to no Service")) };
+            let Some(service) = service else {
+                return Err(differs("an element that belongs to no ChangeOwner"));
+            };
             let message = "the kernel returned something else than was written".to_owned();
             let outcome = Outcome::Failed { reason: FailureReason::VerificationFailed, message };
             failed.insert(service, outcome);
@@ -85,10 +87,10 @@ impl NftablesBackend {
     /// reports others twice. So a difference counts only if it persists.
     fn look_again(
         &mut self,
-        desired: &Desired,
-        touched: &Touched,
+        desired: &DesiredState,
+        touched: &TouchedObjects,
         everything: bool,
-    ) -> Result<BTreeSet<Service>, KernelError> {
+    ) -> Result<BTreeSet<ChangeOwner>, KernelError> {
         let mut pause = RESIZE_PAUSE;
         for _ in 1..LOOKS_MAX {
             let again = self.look(desired, touched, everything)?;
@@ -106,7 +108,12 @@ impl NftablesBackend {
         }
     }
 
-    fn look(&mut self, desired: &Desired, touched: &Touched, everything: bool) -> Result<Plan, KernelError> {
+    fn look(
+        &mut self,
+        desired: &DesiredState,
+        touched: &TouchedObjects,
+        everything: bool,
+    ) -> Result<Plan, KernelError> {
         self.observe()?;
         Ok(self.plan(desired, touched, everything))
     }
@@ -135,9 +142,9 @@ impl NftablesBackend {
     }
 
     /// Returns the Services with a changed element that differs from the wanted one.
-    fn wrong_keys(&mut self, changes: &[(&Service, &Change)]) -> io::Result<BTreeSet<Service>> {
+    fn wrong_keys(&mut self, changes: &[(&ChangeOwner, &Change)]) -> io::Result<BTreeSet<ChangeOwner>> {
         let table = self.options.table;
-        let mut added: BTreeMap<SetId, Vec<(Element, &Service)>> = BTreeMap::new();
+        let mut added: BTreeMap<SetId, Vec<(SetElement, &ChangeOwner)>> = BTreeMap::new();
         for (service, change) in changes {
             if let Change::Add(element) = change {
                 added.entry(element.set()).or_default().push((*element, service));
@@ -169,14 +176,18 @@ impl NftablesBackend {
 
     /// Returns the Services of which a removed element still exists. Another element may have the same key,
     /// or contain it in an interval.
-    fn still_there<'a>(&mut self, changes: &[(&'a Service, &Change)]) -> io::Result<Vec<&'a Service>> {
-        let removed = |(service, change): &(&'a Service, &Change)| match change {
+    fn still_there<'a>(
+        &mut self,
+        changes: &[(&'a ChangeOwner, &Change)],
+    ) -> io::Result<Vec<&'a ChangeOwner>> {
+        let removed = |(service, change): &(&'a ChangeOwner, &Change)| match change {
             Change::Remove(element) => Some((*element, *service)),
             Change::Add(_) => None,
         };
         let gone: Vec<_> = changes.iter().filter_map(removed).collect();
         let table = self.options.table;
-        let question = |(element, _): &(Element, _)| render::get_elements(table, element.set(), &[*element]);
+        let question =
+            |(element, _): &(SetElement, _)| render::get_elements(table, element.set(), &[*element]);
         let mut found = BTreeSet::new();
         self.netlink.ask(&gone.iter().map(question).collect::<Vec<_>>(), |index, answer| {
             let Some((element, _)) = gone.get(index) else { return Ok(()) };
@@ -190,7 +201,7 @@ impl NftablesBackend {
     }
 }
 
-fn is_failed(service: Option<&Arc<ServiceKey>>, failed: &Failed) -> bool {
+fn is_failed(service: Option<&Arc<ServiceKey>>, failed: &RejectedServices) -> bool {
     service.is_some_and(|service| failed.contains_key(service))
 }
 
@@ -213,7 +224,7 @@ mod tests {
         Scope,
         nftables::{
             NftablesOptions,
-            element::{Dispatch, Slot},
+            element::{FrontendChain, Slot},
             schema::{Pick, Pool},
         },
     };
@@ -233,25 +244,25 @@ mod tests {
         let target = |text: &str| Target { address: text.parse().unwrap(), port: Some(port) };
         let slot = |index| Slot { pool: Pool::Workloads, index };
         let there = [
-            Change::Add(Element::VirtualAddress(address)),
-            Change::Add(Element::Dispatch(frontend, Dispatch::Refuse)),
-            Change::Add(Element::Slot(frontend, slot(0), target("10.1.1.2"))),
+            Change::Add(SetElement::VirtualAddress(address)),
+            Change::Add(SetElement::Dispatch(frontend, FrontendChain::Refuse)),
+            Change::Add(SetElement::Slot(frontend, slot(0), target("10.1.1.2"))),
         ];
         let service = |name: &str| Some(Arc::new(ServiceKey::try_from(format!("default/{name}")).unwrap()));
         let claims = [
             ("added", there[2]),
             ("added-too", there[1]),
-            ("absent", Change::Add(Element::Slot(frontend, slot(1), target("10.1.1.2")))),
-            ("different", Change::Add(Element::Slot(other, slot(0), target("10.1.9.9")))),
-            ("still-there", Change::Remove(Element::VirtualAddress(address))),
-            ("gone", Change::Remove(Element::VirtualAddress("10.96.0.2".parse().unwrap()))),
-            ("gone-by-replacement", Change::Remove(Element::Slot(frontend, slot(0), target("10.1.3.2")))),
+            ("absent", Change::Add(SetElement::Slot(frontend, slot(1), target("10.1.1.2")))),
+            ("different", Change::Add(SetElement::Slot(other, slot(0), target("10.1.9.9")))),
+            ("still-there", Change::Remove(SetElement::VirtualAddress(address))),
+            ("gone", Change::Remove(SetElement::VirtualAddress("10.96.0.2".parse().unwrap()))),
+            ("gone-by-replacement", Change::Remove(SetElement::Slot(frontend, slot(0), target("10.1.3.2")))),
         ];
-        let in_other_slot = Change::Add(Element::Slot(other, slot(0), target("10.1.2.2")));
+        let in_other_slot = Change::Add(SetElement::Slot(other, slot(0), target("10.1.2.2")));
         let thread = std::thread::spawn(move || {
             unshare(CloneFlags::CLONE_NEWNET).expect("these tests run as root");
             let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
-            assert!(backend.apply(&Desired::default(), &Scope::Everything).failed.is_none());
+            assert!(backend.apply(&DesiredState::default(), &Scope::Everything).failed.is_none());
             let changes = [&there[..], &[in_other_slot]].concat();
             let commands = render::commands(&[], &BTreeSet::new(), &changes, backend.options.mark_bit);
             backend.send(&commands).unwrap().unwrap();

@@ -9,7 +9,7 @@ use std::{
 
 use model::{kinds::service::ProxyProtocol, primitives::quantity::Weight, program::Target};
 
-use super::{desired::Policy, listing::Told};
+use super::{desired::Policy, listing::ListenerListing};
 
 /// Maximum number of source addresses with affinity per frontend; the least recently used is dropped first.
 pub const AFFINITY_SOURCES_MAX: usize = 65_536;
@@ -60,9 +60,9 @@ impl Balancer {
     }
 
     /// Returns the current configuration, together with the given PROXY protocol version.
-    pub(super) fn told(&self, proxy_protocol: Option<ProxyProtocol>) -> Told {
+    pub(super) fn told(&self, proxy_protocol: Option<ProxyProtocol>) -> ListenerListing {
         let weight = |share: &Share| Weight(u16::try_from(share.weight).unwrap_or(u16::MAX));
-        Told {
+        ListenerListing {
             policy: self.policy,
             targets: self.shares.iter().map(|(target, share)| (*target, weight(share))).collect(),
             affinity_seconds: self.affinity.as_ref().map(Affinity::timeout_secs),

@@ -18,7 +18,7 @@ use super::{
     UserspaceBackend,
     desired::{self, Policy, RelayId},
     listen, origin,
-    relay::{Orders, Relay},
+    relay::{ListenerOrders, Relay},
 };
 use crate::Outcome;
 
@@ -37,7 +37,7 @@ impl UserspaceBackend {
                 })?,
             };
             let Some(route) = program.frontends.get(&id.frontend) else { continue };
-            let orders = Orders {
+            let orders = ListenerOrders {
                 targets: &targets,
                 tolerated: route.all_targets(),
                 policy: Policy::of(route).unwrap_or(Policy::RoundRobin),

@@ -19,13 +19,13 @@ use nix::{
 use tokio::net::{TcpListener, TcpSocket, UdpSocket};
 
 use super::{
-    relay::{Relay, Shared},
+    relay::{Relay, RelayShared},
     tcp, udp,
 };
 
 /// Opens a listener on a free port of the unspecified address and serves it. Must be called within the
 /// relay's runtime.
-pub(super) fn open(frontend: Frontend, shared: Arc<Shared>) -> io::Result<Arc<Relay>> {
+pub(super) fn open(frontend: Frontend, shared: Arc<RelayShared>) -> io::Result<Arc<Relay>> {
     let family = frontend.destination.family();
     match frontend.protocol {
         Protocol::Tcp => {
@@ -44,7 +44,7 @@ pub(super) fn open(frontend: Frontend, shared: Arc<Shared>) -> io::Result<Arc<Re
     }
 }
 
-fn relay(frontend: Frontend, local: SocketAddr, shared: Arc<Shared>) -> io::Result<Arc<Relay>> {
+fn relay(frontend: Frontend, local: SocketAddr, shared: Arc<RelayShared>) -> io::Result<Arc<Relay>> {
     let port = Port::new(local.port()).ok_or_else(|| io::Error::other("the kernel gave no port"))?;
     Ok(Arc::new(Relay::new(frontend, port, shared)))
 }

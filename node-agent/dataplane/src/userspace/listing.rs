@@ -18,7 +18,7 @@ use super::desired::{Policy, RelayId, SourceClass};
 
 /// Configuration of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct ListenerListing {
     pub(super) policy: Policy,
     /// Targets with a weight above zero.
     pub(super) targets: BTreeMap<Target, Weight>,
@@ -27,8 +27,8 @@ pub(super) struct Told {
 }
 
 /// Formats the configuration of a listener.
-pub(super) fn of(id: RelayId, told: &Told) -> Vec<String> {
-    let Told { policy, targets, affinity_seconds, proxy_protocol } = told;
+pub(super) fn of(id: RelayId, told: &ListenerListing) -> Vec<String> {
+    let ListenerListing { policy, targets, affinity_seconds, proxy_protocol } = told;
     let name = Name(id);
     let mut head = format!("listen {name} {}", word(*policy));
     if let Some(seconds) = affinity_seconds {
@@ -105,7 +105,7 @@ mod tests {
         };
         let id = RelayId { frontend, class: SourceClass::Elsewhere };
         let target = |port| Target { address: "fd01::2".parse().unwrap(), port };
-        let told = Told {
+        let told = ListenerListing {
             policy: Policy::SourceHash { with_port: true },
             targets: [(target(None), Weight(1)), (target(Some(port(5353))), Weight(3))].into(),
             affinity_seconds: Some(600),

@@ -55,10 +55,10 @@ pub use self::relay::{Limits, RelayCounters};
 use self::{
     desired::RelayId,
     origin::Listeners,
-    relay::{Account, Relay, RelayTally, Shared},
+    relay::{Account, Relay, RelayShared, RelayTally},
 };
 use super::{
-    Dataplane, Desired, DesiredProgram, KernelCounters, KernelError, Pass, Refusals, Scope, Traffic,
+    Dataplane, DesiredProgram, DesiredState, KernelCounters, KernelError, Pass, Refusals, Scope, Traffic,
     nftables::{NftablesBackend, NftablesOptions},
 };
 
@@ -72,9 +72,9 @@ pub struct UserspaceBackend {
     /// Taken only when the backend is dropped.
     runtime: Option<Runtime>,
     capture: NftablesBackend,
-    shared: Arc<Shared>,
+    shared: Arc<RelayShared>,
     /// Desired capture rules.
-    lowered: Desired,
+    lowered: DesiredState,
     services: BTreeMap<ServiceKey, BTreeMap<RelayId, Arc<Relay>>>,
     accounts: Accounts,
     /// Listeners with draining targets, or closed ones that still have connections.
@@ -111,7 +111,7 @@ impl UserspaceBackend {
             .enable_all()
             .build()
             .map_err(failed("starting the relay's threads"))?;
-        let shared = Shared {
+        let shared = RelayShared {
             limits,
             connections: Arc::new(Semaphore::new(limits.connections_max)),
             flows: Arc::new(Semaphore::new(limits.flows_max)),
@@ -122,7 +122,7 @@ impl UserspaceBackend {
             runtime: Some(runtime),
             capture: NftablesBackend::open(NftablesOptions { mark_bit, table: TABLE })?,
             shared: Arc::new(shared),
-            lowered: Desired::default(),
+            lowered: DesiredState::default(),
             services: BTreeMap::new(),
             accounts: Accounts::new(),
             lingering: Vec::new(),
@@ -165,12 +165,12 @@ impl UserspaceBackend {
     /// Returns true if there are no connections and no flows.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        let Shared { limits, connections, flows, .. } = &*self.shared;
+        let RelayShared { limits, connections, flows, .. } = &*self.shared;
         connections.available_permits() == limits.connections_max
             && flows.available_permits() == limits.flows_max
     }
 
-    fn in_scope(&self, desired: &Desired, scope: &Scope) -> BTreeSet<ServiceKey> {
+    fn in_scope(&self, desired: &DesiredState, scope: &Scope) -> BTreeSet<ServiceKey> {
         match scope {
             Scope::Everything => desired.programs.keys().chain(self.services.keys()).cloned().collect(),
             Scope::Services(services) => services.clone(),
@@ -217,7 +217,7 @@ impl Dataplane for UserspaceBackend {
     }
 
     /// Creates listeners before the rules that redirect to them, and closes them after.
-    fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass {
+    fn apply(&mut self, desired: &DesiredState, scope: &Scope) -> Pass {
         let services = self.in_scope(desired, scope);
         if *scope == Scope::Everything {
             self.lowered.programs.clear();
@@ -301,7 +301,11 @@ impl Dataplane for UserspaceBackend {
         false
     }
 
-    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
+    fn preview(
+        &mut self,
+        desired: &DesiredState,
+        scope: &Scope,
+    ) -> Result<Option<Vec<LineChange>>, KernelError> {
         self.previewed(desired, scope)
     }
 
@@ -319,7 +323,7 @@ impl Dataplane for UserspaceBackend {
             let is_lingering = relay.dissolve(Instant::now());
             self.linger(&relay, is_lingering);
         }
-        self.lowered = Desired::default();
+        self.lowered = DesiredState::default();
         Ok(objects)
     }
 

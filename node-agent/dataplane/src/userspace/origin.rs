@@ -22,7 +22,7 @@ use nix::{
 };
 use tokio::net::TcpStream;
 
-use super::tracking::{self, Entry, Flow};
+use super::tracking::{self, FlowDirection, TrackedFlow};
 
 /// UDP frontends, each with the ports of its listeners; empty for a removed frontend.
 pub(super) type Listeners = BTreeMap<Frontend, BTreeSet<Port>>;
@@ -49,7 +49,7 @@ pub(super) fn of_flow(
 ) -> io::Result<Option<SocketAddr>> {
     let mut original = None;
     let errnos = netlink.ask(&[tracking::get_by_reply(local, client)], |_, answer| {
-        original = Entry::parse(answer)?.map(|entry| entry.original.destination);
+        original = TrackedFlow::parse(answer)?.map(|entry| entry.original.destination);
         Ok(())
     })?;
     match errnos.first().copied().unwrap_or_default() {
@@ -72,7 +72,7 @@ pub(super) fn forget_misled(netlink: &mut Netlink, listeners: &Listeners) -> io:
     }
     let local = local_addresses();
     let misled = netlink.dump(&tracking::dump(), Vec::new, |misled, answer| {
-        let Some(entry) = Entry::parse(answer)?.filter(Entry::is_udp) else { return Ok(()) };
+        let Some(entry) = TrackedFlow::parse(answer)?.filter(TrackedFlow::is_udp) else { return Ok(()) };
         misled.extend(is_misled(&entry, listeners, &local).then(|| entry.deletion()));
         Ok(())
     })?;
@@ -82,8 +82,8 @@ pub(super) fn forget_misled(netlink: &mut Netlink, listeners: &Listeners) -> io:
     Ok(u64::try_from(deleted).unwrap_or(u64::MAX))
 }
 
-fn is_misled(entry: &Entry<'_>, listeners: &Listeners, local: &BTreeSet<IpAddr>) -> bool {
-    let Flow { destination, .. } = entry.original;
+fn is_misled(entry: &TrackedFlow<'_>, listeners: &Listeners, local: &BTreeSet<IpAddr>) -> bool {
+    let FlowDirection { destination, .. } = entry.original;
     let (Some(port), Some(first)) = (Port::new(destination.port()), Port::new(1)) else { return false };
     let at = |destination, ports| Frontend { destination, protocol: Protocol::Udp, ports };
     let address = Destination::Address(destination.ip());

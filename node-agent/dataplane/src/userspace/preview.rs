@@ -19,9 +19,9 @@ use model::{
 use super::{
     UserspaceBackend,
     desired::{self, Policy, RelayId},
-    listing::{self, Told},
+    listing::{self, ListenerListing},
 };
-use crate::{Dataplane as _, Desired, DesiredProgram, KernelError, Scope};
+use crate::{Dataplane as _, DesiredProgram, DesiredState, KernelError, Scope};
 
 /// Placeholder for an unknown port.
 const UNKNOWN_PORT: &str = "?";
@@ -38,7 +38,7 @@ impl UserspaceBackend {
     /// cannot be previewed.
     pub(super) fn previewed(
         &mut self,
-        desired: &Desired,
+        desired: &DesiredState,
         scope: &Scope,
     ) -> Result<Option<Vec<LineChange>>, KernelError> {
         let services = self.in_scope(desired, scope);
@@ -123,7 +123,7 @@ fn wanted_lines(program: &Program) -> Vec<String> {
     let told = |(id, targets): (RelayId, model::program::Targets)| {
         let route = program.frontends.get(&id.frontend)?;
         let with_weight = targets.iter().filter(|(_, weight)| weight.0 > 0);
-        let told = Told {
+        let told = ListenerListing {
             policy: Policy::of(route).unwrap_or(Policy::RoundRobin),
             targets: with_weight.map(|(target, weight)| (*target, *weight)).collect(),
             affinity_seconds: route.affinity_seconds,

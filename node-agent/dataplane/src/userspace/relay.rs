@@ -26,7 +26,7 @@ use model::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::{balance::Balancer, desired::Policy, failures::Failures, listing::Told};
+use super::{balance::Balancer, desired::Policy, failures::Failures, listing::ListenerListing};
 use crate::Traffic;
 
 /// Capacity limits and timeouts of a relay.
@@ -49,7 +49,7 @@ impl Default for Limits {
 }
 
 /// State shared by all listeners of one backend.
-pub(super) struct Shared {
+pub(super) struct RelayShared {
     pub(super) limits: Limits,
     pub(super) connections: Arc<Semaphore>,
     pub(super) flows: Arc<Semaphore>,
@@ -154,13 +154,13 @@ impl Seat {
 }
 
 /// A connection or flow assigned to a seat, from the selection to its end.
-pub(super) struct Placed {
+pub(super) struct Assignment {
     pub(super) seat: Arc<Seat>,
     pub(super) address: SocketAddr,
     pub(super) proxy_protocol: Option<ProxyProtocol>,
 }
 
-impl Placed {
+impl Assignment {
     fn new(seat: Arc<Seat>, original: SocketAddr, proxy_protocol: Option<ProxyProtocol>) -> Self {
         seat.active.fetch_add(1, Ordering::Relaxed);
         seat.account.active.fetch_add(1, Ordering::Relaxed);
@@ -170,7 +170,7 @@ impl Placed {
     }
 }
 
-impl Drop for Placed {
+impl Drop for Assignment {
     fn drop(&mut self) {
         self.seat.active.fetch_sub(1, Ordering::Relaxed);
         self.seat.account.active.fetch_sub(1, Ordering::Relaxed);
@@ -182,7 +182,7 @@ pub(super) struct Relay {
     pub(super) frontend: Frontend,
     /// Port of the listener.
     pub(super) port: Port,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<RelayShared>,
     /// Cancelled when no new connections are wanted.
     pub(super) closing: CancellationToken,
     state: Mutex<State>,
@@ -200,7 +200,7 @@ struct State {
 }
 
 /// Wanted configuration of a listener.
-pub(super) struct Orders<'a> {
+pub(super) struct ListenerOrders<'a> {
     pub(super) targets: &'a Targets,
     /// Targets that receive no new connections, but may keep established ones.
     pub(super) tolerated: BTreeSet<Target>,
@@ -213,7 +213,7 @@ pub(super) struct Orders<'a> {
 }
 
 impl Relay {
-    pub(super) fn new(frontend: Frontend, port: Port, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(frontend: Frontend, port: Port, shared: Arc<RelayShared>) -> Self {
         let state = State {
             balancer: Balancer::new(Policy::RoundRobin),
             seats: BTreeMap::new(),
@@ -226,7 +226,7 @@ impl Relay {
     }
 
     /// Returns the current configuration.
-    pub(super) fn told(&self) -> Told {
+    pub(super) fn told(&self) -> ListenerListing {
         let State { balancer, proxy_protocol, .. } = &*self.lock();
         balancer.told(*proxy_protocol)
     }
@@ -247,7 +247,7 @@ impl Relay {
     /// `account` returns the account of a target. Returns true if [`Relay::keep_up`] has work to do.
     pub(super) fn follow(
         &self,
-        orders: &Orders<'_>,
+        orders: &ListenerOrders<'_>,
         now: Instant,
         mut account: impl FnMut(&Target) -> Arc<Account>,
     ) -> bool {
@@ -317,18 +317,18 @@ impl Relay {
         client: SocketAddr,
         original: SocketAddr,
         excluded: &BTreeSet<Target>,
-    ) -> Option<Placed> {
+    ) -> Option<Assignment> {
         let mut state = self.lock();
         let State { balancer, seats, proxy_protocol, .. } = &mut *state;
         let active =
             |target: &Target| seats.get(target).map_or(0, |seat| seat.active.load(Ordering::Relaxed));
         let target = balancer.pick(client, excluded, Instant::now(), active)?;
         let seat = Arc::clone(seats.get(&target)?);
-        Some(Placed::new(seat, original, *proxy_protocol))
+        Some(Assignment::new(seat, original, *proxy_protocol))
     }
 
     /// Returns true if connections to a target may finish on request of the user.
-    fn drains(&self, orders: &Orders<'_>, target: &Target) -> bool {
+    fn drains(&self, orders: &ListenerOrders<'_>, target: &Target) -> bool {
         match self.frontend.protocol {
             Protocol::Tcp => orders.leaving.contains_key(target),
             Protocol::Udp | Protocol::Sctp => false,

@@ -29,7 +29,7 @@ use tokio::{
 
 use super::{
     origin,
-    relay::{Placed, Relay, count},
+    relay::{Assignment, Relay, count},
     room, wire,
 };
 
@@ -125,7 +125,7 @@ async fn serve(relay: &Relay, mut client: TcpStream, peer: SocketAddr) {
 }
 
 /// Connects to one target after the other until one responds.
-async fn connect(relay: &Relay, client: SocketAddr, original: SocketAddr) -> Option<(TcpStream, Placed)> {
+async fn connect(relay: &Relay, client: SocketAddr, original: SocketAddr) -> Option<(TcpStream, Assignment)> {
     let (mut refused, mut silent) = (BTreeSet::new(), BTreeSet::new());
     let mut patience = PATIENCE.into_iter();
     let mut wait = patience.next()?;
@@ -173,7 +173,7 @@ enum End {
 }
 
 /// Side of a direction that has failed.
-enum Broken {
+enum FailedSide {
     Source,
     Sink,
 }
@@ -190,17 +190,17 @@ async fn carry(client: &mut TcpStream, target: &mut TcpStream, bytes: &AtomicU64
                 up_ended = true;
                 match ended {
                     Ok(()) => {}
-                    Err(Broken::Source) => return End::ClientGone,
+                    Err(FailedSide::Source) => return End::ClientGone,
                     // Bytes sent by the target before its reset must still be read.
-                    Err(Broken::Sink) => target_is_deaf = true,
+                    Err(FailedSide::Sink) => target_is_deaf = true,
                 }
             }
             ended = &mut down, if !down_ended => {
                 down_ended = true;
                 match ended {
                     Ok(()) => {}
-                    Err(Broken::Source) => return End::TargetGone,
-                    Err(Broken::Sink) => return End::ClientGone,
+                    Err(FailedSide::Source) => return End::TargetGone,
+                    Err(FailedSide::Sink) => return End::ClientGone,
                 }
             }
         }
@@ -210,13 +210,13 @@ async fn carry(client: &mut TcpStream, target: &mut TcpStream, bytes: &AtomicU64
 
 /// Forwards bytes until the source closes, then closes the sink. Does not read while the sink does not accept
 /// data.
-async fn pump(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, bytes: &AtomicU64) -> Result<(), Broken> {
+async fn pump(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, bytes: &AtomicU64) -> Result<(), FailedSide> {
     while let Some(left) =
         poll_fn(|context| room::lend(|room| poll_move(context, from, to, room, bytes))).await?
     {
-        to.write_all(&left).await.map_err(|_| Broken::Sink)?;
+        to.write_all(&left).await.map_err(|_| FailedSide::Sink)?;
     }
-    to.shutdown().await.map_err(|_| Broken::Sink)
+    to.shutdown().await.map_err(|_| FailedSide::Sink)
 }
 
 /// Waits for data from the source, and writes as much of it to the sink as the sink accepts at once. Returns
@@ -227,10 +227,10 @@ fn poll_move(
     to: &mut WriteHalf<'_>,
     room: &mut [u8],
     bytes: &AtomicU64,
-) -> Poll<Result<Option<Vec<u8>>, Broken>> {
+) -> Poll<Result<Option<Vec<u8>>, FailedSide>> {
     let mut said = ReadBuf::new(room);
     if ready!(Pin::new(from).poll_read(context, &mut said)).is_err() {
-        return Poll::Ready(Err(Broken::Source));
+        return Poll::Ready(Err(FailedSide::Source));
     }
     let said = said.filled();
     if said.is_empty() {
@@ -240,7 +240,7 @@ fn poll_move(
     bytes.fetch_add(u64::try_from(said.len()).unwrap_or_default(), Ordering::Relaxed);
     let taken = match Pin::new(to).poll_write(context, said) {
         Poll::Ready(Ok(taken)) => taken,
-        Poll::Ready(Err(_)) => return Poll::Ready(Err(Broken::Sink)),
+        Poll::Ready(Err(_)) => return Poll::Ready(Err(FailedSide::Sink)),
         Poll::Pending => 0,
     };
     Poll::Ready(Ok(Some(said[taken..].to_vec())))

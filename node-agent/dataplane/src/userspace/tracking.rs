@@ -8,18 +8,18 @@ use kernel::{
             CTA_IP_V4_DST, CTA_IP_V4_SRC, CTA_IP_V6_DST, CTA_IP_V6_SRC, CTA_PROTO_DST_PORT, CTA_PROTO_NUM,
             CTA_PROTO_SRC_PORT, CTA_TUPLE_IP, CTA_TUPLE_PROTO, CTA_TUPLE_REPLY, GET,
         },
-        wire::{Shown, Tuple, message},
+        wire::{ConntrackEntry, Tuple, message},
     },
     netlink::{
         uapi,
-        wire::{Attributes, Malformed, Message, Received},
+        wire::{Attributes, MalformedMessage, Message, ReceivedMessage},
     },
 };
 use model::{kinds::service::Protocol, primitives::net::IpFamily};
 
 /// One direction of a tracked flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Flow {
+pub(super) struct FlowDirection {
     /// Sender.
     pub(super) source: SocketAddr,
     /// Receiver.
@@ -27,12 +27,12 @@ pub(super) struct Flow {
 }
 
 /// A tracked flow.
-pub(super) struct Entry<'a> {
+pub(super) struct TrackedFlow<'a> {
     /// Direction from the client.
-    pub(super) original: Flow,
+    pub(super) original: FlowDirection,
     /// Direction of the replies.
-    pub(super) reply: Flow,
-    shown: Shown<'a>,
+    pub(super) reply: FlowDirection,
+    shown: ConntrackEntry<'a>,
 }
 
 /// Requests the UDP flow whose replies go from `local` to `client`.
@@ -66,10 +66,10 @@ pub(super) fn dump() -> Message {
     message(GET, uapi::NLM_F_DUMP, 0, Attributes::default())
 }
 
-impl<'a> Entry<'a> {
+impl<'a> TrackedFlow<'a> {
     /// Parses an entry; `None` if the flow has no ports.
-    pub(super) fn parse(answer: &Received<'a>) -> Result<Option<Self>, Malformed> {
-        let shown = Shown::parse(answer)?;
+    pub(super) fn parse(answer: &ReceivedMessage<'a>) -> Result<Option<Self>, MalformedMessage> {
+        let shown = ConntrackEntry::parse(answer)?;
         let flows = flow(&shown.original).zip(flow(&shown.reply));
         Ok(flows.map(|(original, reply)| Self { original, reply, shown }))
     }
@@ -84,8 +84,8 @@ impl<'a> Entry<'a> {
     }
 }
 
-fn flow(tuple: &Tuple) -> Option<Flow> {
-    Some(Flow {
+fn flow(tuple: &Tuple) -> Option<FlowDirection> {
+    Some(FlowDirection {
         source: SocketAddr::new(tuple.source?, tuple.source_port),
         destination: SocketAddr::new(tuple.destination?, tuple.destination_port),
     })

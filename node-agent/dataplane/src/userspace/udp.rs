@@ -26,7 +26,7 @@ use tokio::{
 
 use super::{
     origin,
-    relay::{Placed, Relay, count},
+    relay::{Assignment, Relay, count},
     room,
     tcp::CLOSING_GRACE,
     wire,
@@ -103,7 +103,7 @@ fn deliver(relay: &Arc<Relay>, socket: &Arc<UdpSocket>, flows: &mut Flows, arriv
     let (sender, from_client) = mpsc::channel(QUEUE_MAX);
     sender.try_send(datagram).expect("a new queue has room");
     flows.insert(key, sender);
-    let flow = Flow {
+    let flow = UdpFlow {
         relay: Arc::clone(relay),
         socket: Arc::clone(socket),
         client,
@@ -116,7 +116,7 @@ fn deliver(relay: &Arc<Relay>, socket: &Arc<UdpSocket>, flows: &mut Flows, arriv
 }
 
 /// Traffic of one client to one frontend.
-struct Flow {
+struct UdpFlow {
     relay: Arc<Relay>,
     /// Socket of the listener, from which responses are sent.
     socket: Arc<UdpSocket>,
@@ -137,7 +137,7 @@ enum Left {
     Gone,
 }
 
-impl Flow {
+impl UdpFlow {
     async fn run(mut self) {
         let mut refused = BTreeSet::new();
         let mut unanswered = None;
@@ -162,7 +162,7 @@ impl Flow {
     }
 
     /// Forwards datagrams in both directions. `unanswered` is a datagram that another target rejected.
-    async fn carry(&mut self, placed: &Placed, unanswered: Option<Vec<u8>>) -> io::Result<Left> {
+    async fn carry(&mut self, placed: &Assignment, unanswered: Option<Vec<u8>>) -> io::Result<Left> {
         let any: IpAddr = match IpFamily::of(placed.address.ip()) {
             IpFamily::V4 => Ipv4Addr::UNSPECIFIED.into(),
             IpFamily::V6 => Ipv6Addr::UNSPECIFIED.into(),
@@ -224,7 +224,7 @@ impl Flow {
 
     /// Sends a datagram to the target. The rejection of an earlier datagram may be reported here or at the
     /// next receive.
-    async fn forward(&self, target: &UdpSocket, placed: &Placed, datagram: &[u8]) -> io::Result<()> {
+    async fn forward(&self, target: &UdpSocket, placed: &Assignment, datagram: &[u8]) -> io::Result<()> {
         let header = placed
             .proxy_protocol
             .map(|version| wire::header(version, Protocol::Udp, self.client, self.original));
@@ -236,14 +236,14 @@ impl Flow {
         Ok(())
     }
 
-    async fn answer(&self, placed: &Placed, datagram: &[u8]) {
+    async fn answer(&self, placed: &Assignment, datagram: &[u8]) {
         let send = || send_to(&self.socket, self.local, self.client, datagram);
         if self.socket.async_io(Interest::WRITABLE, send).await.is_ok() {
             Self::account(placed, datagram.len());
         }
     }
 
-    fn account(placed: &Placed, bytes: usize) {
+    fn account(placed: &Assignment, bytes: usize) {
         let account = &placed.seat.account;
         count(&account.packets);
         account.bytes.fetch_add(u64::try_from(bytes).unwrap_or_default(), Ordering::Relaxed);

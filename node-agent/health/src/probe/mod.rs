@@ -20,7 +20,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 use super::{
-    pinned::Pinned,
+    pinned::ProbeTarget,
     verdict::{Outcome, Verdict},
 };
 
@@ -42,7 +42,7 @@ enum Speech {
 
 /// A probe of one endpoint.
 pub(super) struct Probe {
-    target: Pinned,
+    target: ProbeTarget,
     patience: Duration,
     speech: Speech,
     tls: Option<(TlsConnector, ServerName<'static>)>,
@@ -91,7 +91,7 @@ impl Recipe {
     /// Returns a message if the endpoint must not be probed.
     pub(super) fn probe(&self, key: CheckKey) -> Result<Probe, String> {
         let target =
-            Pinned::new(key.address, key.port).map_err(|reason| format!("the address is {reason}"))?;
+            ProbeTarget::new(key.address, key.port).map_err(|reason| format!("the address is {reason}"))?;
         let host = self.check.http.as_ref().and_then(|http| http.host.as_ref());
         let asked = self.check.tls.as_ref().and_then(|tls| tls.server_name.as_ref());
         let tls = match &self.tls {

@@ -55,14 +55,14 @@ pub struct FlowId {
 
 /// Traffic in both directions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Carried {
+pub struct FlowTraffic {
     /// Packets.
     pub packets: u64,
     /// Bytes, including headers from the network layer up.
     pub bytes: u64,
 }
 
-impl Carried {
+impl FlowTraffic {
     /// Adds other traffic.
     pub fn add(&mut self, other: &Self) {
         let Self { packets, bytes } = other;
@@ -87,7 +87,7 @@ pub struct Sighting {
     /// Key of the flow.
     pub id: FlowId,
     /// Traffic since the flow began, if counted.
-    pub carried: Option<Carried>,
+    pub carried: Option<FlowTraffic>,
     /// True if at least one direction is open; for connectionless protocols, if both sides have sent packets.
     pub is_open: bool,
 }

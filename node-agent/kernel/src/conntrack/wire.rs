@@ -7,10 +7,10 @@ use model::{
     primitives::{net::IpFamily, quantity::Port},
 };
 
-use super::{Carried, Filter, Flow, FlowId, Sighting, nudge::wire::Nudge, uapi::*};
+use super::{Filter, Flow, FlowId, FlowTraffic, Sighting, nudge::wire::Nudge, uapi::*};
 use crate::netlink::{
     uapi,
-    wire::{AttributeIter, Attributes, Malformed, Message, Received, netfilter_header},
+    wire::{AttributeIter, Attributes, MalformedMessage, Message, ReceivedMessage, netfilter_header},
 };
 
 /// Builds the dump request for flows that match a filter. Kernels before 5.8 do not support filters and
@@ -76,10 +76,10 @@ pub fn dump_translated() -> Message {
 ///
 /// # Errors
 /// Returns an error if the bytes are not such a message.
-pub fn sighting(answer: &Received<'_>) -> Result<Option<Sighting>, Malformed> {
+pub fn sighting(answer: &ReceivedMessage<'_>) -> Result<Option<Sighting>, MalformedMessage> {
     let Some(Entry { flow, shown }) = Entry::parse(answer)? else { return Ok(None) };
     let (mut status, mut id, state) = (0, 0, shown.state);
-    let mut carried: Option<Carried> = None;
+    let mut carried: Option<FlowTraffic> = None;
     for attribute in answer.attributes() {
         let attribute = attribute?;
         match attribute.kind {
@@ -104,7 +104,7 @@ pub fn sighting(answer: &Received<'_>) -> Result<Option<Sighting>, Malformed> {
     Ok(Some(Sighting { flow, id, carried, is_open }))
 }
 
-fn protocol_state(attributes: AttributeIter<'_>) -> Result<Option<u8>, Malformed> {
+fn protocol_state(attributes: AttributeIter<'_>) -> Result<Option<u8>, MalformedMessage> {
     let mut state = None;
     for attribute in attributes {
         let attribute = attribute?;
@@ -120,8 +120,8 @@ fn protocol_state(attributes: AttributeIter<'_>) -> Result<Option<u8>, Malformed
     Ok(state)
 }
 
-fn counters(attributes: AttributeIter<'_>) -> Result<Carried, Malformed> {
-    let mut carried = Carried::default();
+fn counters(attributes: AttributeIter<'_>) -> Result<FlowTraffic, MalformedMessage> {
+    let mut carried = FlowTraffic::default();
     for attribute in attributes {
         let attribute = attribute?;
         match attribute.kind {
@@ -141,7 +141,7 @@ pub fn message(number: u16, flags: u16, family: u8, attributes: Attributes) -> M
 }
 
 /// A parsed conntrack entry.
-pub struct Shown<'a> {
+pub struct ConntrackEntry<'a> {
     /// Tuple of the client's packets.
     pub original: Tuple,
     /// Tuple of the replies.
@@ -153,12 +153,12 @@ pub struct Shown<'a> {
     identity: [Option<&'a [u8]>; 3],
 }
 
-impl<'a> Shown<'a> {
+impl<'a> ConntrackEntry<'a> {
     /// Parses an entry.
     ///
     /// # Errors
     /// Returns an error if the bytes are not such a message.
-    pub fn parse(answer: &Received<'a>) -> Result<Self, Malformed> {
+    pub fn parse(answer: &ReceivedMessage<'a>) -> Result<Self, MalformedMessage> {
         let (mut original, mut reply, mut identity) = (Tuple::default(), Tuple::default(), [None; 3]);
         let mut state = None;
         for attribute in answer.attributes() {
@@ -197,7 +197,7 @@ impl<'a> Shown<'a> {
 pub struct Entry<'a> {
     /// The flow.
     pub flow: Flow,
-    shown: Shown<'a>,
+    shown: ConntrackEntry<'a>,
 }
 
 impl<'a> Entry<'a> {
@@ -205,8 +205,8 @@ impl<'a> Entry<'a> {
     ///
     /// # Errors
     /// Returns an error if the bytes are not such a message.
-    pub fn parse(answer: &Received<'a>) -> Result<Option<Self>, Malformed> {
-        let shown = Shown::parse(answer)?;
+    pub fn parse(answer: &ReceivedMessage<'a>) -> Result<Option<Self>, MalformedMessage> {
+        let shown = ConntrackEntry::parse(answer)?;
         let Tuple { destination, protocol, destination_port, .. } = shown.original;
         let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
         let protocol = protocols.into_iter().find(|it| it.number() == protocol);
@@ -256,7 +256,7 @@ pub struct Tuple {
 }
 
 impl Tuple {
-    fn parse(attributes: AttributeIter<'_>) -> Result<Self, Malformed> {
+    fn parse(attributes: AttributeIter<'_>) -> Result<Self, MalformedMessage> {
         let mut tuple = Self::default();
         for attribute in attributes {
             let attribute = attribute?;
@@ -269,7 +269,7 @@ impl Tuple {
         Ok(tuple)
     }
 
-    fn parse_addresses(&mut self, attributes: AttributeIter<'_>) -> Result<(), Malformed> {
+    fn parse_addresses(&mut self, attributes: AttributeIter<'_>) -> Result<(), MalformedMessage> {
         let v4 = |value: &[u8]| value.try_into().ok().map(|bytes: [u8; 4]| IpAddr::V4(Ipv4Addr::from(bytes)));
         let v6 =
             |value: &[u8]| value.try_into().ok().map(|bytes: [u8; 16]| IpAddr::V6(Ipv6Addr::from(bytes)));
@@ -286,7 +286,7 @@ impl Tuple {
         Ok(())
     }
 
-    fn parse_protocol(&mut self, attributes: AttributeIter<'_>) -> Result<(), Malformed> {
+    fn parse_protocol(&mut self, attributes: AttributeIter<'_>) -> Result<(), MalformedMessage> {
         let port = |value: &[u8]| value.try_into().map_or(0, u16::from_be_bytes);
         for attribute in attributes {
             let attribute = attribute?;

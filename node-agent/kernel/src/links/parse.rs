@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use super::Mac;
-use crate::netlink::wire::{Malformed, Received};
+use crate::netlink::wire::{MalformedMessage, ReceivedMessage};
 
 /// New or changed interface.
 pub const RTM_NEWLINK: u16 = 16;
@@ -73,8 +73,8 @@ pub enum Change {
 /// Parses one message; returns `None` for other subjects.
 ///
 /// # Errors
-/// Returns [`Malformed`] if the message is malformed.
-pub fn parse(message: &Received<'_>) -> Result<Option<Change>, Malformed> {
+/// Returns [`MalformedMessage`] if the message is malformed.
+pub fn parse(message: &ReceivedMessage<'_>) -> Result<Option<Change>, MalformedMessage> {
     match message.kind {
         RTM_NEWLINK | RTM_DELLINK => parse_link(message),
         RTM_NEWADDR | RTM_DELADDR => parse_address(message),
@@ -82,9 +82,9 @@ pub fn parse(message: &Received<'_>) -> Result<Option<Change>, Malformed> {
     }
 }
 
-fn parse_link(message: &Received<'_>) -> Result<Option<Change>, Malformed> {
+fn parse_link(message: &ReceivedMessage<'_>) -> Result<Option<Change>, MalformedMessage> {
     let header: &[u8; LINK_HEADER_BYTES] =
-        message.payload.first_chunk().ok_or(Malformed("interface header cut off"))?;
+        message.payload.first_chunk().ok_or(MalformedMessage("interface header cut off"))?;
     // Bridges report their ports in messages of the same type; an interface that leaves a bridge is not
     // removed.
     if header[0] != AF_UNSPEC {
@@ -106,14 +106,14 @@ fn parse_link(message: &Received<'_>) -> Result<Option<Change>, Malformed> {
             _ => {}
         }
     }
-    let name = name.ok_or(Malformed("an interface without a name"))?;
+    let name = name.ok_or(MalformedMessage("an interface without a name"))?;
     let is_up = flags & IFF_UP != 0 && flags & IFF_LOWER_UP != 0;
     Ok(Some(Change::Link { index, name, mac, is_up }))
 }
 
-fn parse_address(message: &Received<'_>) -> Result<Option<Change>, Malformed> {
+fn parse_address(message: &ReceivedMessage<'_>) -> Result<Option<Change>, MalformedMessage> {
     let header: &[u8; ADDRESS_HEADER_BYTES] =
-        message.payload.first_chunk().ok_or(Malformed("address header cut off"))?;
+        message.payload.first_chunk().ok_or(MalformedMessage("address header cut off"))?;
     let prefix = header[1];
     let index = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
     let (mut local, mut other) = (None, None);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn read(kind: u16, payload: &[u8]) -> Option<Change> {
-        parse(&Received { kind, flags: 0, sequence: 0, payload }).unwrap()
+        parse(&ReceivedMessage { kind, flags: 0, sequence: 0, payload }).unwrap()
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_without_panic(kind in 16u16..23, payload in prop::collection::vec(any::<u8>(), 0..120)) {
             let mut links = Links::default();
-            if let Ok(Some(change)) = parse(&Received { kind, flags: 0, sequence: 0, payload: &payload }) {
+            if let Ok(Some(change)) = parse(&ReceivedMessage { kind, flags: 0, sequence: 0, payload: &payload }) {
                 links.apply(change);
             }
         }

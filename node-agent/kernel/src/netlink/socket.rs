@@ -17,7 +17,7 @@ use nix::sys::{
 
 use super::{
     uapi,
-    wire::{Malformed, Message, Messages, Received},
+    wire::{MalformedMessage, Message, Messages, ReceivedMessage},
 };
 
 /// Size of the send and receive buffers in bytes. A newly built table is one batch of up to 300,000 elements,
@@ -78,7 +78,7 @@ impl Netlink {
         &mut self,
         request: &Message,
         begin: impl Fn() -> T,
-        mut each: impl FnMut(&mut T, &Received<'_>) -> Result<(), Malformed>,
+        mut each: impl FnMut(&mut T, &ReceivedMessage<'_>) -> Result<(), MalformedMessage>,
     ) -> io::Result<T> {
         for _ in 0..ATTEMPTS_MAX {
             let mut collected = begin();
@@ -99,7 +99,7 @@ impl Netlink {
     fn dump_once(
         &mut self,
         request: &Message,
-        mut each: impl FnMut(&Received<'_>) -> Result<(), Malformed>,
+        mut each: impl FnMut(&ReceivedMessage<'_>) -> Result<(), MalformedMessage>,
     ) -> io::Result<bool> {
         let sequence = self.next_sequence();
         let mut datagram = Vec::new();
@@ -133,7 +133,7 @@ impl Netlink {
     pub fn ask(
         &mut self,
         requests: &[Message],
-        mut each: impl FnMut(usize, &Received<'_>) -> Result<(), Malformed>,
+        mut each: impl FnMut(usize, &ReceivedMessage<'_>) -> Result<(), MalformedMessage>,
     ) -> io::Result<Vec<i32>> {
         let mut errnos = Vec::with_capacity(requests.len());
         for (start, window) in
@@ -191,9 +191,9 @@ impl Netlink {
     /// Returns an error after the timeout, or if a message is malformed.
     pub fn receive(
         &mut self,
-        mut is_last: impl FnMut(&Received<'_>) -> Result<bool, Malformed>,
+        mut is_last: impl FnMut(&ReceivedMessage<'_>) -> Result<bool, MalformedMessage>,
     ) -> io::Result<()> {
-        let invalid = |malformed: Malformed| io::Error::new(ErrorKind::InvalidData, malformed);
+        let invalid = |malformed: MalformedMessage| io::Error::new(ErrorKind::InvalidData, malformed);
         loop {
             self.buffer.clear();
             match self.socket.recv(&mut self.buffer, 0) {

@@ -1,6 +1,6 @@
 //! Netlink message format (RFC 3549 §2.2–2.3): headers and attributes.
 //!
-//! Decoding is total: for any input it terminates, stays in bounds and returns a value or [`Malformed`].
+//! Decoding is total: for any input it terminates, stays in bounds and returns a value or [`MalformedMessage`].
 
 /// Attribute type bit: the payload is a list of attributes.
 const NLA_F_NESTED: u16 = 0x8000;
@@ -12,7 +12,7 @@ const NLMSG_HEADER_BYTES: usize = 16;
 /// Error for bytes that are not a valid netlink message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed netlink message: {0}")]
-pub struct Malformed(pub &'static str);
+pub struct MalformedMessage(pub &'static str);
 
 /// A netlink message to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,7 +153,7 @@ impl Attributes {
 
 /// A received message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Received<'a> {
+pub struct ReceivedMessage<'a> {
     /// Subsystem and message number, or a control type below 16.
     pub kind: u16,
     /// `NLM_F_…` flags.
@@ -164,7 +164,7 @@ pub struct Received<'a> {
     pub payload: &'a [u8],
 }
 
-impl<'a> Received<'a> {
+impl<'a> ReceivedMessage<'a> {
     /// Iterates over the attributes after a header of four bytes, as in netfilter and generic netlink
     /// messages.
     #[must_use]
@@ -198,7 +198,7 @@ impl<'a> Messages<'a> {
 }
 
 impl<'a> Iterator for Messages<'a> {
-    type Item = Result<Received<'a>, Malformed>;
+    type Item = Result<ReceivedMessage<'a>, MalformedMessage>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
@@ -210,13 +210,14 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-fn split_message(bytes: &[u8]) -> Result<(Received<'_>, &[u8]), Malformed> {
-    let header: &[u8; NLMSG_HEADER_BYTES] = bytes.first_chunk().ok_or(Malformed("truncated header"))?;
+fn split_message(bytes: &[u8]) -> Result<(ReceivedMessage<'_>, &[u8]), MalformedMessage> {
+    let header: &[u8; NLMSG_HEADER_BYTES] =
+        bytes.first_chunk().ok_or(MalformedMessage("truncated header"))?;
     let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
-    let length = usize::try_from(length).map_err(|_| Malformed("length exceeds the address space"))?;
+    let length = usize::try_from(length).map_err(|_| MalformedMessage("length exceeds the address space"))?;
     let payload =
-        bytes.get(NLMSG_HEADER_BYTES..length).ok_or(Malformed("length does not fit the datagram"))?;
-    let message = Received {
+        bytes.get(NLMSG_HEADER_BYTES..length).ok_or(MalformedMessage("length does not fit the datagram"))?;
+    let message = ReceivedMessage {
         kind: u16::from_ne_bytes([header[4], header[5]]),
         flags: u16::from_ne_bytes([header[6], header[7]]),
         sequence: u32::from_ne_bytes([header[8], header[9], header[10], header[11]]),
@@ -238,7 +239,7 @@ impl<'a> AttributeIter<'a> {
 }
 
 impl<'a> Iterator for AttributeIter<'a> {
-    type Item = Result<Attribute<'a>, Malformed>;
+    type Item = Result<Attribute<'a>, MalformedMessage>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
@@ -250,10 +251,10 @@ impl<'a> Iterator for AttributeIter<'a> {
     }
 }
 
-fn split_attribute(bytes: &[u8]) -> Result<(Attribute<'_>, &[u8]), Malformed> {
-    let header: &[u8; 4] = bytes.first_chunk().ok_or(Malformed("truncated attribute header"))?;
+fn split_attribute(bytes: &[u8]) -> Result<(Attribute<'_>, &[u8]), MalformedMessage> {
+    let header: &[u8; 4] = bytes.first_chunk().ok_or(MalformedMessage("truncated attribute header"))?;
     let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
-    let value = bytes.get(4..length).ok_or(Malformed("attribute length does not fit"))?;
+    let value = bytes.get(4..length).ok_or(MalformedMessage("attribute length does not fit"))?;
     let kind = u16::from_ne_bytes([header[2], header[3]]) & NLA_TYPE_MASK;
     Ok((Attribute { kind, value }, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
@@ -278,7 +279,7 @@ impl<'a> Attribute<'a> {
     ///
     /// # Errors
     /// Returns an error if the payload is not two bytes long.
-    pub fn be16(&self) -> Result<u16, Malformed> {
+    pub fn be16(&self) -> Result<u16, MalformedMessage> {
         self.array().map(u16::from_be_bytes)
     }
 
@@ -286,7 +287,7 @@ impl<'a> Attribute<'a> {
     ///
     /// # Errors
     /// Returns an error if the payload is not four bytes long.
-    pub fn be32(&self) -> Result<u32, Malformed> {
+    pub fn be32(&self) -> Result<u32, MalformedMessage> {
         self.array().map(u32::from_be_bytes)
     }
 
@@ -294,7 +295,7 @@ impl<'a> Attribute<'a> {
     ///
     /// # Errors
     /// Returns an error if the payload is not eight bytes long.
-    pub fn be64(&self) -> Result<u64, Malformed> {
+    pub fn be64(&self) -> Result<u64, MalformedMessage> {
         self.array().map(u64::from_be_bytes)
     }
 
@@ -302,7 +303,7 @@ impl<'a> Attribute<'a> {
     ///
     /// # Errors
     /// Returns an error if the payload is not two bytes long.
-    pub fn ne16(&self) -> Result<u16, Malformed> {
+    pub fn ne16(&self) -> Result<u16, MalformedMessage> {
         self.array().map(u16::from_ne_bytes)
     }
 
@@ -310,7 +311,7 @@ impl<'a> Attribute<'a> {
     ///
     /// # Errors
     /// Returns an error if the payload is not four bytes long.
-    pub fn ne32(&self) -> Result<u32, Malformed> {
+    pub fn ne32(&self) -> Result<u32, MalformedMessage> {
         self.array().map(u32::from_ne_bytes)
     }
 
@@ -318,21 +319,21 @@ impl<'a> Attribute<'a> {
     ///
     /// # Errors
     /// Returns an error if the payload is not eight bytes long.
-    pub fn ne64(&self) -> Result<u64, Malformed> {
+    pub fn ne64(&self) -> Result<u64, MalformedMessage> {
         self.array().map(u64::from_ne_bytes)
     }
 
-    fn array<const N: usize>(&self) -> Result<[u8; N], Malformed> {
-        self.value.try_into().map_err(|_| Malformed("an integer has the wrong length"))
+    fn array<const N: usize>(&self) -> Result<[u8; N], MalformedMessage> {
+        self.value.try_into().map_err(|_| MalformedMessage("an integer has the wrong length"))
     }
 
     /// Returns the payload as text, without the terminating NUL.
     ///
     /// # Errors
     /// Returns an error if the payload is not UTF-8.
-    pub fn text(&self) -> Result<&'a str, Malformed> {
+    pub fn text(&self) -> Result<&'a str, MalformedMessage> {
         let end = self.value.iter().position(|&byte| byte == 0).unwrap_or(self.value.len());
-        std::str::from_utf8(&self.value[..end]).map_err(|_| Malformed("a name must be UTF-8"))
+        std::str::from_utf8(&self.value[..end]).map_err(|_| MalformedMessage("a name must be UTF-8"))
     }
 }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use model::primitives::net::IpFamily;
 
 use super::{nfproto, uapi};
-use crate::netlink::wire::{AttributeIter, Attributes, Malformed};
+use crate::netlink::wire::{AttributeIter, Attributes, MalformedMessage};
 
 /// Register, numbered as reported by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,7 +214,7 @@ impl Expr {
     ///
     /// # Errors
     /// Returns an error if the attribute list is malformed.
-    pub fn matches(&self, name: &str, data: AttributeIter<'_>) -> Result<bool, Malformed> {
+    pub fn matches(&self, name: &str, data: AttributeIter<'_>) -> Result<bool, MalformedMessage> {
         let shape = self.shape();
         if shape.name != name {
             return Ok(false);
@@ -386,7 +386,10 @@ fn lookup(set: &str, from: Register, to: Option<Register>) -> Shape {
 }
 
 /// Converts attributes into comparable pairs. Ignores padding that the kernel reports after nesting flags.
-fn flatten(attributes: AttributeIter<'_>, kind_max: Option<u16>) -> Result<Vec<(u16, Vec<u8>)>, Malformed> {
+fn flatten(
+    attributes: AttributeIter<'_>,
+    kind_max: Option<u16>,
+) -> Result<Vec<(u16, Vec<u8>)>, MalformedMessage> {
     let mut flat = Vec::new();
     for attribute in attributes {
         let attribute = attribute?;

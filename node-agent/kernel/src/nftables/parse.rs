@@ -2,7 +2,7 @@
 //! error. Pure.
 
 use super::{Hook, expr::Expr, uapi};
-use crate::netlink::wire::{Attribute, AttributeIter, Malformed, Received};
+use crate::netlink::wire::{Attribute, AttributeIter, MalformedMessage, ReceivedMessage};
 
 /// An element in kernel encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,10 @@ pub enum RawValue<'a> {
 ///
 /// # Errors
 /// Returns an error if the message is malformed.
-pub fn for_each_raw(message: &Received<'_>, mut each: impl FnMut(&RawElement<'_>)) -> Result<(), Malformed> {
+pub fn for_each_raw(
+    message: &ReceivedMessage<'_>,
+    mut each: impl FnMut(&RawElement<'_>),
+) -> Result<(), MalformedMessage> {
     for attribute in message.attributes() {
         let attribute = attribute?;
         if attribute.kind == uapi::NFTA_SET_ELEM_LIST_ELEMENTS {
@@ -52,7 +55,7 @@ pub fn for_each_raw(message: &Received<'_>, mut each: impl FnMut(&RawElement<'_>
 ///
 /// # Errors
 /// Returns an error if the message is malformed.
-pub fn generation(message: &Received<'_>) -> Result<Option<u32>, Malformed> {
+pub fn generation(message: &ReceivedMessage<'_>) -> Result<Option<u32>, MalformedMessage> {
     for attribute in message.attributes() {
         let attribute = attribute?;
         if attribute.kind == uapi::NFTA_GEN_ID {
@@ -62,7 +65,7 @@ pub fn generation(message: &Received<'_>) -> Result<Option<u32>, Malformed> {
     Ok(None)
 }
 
-fn parse_element(attributes: AttributeIter<'_>) -> Result<RawElement<'_>, Malformed> {
+fn parse_element(attributes: AttributeIter<'_>) -> Result<RawElement<'_>, MalformedMessage> {
     let mut raw = RawElement { key: &[], key_end: None, value: RawValue::None, is_end: false, packets: 0 };
     for attribute in attributes {
         let attribute = attribute?;
@@ -80,7 +83,7 @@ fn parse_element(attributes: AttributeIter<'_>) -> Result<RawElement<'_>, Malfor
     Ok(raw)
 }
 
-fn parse_counter(attributes: AttributeIter<'_>) -> Result<u64, Malformed> {
+fn parse_counter(attributes: AttributeIter<'_>) -> Result<u64, MalformedMessage> {
     for attribute in attributes {
         let attribute = attribute?;
         if attribute.kind == uapi::NFTA_EXPR_DATA {
@@ -95,7 +98,7 @@ fn parse_counter(attributes: AttributeIter<'_>) -> Result<u64, Malformed> {
     Ok(0)
 }
 
-fn data_value<'a>(attribute: &Attribute<'a>) -> Result<Option<&'a [u8]>, Malformed> {
+fn data_value<'a>(attribute: &Attribute<'a>) -> Result<Option<&'a [u8]>, MalformedMessage> {
     for inner in attribute.nested() {
         let inner = inner?;
         if inner.kind == uapi::NFTA_DATA_VALUE {
@@ -105,7 +108,7 @@ fn data_value<'a>(attribute: &Attribute<'a>) -> Result<Option<&'a [u8]>, Malform
     Ok(None)
 }
 
-fn parse_value<'a>(attribute: &Attribute<'a>) -> Result<RawValue<'a>, Malformed> {
+fn parse_value<'a>(attribute: &Attribute<'a>) -> Result<RawValue<'a>, MalformedMessage> {
     for inner in attribute.nested() {
         let inner = inner?;
         match inner.kind {
@@ -117,7 +120,7 @@ fn parse_value<'a>(attribute: &Attribute<'a>) -> Result<RawValue<'a>, Malformed>
     Ok(RawValue::Other)
 }
 
-fn parse_verdict(attributes: AttributeIter<'_>) -> Result<RawValue<'_>, Malformed> {
+fn parse_verdict(attributes: AttributeIter<'_>) -> Result<RawValue<'_>, MalformedMessage> {
     let (mut is_goto, mut chain) = (false, None);
     for attribute in attributes {
         let attribute = attribute?;
@@ -134,7 +137,7 @@ fn parse_verdict(attributes: AttributeIter<'_>) -> Result<RawValue<'_>, Malforme
 ///
 /// # Errors
 /// Returns an error if the attribute list is malformed.
-pub fn parse_hook(attributes: AttributeIter<'_>) -> Result<Hook, Malformed> {
+pub fn parse_hook(attributes: AttributeIter<'_>) -> Result<Hook, MalformedMessage> {
     let mut hook = Hook { number: u32::MAX, priority: 0 };
     for attribute in attributes {
         let attribute = attribute?;
@@ -151,7 +154,7 @@ pub fn parse_hook(attributes: AttributeIter<'_>) -> Result<Hook, Malformed> {
 ///
 /// # Errors
 /// Returns an error if the attribute list is malformed.
-pub fn expressions_are(wanted: &[Expr], exprs: AttributeIter<'_>) -> Result<bool, Malformed> {
+pub fn expressions_are(wanted: &[Expr], exprs: AttributeIter<'_>) -> Result<bool, MalformedMessage> {
     let mut wanted = wanted.iter();
     for expr in exprs {
         let (mut name, mut data) = ("", AttributeIter::new(&[]));

@@ -13,14 +13,14 @@ const ATTEMPTS_MAX: u32 = 8;
 
 /// A transaction that the kernel has rejected and rolled back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Refused {
+pub struct RejectedTransaction {
     /// Index of the first rejected message; `None` if the batch as a whole was rejected.
     pub message: Option<usize>,
     /// Error number of the kernel.
     pub errno: i32,
 }
 
-impl Refused {
+impl RejectedTransaction {
     /// Returns the error number as an I/O error.
     #[must_use]
     pub fn to_error(self) -> io::Error {
@@ -35,7 +35,7 @@ impl Refused {
 ///
 /// # Errors
 /// Returns an error if the socket fails. A rejection by the kernel is the inner error.
-pub fn commit(netlink: &mut Netlink, messages: &[Message]) -> io::Result<Result<(), Refused>> {
+pub fn commit(netlink: &mut Netlink, messages: &[Message]) -> io::Result<Result<(), RejectedTransaction>> {
     let mut attempts = 0;
     loop {
         attempts += 1;
@@ -55,7 +55,7 @@ fn is_passing(errno: i32) -> bool {
         .any(|passing| passing as i32 == errno)
 }
 
-fn commit_once(netlink: &mut Netlink, messages: &[Message]) -> io::Result<Result<(), Refused>> {
+fn commit_once(netlink: &mut Netlink, messages: &[Message]) -> io::Result<Result<(), RejectedTransaction>> {
     let Some((last, others)) = messages.split_last() else { return Ok(Ok(())) };
     let mut batch = Vec::new();
     let begin = netlink.next_sequence();
@@ -78,7 +78,7 @@ fn commit_once(netlink: &mut Netlink, messages: &[Message]) -> io::Result<Result
         }
         if answer.errno() != 0 && refused.is_none() {
             let message = usize::try_from(offset).ok().and_then(|offset| offset.checked_sub(1));
-            refused = Some(Refused { message, errno: answer.errno() });
+            refused = Some(RejectedTransaction { message, errno: answer.errno() });
         }
         Ok(offset == 0 || answer.sequence == end)
     })?;

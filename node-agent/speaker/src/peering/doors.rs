@@ -38,7 +38,7 @@ pub(super) struct Visit {
 
 /// Desired configuration of a listening socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct DesiredListener {
     /// MD5 keys by network.
     keys: BTreeMap<IpNet, Secret>,
     /// Minimum hop limit over all peers allowed to connect; 0 allows any.
@@ -47,7 +47,9 @@ pub(super) struct Wanted {
 
 /// Plans the listening sockets for some peers. If a peer of a family has no configured local address, one
 /// socket for all addresses of the family is used, because the kernel does not allow both kinds on one port.
-pub(super) fn plan<'a>(peers: impl Iterator<Item = &'a BgpNeighbour> + Clone) -> BTreeMap<IpAddr, Wanted> {
+pub(super) fn plan<'a>(
+    peers: impl Iterator<Item = &'a BgpNeighbour> + Clone,
+) -> BTreeMap<IpAddr, DesiredListener> {
     let mut doors = BTreeMap::new();
     for is_ipv4 in [true, false] {
         let of_family = peers.clone().filter(|peer| is_of(&peer.remote, is_ipv4));
@@ -57,7 +59,9 @@ pub(super) fn plan<'a>(peers: impl Iterator<Item = &'a BgpNeighbour> + Clone) ->
                 if is_ipv4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
             let address = named_address(peer).filter(|_| !is_open).unwrap_or(all);
             let near = peer.ttl_security.map_or(0, |hops| u8::MAX - (hops.max(1) - 1));
-            let door = doors.entry(address).or_insert(Wanted { keys: BTreeMap::new(), hop_limit_min: near });
+            let door = doors
+                .entry(address)
+                .or_insert(DesiredListener { keys: BTreeMap::new(), hop_limit_min: near });
             door.hop_limit_min = door.hop_limit_min.min(near);
             door.keys.extend(peer.password.clone().map(|key| (settings::sources(&peer.remote), key)));
         }
@@ -87,7 +91,7 @@ pub(super) struct Doors {
 
 #[derive(Debug)]
 struct Door {
-    wanted: Wanted,
+    wanted: DesiredListener,
     /// Open socket with the task that accepts connections, or the error.
     open: Result<Open, Fault>,
 }
@@ -108,7 +112,7 @@ impl Doors {
 
     /// Opens, closes and changes sockets as desired. A socket that cannot be opened has a fault and is
     /// retried by [`Self::try_again`].
-    pub(super) fn set(&mut self, wanted: BTreeMap<IpAddr, Wanted>) {
+    pub(super) fn set(&mut self, wanted: BTreeMap<IpAddr, DesiredListener>) {
         // Obsolete sockets are closed first, because they may conflict with new ones.
         self.doors.retain(|address, _| wanted.contains_key(address));
         for (address, wanted) in wanted {
@@ -148,8 +152,8 @@ impl Doors {
         faults.collect()
     }
 
-    fn open(&self, address: IpAddr, wanted: &Wanted) -> Result<Open, Fault> {
-        let nothing = Wanted::default();
+    fn open(&self, address: IpAddr, wanted: &DesiredListener) -> Result<Open, Fault> {
+        let nothing = DesiredListener::default();
         let prepare = |socket: BorrowedFd<'_>| change(socket, address, &nothing, wanted);
         let listener = socket::listener(SocketAddr::new(address, BGP_PORT), prepare)
             .map_err(|error| fault(address, &error))?;
@@ -167,7 +171,12 @@ impl Drop for Open {
 }
 
 /// Applies the differences between two configurations to an open socket.
-fn change(socket: BorrowedFd<'_>, address: IpAddr, before: &Wanted, wanted: &Wanted) -> io::Result<()> {
+fn change(
+    socket: BorrowedFd<'_>,
+    address: IpAddr,
+    before: &DesiredListener,
+    wanted: &DesiredListener,
+) -> io::Result<()> {
     if before.hop_limit_min != wanted.hop_limit_min {
         socket::set_hop_limit_min(socket, address.is_ipv4(), wanted.hop_limit_min)?;
     }
@@ -256,7 +265,7 @@ mod tests {
 
     fn shown(peers: &[BgpNeighbour]) -> Vec<String> {
         let doors = plan(peers.iter()).into_iter();
-        let door = |(address, wanted): (IpAddr, Wanted)| {
+        let door = |(address, wanted): (IpAddr, DesiredListener)| {
             let keys: Vec<_> = wanted.keys.keys().map(ToString::to_string).collect();
             format!("{address} min {} keys {}", wanted.hop_limit_min, keys.join(","))
         };

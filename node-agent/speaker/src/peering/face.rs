@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use ::bgp::{
     Message, Notification,
     capability::Capability,
-    session::{Down, Negotiated, Session, State},
-    wire::Decoded,
+    session::{Down, NegotiatedSession, Session, State},
+    wire::DecodedMessage,
 };
 use model::{
     bgp::report::{BGP_TEXT_BYTES_MAX, BgpCounters, BgpError, BgpNegotiated, BgpSession, BgpSessionState},
@@ -16,9 +16,9 @@ use tokio::sync::watch;
 use tracing::info;
 
 use super::{
-    routes::Routes,
+    routes::NeighborRoutes,
     settings::Settings,
-    shown::{self, NeighbourKey, Shown, ShownNeighbour},
+    shown::{self, NeighborStatus, NeighborsStatus, NeighbourKey},
     words,
 };
 
@@ -29,7 +29,7 @@ const HOST_NAME_BYTES_MAX: usize = 255;
 #[derive(Debug)]
 pub(super) struct Face {
     key: NeighbourKey,
-    board: watch::Sender<Shown>,
+    board: watch::Sender<NeighborsStatus>,
     pub(super) address: Option<IpAddr>,
     /// State of the path according to BFD.
     pub(super) bfd: Option<String>,
@@ -48,7 +48,7 @@ pub(super) struct Face {
 }
 
 impl Face {
-    pub(super) fn new(key: NeighbourKey, settings: &Settings, board: watch::Sender<Shown>) -> Self {
+    pub(super) fn new(key: NeighbourKey, settings: &Settings, board: watch::Sender<NeighborsStatus>) -> Self {
         let address = match &settings.place {
             super::settings::Place::Address(address) => Some(*address),
             super::settings::Place::Interface(_) => None,
@@ -78,9 +78,9 @@ impl Face {
         self.waiting = None;
     }
 
-    pub(super) fn received(&mut self, result: &Result<Decoded, Notification>) {
+    pub(super) fn received(&mut self, result: &Result<DecodedMessage, Notification>) {
         self.counters.messages_received += 1;
-        let Ok(Decoded { message, faults }) = result else { return };
+        let Ok(DecodedMessage { message, faults }) = result else { return };
         self.counters.attribute_errors += faults.len() as u64;
         match message {
             Message::Update(_) => self.counters.updates_received += 1,
@@ -98,7 +98,7 @@ impl Face {
         }
     }
 
-    pub(super) fn established(&mut self, negotiated: &Negotiated) {
+    pub(super) fn established(&mut self, negotiated: &NegotiatedSession) {
         self.established += 1;
         self.md5_failures_before = self.counters.md5_failures;
         let asn = negotiated.peer_asn;
@@ -115,7 +115,7 @@ impl Face {
     }
 
     /// Publishes the status; notifies receivers if anything but counters has changed.
-    pub(super) fn show(&mut self, session: &Session, settings: &Settings, routes: &Routes) {
+    pub(super) fn show(&mut self, session: &Session, settings: &Settings, routes: &NeighborRoutes) {
         self.counters.prefixes_sent = routes.told().len() as u64;
         self.counters.prefixes_received = session.prefixes().number().into();
         let report = self.report(session, settings, routes);
@@ -127,7 +127,7 @@ impl Face {
             });
             let is_different = is_news || before.is_none_or(|before| before.session != report);
             if is_different {
-                let shown = ShownNeighbour { session: report, told: routes.told().clone() };
+                let shown = NeighborStatus { session: report, told: routes.told().clone() };
                 board.neighbours.insert(self.key.clone(), shown);
             }
             is_news
@@ -141,7 +141,7 @@ impl Face {
         });
     }
 
-    fn report(&self, session: &Session, settings: &Settings, routes: &Routes) -> BgpSession {
+    fn report(&self, session: &Session, settings: &Settings, routes: &NeighborRoutes) -> BgpSession {
         let open = session.peer_open();
         let host_name = open.and_then(|open| {
             open.capabilities.iter().find_map(|capability| {
@@ -169,7 +169,7 @@ impl Face {
     }
 
     /// Returns the reason of the session, with additional hints.
-    fn reason(&self, session: &Session, routes: &Routes) -> String {
+    fn reason(&self, session: &Session, routes: &NeighborRoutes) -> String {
         let first = self.waiting.unwrap_or_else(|| session.reason()).to_owned();
         let mut parts = vec![first];
         if session.state() == State::Established {
@@ -197,7 +197,7 @@ const fn state(state: State) -> BgpSessionState {
     }
 }
 
-fn negotiated(negotiated: &Negotiated) -> BgpNegotiated {
+fn negotiated(negotiated: &NegotiatedSession) -> BgpNegotiated {
     BgpNegotiated {
         hold_time: negotiated.hold_time,
         keepalive_time: negotiated.keepalive_time,

@@ -43,7 +43,7 @@ use tracing::warn;
 
 use post::Post;
 pub use resets::resets;
-pub use shown::{NeighbourKey, Shown, ShownNeighbour, Told};
+pub use shown::{AdvertisedRoute, NeighborStatus, NeighborsStatus, NeighbourKey};
 
 /// Maximum time for neighbors to be informed that the speaker leaves.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
@@ -63,7 +63,7 @@ pub enum Leave {
 #[derive(Debug)]
 pub struct Speaker {
     wishes: Arc<Post<Wishes>>,
-    shown: watch::Receiver<Shown>,
+    shown: watch::Receiver<NeighborsStatus>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -85,8 +85,8 @@ impl Speaker {
     /// Returns an I/O error if the thread or its runtime cannot be created.
     pub fn start(node: &Name, bfd: Bfd, links: watch::Receiver<Links>) -> io::Result<Self> {
         let wishes = Arc::new(Post::default());
-        let (board, shown) = watch::channel(Shown::default());
-        let hub = hub::Start { node: node.clone(), bfd, links, wishes: Arc::clone(&wishes), board };
+        let (board, shown) = watch::channel(NeighborsStatus::default());
+        let hub = hub::HubStart { node: node.clone(), bfd, links, wishes: Arc::clone(&wishes), board };
         let thread = thread::spawn(hub)?;
         Ok(Self { wishes, shown, thread: Some(thread) })
     }
@@ -116,7 +116,7 @@ impl Speaker {
 
     /// Returns the status. The receiver is notified when anything but counters has changed.
     #[must_use]
-    pub fn shown(&self) -> watch::Receiver<Shown> {
+    pub fn shown(&self) -> watch::Receiver<NeighborsStatus> {
         self.shown.clone()
     }
 

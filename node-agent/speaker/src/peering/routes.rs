@@ -15,14 +15,14 @@ use ipnet::IpNet;
 
 use super::{
     next_hop::NextHops,
-    shown::{self, Told},
+    shown::{self, AdvertisedRoute},
 };
 
 /// Maximum number of prefixes evaluated before other neighbors get their turn.
 const SETTLED_PER_TURN_MAX: usize = 1024;
 
 /// Desired routes of a neighbor, by prefix.
-pub(super) type Wanted = BTreeMap<IpNet, Arc<Route>>;
+pub(super) type DesiredRoutes = BTreeMap<IpNet, Arc<Route>>;
 
 /// Session properties that affect attributes, other than next hops.
 #[derive(Debug, Clone, Copy)]
@@ -34,8 +34,8 @@ pub(super) struct Relation {
 
 /// Routes of one neighbor.
 #[derive(Debug, Default)]
-pub(super) struct Routes {
-    wanted: Wanted,
+pub(super) struct NeighborRoutes {
+    wanted: DesiredRoutes,
     /// Changed prefixes that are not in the RIB yet.
     unsettled: BTreeSet<IpNet>,
     /// Empty while the session is not established.
@@ -45,13 +45,13 @@ pub(super) struct Routes {
     exports: Option<Exports>,
     relation: Option<Relation>,
     next_hops: NextHops,
-    told: OrdMap<IpNet, Told>,
+    told: OrdMap<IpNet, AdvertisedRoute>,
     /// Updates taken from the RIB that the kernel has not accepted yet.
     unsent: Vec<Update>,
 }
 
-impl Routes {
-    pub(super) fn new(wanted: Wanted, is_end_held: bool) -> Self {
+impl NeighborRoutes {
+    pub(super) fn new(wanted: DesiredRoutes, is_end_held: bool) -> Self {
         let mut routes = Self { wanted, ..Self::default() };
         routes.hold_end_of_rib(is_end_held);
         routes
@@ -164,7 +164,7 @@ impl Routes {
                 if self.told.get(&prefix).is_some_and(|told| told.attributes == attributes) {
                     continue;
                 }
-                self.told.insert(prefix, Told { since: now, attributes: Arc::clone(&attributes) });
+                self.told.insert(prefix, AdvertisedRoute { since: now, attributes: Arc::clone(&attributes) });
                 is_news = true;
             }
         }
@@ -181,7 +181,7 @@ impl Routes {
         self.is_due() || !self.unsent.is_empty()
     }
 
-    pub(super) const fn told(&self) -> &OrdMap<IpNet, Told> {
+    pub(super) const fn told(&self) -> &OrdMap<IpNet, AdvertisedRoute> {
         &self.told
     }
 

@@ -136,10 +136,10 @@ impl Scout {
     }
 
     /// Processes a received message. A known router is kept until it is silent for too long.
-    fn note(&mut self, heard: Heard) -> Option<SocketAddrV6> {
+    fn note(&mut self, heard: ReceivedAdvertisement) -> Option<SocketAddrV6> {
         let (index, _) = self.post.as_ref()?;
         let now = Instant::now();
-        let Heard::Router(source) = heard else {
+        let ReceivedAdvertisement::Router(source) = heard else {
             let at = self.advertised_at.map_or(now, |at| at + ANSWER_INTERVAL);
             self.advertise_at = self.advertise_at.min(at);
             return None;
@@ -161,7 +161,7 @@ impl Scout {
 
 /// A received message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Heard {
+enum ReceivedAdvertisement {
     /// Router Advertisement from this address.
     Router(Ipv6Addr),
     /// Router Solicitation.
@@ -189,7 +189,7 @@ fn send(socket: &UdpSocket, message: &[u8], to: Ipv6Addr, index: u32) -> io::Res
 }
 
 /// Receives one message, or returns `None` if it is invalid or irrelevant.
-fn receive(socket: &UdpSocket) -> io::Result<Option<Heard>> {
+fn receive(socket: &UdpSocket) -> io::Result<Option<ReceivedAdvertisement>> {
     let mut buffer = [0; BUFFER_BYTES];
     let mut control = nix::cmsg_space!(libc::c_int);
     let mut slices = [IoSliceMut::new(&mut buffer)];
@@ -206,12 +206,12 @@ fn receive(socket: &UdpSocket) -> io::Result<Option<Heard>> {
 }
 
 /// Validates a message (RFC 4861 §6.1).
-fn judge(message: &[u8], hop_limit: Option<i32>, source: Ipv6Addr) -> Option<Heard> {
+fn judge(message: &[u8], hop_limit: Option<i32>, source: Ipv6Addr) -> Option<ReceivedAdvertisement> {
     let kind = *message.first().filter(|_| hop_limit == Some(HOP_LIMIT.into()))?;
     match kind {
-        ROUTER_SOLICITATION if message.len() >= SOLICITATION_BYTES => Some(Heard::Asking),
+        ROUTER_SOLICITATION if message.len() >= SOLICITATION_BYTES => Some(ReceivedAdvertisement::Asking),
         ROUTER_ADVERTISEMENT if message.len() >= ADVERTISEMENT_BYTES && source.is_unicast_link_local() => {
-            Some(Heard::Router(source))
+            Some(ReceivedAdvertisement::Router(source))
         }
         _ => None,
     }
@@ -226,12 +226,15 @@ mod tests {
         let (near, far) = ("fe80::1".parse().unwrap(), "2001:db8::1".parse().unwrap());
         let mut advertisement = [0; ADVERTISEMENT_BYTES];
         advertisement[0] = ROUTER_ADVERTISEMENT;
-        assert_eq!(judge(&advertisement, Some(255), near), Some(Heard::Router(near)));
+        assert_eq!(judge(&advertisement, Some(255), near), Some(ReceivedAdvertisement::Router(near)));
         assert_eq!(judge(&advertisement, Some(254), near), None);
         assert_eq!(judge(&advertisement, None, near), None);
         assert_eq!(judge(&advertisement, Some(255), far), None);
         assert_eq!(judge(&advertisement[..15], Some(255), near), None);
-        assert_eq!(judge(&[ROUTER_SOLICITATION, 0, 0, 0, 0, 0, 0, 0], Some(255), far), Some(Heard::Asking));
+        assert_eq!(
+            judge(&[ROUTER_SOLICITATION, 0, 0, 0, 0, 0, 0, 0], Some(255), far),
+            Some(ReceivedAdvertisement::Asking)
+        );
         assert_eq!(judge(&[], Some(255), near), None);
     }
 }

@@ -17,9 +17,9 @@ use model::{
 
 /// Status of all neighbors; cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Shown {
+pub struct NeighborsStatus {
     /// Status of each neighbor.
-    pub neighbours: OrdMap<NeighbourKey, ShownNeighbour>,
+    pub neighbours: OrdMap<NeighbourKey, NeighborStatus>,
     /// Number of connections from addresses that are no peer.
     pub strangers: u64,
     /// Reasons for which listening sockets are not open.
@@ -37,16 +37,16 @@ pub struct NeighbourKey {
 
 /// Status of one neighbor.
 #[derive(Debug, Clone)]
-pub struct ShownNeighbour {
+pub struct NeighborStatus {
     /// Session in report format.
     pub session: BgpSession,
     /// Adj-RIB-Out: prefixes passed to the kernel in this session.
-    pub told: OrdMap<IpNet, Told>,
+    pub told: OrdMap<IpNet, AdvertisedRoute>,
 }
 
 /// Advertised route of a prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct AdvertisedRoute {
     /// Time of the last change.
     pub since: Timestamp,
     /// Path attributes.

@@ -5,9 +5,9 @@ use std::{
     thread::{Builder, JoinHandle},
 };
 
-use super::hub::{self, Start};
+use super::hub::{self, HubStart};
 
-pub(super) fn spawn(start: Start) -> io::Result<JoinHandle<()>> {
+pub(super) fn spawn(start: HubStart) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Builder::new().name("bgp".to_owned()).spawn(move || {
         runtime.block_on(hub::run(start));

@@ -57,7 +57,7 @@ pub trait Routers: Send {
 
 /// Decisions and the configuration they are based on; cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Decided {
+pub struct RoutingDecisions {
     /// BGP configuration of this node and its peers; `None` without peers.
     pub bgp: Option<Arc<BgpState>>,
     /// Decision for each prefix.
@@ -81,7 +81,7 @@ pub struct Following {
 pub struct Routing {
     plan: Plan,
     routers: Box<dyn Routers>,
-    decided: watch::Sender<Decided>,
+    decided: watch::Sender<RoutingDecisions>,
     is_end_held: bool,
 }
 
@@ -90,13 +90,13 @@ impl Routing {
     #[must_use]
     pub fn new(mut routers: Box<dyn Routers>) -> Self {
         routers.hold_end_of_rib(true);
-        let (decided, _) = watch::channel(Decided::default());
+        let (decided, _) = watch::channel(RoutingDecisions::default());
         Self { plan: Plan::default(), routers, decided, is_end_held: true }
     }
 
     /// Returns a receiver of the decisions.
     #[must_use]
-    pub fn decided(&self) -> watch::Receiver<Decided> {
+    pub fn decided(&self) -> watch::Receiver<RoutingDecisions> {
         self.decided.subscribe()
     }
 

@@ -17,15 +17,15 @@ use model::{
 use tokio::sync::watch;
 
 use super::{
-    Decided,
+    RoutingDecisions,
     decision::{Choice, Decision},
     words,
 };
-use crate::peering::{Shown, ShownNeighbour};
+use crate::peering::{NeighborStatus, NeighborsStatus};
 
 /// Status of routes and recent events; cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Routes {
+pub struct RoutesStatus {
     /// Status of each prefix.
     pub routes: OrdMap<IpNet, BgpRoute>,
     /// Session events, oldest first.
@@ -36,30 +36,30 @@ pub struct Routes {
 #[derive(Debug, Clone)]
 pub struct View {
     /// Current status of routes.
-    pub routes: watch::Receiver<Routes>,
-    decided: watch::Receiver<Decided>,
-    shown: watch::Receiver<Shown>,
+    pub routes: watch::Receiver<RoutesStatus>,
+    decided: watch::Receiver<RoutingDecisions>,
+    shown: watch::Receiver<NeighborsStatus>,
 }
 
 /// Starts the task that keeps the status up to date until the sender of decisions is dropped.
-pub fn start(decided: watch::Receiver<Decided>, shown: watch::Receiver<Shown>) -> View {
-    let (publish, routes) = watch::channel(Routes::default());
+pub fn start(decided: watch::Receiver<RoutingDecisions>, shown: watch::Receiver<NeighborsStatus>) -> View {
+    let (publish, routes) = watch::channel(RoutesStatus::default());
     let view = View { routes, decided: decided.clone(), shown: shown.clone() };
     tokio::spawn(keep(decided, shown, publish));
     view
 }
 
 async fn keep(
-    mut decided: watch::Receiver<Decided>,
-    mut shown: watch::Receiver<Shown>,
-    publish: watch::Sender<Routes>,
+    mut decided: watch::Receiver<RoutingDecisions>,
+    mut shown: watch::Receiver<NeighborsStatus>,
+    publish: watch::Sender<RoutesStatus>,
 ) {
     let mut board = Board::default();
     loop {
         let (next_decided, next_shown) =
             (decided.borrow_and_update().clone(), shown.borrow_and_update().clone());
         if board.follow(next_decided, next_shown) {
-            publish.send_replace(Routes { routes: board.routes.clone(), events: board.events.all() });
+            publish.send_replace(RoutesStatus { routes: board.routes.clone(), events: board.events.all() });
         }
         let changed = tokio::select! {
             changed = decided.changed() => changed,
@@ -107,15 +107,15 @@ impl View {
 /// Last published status and its inputs.
 #[derive(Default)]
 pub struct Board {
-    decided: Decided,
-    shown: Shown,
+    decided: RoutingDecisions,
+    shown: NeighborsStatus,
     routes: OrdMap<IpNet, BgpRoute>,
     events: Events,
 }
 
 impl Board {
     /// Updates the status from new inputs. Returns true if it has changed.
-    pub fn follow(&mut self, decided: Decided, shown: Shown) -> bool {
+    pub fn follow(&mut self, decided: RoutingDecisions, shown: NeighborsStatus) -> bool {
         let mut touched = BTreeSet::new();
         for difference in self.decided.decisions.diff(&decided.decisions) {
             touched.insert(*key_of(&difference));
@@ -131,7 +131,7 @@ impl Board {
                 let meant = decided.decisions.iter().filter(|(_, it)| it.peers.contains_key(&key.peer));
                 touched.extend(meant.map(|(prefix, _)| *prefix));
             }
-            let told = |neighbour: Option<&ShownNeighbour>| {
+            let told = |neighbour: Option<&NeighborStatus>| {
                 neighbour.map(|neighbour| neighbour.told.clone()).unwrap_or_default()
             };
             let (before, after) = (told(before), told(after));
@@ -203,7 +203,7 @@ fn choice<'a>(decision: Option<&'a Decision>, peer: &Name) -> Option<&'a Choice>
 
 /// Returns the status of a prefix at a neighbor, or `None` if the neighbor does not have it and is not to
 /// receive it.
-fn told(prefix: &IpNet, neighbour: &ShownNeighbour, choice: Option<&Choice>) -> Option<BgpTold> {
+fn told(prefix: &IpNet, neighbour: &NeighborStatus, choice: Option<&Choice>) -> Option<BgpTold> {
     let note = match choice {
         Some(Choice::Announce { note, .. }) => note.as_deref(),
         Some(Choice::Withhold(_)) | None => None,
@@ -218,14 +218,14 @@ fn told(prefix: &IpNet, neighbour: &ShownNeighbour, choice: Option<&Choice>) -> 
     Some(BgpTold { since, text: limit_message(text) })
 }
 
-fn is_established(neighbour: Option<&ShownNeighbour>) -> bool {
+fn is_established(neighbour: Option<&NeighborStatus>) -> bool {
     neighbour.is_some_and(|neighbour| neighbour.session.state == BgpSessionState::Established)
 }
 
 /// Records an event if a session is established or lost, or an attempt fails with a new error. Returns true
 /// if an event was recorded.
-fn record(events: &mut Events, before: Option<&ShownNeighbour>, after: Option<&ShownNeighbour>) -> bool {
-    let session = |neighbour: &ShownNeighbour| words::session(&neighbour.session);
+fn record(events: &mut Events, before: Option<&NeighborStatus>, after: Option<&NeighborStatus>) -> bool {
+    let session = |neighbour: &NeighborStatus| words::session(&neighbour.session);
     let (reason, message) = match (before, after, is_established(before), is_established(after)) {
         (_, Some(after), false, true) => {
             (EventReason::BgpSessionUp, format!("the session with {} is established", session(after)))

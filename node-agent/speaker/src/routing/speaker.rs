@@ -11,7 +11,7 @@ use model::{bgp::settings::BgpState, primitives::name::Name};
 use tokio::{runtime::Handle, sync::watch, time::timeout};
 
 use super::{Routers, plan::Change};
-use crate::peering::{NeighbourKey, Shown, Speaker};
+use crate::peering::{NeighborsStatus, NeighbourKey, Speaker};
 
 /// Time during which the agent does not wait again for a neighbor that missed the deadline of a withdrawal,
 /// so that a stuck neighbor does not delay every change until its session ends.
@@ -20,7 +20,7 @@ const LATE_TIME: Duration = Duration::from_secs(10);
 /// Passes routes to the BGP speaker.
 pub struct Speakers {
     speaker: Arc<Speaker>,
-    shown: watch::Receiver<Shown>,
+    shown: watch::Receiver<NeighborsStatus>,
     runtime: Handle,
     /// Neighbors that are not waited for, with the end of that period.
     late: BTreeMap<NeighbourKey, Instant>,
@@ -52,7 +52,7 @@ impl Routers for Speakers {
         let Self { speaker: _, shown, runtime, late } = self;
         let now = Instant::now();
         late.retain(|_, until| *until > now);
-        let is_done = |shown: &Shown| ignorant(shown, withdrawn).all(|key| late.contains_key(key));
+        let is_done = |shown: &NeighborsStatus| ignorant(shown, withdrawn).all(|key| late.contains_key(key));
         let waited = runtime.block_on(async { timeout(time_max, shown.wait_for(is_done)).await.map(drop) });
         if waited.is_err() {
             let until = Instant::now() + LATE_TIME;
@@ -64,10 +64,10 @@ impl Routers for Speakers {
 
 /// Returns the neighbors that still have withdrawn routes.
 fn ignorant<'a>(
-    shown: &'a Shown,
+    shown: &'a NeighborsStatus,
     withdrawn: &'a BTreeMap<Name, BTreeSet<IpNet>>,
 ) -> impl Iterator<Item = &'a NeighbourKey> {
-    let knows = move |(key, neighbour): &(&NeighbourKey, &crate::peering::ShownNeighbour)| {
+    let knows = move |(key, neighbour): &(&NeighbourKey, &crate::peering::NeighborStatus)| {
         let gone = withdrawn.get(&key.peer).into_iter().flatten();
         let mut known = gone.filter(|prefix| neighbour.told.contains_key(*prefix));
         known.next().is_some()

@@ -5,30 +5,36 @@ use model::{
     wire::doctor::{FindingState, SafeFix},
 };
 
-use super::{Said, forwards};
-use crate::doctor::{Subject, checks::Check, fixes::NEAR_FULL_PERCENT, holders::KUBE_PROXY, seen::Seen};
+use super::{FindingDraft, forwards};
+use crate::doctor::{
+    Subject, checks::Check, fixes::NEAR_FULL_PERCENT, holders::KUBE_PROXY, seen::MachineFacts,
+};
 
-pub(super) fn conntrack_size(_: &Subject, seen: &Seen) -> Vec<Said> {
+pub(super) fn conntrack_size(_: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     let check = Check::ConntrackSize;
     let (Some(count), Some(max)) = (seen.conntrack_count, seen.conntrack_max) else { return Vec::new() };
     let Some(percent) = count.saturating_mul(100).checked_div(max) else {
-        return vec![Said::fine(check, format!("{count} connections are tracked, without a limit"))];
+        return vec![FindingDraft::fine(check, format!("{count} connections are tracked, without a limit"))];
     };
     let message = format!("{count} of {max} connections are tracked ({percent} %)");
     if percent < NEAR_FULL_PERCENT {
-        return vec![Said::fine(check, message)];
+        return vec![FindingDraft::fine(check, message)];
     }
     let fix =
         format!("sysctl -w net.netfilter.nf_conntrack_max={}, and in /etc/sysctl.d", max.saturating_mul(2));
     let state = if count >= max { FindingState::Broken } else { FindingState::Warning };
-    vec![Said { state, safe_fix: Some(SafeFix::ConntrackMax), ..Said::warning(check, message, fix) }]
+    vec![FindingDraft {
+        state,
+        safe_fix: Some(SafeFix::ConntrackMax),
+        ..FindingDraft::warning(check, message, fix)
+    }]
 }
 
-pub(super) fn conntrack_helper(_: &Subject, seen: &Seen) -> Vec<Said> {
+pub(super) fn conntrack_helper(_: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     let check = Check::ConntrackHelper;
     match seen.conntrack_helper {
-        Some(0) => vec![Said::fine(check, "helpers are assigned only by rules")],
-        Some(_) => vec![Said::warning(
+        Some(0) => vec![FindingDraft::fine(check, "helpers are assigned only by rules")],
+        Some(_) => vec![FindingDraft::warning(
             check,
             "helpers are assigned to every connection at their port",
             "sysctl -w net.netfilter.nf_conntrack_helper=0, and in /etc/sysctl.d",
@@ -41,7 +47,7 @@ pub(super) fn conntrack_helper(_: &Subject, seen: &Seen) -> Vec<Said> {
 /// Interface kinds that carry no foreign traffic.
 const INNER_KINDS: [&str; 1] = ["dummy"];
 
-pub(super) fn mtu(subject: &Subject, seen: &Seen) -> Vec<Said> {
+pub(super) fn mtu(subject: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     let has_network = |name: &str| seen.with_network.iter().any(|names| names.contains(name));
     let carrying = || {
         seen.links.iter().filter(|link| {
@@ -55,24 +61,24 @@ pub(super) fn mtu(subject: &Subject, seen: &Seen) -> Vec<Said> {
         return Vec::new();
     };
     if least.mtu == most.mtu || !forwards(subject.mode) {
-        return vec![Said::fine(check, format!("networks carry packets of {} bytes", least.mtu))];
+        return vec![FindingDraft::fine(check, format!("networks carry packets of {} bytes", least.mtu))];
     }
     let message = format!(
         "packets of {} bytes that come by {} do not fit {} ({} bytes)",
         most.mtu, most.name, least.name, least.mtu
     );
     if seen.chains.iter().flat_map(|chain| &chain.rules).any(|rule| rule.clamps) {
-        return vec![Said::fine(check, format!("{message}; a rule clamps the TCP MSS"))];
+        return vec![FindingDraft::fine(check, format!("{message}; a rule clamps the TCP MSS"))];
     }
     let fix = format!(
         "give both the same size (`ip link set {} mtu {}`), or make segments smaller: \
          `iptables -t mangle -A FORWARD -p tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu`",
         most.name, least.mtu
     );
-    vec![Said::warning(check, message, fix)]
+    vec![FindingDraft::warning(check, message, fix)]
 }
 
-pub(super) fn bridge_traffic(subject: &Subject, seen: &Seen) -> Vec<Said> {
+pub(super) fn bridge_traffic(subject: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     let check = Check::BridgeTraffic;
     let is_bridge = |name: &String| seen.links.iter().any(|link| link.kind == "bridge" && link.name == *name);
     let passed_by = |family: usize| {
@@ -82,19 +88,19 @@ pub(super) fn bridge_traffic(subject: &Subject, seen: &Seen) -> Vec<Said> {
     };
     let found = [("iptables", passed_by(0)), ("ip6tables", passed_by(1))];
     let Some((name, bridge)) = found.into_iter().find_map(|(name, bridge)| Some((name, bridge?))) else {
-        return vec![Said::fine(check, "no bridge forwards replies without passing the rules")];
+        return vec![FindingDraft::fine(check, "no bridge forwards replies without passing the rules")];
     };
     if !forwards(subject.mode) {
-        return vec![Said::fine(check, format!("bridge {bridge} does not matter in this mode"))];
+        return vec![FindingDraft::fine(check, format!("bridge {bridge} does not matter in this mode"))];
     }
     let message = format!("packets between ports of bridge {bridge} do not pass the rules");
     let fix = format!(
         "modprobe br_netfilter && sysctl -w net.bridge.bridge-nf-call-{name}=1, where clients and endpoints are on {bridge}"
     );
-    vec![Said::warning(check, message, fix)]
+    vec![FindingDraft::warning(check, message, fix)]
 }
 
-pub(super) fn arp_flux(subject: &Subject, seen: &Seen) -> Vec<Said> {
+pub(super) fn arp_flux(subject: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     let check = Check::ArpFlux;
     match subject.mode {
         ProxyMode::Ipvs => {}
@@ -104,16 +110,16 @@ pub(super) fn arp_flux(subject: &Subject, seen: &Seen) -> Vec<Said> {
     let [Some(ignore), Some(announce)] = seen.arp else { return Vec::new() };
     let message = format!("net.ipv4.conf.all.arp_ignore is {ignore}, arp_announce is {announce}");
     if ignore >= 1 && announce >= 2 {
-        return vec![Said::fine(check, message)];
+        return vec![FindingDraft::fine(check, message)];
     }
-    vec![Said::warning(
+    vec![FindingDraft::warning(
         check,
         message,
         "leave --strict-arp on; or sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2",
     )]
 }
 
-pub(super) fn other_announcer(_: &Subject, seen: &Seen) -> Vec<Said> {
+pub(super) fn other_announcer(_: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     let check = Check::OtherAnnouncer;
     let others = seen.holders.iter().filter(|holder| holder.program != KUBE_PROXY).map(|holder| {
         let process = holder.process.map(|process| format!(" (process {process})")).unwrap_or_default();
@@ -124,19 +130,20 @@ pub(super) fn other_announcer(_: &Subject, seen: &Seen) -> Vec<Said> {
             ),
             None => "run `ss -lnp` as root to find it; stop it, or give it another port".to_owned(),
         };
-        Said::warning(check, format!("{}{process} {}", holder.program, holder.does), fix)
+        FindingDraft::warning(check, format!("{}{process} {}", holder.program, holder.does), fix)
     });
     let others: Vec<_> = others.collect();
     if others.is_empty() {
-        vec![Said::fine(check, "no other program announces addresses here")]
+        vec![FindingDraft::fine(check, "no other program announces addresses here")]
     } else {
         others
     }
 }
 
-pub(super) fn unseen(_: &Subject, seen: &Seen) -> Vec<Said> {
+pub(super) fn unseen(_: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     let fix = "run as root (CAP_NET_ADMIN), with the package iptables where iptables has rules";
-    let found = seen.unseen.iter().map(|what| Said::warning(Check::Unseen, format!("not read: {what}"), fix));
+    let found =
+        seen.unseen.iter().map(|what| FindingDraft::warning(Check::Unseen, format!("not read: {what}"), fix));
     let found: Vec<_> = found.collect();
-    if found.is_empty() { vec![Said::fine(Check::Unseen, "everything could be read")] } else { found }
+    if found.is_empty() { vec![FindingDraft::fine(Check::Unseen, "everything could be read")] } else { found }
 }

@@ -14,16 +14,16 @@ use model::{
 
 use super::{
     Subject,
-    chains::{Chain, Keeper},
+    chains::{Chain, TableTool},
     checks::Check,
-    seen::Seen,
+    seen::MachineFacts,
 };
 
 /// Maximum number of findings per check.
 const PER_CHECK_MAX: usize = 8;
 
 /// Returns the findings.
-pub(super) fn judge(subject: &Subject, seen: &Seen) -> Vec<Finding> {
+pub(super) fn judge(subject: &Subject, seen: &MachineFacts) -> Vec<Finding> {
     let judges = [
         machine::conntrack_size,
         machine::conntrack_helper,
@@ -43,14 +43,14 @@ pub(super) fn judge(subject: &Subject, seen: &Seen) -> Vec<Finding> {
     let mut findings = Vec::new();
     for judge in judges {
         let found = judge(subject, seen);
-        findings.extend(found.into_iter().take(PER_CHECK_MAX).map(Said::finding));
+        findings.extend(found.into_iter().take(PER_CHECK_MAX).map(FindingDraft::finding));
     }
     findings
 }
 
 /// A finding under construction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Said {
+struct FindingDraft {
     check: Check,
     state: FindingState,
     message: String,
@@ -58,7 +58,7 @@ struct Said {
     safe_fix: Option<SafeFix>,
 }
 
-impl Said {
+impl FindingDraft {
     fn fine(check: Check, message: impl Into<String>) -> Self {
         Self { check, state: FindingState::Fine, message: message.into(), fix: None, safe_fix: None }
     }
@@ -100,8 +100,8 @@ const KUBE_PREFIX: &str = "KUBE-";
 /// Returns true if a chain belongs to the agent.
 fn is_ours(subject: &Subject, chain: &Chain) -> bool {
     match chain.place.keeper {
-        Keeper::Nft => OWN_TABLES.contains(&chain.place.table.as_str()),
-        Keeper::Iptables(_) => {
+        TableTool::Nft => OWN_TABLES.contains(&chain.place.table.as_str()),
+        TableTool::Iptables(_) => {
             let has_kube_names = has_kube_names(subject) && chain.name.starts_with(KUBE_PREFIX);
             has_kube_names || OWN_PREFIXES.iter().any(|prefix| chain.name.starts_with(prefix))
         }

@@ -5,32 +5,34 @@ use std::collections::BTreeSet;
 use dataplane::iptables::Flavour;
 use model::{kinds::node::ProxyMode, wire::doctor::FindingState};
 
-use super::{KUBE_PREFIX, PER_CHECK_MAX, Said, has_kube_names, is_ours, own_bits};
+use super::{FindingDraft, KUBE_PREFIX, PER_CHECK_MAX, has_kube_names, is_ours, own_bits};
 use crate::doctor::{
     Subject,
-    chains::{Chain, Condition, Effect, Family, Hook, Keeper, MarkUse, Passing, Place, dropped_by},
+    chains::{
+        Chain, Condition, Effect, Family, Hook, MarkUse, Passing, TableLocation, TableTool, dropped_by,
+    },
     checks::Check,
     holders::KUBE_PROXY,
-    seen::Seen,
+    seen::MachineFacts,
 };
 
-pub(super) fn forward_drop(subject: &Subject, seen: &Seen) -> Vec<Said> {
+pub(super) fn forward_drop(subject: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     let passing = match subject.mode {
         ProxyMode::Nftables | ProxyMode::Iptables => Passing::Translated,
         // Packets to endpoints pass the output hook; replies are forwarded.
         ProxyMode::Ipvs => Passing::Established,
         ProxyMode::Userspace => {
-            return vec![Said::fine(Check::ForwardDrop, "nothing is forwarded in this mode")];
+            return vec![FindingDraft::fine(Check::ForwardDrop, "nothing is forwarded in this mode")];
         }
     };
     let found = dropping(subject, seen, Hook::Forward, passing).map(|(chain, by)| {
         let message = format!("{} drops what it forwards: chain {}, {by}", chain.place, chain.name);
-        Said::warning(Check::ForwardDrop, message, accepting(seen, chain, passing))
+        FindingDraft::warning(Check::ForwardDrop, message, accepting(seen, chain, passing))
     });
     or_fine(found.collect(), Check::ForwardDrop, "no rule drops all forwarded traffic")
 }
 
-pub(super) fn input_drop(subject: &Subject, seen: &Seen) -> Vec<Said> {
+pub(super) fn input_drop(subject: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     let passing = match subject.mode {
         // Traffic reaches the relay by DNAT.
         ProxyMode::Userspace => Passing::Translated,
@@ -45,7 +47,7 @@ pub(super) fn input_drop(subject: &Subject, seen: &Seen) -> Vec<Said> {
                              10.96.0.0/12 -j ACCEPT` with the network of cluster IPs"
                 .to_owned(),
         };
-        Said::warning(Check::InputDrop, message, fix)
+        FindingDraft::warning(Check::InputDrop, message, fix)
     });
     or_fine(found.collect(), Check::InputDrop, "no rule drops all incoming traffic")
 }
@@ -53,7 +55,7 @@ pub(super) fn input_drop(subject: &Subject, seen: &Seen) -> Vec<Said> {
 /// Returns the foreign chains at a hook that drop the traffic, and the cause.
 fn dropping<'a>(
     subject: &'a Subject,
-    seen: &'a Seen,
+    seen: &'a MachineFacts,
     hook: Hook,
     passing: Passing,
 ) -> impl Iterator<Item = (&'a Chain, String)> {
@@ -63,15 +65,15 @@ fn dropping<'a>(
 }
 
 /// Returns the command that accepts the traffic.
-fn accepting(seen: &Seen, chain: &Chain, passing: Passing) -> String {
+fn accepting(seen: &MachineFacts, chain: &Chain, passing: Passing) -> String {
     let is_established = passing == Passing::Established;
-    let Place { keeper, family, table } = &chain.place;
+    let TableLocation { keeper, family, table } = &chain.place;
     match keeper {
-        Keeper::Nft => {
+        TableTool::Nft => {
             let condition = if is_established { "ct state established" } else { "ct status dnat" };
             format!("nft insert rule {} {table} {} {condition} accept", family.as_str(), chain.name)
         }
-        Keeper::Iptables(_) => {
+        TableTool::Iptables(_) => {
             let states = if is_established { "ESTABLISHED" } else { "DNAT" };
             // Docker reserves this chain for users; its own rules come before user rules in other chains.
             let has_user_chain =
@@ -83,14 +85,14 @@ fn accepting(seen: &Seen, chain: &Chain, passing: Passing) -> String {
     }
 }
 
-fn or_fine(found: Vec<Said>, check: Check, message: &str) -> Vec<Said> {
-    if found.is_empty() { vec![Said::fine(check, message)] } else { found }
+fn or_fine(found: Vec<FindingDraft>, check: Check, message: &str) -> Vec<FindingDraft> {
+    if found.is_empty() { vec![FindingDraft::fine(check, message)] } else { found }
 }
 
-pub(super) fn docker_direct_access(_: &Subject, seen: &Seen) -> Vec<Said> {
+pub(super) fn docker_direct_access(_: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     let is_docker = |chain: &Chain| match chain.place.keeper {
-        Keeper::Nft => chain.place.table.starts_with("docker"),
-        Keeper::Iptables(_) => {
+        TableTool::Nft => chain.place.table.starts_with("docker"),
+        TableTool::Iptables(_) => {
             // Docker's chains are in another table of the same tool.
             let is_beside = |other: &&Chain| {
                 other.place.keeper == chain.place.keeper && other.place.family == chain.place.family
@@ -105,7 +107,7 @@ pub(super) fn docker_direct_access(_: &Subject, seen: &Seen) -> Vec<Said> {
         let message = format!("{} drops traffic from other machines to containers: `{}`", chain.place, rule.shown);
         let fix = "only where endpoints are containers of Docker: set \"allow-direct-routing\": true in /etc/docker/daemon.json \
             and restart Docker, or give their network the option com.docker.network.bridge.gateway_mode_ipv4=nat-unprotected";
-        Some(Said::warning(Check::DockerDirectAccess, message, fix))
+        Some(FindingDraft::warning(Check::DockerDirectAccess, message, fix))
     });
     or_fine(
         found.collect(),
@@ -114,13 +116,13 @@ pub(super) fn docker_direct_access(_: &Subject, seen: &Seen) -> Vec<Said> {
     )
 }
 
-pub(super) fn firewalld(subject: &Subject, seen: &Seen) -> Vec<Said> {
+pub(super) fn firewalld(subject: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     let is_there = seen.chains.iter().any(|chain| match chain.place.keeper {
-        Keeper::Nft => chain.place.table == "firewalld",
-        Keeper::Iptables(_) => chain.name == "FORWARD_direct",
+        TableTool::Nft => chain.place.table == "firewalld",
+        TableTool::Iptables(_) => chain.name == "FORWARD_direct",
     });
     if !is_there {
-        return vec![Said::fine(Check::Firewalld, "it has no rules here")];
+        return vec![FindingDraft::fine(Check::Firewalld, "it has no rules here")];
     }
     let open = "firewall-cmd --permanent --zone=trusted --add-source=NETWORK for the networks of nodes and workloads, and \
         `firewall-cmd --reload`";
@@ -131,23 +133,26 @@ pub(super) fn firewalld(subject: &Subject, seen: &Seen) -> Vec<Said> {
             format!("{open}; set FlushAllOnReload=no in /etc/firewalld/firewalld.conf, or use mode nftables"),
         ),
     };
-    vec![Said::warning(Check::Firewalld, message, fix)]
+    vec![FindingDraft::warning(Check::Firewalld, message, fix)]
 }
 
-pub(super) fn flavours(_: &Subject, seen: &Seen) -> Vec<Said> {
+pub(super) fn flavours(_: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     let rules = |flavour| -> usize {
-        let of = |chain: &&Chain| chain.place.keeper == Keeper::Iptables(flavour);
+        let of = |chain: &&Chain| chain.place.keeper == TableTool::Iptables(flavour);
         seen.chains.iter().filter(of).map(|chain| chain.rules_total).sum()
     };
     let (nft, legacy) = (rules(Flavour::Nft), rules(Flavour::Legacy));
     if nft == 0 || legacy == 0 {
-        return vec![Said::fine(Check::IptablesFlavours, "at most one flavour of iptables has rules")];
+        return vec![FindingDraft::fine(
+            Check::IptablesFlavours,
+            "at most one flavour of iptables has rules",
+        )];
     }
     let message = format!("{nft} rules are in nf_tables, and {legacy} in the legacy tables");
     let fix = "list the legacy rules with iptables-legacy-save and ip6tables-legacy-save; move or remove \
                unused ones (`iptables-legacy -F`), and use one flavour for all (`update-alternatives \
                --config iptables`)";
-    vec![Said::warning(Check::IptablesFlavours, message, fix)]
+    vec![FindingDraft::warning(Check::IptablesFlavours, message, fix)]
 }
 
 /// Harmless Kubernetes chains created by kubelet.
@@ -160,14 +165,14 @@ const OF_KUBELET: [&str; 6] = [
     "KUBE-POSTROUTING",
 ];
 
-pub(super) fn kube_proxy(subject: &Subject, seen: &Seen) -> Vec<Said> {
+pub(super) fn kube_proxy(subject: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     let check = Check::KubeProxy;
     let running = seen.holders.iter().filter(|holder| holder.program == KUBE_PROXY).map(|holder| {
         let process = holder.process.map(|process| format!(" as process {process}")).unwrap_or_default();
         let message = format!("kube-proxy runs{process}");
         let fix =
             "kubectl -n kube-system delete daemonset kube-proxy, or stop its service; then clean up after it";
-        Said { state: FindingState::Broken, ..Said::warning(check, message, fix) }
+        FindingDraft { state: FindingState::Broken, ..FindingDraft::warning(check, message, fix) }
     });
     let places: BTreeSet<_> = seen
         .chains
@@ -177,13 +182,13 @@ pub(super) fn kube_proxy(subject: &Subject, seen: &Seen) -> Vec<Said> {
                 && chain.name.starts_with(KUBE_PREFIX)
                 && !OF_KUBELET.contains(&chain.name.as_str())
         })
-        .filter(|chain| matches!(chain.place.keeper, Keeper::Iptables(_)))
+        .filter(|chain| matches!(chain.place.keeper, TableTool::Iptables(_)))
         .map(|chain| (chain.place.keeper, chain.place.family))
         .collect();
     let chains = places.into_iter().map(|(keeper, family)| {
-        let tool = Place { keeper, family, table: String::new() }.command();
+        let tool = TableLocation { keeper, family, table: String::new() }.command();
         let message = format!("chains of kube-proxy are in {tool}");
-        Said::warning(
+        FindingDraft::warning(
             check,
             message,
             format!("kube-proxy --cleanup, or `{tool}-save | grep -v KUBE- | {tool}-restore`"),
@@ -192,12 +197,12 @@ pub(super) fn kube_proxy(subject: &Subject, seen: &Seen) -> Vec<Said> {
     let tables: BTreeSet<_> = seen
         .chains
         .iter()
-        .filter(|chain| chain.place.keeper == Keeper::Nft && chain.place.table == KUBE_PROXY)
+        .filter(|chain| chain.place.keeper == TableTool::Nft && chain.place.table == KUBE_PROXY)
         .map(|chain| chain.place.family.as_str())
         .collect();
     let tables = tables.into_iter().map(|family| {
         let message = format!("table {family} {KUBE_PROXY} is in nf_tables");
-        Said::warning(check, message, format!("nft delete table {family} {KUBE_PROXY}"))
+        FindingDraft::warning(check, message, format!("nft delete table {family} {KUBE_PROXY}"))
     });
     let is_link_left = !has_kube_names(subject) && seen.links.iter().any(|link| link.name == KUBE_LINK);
     let link = is_link_left.then(|| {
@@ -205,7 +210,7 @@ pub(super) fn kube_proxy(subject: &Subject, seen: &Seen) -> Vec<Said> {
             "kube-proxy --cleanup, or `ip link delete {KUBE_LINK}` and, if IPVS has no \
                            other user, `ipvsadm -C`"
         );
-        Said::warning(check, format!("interface {KUBE_LINK} holds addresses"), fix)
+        FindingDraft::warning(check, format!("interface {KUBE_LINK} holds addresses"), fix)
     });
     or_fine(
         running.chain(chains).chain(tables).chain(link).collect(),
@@ -218,11 +223,11 @@ pub(super) fn kube_proxy(subject: &Subject, seen: &Seen) -> Vec<Said> {
 /// Interface of kube-proxy's IPVS mode.
 const KUBE_LINK: &str = "kube-ipvs0";
 
-pub(super) fn mark_clash(subject: &Subject, seen: &Seen) -> Vec<Said> {
+pub(super) fn mark_clash(subject: &Subject, seen: &MachineFacts) -> Vec<FindingDraft> {
     let bits = own_bits(subject);
     let fix = "make one of them use other bits; for the agent: --masquerade-bit, or spec.proxy of the \
                Node (masqueradeBit, dropBit)";
-    let said = |message| Said::warning(Check::MarkClash, message, fix);
+    let said = |message| FindingDraft::warning(Check::MarkClash, message, fix);
     let is_foreign = |chain: &&Chain| {
         // kube-proxy uses the same bits for the same purpose, and has its own check.
         !is_ours(subject, chain) && !chain.name.starts_with(KUBE_PREFIX) && chain.place.table != KUBE_PROXY

@@ -11,37 +11,37 @@ use model::{
 use super::judge;
 use crate::doctor::{
     Subject,
-    chains::{Chain, Family, Hook, Keeper, Place},
+    chains::{Chain, Family, Hook, TableLocation, TableTool},
     checks::Check,
     iptables,
     parse::{Link, RoutingRule},
-    seen::{Holder, Seen},
+    seen::{Holder, MachineFacts},
 };
 
 fn subject(mode: ProxyMode, naming: Naming) -> Subject {
     Subject { mode, options: BackendOptions { naming, ..BackendOptions::default() } }
 }
 
-fn of(mode: ProxyMode, check: Check, seen: &Seen) -> Vec<Finding> {
+fn of(mode: ProxyMode, check: Check, seen: &MachineFacts) -> Vec<Finding> {
     let found = judge(&subject(mode, Naming::Tidegate), seen);
     found.into_iter().filter(|finding| finding.check == check.as_str()).collect()
 }
 
 /// Returns the states of a check's findings.
-fn states(mode: ProxyMode, check: Check, seen: &Seen) -> Vec<FindingState> {
+fn states(mode: ProxyMode, check: Check, seen: &MachineFacts) -> Vec<FindingState> {
     of(mode, check, seen).into_iter().map(|finding| finding.state).collect()
 }
 
 const FINE: [FindingState; 1] = [FindingState::Fine];
 const WARNING: [FindingState; 1] = [FindingState::Warning];
 
-fn saved(flavour: Flavour, text: &str) -> Seen {
-    Seen { chains: iptables::chains(flavour, Family::Ip, text), ..Seen::default() }
+fn saved(flavour: Flavour, text: &str) -> MachineFacts {
+    MachineFacts { chains: iptables::chains(flavour, Family::Ip, text), ..MachineFacts::default() }
 }
 
 fn table(name: &str, chain: &str) -> Chain {
     Chain {
-        place: Place { keeper: Keeper::Nft, family: Family::Ip, table: name.to_owned() },
+        place: TableLocation { keeper: TableTool::Nft, family: Family::Ip, table: name.to_owned() },
         name: chain.to_owned(),
         hook: None,
         drops: false,
@@ -139,14 +139,14 @@ fn what_kube_proxy_left_is_told_but_not_our_own_chains_of_its_names() {
         saved(Flavour::Nft, "*filter\n:KUBE-FIREWALL - [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n");
     assert_eq!(states(ProxyMode::Iptables, Check::KubeProxy, &kubelet), FINE);
 
-    let nftables = Seen { chains: vec![table("kube-proxy", "services")], ..Seen::default() };
+    let nftables = MachineFacts { chains: vec![table("kube-proxy", "services")], ..MachineFacts::default() };
     let found = of(ProxyMode::Nftables, Check::KubeProxy, &nftables);
     assert_eq!(found[0].fix.as_deref(), Some("nft delete table ip kube-proxy"));
     let link = Link { name: "kube-ipvs0".to_owned(), mtu: 1500, kind: "dummy".to_owned() };
-    let ipvs = Seen { links: vec![link], ..Seen::default() };
+    let ipvs = MachineFacts { links: vec![link], ..MachineFacts::default() };
     assert_eq!(states(ProxyMode::Nftables, Check::KubeProxy, &ipvs), WARNING);
     let process = Holder { program: "kube-proxy".to_owned(), process: Some(7), does: String::new() };
-    let runs = Seen { holders: vec![process], ..Seen::default() };
+    let runs = MachineFacts { holders: vec![process], ..MachineFacts::default() };
     assert_eq!(states(ProxyMode::Nftables, Check::KubeProxy, &runs), [FindingState::Broken]);
 }
 
@@ -176,7 +176,11 @@ fn rules_about_our_bits_are_told_and_about_others_not() {
 
     let routing = |mark, mask| {
         let rule = RoutingRule { family: Family::Ip, priority: 100, mark, mask };
-        states(ProxyMode::Nftables, Check::MarkClash, &Seen { routing_rules: vec![rule], ..Seen::default() })
+        states(
+            ProxyMode::Nftables,
+            Check::MarkClash,
+            &MachineFacts { routing_rules: vec![rule], ..MachineFacts::default() },
+        )
     };
     // Mark of wg-quick, which is a port number.
     assert_eq!(routing(0xca6c, u32::MAX), WARNING);
@@ -186,7 +190,11 @@ fn rules_about_our_bits_are_told_and_about_others_not() {
 #[test]
 fn a_table_of_connections_that_fills_is_told_before_it_is_full() {
     let found = |count| {
-        let seen = Seen { conntrack_count: Some(count), conntrack_max: Some(1000), ..Seen::default() };
+        let seen = MachineFacts {
+            conntrack_count: Some(count),
+            conntrack_max: Some(1000),
+            ..MachineFacts::default()
+        };
         let found = of(ProxyMode::Nftables, Check::ConntrackSize, &seen).remove(0);
         (found.state, found.safe_fix)
     };
@@ -194,7 +202,7 @@ fn a_table_of_connections_that_fills_is_told_before_it_is_full() {
     assert_eq!(found(800), (FindingState::Warning, Some(SafeFix::ConntrackMax)));
     assert_eq!(found(1000), (FindingState::Broken, Some(SafeFix::ConntrackMax)));
     let helper = |value| {
-        let seen = Seen { conntrack_helper: value, ..Seen::default() };
+        let seen = MachineFacts { conntrack_helper: value, ..MachineFacts::default() };
         states(ProxyMode::Nftables, Check::ConntrackHelper, &seen)
     };
     assert_eq!((helper(None), helper(Some(0)), helper(Some(1))), (vec![], FINE.to_vec(), WARNING.to_vec()));
@@ -211,7 +219,7 @@ fn networks_of_different_sizes_are_told_unless_segments_are_made_smaller() {
         link("veth1", 9000, "veth"),
     ];
     let names: BTreeSet<_> = ["lo", "eth0", "docker0", "tidegate-ipvs"].map(str::to_owned).into();
-    let mut seen = Seen { links, with_network: [names, BTreeSet::new()], ..Seen::default() };
+    let mut seen = MachineFacts { links, with_network: [names, BTreeSet::new()], ..MachineFacts::default() };
     let found = of(ProxyMode::Nftables, Check::Mtu, &seen).remove(0);
     assert_eq!(found.message, "packets of 1500 bytes that come by docker0 do not fit eth0 (1450 bytes)");
     assert_eq!(states(ProxyMode::Userspace, Check::Mtu, &seen), FINE);
@@ -229,20 +237,24 @@ fn other_programs_firewalld_and_what_could_not_be_read_are_told() {
     let holder = Holder { program: "keepalived".to_owned(), process: Some(7), does: "announces".to_owned() };
     let mut firewalld = table("firewalld", "filter_FORWARD");
     firewalld.hook = Some(Hook::Forward);
-    let seen = Seen {
+    let seen = MachineFacts {
         holders: vec![holder],
         chains: vec![firewalld],
         unseen: vec!["rules of nf_tables: not permitted".to_owned()],
         arp: [Some(0), Some(0)],
-        ..Seen::default()
+        ..MachineFacts::default()
     };
     for check in [Check::OtherAnnouncer, Check::Firewalld, Check::Unseen] {
         assert_eq!(states(ProxyMode::Nftables, check, &seen), WARNING, "{check:?}");
-        assert_eq!(states(ProxyMode::Nftables, check, &Seen::default()), FINE, "{check:?}");
+        assert_eq!(states(ProxyMode::Nftables, check, &MachineFacts::default()), FINE, "{check:?}");
     }
     assert_eq!(states(ProxyMode::Ipvs, Check::ArpFlux, &seen), WARNING);
     assert_eq!(
-        states(ProxyMode::Ipvs, Check::ArpFlux, &Seen { arp: [Some(1), Some(2)], ..Seen::default() }),
+        states(
+            ProxyMode::Ipvs,
+            Check::ArpFlux,
+            &MachineFacts { arp: [Some(1), Some(2)], ..MachineFacts::default() }
+        ),
         FINE
     );
     assert_eq!(states(ProxyMode::Nftables, Check::ArpFlux, &seen), []);

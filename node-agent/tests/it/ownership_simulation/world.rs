@@ -17,7 +17,7 @@ use model::{
     wire::feed::AddressState,
 };
 use node_agent::announce::{
-    machine::{Gate, Heard, Input, Liveness, Output, Party, Phase},
+    machine::{Gate, Input, Liveness, ObservedStation, Output, Party, Phase},
     owners::{Ordering, Owners, Pair},
 };
 
@@ -507,8 +507,8 @@ fn owned(owners: &Owners) -> BTreeSet<IpAddr> {
     owned.map(|(address, _)| *address).collect()
 }
 
-fn heard(from: usize) -> Heard {
+fn heard(from: usize) -> ObservedStation {
     let party = Party::Candidate(name(from));
     assert_eq!(node_of(&name(from)), from);
-    Heard { party, mac: format!("02:00:00:00:00:{from:02x}"), interface: "eth0".to_owned() }
+    ObservedStation { party, mac: format!("02:00:00:00:00:{from:02x}"), interface: "eth0".to_owned() }
 }

@@ -23,7 +23,7 @@ use model::{
 };
 use node_agent::{
     bfd::Bfd,
-    bgp::{Leave, NeighbourKey, Speaker, Told},
+    bgp::{AdvertisedRoute, Leave, NeighbourKey, Speaker},
     links::{Link, Links},
 };
 use tokio::sync::watch;
@@ -76,7 +76,7 @@ impl Node {
         shown.neighbours.get(&key(peer)).map(|shown| shown.session.clone())
     }
 
-    pub fn told(&self, peer: &str, prefix: &str) -> Option<Told> {
+    pub fn told(&self, peer: &str, prefix: &str) -> Option<AdvertisedRoute> {
         let shown = self.speaker.shown().borrow().clone();
         shown.neighbours.get(&key(peer))?.told.get(&net(prefix)).cloned()
     }

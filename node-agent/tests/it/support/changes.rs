@@ -22,11 +22,11 @@ use model::{
     },
 };
 use node_agent::{
-    dataplane::{Dataplane, Desired, Scope},
+    dataplane::{Dataplane, DesiredState, Scope},
     defaults::ProxyDefaults,
-    desired::Derived,
+    desired::DesiredBuilder,
     feed::machine::{Batch, ServiceChange},
-    state::{State, Touched},
+    state::{ChangedObjects, State},
 };
 
 use super::{
@@ -133,7 +133,7 @@ impl World {
     }
 
     /// Returns the desired kernel state of node `n1`, as derived by the agent.
-    pub fn desired(&self) -> Desired {
+    pub fn desired(&self) -> DesiredState {
         let mut state = State::default();
         let change = |service: &CompiledService| ServiceChange::Set(Arc::new(service.clone()));
         let services = self.services.iter().map(|(key, service)| (key.clone(), change(service))).collect();
@@ -145,8 +145,8 @@ impl World {
         };
         assert_eq!(batch.position, position("1-1"));
         let touched = state.apply(batch).unwrap();
-        let mut derived = Derived::new(node_name(), ProxyDefaults::default());
-        derived.update(&state, Touched { network: true, node: true, ..touched });
+        let mut derived = DesiredBuilder::new(node_name(), ProxyDefaults::default());
+        derived.update(&state, ChangedObjects { network: true, node: true, ..touched });
         assert!(derived.unsupported().is_empty(), "{:?}", derived.unsupported());
         derived.desired().clone()
     }

@@ -11,7 +11,7 @@ use model::{
     kinds::{node::ProxyMode, service::Protocol},
     program::Masquerade,
 };
-use node_agent::dataplane::{self, BackendOptions, Dataplane, Desired, Scope};
+use node_agent::dataplane::{self, BackendOptions, Dataplane, DesiredState, Scope};
 
 use super::{
     load::{self, LONG_PORT, SHORT_PORT, Servers},
@@ -186,7 +186,7 @@ impl Round {
 }
 
 /// Builds this number of Services, of which the first and the last by name have responding endpoints.
-fn desired(services: u32, endpoints: u32) -> Desired {
+fn desired(services: u32, endpoints: u32) -> DesiredState {
     let mut desired = many(services.saturating_sub(2), endpoints);
     for (name, virtual_address) in ["a-first", "z-last"].into_iter().zip(VIRTUAL) {
         let frontends = [(80, SHORT_PORT), (81, LONG_PORT)].map(|(port, target)| {

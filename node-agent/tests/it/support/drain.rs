@@ -15,7 +15,7 @@ use model::{
 };
 use node_agent::{
     conntrack::{Cleaner, KernelFlows, plan::Depth},
-    dataplane::{Dataplane, Desired, Scope},
+    dataplane::{Dataplane, DesiredState, Scope},
 };
 
 use super::{Namespace, enter, net::Topology, programs::*};
@@ -35,12 +35,12 @@ const B: (&str, u16, u16) = ("10.1.2.2", 7, 1);
 pub struct Node {
     pub backend: Box<dyn Dataplane>,
     pub cleaner: Cleaner,
-    desired: Desired,
+    desired: DesiredState,
 }
 
 impl Node {
     /// Creates a node and runs a full pass over the state left by another one.
-    pub fn begin(backend: Box<dyn Dataplane>, desired: Desired) -> Self {
+    pub fn begin(backend: Box<dyn Dataplane>, desired: DesiredState) -> Self {
         let mut node = Self { backend, cleaner: Cleaner::new(Box::new(KernelFlows::default())), desired };
         node.pass(&Scope::Everything, Depth::Everything);
         node

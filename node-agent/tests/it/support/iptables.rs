@@ -1,7 +1,7 @@
 //! The two flavors of iptables: kernel support, and tool output in a namespace.
 
 use model::kinds::node::Naming;
-use node_agent::dataplane::iptables::{Flavour, IptablesBackend, IptablesOptions, layout::Layout};
+use node_agent::dataplane::iptables::{Flavour, IptablesBackend, IptablesOptions, layout::NamingLayout};
 
 use super::{
     Namespace,
@@ -22,8 +22,8 @@ pub fn run_in_guest(tests: &[&str]) {
     rerun(&mut guest(), tests);
 }
 
-pub fn layout(naming: Naming) -> Layout {
-    Layout { naming, masquerade_mark: 0x4000, drop_mark: 0x8000 }
+pub fn layout(naming: Naming) -> NamingLayout {
+    NamingLayout { naming, masquerade_mark: 0x4000, drop_mark: 0x8000 }
 }
 
 pub fn backend(flavour: Flavour) -> IptablesBackend {

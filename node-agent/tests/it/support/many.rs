@@ -6,13 +6,13 @@ use model::{
     kinds::service::Protocol,
     program::{Masquerade, Program},
 };
-use node_agent::dataplane::Desired;
+use node_agent::dataplane::DesiredState;
 
 use super::programs::{at, forward, program, set};
 
 /// Builds Services `s0`, `s1`, … at 10.96.x.y with this number of endpoints each.
-pub fn many(services: u32, endpoints: u32) -> Desired {
-    let mut desired = Desired::default();
+pub fn many(services: u32, endpoints: u32) -> DesiredState {
+    let mut desired = DesiredState::default();
     for number in 0..services {
         set(&mut desired, &format!("s{number}"), numbered(number, endpoints, 0));
     }

@@ -10,7 +10,7 @@ use model::{
     },
     program::{Destination, Frontend, Masquerade, Program, Role, Route, Target, Verdict},
 };
-use node_agent::dataplane::{Desired, DesiredProgram, Outcome, Pass, Scope};
+use node_agent::dataplane::{DesiredProgram, DesiredState, Outcome, Pass, Scope};
 
 pub fn address(text: &str) -> IpAddr {
     text.parse().unwrap_or_else(|_| panic!("{text} is an address"))
@@ -102,13 +102,13 @@ pub fn simple(virtual_address: &str, list: &[(&str, u16, u16)]) -> Program {
     program(&[virtual_address], &hairpins, &[(at(virtual_address, Protocol::Tcp, 80), verdict)])
 }
 
-pub fn set(desired: &mut Desired, name: &str, program: Program) {
+pub fn set(desired: &mut DesiredState, name: &str, program: Program) {
     let program = DesiredProgram { revision: Revision(1), program: Arc::new(program) };
     desired.programs.insert(key(name), program);
 }
 
-pub fn desired(services: Vec<(&str, Program)>) -> Desired {
-    let mut desired = Desired::default();
+pub fn desired(services: Vec<(&str, Program)>) -> DesiredState {
+    let mut desired = DesiredState::default();
     for (name, program) in services {
         set(&mut desired, name, program);
     }

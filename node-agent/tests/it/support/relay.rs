@@ -13,7 +13,7 @@ use std::{
 
 use model::program::Route;
 use node_agent::dataplane::{
-    BackendOptions, Dataplane as _, Desired, Scope,
+    BackendOptions, Dataplane as _, DesiredState, Scope,
     userspace::{Limits, UserspaceBackend},
 };
 
@@ -27,7 +27,7 @@ use super::{
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Creates a topology whose node relays the desired state.
-pub fn relaying(test: &str, desired: &Desired, limits: Limits) -> (Topology, UserspaceBackend) {
+pub fn relaying(test: &str, desired: &DesiredState, limits: Limits) -> (Topology, UserspaceBackend) {
     let topology = Topology::new(test);
     let mut backend = open(&topology.node, limits);
     verified(&backend.apply(desired, &Scope::Everything));
@@ -39,7 +39,7 @@ pub fn open(node: &Namespace, limits: Limits) -> UserspaceBackend {
 }
 
 /// Changes the routes of a desired Service.
-pub fn change(desired: &mut Desired, service: &str, mut change: impl FnMut(&mut Route)) {
+pub fn change(desired: &mut DesiredState, service: &str, mut change: impl FnMut(&mut Route)) {
     let service = desired.programs.get_mut(&key(service)).unwrap();
     Arc::make_mut(&mut service.program).frontends.iter_mut().map(|(_, route)| route).for_each(&mut change);
 }

@@ -17,7 +17,7 @@ use nix::{
 };
 use node_agent::{
     announce::l2::{
-        announcer::{Announcer, Conflict, Duty, Status, Timing, Wanted},
+        announcer::{Announcer, DesiredAddress, Duty, L2Conflict, Status, Timing},
         wire::{self, Frame},
     },
     links::{Mac, follow::Follower},
@@ -87,7 +87,7 @@ pub fn mac_of(namespace: &Namespace, interface: &str) -> Mac {
 /// An announcer in a namespace, run like by an agent.
 pub struct Node {
     announcer: Announcer,
-    conflicts: mpsc::Receiver<Conflict>,
+    conflicts: mpsc::Receiver<L2Conflict>,
     runtime: Runtime,
 }
 
@@ -110,7 +110,7 @@ impl Node {
 
     pub fn want(&self, addresses: &[&str], interfaces: &[&str], duty: Duty) {
         let names = interfaces.iter().map(|name| InterfaceName::try_from((*name).to_owned()).unwrap());
-        let wanted = Wanted { interfaces: names.collect(), duty };
+        let wanted = DesiredAddress { interfaces: names.collect(), duty };
         let changes = addresses.iter().map(|address| (address.parse().unwrap(), Some(wanted.clone())));
         let refused = self.announcer.set(changes.collect()).blocking_recv().unwrap();
         assert!(refused.is_empty(), "{refused:?}");
@@ -135,7 +135,7 @@ impl Node {
     }
 
     /// Returns the next reported conflict.
-    pub fn conflict(&mut self) -> Conflict {
+    pub fn conflict(&mut self) -> L2Conflict {
         let next = async { tokio::time::timeout(PATIENCE, self.conflicts.recv()).await };
         self.runtime.block_on(next).expect("a conflict is told").unwrap()
     }

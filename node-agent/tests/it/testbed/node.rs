@@ -19,7 +19,7 @@ use model::{
     },
 };
 use node_agent::{
-    dataplane::{BackendOptions, Dataplane, Desired, DesiredProgram, OpenError, Outcome, Pass, Scope},
+    dataplane::{BackendOptions, Dataplane, DesiredProgram, DesiredState, OpenError, Outcome, Pass, Scope},
     networks::networks,
 };
 
@@ -62,7 +62,7 @@ pub struct Bench {
     /// Directory in which the next process finds the relay of userspace mode.
     pub home: Home,
     pub hosts: Hosts,
-    pub desired: Desired,
+    pub desired: DesiredState,
     pub place: program::NodeLocation,
     /// Deliberate deviations of the mode from the program, met by the scenario.
     pub differences: BTreeSet<&'static str>,
@@ -81,7 +81,7 @@ impl Bench {
             backend,
             home,
             hosts,
-            desired: Desired::default(),
+            desired: DesiredState::default(),
             place: say::place(),
             differences: BTreeSet::new(),
             serial: 0,

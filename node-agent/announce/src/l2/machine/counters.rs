@@ -27,12 +27,12 @@ pub struct PortCounters {
     /// Frames the kernel rejected.
     pub not_sent: u64,
     /// Received frames that were dropped, by reason.
-    pub dropped: BTreeMap<Dropped, u64>,
+    pub dropped: BTreeMap<DropReason, u64>,
 }
 
 /// Reason for which a frame was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Dropped {
+pub enum DropReason {
     /// The frame could not be parsed.
     Unreadable(Unreadable),
     /// The frame was sent by this machine.
@@ -43,7 +43,7 @@ pub enum Dropped {
     Flood,
 }
 
-impl Dropped {
+impl DropReason {
     /// Returns the metric label.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -62,7 +62,7 @@ impl Dropped {
 }
 
 impl PortCounters {
-    pub(super) fn drop(&mut self, reason: Dropped) {
+    pub(super) fn drop(&mut self, reason: DropReason) {
         *self.dropped.entry(reason).or_default() += 1;
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use kernel::links::Mac;
 use model::primitives::net::IpFamily;
 
-use super::{Conflict, Dropped, Machine, Output, frames};
+use super::{DropReason, L2Conflict, L2Output, Machine, frames};
 use crate::l2::wire::{
     self, Advertisement, Arp, Frame, Operation, Packet, Solicitation, solicited_node_group,
 };
@@ -25,23 +25,25 @@ impl Machine {
         port.counters.received += 1;
         let mac = port.mac;
         let heard = match wire::parse(bytes) {
-            Ok(frame) if frame.destination != mac && frame.destination.is_unicast() => Err(Dropped::NotOurs),
+            Ok(frame) if frame.destination != mac && frame.destination.is_unicast() => {
+                Err(DropReason::NotOurs)
+            }
             Ok(frame) => self.hear(index, &frame, now),
-            Err(reason) => Err(Dropped::Unreadable(reason)),
+            Err(reason) => Err(DropReason::Unreadable(reason)),
         };
         if let (Err(reason), Some(port)) = (heard, self.ports.get_mut(&index)) {
             port.counters.drop(reason);
         }
     }
 
-    fn hear(&mut self, index: u32, frame: &Frame, now: Instant) -> Result<(), Dropped> {
+    fn hear(&mut self, index: u32, frame: &Frame, now: Instant) -> Result<(), DropReason> {
         let speaker = match &frame.packet {
             Packet::Arp(arp) => arp.sender_mac,
             Packet::Solicitation(solicitation) => solicitation.source_mac.unwrap_or(frame.source),
             Packet::Advertisement(advertisement) => advertisement.target_mac.unwrap_or(frame.source),
         };
         if self.own_macs.contains(&speaker) || self.own_macs.contains(&frame.source) {
-            return Err(Dropped::Own);
+            return Err(DropReason::Own);
         }
         match &frame.packet {
             Packet::Arp(arp) => self.hear_arp(index, arp, now),
@@ -54,7 +56,7 @@ impl Machine {
 
     /// Processes an ARP packet. The sender claims its sender address, both in requests and in replies (RFC
     /// 5227 §2.4).
-    fn hear_arp(&mut self, index: u32, arp: &Arp, now: Instant) -> Result<(), Dropped> {
+    fn hear_arp(&mut self, index: u32, arp: &Arp, now: Instant) -> Result<(), DropReason> {
         let is_claim = self.claimed(IpAddr::V4(arp.sender), arp.sender_mac, index, now).is_ok();
         if arp.operation == Operation::Request && arp.target != arp.sender {
             let asked = self.asked(IpAddr::V4(arp.target), arp.sender_mac, index, now);
@@ -64,7 +66,7 @@ impl Machine {
             }
             return if is_claim { Ok(()) } else { asked.map(|_| ()) };
         }
-        if is_claim { Ok(()) } else { Err(Dropped::NotOurs) }
+        if is_claim { Ok(()) } else { Err(DropReason::NotOurs) }
     }
 
     fn hear_solicitation(
@@ -73,12 +75,12 @@ impl Machine {
         frame: &Frame,
         solicitation: &Solicitation,
         now: Instant,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         let Solicitation { source, destination, target, source_mac } = solicitation;
         let station = source_mac.unwrap_or(frame.source);
         let is_claim = self.claimed(IpAddr::V6(*source), station, index, now).is_ok();
         if source == target || (destination != target && *destination != solicited_node_group(*target)) {
-            return if is_claim { Ok(()) } else { Err(Dropped::NotOurs) };
+            return if is_claim { Ok(()) } else { Err(DropReason::NotOurs) };
         }
         match self.asked(IpAddr::V6(*target), station, index, now) {
             Ok(mac) => {
@@ -92,11 +94,11 @@ impl Machine {
     }
 
     /// Returns the MAC address for the reply to a request, or the reason for not replying.
-    fn asked(&mut self, address: IpAddr, station: Mac, index: u32, now: Instant) -> Result<Mac, Dropped> {
+    fn asked(&mut self, address: IpAddr, station: Mac, index: u32, now: Instant) -> Result<Mac, DropReason> {
         let place = self.held.get(&address).and_then(|held| held.places.get(&index));
         let port = self.ports.get(&index).filter(|_| matches!(place, Some(Some(_))));
-        let mac = port.ok_or(Dropped::NotOurs)?.mac;
-        if self.replies.admits(station, address, now) { Ok(mac) } else { Err(Dropped::Flood) }
+        let mac = port.ok_or(DropReason::NotOurs)?.mac;
+        if self.replies.admits(station, address, now) { Ok(mac) } else { Err(DropReason::Flood) }
     }
 
     fn reply(&mut self, address: IpAddr, index: u32, frame: &Frame) {
@@ -106,20 +108,20 @@ impl Machine {
         if let Some(port) = self.ports.get_mut(&index) {
             port.counters.replies += 1;
         }
-        self.outputs.push(Output::Send { index, family: IpFamily::of(address), frame: frame.render() });
+        self.outputs.push(L2Output::Send { index, family: IpFamily::of(address), frame: frame.render() });
     }
 
     /// Processes the claim of an address by another station. Relevant if the address is announced, watched or
     /// probed on the interface.
-    fn claimed(&mut self, address: IpAddr, mac: Mac, index: u32, now: Instant) -> Result<(), Dropped> {
+    fn claimed(&mut self, address: IpAddr, mac: Mac, index: u32, now: Instant) -> Result<(), DropReason> {
         if address.is_unspecified() {
-            return Err(Dropped::NotOurs);
+            return Err(DropReason::NotOurs);
         }
-        let interface = self.ports.get(&index).map(|port| port.name.clone()).ok_or(Dropped::NotOurs)?;
+        let interface = self.ports.get(&index).map(|port| port.name.clone()).ok_or(DropReason::NotOurs)?;
         let is_probed = self.answer_probes(address, mac, index, &interface);
         let held = self.held.get_mut(&address).filter(|held| held.places.contains_key(&index));
         let Some(held) = held else {
-            return if is_probed { Ok(()) } else { Err(Dropped::NotOurs) };
+            return if is_probed { Ok(()) } else { Err(DropReason::NotOurs) };
         };
         let (since, told) = &mut held.told;
         if since.is_none_or(|since| now.saturating_duration_since(since) >= TOLD_TIME) {
@@ -127,7 +129,7 @@ impl Machine {
             told.clear();
         }
         if told.len() < TOLD_MAX && told.insert((mac, index)) {
-            self.outputs.push(Output::Conflict(Conflict { address, mac, interface }));
+            self.outputs.push(L2Output::Conflict(L2Conflict { address, mac, interface }));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::{
 
 use kernel::links::{Link, Links, Mac};
 
-use super::{AddressCounters, BURST_INTERVAL, BURST_ROUNDS, Duty, Machine, PortCounters, Wanted};
+use super::{AddressCounters, BURST_INTERVAL, BURST_ROUNDS, DesiredAddress, Duty, Machine, PortCounters};
 
 /// An interface that is up and has an Ethernet address.
 #[derive(Debug)]
@@ -20,8 +20,8 @@ pub(super) struct Port {
 
 /// State of one address.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) wanted: Wanted,
+pub(super) struct AddressState {
+    pub(super) wanted: DesiredAddress,
     /// Existing interfaces by index, with the announcement schedule; `None` if the address is only watched.
     pub(super) places: BTreeMap<u32, Option<Schedule>>,
     pub(super) counters: AddressCounters,
@@ -49,12 +49,12 @@ impl Schedule {
 }
 
 impl Machine {
-    pub(super) fn want(&mut self, address: IpAddr, wanted: Option<Wanted>, now: Instant) {
+    pub(super) fn want(&mut self, address: IpAddr, wanted: Option<DesiredAddress>, now: Instant) {
         let mut held = match (self.held.remove(&address), &wanted) {
             (Some(held), _) => held,
             (None, None) => return,
-            (None, Some(wanted)) => Held {
-                wanted: Wanted { interfaces: BTreeSet::new(), duty: wanted.duty },
+            (None, Some(wanted)) => AddressState {
+                wanted: DesiredAddress { interfaces: BTreeSet::new(), duty: wanted.duty },
                 places: BTreeMap::new(),
                 counters: AddressCounters::default(),
                 told: (None, BTreeSet::new()),

@@ -10,7 +10,7 @@ use std::{
 use kernel::links::Mac;
 use model::{kinds::advertisement::InterfaceName, primitives::net::IpFamily};
 
-use super::{Machine, Output, frames};
+use super::{L2Output, Machine, frames};
 
 /// Time after which a probe without reply ends.
 pub const PROBE_TIME: Duration = Duration::from_millis(300);
@@ -62,7 +62,7 @@ impl Machine {
         let indexes: BTreeSet<u32> =
             names.filter_map(|name| self.indexes.get(name.as_str()).copied()).collect();
         if indexes.is_empty() || self.probes.len() == PROBES_MAX {
-            self.outputs.push(Output::Probed(id, ProbeAnswer::Unknown));
+            self.outputs.push(L2Output::Probed(id, ProbeAnswer::Unknown));
             return;
         }
         self.changed.extend(indexes.iter().map(|index| (*index, address)));
@@ -94,7 +94,7 @@ impl Machine {
             let (address, family) = (probe.address, IpFamily::of(probe.address));
             for (index, mac) in here {
                 let frame = frames::probe(address, mac).render();
-                self.outputs.push(Output::Send { index, family, frame });
+                self.outputs.push(L2Output::Send { index, family, frame });
             }
         }
     }
@@ -126,6 +126,6 @@ impl Machine {
             }
         }
         self.changed.extend(indexes.into_iter().map(|index| (index, address)));
-        self.outputs.push(Output::Probed(id, answer));
+        self.outputs.push(L2Output::Probed(id, answer));
     }
 }

@@ -33,7 +33,7 @@ impl Bench {
 
     fn want(&mut self, address: &str, interfaces: &[&str], duty: Duty) {
         let interfaces = names(interfaces);
-        let changes = BTreeMap::from([(ip(address), Some(Wanted { interfaces, duty }))]);
+        let changes = BTreeMap::from([(ip(address), Some(DesiredAddress { interfaces, duty }))]);
         assert_eq!(self.machine.set(changes, self.now), BTreeSet::new());
     }
 
@@ -52,7 +52,7 @@ impl Bench {
         loop {
             self.machine.timeout(self.now);
             for output in self.machine.take_outputs() {
-                if let Output::Send { index, frame, .. } = output {
+                if let L2Output::Send { index, frame, .. } = output {
                     let at = (self.now - begin).as_secs_f64();
                     sent.push((at, index, parse(&frame).unwrap()));
                 }
@@ -67,7 +67,7 @@ impl Bench {
     }
 
     /// Returns the immediate outputs for a received frame.
-    fn hear(&mut self, index: u32, frame: &Frame) -> Vec<Output> {
+    fn hear(&mut self, index: u32, frame: &Frame) -> Vec<L2Output> {
         let _earlier = self.machine.take_outputs();
         self.machine.receive(index, &frame.render(), self.now);
         self.machine.take_outputs()
@@ -113,10 +113,10 @@ fn solicit(source: &str, target: &str, source_mac: Option<Mac>) -> Frame {
     Frame { destination: Mac([0x33, 0x33, 0xff, 0, 0, 0]), source: THEIRS, packet }
 }
 
-fn sent(outputs: Vec<Output>) -> Vec<Frame> {
+fn sent(outputs: Vec<L2Output>) -> Vec<Frame> {
     let frame = |output| match output {
-        Output::Send { frame, .. } => parse(&frame).unwrap(),
-        other @ (Output::Conflict(_) | Output::Probed(..)) => panic!("{other:?}"),
+        L2Output::Send { frame, .. } => parse(&frame).unwrap(),
+        other @ (L2Output::Conflict(_) | L2Output::Probed(..)) => panic!("{other:?}"),
     };
     outputs.into_iter().map(frame).collect()
 }
@@ -217,7 +217,7 @@ fn what_others_claim_is_told_once_a_second_and_our_own_voice_is_not() {
     bench.announce("192.0.2.100");
     bench.want("2001:db8::100", &["eth0"], Duty::Watch);
     let conflict = |address: &str| {
-        Output::Conflict(Conflict { address: ip(address), mac: THEIRS, interface: "eth0".to_owned() })
+        L2Output::Conflict(L2Conflict { address: ip(address), mac: THEIRS, interface: "eth0".to_owned() })
     };
     let claim = arp(Operation::Reply, THEIRS, "192.0.2.100", "192.0.2.100");
     assert_eq!(bench.hear(2, &claim), [conflict("192.0.2.100")]);
@@ -271,7 +271,7 @@ fn a_probe_tells_who_has_an_address() {
     assert_eq!(sent(bench.machine.take_outputs()), [arp(Operation::Request, OURS, "0.0.0.0", "192.0.2.100")]);
     let reply = arp(Operation::Reply, THEIRS, "192.0.2.100", "0.0.0.0");
     let taken = ProbeAnswer::Taken { mac: THEIRS, interface: "eth0".to_owned() };
-    assert_eq!(bench.hear(2, &reply), [Output::Probed(1, taken)]);
+    assert_eq!(bench.hear(2, &reply), [L2Output::Probed(1, taken)]);
     assert_eq!(bench.machine.listening(2, ip("192.0.2.100")), Listening::No);
 
     bench.machine.probe(2, ip("2001:db8::100"), &names(&["eth0"]), bench.now);
@@ -281,20 +281,20 @@ fn a_probe_tells_who_has_an_address() {
         bench.now = bench.now.max(at);
         bench.machine.timeout(bench.now);
         for output in bench.machine.take_outputs() {
-            if let Output::Probed(id, answer) = output {
+            if let L2Output::Probed(id, answer) = output {
                 silent = Some((id, answer, bench.now - begin));
             }
         }
     }
     assert_eq!(silent, Some((2, ProbeAnswer::Silent, PROBE_TIME)));
     bench.machine.probe(3, ip("192.0.2.100"), &names(&["eth7"]), bench.now);
-    assert_eq!(bench.machine.take_outputs(), [Output::Probed(3, ProbeAnswer::Unknown)]);
+    assert_eq!(bench.machine.take_outputs(), [L2Output::Probed(3, ProbeAnswer::Unknown)]);
 }
 
 #[test]
 fn ten_thousand_addresses_are_announced_without_keeping_a_question_waiting() {
     let mut bench = Bench::new();
-    let wanted = Wanted { interfaces: names(&["eth0"]), duty: Duty::Announce };
+    let wanted = DesiredAddress { interfaces: names(&["eth0"]), duty: Duty::Announce };
     let addresses = (0..10_000_u32).map(|n| IpAddr::V4((0x0a00_0000 + n).into()));
     bench.machine.set(addresses.map(|address| (address, Some(wanted.clone()))).collect(), bench.now);
     bench.machine.timeout(bench.now);
@@ -310,7 +310,7 @@ fn ten_thousand_addresses_are_announced_without_keeping_a_question_waiting() {
 #[test]
 fn more_addresses_than_the_limit_are_refused_and_named() {
     let mut bench = Bench::new();
-    let wanted = Wanted { interfaces: BTreeSet::new(), duty: Duty::Watch };
+    let wanted = DesiredAddress { interfaces: BTreeSet::new(), duty: Duty::Watch };
     let limit = u32::try_from(ADDRESSES_MAX).unwrap();
     let all = (0..=limit).map(|n| (IpAddr::V4((0x0a00_0000 + n).into()), Some(wanted.clone())));
     let refused = bench.machine.set(all.collect(), bench.now);

@@ -8,7 +8,7 @@ mod netgauze;
 use bgp::{
     Capability, Message, Notification, Role, Segment,
     notification::{cease, code},
-    wire::{Context, Decoded, EncodeError, decode, encode, encode_capabilities},
+    wire::{Context, DecodedMessage, EncodeError, decode, encode, encode_capabilities},
 };
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 
@@ -83,7 +83,7 @@ proptest! {
         if let (Some(bytes), Some(said)) = (bytes_of(&message, &context), netgauze::said(&message, &context)) {
             prop_assert_eq!(netgauze::read(&bytes, &context), Ok(said.clone()));
             let theirs = netgauze::write(&said);
-            prop_assert_eq!(decode(&theirs, &context), Ok(Decoded { message, faults: vec![] }));
+            prop_assert_eq!(decode(&theirs, &context), Ok(DecodedMessage { message, faults: vec![] }));
         }
     }
 
@@ -92,7 +92,7 @@ proptest! {
         if let (Some(bytes), Some(said)) = (bytes_of(&message, &context), bgpkit::said(&message, &context)) {
             prop_assert_eq!(bgpkit::read(&bytes, &context), Ok(said.clone()));
             let theirs = bgpkit::write(&said, &context);
-            prop_assert_eq!(decode(&theirs, &context), Ok(Decoded { message, faults: vec![] }));
+            prop_assert_eq!(decode(&theirs, &context), Ok(DecodedMessage { message, faults: vec![] }));
         }
     }
 }

@@ -6,7 +6,7 @@ use bgp::{
     Family, Message, Open, Update,
     notification::{cease, code},
     session::{Config, Event, Input, PrefixCount, State},
-    wire::{Action, AttributeFault, Decoded, Malformation},
+    wire::{Action, AttributeFault, DecodedMessage, Malformation},
 };
 use ipnet::{IpNet, Ipv4Net};
 
@@ -29,7 +29,7 @@ fn what_is_announced_and_withdrawn_is_counted_by_prefix() {
     let [Event::Update(learned)] = events(&outputs)[..] else { panic!("{outputs:?}") };
     assert_eq!((learned.announced, learned.withdrawn, learned.prefixes), (3, 0, PrefixCount::Exactly(3)));
     let fault = AttributeFault { attribute: 4, action: Action::Discard, why: Malformation::Length };
-    let again = Decoded { message: update(&routes, &[]), faults: vec![fault] };
+    let again = DecodedMessage { message: update(&routes, &[]), faults: vec![fault] };
     let outputs = bench.tell(Input::Received { connection: id(1), result: Ok(again) });
     let [Event::Update(learned)] = events(&outputs)[..] else { panic!("{outputs:?}") };
     assert_eq!((learned.prefixes, &learned.faults[..]), (PrefixCount::Exactly(3), &[fault][..]));

@@ -10,7 +10,7 @@ use bgp::{
     Capability, Family, GracefulRestart, Message, Notification, Open, Update,
     notification::{cease, code},
     session::{Config, ConnectionId, Direction, Down, Event, Input, Output, PeerAsn, Session, State},
-    wire::Decoded,
+    wire::DecodedMessage,
 };
 use ipnet::IpNet;
 
@@ -102,7 +102,7 @@ pub const fn notification(code: u8, subcode: u8) -> Notification {
 }
 
 pub fn received(connection: u64, message: Message) -> Input {
-    Input::Received { connection: id(connection), result: Ok(Decoded { message, faults: Vec::new() }) }
+    Input::Received { connection: id(connection), result: Ok(DecodedMessage { message, faults: Vec::new() }) }
 }
 
 pub const fn malformed(connection: u64, answer: Notification) -> Input {

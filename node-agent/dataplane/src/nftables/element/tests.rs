@@ -4,7 +4,7 @@ use model::program::Masquerade;
 use proptest::prelude::*;
 
 use super::*;
-use crate::nftables::schema::{Action, Choice};
+use crate::nftables::schema::{Choice, Treatment};
 
 fn any_address_of(family: IpFamily) -> impl Strategy<Value = IpAddr> {
     any::<u128>().prop_map(move |number| match family {
@@ -31,28 +31,32 @@ fn any_frontend(family: IpFamily) -> impl Strategy<Value = Frontend> {
     )
 }
 
-fn any_dispatch(place: Place) -> impl Strategy<Value = Dispatch> {
+fn any_dispatch(place: LookupType) -> impl Strategy<Value = FrontendChain> {
     let slots = prop_oneof![
         (1..=TARGETS_MAX).prop_map(|slots| (slots, None)),
         (1..=512u32, (1..=86_400u32).prop_map(Some))
     ];
     let pick = slots.prop_map(move |(slots, affinity_seconds)| {
-        Dispatch::Forward(Pick {
+        FrontendChain::Forward(Pick {
             place,
             masquerade: Masquerade::Always,
             pool: Pool::Elsewhere,
             slots,
             choice: Choice::Random,
-            action: Action::Translate,
+            action: Treatment::Translate,
             affinity_seconds,
         })
     });
-    let others =
-        vec![Dispatch::Refuse, Dispatch::Discard, Dispatch::BySource(place), Dispatch::Checked(place)];
+    let others = vec![
+        FrontendChain::Refuse,
+        FrontendChain::Discard,
+        FrontendChain::BySource(place),
+        FrontendChain::Checked(place),
+    ];
     prop_oneof![pick, prop::sample::select(others)]
 }
 
-fn any_element_of(family: IpFamily) -> impl Strategy<Value = Element> {
+fn any_element_of(family: IpFamily) -> impl Strategy<Value = SetElement> {
     let frontend = || any_frontend(family);
     let address = || any_address_of(family);
     let target =
@@ -61,38 +65,41 @@ fn any_element_of(family: IpFamily) -> impl Strategy<Value = Element> {
         (prop::sample::select(Pool::ALL.to_vec()), 0..TARGETS_MAX)
             .prop_map(|(pool, index)| Slot { pool, index })
     };
-    let is_range = |frontend: &Frontend| place(frontend) == Place::Range;
+    let is_range = |frontend: &Frontend| place(frontend) == LookupType::Range;
     let dispatched = || {
         frontend().prop_flat_map(|frontend| any_dispatch(place(&frontend)).prop_map(move |it| (frontend, it)))
     };
     prop_oneof![
-        prop::sample::select(Place::ALL.to_vec())
+        prop::sample::select(LookupType::ALL.to_vec())
             .prop_flat_map(|place| any_dispatch(place).prop_map(move |it| (place, it)))
-            .prop_map(move |(place, it)| Element::Chain(Numbers { family, place, is_by_source: false }, it)),
-        dispatched().prop_map(|(frontend, it)| Element::Dispatch(frontend, it)),
-        (dispatched(), prop::sample::select(Source::ALL.to_vec()))
-            .prop_map(|((frontend, it), source)| Element::DispatchFrom(frontend, source, it)),
+            .prop_map(move |(place, it)| SetElement::Chain(
+                Numbers { family, place, is_by_source: false },
+                it
+            )),
+        dispatched().prop_map(|(frontend, it)| SetElement::Dispatch(frontend, it)),
+        (dispatched(), prop::sample::select(SourceClass::ALL.to_vec()))
+            .prop_map(|((frontend, it), source)| SetElement::DispatchFrom(frontend, source, it)),
         (frontend(), slot(), target())
-            .prop_map(|(frontend, slot, target)| Element::Slot(frontend, slot, target)),
-        (frontend(), slot(), any::<u32>()).prop_map(|(frontend, slot, id)| Element::AffinitySlot(
+            .prop_map(|(frontend, slot, target)| SetElement::Slot(frontend, slot, target)),
+        (frontend(), slot(), any::<u32>()).prop_map(|(frontend, slot, id)| SetElement::AffinitySlot(
             frontend,
             slot,
             TargetId(id)
         )),
         (frontend(), slot(), any::<u32>(), target()).prop_map(|(frontend, slot, id, target)| {
-            Element::AffinityTarget(frontend, slot.pool, TargetId(id), target)
+            SetElement::AffinityTarget(frontend, slot.pool, TargetId(id), target)
         }),
         (frontend(), address(), address())
-            .prop_map(|(frontend, first, last)| Element::Allowed(frontend, Span { first, last })),
-        frontend().prop_filter("a range", is_range).prop_map(Element::Range),
-        address().prop_map(Element::VirtualAddress),
-        address().prop_map(Element::Hairpin),
+            .prop_map(|(frontend, first, last)| SetElement::Allowed(frontend, Span { first, last })),
+        frontend().prop_filter("a range", is_range).prop_map(SetElement::Range),
+        address().prop_map(SetElement::VirtualAddress),
+        address().prop_map(SetElement::Hairpin),
         (prop::sample::select(NetworkSet::ALL.to_vec()), address(), any::<bool>())
-            .prop_map(|(set, address, is_end)| Element::Network(set, Edge { address, is_end })),
+            .prop_map(|(set, address, is_end)| SetElement::Network(set, Edge { address, is_end })),
     ]
 }
 
-fn any_element() -> impl Strategy<Value = Element> {
+fn any_element() -> impl Strategy<Value = SetElement> {
     prop_oneof![any_element_of(IpFamily::V4), any_element_of(IpFamily::V6)]
 }
 
@@ -106,9 +113,9 @@ proptest! {
             (None, Some(name)) => RawValue::Goto(name),
             (None, None) => RawValue::None,
         };
-        let is_end = matches!(element, Element::Network(_, Edge { is_end: true, .. }));
+        let is_end = matches!(element, SetElement::Network(_, Edge { is_end: true, .. }));
         let raw = RawElement { key: &key.low, key_end: key.high.as_deref(), value, is_end, packets: 0 };
-        prop_assert_eq!(Element::parse(element.set(), &raw), Some(element));
+        prop_assert_eq!(SetElement::parse(element.set(), &raw), Some(element));
     }
 
     #[test]
@@ -120,7 +127,7 @@ proptest! {
         for set in SetId::all() {
             for value in [RawValue::Bytes(&value), RawValue::None, RawValue::Goto("refuse")] {
                 let raw = RawElement { key: &key, key_end: end.as_deref(), value, is_end: false, packets: 0 };
-                if let Some(element) = Element::parse(set, &raw) {
+                if let Some(element) = SetElement::parse(set, &raw) {
                     prop_assert_eq!(element.key().low, key.clone());
                     prop_assert_eq!(element.set(), set);
                 }

@@ -28,13 +28,13 @@ use tracing::{info, warn};
 
 use super::{
     Relays, frames,
-    link::Link,
-    place::{self, Place},
+    link::RelayConnection,
+    place::{self, RelayDirectory},
     start,
     wire::{Failure, Farewell, Intent, PROTOCOL, Refusal, Reply, Request, Welcome},
 };
 use crate::{
-    Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
+    Dataplane, DesiredState, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
     nftables::{NftablesBackend, NftablesOptions},
     userspace::TABLE,
 };
@@ -44,11 +44,11 @@ const ASKING: &str = "asking the relay process";
 /// userspace backend in a separate process, for the network namespace of the thread that opens and uses it.
 pub struct RelayClient {
     relays: Relays,
-    place: Place,
+    place: RelayDirectory,
     mark: u32,
     /// Removes the rules of relays that are gone.
     capture: NftablesBackend,
-    link: Option<Link>,
+    link: Option<RelayConnection>,
     /// Process id of the last connected relay.
     own: Option<u32>,
     /// True if this client has started the process and it was never complete, so it can be discarded.
@@ -71,7 +71,7 @@ impl RelayClient {
     pub fn open(relays: Relays, mark: u32) -> Result<Self, KernelError> {
         let capture = NftablesBackend::open(NftablesOptions { mark_bit: mark, table: TABLE })?;
         Ok(Self {
-            place: Place::of(&relays.state_dir),
+            place: RelayDirectory::of(&relays.state_dir),
             relays,
             mark,
             capture,
@@ -116,7 +116,7 @@ impl RelayClient {
                 (pid, stream)
             }
         };
-        (self.own, self.link, self.predecessors) = (Some(pid), Some(Link::new(stream)?), others);
+        (self.own, self.link, self.predecessors) = (Some(pid), Some(RelayConnection::new(stream)?), others);
         self.is_withdrawn = false;
         Ok(())
     }
@@ -137,7 +137,7 @@ impl RelayClient {
         Ok(active)
     }
 
-    fn link(&mut self) -> Result<&mut Link, KernelError> {
+    fn link(&mut self) -> Result<&mut RelayConnection, KernelError> {
         if self.link.is_none() {
             self.connect().map_err(|source| failed("starting the relay process", source))?;
         }
@@ -165,7 +165,7 @@ impl RelayClient {
         Err(error)
     }
 
-    fn run(&mut self, desired: &Desired, scope: &Scope, pass: &mut Pass) -> Result<(), KernelError> {
+    fn run(&mut self, desired: &DesiredState, scope: &Scope, pass: &mut Pass) -> Result<(), KernelError> {
         match scope {
             Scope::Everything => {
                 self.link()?;
@@ -197,7 +197,11 @@ impl RelayClient {
     }
 
     /// Sends the programs of a scope. Returns failures for those that exceed the message size.
-    fn stage(&mut self, desired: &Desired, scope: &Scope) -> Result<Vec<(ServiceKey, Outcome)>, KernelError> {
+    fn stage(
+        &mut self,
+        desired: &DesiredState,
+        scope: &Scope,
+    ) -> Result<Vec<(ServiceKey, Outcome)>, KernelError> {
         let link = self.link.as_ref().ok_or_else(gone)?;
         let staged = desired.programs.iter().filter(|(service, _)| match scope {
             Scope::Everything => true,
@@ -297,7 +301,7 @@ impl Dataplane for RelayClient {
         })
     }
 
-    fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass {
+    fn apply(&mut self, desired: &DesiredState, scope: &Scope) -> Pass {
         let mut pass = Pass::default();
         if let Err(error) = self.run(desired, scope, &mut pass) {
             pass.failed = Some(error);
@@ -394,7 +398,11 @@ impl Dataplane for RelayClient {
     }
 
     /// Requires a process with the complete state; none is started for a preview.
-    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
+    fn preview(
+        &mut self,
+        desired: &DesiredState,
+        scope: &Scope,
+    ) -> Result<Option<Vec<LineChange>>, KernelError> {
         if !self.link.as_ref().is_some_and(|link| link.is_complete) {
             return Err(gone());
         }

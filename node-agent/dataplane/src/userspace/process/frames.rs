@@ -9,7 +9,7 @@ use std::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    place::Place,
+    place::RelayDirectory,
     wire::{self, Farewell, GREETING_BYTES_MAX, Greeting, Intent, LENGTH_BYTES, MAGIC, Welcome},
 };
 
@@ -45,7 +45,11 @@ pub(super) fn read<T: DeserializeOwned>(
 }
 
 /// Sends a greeting to a relay process; `None` if the process is gone.
-pub(super) fn greet(place: &Place, pid: u32, intent: Intent) -> io::Result<Option<(UnixStream, Welcome)>> {
+pub(super) fn greet(
+    place: &RelayDirectory,
+    pid: u32,
+    intent: Intent,
+) -> io::Result<Option<(UnixStream, Welcome)>> {
     let Some(mut stream) = place.connect(pid)? else { return Ok(None) };
     stream.set_read_timeout(Some(GREETING_TIME_MAX))?;
     stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
@@ -65,7 +69,7 @@ pub(super) fn greet(place: &Place, pid: u32, intent: Intent) -> io::Result<Optio
 }
 
 /// Dismisses a relay process; `None` if it is already gone.
-pub(super) fn send_away(place: &Place, pid: u32, intent: Intent) -> io::Result<Option<Farewell>> {
+pub(super) fn send_away(place: &RelayDirectory, pid: u32, intent: Intent) -> io::Result<Option<Farewell>> {
     let Some((mut stream, _)) = greet(place, pid, intent)? else { return Ok(None) };
     match read(&mut stream, GREETING_BYTES_MAX) {
         Ok(farewell) => Ok(farewell.map(|(farewell, _)| farewell)),

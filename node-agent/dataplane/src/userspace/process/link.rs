@@ -15,7 +15,7 @@ use super::{
 use crate::{DesiredProgram, KernelCounters, Outcome};
 
 /// An established connection.
-pub(super) struct Link {
+pub(super) struct RelayConnection {
     stream: BufReader<UnixStream>,
     /// Counters of the process at the last reply.
     counters: KernelCounters,
@@ -25,7 +25,7 @@ pub(super) struct Link {
     pub(super) is_complete: bool,
 }
 
-impl Link {
+impl RelayConnection {
     /// Creates a link after the greeting.
     pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
         let stream = BufReader::new(stream);

@@ -38,10 +38,10 @@ use nix::{
 
 pub use self::{
     client::RelayClient,
-    serve::{Orders, run},
+    serve::{RelayOrders, run},
     start::READY,
 };
-use self::{frames::greet, place::Place, wire::Intent};
+use self::{frames::greet, place::RelayDirectory, wire::Intent};
 use crate::{KernelError, Opener, open};
 
 /// Path of this process's executable, which stays valid when the file is replaced.
@@ -73,7 +73,7 @@ impl Relays {
 
 /// Result of [`end_all`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedRelays {
     /// Number of ended processes.
     pub processes: u64,
     /// Number of kernel objects that they have removed.
@@ -85,10 +85,10 @@ pub struct Ended {
 ///
 /// # Errors
 /// Returns an error if the directory cannot be used.
-pub fn end_all(state_dir: &Path) -> Result<Ended, KernelError> {
+pub fn end_all(state_dir: &Path) -> Result<EndedRelays, KernelError> {
     let failed = |source| KernelError { action: "ending the relay processes".to_owned(), source };
-    let place = Place::of(state_dir);
-    let mut ended = Ended::default();
+    let place = RelayDirectory::of(state_dir);
+    let mut ended = EndedRelays::default();
     for pid in place.pids().map_err(failed)? {
         if let Some(objects) = end(&place, pid).map_err(failed)? {
             ended.processes += 1;
@@ -103,7 +103,7 @@ pub fn end_all(state_dir: &Path) -> Result<Ended, KernelError> {
 
 /// Ends a relay process. Returns the number of kernel objects that it removed, or `None` if it was already
 /// gone.
-fn end(place: &Place, pid: u32) -> io::Result<Option<u64>> {
+fn end(place: &RelayDirectory, pid: u32) -> io::Result<Option<u64>> {
     let farewell = match greet(place, pid, Intent::End) {
         Ok(None) => return Ok(None),
         Ok(Some((mut stream, _))) => frames::read::<wire::Farewell>(&mut stream, wire::GREETING_BYTES_MAX)

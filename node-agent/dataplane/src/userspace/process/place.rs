@@ -32,11 +32,11 @@ const SOCKET_MODE: u32 = 0o600;
 
 /// Directory of the relay processes of one state directory.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct RelayDirectory {
     path: PathBuf,
 }
 
-impl Place {
+impl RelayDirectory {
     pub(super) fn of(state_dir: &Path) -> Self {
         Self { path: state_dir.join(DIRECTORY) }
     }

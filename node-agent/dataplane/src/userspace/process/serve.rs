@@ -31,14 +31,14 @@ use tracing::{debug, info, warn};
 use super::{
     OWN_PROGRAM,
     frames::{self, ANSWER_TIME_MAX, GREETING_TIME_MAX},
-    place::{self, Place},
+    place::{self, RelayDirectory},
     wire::{
         self, Answer, FRAME_BYTES_MAX, Failure, Farewell, GREETING_BYTES_MAX, Greeting, Intent, MAGIC,
         PROTOCOL, Refusal, Reply, Request, Welcome,
     },
 };
 use crate::{
-    Dataplane as _, Desired, DesiredProgram, KernelError,
+    Dataplane as _, DesiredProgram, DesiredState, KernelError,
     userspace::{Limits, UserspaceBackend},
 };
 
@@ -56,7 +56,7 @@ const STAGED_BYTES_MAX: usize = 1 << 30;
 
 /// Start parameters of a relay process.
 #[derive(Debug, Clone)]
-pub struct Orders {
+pub struct RelayOrders {
     /// The state directory of the agent.
     pub state_dir: PathBuf,
     /// Packet mark of the capture rules; exactly one bit.
@@ -72,17 +72,17 @@ pub struct Orders {
 ///
 /// # Errors
 /// Returns an error if another relay is running, or the directory or the kernel cannot be used.
-pub fn run(orders: &Orders, ready: impl FnOnce()) -> anyhow::Result<()> {
+pub fn run(orders: &RelayOrders, ready: impl FnOnce()) -> anyhow::Result<()> {
     // Fails if the parent has already created a session for this process.
     let _is_leader = setsid();
-    let Orders { state_dir, mark, is_successor, heap_in_use_bytes } = orders;
-    let place = Place::of(state_dir);
+    let RelayOrders { state_dir, mark, is_successor, heap_in_use_bytes } = orders;
+    let place = RelayDirectory::of(state_dir);
     place.make().context("the relay's directory cannot be used")?;
     let namespace = place::namespace().context("the network namespace cannot be determined")?;
     let lock = place.lock(namespace, false).context("the relay's lock cannot be acquired")?;
     anyhow::ensure!(lock.is_some() || *is_successor, "another relay runs with this state directory");
     let (end, ended) = mpsc::channel();
-    let served = Arc::new(Served {
+    let served = Arc::new(ProcessState {
         backend: Mutex::new(UserspaceBackend::open(*mark, Limits::default())?),
         standing: Mutex::new(Standing { is_active: true, lock }),
         build: place::build(Path::new(OWN_PROGRAM)).context("the program file cannot be read")?,
@@ -112,7 +112,7 @@ pub fn run(orders: &Orders, ready: impl FnOnce()) -> anyhow::Result<()> {
 }
 
 /// Shared state of the threads. Lock order: backend first.
-struct Served {
+struct ProcessState {
     backend: Mutex<UserspaceBackend>,
     standing: Mutex<Standing>,
     build: String,
@@ -130,7 +130,7 @@ struct Standing {
     lock: Option<Flock<File>>,
 }
 
-impl Served {
+impl ProcessState {
     fn backend(&self) -> MutexGuard<'_, UserspaceBackend> {
         self.backend.lock().expect("the lock is not poisoned")
     }
@@ -152,7 +152,7 @@ impl Served {
 }
 
 /// Acquires the lock once the predecessor releases it.
-fn wait_for_lock(served: &Arc<Served>, place: &Place) -> io::Result<()> {
+fn wait_for_lock(served: &Arc<ProcessState>, place: &RelayDirectory) -> io::Result<()> {
     let (served, place) = (Arc::clone(served), place.clone());
     thread::Builder::new().name("lock".to_owned()).spawn(move || {
         match place.lock(served.namespace, true) {
@@ -166,7 +166,7 @@ fn wait_for_lock(served: &Arc<Served>, place: &Place) -> io::Result<()> {
     Ok(())
 }
 
-fn wait_for_end(served: &Served, ended: &mpsc::Receiver<()>) {
+fn wait_for_end(served: &ProcessState, ended: &mpsc::Receiver<()>) {
     let mut leaving_since = None;
     loop {
         match ended.recv_timeout(TICK) {
@@ -187,7 +187,7 @@ fn wait_for_end(served: &Served, ended: &mpsc::Receiver<()>) {
     }
 }
 
-fn accept(served: &Arc<Served>, listener: &UnixListener) {
+fn accept(served: &Arc<ProcessState>, listener: &UnixListener) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             // The most likely cause is that no descriptor is left.
@@ -217,7 +217,7 @@ fn accept(served: &Arc<Served>, listener: &UnixListener) {
     }
 }
 
-fn attend(served: &Served, mut stream: &UnixStream) -> io::Result<()> {
+fn attend(served: &ProcessState, mut stream: &UnixStream) -> io::Result<()> {
     stream.set_read_timeout(Some(GREETING_TIME_MAX))?;
     stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
     let Some((greeting, _)) = frames::read::<Greeting>(&mut stream, GREETING_BYTES_MAX)? else {
@@ -251,7 +251,7 @@ fn attend(served: &Served, mut stream: &UnixStream) -> io::Result<()> {
 }
 
 /// Stops accepting connections, and removes the rules unless another relay owns them.
-fn leave(served: &Served, intent: Intent) -> Farewell {
+fn leave(served: &ProcessState, intent: Intent) -> Farewell {
     let mut backend = served.backend();
     let removed = match intent {
         _ if !served.standing().is_active => Ok(0),
@@ -276,7 +276,7 @@ fn leave(served: &Served, intent: Intent) -> Farewell {
 }
 
 /// Processes requests of an agent until it disconnects.
-fn converse(served: &Served, stream: &UnixStream) -> io::Result<()> {
+fn converse(served: &ProcessState, stream: &UnixStream) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     let (mut staged, mut staged_bytes) = (BTreeMap::new(), 0);
     while let Some((request, length)) = frames::read::<Request>(&mut reader, FRAME_BYTES_MAX)? {
@@ -290,12 +290,12 @@ fn converse(served: &Served, stream: &UnixStream) -> io::Result<()> {
                 staged.insert(service, DesiredProgram { revision, program });
             }
             Request::Apply { networks, scope } => {
-                let desired = Desired { programs: std::mem::take(&mut staged), networks };
+                let desired = DesiredState { programs: std::mem::take(&mut staged), networks };
                 staged_bytes = 0;
                 answer(served, stream, true, |backend| Ok(backend.apply(&desired, &scope).into()))?;
             }
             Request::Preview { networks, scope } => {
-                let desired = Desired { programs: std::mem::take(&mut staged), networks };
+                let desired = DesiredState { programs: std::mem::take(&mut staged), networks };
                 staged_bytes = 0;
                 answer(served, stream, true, |it| it.preview(&desired, &scope).map(Reply::Preview))?;
             }
@@ -317,7 +317,7 @@ fn converse(served: &Served, stream: &UnixStream) -> io::Result<()> {
 
 /// Answers a request. A request that `is_about_rules` is rejected if this relay no longer owns the rules.
 fn answer(
-    served: &Served,
+    served: &ProcessState,
     mut stream: &UnixStream,
     is_about_rules: bool,
     work: impl FnOnce(&mut UserspaceBackend) -> Result<Reply, KernelError>,

@@ -42,12 +42,12 @@ const AGAIN: u8 = 2;
 /// with a reset, which has no effect.
 #[derive(Debug, Default)]
 pub struct Nudger {
-    waiting: Vec<Asked>,
+    waiting: Vec<ChallengedClients>,
 }
 
 /// Clients challenged at the same time.
 #[derive(Debug)]
-struct Asked {
+struct ChallengedClients {
     clients: Vec<Nudge>,
     next: Instant,
     left: u8,
@@ -65,7 +65,7 @@ impl Nudger {
         let waiting: usize = self.waiting.iter().map(|asked| asked.clients.len()).sum();
         clients.truncate(NUDGES_MAX.saturating_sub(waiting));
         if !clients.is_empty() {
-            self.waiting.push(Asked { clients, next: now + AGAIN_AFTER, left: AGAIN });
+            self.waiting.push(ChallengedClients { clients, next: now + AGAIN_AFTER, left: AGAIN });
         }
     }
 

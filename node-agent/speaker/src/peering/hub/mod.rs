@@ -30,9 +30,9 @@ use super::{
     linger::Lingering,
     neighbour::{self, End, Inbox},
     post::Post,
-    routes::Wanted,
+    routes::DesiredRoutes,
     settings::{self, Identity, Settings},
-    shown::{NeighbourKey, Shown},
+    shown::{NeighborsStatus, NeighbourKey},
     signatures,
 };
 
@@ -46,12 +46,12 @@ const VISITS_MAX: usize = 64;
 const END_TIME_MAX: Duration = Duration::from_secs(4);
 
 /// Initial state of the hub.
-pub(super) struct Start {
+pub(super) struct HubStart {
     pub(super) node: Name,
     pub(super) bfd: Bfd,
     pub(super) links: watch::Receiver<Links>,
     pub(super) wishes: Arc<Post<Wishes>>,
-    pub(super) board: watch::Sender<Shown>,
+    pub(super) board: watch::Sender<NeighborsStatus>,
 }
 
 /// Reports of neighbor tasks to the hub.
@@ -75,7 +75,7 @@ struct Hub {
     node: Name,
     bfd: Bfd,
     links: watch::Receiver<Links>,
-    board: watch::Sender<Shown>,
+    board: watch::Sender<NeighborsStatus>,
     reports: Arc<Post<Reports>>,
     lingering: Lingering,
     doors: Doors,
@@ -83,7 +83,7 @@ struct Hub {
     /// True once the first state has been applied: later neighbors did not exist before a restart.
     is_settled: bool,
     is_end_held: bool,
-    wanted: BTreeMap<Name, Wanted>,
+    wanted: BTreeMap<Name, DesiredRoutes>,
     running: BTreeMap<NeighbourKey, Running>,
     tasks: JoinSet<()>,
     paths: BTreeMap<NeighbourKey, (PeerKey, SessionConfig)>,
@@ -91,8 +91,8 @@ struct Hub {
 }
 
 /// Runs until the speaker leaves.
-pub(super) async fn run(start: Start) {
-    let Start { node, bfd, links, wishes, board } = start;
+pub(super) async fn run(start: HubStart) {
+    let HubStart { node, bfd, links, wishes, board } = start;
     let (visits, mut visitors) = mpsc::channel(VISITS_MAX);
     let mut bfd_news = bfd.news();
     let reports = Arc::new(Post::default());
@@ -224,7 +224,7 @@ impl Hub {
 
     fn start(&mut self, key: NeighbourKey, settings: Settings) {
         let inbox = Arc::new(Post::default());
-        let start = neighbour::Start {
+        let start = neighbour::NeighborStart {
             wanted: self.wanted.get(&key.peer).cloned().unwrap_or_default(),
             key: key.clone(),
             settings: settings.clone(),

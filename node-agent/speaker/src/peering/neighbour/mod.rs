@@ -44,10 +44,10 @@ use super::{
     hub::Reports,
     linger::Lingering,
     post::Post,
-    routes::{Routes, Wanted},
+    routes::{DesiredRoutes, NeighborRoutes},
     scout::Scout,
     settings::{Place, Settings},
-    shown::{NeighbourKey, Shown},
+    shown::{NeighborsStatus, NeighbourKey},
     socket,
 };
 
@@ -89,14 +89,14 @@ pub(super) enum End {
 }
 
 /// Initial state of a task.
-pub(super) struct Start {
+pub(super) struct NeighborStart {
     pub(super) key: NeighbourKey,
     pub(super) settings: Settings,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: DesiredRoutes,
     pub(super) is_end_held: bool,
     pub(super) inbox: Arc<Post<Inbox>>,
     pub(super) hub: Arc<Post<Reports>>,
-    pub(super) board: watch::Sender<Shown>,
+    pub(super) board: watch::Sender<NeighborsStatus>,
     pub(super) links: watch::Receiver<Links>,
     pub(super) lingering: Lingering,
 }
@@ -117,7 +117,7 @@ struct Neighbour {
     key: NeighbourKey,
     settings: Settings,
     session: Session,
-    routes: Routes,
+    routes: NeighborRoutes,
     connections: BTreeMap<ConnectionId, Connection>,
     dialing: Option<Dialing>,
     connections_made: u64,
@@ -140,11 +140,11 @@ struct Neighbour {
 }
 
 /// Runs until the task is told to end.
-pub(super) async fn run(start: Start) {
-    let Start { key, settings, wanted, is_end_held, inbox, hub, board, links, lingering } = start;
+pub(super) async fn run(start: NeighborStart) {
+    let NeighborStart { key, settings, wanted, is_end_held, inbox, hub, board, links, lingering } = start;
     let mut neighbour = Neighbour {
         session: Session::new(settings.session.clone()),
-        routes: Routes::new(wanted, is_end_held),
+        routes: NeighborRoutes::new(wanted, is_end_held),
         connections: BTreeMap::new(),
         dialing: None,
         connections_made: 0,

@@ -16,7 +16,7 @@ use model::{
 };
 use node_agent::{
     bfd::Bfd,
-    bgp::{Leave, Shown, Speaker},
+    bgp::{Leave, NeighborsStatus, Speaker},
     links::follow::Follower,
 };
 use tokio::runtime::{Builder, Runtime};
@@ -98,7 +98,7 @@ impl Ours {
         self.speaker.change(peers.flat_map(told).collect());
     }
 
-    pub fn shown(&self) -> Shown {
+    pub fn shown(&self) -> NeighborsStatus {
         self.speaker.shown().borrow().clone()
     }
 
