@@ -27,10 +27,10 @@ pub mod preflight;
 pub mod report;
 pub mod run;
 pub mod server;
+pub mod service_status;
 pub mod state;
 pub mod status;
 pub mod tally;
-pub mod told;
 
 // The crates of the agent at one address, for the integration tests.
 pub use base::entropy;
@@ -45,7 +45,7 @@ pub use state::{defaults, desired};
 /// Announcement of addresses, on links and by BGP.
 pub mod announce {
     pub use ::announce::{
-        ownership::{machine, owners, ports, words},
+        ownership::{io_traits, machine, owners, words},
         *,
     };
     pub use speaker::routing as bgp;

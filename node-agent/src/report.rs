@@ -6,7 +6,7 @@ pub mod delta;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use announce::{Announcing, shown::Announcements, thread::Message};
+use announce::{Announcing, status::Announcements, thread::Message};
 use base::{backoff::Backoff, chain, entropy};
 use futures::future::join_all;
 use health::CheckedEndpoints;

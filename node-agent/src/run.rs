@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use announce::{self, ownership::ports::OnExit};
+use announce::{self, ownership::io_traits::OnExit};
 use anyhow::Context as _;
 use bfd_runner::Bfd;
 use futures::{FutureExt as _, future::join_all};
@@ -35,8 +35,8 @@ use crate::{
     notify::Notifier,
     report::{self, Reporter, Sources},
     server::{self, ServedSources},
+    service_status,
     tally::Tally,
-    told,
 };
 
 /// Minimum and maximum delay before reconnecting to control.
@@ -122,8 +122,12 @@ pub async fn run(
     let (errands, carried) = mpsc::channel(ERRANDS_WAITING_MAX);
     let running = thread::spawn(agent, received, carried).context("the loop's thread cannot be made")?;
     let notifier = Notifier::of_environment();
-    let told =
-        tokio::spawn(told::tell(notifier, running.beats.clone(), running.status.clone(), stop.clone()));
+    let told = tokio::spawn(service_status::tell(
+        notifier,
+        running.beats.clone(),
+        running.status.clone(),
+        stop.clone(),
+    ));
 
     let boot_id = uuid::Uuid::new_v4().to_string();
     let registration = register::Registration { addresses, workload_cidrs, labels, zone };

@@ -6,7 +6,7 @@ mod reference;
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
 
-use announce::shown::{Announcements, Counts};
+use announce::status::{Announcements, Counts};
 use axum::{
     Json, Router,
     extract::State,

@@ -4,8 +4,8 @@
 //! A file that cannot be read or parsed keeps its last good objects. If it has none because the process has
 //! just started, the source is incomplete and nothing is removed.
 
+mod file_index;
 mod parse;
-mod shelf;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use clap::Args;
 use notify::{RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 
-use self::shelf::Shelf;
+use self::file_index::FileIndex;
 use crate::{engine::outlet::Outlet, wanted::DesiredObjects};
 
 /// Maximum number of files of a source.
@@ -114,7 +114,7 @@ fn directories(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
 
 #[derive(Default)]
 struct Reader {
-    shelf: Shelf,
+    shelf: FileIndex,
     stamps: BTreeMap<PathBuf, Stamp>,
     watched: BTreeSet<PathBuf>,
     /// Errors by file.

@@ -9,7 +9,7 @@ import { CopyButton } from '../parts/copy.js';
 import { Field } from '../parts/field.js';
 import { Hour } from '../parts/hour.js';
 import { Links } from '../parts/links.js';
-import { Shape, State, word } from '../parts/state.js';
+import { Shape, State, tone, word } from '../parts/state.js';
 import { Ago, Empty, Loaded, Panel, View, Waiting } from '../parts/view.js';
 
 const API = '/v1/overview';
@@ -68,8 +68,9 @@ function Totals({ doc: { totals, convergence } }) {
 const parts = (list) => list.filter(([number]) => number).map(([number, what]) => `${count(number)} ${what}`).join(', ');
 
 function Total({ href, label, state, number, note, fine }) {
-  const tone = { ok: 'ok', disabled: 'none' }[state] ?? (state === 'atRisk' || state === 'lagging' || state === 'draining' || state === 'drifted' || state === 'waiting' ? 'risk' : 'bad');
-  return html`<a class=${`total tone-${tone}`} href=${href} data-state=${state}>
+  // A total has three tones: its number and note say how bad it is.
+  const ofTotal = { ok: 'ok', disabled: 'none' }[state] ?? (state === 'atRisk' || state === 'lagging' || state === 'draining' || state === 'drifted' || state === 'waiting' ? 'risk' : 'bad');
+  return html`<a class=${`total tone-${ofTotal}`} href=${href} data-state=${state}>
     <span class="total-label"><span>${label}</span><${Shape} state=${state} /></span>
     <span class="total-number">${number}</span>
     <div class=${`total-note ${note ? 'has-tone' : ''}`}>${note || fine}</div>
@@ -89,12 +90,10 @@ function Problems({ doc: { problems, problemsTotal, services } }) {
   <//>`;
 }
 
-const TONES = { unreachable: 'worst', degraded: 'bad', risk: 'risk', notice: 'none' };
-
 function Problem({ problem, index }) {
   const { impact, kind, namespace, name, reason, message, hint, since, affects = [], affectsMore, change } = problem;
   const object = `${kind} ${namespace ? `${namespace}/` : ''}${name}`;
-  return html`<div class=${`problem tone-${TONES[impact] ?? 'none'}`} data-problem=${problem.id} data-impact=${impact}>
+  return html`<div class=${`problem tone-${tone(impact)}`} data-problem=${problem.id} data-impact=${impact}>
     <${Shape} state=${impact} size=${18} />
     <div>
       <div class="problem-head"><a class="problem-object" href=${toObject(problem)}>${object}</a><span class="unseen">${word(impact)}:</span><code class="muted">${at(`/problems/${index}/reason`, reason)}</code></div>
@@ -123,12 +122,10 @@ function Nodes({ doc: { nodes } }) {
   return html`<${Panel} title="Nodes" aside=${html`<a href=${to(['nodes'])}>All nodes</a>`}>
     ${rows.length === 0
       ? html`<${Empty} title="No node yet" command="tidegate-agent --api https://CONTROL:7440 --node NAME">An agent on each machine programs its kernel. It registers itself when it first comes.<//>`
-      : html`<div class="node-strip">${rows.map((row) => html`<a key=${row.name} class=${`tone-${NODE_TONES[row.state] ?? 'none'}`} href=${to(['nodes', row.name])} data-key=${row.name} data-state=${row.state} title=${`${row.name}: ${word(row.state)}${row.reason ? ` (${row.reason})` : ''}`} aria-label=${`${row.name}: ${word(row.state)}`}><${Shape} state=${row.state} size=${14} /></a>`)}</div>
+      : html`<div class="node-strip">${rows.map((row) => html`<a key=${row.name} class=${`tone-${tone(row.state)}`} href=${to(['nodes', row.name])} data-key=${row.name} data-state=${row.state} title=${`${row.name}: ${word(row.state)}${row.reason ? ` (${row.reason})` : ''}`} aria-label=${`${row.name}: ${word(row.state)}`}><${Shape} state=${row.state} size=${14} /></a>`)}</div>
           <p class="legend">${states.map((state) => html`<span key=${state}><${State} state=${state} /></span>`)}</p>`}
   <//>`;
 }
-
-const NODE_TONES = { converged: 'ok', lagging: 'risk', drifted: 'risk', failing: 'bad', disconnected: 'worst' };
 
 function Changes({ doc }) {
   const answer = useApi(`/v1/history?limit=${CHANGES_SHOWN}`, { when: doc.position });

@@ -21,8 +21,8 @@ use super::{
 };
 use crate::AnnounceConfig;
 use crate::ownership::{
+    io_traits::{OnExit, Presence, SentFrames, Session, Station, Watch, Wire, WireEvent},
     owners::Pair,
-    ports::{OnExit, Presence, SentFrames, Session, Station, Watch, Wire, WireEvent},
 };
 
 /// Auth Key ID of the only key.

@@ -18,8 +18,8 @@ pub mod ownership;
 pub mod ping;
 mod settings;
 mod show;
-pub mod shown;
 pub mod start;
+pub mod status;
 pub mod thread;
 
 use std::{
@@ -41,8 +41,8 @@ use tracing::warn;
 
 pub use self::settings::AnnounceConfig;
 use self::{
-    ownership::ports::OnExit,
-    shown::Announcements,
+    ownership::io_traits::OnExit,
+    status::Announcements,
     thread::{Message, Parts},
 };
 

@@ -13,7 +13,7 @@ use kernel::netlink::{
 };
 use tracing::debug;
 
-use crate::ownership::ports::Neighbours;
+use crate::ownership::io_traits::Neighbours;
 
 const RTM_NEWNEIGH: u16 = 28;
 const RTM_GETNEIGH: u16 = 30;

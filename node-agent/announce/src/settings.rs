@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU8, time::Duration};
 
-use crate::ownership::ports::OnExit;
+use crate::ownership::io_traits::OnExit;
 
 /// Settings for monitoring other nodes and for the shutdown behavior.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,11 +11,11 @@ use model::{
 };
 use tokio::sync::watch;
 
-use super::shown::Announcements;
+use super::status::Announcements;
 use crate::ownership::{
+    io_traits::{Presence, SentFrames},
     machine::{Liveness, OwnershipConflict},
     owners::{Entry, Pair},
-    ports::{Presence, SentFrames},
     words,
 };
 

@@ -19,12 +19,12 @@ use model::{
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::{Following, show::Show, shown::Announcements};
+use super::{Following, show::Show, status::Announcements};
 use crate::ownership::{
+    io_traits::{Neighbours, OnExit, Presence, Station, Watch, Wire, WireEvent},
     liveness,
     machine::{Input, Liveness, ObservedStation, Output, Party, Phase},
     owners::{Ordering, Owners, Pair},
-    ports::{Neighbours, OnExit, Presence, Station, Watch, Wire, WireEvent},
 };
 
 /// Time for which a newly monitored node counts as alive, in addition to the detection time: both systems

@@ -108,6 +108,9 @@ pub struct Pass {
     pub failed: Option<KernelError>,
 }
 
+/// Services that the kernel rejected in a pass, each with its outcome.
+pub(crate) type RejectedServices = BTreeMap<Arc<ServiceKey>, Outcome>;
+
 /// Outcome for one Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {

@@ -19,8 +19,8 @@ use super::{
     plan::{Changes, Delta, Plan},
     probe::{Probe, Recipe},
     refusals::{Limit, Streaks},
-    shown::CheckedEndpoints,
     slots::Slots,
+    status::CheckedEndpoints,
     verdict::Verdict,
 };
 

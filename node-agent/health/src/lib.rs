@@ -17,8 +17,8 @@ pub mod pinned;
 pub mod plan;
 mod probe;
 mod refusals;
-mod shown;
 mod slots;
+mod status;
 mod thread;
 pub mod verdict;
 
@@ -34,8 +34,8 @@ use tokio::sync::watch;
 
 use self::{inbox::Inbox, plan::Changes};
 pub use self::{
-    shown::{CheckedEndpoints, Counts},
     slots::{CHECKS_IN_FLIGHT_MAX, CHECKS_IN_FLIGHT_PER_SERVICE_MAX},
+    status::{CheckedEndpoints, Counts},
 };
 
 /// Sender to the health check thread, which ends when this is dropped. The default is unconnected.

@@ -22,7 +22,7 @@ use super::{
     engine::{Engine, Id, Moment},
     inbox::{Inbox, Mail},
     machine::Change,
-    shown::CheckedEndpoints,
+    status::CheckedEndpoints,
     verdict::{Outcome, Verdict},
 };
 

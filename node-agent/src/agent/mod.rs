@@ -21,7 +21,7 @@ mod outcomes;
 mod passes;
 mod rates;
 mod refusals;
-mod shown;
+mod status;
 pub mod thread;
 pub mod traffic;
 

@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::Agent;
-use crate::{ask::Errand, feed::machine::Batch, status::Status, told::Beats};
+use crate::{ask::Errand, feed::machine::Batch, service_status::LoopCounter, status::Status};
 
 /// Capacity of the batch queue. When it is full the feed stops reading, and control merges further changes.
 pub const BATCHES_WAITING_MAX: usize = 64;
@@ -24,7 +24,7 @@ pub struct Running {
     /// Fires after the first turn.
     pub first_turn: oneshot::Receiver<()>,
     /// Counter of loop iterations.
-    pub beats: Beats,
+    pub beats: LoopCounter,
 }
 
 /// Starts the loop on its own thread.
@@ -39,7 +39,7 @@ pub fn spawn(
     let (publish, status) = watch::channel(agent.status());
     let (done, first_turn) = oneshot::channel();
     let runtime = Handle::current();
-    let beats = Beats::default();
+    let beats = LoopCounter::default();
     let ends = Ends { publish, first_turn: done, beats: beats.clone() };
     let thread = std::thread::Builder::new()
         .name("loop".to_owned())
@@ -76,7 +76,7 @@ impl Inlets {
 struct Ends {
     publish: watch::Sender<Status>,
     first_turn: oneshot::Sender<()>,
-    beats: Beats,
+    beats: LoopCounter,
 }
 
 fn run(mut agent: Agent, mut inlets: Inlets, ends: Ends, runtime: &Handle) -> io::Result<()> {

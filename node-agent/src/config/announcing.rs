@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU8, time::Duration};
 
-use announce::{AnnounceConfig, ownership::ports::OnExit};
+use announce::{AnnounceConfig, ownership::io_traits::OnExit};
 
 use super::{ConfigError, options::AnnounceSettings};
 

@@ -30,8 +30,8 @@ use node_agent::{
     agent::Agent,
     announce::{
         self, Announcing, Running,
+        io_traits::{Neighbours, OnExit, Presence, SentFrames, Session, Watch, Wire},
         owners::Pair,
-        ports::{Neighbours, OnExit, Presence, SentFrames, Session, Watch, Wire},
         thread::Parts,
     },
     dataplane::memory::MemoryKernel,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{machine::Liveness, ports::Session};
+use super::{io_traits::Session, machine::Liveness};
 
 /// Time during which a node that has announced its restart counts as alive.
 pub const RESTART_TIME: Duration = Duration::from_secs(10);

@@ -25,7 +25,7 @@ use std::{
 
 use model::{kinds::advertisement::WhenIsolated, primitives::name::Name};
 
-pub use super::terms::{
+pub use super::types::{
     CandidateOrder, Cause, Input, Liveness, ObservedStation, Output, OwnershipConflict, Party, Phase, Why,
 };
 pub use base::Gate;

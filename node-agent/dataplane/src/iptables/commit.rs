@@ -1,11 +1,7 @@
 //! Commit of a plan: runs of bounded size, bisection to find a Service that the kernel rejects, and
 //! read-back.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, io, sync::Arc};
 
 use model::{kinds::resource::ServiceKey, primitives::net::IpFamily, wire::report::FailureReason};
 
@@ -14,14 +10,12 @@ use super::{
     layout::ChainId,
     plan::{self, DesiredRules, Script},
 };
-use crate::{KernelError, Outcome, Pass};
+use crate::{KernelError, Outcome, Pass, RejectedServices};
 
 /// Maximum number of rules in one run of `iptables-restore`, which is atomic and holds a lock meanwhile.
 const RULES_PER_RUN: usize = 50_000;
 /// Number of rejected Services in a pass after which the whole pass fails.
 const REFUSED_SERVICES_MAX: usize = 32;
-
-pub(super) type RejectedServices = BTreeMap<Arc<ServiceKey>, Outcome>;
 
 /// Changes for one Service, or for objects that belong to none.
 #[derive(Debug, Clone)]

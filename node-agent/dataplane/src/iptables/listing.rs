@@ -41,7 +41,7 @@ const fn tool(family: IpFamily) -> &'static str {
 }
 
 /// A line of a listing.
-struct PrintedRule<'a> {
+struct ListingLine<'a> {
     text: &'a str,
     chain: &'a str,
     /// The line in the form in which we write it; `None` for a chain declaration.
@@ -49,23 +49,23 @@ struct PrintedRule<'a> {
 }
 
 /// Parses the lines of one table, in the order of the listing.
-fn lines(listing: &str, table: IptablesTable) -> Vec<PrintedRule<'_>> {
+fn lines(listing: &str, table: IptablesTable) -> Vec<ListingLine<'_>> {
     let head = format!("*{}", table.as_str());
     let of_table = listing.lines().skip_while(|line| *line != head).skip(1);
     let of_table = of_table.take_while(|line| *line != "COMMIT");
     of_table.filter_map(line).collect()
 }
 
-fn line(text: &str) -> Option<PrintedRule<'_>> {
+fn line(text: &str) -> Option<ListingLine<'_>> {
     if let Some(chain) = text.strip_prefix(':') {
-        return Some(PrintedRule { text, chain: chain.split(' ').next()?, rule: None });
+        return Some(ListingLine { text, chain: chain.split(' ').next()?, rule: None });
     }
     let (chain, rule) = text.strip_prefix("-A ")?.split_once(' ')?;
-    Some(PrintedRule { text, chain, rule: Some(format!("-A {chain} {}", parse::normal(rule))) })
+    Some(ListingLine { text, chain, rule: Some(format!("-A {chain} {}", parse::normal(rule))) })
 }
 
 /// Returns the removed and the added lines.
-fn difference(held: &[PrintedRule<'_>], section: &Section) -> (Vec<String>, Vec<String>) {
+fn difference(held: &[ListingLine<'_>], section: &Section) -> (Vec<String>, Vec<String>) {
     let Section { declared, appended, deleted, closing, inserted, removed } = section;
     let chains: BTreeSet<&str> =
         held.iter().filter(|line| line.rule.is_none()).map(|line| line.chain).collect();
@@ -88,14 +88,14 @@ fn names(chains: &[String]) -> BTreeSet<&str> {
 
 /// Set of removed lines of a listing.
 struct RemovedLines<'a> {
-    held: &'a [PrintedRule<'a>],
+    held: &'a [ListingLine<'a>],
     is_gone: Vec<bool>,
     /// Positions of each rule.
     places: BTreeMap<&'a str, Vec<usize>>,
 }
 
 impl<'a> RemovedLines<'a> {
-    fn new(held: &'a [PrintedRule<'a>]) -> Self {
+    fn new(held: &'a [ListingLine<'a>]) -> Self {
         let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (index, line) in held.iter().enumerate() {
             if let Some(rule) = &line.rule {
@@ -105,7 +105,7 @@ impl<'a> RemovedLines<'a> {
         Self { held, is_gone: vec![false; held.len()], places }
     }
 
-    fn take(&mut self, goes: impl Fn(&PrintedRule<'_>) -> bool) {
+    fn take(&mut self, goes: impl Fn(&ListingLine<'_>) -> bool) {
         for (line, is_gone) in self.held.iter().zip(&mut self.is_gone) {
             *is_gone |= goes(line);
         }

@@ -6,13 +6,13 @@ use model::wire::report::FailureReason;
 
 use super::{
     IptablesBackend,
-    commit::{RejectedServices, Run, ServiceChanges},
+    commit::{Run, ServiceChanges},
     mirror::IptablesMirror,
     parse,
     plan::{self, DesiredRules},
     tools::Flavour,
 };
-use crate::{KernelError, Outcome};
+use crate::{KernelError, Outcome, RejectedServices};
 
 /// Maximum number of changed chains that are read back one by one. Beyond it, reading everything is cheaper.
 const CHAINS_READ_ONE_BY_ONE_MAX: usize = 8;

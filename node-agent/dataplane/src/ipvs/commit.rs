@@ -1,6 +1,6 @@
 //! Commit of a plan, and read-back of the result.
 
-use std::{collections::BTreeMap, io, net::IpAddr, sync::Arc};
+use std::{io, net::IpAddr, sync::Arc};
 
 use kernel::netlink::wire::Message;
 use model::{kinds::resource::ServiceKey, primitives::net::IpFamily, wire::report::FailureReason};
@@ -18,10 +18,7 @@ use super::{
     sets::{self, IpsetElement, Set, SetKind},
     sysctls, uapi,
 };
-use crate::{KernelError, Outcome, Pass};
-
-/// Services that the kernel rejected.
-pub(super) type RejectedServices = BTreeMap<Arc<ServiceKey>, Outcome>;
+use crate::{KernelError, Outcome, Pass, RejectedServices};
 
 impl IpvsBackend {
     /// Creates the objects that do not depend on Services: sets, sysctls, the link, the rules.

@@ -16,7 +16,7 @@ use model::{
 
 use super::{
     IpvsBackend,
-    commit::{RejectedServices, failed},
+    commit::failed,
     cut::Ends,
     desired::Owner,
     observe::Loads,
@@ -26,7 +26,7 @@ use super::{
     server::{Destination, KernelDestination, Server, Socket},
     sets::{IpsetElement, SetKind},
 };
-use crate::{KernelError, Pass, Traffic};
+use crate::{KernelError, Pass, RejectedServices, Traffic};
 
 impl IpvsBackend {
     /// Checks virtual servers with draining destinations and removes the finished ones.

@@ -62,15 +62,15 @@ pub use model::program::lower::ipvs as lower;
 
 use self::{
     claim::ApplyResult,
-    commit::{RejectedServices, failed},
+    commit::failed,
     desired::{DirtyObjects, Wants},
     iptables::Iptables,
     mirror::IpvsMirror,
     server::{Destination, Socket},
 };
 use super::{
-    BackendOptions, Dataplane, DesiredState, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope,
-    Traffic, trace::Subject,
+    BackendOptions, Dataplane, DesiredState, KernelCounters, KernelError, Outcome, Pass, Refusals,
+    RejectedServices, Scope, Traffic, trace::Subject,
 };
 
 /// ipvs backend of one network namespace.

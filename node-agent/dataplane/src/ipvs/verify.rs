@@ -6,13 +6,13 @@ use model::wire::report::FailureReason;
 
 use super::{
     IpvsBackend,
-    commit::{RejectedServices, failed, refuse},
+    commit::{failed, refuse},
     desired::Owner,
     plan::Plan,
     render::IpvsCommand,
     server::{SchedulingParameters, Socket},
 };
-use crate::KernelError;
+use crate::{KernelError, RejectedServices};
 
 /// Maximum number of changed virtual servers that are read back one by one; beyond, all are read at once.
 const READ_BACK_SINGLY_MAX: usize = 64;

@@ -16,7 +16,7 @@ use model::{
 use super::{
     element::{FrontendChain, Span, TargetId, place},
     mirror::FrontendElements,
-    schema::{Choice, LookupType, Pick, Pool, SourceClass, TARGETS_MAX, Treatment},
+    schema::{Choice, LookupType, Pick, Pool, TARGETS_MAX, Treatment, VerdictClass},
     slots,
 };
 
@@ -98,7 +98,7 @@ pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &FrontendElements
     let place = place(frontend);
     let mut wanted = FrontendElements { is_range: place == LookupType::Range, ..FrontendElements::default() };
     let mut dispatches = LiteMap::new();
-    for (source, (verdict, pool)) in SourceClass::ALL.into_iter().zip(pools(route)) {
+    for (source, (verdict, pool)) in VerdictClass::ALL.into_iter().zip(pools(route)) {
         let dispatch = match verdict {
             Verdict::Reject => FrontendChain::Refuse,
             Verdict::Drop => FrontendChain::Discard,
@@ -141,7 +141,7 @@ pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &FrontendElements
     wanted
 }
 
-/// Returns the verdicts in the order of [`SourceClass::ALL`], each with its pool of targets. Verdicts with the
+/// Returns the verdicts in the order of [`VerdictClass::ALL`], each with its pool of targets. Verdicts with the
 /// same targets share a pool.
 fn pools(route: &Route) -> [(&Verdict, Pool); 3] {
     let Route { from_workloads, from_node, from_elsewhere, .. } = route;

@@ -24,7 +24,7 @@ use model::{
 
 use super::{
     number,
-    schema::{Chain, LookupType, NetworkSet, Pick, Pool, SetId, SetRole, SourceClass, TARGETS_MAX},
+    schema::{Chain, LookupType, NetworkSet, Pick, Pool, SetId, SetRole, TARGETS_MAX, VerdictClass},
 };
 
 /// An element of one of our sets or maps.
@@ -35,7 +35,7 @@ pub enum SetElement {
     /// Chain that handles the connections of a frontend.
     Dispatch(Frontend, FrontendChain),
     /// Chain that handles those of one class of sources.
-    DispatchFrom(Frontend, SourceClass, FrontendChain),
+    DispatchFrom(Frontend, VerdictClass, FrontendChain),
     /// Target of a frontend's slot.
     Slot(Frontend, Slot, Target),
     /// Target id of a slot, with session affinity.

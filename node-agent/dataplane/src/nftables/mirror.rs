@@ -7,7 +7,7 @@ use model::program::{Frontend, Target};
 
 use super::{
     element::{Edge, FrontendChain, Key, Numbers, SetElement, Slot, Span, TargetId},
-    schema::{Chain, NetworkSet, Pool, SetId, SourceClass},
+    schema::{Chain, NetworkSet, Pool, SetId, VerdictClass},
 };
 use crate::addresses::AddressSet;
 
@@ -50,7 +50,7 @@ pub struct FrontendElements {
     /// Chain that handles its connections.
     pub dispatch: Option<FrontendChain>,
     /// Chains per class of sources.
-    pub by_source: LiteMap<SourceClass, FrontendChain>,
+    pub by_source: LiteMap<VerdictClass, FrontendChain>,
     /// The targets by slot.
     pub pools: LiteMap<Pool, Vec<Option<Target>>>,
     /// Target ids by slot, with session affinity.

@@ -14,7 +14,7 @@ use kernel::nftables::{
 };
 use model::{kinds::service::Protocol, primitives::net::IpFamily, program::Masquerade};
 
-use super::schema::{Chain, Choice, LookupType, NetworkSet, Pick, SetId, SetRole, SourceClass, Treatment};
+use super::schema::{Chain, Choice, LookupType, NetworkSet, Pick, SetId, SetRole, Treatment, VerdictClass};
 
 impl Chain {
     /// Returns the rules of the chain.
@@ -205,14 +205,14 @@ fn not_loopback(family: IpFamily) -> [Expr; 2] {
     }
 }
 
-fn source_is(source: SourceClass, family: IpFamily) -> Vec<Expr> {
+fn source_is(source: VerdictClass, family: IpFamily) -> Vec<Expr> {
     match source {
-        SourceClass::Workloads => {
+        VerdictClass::Workloads => {
             let set = set_name(SetRole::Networks(NetworkSet::Workloads), family);
             vec![Expr::LoadSource(family, Register(1)), Expr::InSet { set, from: Register(1) }]
         }
-        SourceClass::Node => vec![Expr::LoadSourceIsLocal(Register(1)), Expr::equal(1, &LOCAL)],
-        SourceClass::Elsewhere => Vec::new(),
+        VerdictClass::Node => vec![Expr::LoadSourceIsLocal(Register(1)), Expr::equal(1, &LOCAL)],
+        VerdictClass::Elsewhere => Vec::new(),
     }
 }
 
@@ -220,7 +220,7 @@ fn source_is(source: SourceClass, family: IpFamily) -> Vec<Expr> {
 /// changes.
 fn by_source_rules(place: LookupType) -> Vec<Vec<Expr>> {
     let mut rules = Vec::new();
-    for source in SourceClass::ALL {
+    for source in VerdictClass::ALL {
         for family in IpFamily::ALL {
             let layout = RegisterLayout { place, family };
             let mut dispatch = source_is(source, family);

@@ -52,7 +52,7 @@ pub enum LookupType {
 
 /// Class of sources with its own verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SourceClass {
+pub enum VerdictClass {
     /// An address in the workload networks.
     Workloads,
     /// Another address of this node.
@@ -157,7 +157,7 @@ pub enum SetRole {
     /// Frontend → number of the chain that handles its connections.
     Dispatch(LookupType),
     /// Frontend → number of the chain for one class of sources.
-    DispatchFrom(LookupType, SourceClass),
+    DispatchFrom(LookupType, VerdictClass),
     /// Frontend and slot → target.
     Endpoints(LookupType),
     /// Frontend and source → target id. Filled by packets in the kernel.
@@ -202,7 +202,7 @@ impl LookupType {
     }
 }
 
-impl SourceClass {
+impl VerdictClass {
     /// All classes, in match order.
     pub const ALL: [Self; 3] = [Self::Workloads, Self::Node, Self::Elsewhere];
 
@@ -264,7 +264,7 @@ impl SetRole {
         let of_places = of_places.into_iter().flat_map(|role| LookupType::ALL.map(role));
         let of_sources = LookupType::ALL
             .into_iter()
-            .flat_map(|place| SourceClass::ALL.map(|source| Self::DispatchFrom(place, source)));
+            .flat_map(|place| VerdictClass::ALL.map(|source| Self::DispatchFrom(place, source)));
         let of_pools = LookupType::ALL
             .into_iter()
             .flat_map(|place| Pool::ALL.map(|pool| Self::AffinityTargets(place, pool)));

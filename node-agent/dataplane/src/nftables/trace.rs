@@ -15,7 +15,7 @@ use super::{
     element::{FrontendChain, Numbers, SetElement, Slot, place},
     listing,
     mirror::{FrontendElements, NftablesMirror},
-    schema::{Chain, LookupType, NetworkSet, Pick, SetId, SetRole, SourceClass, Treatment},
+    schema::{Chain, LookupType, NetworkSet, Pick, SetId, SetRole, Treatment, VerdictClass},
 };
 use crate::trace::{Recorder, Subject};
 
@@ -182,18 +182,18 @@ impl<'a> TableWalk<'a> {
 
     fn by_source(&mut self, frontend: Frontend, held: &FrontendElements, place: LookupType) {
         let class = if self.is_in(NetworkSet::Workloads, self.subject.packet.source) {
-            SourceClass::Workloads
+            VerdictClass::Workloads
         } else if self.subject.is_from_node() {
-            SourceClass::Node
+            VerdictClass::Node
         } else {
-            SourceClass::Elsewhere
+            VerdictClass::Elsewhere
         };
         match held.by_source.get(&class) {
             Some(dispatch) => {
                 let is = match class {
-                    SourceClass::Workloads => "the source is a workload",
-                    SourceClass::Node => "the source is the node",
-                    SourceClass::Elsewhere => "the source is elsewhere",
+                    VerdictClass::Workloads => "the source is a workload",
+                    VerdictClass::Node => "the source is the node",
+                    VerdictClass::Elsewhere => "the source is elsewhere",
                 };
                 self.element(&SetElement::DispatchFrom(frontend, class, *dispatch), is);
                 if self.numbered(&frontend, true, *dispatch) {

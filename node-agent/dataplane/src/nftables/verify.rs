@@ -18,7 +18,7 @@ use super::{
     render,
     schema::{Chain, SetId},
 };
-use crate::{Dataplane, DesiredState, KernelError, Outcome, claims::TouchedObjects};
+use crate::{Dataplane, DesiredState, KernelError, Outcome, RejectedServices, claims::TouchedObjects};
 
 /// Maximum number of keys in one request, whose responses must fit the receive buffer.
 const KEYS_PER_REQUEST: usize = 100;
@@ -32,7 +32,6 @@ const RESIZE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Service that caused a change.
 type ChangeOwner = Option<Arc<ServiceKey>>;
-type RejectedServices = BTreeMap<Arc<ServiceKey>, Outcome>;
 
 impl NftablesBackend {
     /// Compares the writes with the kernel. A difference is a failure of the Service, and the mirror is

@@ -28,9 +28,9 @@ use tokio::{
 };
 
 use super::{
-    origin,
+    origin, receive_buffer,
     relay::{Assignment, Relay, count},
-    room, wire,
+    wire,
 };
 
 /// Size of the accept queue in the kernel.
@@ -212,7 +212,7 @@ async fn carry(client: &mut TcpStream, target: &mut TcpStream, bytes: &AtomicU64
 /// data.
 async fn pump(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, bytes: &AtomicU64) -> Result<(), FailedSide> {
     while let Some(left) =
-        poll_fn(|context| room::lend(|room| poll_move(context, from, to, room, bytes))).await?
+        poll_fn(|context| receive_buffer::lend(|room| poll_move(context, from, to, room, bytes))).await?
     {
         to.write_all(&left).await.map_err(|_| FailedSide::Sink)?;
     }

@@ -25,9 +25,8 @@ use tokio::{
 };
 
 use super::{
-    origin,
+    origin, receive_buffer,
     relay::{Assignment, Relay, count},
-    room,
     tcp::CLOSING_GRACE,
     wire,
 };
@@ -256,12 +255,12 @@ async fn receive_answer(target: &UdpSocket) -> io::Result<Vec<u8>> {
         let length = recv(target.as_raw_fd(), room, MsgFlags::MSG_DONTWAIT)?;
         Ok(room[..length].to_vec())
     };
-    target.async_io(Interest::READABLE, || room::lend(|room| receive(room))).await
+    target.async_io(Interest::READABLE, || receive_buffer::lend(|room| receive(room))).await
 }
 
 /// Receives a datagram with its local address. Never blocks.
 fn receive_from(socket: &UdpSocket) -> io::Result<Arrival> {
-    room::lend(|room| receive_into(socket, room))
+    receive_buffer::lend(|room| receive_into(socket, room))
 }
 
 fn receive_into(socket: &UdpSocket, room: &mut [u8]) -> io::Result<Arrival> {

@@ -11,24 +11,24 @@
 //! bounded, and no route is learned; received prefixes are counted and dropped.
 
 mod connection;
-mod doors;
-mod face;
 mod frames;
 mod hub;
 mod key;
 mod linger;
+mod listeners;
+mod mailbox;
+mod neighbor_status;
 mod neighbour;
 mod next_hop;
 mod path;
-mod post;
 mod resets;
 mod routes;
-mod scout;
 mod settings;
-mod shown;
 mod signatures;
 mod socket;
+mod status;
 mod thread;
+mod unnumbered_discovery;
 mod words;
 
 use std::{collections::BTreeMap, io, sync::Arc, thread::JoinHandle, time::Duration};
@@ -41,9 +41,9 @@ use model::{bgp::settings::BgpState, primitives::name::Name};
 use tokio::sync::{oneshot, watch};
 use tracing::warn;
 
-use post::Post;
+use mailbox::Mailbox;
 pub use resets::resets;
-pub use shown::{AdvertisedRoute, NeighborStatus, NeighborsStatus, NeighbourKey};
+pub use status::{AdvertisedRoute, NeighborStatus, NeighborsStatus, NeighbourKey};
 
 /// Maximum time for neighbors to be informed that the speaker leaves.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
@@ -62,7 +62,7 @@ pub enum Leave {
 /// BGP speaker of this node. Dropping it is equivalent to [`Leave::Restart`].
 #[derive(Debug)]
 pub struct Speaker {
-    wishes: Arc<Post<Wishes>>,
+    wishes: Arc<Mailbox<Wishes>>,
     shown: watch::Receiver<NeighborsStatus>,
     thread: Option<JoinHandle<()>>,
 }
@@ -84,7 +84,7 @@ impl Speaker {
     /// # Errors
     /// Returns an I/O error if the thread or its runtime cannot be created.
     pub fn start(node: &Name, bfd: Bfd, links: watch::Receiver<Links>) -> io::Result<Self> {
-        let wishes = Arc::new(Post::default());
+        let wishes = Arc::new(Mailbox::default());
         let (board, shown) = watch::channel(NeighborsStatus::default());
         let hub = hub::HubStart { node: node.clone(), bfd, links, wishes: Arc::clone(&wishes), board };
         let thread = thread::spawn(hub)?;

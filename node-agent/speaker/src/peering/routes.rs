@@ -15,7 +15,7 @@ use ipnet::IpNet;
 
 use super::{
     next_hop::NextHops,
-    shown::{self, AdvertisedRoute},
+    status::{self, AdvertisedRoute},
 };
 
 /// Maximum number of prefixes evaluated before other neighbors get their turn.
@@ -153,7 +153,7 @@ impl NeighborRoutes {
 
     /// Records that the kernel has accepted all taken updates. Returns true if the Adj-RIB-Out has changed.
     pub(super) fn sent(&mut self) -> bool {
-        let now = shown::now();
+        let now = status::now();
         let mut is_news = false;
         for Update { withdrawn, announced, attributes, .. } in std::mem::take(&mut self.unsent) {
             for prefix in withdrawn {

@@ -77,7 +77,7 @@ fn any_element_of(family: IpFamily) -> impl Strategy<Value = SetElement> {
                 it
             )),
         dispatched().prop_map(|(frontend, it)| SetElement::Dispatch(frontend, it)),
-        (dispatched(), prop::sample::select(SourceClass::ALL.to_vec()))
+        (dispatched(), prop::sample::select(VerdictClass::ALL.to_vec()))
             .prop_map(|((frontend, it), source)| SetElement::DispatchFrom(frontend, source, it)),
         (frontend(), slot(), target())
             .prop_map(|(frontend, slot, target)| SetElement::Slot(frontend, slot, target)),

@@ -1,8 +1,8 @@
 //! Hub: distributes configuration, incoming connections and BFD states to the neighbor tasks. It never waits
 //! for a neighbor, because it delivers only to inboxes.
 
-mod looks;
-mod visitors;
+mod incoming;
+mod poll;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,14 +26,14 @@ use tokio::{
 
 use super::{
     Leave, Wishes,
-    doors::{self, Doors},
     linger::Lingering,
+    listeners::{self, Listeners},
+    mailbox::Mailbox,
     neighbour::{self, End, Inbox},
-    post::Post,
     routes::DesiredRoutes,
     settings::{self, Identity, Settings},
-    shown::{NeighborsStatus, NeighbourKey},
     signatures,
+    status::{NeighborsStatus, NeighbourKey},
 };
 
 /// Batching interval: several changes of a prefix within it become one message.
@@ -50,7 +50,7 @@ pub(super) struct HubStart {
     pub(super) node: Name,
     pub(super) bfd: Bfd,
     pub(super) links: watch::Receiver<Links>,
-    pub(super) wishes: Arc<Post<Wishes>>,
+    pub(super) wishes: Arc<Mailbox<Wishes>>,
     pub(super) board: watch::Sender<NeighborsStatus>,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Reports {
 
 /// A neighbor task.
 struct Running {
-    inbox: Arc<Post<Inbox>>,
+    inbox: Arc<Mailbox<Inbox>>,
     settings: Settings,
     /// True if the task was told to end. Its key stays in use until it has.
     is_ending: bool,
@@ -76,9 +76,9 @@ struct Hub {
     bfd: Bfd,
     links: watch::Receiver<Links>,
     board: watch::Sender<NeighborsStatus>,
-    reports: Arc<Post<Reports>>,
+    reports: Arc<Mailbox<Reports>>,
     lingering: Lingering,
-    doors: Doors,
+    doors: Listeners,
     state: Option<BgpState>,
     /// True once the first state has been applied: later neighbors did not exist before a restart.
     is_settled: bool,
@@ -95,7 +95,7 @@ pub(super) async fn run(start: HubStart) {
     let HubStart { node, bfd, links, wishes, board } = start;
     let (visits, mut visitors) = mpsc::channel(VISITS_MAX);
     let mut bfd_news = bfd.news();
-    let reports = Arc::new(Post::default());
+    let reports = Arc::new(Mailbox::default());
     let mut hub = Hub {
         node,
         bfd,
@@ -103,7 +103,7 @@ pub(super) async fn run(start: HubStart) {
         board,
         reports: Arc::clone(&reports),
         lingering: Lingering::new(),
-        doors: Doors::new(visits),
+        doors: Listeners::new(visits),
         state: None,
         is_settled: false,
         is_end_held: false,
@@ -160,7 +160,7 @@ impl Hub {
         let peers = self.state.as_ref().map(|state| state.peers.clone()).unwrap_or_default();
         self.wanted.retain(|name, _| peers.contains_key(name));
         // Keys must be set before neighbors connect.
-        self.doors.set(doors::plan(peers.values()));
+        self.doors.set(listeners::plan(peers.values()));
         let wanted = self.settings(&peers);
         for (key, running) in &mut self.running {
             match wanted.get(key) {
@@ -223,7 +223,7 @@ impl Hub {
     }
 
     fn start(&mut self, key: NeighbourKey, settings: Settings) {
-        let inbox = Arc::new(Post::default());
+        let inbox = Arc::new(Mailbox::default());
         let start = neighbour::NeighborStart {
             wanted: self.wanted.get(&key.peer).cloned().unwrap_or_default(),
             key: key.clone(),

@@ -40,15 +40,15 @@ use tracing::warn;
 use super::{
     Leave,
     connection::{Connection, Ready},
-    face::Face,
     hub::Reports,
     linger::Lingering,
-    post::Post,
+    mailbox::Mailbox,
+    neighbor_status::StatusRecorder,
     routes::{DesiredRoutes, NeighborRoutes},
-    scout::Scout,
     settings::{Place, Settings},
-    shown::{NeighborsStatus, NeighbourKey},
     socket,
+    status::{NeighborsStatus, NeighbourKey},
+    unnumbered_discovery::UnnumberedDiscovery,
 };
 
 /// Size of the read buffer.
@@ -94,8 +94,8 @@ pub(super) struct NeighborStart {
     pub(super) settings: Settings,
     pub(super) wanted: DesiredRoutes,
     pub(super) is_end_held: bool,
-    pub(super) inbox: Arc<Post<Inbox>>,
-    pub(super) hub: Arc<Post<Reports>>,
+    pub(super) inbox: Arc<Mailbox<Inbox>>,
+    pub(super) hub: Arc<Mailbox<Reports>>,
     pub(super) board: watch::Sender<NeighborsStatus>,
     pub(super) links: watch::Receiver<Links>,
     pub(super) lingering: Lingering,
@@ -122,15 +122,15 @@ struct Neighbour {
     dialing: Option<Dialing>,
     connections_made: u64,
     /// Discovery of an unnumbered neighbor.
-    scout: Option<Scout>,
+    scout: Option<UnnumberedDiscovery>,
     /// Discovered address of an unnumbered neighbor.
     found: Option<SocketAddr>,
     path: Option<PeerState>,
     /// Path that BFD was asked to monitor.
     watched: Option<(PeerKey, SessionConfig)>,
-    face: Face,
+    face: StatusRecorder,
     links: watch::Receiver<Links>,
-    hub: Arc<Post<Reports>>,
+    hub: Arc<Mailbox<Reports>>,
     lingering: Lingering,
     /// All routes are being withdrawn until this time, followed by this stop.
     leaving: Option<(Instant, Stop)>,
@@ -152,7 +152,7 @@ pub(super) async fn run(start: NeighborStart) {
         found: None,
         path: None,
         watched: None,
-        face: Face::new(key.clone(), &settings, board),
+        face: StatusRecorder::new(key.clone(), &settings, board),
         forget_at: key.address.map(|_| Instant::now() + FORGET_TIME),
         key,
         settings,
@@ -192,7 +192,9 @@ impl Neighbour {
     fn begin(&mut self) {
         self.watch();
         self.scout = match &self.settings.place {
-            Place::Interface(interface) => Some(Scout::new(interface.clone(), self.links.clone())),
+            Place::Interface(interface) => {
+                Some(UnnumberedDiscovery::new(interface.clone(), self.links.clone()))
+            }
             Place::Address(_) => None,
         };
         // Without an address no session can be attempted.
@@ -204,7 +206,7 @@ impl Neighbour {
     }
 
     /// Waits for the next event.
-    async fn next(&mut self, inbox: &Post<Inbox>) -> Happening {
+    async fn next(&mut self, inbox: &Mailbox<Inbox>) -> Happening {
         let due = self.poll_timeout().map(TokioInstant::from_std);
         let (dialing, connections, scout) = (&mut self.dialing, &self.connections, &mut self.scout);
         let found = async {

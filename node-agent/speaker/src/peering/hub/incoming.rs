@@ -11,12 +11,12 @@ use model::{
 use tracing::debug;
 
 use super::Hub;
-use crate::peering::{doors::Visit, neighbour::End, settings, shown::NeighbourKey};
+use crate::peering::{listeners::IncomingConnection, neighbour::End, settings, status::NeighbourKey};
 
 impl Hub {
     /// Handles an incoming connection.
-    pub(super) fn receive(&mut self, visit: Visit) {
-        let Visit { stream, remote, local } = visit;
+    pub(super) fn receive(&mut self, visit: IncomingConnection) {
+        let IncomingConnection { stream, remote, local } = visit;
         let host = self.host(remote, local.ip());
         let running = host.as_ref().and_then(|key| self.running.get(key));
         match running.filter(|running| !running.is_ending) {

@@ -49,7 +49,7 @@ const BUFFER_BYTES: usize = 256;
 
 /// Discovery of the router on one interface.
 #[derive(Debug)]
-pub(super) struct Scout {
+pub(super) struct UnnumberedDiscovery {
     interface: InterfaceName,
     links: watch::Receiver<Links>,
     /// Interface index and the socket bound to it.
@@ -60,7 +60,7 @@ pub(super) struct Scout {
     router: Option<(SocketAddrV6, Instant)>,
 }
 
-impl Scout {
+impl UnnumberedDiscovery {
     pub(super) fn new(interface: InterfaceName, links: watch::Receiver<Links>) -> Self {
         Self { interface, links, post: None, advertise_at: Instant::now(), advertised_at: None, router: None }
     }

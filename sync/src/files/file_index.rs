@@ -10,7 +10,7 @@ use model::kinds::resource::{Object, ObjectKey};
 
 /// Objects of all files.
 #[derive(Debug, Default)]
-pub(super) struct Shelf {
+pub(super) struct FileIndex {
     files: BTreeMap<PathBuf, BTreeMap<ObjectKey, Object>>,
     /// Files that contain an object; the first in path order wins.
     claims: BTreeMap<ObjectKey, BTreeSet<PathBuf>>,
@@ -19,7 +19,7 @@ pub(super) struct Shelf {
     objects: OrdMap<ObjectKey, Object>,
 }
 
-impl Shelf {
+impl FileIndex {
     /// Returns the merged objects; the identical map if nothing changed.
     pub(super) const fn objects(&self) -> &OrdMap<ObjectKey, Object> {
         &self.objects
@@ -119,14 +119,14 @@ mod tests {
         decode(&value, &Expect::default()).unwrap()
     }
 
-    fn address(shelf: &Shelf) -> Option<String> {
+    fn address(shelf: &FileIndex) -> Option<String> {
         let object = shelf.objects().values().next()?;
         object.to_json()["spec"]["addresses"][0].as_str().map(str::to_owned)
     }
 
     #[test]
     fn of_several_files_with_an_object_the_first_counts_until_it_goes() {
-        let mut shelf = Shelf::default();
+        let mut shelf = FileIndex::default();
         shelf.put(Path::new("b.yaml"), vec![workload("w", "10.0.0.2")]);
         shelf.put(Path::new("a.yaml"), vec![workload("w", "10.0.0.1"), workload("w", "10.0.0.9")]);
         assert_eq!(address(&shelf).as_deref(), Some("10.0.0.1"));
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_file_that_says_the_same_again_changes_nothing() {
-        let mut shelf = Shelf::default();
+        let mut shelf = FileIndex::default();
         shelf.put(Path::new("a.yaml"), vec![workload("w", "10.0.0.1")]);
         let before = shelf.objects().clone();
         shelf.put(Path::new("a.yaml"), vec![workload("w", "10.0.0.1")]);

@@ -30,7 +30,7 @@ const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
 /// An incoming connection.
 #[derive(Debug)]
-pub(super) struct Visit {
+pub(super) struct IncomingConnection {
     pub(super) stream: TcpStream,
     pub(super) remote: SocketAddr,
     pub(super) local: SocketAddr,
@@ -84,9 +84,9 @@ fn named_address(peer: &BgpNeighbour) -> Option<IpAddr> {
 
 /// Current listening sockets.
 #[derive(Debug)]
-pub(super) struct Doors {
+pub(super) struct Listeners {
     doors: BTreeMap<IpAddr, Door>,
-    visits: mpsc::Sender<Visit>,
+    visits: mpsc::Sender<IncomingConnection>,
 }
 
 #[derive(Debug)]
@@ -105,8 +105,8 @@ struct Open {
 /// Reason for which a socket is not open.
 type Fault = String;
 
-impl Doors {
-    pub(super) const fn new(visits: mpsc::Sender<Visit>) -> Self {
+impl Listeners {
+    pub(super) const fn new(visits: mpsc::Sender<IncomingConnection>) -> Self {
         Self { doors: BTreeMap::new(), visits }
     }
 
@@ -201,10 +201,12 @@ fn fault(address: IpAddr, error: &io::Error) -> Fault {
     format!("connections to {at} cannot be accepted: {why}")
 }
 
-async fn accept(listener: Arc<TcpListener>, visits: mpsc::Sender<Visit>) {
+async fn accept(listener: Arc<TcpListener>, visits: mpsc::Sender<IncomingConnection>) {
     loop {
         let visit = match listener.accept().await {
-            Ok((stream, remote)) => stream.local_addr().map(|local| Visit { stream, remote, local }),
+            Ok((stream, remote)) => {
+                stream.local_addr().map(|local| IncomingConnection { stream, remote, local })
+            }
             Err(error) => Err(error),
         };
         match visit {

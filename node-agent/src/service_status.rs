@@ -19,9 +19,9 @@ const IDLE: Duration = Duration::from_secs(3600);
 
 /// Counter of completed loop iterations, for the watchdog.
 #[derive(Debug, Clone, Default)]
-pub struct Beats(Arc<AtomicU64>);
+pub struct LoopCounter(Arc<AtomicU64>);
 
-impl Beats {
+impl LoopCounter {
     /// Counts one completed iteration.
     pub(crate) fn beat(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
@@ -37,7 +37,7 @@ impl Beats {
 /// the last one.
 pub(crate) async fn tell(
     notifier: Notifier,
-    beats: Beats,
+    beats: LoopCounter,
     mut status: watch::Receiver<Status>,
     stop: CancellationToken,
 ) {

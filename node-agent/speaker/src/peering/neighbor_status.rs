@@ -18,7 +18,7 @@ use tracing::info;
 use super::{
     routes::NeighborRoutes,
     settings::Settings,
-    shown::{self, NeighborStatus, NeighborsStatus, NeighbourKey},
+    status::{self, NeighborStatus, NeighborsStatus, NeighbourKey},
     words,
 };
 
@@ -27,7 +27,7 @@ const HOST_NAME_BYTES_MAX: usize = 255;
 
 /// Status of a neighbor, in addition to the state of its session.
 #[derive(Debug)]
-pub(super) struct Face {
+pub(super) struct StatusRecorder {
     key: NeighbourKey,
     board: watch::Sender<NeighborsStatus>,
     pub(super) address: Option<IpAddr>,
@@ -47,7 +47,7 @@ pub(super) struct Face {
     last_received: Option<BgpError>,
 }
 
-impl Face {
+impl StatusRecorder {
     pub(super) fn new(key: NeighbourKey, settings: &Settings, board: watch::Sender<NeighborsStatus>) -> Self {
         let address = match &settings.place {
             super::settings::Place::Address(address) => Some(*address),
@@ -63,7 +63,7 @@ impl Face {
             md5_failures_before: 0,
             waiting: None,
             state: State::Idle,
-            since: shown::now(),
+            since: status::now(),
             established: 0,
             last_sent: None,
             last_received: None,
@@ -111,7 +111,7 @@ impl Face {
     }
 
     pub(super) fn entered(&mut self, state: State) {
-        (self.state, self.since) = (state, shown::now());
+        (self.state, self.since) = (state, status::now());
     }
 
     /// Publishes the status; notifies receivers if anything but counters has changed.
@@ -209,5 +209,5 @@ fn negotiated(negotiated: &NegotiatedSession) -> BgpNegotiated {
 fn error(notification: &Notification) -> BgpError {
     let Notification { code, subcode, data: _ } = notification;
     let message = words::cut(&notification.to_string(), BGP_TEXT_BYTES_MAX);
-    BgpError { at: shown::now(), code: *code, subcode: *subcode, message }
+    BgpError { at: status::now(), code: *code, subcode: *subcode, message }
 }

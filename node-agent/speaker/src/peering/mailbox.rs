@@ -7,12 +7,12 @@ use tokio::sync::Notify;
 
 /// A one-slot mailbox.
 #[derive(Debug, Default)]
-pub(super) struct Post<T> {
+pub(super) struct Mailbox<T> {
     waiting: Mutex<T>,
     bell: Notify,
 }
 
-impl<T: Default> Post<T> {
+impl<T: Default> Mailbox<T> {
     /// Merges a change into the content and wakes the receiver.
     pub(super) fn put(&self, change: impl FnOnce(&mut T)) {
         change(&mut self.lock());
